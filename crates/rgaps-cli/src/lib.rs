@@ -1,0 +1,1 @@
+//! The rgaps command: demo, pub, sub, topic, doctor, bench

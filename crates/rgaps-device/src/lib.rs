@@ -1,0 +1,1 @@
+//! Device memory for RGAPS behind one trait: pools, copies, streams and events

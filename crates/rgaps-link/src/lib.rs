@@ -1,0 +1,1 @@
+//! Host-to-host links of RGAPS: ring, flow control and the tcp transport

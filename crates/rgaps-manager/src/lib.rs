@@ -1,0 +1,1 @@
+//! The RGAPS host manager: publish, subscribe and device-memory managers, and the daemon rgapsd

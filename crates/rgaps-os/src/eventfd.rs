@@ -1,0 +1,73 @@
+//! A counter with a descriptor: wakes a waiter that sits in epoll or an RMW wait set.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+/// An eventfd, non-blocking and close-on-exec. Readable while its counter is not zero.
+#[derive(Debug)]
+pub struct EventFd(OwnedFd);
+
+impl EventFd {
+    /// A new counter at zero.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+    }
+
+    /// Takes over a descriptor that came from another process. Whatever it is, the worst `signal` and `drain` do with it is fail.
+    pub fn from_fd(fd: OwnedFd) -> Self {
+        Self(fd)
+    }
+
+    /// Makes the descriptor readable. A full counter is readable already, so that is no error.
+    pub fn signal(&self) -> io::Result<()> {
+        match rustix::io::write(&self.0, &1_u64.to_ne_bytes()) {
+            Ok(_) | Err(rustix::io::Errno::AGAIN) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Sets the counter back to zero; says whether it was signalled.
+    pub fn drain(&self) -> io::Result<bool> {
+        let mut count = [0_u8; 8];
+        match rustix::io::read(&self.0, &mut count) {
+            Ok(_) => Ok(true),
+            Err(rustix::io::Errno::AGAIN) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// A second descriptor of the same counter, to hand to another process.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self(self.0.try_clone()?))
+    }
+}
+
+impl AsFd for EventFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl From<EventFd> for OwnedFd {
+    fn from(event: EventFd) -> Self {
+        event.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_is_seen_once_and_by_the_clone_too() {
+        let event = EventFd::new().unwrap();
+        let clone = event.try_clone().unwrap();
+        assert!(!event.drain().unwrap());
+        event.signal().unwrap();
+        event.signal().unwrap();
+        assert!(clone.drain().unwrap());
+        assert!(!event.drain().unwrap());
+    }
+}

@@ -1,0 +1,110 @@
+//! Sealed anonymous files: memory without a name, so that nothing is left behind by kill -9.
+//!
+//! Every file is sealed against shrinking and growing at birth, so that a mapping of its full size can never fault. A pool is
+//! also sealed against future writable mappings once its owner has mapped it: from then on nobody else *can* write to it.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
+
+/// What a descriptor that arrives from another process must be sealed against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seals {
+    /// Its size is fixed.
+    Size,
+    /// Its size is fixed and no new writable mapping can be made.
+    SizeAndFutureWrite,
+}
+
+/// A descriptor is not the memory that it was said to be.
+#[derive(Debug, thiserror::Error)]
+pub enum SealError {
+    /// The descriptor's size differs from what was announced.
+    #[error("shared memory has {found} B where {expected} B were announced")]
+    Size {
+        /// Bytes announced.
+        expected: u64,
+        /// Bytes found.
+        found: u64,
+    },
+    /// A seal is missing, so the memory could shrink or be written under our feet.
+    #[error("shared memory lacks the seals {missing}; it was not made by a manager of RGAPS")]
+    Missing {
+        /// The missing seals, by name.
+        missing: String,
+    },
+    /// The kernel refused.
+    #[error("shared memory could not be examined: {0}")]
+    Os(#[from] io::Error),
+}
+
+/// Makes a memfd of `bytes`, all zero, its size sealed. `name` shows in /proc/PID/maps only.
+pub fn create(name: &str, bytes: u64) -> io::Result<OwnedFd> {
+    let fd = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    ftruncate(&fd, bytes)?;
+    fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW)?;
+    Ok(fd)
+}
+
+/// Forbids every writable mapping that does not exist yet, and any further seal.
+pub fn seal_future_write(fd: impl AsFd) -> io::Result<()> {
+    Ok(fcntl_add_seals(fd, SealFlags::FUTURE_WRITE | SealFlags::SEAL)?)
+}
+
+/// Checks a descriptor that came from another process before it is mapped.
+pub fn check(fd: impl AsFd, bytes: u64, seals: Seals) -> Result<(), SealError> {
+    let fd = fd.as_fd();
+    let found = fcntl_get_seals(fd).map_err(io::Error::from)?;
+    let mut wanted = SealFlags::SHRINK | SealFlags::GROW;
+    if seals == Seals::SizeAndFutureWrite {
+        wanted |= SealFlags::FUTURE_WRITE;
+    }
+    if !found.contains(wanted) {
+        return Err(SealError::Missing { missing: format!("{:?}", wanted - found) });
+    }
+    let size = fstat(fd).map_err(io::Error::from)?.st_size as u64;
+    if size != bytes {
+        return Err(SealError::Size { expected: bytes, found: size });
+    }
+    Ok(())
+}
+
+/// The identity of the memory behind a descriptor: (device, inode). Equal for all descriptors of one memfd.
+pub fn identity(fd: impl AsFd) -> io::Result<(u64, u64)> {
+    let stat = fstat(fd)?;
+    Ok((stat.st_dev, stat.st_ino))
+}
+
+/// Bytes of memory that the file really occupies.
+pub fn resident_bytes(fd: impl AsFd) -> io::Result<u64> {
+    Ok((fstat(fd)?.st_blocks as u64) * 512)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_file_has_its_size_sealed_and_a_lie_about_it_is_refused() {
+        let fd = create("test", 8192).unwrap();
+        check(&fd, 8192, Seals::Size).unwrap();
+        assert!(matches!(check(&fd, 4096, Seals::Size), Err(SealError::Size { expected: 4096, found: 8192 })));
+        assert!(ftruncate(&fd, 4096).is_err());
+        assert!(ftruncate(&fd, 16384).is_err());
+    }
+
+    #[test]
+    fn a_pool_without_its_write_seal_is_refused() {
+        let fd = create("test", 4096).unwrap();
+        assert!(matches!(check(&fd, 4096, Seals::SizeAndFutureWrite), Err(SealError::Missing { .. })));
+        seal_future_write(&fd).unwrap();
+        check(&fd, 4096, Seals::SizeAndFutureWrite).unwrap();
+    }
+
+    #[test]
+    fn an_ordinary_file_is_refused() {
+        let file = std::fs::File::open("/proc/self/exe").unwrap();
+        assert!(check(&file, 1, Seals::Size).is_err());
+    }
+}

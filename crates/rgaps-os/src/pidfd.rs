@@ -1,0 +1,95 @@
+//! A process as a descriptor: readable once every thread of it is gone and its memory with it, which a closed socket does not say.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
+
+/// A pidfd.
+#[derive(Debug)]
+pub struct PidFd(OwnedFd);
+
+impl PidFd {
+    /// This process.
+    pub fn own() -> io::Result<Self> {
+        Ok(Self(pidfd_open(getpid(), PidfdFlags::empty())?))
+    }
+
+    /// The process with this id, if one lives.
+    pub fn open(pid: u32) -> io::Result<Self> {
+        let pid = i32::try_from(pid)
+            .ok()
+            .and_then(Pid::from_raw)
+            .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+        Ok(Self(pidfd_open(pid, PidfdFlags::empty())?))
+    }
+
+    /// Takes over a descriptor that came from another process; an error if it is no pidfd of a process that is seen from here.
+    pub fn from_fd(fd: OwnedFd) -> io::Result<Self> {
+        let pidfd = Self(fd);
+        pidfd.pid()?;
+        Ok(pidfd)
+    }
+
+    /// The process id that the kernel states for the descriptor (`Pid:` in its fdinfo); an error once the process is reaped.
+    pub fn pid(&self) -> io::Result<u32> {
+        use std::os::fd::AsRawFd;
+        let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", self.0.as_raw_fd()))?;
+        text.lines()
+            .find_map(|line| line.strip_prefix("Pid:"))
+            .and_then(|pid| pid.trim().parse::<u32>().ok())
+            .filter(|pid| *pid != 0)
+            .ok_or_else(|| {
+                io::Error::new(io::ErrorKind::InvalidInput, "the descriptor is no pidfd of a living process")
+            })
+    }
+
+    /// Whether the process is dead.
+    pub fn is_dead(&self) -> io::Result<bool> {
+        let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        Ok(poll(&mut fds, Some(&now))? > 0)
+    }
+
+    /// A second descriptor of the same process.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self(self.0.try_clone()?))
+    }
+}
+
+impl AsFd for PidFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl From<PidFd> for OwnedFd {
+    fn from(pidfd: PidFd) -> Self {
+        pidfd.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pidfd_names_its_process_and_turns_readable_when_it_dies() {
+        let own = PidFd::own().unwrap();
+        assert_eq!(own.pid().unwrap(), std::process::id());
+        assert!(!own.is_dead().unwrap());
+        let mut child = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let watched = PidFd::open(child.id()).unwrap();
+        assert!(!watched.is_dead().unwrap());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(watched.is_dead().unwrap());
+    }
+
+    #[test]
+    fn a_descriptor_that_is_no_pidfd_is_refused() {
+        let file = std::fs::File::open("/dev/null").unwrap();
+        assert!(PidFd::from_fd(file.into()).is_err());
+    }
+}

@@ -1,0 +1,47 @@
+//! The right to write one part of a mapping, as a value that cannot be copied or made up.
+//!
+//! `Mapping::allocation_right` gives one `AllocationRight` a mapping; its holder (an allocator) carves `OwnedRange`s from it that
+//! never overlap; `Mapping::bytes_mut` turns a range into a slice. So safe code can fill a loaned block in place.
+
+/// The right to carve ranges out of one mapping. There is at most one a mapping.
+#[derive(Debug)]
+pub struct AllocationRight {
+    pub(crate) mapping: u64,
+    pub(crate) bytes: u64,
+}
+
+impl AllocationRight {
+    /// Bytes of the mapping.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// A range of the mapping.
+    ///
+    /// # Safety
+    /// The range lies inside the mapping and overlaps no other living `OwnedRange` of this right.
+    pub unsafe fn carve(&self, offset: u64, bytes: u64) -> OwnedRange {
+        debug_assert!(offset.checked_add(bytes).is_some_and(|end| end <= self.bytes));
+        OwnedRange { mapping: self.mapping, offset, bytes }
+    }
+}
+
+/// Exclusive use of `bytes` at `offset` of one mapping.
+#[derive(Debug)]
+pub struct OwnedRange {
+    pub(crate) mapping: u64,
+    pub(crate) offset: u64,
+    pub(crate) bytes: u64,
+}
+
+impl OwnedRange {
+    /// First byte, from the start of the mapping.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Length in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}

@@ -1,0 +1,1 @@
+//! Development only: contract suites, hosts in network namespaces, crash points
