@@ -4,7 +4,9 @@ use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::thread::futex::{self, Flags, Timespec};
+use rustix::thread::futex::{self, Flags};
+
+use crate::poll::timespec;
 
 /// Why a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,11 +21,7 @@ pub enum Woken {
 
 /// Sleeps while `*word == expected`, at most `timeout`. Wake-ups may be spurious; the caller looks again.
 pub fn wait(word: &AtomicU32, expected: u32, timeout: Duration) -> Woken {
-    let timeout = Timespec {
-        tv_sec: timeout.as_secs().min(i64::MAX as u64) as i64,
-        tv_nsec: i64::from(timeout.subsec_nanos()) as _,
-    };
-    match futex::wait(word, Flags::empty(), expected, Some(&timeout)) {
+    match futex::wait(word, Flags::empty(), expected, Some(&timespec(timeout))) {
         Err(Errno::AGAIN) => Woken::Changed,
         Err(Errno::TIMEDOUT) => Woken::TimedOut,
         _ => Woken::Maybe,

@@ -223,7 +223,7 @@ impl Mapping {
 
     fn word(&self, offset: u64, size: u64) -> Result<*mut u8, OutOfRange> {
         let word = self.check(offset, size)?;
-        if size != 0 && offset % size != 0 {
+        if size != 0 && !offset.is_multiple_of(size) {
             return Err(self.out_of_range(offset, size));
         }
         Ok(word)

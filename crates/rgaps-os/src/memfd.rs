@@ -76,6 +76,11 @@ pub fn identity(fd: impl AsFd) -> io::Result<(u64, u64)> {
     Ok((stat.st_dev, stat.st_ino))
 }
 
+/// The file's length in bytes.
+pub fn bytes(fd: impl AsFd) -> io::Result<u64> {
+    Ok(fstat(fd)?.st_size as u64)
+}
+
 /// Bytes of memory that the file really occupies.
 pub fn resident_bytes(fd: impl AsFd) -> io::Result<u64> {
     Ok((fstat(fd)?.st_blocks as u64) * 512)

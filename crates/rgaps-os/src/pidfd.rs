@@ -4,7 +4,14 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, getpid, kill_process, pidfd_open};
+
+pub use rustix::process::Signal;
+
+/// Sends this process a signal, SIGKILL and SIGSTOP included; for the tests of sudden death.
+pub fn signal_own_process(signal: Signal) -> io::Result<()> {
+    Ok(kill_process(getpid(), signal)?)
+}
 
 /// A pidfd.
 #[derive(Debug)]

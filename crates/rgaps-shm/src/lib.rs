@@ -1,1 +1,48 @@
-//! The RGAPS topic segment: pools, queue, messages and holder words in shared memory
+//! The topic segment of one host: pools, queue, messages and holder words in shared memory.
+//!
+//! `layout` draws the segment, `segment` maps it, `queue` orders messages, `message` says who may read one and who frees its block,
+//! `pool` allocates, `writer` and `reader` are what publishers and subscribers do, `janitor` is what the manager does for them and
+//! after their death, `observer` looks on, `notify` wakes. The words of `queue` and `message` are borrowed, so that loom can model
+//! them; everything that maps memory is left out of a loom build.
+
+mod bell;
+pub mod info;
+#[cfg(all(test, loom))]
+mod loom_models;
+pub mod message;
+pub mod queue;
+mod sync;
+
+#[cfg(not(loom))]
+pub mod crash;
+#[cfg(not(loom))]
+pub mod history;
+#[cfg(not(loom))]
+pub mod janitor;
+#[cfg(not(loom))]
+pub mod layout;
+#[cfg(not(loom))]
+pub mod notify;
+#[cfg(not(loom))]
+pub mod observer;
+#[cfg(not(loom))]
+pub mod pool;
+#[cfg(not(loom))]
+mod raw;
+#[cfg(not(loom))]
+pub mod reader;
+#[cfg(not(loom))]
+pub mod segment;
+#[cfg(not(loom))]
+pub mod writer;
+
+#[cfg(not(loom))]
+pub use crate::{
+    janitor::{Janitor, PublisherSpec, SubscriberSpec},
+    layout::Geometry,
+    pool::{Block, PoolAllocator, PoolStats},
+    reader::{Held, ReaderPort},
+    segment::{AttachError, Segment},
+    writer::{Exhaustion, LoanError, LoanedMessage, MessageSpec, WriterPort},
+};
+pub use info::{Copies, MessageInfo, Origin, Route, Stamps, WhyNot};

@@ -1,0 +1,190 @@
+//! What a message says of itself: where it came from, which path it took and why no better one, and when it passed each stage.
+
+/// How the publisher handed the message over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Origin {
+    /// Not stated.
+    #[default]
+    Unknown,
+    /// Written in place into a loaned block.
+    Loaned,
+    /// Copied once, device to device, from a foreign buffer.
+    Pushed,
+}
+
+/// How the message reached this host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Route {
+    /// It was published here: read in place.
+    #[default]
+    Local,
+    /// Over TCP into the receive ring, then one copy into the pool.
+    Tcp,
+    /// Over RDMA into the receive ring, then one copy into the pool.
+    Rdma,
+}
+
+/// Why no better route was taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum WhyNot {
+    /// There is no better one.
+    #[default]
+    Best,
+    /// The publisher pushed a foreign buffer instead of loaning a block.
+    ForeignBuffer,
+    /// Configuration asks for TCP.
+    Configured,
+    /// This build has no RDMA link, or a host has no usable device.
+    NoRdma,
+}
+
+/// Payload copies that a message went through: in the publisher (push), to staging, and into the pool of the receiving host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Copies {
+    /// Device to device, by `push`.
+    pub pushed: u8,
+    /// Device to host, into staging.
+    pub staged: u8,
+    /// Ring to pool, once a receiving host, whatever its number of subscribers.
+    pub pooled: u8,
+}
+
+/// When a message passed each stage, in ns since 1970 on the clock of the host where it happened; 0 where it did not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stamps {
+    /// Published, on the publisher's host.
+    pub published: u64,
+    /// Its last byte was in staging (host backend: when the manager took it).
+    pub staged: u64,
+    /// Its last byte was handed to the link.
+    pub sent: u64,
+    /// Its last byte was in the receive ring.
+    pub landed: u64,
+    /// Its last byte was in the receiving host's pool.
+    pub pooled: u64,
+}
+
+/// All that is known of a message besides its payload and typed metadata.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MessageInfo {
+    /// Place in the order of the topic on this host.
+    pub position: u64,
+    /// Identity of the publisher.
+    pub publisher: u64,
+    /// The publisher's count of its messages, from 1.
+    pub sequence: u64,
+    /// Host of the publisher.
+    pub source_host: [u8; 16],
+    /// Kind of the typed metadata.
+    pub kind: u32,
+    /// Bytes of the message.
+    pub bytes: u64,
+    /// Stage timestamps.
+    pub stamps: Stamps,
+    /// How it was handed over.
+    pub origin: Origin,
+    /// How it came here.
+    pub route: Route,
+    /// Why not better.
+    pub why_not: WhyNot,
+    /// Copies on the way.
+    pub copies: Copies,
+}
+
+/// Origin, route, reason and copies as one word of the segment.
+pub fn encode_path(info: &MessageInfo) -> u64 {
+    let origin = match info.origin {
+        Origin::Unknown => 0,
+        Origin::Loaned => 1,
+        Origin::Pushed => 2,
+    };
+    let route = match info.route {
+        Route::Local => 0,
+        Route::Tcp => 1,
+        Route::Rdma => 2,
+    };
+    let why = match info.why_not {
+        WhyNot::Best => 0,
+        WhyNot::ForeignBuffer => 1,
+        WhyNot::Configured => 2,
+        WhyNot::NoRdma => 3,
+    };
+    u64::from_le_bytes([origin, route, why, info.copies.pushed, info.copies.staged, info.copies.pooled, 0, 0])
+}
+
+/// The reverse of `encode_path`; codes that mean nothing read as the defaults.
+pub fn decode_path(word: u64, info: &mut MessageInfo) {
+    let [origin, route, why, pushed, staged, pooled, ..] = word.to_le_bytes();
+    info.origin = match origin {
+        1 => Origin::Loaned,
+        2 => Origin::Pushed,
+        _ => Origin::Unknown,
+    };
+    info.route = match route {
+        1 => Route::Tcp,
+        2 => Route::Rdma,
+        _ => Route::Local,
+    };
+    info.why_not = match why {
+        1 => WhyNot::ForeignBuffer,
+        2 => WhyNot::Configured,
+        3 => WhyNot::NoRdma,
+        _ => WhyNot::Best,
+    };
+    info.copies = Copies { pushed, staged, pooled };
+}
+
+impl Origin {
+    /// For tables and JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Unknown => "unknown",
+            Self::Loaned => "loaned",
+            Self::Pushed => "pushed",
+        }
+    }
+}
+
+impl Route {
+    /// For tables and JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Local => "in place",
+            Self::Tcp => "tcp",
+            Self::Rdma => "rdma",
+        }
+    }
+}
+
+impl WhyNot {
+    /// For tables and JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Best => "best",
+            Self::ForeignBuffer => "pushed from a foreign buffer: loan to save the copy",
+            Self::Configured => "tcp by configuration",
+            Self::NoRdma => "no rdma device on both hosts",
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_survives_its_word() {
+        let info = MessageInfo {
+            origin: Origin::Pushed,
+            route: Route::Tcp,
+            why_not: WhyNot::NoRdma,
+            copies: Copies { pushed: 1, staged: 0, pooled: 1 },
+            ..MessageInfo::default()
+        };
+        let mut read = MessageInfo::default();
+        decode_path(encode_path(&info), &mut read);
+        assert_eq!(read, info);
+        decode_path(u64::MAX, &mut read);
+        assert_eq!(read.origin, Origin::Unknown);
+    }
+}

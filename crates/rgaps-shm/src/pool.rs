@@ -1,0 +1,206 @@
+//! A pool's allocator: TLSF in its writer's private memory, so there is no lock between processes and nothing to repair after kill -9.
+//!
+//! Only the writer allocates and frees in its pool. What others do to a block (hold it, let it go) is in the message's words; the
+//! writer learns of it there and frees the block itself. A dead writer's pool goes as a whole.
+//!
+//! Invariants  P1 blocks in use never overlap. P2 every granule is in one block or free: freeing all gives the pool back whole.
+//! Source      TLSF: Masmano et al. 2004, as implemented by rlsf; the shadow range is ours (raw/shadow.rs).
+
+use rgaps_os::{AllocationRight, MapError, OwnedRange};
+
+use crate::raw::shadow::{Granules, Shadow, carve};
+
+/// Smallest unit: the alignment that CUDA gives its own allocations.
+pub const GRANULE_BYTES_MIN: u64 = 256;
+/// Granules of a pool at most; a larger pool has larger granules. Bounds the shadow range to 32 MiB of address space.
+const GRANULES_MAX: u64 = 1 << 20;
+
+/// A block of a pool, in use. Give it back with `PoolAllocator::free`.
+#[derive(Debug)]
+pub struct Block {
+    granules: Granules,
+    range: OwnedRange,
+}
+
+impl Block {
+    /// Offset in the pool.
+    pub fn offset(&self) -> u64 {
+        self.range.offset()
+    }
+
+    /// Bytes of the block: what was asked for, rounded up to granules.
+    pub fn bytes(&self) -> u64 {
+        self.range.bytes()
+    }
+
+    /// The right to write it, for `Mapping::bytes_mut`.
+    pub fn range_mut(&mut self) -> &mut OwnedRange {
+        &mut self.range
+    }
+}
+
+/// A pool's use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolStats {
+    /// Bytes that can be allocated in all.
+    pub capacity_bytes: u64,
+    /// Bytes in blocks now.
+    pub used_bytes: u64,
+    /// Blocks now.
+    pub blocks: u64,
+    /// Unit of allocation.
+    pub granule_bytes: u64,
+}
+
+/// There is no free block of that size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{wanted} B wanted, {free} B of {capacity} B free (in pieces)")]
+pub struct PoolFull {
+    /// Bytes asked for.
+    pub wanted: u64,
+    /// Bytes free in all.
+    pub free: u64,
+    /// Bytes of the pool.
+    pub capacity: u64,
+}
+
+/// Allocates the bytes of one pool.
+pub struct PoolAllocator {
+    shadow: Shadow,
+    right: AllocationRight,
+    stats: PoolStats,
+}
+
+impl std::fmt::Debug for PoolAllocator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PoolAllocator").field("stats", &self.stats).finish_non_exhaustive()
+    }
+}
+
+impl PoolAllocator {
+    /// An allocator of the whole pool that `right` belongs to.
+    pub fn new(right: AllocationRight) -> Result<Self, MapError> {
+        let granule_bytes = right.bytes().div_ceil(GRANULES_MAX).next_power_of_two().max(GRANULE_BYTES_MIN);
+        let granules = right.bytes() / granule_bytes;
+        let shadow = Shadow::new(granules as usize)?;
+        let stats = PoolStats { capacity_bytes: granules * granule_bytes, used_bytes: 0, blocks: 0, granule_bytes };
+        Ok(Self { shadow, right, stats })
+    }
+
+    /// A block of at least `bytes` bytes, aligned to the granule. O(1).
+    ///
+    /// TLSF rounds a request up to its size class when it searches, so a block of nearly the whole pool may not be found even in an
+    /// empty pool; `pool_bytes_for` says how large a pool must be for a message.
+    pub fn allocate(&mut self, bytes: u64) -> Result<Block, PoolFull> {
+        let full = PoolFull {
+            wanted: bytes,
+            free: self.stats.capacity_bytes - self.stats.used_bytes,
+            capacity: self.stats.capacity_bytes,
+        };
+        if bytes > self.stats.capacity_bytes {
+            return Err(full);
+        }
+        let count = bytes.div_ceil(self.stats.granule_bytes).max(1);
+        let granules = self.shadow.allocate(count as usize).ok_or(full)?;
+        let offset = granules.first as u64 * self.stats.granule_bytes;
+        let bytes = count * self.stats.granule_bytes;
+        self.stats.used_bytes += bytes;
+        self.stats.blocks += 1;
+        Ok(Block { range: carve(&self.right, offset, bytes), granules })
+    }
+
+    /// Frees a block of this pool. O(1).
+    pub fn free(&mut self, block: Block) {
+        self.stats.used_bytes -= block.bytes();
+        self.stats.blocks -= 1;
+        self.shadow.free(block.granules);
+    }
+
+    /// How the pool is used.
+    pub fn stats(&self) -> PoolStats {
+        self.stats
+    }
+}
+
+/// Bytes of a pool in which a message of `message_bytes` is always found while the pool is empty.
+pub fn pool_bytes_for(message_bytes: u64) -> u64 {
+    (message_bytes + message_bytes / 16 + 4096).next_multiple_of(4096)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use rgaps_os::Mapping;
+
+    fn pool(bytes: u64) -> (Mapping, PoolAllocator) {
+        let memory = Mapping::anonymous(bytes).unwrap();
+        let allocator = PoolAllocator::new(memory.allocation_right().unwrap()).unwrap();
+        (memory, allocator)
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Allocate(u64),
+        Free(usize),
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let allocate = prop_oneof![0_u64..3000, 0_u64..200_000, Just(1 << 20), Just(u64::MAX)];
+        let step = prop_oneof![allocate.prop_map(Step::Allocate), any::<usize>().prop_map(Step::Free)];
+        proptest::collection::vec(step, 0..200)
+    }
+
+    proptest! {
+        #[test]
+        fn blocks_never_overlap_and_nothing_is_lost(steps in steps(), pages in 1_u64..300) {
+            let (memory, mut allocator) = pool(pages * 4096);
+            let mut blocks: Vec<Block> = Vec::new();
+            for step in steps {
+                match step {
+                    Step::Allocate(bytes) => {
+                        let Ok(block) = allocator.allocate(bytes) else { continue };
+                        prop_assert!(block.bytes() >= bytes && block.offset() + block.bytes() <= memory.bytes());
+                        prop_assert!(block.offset() % GRANULE_BYTES_MIN == 0);
+                        for other in &blocks {
+                            let apart = block.offset() + block.bytes() <= other.offset()
+                                || other.offset() + other.bytes() <= block.offset();
+                            prop_assert!(apart, "{:?} and {:?}", block, other);
+                        }
+                        blocks.push(block);
+                    }
+                    Step::Free(n) if !blocks.is_empty() => {
+                        let n = n % blocks.len();
+                        allocator.free(blocks.swap_remove(n));
+                    }
+                    Step::Free(_) => {}
+                }
+                let used: u64 = blocks.iter().map(Block::bytes).sum();
+                prop_assert_eq!(allocator.stats().used_bytes, used);
+            }
+            for block in blocks {
+                allocator.free(block);
+            }
+            prop_assert_eq!(allocator.stats().used_bytes, 0);
+            // Whole again: the largest block that an empty pool of this size gives can be had.
+            let (_, mut fresh) = pool(pages * 4096);
+            let largest = (1..=pages * 16).rev().find(|n| fresh.allocate(n * 256).is_ok()).unwrap() * 256;
+            prop_assert!(allocator.allocate(largest).is_ok());
+        }
+    }
+
+    #[test]
+    fn a_message_fits_into_the_pool_made_for_it() {
+        for bytes in [1, 4096, 6_220_800, 64 << 20, (64 << 20) + 1, 1 << 30] {
+            let (_memory, mut allocator) = pool(pool_bytes_for(bytes));
+            allocator.allocate(bytes).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_full_pool_says_what_was_wanted_and_what_is_free() {
+        let (_memory, mut allocator) = pool(8192);
+        let error = allocator.allocate(10_000).unwrap_err();
+        assert_eq!(error, PoolFull { wanted: 10_000, free: 8192, capacity: 8192 });
+    }
+}

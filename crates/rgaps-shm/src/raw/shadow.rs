@@ -1,0 +1,70 @@
+//! TLSF over a shadow range: rlsf keeps its headers inside the memory that it manages, which a CPU cannot do in GPU memory. So it
+//! manages a private range in which 32 bytes stand for one granule of the pool, and only the positions of its blocks are used.
+
+use std::alloc::Layout;
+use std::ptr::NonNull;
+
+use rgaps_os::{MapError, Mapping};
+use rlsf::Tlsf;
+
+/// Shadow bytes that stand for one granule: rlsf's own granularity on 64-bit machines.
+pub(crate) const SHADOW_BYTES: usize = 32;
+/// rlsf's header of a used block, in the first half of its first granule.
+const BLOCK_HEADER_BYTES: usize = 16;
+
+/// First-level classes: blocks up to 2^24 × 32 B of shadow. Second level: 32 classes each, so about 3 % of fit is given away.
+pub(crate) type Engine = Tlsf<'static, u32, u32, 24, 32>;
+
+/// Granules in a row that are in use. Neither copied nor made up elsewhere.
+#[derive(Debug)]
+pub(crate) struct Granules {
+    pub(crate) first: usize,
+}
+
+pub(crate) struct Shadow {
+    engine: Engine,
+    base: NonNull<u8>,
+    /// Keeps the range mapped; the engine points into it.
+    _memory: Mapping,
+}
+
+// SAFETY: the engine's pointers lead into `_memory`, which moves with it and is touched by nobody else.
+unsafe impl Send for Shadow {}
+
+impl Shadow {
+    /// A range of `count` granules, all free.
+    pub(crate) fn new(count: usize) -> Result<Self, MapError> {
+        // One granule more, where rlsf puts the sentinel that ends the range.
+        let bytes = (count + 1) * SHADOW_BYTES;
+        let memory = Mapping::anonymous((bytes as u64).next_multiple_of(4096))?;
+        let Some(base) = NonNull::new(memory.address() as *mut u8) else { unreachable!("a mapping is never at 0") };
+        let mut engine = Engine::new();
+        // SAFETY: the range is private, zeroed, writable, 4096-aligned, and lives as long as the engine, which is dropped before it.
+        let used = unsafe { engine.insert_free_block_ptr(NonNull::slice_from_raw_parts(base, bytes)) };
+        debug_assert_eq!(used.map(|n| n.get()), Some(bytes));
+        Ok(Self { engine, base, _memory: memory })
+    }
+
+    pub(crate) fn allocate(&mut self, count: usize) -> Option<Granules> {
+        let bytes = count.checked_mul(SHADOW_BYTES)?.checked_sub(BLOCK_HEADER_BYTES)?;
+        let layout = Layout::from_size_align(bytes, BLOCK_HEADER_BYTES).ok()?;
+        let payload = self.engine.allocate(layout)?;
+        let start = payload.as_ptr() as usize - BLOCK_HEADER_BYTES - self.base.as_ptr() as usize;
+        debug_assert_eq!(start % SHADOW_BYTES, 0);
+        Some(Granules { first: start / SHADOW_BYTES })
+    }
+
+    pub(crate) fn free(&mut self, granules: Granules) {
+        let start = granules.first * SHADOW_BYTES + BLOCK_HEADER_BYTES;
+        // SAFETY: `start` was computed from an address inside the range by `allocate`.
+        let payload = unsafe { self.base.add(start) };
+        // SAFETY: `Granules` are made by `allocate` of this shadow only and consumed here, so the block is in use and freed once.
+        unsafe { self.engine.deallocate(payload, BLOCK_HEADER_BYTES) };
+    }
+}
+
+/// The pool's bytes behind granules that are in use.
+pub(crate) fn carve(right: &rgaps_os::AllocationRight, offset: u64, bytes: u64) -> rgaps_os::OwnedRange {
+    // SAFETY: called once for each live `Granules` of the one allocator that owns `right`, and those never overlap.
+    unsafe { right.carve(offset, bytes) }
+}

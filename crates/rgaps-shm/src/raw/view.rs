@@ -1,0 +1,47 @@
+//! Typed views of a mapped segment: every struct of layout.rs is made of atomics alone, so a shared reference is always sound.
+
+use rgaps_os::{Mapping, OutOfRange};
+
+use crate::layout::{Header, MessageEntry, PublisherSlot, SubscriberSlot};
+
+/// Structs that consist of atomics only and are valid for every bit pattern.
+///
+/// # Safety
+/// The type is `#[repr(C)]`, has no padding that matters, no pointers, and nothing but atomic integers in it.
+unsafe trait AllAtomic {}
+// SAFETY: see layout.rs; integers in atomics only.
+unsafe impl AllAtomic for Header {}
+// SAFETY: see layout.rs; integers in atomics only.
+unsafe impl AllAtomic for PublisherSlot {}
+// SAFETY: see layout.rs; integers in atomics only.
+unsafe impl AllAtomic for SubscriberSlot {}
+// SAFETY: see layout.rs; integers in atomics only.
+unsafe impl AllAtomic for MessageEntry {}
+
+pub(crate) fn header(mapping: &Mapping) -> Result<&Header, OutOfRange> {
+    at(mapping, 0)
+}
+
+pub(crate) fn publisher(mapping: &Mapping, offset: u64) -> Result<&PublisherSlot, OutOfRange> {
+    at(mapping, offset)
+}
+
+pub(crate) fn subscriber(mapping: &Mapping, offset: u64) -> Result<&SubscriberSlot, OutOfRange> {
+    at(mapping, offset)
+}
+
+pub(crate) fn message(mapping: &Mapping, offset: u64) -> Result<&MessageEntry, OutOfRange> {
+    at(mapping, offset)
+}
+
+fn at<T: AllAtomic>(mapping: &Mapping, offset: u64) -> Result<&T, OutOfRange> {
+    let bytes = size_of::<T>() as u64;
+    let inside = offset.checked_add(bytes).is_some_and(|end| end <= mapping.bytes());
+    if !inside || !offset.is_multiple_of(align_of::<T>() as u64) {
+        return Err(OutOfRange { offset, bytes, mapped: mapping.bytes() });
+    }
+    let pointer = (mapping.address() + offset) as *const T;
+    // SAFETY: in bounds and aligned (a mapping starts on a page), mapped while `mapping` is borrowed, any bit pattern is valid, and
+    // everybody touches it atomically.
+    Ok(unsafe { &*pointer })
+}

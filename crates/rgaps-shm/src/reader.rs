@@ -1,0 +1,295 @@
+//! A subscriber's port: take what is ready, hold it, let it go.
+//!
+//! A reader walks the queue from the position at which it joined. What it finds PENDING for it, it claims; what was revoked, it
+//! passes by. It never frees, never locks, and reads the publisher's block where it lies.
+//!
+//! Deaths      at take.held or while messages are held: the manager moves the slot's generation on, which lets go of all of them.
+//! Trusts      nothing: table indices, block offsets and lengths are checked here or by the mapping that the payload lies in.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::crash;
+use crate::history::MessageRef;
+use crate::info::{MessageInfo, Stamps, decode_path};
+use crate::layout::{META_BYTES_MAX, MessageEntry, SlotState, SubscriberSlot};
+use crate::message::{Claim, Generation, Life, MessageWords, Readiness, State, Tenancy};
+use crate::notify::{FutexWait, ring};
+use crate::queue::{Position, Slot};
+use crate::segment::{Segment, whole};
+use crate::writer::PortError;
+
+/// Which pool a message lies in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PoolRef {
+    /// Publisher slot.
+    pub slot: u8,
+    /// Its occupation count.
+    pub generation: u32,
+}
+
+/// A subscriber's port.
+#[derive(Debug)]
+pub struct ReaderPort {
+    segment: Arc<Segment>,
+    slot: u8,
+    tenancy: Tenancy,
+    cursor: Position,
+    /// What history gave a late joiner, oldest first, claimed but not taken.
+    backlog: VecDeque<(Position, MessageRef)>,
+}
+
+impl ReaderPort {
+    /// Opens the port of an occupied subscriber slot. With `history` it first gets what publishers keep for late joiners.
+    pub fn new(segment: Arc<Segment>, slot: u8, generation: u32, history: bool) -> Result<Self, PortError> {
+        let ours = SlotState::Active.word(generation);
+        let Some(subscriber) = segment.subscriber(slot).filter(|s| s.state.load(Ordering::Acquire) == ours) else {
+            return Err(PortError::NotOurs { slot, generation });
+        };
+        // The manager noted where the queue ended before it let anybody see us: from there on nothing is missed.
+        let cursor = Position(subscriber.cursor.load(Ordering::Acquire));
+        let depth = subscriber.depth.load(Ordering::Relaxed);
+        let tenancy = Tenancy::new(generation);
+        let backlog = if history { claim_history(&segment, slot, tenancy, cursor, depth) } else { VecDeque::new() };
+        Ok(Self { segment, slot, tenancy, cursor, backlog })
+    }
+
+    /// The next message, if one is ready.
+    pub fn take(&mut self) -> Option<Held> {
+        while let Some((position, message)) = self.backlog.pop_front() {
+            if let Some(held) = self.claim(position, message.index, message.generation.low()) {
+                return Some(held);
+            }
+        }
+        // A lap of the queue at most, and once more after an overrun.
+        for _ in 0..=2 * self.segment.queue().capacity() {
+            match self.segment.queue().read(self.cursor) {
+                Slot::Empty => return None,
+                Slot::Overrun => self.move_to(self.segment.queue().begin().0.max(self.cursor.0 + 1)),
+                Slot::Message(named) => {
+                    let position = self.cursor;
+                    let held = self.claim(position, named.message, named.generation);
+                    self.move_to(position.0 + 1);
+                    if held.is_some() {
+                        return held;
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// Whether `take` would have something to look at.
+    pub fn has_next(&self) -> bool {
+        !self.backlog.is_empty() || self.segment.queue().read(self.cursor) != Slot::Empty
+    }
+
+    /// What to sleep on until messages come.
+    pub fn waiter(&self) -> FutexWait {
+        FutexWait::for_messages(self.segment.clone(), self.slot)
+    }
+
+    /// This subscriber's counters.
+    pub fn counters(&self) -> &SubscriberSlot {
+        counters(&self.segment, self.slot)
+    }
+
+    /// The subscriber slot and its tenancy.
+    pub fn seat(&self) -> (u8, Tenancy) {
+        (self.slot, self.tenancy)
+    }
+
+    /// The segment.
+    pub fn segment(&self) -> &Arc<Segment> {
+        &self.segment
+    }
+
+    fn move_to(&mut self, position: u64) {
+        self.cursor = Position(position);
+        self.counters().cursor.store(position, Ordering::Release);
+    }
+
+    fn claim(&self, position: Position, index: crate::queue::MessageIndex, named: u16) -> Option<Held> {
+        let entry = self.segment.message(index)?;
+        let Claim::Held(generation) = entry.words().claim(usize::from(self.slot), named, self.tenancy) else {
+            return None;
+        };
+        crash::point("take.held");
+        let counters = self.counters();
+        counters.taken.fetch_add(1, Ordering::Relaxed);
+        counters.held.fetch_add(1, Ordering::Relaxed);
+        let owner = entry.words().life().map_or(u8::MAX, |life| life.owner);
+        let held = Held {
+            segment: self.segment.clone(),
+            slot: self.slot,
+            tenancy: self.tenancy,
+            message: MessageRef { index, generation },
+            owner,
+            info: read_info(entry, position),
+        };
+        if held.readiness() == Readiness::Poisoned {
+            counters.poisoned.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        Some(held)
+    }
+}
+
+/// A message that is being read. Nothing can take it away; dropping it lets it go.
+#[derive(Debug)]
+pub struct Held {
+    segment: Arc<Segment>,
+    slot: u8,
+    tenancy: Tenancy,
+    message: MessageRef,
+    owner: u8,
+    info: MessageInfo,
+}
+
+impl Held {
+    /// Where it came from and how.
+    pub fn info(&self) -> &MessageInfo {
+        &self.info
+    }
+
+    /// The pool that it lies in.
+    pub fn pool(&self) -> PoolRef {
+        PoolRef { slot: self.owner, generation: self.entry().pool_generation.load(Ordering::Relaxed) }
+    }
+
+    /// Offset of its first byte in that pool. Another process wrote it: check it against the pool's mapping.
+    pub fn offset(&self) -> u64 {
+        self.entry().block_offset.load(Ordering::Relaxed)
+    }
+
+    /// Copies its typed metadata; returns the bytes in use.
+    pub fn copy_meta(&self, to: &mut [u8; META_BYTES_MAX]) -> usize {
+        let entry = self.entry();
+        let bytes = (entry.meta_bytes.load(Ordering::Relaxed) as usize).min(META_BYTES_MAX);
+        for (to, word) in to.chunks_mut(8).zip(&entry.meta).take(bytes.div_ceil(8)) {
+            to.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
+        }
+        bytes
+    }
+
+    /// Whether its bytes are there yet.
+    pub fn readiness(&self) -> Readiness {
+        self.words().readiness(self.message.generation)
+    }
+
+    fn words(&self) -> MessageWords<'_> {
+        self.entry().words()
+    }
+
+    fn entry(&self) -> &MessageEntry {
+        match self.segment.message(self.message.index) {
+            Some(entry) => entry,
+            None => unreachable!("a held message names an entry of the table"),
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if self.words().release(usize::from(self.slot), self.message.generation, self.tenancy) {
+            counters(&self.segment, self.slot).held.fetch_sub(1, Ordering::Relaxed);
+        }
+        crash::point("release.done");
+        tell_owner(&self.segment, self.owner);
+    }
+}
+
+/// Tells the owner of a message that a holder has let go.
+pub(crate) fn tell_owner(segment: &Segment, owner: u8) {
+    if let Some(publisher) = segment.publisher(owner) {
+        publisher.released.fetch_add(1, Ordering::Release);
+    }
+    ring(&segment.header().space.0);
+}
+
+/// What a message says of itself; the caller holds it, or lives with torn answers.
+pub(crate) fn read_info(entry: &MessageEntry, position: Position) -> MessageInfo {
+    let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
+    let mut info = MessageInfo {
+        position: position.0,
+        publisher: load(&entry.publisher),
+        sequence: load(&entry.sequence),
+        source_host: whole([load(&entry.source_host[0]), load(&entry.source_host[1])]),
+        kind: entry.kind.load(Ordering::Relaxed),
+        bytes: load(&entry.block_bytes),
+        stamps: Stamps {
+            published: load(&entry.stamps[0]),
+            staged: load(&entry.stamps[1]),
+            sent: load(&entry.stamps[2]),
+            landed: load(&entry.stamps[3]),
+            pooled: load(&entry.stamps[4]),
+        },
+        ..MessageInfo::default()
+    };
+    decode_path(load(&entry.path), &mut info);
+    info
+}
+
+fn counters(segment: &Segment, slot: u8) -> &SubscriberSlot {
+    match segment.subscriber(slot) {
+        Some(slot) => slot,
+        None => unreachable!("the slot was checked by `new`"),
+    }
+}
+
+/// Claims what history keeps from before `cursor`, the last `depth` of it (0: all), oldest first.
+fn claim_history(
+    segment: &Segment,
+    slot: u8,
+    tenancy: Tenancy,
+    cursor: Position,
+    depth: u64,
+) -> VecDeque<(Position, MessageRef)> {
+    let mut kept: Vec<(Position, MessageRef)> = segment
+        .indices()
+        .filter_map(|index| {
+            let entry = segment.message(index)?;
+            let life = entry.words().life()?;
+            let Life { generation, state: State::Published, .. } = life else { return None };
+            let position = position_of(segment, entry, index, generation)?;
+            let kept = entry.words().in_history(generation) && position < cursor;
+            kept.then_some((position, MessageRef { index, generation }))
+        })
+        .collect();
+    kept.sort_by_key(|(position, _)| *position);
+    let skip = if depth == 0 { 0 } else { kept.len().saturating_sub(depth as usize) };
+    kept.into_iter()
+        .skip(skip)
+        .filter(|(_, message)| {
+            let words = segment.message(message.index).map(MessageEntry::words);
+            words.is_some_and(|words| words.join_late(usize::from(slot), message.generation, tenancy))
+        })
+        .collect()
+}
+
+/// A published message's position: its own note, or the queue's if the writer has not noted it yet; `None` if it has none yet.
+fn position_of(
+    segment: &Segment,
+    entry: &MessageEntry,
+    index: crate::queue::MessageIndex,
+    generation: Generation,
+) -> Option<Position> {
+    let noted = entry.position.load(Ordering::Acquire);
+    if noted != u64::MAX {
+        return Some(Position(noted));
+    }
+    find_in_queue(segment, index, generation)
+}
+
+/// The position that names a message in this life.
+pub(crate) fn find_in_queue(
+    segment: &Segment,
+    index: crate::queue::MessageIndex,
+    generation: Generation,
+) -> Option<Position> {
+    let queue = segment.queue();
+    (queue.begin().0..queue.end().0).map(Position).find(|position| {
+        matches!(queue.read(*position), Slot::Message(named) if named.message == index && named.generation == generation.low())
+    })
+}

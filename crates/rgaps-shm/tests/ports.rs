@@ -1,0 +1,357 @@
+//! Writer, reader and janitor together, on a real segment in one process.
+
+#![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use rgaps_os::{Access, Mapping, memfd};
+use rgaps_shm::layout::META_BYTES_MAX;
+use rgaps_shm::notify::Wait;
+use rgaps_shm::{
+    Exhaustion, Geometry, Held, Janitor, LoanError, MessageInfo, MessageSpec, PublisherSpec, ReaderPort, Segment,
+    SubscriberSpec, WriterPort,
+};
+
+struct Host {
+    janitor: Janitor,
+}
+
+struct Publisher {
+    port: WriterPort,
+    pool: Mapping,
+    sequence: u64,
+    history: u32,
+}
+
+impl Host {
+    fn new(messages: u32) -> Self {
+        Self { janitor: Janitor::new(Arc::new(Segment::create([3; 16], Geometry::new(messages)).unwrap())) }
+    }
+
+    fn publisher(&self, pool_bytes: u64, history: u32) -> Publisher {
+        let seat = self.janitor.admit_publisher(&PublisherSpec { publisher: 77, ..Default::default() }).unwrap();
+        let fd = memfd::create("pool", pool_bytes).unwrap();
+        let pool = Mapping::map(&fd, pool_bytes, Access::ReadWrite).unwrap();
+        let right = pool.allocation_right().unwrap();
+        let port = WriterPort::new(self.janitor.segment().clone(), seat.slot, seat.generation, right).unwrap();
+        Publisher { port, pool, sequence: 0, history }
+    }
+
+    fn subscriber(&self, depth: u32) -> ReaderPort {
+        self.subscriber_with(depth, false)
+    }
+
+    fn subscriber_with(&self, depth: u32, history: bool) -> ReaderPort {
+        let seat = self.janitor.admit_subscriber(&SubscriberSpec { depth, ..Default::default() }).unwrap();
+        ReaderPort::new(self.janitor.segment().clone(), seat.slot, seat.generation, history).unwrap()
+    }
+
+    fn dismiss(&self, reader: &ReaderPort) {
+        let (slot, tenancy) = reader.seat();
+        assert!(self.janitor.dismiss_subscriber(slot, tenancy.bits()));
+    }
+}
+
+impl Publisher {
+    fn publish(&mut self, bytes: u64, exhaustion: Exhaustion) -> Result<u64, LoanError> {
+        let mut loan = self.port.loan(bytes, exhaustion)?;
+        self.sequence += 1;
+        let fill = self.sequence as u8;
+        self.pool.bytes_mut(loan.block_mut().range_mut()).unwrap()[..bytes as usize].fill(fill);
+        let info = MessageInfo { publisher: 77, sequence: self.sequence, bytes, ..Default::default() };
+        let spec = MessageSpec { info, meta: &self.sequence.to_le_bytes(), history_depth: self.history };
+        self.port.publish(loan, &spec).unwrap();
+        Ok(self.sequence)
+    }
+
+    fn content(&self, held: &Held) -> &[u8] {
+        self.pool.shared_bytes(held.offset(), held.info().bytes).unwrap()
+    }
+}
+
+fn sequences(reader: &mut ReaderPort) -> Vec<u64> {
+    std::iter::from_fn(|| reader.take().map(|held| held.info().sequence)).collect()
+}
+
+fn lost(reader: &ReaderPort) -> u64 {
+    reader.counters().lost.load(Ordering::Relaxed)
+}
+
+#[test]
+fn what_is_published_is_taken_in_order_by_everyone_in_place() {
+    let host = Host::new(16);
+    let mut publisher = host.publisher(1 << 20, 0);
+    let mut readers = [host.subscriber(10), host.subscriber(10)];
+    for _ in 0..5 {
+        publisher.publish(1000, Exhaustion::Refuse).unwrap();
+    }
+    for reader in &mut readers {
+        for expected in 1..=5 {
+            let held = reader.take().unwrap();
+            assert_eq!(held.info().sequence, expected);
+            assert!(publisher.content(&held).iter().all(|byte| *byte == expected as u8));
+            let mut meta = [0; META_BYTES_MAX];
+            assert_eq!(held.copy_meta(&mut meta), 8);
+            assert_eq!(meta[..8], expected.to_le_bytes());
+        }
+        assert!(reader.take().is_none());
+    }
+    publisher.port.reclaim();
+    assert_eq!(publisher.port.pool().used_bytes, 0);
+    assert_eq!(host.janitor.messages_in_use(), 0);
+}
+
+#[test]
+fn a_held_message_stays_whatever_the_publisher_does() {
+    let host = Host::new(8);
+    let mut publisher = host.publisher(64 << 10, 0);
+    let mut reader = host.subscriber(2);
+    publisher.publish(1000, Exhaustion::DropOldest).unwrap();
+    let held = reader.take().unwrap();
+    for _ in 0..1000 {
+        publisher.publish(1000, Exhaustion::DropOldest).unwrap();
+    }
+    assert!(publisher.content(&held).iter().all(|byte| *byte == 1));
+    assert_eq!(sequences(&mut reader), [1000, 1001]);
+    assert_eq!(lost(&reader), 998);
+}
+
+#[test]
+fn keep_all_loses_nothing_and_the_publisher_times_out() {
+    let host = Host::new(8);
+    let mut publisher = host.publisher(1 << 20, 0);
+    let mut reader = host.subscriber(0);
+    for _ in 0..8 {
+        publisher.publish(10, Exhaustion::DropOldest).unwrap();
+    }
+    assert!(matches!(publisher.publish(10, Exhaustion::DropOldest), Err(LoanError::Messages(8))));
+    let waited = publisher.publish(10, Exhaustion::Wait(Duration::from_millis(5)));
+    assert!(matches!(waited, Err(LoanError::TimedOut { .. })), "{waited:?}");
+    assert_eq!(sequences(&mut reader), [1, 2, 3, 4, 5, 6, 7, 8]);
+    publisher.publish(10, Exhaustion::Refuse).unwrap();
+    assert_eq!(lost(&reader), 0);
+}
+
+#[test]
+fn a_publisher_that_waits_goes_on_when_a_holder_lets_go() {
+    let host = Host::new(4);
+    let mut publisher = host.publisher(8192, 0);
+    let mut reader = host.subscriber(0);
+    publisher.publish(5000, Exhaustion::Refuse).unwrap();
+    let held = reader.take().unwrap();
+    std::thread::scope(|scope| {
+        let space = host.janitor.segment().clone();
+        let waiting = scope.spawn(move || publisher.publish(5000, Exhaustion::Wait(Duration::from_secs(60))));
+        while space.header().space.0.sleepers.load(Ordering::Relaxed) == 0 {
+            std::thread::yield_now();
+        }
+        drop(held);
+        waiting.join().unwrap().unwrap();
+    });
+    assert_eq!(reader.take().unwrap().info().sequence, 2);
+}
+
+#[test]
+fn late_joiners_get_the_last_k_and_others_nothing() {
+    let host = Host::new(16);
+    let mut publisher = host.publisher(1 << 20, 3);
+    for _ in 0..6 {
+        publisher.publish(100, Exhaustion::Refuse).unwrap();
+    }
+    assert_eq!(sequences(&mut host.subscriber_with(10, true)), [4, 5, 6]);
+    assert_eq!(sequences(&mut host.subscriber_with(2, true)), [5, 6]);
+    assert_eq!(sequences(&mut host.subscriber_with(10, false)), [0_u64; 0]);
+}
+
+#[test]
+fn history_makes_way_when_its_space_is_needed() {
+    let host = Host::new(16);
+    let mut publisher = host.publisher(16 << 10, 10);
+    for _ in 0..20 {
+        publisher.publish(4096, Exhaustion::Refuse).unwrap();
+    }
+    let last = sequences(&mut host.subscriber_with(10, true));
+    assert_eq!(last.last(), Some(&20));
+    assert!(last.len() < 10);
+}
+
+#[test]
+fn refuse_says_what_was_missing_and_drop_oldest_takes_from_keep_last_only() {
+    let host = Host::new(16);
+    let mut publisher = host.publisher(16 << 10, 0);
+    let mut slow = host.subscriber(10);
+    for _ in 0..3 {
+        publisher.publish(4096, Exhaustion::Refuse).unwrap();
+    }
+    assert!(matches!(publisher.publish(8192, Exhaustion::Refuse), Err(LoanError::Pool(_))));
+    publisher.publish(8192, Exhaustion::DropOldest).unwrap();
+    assert!(matches!(publisher.publish(1 << 20, Exhaustion::DropOldest), Err(LoanError::TooLarge { .. })));
+    let got = sequences(&mut slow);
+    assert_eq!(got.last(), Some(&4));
+    assert_eq!(got.len() as u64 + lost(&slow), 4);
+}
+
+#[test]
+fn a_dead_subscribers_holds_are_void_and_its_slot_serves_the_next() {
+    let host = Host::new(4);
+    let mut publisher = host.publisher(8192, 0);
+    let mut dead = host.subscriber(0);
+    publisher.publish(5000, Exhaustion::Refuse).unwrap();
+    let held = dead.take().unwrap();
+    host.dismiss(&dead);
+    publisher.publish(5000, Exhaustion::Refuse).unwrap();
+    let mut next = host.subscriber(0);
+    assert_eq!(next.seat().0, dead.seat().0);
+    publisher.publish(100, Exhaustion::Refuse).unwrap();
+    drop(held);
+    assert_eq!(sequences(&mut next), [3]);
+}
+
+#[test]
+fn what_a_dead_publisher_published_is_still_read_and_then_its_slot_is_free() {
+    let host = Host::new(8);
+    let mut publisher = host.publisher(1 << 20, 5);
+    let mut reader = host.subscriber(10);
+    publisher.publish(100, Exhaustion::Refuse).unwrap();
+    publisher.publish(200, Exhaustion::Refuse).unwrap();
+    let abandoned = publisher.port.try_loan(300, Exhaustion::Refuse).unwrap();
+    std::mem::forget(abandoned);
+    let (slot, generation) = publisher.port.seat();
+    assert!(host.janitor.bury_publisher(slot, generation));
+    assert_eq!(host.janitor.sweep(slot), 2);
+    let first = reader.take().unwrap();
+    assert_eq!(reader.take().unwrap().info().sequence, 2);
+    assert_eq!(host.janitor.sweep(slot), 1);
+    drop(first);
+    assert_eq!(host.janitor.sweep(slot), 0);
+    assert_eq!(host.janitor.messages_in_use(), 0);
+    assert_eq!(host.janitor.buried().count(), 0);
+}
+
+#[test]
+fn a_demoted_subscriber_no_longer_stalls_the_publisher() {
+    let host = Host::new(4);
+    let mut publisher = host.publisher(1 << 20, 0);
+    let reader = host.subscriber(0);
+    for _ in 0..4 {
+        publisher.publish(10, Exhaustion::DropOldest).unwrap();
+    }
+    assert!(publisher.publish(10, Exhaustion::DropOldest).is_err());
+    assert!(host.janitor.demote(reader.seat().0, 2));
+    publisher.publish(10, Exhaustion::DropOldest).unwrap();
+    assert!(lost(&reader) > 0);
+}
+
+#[test]
+fn a_waiter_is_woken_by_a_publication() {
+    let host = Host::new(4);
+    let mut publisher = host.publisher(1 << 20, 0);
+    let mut reader = host.subscriber(10);
+    std::thread::scope(|scope| {
+        let taken = scope.spawn(move || {
+            let mut waiter = reader.waiter();
+            loop {
+                waiter.arm().unwrap();
+                if let Some(held) = reader.take() {
+                    return held.info().sequence;
+                }
+                waiter.wait(Duration::from_secs(60)).unwrap();
+            }
+        });
+        publisher.publish(10, Exhaustion::Refuse).unwrap();
+        assert_eq!(taken.join().unwrap(), 1);
+    });
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Publish(u64),
+    Take(usize),
+    Release(usize),
+    Join(u32),
+    Leave(usize),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        4 => (1_u64..9000).prop_map(Step::Publish),
+        4 => any::<usize>().prop_map(Step::Take),
+        3 => any::<usize>().prop_map(Step::Release),
+        1 => (1_u32..5).prop_map(Step::Join),
+        1 => any::<usize>().prop_map(Step::Leave),
+    ];
+    proptest::collection::vec(step, 0..150)
+}
+
+/// A subscriber beside the plain list of what was published to it.
+struct Model {
+    reader: ReaderPort,
+    depth: u64,
+    unread: VecDeque<u64>,
+    skipped: u64,
+}
+
+impl Model {
+    /// Takes one message; what the list has before it must have been revoked.
+    fn take(&mut self, newest: u64) -> Option<Held> {
+        let message = self.reader.take()?;
+        let sequence = message.info().sequence;
+        while self.unread.pop_front().expect("the message was published to it") != sequence {
+            self.skipped += 1;
+        }
+        assert!(newest - sequence < self.depth, "older than its depth");
+        Some(message)
+    }
+
+    /// Reads what is left; then every message was either taken or counted as lost.
+    fn finish(mut self, host: &Host, newest: u64) {
+        while self.take(newest).is_some() {}
+        assert_eq!(self.skipped + self.unread.len() as u64, lost(&self.reader));
+        host.dismiss(&self.reader);
+    }
+}
+
+proptest! {
+    #[test]
+    fn the_ports_agree_with_plain_lists(steps in steps()) {
+        let host = Host::new(12);
+        let mut publisher = host.publisher(64 << 10, 0);
+        let mut models: Vec<Model> = Vec::new();
+        let mut held: Vec<Held> = Vec::new();
+        for step in steps {
+            let count = models.len().max(1);
+            match step {
+                Step::Publish(bytes) => {
+                    if let Ok(sequence) = publisher.publish(bytes, Exhaustion::DropOldest) {
+                        models.iter_mut().for_each(|model| model.unread.push_back(sequence));
+                    }
+                }
+                Step::Take(n) => held.extend(models.get_mut(n % count).and_then(|model| model.take(publisher.sequence))),
+                Step::Release(n) if !held.is_empty() => drop(held.swap_remove(n % held.len())),
+                Step::Join(depth) if models.len() < 6 => models.push(Model {
+                    reader: host.subscriber(depth),
+                    depth: u64::from(depth),
+                    unread: VecDeque::new(),
+                    skipped: 0,
+                }),
+                Step::Leave(n) if !models.is_empty() => {
+                    // A subscriber leaves once nothing of it is held; here that is everybody's messages.
+                    held.clear();
+                    models.swap_remove(n % count).finish(&host, publisher.sequence);
+                }
+                _ => {}
+            }
+            for message in &held {
+                prop_assert!(publisher.content(message).iter().all(|byte| *byte == message.info().sequence as u8));
+            }
+        }
+        drop(held);
+        models.into_iter().for_each(|model| model.finish(&host, publisher.sequence));
+        publisher.port.reclaim();
+        prop_assert_eq!(publisher.port.pool().used_bytes, 0);
+        prop_assert_eq!(host.janitor.messages_in_use(), 0);
+    }
+}
