@@ -388,7 +388,8 @@ fn history_word(generation: Generation, kept: bool) -> u64 {
     u64::from(generation.0) << 32 | u64::from(kept)
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use super::*;
 

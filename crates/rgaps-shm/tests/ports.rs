@@ -218,7 +218,7 @@ fn what_a_dead_publisher_published_is_still_read_and_then_its_slot_is_free() {
     publisher.publish(100, Exhaustion::Refuse).unwrap();
     publisher.publish(200, Exhaustion::Refuse).unwrap();
     let abandoned = publisher.port.try_loan(300, Exhaustion::Refuse).unwrap();
-    std::mem::forget(abandoned);
+    drop(abandoned); // neither published nor given back
     let (slot, generation) = publisher.port.seat();
     assert!(host.janitor.bury_publisher(slot, generation));
     assert_eq!(host.janitor.sweep(slot), 2);
