@@ -7,6 +7,7 @@
 //! Invariants  A mapping is as long as the file behind it, whose size is sealed: it never faults. It is not inherited by a fork.
 
 use std::io;
+use std::num::NonZeroU64;
 use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -59,7 +60,7 @@ pub struct Mapping {
     address: NonNull<u8>,
     bytes: u64,
     access: Access,
-    id: u64,
+    id: NonZeroU64,
     right_given: AtomicBool,
 }
 
@@ -113,7 +114,7 @@ impl Mapping {
         let Some(start) = NonNull::new(address.cast::<u8>()) else {
             return Err(os(rustix::io::Errno::FAULT));
         };
-        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        let id = NonZeroU64::new(NEXT_ID.fetch_add(1, Ordering::Relaxed)).unwrap_or(NonZeroU64::MAX);
         let mapping = Self { address: start, bytes, access, id, right_given: AtomicBool::new(false) };
         // SAFETY: exactly the pages mapped above; the advice only says what a fork does with them.
         unsafe { madvise(address, bytes as usize, advice) }.map_err(os)?;

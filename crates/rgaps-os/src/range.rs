@@ -3,10 +3,12 @@
 //! `Mapping::allocation_right` gives one `AllocationRight` a mapping; its holder (an allocator) carves `OwnedRange`s from it that
 //! never overlap; `Mapping::bytes_mut` turns a range into a slice. So safe code can fill a loaned block in place.
 
+use std::num::NonZeroU64;
+
 /// The right to carve ranges out of one mapping. There is at most one a mapping.
 #[derive(Debug)]
 pub struct AllocationRight {
-    pub(crate) mapping: u64,
+    pub(crate) mapping: NonZeroU64,
     pub(crate) bytes: u64,
 }
 
@@ -20,6 +22,7 @@ impl AllocationRight {
     ///
     /// # Safety
     /// The range lies inside the mapping and overlaps no other living `OwnedRange` of this right.
+    #[inline]
     pub unsafe fn carve(&self, offset: u64, bytes: u64) -> OwnedRange {
         debug_assert!(offset.checked_add(bytes).is_some_and(|end| end <= self.bytes));
         OwnedRange { mapping: self.mapping, offset, bytes }
@@ -29,18 +32,20 @@ impl AllocationRight {
 /// Exclusive use of `bytes` at `offset` of one mapping.
 #[derive(Debug)]
 pub struct OwnedRange {
-    pub(crate) mapping: u64,
+    pub(crate) mapping: NonZeroU64,
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
 }
 
 impl OwnedRange {
     /// First byte, from the start of the mapping.
+    #[inline]
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
     /// Length in bytes.
+    #[inline]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }

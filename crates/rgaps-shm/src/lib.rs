@@ -41,6 +41,7 @@ pub use crate::{
     janitor::{Janitor, PublisherSpec, SubscriberSpec},
     layout::Geometry,
     pool::{Block, PoolAllocator, PoolStats},
+    raw::bare::{BareBlock, BareTlsf},
     reader::{Held, ReaderPort},
     segment::{AttachError, Segment},
     writer::{Exhaustion, LoanError, LoanedMessage, MessageSpec, WriterPort},

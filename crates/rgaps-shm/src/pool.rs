@@ -8,7 +8,7 @@
 
 use rgaps_os::{AllocationRight, MapError, OwnedRange};
 
-use crate::raw::shadow::{Granules, Shadow, carve};
+use crate::raw::shadow::{CLASS_BITS, Shadow, carve};
 
 /// Smallest unit: the alignment that CUDA gives its own allocations.
 pub const GRANULE_BYTES_MIN: u64 = 256;
@@ -18,7 +18,6 @@ const GRANULES_MAX: u64 = 1 << 20;
 /// A block of a pool, in use. Give it back with `PoolAllocator::free`.
 #[derive(Debug)]
 pub struct Block {
-    granules: Granules,
     range: OwnedRange,
 }
 
@@ -44,10 +43,8 @@ impl Block {
 pub struct PoolStats {
     /// Bytes that can be allocated in all.
     pub capacity_bytes: u64,
-    /// Bytes in blocks now.
+    /// Bytes in blocks now; 0 once every block is free again.
     pub used_bytes: u64,
-    /// Blocks now.
-    pub blocks: u64,
     /// Unit of allocation.
     pub granule_bytes: u64,
 }
@@ -68,6 +65,8 @@ pub struct PoolFull {
 pub struct PoolAllocator {
     shadow: Shadow,
     right: AllocationRight,
+    /// Granules are a power of two, so that a request costs no division.
+    granule_shift: u32,
     stats: PoolStats,
 }
 
@@ -83,43 +82,56 @@ impl PoolAllocator {
         let granule_bytes = right.bytes().div_ceil(GRANULES_MAX).next_power_of_two().max(GRANULE_BYTES_MIN);
         let granules = right.bytes() / granule_bytes;
         let shadow = Shadow::new(granules as usize)?;
-        let stats = PoolStats { capacity_bytes: granules * granule_bytes, used_bytes: 0, blocks: 0, granule_bytes };
-        Ok(Self { shadow, right, stats })
+        let stats = PoolStats { capacity_bytes: granules * granule_bytes, used_bytes: 0, granule_bytes };
+        Ok(Self { shadow, right, granule_shift: granule_bytes.trailing_zeros(), stats })
     }
 
     /// A block of at least `bytes` bytes, aligned to the granule. O(1).
     ///
-    /// TLSF rounds a request up to its size class when it searches, so a block of nearly the whole pool may not be found even in an
-    /// empty pool; `pool_bytes_for` says how large a pool must be for a message.
+    /// A block is up to 1/32 longer than asked for (`whole_class`), so a message of nearly the whole pool may not fit even while it is
+    /// empty; `pool_bytes_for` says how large a pool must be for a message.
+    #[inline]
     pub fn allocate(&mut self, bytes: u64) -> Result<Block, PoolFull> {
-        let full = PoolFull {
-            wanted: bytes,
-            free: self.stats.capacity_bytes - self.stats.used_bytes,
-            capacity: self.stats.capacity_bytes,
-        };
         if bytes > self.stats.capacity_bytes {
-            return Err(full);
+            return Err(self.full(bytes));
         }
-        let count = bytes.div_ceil(self.stats.granule_bytes).max(1);
-        let granules = self.shadow.allocate(count as usize).ok_or(full)?;
-        let offset = granules.first as u64 * self.stats.granule_bytes;
-        let bytes = count * self.stats.granule_bytes;
+        let count = whole_class(((bytes + self.stats.granule_bytes - 1) >> self.granule_shift).max(1));
+        let Some(first) = self.shadow.allocate(count as usize) else { return Err(self.full(bytes)) };
+        let offset = (first as u64) << self.granule_shift;
+        let bytes = count << self.granule_shift;
         self.stats.used_bytes += bytes;
-        self.stats.blocks += 1;
-        Ok(Block { range: carve(&self.right, offset, bytes), granules })
+        Ok(Block { range: carve(&self.right, offset, bytes) })
     }
 
     /// Frees a block of this pool. O(1).
+    #[inline]
     pub fn free(&mut self, block: Block) {
         self.stats.used_bytes -= block.bytes();
-        self.stats.blocks -= 1;
-        self.shadow.free(block.granules);
+        self.shadow.free((block.offset() >> self.granule_shift) as usize, block.range);
     }
 
     /// How the pool is used.
     pub fn stats(&self) -> PoolStats {
         self.stats
     }
+
+    #[cold]
+    fn full(&self, wanted: u64) -> PoolFull {
+        let capacity = self.stats.capacity_bytes;
+        PoolFull { wanted, free: capacity - self.stats.used_bytes, capacity }
+    }
+}
+
+/// Granules rounded up to a size class of the engine, at most 1/32 more. A freed block is then found again by a message of its own
+/// size, which TLSF alone, as it rounds a search up and a block down, does not promise.
+fn whole_class(granules: u64) -> u64 {
+    let below = (1 << granules.ilog2().saturating_sub(CLASS_BITS)) - 1;
+    (granules + below) & !below
+}
+
+/// Length of the block that a pool of granules of `GRANULE_BYTES_MIN` gives a message.
+pub fn block_bytes(message_bytes: u64) -> u64 {
+    whole_class(message_bytes.div_ceil(GRANULE_BYTES_MIN).max(1)) * GRANULE_BYTES_MIN
 }
 
 /// Bytes of a pool in which a message of `message_bytes` is always found while the pool is empty.
@@ -194,6 +206,17 @@ mod tests {
         for bytes in [1, 4096, 6_220_800, 64 << 20, (64 << 20) + 1, 1 << 30] {
             let (_memory, mut allocator) = pool(pool_bytes_for(bytes));
             allocator.allocate(bytes).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_full_pool_serves_the_same_size_again_after_each_free() {
+        let (_memory, mut allocator) = pool(64 << 20);
+        let mut blocks: Vec<Block> = std::iter::from_fn(|| allocator.allocate(6_220_800).ok()).collect();
+        assert_eq!(blocks.len(), 10);
+        for n in [3, 0, 9, 5] {
+            allocator.free(blocks.swap_remove(n));
+            blocks.push(allocator.allocate(6_220_800).unwrap());
         }
     }
 

@@ -4,7 +4,7 @@
 use std::alloc::Layout;
 use std::ptr::NonNull;
 
-use rgaps_os::{MapError, Mapping};
+use rgaps_os::{AllocationRight, MapError, Mapping, OwnedRange};
 use rlsf::Tlsf;
 
 /// Shadow bytes that stand for one granule: rlsf's own granularity on 64-bit machines.
@@ -13,13 +13,9 @@ pub(crate) const SHADOW_BYTES: usize = 32;
 const BLOCK_HEADER_BYTES: usize = 16;
 
 /// First-level classes: blocks up to 2^24 × 32 B of shadow. Second level: 32 classes each, so about 3 % of fit is given away.
-pub(crate) type Engine = Tlsf<'static, u32, u32, 24, 32>;
-
-/// Granules in a row that are in use. Neither copied nor made up elsewhere.
-#[derive(Debug)]
-pub(crate) struct Granules {
-    pub(crate) first: usize,
-}
+pub(crate) type Engine = Tlsf<'static, u32, u32, 24, { 1 << CLASS_BITS }>;
+/// Binary logarithm of the second-level classes.
+pub(crate) const CLASS_BITS: u32 = 5;
 
 pub(crate) struct Shadow {
     engine: Engine,
@@ -45,26 +41,33 @@ impl Shadow {
         Ok(Self { engine, base, _memory: memory })
     }
 
-    pub(crate) fn allocate(&mut self, count: usize) -> Option<Granules> {
+    /// The first of `count` free granules in a row.
+    #[inline]
+    pub(crate) fn allocate(&mut self, count: usize) -> Option<usize> {
         let bytes = count.checked_mul(SHADOW_BYTES)?.checked_sub(BLOCK_HEADER_BYTES)?;
         let layout = Layout::from_size_align(bytes, BLOCK_HEADER_BYTES).ok()?;
         let payload = self.engine.allocate(layout)?;
         let start = payload.as_ptr() as usize - BLOCK_HEADER_BYTES - self.base.as_ptr() as usize;
         debug_assert_eq!(start % SHADOW_BYTES, 0);
-        Some(Granules { first: start / SHADOW_BYTES })
+        Some(start / SHADOW_BYTES)
     }
 
-    pub(crate) fn free(&mut self, granules: Granules) {
-        let start = granules.first * SHADOW_BYTES + BLOCK_HEADER_BYTES;
+    /// Frees the granules from `first` on, whose range is given up.
+    #[inline]
+    pub(crate) fn free(&mut self, first: usize, range: OwnedRange) {
+        drop(range);
+        let start = first * SHADOW_BYTES + BLOCK_HEADER_BYTES;
         // SAFETY: `start` was computed from an address inside the range by `allocate`.
         let payload = unsafe { self.base.add(start) };
-        // SAFETY: `Granules` are made by `allocate` of this shadow only and consumed here, so the block is in use and freed once.
+        // SAFETY: an `OwnedRange` of this pool is made for what `allocate` returned only, and given up here, so the block is in use and
+        // is freed once.
         unsafe { self.engine.deallocate(payload, BLOCK_HEADER_BYTES) };
     }
 }
 
-/// The pool's bytes behind granules that are in use.
-pub(crate) fn carve(right: &rgaps_os::AllocationRight, offset: u64, bytes: u64) -> rgaps_os::OwnedRange {
-    // SAFETY: called once for each live `Granules` of the one allocator that owns `right`, and those never overlap.
+/// The right to the pool's bytes behind granules that were just allocated.
+#[inline]
+pub(crate) fn carve(right: &AllocationRight, offset: u64, bytes: u64) -> OwnedRange {
+    // SAFETY: called once for what each `allocate` of the one allocator that owns `right` returned, and those never overlap.
     unsafe { right.carve(offset, bytes) }
 }

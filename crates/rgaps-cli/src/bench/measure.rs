@@ -1,0 +1,106 @@
+//! Medians over pairs: ours and the reference in alternation, so that whatever disturbs the machine disturbs both.
+
+use std::time::Instant;
+
+/// What pairs of runs gave.
+#[derive(Clone, Debug)]
+pub struct Pairs {
+    ours: Vec<f64>,
+    theirs: Vec<f64>,
+}
+
+/// Medians of the pairs.
+#[derive(Clone, Copy, Debug)]
+pub struct Medians {
+    /// Of ours.
+    pub ours: f64,
+    /// Of the reference.
+    pub theirs: f64,
+    /// Of ours divided by the reference, pair by pair.
+    pub ratio: f64,
+}
+
+impl Pairs {
+    /// Runs both `rounds` times in alternation, swapping who goes first; each returns its figure.
+    pub fn run<E>(
+        rounds: usize,
+        mut ours: impl FnMut() -> Result<f64, E>,
+        mut theirs: impl FnMut() -> Result<f64, E>,
+    ) -> Result<Self, E> {
+        let mut pairs = Self { ours: Vec::with_capacity(rounds), theirs: Vec::with_capacity(rounds) };
+        for round in 0..rounds {
+            if round % 2 == 0 {
+                pairs.ours.push(ours()?);
+                pairs.theirs.push(theirs()?);
+            } else {
+                pairs.theirs.push(theirs()?);
+                pairs.ours.push(ours()?);
+            }
+        }
+        Ok(pairs)
+    }
+
+    /// The medians.
+    pub fn medians(&self) -> Medians {
+        let ratios = self.ours.iter().zip(&self.theirs).map(|(ours, theirs)| ours / theirs).collect();
+        Medians { ours: median(self.ours.clone()), theirs: median(self.theirs.clone()), ratio: median(ratios) }
+    }
+}
+
+/// The middle value; 0 for none.
+pub fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    match values.len() {
+        0 => 0.0,
+        n if n % 2 == 1 => values[n / 2],
+        n => (values[n / 2 - 1] + values[n / 2]) / 2.0,
+    }
+}
+
+/// The value below which `percent` of the values lie; 0 for none.
+pub fn percentile(values: &mut [f64], percent: f64) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let last = values.len().saturating_sub(1);
+    values.get((percent / 100.0 * last as f64).round() as usize).copied().unwrap_or(0.0)
+}
+
+/// Seconds that `work` takes.
+pub fn seconds(work: impl FnOnce()) -> f64 {
+    let start = Instant::now();
+    work();
+    start.elapsed().as_secs_f64()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ratio_is_the_median_of_ratios_and_order_alternates() {
+        let order = std::cell::RefCell::new(String::new());
+        let mut values = [1.0, 8.0, 3.0].into_iter();
+        let pairs = Pairs::run(
+            3,
+            || {
+                order.borrow_mut().push('o');
+                Ok::<_, ()>(values.next().unwrap())
+            },
+            || {
+                order.borrow_mut().push('t');
+                Ok(2.0)
+            },
+        )
+        .unwrap();
+        assert_eq!(order.into_inner(), "ottoot");
+        let medians = pairs.medians();
+        assert_eq!((medians.ours, medians.theirs, medians.ratio), (3.0, 2.0, 1.5));
+    }
+
+    #[test]
+    fn percentiles_of_a_hundred_values_are_where_one_expects_them() {
+        let mut values: Vec<f64> = (0..=100).map(f64::from).collect();
+        assert_eq!(percentile(&mut values, 50.0), 50.0);
+        assert_eq!(percentile(&mut values, 99.0), 99.0);
+        assert_eq!(percentile(&mut [], 99.0), 0.0);
+    }
+}

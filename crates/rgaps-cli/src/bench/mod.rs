@@ -1,0 +1,100 @@
+//! `rgaps bench`: every claim as a ratio of interleaved runs, beside the physical limit, all in one run of one program.
+//!
+//! Absolute times depend on the machine and are printed for orientation only.
+
+pub mod alloc;
+pub mod measure;
+pub mod notify;
+
+use serde::Serialize;
+
+/// How long to measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effort {
+    /// A few rounds each, for a look.
+    Quick,
+    /// Enough for medians that hold still on a noisy machine.
+    Full,
+}
+
+impl Effort {
+    /// `full` rounds, or a tenth of them (at least 3).
+    pub fn rounds(self, full: usize) -> usize {
+        match self {
+            Self::Quick => (full / 10).max(3),
+            Self::Full => full,
+        }
+    }
+}
+
+/// One line of a bench: ours beside the reference, measured in alternation.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// The bench.
+    pub bench: &'static str,
+    /// What was varied: size, subscribers, fill.
+    pub case: String,
+    /// What ours is compared with.
+    pub reference: String,
+    /// Unit of the two figures.
+    pub unit: &'static str,
+    /// Median of ours.
+    pub ours: f64,
+    /// Median of the reference.
+    pub theirs: f64,
+    /// Median over pairs of ours divided by the reference.
+    pub ratio: f64,
+    /// The bound that the project promises, if it does.
+    pub bound: Option<Bound>,
+}
+
+/// A promised bound of a ratio.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Bound {
+    /// The ratio is at most this.
+    AtMost(f64),
+    /// The ratio is at least this.
+    AtLeast(f64),
+}
+
+impl Row {
+    /// Whether the ratio keeps its bound; true where none is promised.
+    pub fn holds(&self) -> bool {
+        match self.bound {
+            None => true,
+            Some(Bound::AtMost(bound)) => self.ratio <= bound,
+            Some(Bound::AtLeast(bound)) => self.ratio >= bound,
+        }
+    }
+}
+
+/// A bench could not run.
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    /// The system refused something.
+    #[error("bench {bench}: {what}: {source}")]
+    System {
+        /// Which bench.
+        bench: &'static str,
+        /// What was tried.
+        what: &'static str,
+        /// The answer.
+        source: std::io::Error,
+    },
+    /// A part of the project refused something.
+    #[error("bench {bench}: {message}")]
+    Failed {
+        /// Which bench.
+        bench: &'static str,
+        /// What happened.
+        message: String,
+    },
+}
+
+impl BenchError {
+    /// From anything that says what happened.
+    pub fn failed(bench: &'static str, cause: impl std::fmt::Display) -> Self {
+        Self::Failed { bench, message: cause.to_string() }
+    }
+}
