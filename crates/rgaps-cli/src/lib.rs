@@ -1,1 +1,2 @@
 //! The rgaps command: demo, pub, sub, topic, doctor, bench
+pub mod bench;

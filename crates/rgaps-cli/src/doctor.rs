@@ -1,0 +1,231 @@
+//! `rgaps doctor`: what this machine offers, and what to do about each lack.
+
+use std::fs;
+use std::path::Path;
+
+use rustix::process::{Resource, getrlimit};
+use serde::Serialize;
+
+use crate::output::{self, Format, table};
+
+/// How a finding bears on RGAPS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// As it should be.
+    Ok,
+    /// RGAPS works, but slower or without something.
+    Limited,
+    /// RGAPS does not work.
+    Broken,
+}
+
+/// One finding.
+#[derive(Clone, Debug, Serialize)]
+pub struct Finding {
+    /// What was looked at.
+    pub what: &'static str,
+    /// What was found.
+    pub found: String,
+    /// How that bears on RGAPS.
+    pub verdict: Verdict,
+    /// What to do about it; empty if nothing.
+    pub remedy: String,
+}
+
+impl Finding {
+    fn ok(what: &'static str, found: impl Into<String>) -> Self {
+        Self { what, found: found.into(), verdict: Verdict::Ok, remedy: String::new() }
+    }
+
+    fn limited(what: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { what, found: found.into(), verdict: Verdict::Limited, remedy: remedy.into() }
+    }
+
+    fn broken(what: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { what, found: found.into(), verdict: Verdict::Broken, remedy: remedy.into() }
+    }
+}
+
+/// Looks at everything. Never fails: what cannot be read is a finding.
+pub fn examine() -> Vec<Finding> {
+    vec![kernel(), sealed_memory(), futex(), gpu(), verbs(), memlock(), shared_memory(), huge_pages(), namespaces()]
+}
+
+/// Prints the findings; false if something is broken.
+pub fn run(format: Format) -> bool {
+    let findings = examine();
+    match format {
+        Format::Json => output::json(&findings),
+        Format::Human => {
+            let mut table = table(["", "what", "found", "what to do"]);
+            for finding in &findings {
+                let mark = match finding.verdict {
+                    Verdict::Ok => "ok",
+                    Verdict::Limited => "limited",
+                    Verdict::Broken => "BROKEN",
+                };
+                table.add_row([mark, finding.what, &finding.found, &finding.remedy]);
+            }
+            output::line(table);
+        }
+    }
+    findings.iter().all(|finding| finding.verdict != Verdict::Broken)
+}
+
+fn kernel() -> Finding {
+    const WHAT: &str = "kernel";
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    match version(&release) {
+        // pidfd_open came with 5.3, F_SEAL_FUTURE_WRITE with 5.1.
+        Some(found) if found < (5, 3) => Finding::broken(WHAT, release, "RGAPS needs Linux 5.3 or newer (pidfd_open)"),
+        Some(_) => Finding::ok(WHAT, release),
+        None => Finding::limited(WHAT, release, "the version could not be read; RGAPS needs Linux 5.3 or newer"),
+    }
+}
+
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut parts = release.split(|c: char| !c.is_ascii_digit());
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+fn sealed_memory() -> Finding {
+    const WHAT: &str = "sealed memory";
+    let probe = rgaps_os::memfd::create("rgaps-doctor", 4096).and_then(|fd| {
+        rgaps_os::memfd::seal_future_write(&fd)?;
+        Ok(())
+    });
+    match probe {
+        Ok(()) => Finding::ok(WHAT, "memfd with F_SEAL_FUTURE_WRITE"),
+        Err(error) => Finding::broken(WHAT, error.to_string(), "allow memfd_create(2) and fcntl seals (seccomp profile?)"),
+    }
+}
+
+fn futex() -> Finding {
+    const WHAT: &str = "process death";
+    match rgaps_os::PidFd::own() {
+        Ok(_) => Finding::ok(WHAT, "pidfd"),
+        Err(error) => Finding::broken(WHAT, error.to_string(), "allow pidfd_open(2) (seccomp profile?)"),
+    }
+}
+
+fn gpu() -> Finding {
+    const WHAT: &str = "GPU";
+    let driver = fs::read_to_string("/proc/driver/nvidia/version").ok();
+    match driver.as_deref().and_then(|text| text.lines().next()) {
+        Some(line) => Finding::limited(
+            WHAT,
+            line.to_owned(),
+            "this build has the host backend only: messages live in host memory",
+        ),
+        None => Finding::limited(
+            WHAT,
+            "no NVIDIA driver (/proc/driver/nvidia/version is absent)",
+            "none needed: messages live in host memory; for GPU memory install the NVIDIA driver",
+        ),
+    }
+}
+
+fn verbs() -> Finding {
+    const WHAT: &str = "RDMA verbs";
+    let devices: Vec<String> = list("/sys/class/infiniband");
+    if devices.is_empty() {
+        let remedy = "none needed: hosts are linked over TCP; for RDMA install rdma-core and an RNIC, or rdma_rxe";
+        return Finding::limited(WHAT, "no device in /sys/class/infiniband", remedy);
+    }
+    let remedy = "this build has the tcp link only";
+    Finding::limited(WHAT, devices.join(", "), remedy)
+}
+
+fn memlock() -> Finding {
+    const WHAT: &str = "locked memory";
+    let limit = getrlimit(Resource::Memlock);
+    match limit.current {
+        None => Finding::ok(WHAT, "unlimited"),
+        Some(bytes) if bytes >= 1 << 30 => Finding::ok(WHAT, output::bytes(bytes as f64)),
+        Some(bytes) => Finding::limited(
+            WHAT,
+            format!("RLIMIT_MEMLOCK is {}", output::bytes(bytes as f64)),
+            "tcp needs none; pinned rings for RDMA or CUDA do: `ulimit -l unlimited`, or LimitMEMLOCK=infinity in the unit",
+        ),
+    }
+}
+
+fn shared_memory() -> Finding {
+    const WHAT: &str = "shared memory";
+    let Some(available) = meminfo("MemAvailable:") else {
+        return Finding::limited(WHAT, "/proc/meminfo cannot be read", "mount /proc");
+    };
+    let found = format!("{} available to memfds (no /dev/shm file is used)", output::bytes(available as f64));
+    if let Some(limit) = cgroup_limit().filter(|limit| *limit < 1 << 30) {
+        let found = format!("{found}; the control group allows {}", output::bytes(limit as f64));
+        return Finding::limited(WHAT, found, "raise the container's memory limit above the sum of the pools");
+    }
+    match available {
+        bytes if bytes < 512 << 20 => Finding::limited(WHAT, found, "lower pool_bytes and ring_bytes, or free memory"),
+        _ => Finding::ok(WHAT, found),
+    }
+}
+
+fn huge_pages() -> Finding {
+    const WHAT: &str = "huge pages";
+    let setting = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/shmem_enabled").unwrap_or_default();
+    let chosen = setting.split(['[', ']']).nth(1).unwrap_or("unknown").to_owned();
+    match chosen.as_str() {
+        "always" | "advise" | "within_size" => Finding::ok(WHAT, format!("shmem_enabled is {chosen}")),
+        _ => Finding::limited(
+            WHAT,
+            format!("shmem_enabled is {chosen}"),
+            "fewer page faults in large pools: echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled",
+        ),
+    }
+}
+
+fn namespaces() -> Finding {
+    const WHAT: &str = "demo hosts";
+    if !rustix::process::geteuid().is_root() {
+        let remedy = "none needed: the demo uses two loopback addresses; as root it uses two network namespaces";
+        return Finding::limited(WHAT, "not root", remedy);
+    }
+    let ip = ["/usr/sbin/ip", "/sbin/ip", "/usr/bin/ip"].iter().any(|path| Path::new(path).exists());
+    match ip {
+        true => Finding::ok(WHAT, "network namespaces"),
+        false => Finding::limited(WHAT, "no ip command", "apt-get install iproute2"),
+    }
+}
+
+fn list(folder: &str) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+fn meminfo(key: &str) -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(key))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
+}
+
+fn cgroup_limit() -> Option<u64> {
+    fs::read_to_string("/sys/fs/cgroup/memory.max").ok()?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernel_versions_are_read_from_any_suffix() {
+        assert_eq!(version("6.1.0-18-amd64"), Some((6, 1)));
+        assert_eq!(version("5.15.0+rt"), Some((5, 15)));
+        assert_eq!(version("unknown"), None);
+    }
+
+    #[test]
+    fn every_lack_comes_with_a_remedy() {
+        for finding in examine() {
+            assert_eq!(finding.verdict == Verdict::Ok, finding.remedy.is_empty(), "{finding:?}");
+        }
+    }
+}

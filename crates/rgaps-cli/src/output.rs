@@ -1,0 +1,81 @@
+//! What commands print: tables for people, JSON for programs, never both.
+
+use std::io::{IsTerminal, Write};
+
+use comfy_table::{ContentArrangement, Table, presets};
+use serde::Serialize;
+
+/// How a command prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Tables, and progress bars where standard error is a terminal.
+    Human,
+    /// One JSON document a line.
+    Json,
+}
+
+impl Format {
+    /// From the `--json` flag.
+    pub fn from_json_flag(json: bool) -> Self {
+        if json { Self::Json } else { Self::Human }
+    }
+
+    /// Whether a progress bar would be seen.
+    pub fn shows_progress(self) -> bool {
+        self == Self::Human && std::io::stderr().is_terminal()
+    }
+}
+
+/// An empty table in the project's look.
+pub fn table<const N: usize>(header: [&str; N]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_header(header);
+    table
+}
+
+/// Prints a line to standard output. A reader that has gone (`rgaps ... | head`) ends the command quietly.
+pub fn line(text: impl std::fmt::Display) {
+    if writeln!(std::io::stdout(), "{text}").is_err() {
+        std::process::exit(0);
+    }
+}
+
+/// Prints a value as one line of JSON.
+pub fn json(value: &impl Serialize) {
+    match serde_json::to_string(value) {
+        Ok(text) => line(text),
+        Err(error) => line(format_args!("{{\"error\":\"{error}\"}}")),
+    }
+}
+
+/// Bytes for people: 6.22 MB, 64.0 MiB would be 67.1 MB; decimal units, as links are rated.
+pub fn bytes(count: f64) -> String {
+    const UNITS: [&str; 5] = ["B", "kB", "MB", "GB", "TB"];
+    let power = if count < 1000.0 { 0 } else { ((count.log10() / 3.0) as usize).min(UNITS.len() - 1) };
+    let value = count / 1000_f64.powi(power as i32);
+    if power == 0 { format!("{value:.0} B") } else { format!("{value:.2} {}", UNITS[power]) }
+}
+
+/// Microseconds for people.
+pub fn micros(us: f64) -> String {
+    match us {
+        us if us < 1000.0 => format!("{us:.1} us"),
+        us if us < 1e6 => format!("{:.2} ms", us / 1e3),
+        us => format!("{:.2} s", us / 1e6),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_read_well() {
+        assert_eq!(bytes(999.0), "999 B");
+        assert_eq!(bytes(6_220_800.0), "6.22 MB");
+        assert_eq!(bytes(2.5e15), "2500.00 TB");
+        assert_eq!(micros(12.34), "12.3 us");
+        assert_eq!(micros(1234.0), "1.23 ms");
+    }
+}
