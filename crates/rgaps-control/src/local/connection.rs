@@ -1,0 +1,290 @@
+//! One end of the socket, and the listener.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// Longest message in bytes.
+pub const MESSAGE_BYTES_MAX: usize = 64 << 10;
+/// Most descriptors beside a message.
+pub const DESCRIPTORS_MAX: usize = 80;
+/// How long a send may take before the peer counts as stuck.
+const SEND_TIMEOUT: Duration = Duration::from_secs(5);
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 128;
+
+/// The connection cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum LocalError {
+    /// The kernel refused.
+    #[error("{path}: {source}")]
+    Socket {
+        /// The socket's path.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Sending or receiving failed.
+    #[error("the connection to the other side failed: {0}")]
+    Io(#[from] io::Error),
+    /// The other side has hung up.
+    #[error("the other side has closed the connection")]
+    Closed,
+    /// A message is too long, or came with too many descriptors.
+    #[error(
+        "a message of more than {MESSAGE_BYTES_MAX} B, or with more than {DESCRIPTORS_MAX} descriptors, is refused"
+    )]
+    Oversized,
+    /// A message is not one of ours.
+    #[error("a message could not be read: {0}")]
+    Garbage(String),
+    /// The other side does not read.
+    #[error("the other side did not take a message within {} s", SEND_TIMEOUT.as_secs())]
+    Stuck,
+}
+
+/// A message and what came beside it.
+#[derive(Debug)]
+pub struct Packet<M> {
+    /// The message.
+    pub message: M,
+    /// The descriptors.
+    pub descriptors: Vec<OwnedFd>,
+}
+
+/// Who is on the other side, as the kernel says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerCredentials {
+    /// Process id.
+    pub pid: u32,
+    /// User id.
+    pub uid: u32,
+    /// Group id.
+    pub gid: u32,
+}
+
+/// One end of a connection. Sending and receiving may happen in different threads.
+#[derive(Debug)]
+pub struct Connection {
+    socket: OwnedFd,
+}
+
+impl Connection {
+    /// Connects; `None` if nobody listens there.
+    pub fn connect(path: &Path) -> Result<Option<Self>, LocalError> {
+        let failed = |source: Errno| LocalError::Socket { path: path.to_owned(), source: source.into() };
+        let socket = new_socket().map_err(failed)?;
+        let address = SocketAddrUnix::new(path).map_err(failed)?;
+        match rustix::net::connect(&socket, &address) {
+            Ok(()) => Ok(Some(Self::new(socket)?)),
+            Err(Errno::NOENT | Errno::CONNREFUSED) => Ok(None),
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    /// Two connected ends, for tests.
+    pub fn pair() -> Result<(Self, Self), LocalError> {
+        let flags = SocketFlags::CLOEXEC;
+        let (one, two) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+            .map_err(io::Error::from)?;
+        Ok((Self::new(one)?, Self::new(two)?))
+    }
+
+    fn new(socket: OwnedFd) -> Result<Self, LocalError> {
+        rustix::net::sockopt::set_socket_timeout(&socket, rustix::net::sockopt::Timeout::Send, Some(SEND_TIMEOUT))
+            .map_err(io::Error::from)?;
+        Ok(Self { socket })
+    }
+
+    /// Sends a message and the descriptors beside it.
+    pub fn send(&self, message: &impl Serialize, descriptors: &[BorrowedFd<'_>]) -> Result<(), LocalError> {
+        let text = serde_json::to_vec(message).map_err(|error| LocalError::Garbage(error.to_string()))?;
+        if text.len() > MESSAGE_BYTES_MAX || descriptors.len() > DESCRIPTORS_MAX {
+            return Err(LocalError::Oversized);
+        }
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
+            return Err(LocalError::Oversized);
+        }
+        loop {
+            let parts = [IoSlice::new(&text)];
+            match rustix::net::sendmsg(&self.socket, &parts, &mut ancillary, SendFlags::NOSIGNAL) {
+                Ok(_) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Err(LocalError::Stuck),
+                Err(Errno::PIPE | Errno::CONNRESET) => return Err(LocalError::Closed),
+                Err(error) => return Err(LocalError::Io(error.into())),
+            }
+        }
+    }
+
+    /// The next message if one comes within `timeout`.
+    pub fn receive<M: DeserializeOwned>(&self, timeout: Duration) -> Result<Option<Packet<M>>, LocalError> {
+        if !rgaps_os::poll::readable(&self.socket, timeout)? {
+            return Ok(None);
+        }
+        let mut bytes = vec![0; MESSAGE_BYTES_MAX];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+        let received =
+            match rustix::net::recvmsg(&self.socket, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, flags) {
+                Ok(received) => received,
+                Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
+                Err(Errno::CONNRESET) => return Err(LocalError::Closed),
+                Err(error) => return Err(LocalError::Io(error.into())),
+            };
+        let mut descriptors = Vec::new();
+        for message in ancillary.drain() {
+            if let RecvAncillaryMessage::ScmRights(rights) = message {
+                descriptors.extend(rights);
+            }
+        }
+        if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
+            return Err(LocalError::Oversized);
+        }
+        if received.bytes == 0 {
+            return Err(LocalError::Closed);
+        }
+        let message =
+            serde_json::from_slice(&bytes[..received.bytes]).map_err(|error| LocalError::Garbage(error.to_string()))?;
+        Ok(Some(Packet { message, descriptors }))
+    }
+
+    /// Who is on the other side.
+    pub fn peer(&self) -> Result<PeerCredentials, LocalError> {
+        let peer = rustix::net::sockopt::socket_peercred(&self.socket).map_err(io::Error::from)?;
+        let pid = u32::try_from(peer.pid.as_raw_nonzero().get()).unwrap_or(0);
+        Ok(PeerCredentials { pid, uid: peer.uid.as_raw(), gid: peer.gid.as_raw() })
+    }
+
+    /// Ends the connection in both directions; a thread that waits in `receive` returns.
+    pub fn shut_down(&self) {
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// The manager's socket. Its file goes when the listener does.
+#[derive(Debug)]
+pub struct Listener {
+    socket: OwnedFd,
+    path: PathBuf,
+}
+
+impl Listener {
+    /// Listens on a path. The caller holds the directory's lock, so a file that is there is a dead manager's.
+    pub fn bind(path: &Path) -> Result<Self, LocalError> {
+        let failed = |source: Errno| LocalError::Socket { path: path.to_owned(), source: source.into() };
+        let _ = std::fs::remove_file(path);
+        let socket = new_socket().map_err(failed)?;
+        let address = SocketAddrUnix::new(path).map_err(failed)?;
+        rustix::net::bind(&socket, &address).map_err(failed)?;
+        rustix::net::listen(&socket, BACKLOG).map_err(failed)?;
+        rustix::io::ioctl_fionbio(&socket, true).map_err(failed)?;
+        Ok(Self { socket, path: path.to_owned() })
+    }
+
+    /// A client that waits to be accepted, if there is one. Others than this user (and root) are turned away.
+    pub fn accept(&self) -> Result<Option<Connection>, LocalError> {
+        let socket = match rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC) {
+            Ok(socket) => socket,
+            Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return Ok(None),
+            Err(error) => return Err(LocalError::Io(error.into())),
+        };
+        let connection = Connection::new(socket)?;
+        let peer = connection.peer()?;
+        let own = rustix::process::geteuid().as_raw();
+        if peer.uid != own && peer.uid != 0 {
+            tracing::warn!(pid = peer.pid, uid = peer.uid, "a process of another user was turned away");
+            return Ok(None);
+        }
+        Ok(Some(connection))
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+fn new_socket() -> Result<OwnedFd, Errno> {
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::local::{Body, Request};
+
+    const LONG: Duration = Duration::from_secs(10);
+
+    #[test]
+    fn messages_and_descriptors_arrive_together() {
+        let (one, two) = Connection::pair().unwrap();
+        let memory = rgaps_os::memfd::create("test", 4096).unwrap();
+        let request = Request { id: 7, body: Body::Topics };
+        one.send(&request, &[memory.as_fd(), memory.as_fd()]).unwrap();
+        let packet: Packet<Request> = two.receive(LONG).unwrap().unwrap();
+        assert_eq!(packet.message.id, 7);
+        assert_eq!(packet.descriptors.len(), 2);
+        assert_eq!(
+            rgaps_os::memfd::identity(&packet.descriptors[1]).unwrap(),
+            rgaps_os::memfd::identity(&memory).unwrap()
+        );
+        assert_eq!(two.peer().unwrap().pid, std::process::id());
+    }
+
+    #[test]
+    fn garbage_oversize_and_silence_have_their_names() {
+        let (one, two) = Connection::pair().unwrap();
+        assert!(two.receive::<Request>(Duration::ZERO).unwrap().is_none());
+        one.send(&"no request", &[]).unwrap();
+        assert!(matches!(two.receive::<Request>(LONG), Err(LocalError::Garbage(_))));
+        assert!(matches!(one.send(&"x".repeat(MESSAGE_BYTES_MAX), &[]), Err(LocalError::Oversized)));
+        let raw = vec![b' '; MESSAGE_BYTES_MAX + 1];
+        rustix::net::send(&one, &raw, SendFlags::empty()).unwrap();
+        assert!(matches!(two.receive::<Request>(LONG), Err(LocalError::Oversized)));
+        drop(one);
+        assert!(matches!(two.receive::<Request>(LONG), Err(LocalError::Closed)));
+        assert!(matches!(two.send(&"anything", &[]), Err(LocalError::Closed)));
+    }
+
+    #[test]
+    fn a_listener_takes_over_a_dead_ones_file_and_removes_its_own() {
+        let path = std::env::temp_dir().join(format!("rgaps-listener-{}", std::process::id()));
+        std::fs::write(&path, b"left behind").unwrap();
+        let listener = Listener::bind(&path).unwrap();
+        assert!(listener.accept().unwrap().is_none());
+        let client = Connection::connect(&path).unwrap().unwrap();
+        let server = listener.accept().unwrap().unwrap();
+        client.send(&1, &[]).unwrap();
+        assert_eq!(server.receive::<u32>(LONG).unwrap().unwrap().message, 1);
+        drop(listener);
+        assert!(!path.exists());
+        assert!(Connection::connect(&path).unwrap().is_none());
+    }
+}

@@ -1,0 +1,285 @@
+//! What clients and their manager say to each other.
+
+use serde::{Deserialize, Serialize};
+
+use crate::names::{HostId, TopicId, TopicKey};
+use crate::qos::{PublisherQos, SubscriberQos};
+
+/// Of everything on this page; client and manager must agree.
+pub const PROTOCOL_VERSION: u32 = 1;
+
+/// A client asks.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Request {
+    /// Chosen by the client; the reply carries it.
+    pub id: u64,
+    /// What it wants.
+    pub body: Body,
+}
+
+/// Requests, with the descriptors that travel beside them.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Body {
+    /// First of all. Beside it: a pidfd of the client.
+    Hello {
+        /// `PROTOCOL_VERSION`.
+        protocol: u32,
+        /// For people.
+        program: String,
+    },
+    /// Join a topic as a publisher. The reply brings segment and pool; then `PoolMapped` must follow.
+    Advertise {
+        /// The topic.
+        key: TopicKey,
+        /// Its type.
+        type_name: String,
+        /// What is offered.
+        qos: PublisherQos,
+    },
+    /// The publisher has mapped its pool: seal it and let subscribers have it.
+    PoolMapped {
+        /// The topic.
+        topic: TopicId,
+        /// The publisher's seat.
+        seat: Seat,
+    },
+    /// Join a topic as a subscriber. The reply brings the segment.
+    Subscribe {
+        /// The topic.
+        key: TopicKey,
+        /// Its type.
+        type_name: String,
+        /// What is requested.
+        qos: SubscriberQos,
+    },
+    /// The pool of a publisher, for reading. The reply brings its slabs.
+    Pool {
+        /// The topic.
+        topic: TopicId,
+        /// The publisher's seat.
+        seat: Seat,
+    },
+    /// An event descriptor for a subscriber. The reply brings it.
+    EventDescriptor {
+        /// The topic.
+        topic: TopicId,
+        /// The subscriber's seat.
+        seat: Seat,
+    },
+    /// Give up a seat.
+    Leave {
+        /// The topic.
+        topic: TopicId,
+        /// Whose seat.
+        role: Role,
+        /// The seat.
+        seat: Seat,
+    },
+    /// Look on without joining. The reply brings the segment.
+    Observe {
+        /// The topic.
+        key: TopicKey,
+    },
+    /// List the topics.
+    Topics,
+    /// After the manager's restart: a seat and what it needs. Beside it: the segment, then the slabs of the publisher's own pool.
+    HandBack(HandedBack),
+}
+
+/// A seat handed back to a manager that has just started.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct HandedBack {
+    /// The topic.
+    pub key: TopicKey,
+    /// Its segment.
+    pub topic: TopicId,
+    /// Its type.
+    pub type_name: String,
+    /// Whose seat.
+    pub role: Role,
+    /// The seat.
+    pub seat: Seat,
+    /// For a publisher.
+    pub publisher: Option<PublisherQos>,
+    /// For a publisher: its identity.
+    pub publisher_id: u64,
+    /// For a subscriber.
+    pub subscriber: Option<SubscriberQos>,
+    /// For a publisher: its pool, as the device crate describes it.
+    pub pool: Option<serde_json::Value>,
+}
+
+/// Which kind of seat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// A publisher's.
+    Publisher,
+    /// A subscriber's.
+    Subscriber,
+}
+
+/// An occupied slot of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Seat {
+    /// The slot.
+    pub slot: u8,
+    /// Its occupation count.
+    pub generation: u32,
+}
+
+/// Anything that the manager sends.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToClient {
+    /// The answer to a request.
+    Reply {
+        /// The request's.
+        id: u64,
+        /// The answer.
+        reply: Result<Reply, Refusal>,
+    },
+    /// Something that nobody asked for.
+    Notice(Notice),
+}
+
+/// Answers, with the descriptors that travel beside them.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reply {
+    /// To `Hello`.
+    Welcome(Welcome),
+    /// To `Advertise`. Beside it: the segment, the pool's slabs, then an event descriptor for each entry of `events`.
+    Advertised(Advertised),
+    /// To `Subscribe`. Beside it: the segment.
+    Subscribed(Subscribed),
+    /// To `Pool`: its description. Beside it: its slabs.
+    Pool(serde_json::Value),
+    /// To `EventDescriptor`. Beside it: the descriptor.
+    EventDescriptor,
+    /// To `Observe`. Beside it: the segment.
+    Observed {
+        /// The topic's segment.
+        topic: TopicId,
+        /// Its type.
+        type_name: String,
+    },
+    /// To `Topics`.
+    Topics(Vec<TopicSummary>),
+    /// To all others.
+    Done,
+}
+
+/// To `Hello`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Welcome {
+    /// The manager's host.
+    pub host: HostId,
+    /// Its name.
+    pub host_name: String,
+    /// Its process.
+    pub manager_pid: u32,
+    /// What pools live in.
+    pub device: String,
+}
+
+/// To `Advertise`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Advertised {
+    /// The topic's segment.
+    pub topic: TopicId,
+    /// The publisher's seat.
+    pub seat: Seat,
+    /// The publisher's identity, the same on all hosts.
+    pub publisher: u64,
+    /// Its pool, as the device crate describes it.
+    pub pool: serde_json::Value,
+    /// Subscribers that have an event descriptor, in the order in which these come.
+    pub events: Vec<Seat>,
+}
+
+/// To `Subscribe`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Subscribed {
+    /// The topic's segment.
+    pub topic: TopicId,
+    /// The subscriber's seat.
+    pub seat: Seat,
+}
+
+/// A topic as `rgaps topic list` and `info` show it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TopicSummary {
+    /// The topic.
+    pub key: TopicKey,
+    /// Its type.
+    pub type_name: String,
+    /// Publishers on this host.
+    pub publishers: u32,
+    /// Subscribers on this host.
+    pub subscribers: u32,
+    /// Hosts that publish it, by name.
+    pub publishing_hosts: Vec<String>,
+    /// Hosts that subscribe to it, by name.
+    pub subscribing_hosts: Vec<String>,
+    /// What keeps publishers and subscribers apart.
+    pub mismatches: Vec<String>,
+    /// State of the links, one line each.
+    pub links: Vec<String>,
+    /// Bytes of memory that segment and pools occupy on this host.
+    pub resident_bytes: u64,
+}
+
+/// A request was refused; the client keeps what it had.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
+pub enum Refusal {
+    /// Client and manager are of different versions.
+    #[error("rgapsd speaks protocol {manager}, this program {client}; run one version of RGAPS on a host")]
+    Protocol {
+        /// The manager's.
+        manager: u32,
+        /// The client's.
+        client: u32,
+    },
+    /// The topic has another type.
+    #[error("{topic} carries {existing}, not {wanted}; use another topic name")]
+    Type {
+        /// The topic.
+        topic: String,
+        /// Its type.
+        existing: String,
+        /// What was asked for.
+        wanted: String,
+    },
+    /// All slots are taken, or memory is.
+    #[error("{0}")]
+    Exhausted(String),
+    /// There is no such topic, seat or pool.
+    #[error("{0}")]
+    NotFound(String),
+    /// The request makes no sense where it came.
+    #[error("rgapsd refuses the request: {0}")]
+    Invalid(String),
+}
+
+/// What the manager says by itself.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Notice {
+    /// To publishers: a subscriber has an event descriptor now. Beside it: the descriptor.
+    EventDescriptor {
+        /// The topic.
+        topic: TopicId,
+        /// The subscriber's seat.
+        seat: Seat,
+    },
+    /// Something that people should know: a mismatch, a demotion, a lost host. Logged by the client.
+    Warning {
+        /// The topic.
+        topic: TopicId,
+        /// What happened, and what to do about it.
+        text: String,
+    },
+}

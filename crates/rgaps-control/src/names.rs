@@ -1,0 +1,205 @@
+//! Names and identities: topics by (domain, fully qualified name), hosts and segments by random numbers.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// Longest topic name in bytes.
+pub const TOPIC_BYTES_MAX: usize = 255;
+
+/// A topic of a ROS domain.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "RawKey")]
+pub struct TopicKey {
+    domain: u32,
+    name: String,
+}
+
+#[derive(Deserialize)]
+struct RawKey {
+    domain: u32,
+    name: String,
+}
+
+impl TryFrom<RawKey> for TopicKey {
+    type Error = NameError;
+
+    fn try_from(raw: RawKey) -> Result<Self, NameError> {
+        Self::new(raw.domain, &raw.name)
+    }
+}
+
+/// A name that ROS 2 would not accept as a topic's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{name:?} is not a topic name: {rule}")]
+pub struct NameError {
+    /// The name.
+    pub name: String,
+    /// The rule that it breaks.
+    pub rule: String,
+}
+
+impl TopicKey {
+    /// A topic from what a user wrote; `camera/front` and `/camera/front` are one.
+    ///
+    /// The rules are those of ROS 2 (design article "Topic and Service Names"): tokens of letters, digits and `_`, none of which
+    /// starts with a digit, joined by `/`, without `__`.
+    pub fn new(domain: u32, name: &str) -> Result<Self, NameError> {
+        let refuse = |rule: String| Err(NameError { name: name.chars().take(80).collect(), rule });
+        let tokens = name.strip_prefix('/').unwrap_or(name);
+        if tokens.len() >= TOPIC_BYTES_MAX {
+            return refuse(format!("it has {} bytes, {TOPIC_BYTES_MAX} are allowed", name.len()));
+        }
+        for token in tokens.split('/') {
+            match token.chars().next() {
+                None => return refuse("a token between two '/' is empty".to_owned()),
+                Some(first) if first.is_ascii_digit() => return refuse(format!("{token:?} starts with a digit")),
+                Some(_) => {}
+            }
+            if let Some(bad) = token.chars().find(|c| !c.is_ascii_alphanumeric() && *c != '_') {
+                return refuse(format!("{bad:?} is not a letter, a digit, '_' or '/'"));
+            }
+            if token.contains("__") {
+                return refuse("'__' is reserved".to_owned());
+            }
+        }
+        Ok(Self { domain, name: format!("/{tokens}") })
+    }
+
+    /// The ROS domain id.
+    pub fn domain(&self) -> u32 {
+        self.domain
+    }
+
+    /// The fully qualified name, with its leading slash.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl fmt::Display for TopicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.domain {
+            0 => f.write_str(&self.name),
+            domain => write!(f, "{} (domain {domain})", self.name),
+        }
+    }
+}
+
+/// Sixteen random bytes, written as 32 hexadecimal digits.
+macro_rules! identity {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(pub [u8; 16]);
+
+        impl $name {
+            /// A new one.
+            pub fn random() -> std::io::Result<Self> {
+                rgaps_os::random().map(Self)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{:032x}", u128::from_be_bytes(self.0))
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self, f)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = IdentityError;
+
+            fn from_str(text: &str) -> Result<Self, IdentityError> {
+                parse_identity(text).map(Self)
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = IdentityError;
+
+            fn try_from(text: String) -> Result<Self, IdentityError> {
+                text.parse()
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(id: $name) -> String {
+                id.to_string()
+            }
+        }
+    };
+}
+
+identity!(
+    /// A manager's host: two managers on one machine are two hosts.
+    HostId
+);
+identity!(
+    /// A topic's segment on one host, from its creation to its end.
+    TopicId
+);
+
+/// Not 32 hexadecimal digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("an identity has 32 hexadecimal digits")]
+pub struct IdentityError;
+
+fn parse_identity(text: &str) -> Result<[u8; 16], IdentityError> {
+    let digits = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let value = if digits { u128::from_str_radix(text, 16).ok() } else { None };
+    value.map(u128::to_be_bytes).ok_or(IdentityError)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_with_and_without_the_leading_slash_are_one() {
+        assert_eq!(TopicKey::new(0, "camera/front").unwrap(), TopicKey::new(0, "/camera/front").unwrap());
+        assert_ne!(TopicKey::new(0, "a").unwrap(), TopicKey::new(1, "a").unwrap());
+    }
+
+    #[test]
+    fn each_broken_rule_is_named() {
+        let rules = [
+            ("", "empty"),
+            ("a//b", "empty"),
+            ("a/", "empty"),
+            ("/2d", "digit"),
+            ("a b", "' '"),
+            ("a__b", "'__'"),
+            ("ä", "'ä'"),
+        ];
+        for (name, rule) in rules {
+            let error = TopicKey::new(0, name).unwrap_err().to_string();
+            assert!(error.contains(rule), "{name}: {error}");
+        }
+        assert!(TopicKey::new(0, &"a".repeat(255)).is_err());
+        assert!(TopicKey::new(0, &"a".repeat(254)).is_ok());
+    }
+
+    #[test]
+    fn a_name_from_the_wire_is_checked() {
+        assert!(serde_json::from_str::<TopicKey>(r#"{"domain":0,"name":"a b"}"#).is_err());
+        let key = TopicKey::new(3, "a/b").unwrap();
+        assert_eq!(serde_json::from_str::<TopicKey>(&serde_json::to_string(&key).unwrap()).unwrap(), key);
+    }
+
+    #[test]
+    fn identities_survive_their_text() {
+        let id = HostId::random().unwrap();
+        assert_eq!(id.to_string().parse::<HostId>().unwrap(), id);
+        for bad in ["", "+123", &"g".repeat(32), &"0".repeat(33)] {
+            assert!(bad.parse::<HostId>().is_err());
+        }
+    }
+}

@@ -1,0 +1,422 @@
+//! Managers find each other over zenoh: a liveliness token for each host and endpoint, a queryable for the ring hand-shake.
+//!
+//! ```text
+//!   rgaps/1/HOST/host/NAME         lives while the manager does; NAME and ENDPOINT are hexadecimal, since they may hold any byte
+//!   rgaps/1/HOST/endpoint/ENDPOINT lives while the host has publishers or subscribers of a topic
+//!   rgaps/1/HOST/ring              queryable: a `RingRequest` is answered by a `RingOffer` or a `RingRefusal`
+//! ```
+//!
+//! Source      liveliness, history and queryables are zenoh 1.x's; a peer whose socket closes is gone at once, one that loses power
+//!             after zenoh's lease.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use zenoh::bytes::ZBytes;
+use zenoh::liveliness::LivelinessToken;
+use zenoh::query::Query;
+use zenoh::sample::{Sample, SampleKind};
+use zenoh::{Session, Wait};
+
+use crate::config::Config;
+use crate::names::HostId;
+use crate::wire::{Endpoint, RingOffer, RingRefusal, RingRequest};
+
+/// Longest payload of a hand-shake that is looked at.
+const HANDSHAKE_BYTES_MAX: usize = 64 << 10;
+
+/// Something about other hosts.
+#[derive(Debug)]
+pub enum NetworkEvent {
+    /// A host has appeared.
+    HostUp {
+        /// Its identity.
+        host: HostId,
+        /// Its name.
+        name: String,
+    },
+    /// A host is gone.
+    HostDown {
+        /// Its identity.
+        host: HostId,
+    },
+    /// An endpoint has appeared.
+    EndpointUp {
+        /// Its host.
+        host: HostId,
+        /// What announced it; the same text announces its end.
+        token: String,
+        /// The endpoint.
+        endpoint: Endpoint,
+    },
+    /// An endpoint is gone.
+    EndpointDown {
+        /// Its host.
+        host: HostId,
+        /// What had announced it.
+        token: String,
+    },
+    /// A host that publishes asks for a ring. Answer it.
+    RingRequested {
+        /// What it asks.
+        request: RingRequest,
+        /// Takes the answer.
+        responder: RingResponder,
+    },
+}
+
+/// The network cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("zenoh: {what}: {message}")]
+pub struct NetworkError {
+    /// What was tried.
+    what: &'static str,
+    /// zenoh's answer.
+    message: String,
+}
+
+/// No ring.
+#[derive(Debug, thiserror::Error)]
+pub enum RingError {
+    /// The network failed.
+    #[error(transparent)]
+    Network(#[from] NetworkError),
+    /// The other host did not answer.
+    #[error("host {0} did not answer within {1} ms")]
+    TimedOut(HostId, u128),
+    /// It answered something else.
+    #[error("host {0} answered garbage: {1}")]
+    Garbage(HostId, String),
+    /// It refused.
+    #[error(transparent)]
+    Refused(#[from] RingRefusal),
+}
+
+/// This host's part in the network.
+pub struct Network {
+    session: Session,
+    host: HostId,
+    endpoints: HashMap<Endpoint, LivelinessToken>,
+    /// Undeclared when dropped.
+    _declared: (LivelinessToken, zenoh::pubsub::Subscriber<()>, zenoh::query::Queryable<()>),
+}
+
+impl std::fmt::Debug for Network {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Network").field("host", &self.host).finish_non_exhaustive()
+    }
+}
+
+impl Network {
+    /// Joins the network. `sink` is called from zenoh's threads and must not block.
+    pub fn open(
+        config: &Config,
+        host: HostId,
+        name: &str,
+        sink: impl Fn(NetworkEvent) + Send + Sync + 'static,
+    ) -> Result<Self, NetworkError> {
+        let session = zenoh::open(zenoh_config(config)?).wait().map_err(failed("joining the network"))?;
+        let sink = Arc::new(sink);
+        let own = host;
+        let events = sink.clone();
+        let subscriber = session
+            .liveliness()
+            .declare_subscriber("rgaps/1/**")
+            .history(true)
+            .callback(move |sample| {
+                if let Some(event) = read_token(&sample).filter(|event| host_of(event) != Some(own)) {
+                    events(event);
+                }
+            })
+            .wait()
+            .map_err(failed("watching hosts"))?;
+        let queryable = session
+            .declare_queryable(format!("rgaps/1/{host}/ring"))
+            .callback(move |query| answer(query, sink.as_ref()))
+            .wait()
+            .map_err(failed("offering rings"))?;
+        let token = session
+            .liveliness()
+            .declare_token(format!("rgaps/1/{host}/host/{}", hex(name.as_bytes())))
+            .wait()
+            .map_err(failed("announcing this host"))?;
+        Ok(Self { session, host, endpoints: HashMap::new(), _declared: (token, subscriber, queryable) })
+    }
+
+    /// Announces an endpoint of this host; nothing if it is announced already.
+    pub fn announce(&mut self, endpoint: Endpoint) -> Result<(), NetworkError> {
+        if self.endpoints.contains_key(&endpoint) {
+            return Ok(());
+        }
+        let text = serde_json::to_vec(&endpoint)
+            .map_err(|error| NetworkError { what: "announcing a topic", message: error.to_string() })?;
+        let key = format!("rgaps/1/{}/endpoint/{}", self.host, hex(&text));
+        let token = self.session.liveliness().declare_token(key).wait().map_err(failed("announcing a topic"))?;
+        self.endpoints.insert(endpoint, token);
+        Ok(())
+    }
+
+    /// Takes an announcement back.
+    pub fn withdraw(&mut self, endpoint: &Endpoint) {
+        if let Some(token) = self.endpoints.remove(endpoint) {
+            if let Err(error) = token.undeclare().wait() {
+                tracing::debug!(%error, "a token was gone already");
+            }
+        }
+    }
+
+    /// A handle for asking other hosts, usable from any thread.
+    pub fn asker(&self) -> RingAsker {
+        RingAsker { session: self.session.clone() }
+    }
+}
+
+/// Asks other hosts for rings.
+#[derive(Clone)]
+pub struct RingAsker {
+    session: Session,
+}
+
+impl std::fmt::Debug for RingAsker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("RingAsker")
+    }
+}
+
+impl RingAsker {
+    /// Asks a host for a ring and waits for its answer.
+    pub fn request(&self, host: HostId, request: &RingRequest, timeout: Duration) -> Result<RingOffer, RingError> {
+        let (answers, answer) = std::sync::mpsc::sync_channel(1);
+        let payload = serde_json::to_vec(request).map_err(|error| RingError::Garbage(host, error.to_string()))?;
+        self.session
+            .get(format!("rgaps/1/{host}/ring"))
+            .payload(payload)
+            .timeout(timeout)
+            .callback(move |reply| {
+                let _ = answers.try_send(reply.into_result().map(|sample| bytes_of(sample.payload())));
+            })
+            .wait()
+            .map_err(failed("asking for a ring"))?;
+        let silent = || RingError::TimedOut(host, timeout.as_millis());
+        let answer = answer.recv_timeout(timeout).map_err(|_| silent())?.map_err(|_| silent())?;
+        let answer: Result<RingOffer, RingRefusal> =
+            serde_json::from_slice(&answer).map_err(|error| RingError::Garbage(host, error.to_string()))?;
+        let offer = answer?;
+        offer.check()?;
+        Ok(offer)
+    }
+}
+
+/// Takes the answer to a `RingRequested`. Dropped without one, the asking host runs into its time-out.
+pub struct RingResponder(Query);
+
+impl std::fmt::Debug for RingResponder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("RingResponder")
+    }
+}
+
+impl RingResponder {
+    /// Answers.
+    pub fn answer(self, answer: &Result<RingOffer, RingRefusal>) {
+        let Ok(text) = serde_json::to_vec(answer) else { return };
+        if let Err(error) = self.0.reply(self.0.key_expr().clone(), text).wait() {
+            tracing::warn!(%error, "a ring offer could not be sent");
+        }
+    }
+}
+
+fn answer(query: Query, sink: &impl Fn(NetworkEvent)) {
+    let payload = query.payload().map(bytes_of).unwrap_or_default();
+    match serde_json::from_slice::<RingRequest>(&payload) {
+        Ok(request) => sink(NetworkEvent::RingRequested { request, responder: RingResponder(query) }),
+        Err(error) => {
+            tracing::warn!(%error, "a ring request was garbage");
+            RingResponder(query).answer(&Err(RingRefusal::Failed(format!("the request is garbage: {error}"))));
+        }
+    }
+}
+
+fn bytes_of(payload: &ZBytes) -> Vec<u8> {
+    if payload.len() > HANDSHAKE_BYTES_MAX { Vec::new() } else { payload.to_bytes().into_owned() }
+}
+
+fn read_token(sample: &Sample) -> Option<NetworkEvent> {
+    let key = sample.key_expr().as_str();
+    let mut parts = key.strip_prefix("rgaps/1/")?.splitn(3, '/');
+    let host: HostId = parts.next()?.parse().ok()?;
+    let up = sample.kind() == SampleKind::Put;
+    match (parts.next()?, parts.next()?, up) {
+        ("host", name, true) => {
+            Some(NetworkEvent::HostUp { host, name: String::from_utf8_lossy(&unhex(name)?).chars().take(64).collect() })
+        }
+        ("host", _, false) => Some(NetworkEvent::HostDown { host }),
+        ("endpoint", token, true) => {
+            let endpoint = serde_json::from_slice(&unhex(token)?).ok()?;
+            Some(NetworkEvent::EndpointUp { host, token: token.to_owned(), endpoint })
+        }
+        ("endpoint", token, false) => Some(NetworkEvent::EndpointDown { host, token: token.to_owned() }),
+        _ => None,
+    }
+}
+
+fn host_of(event: &NetworkEvent) -> Option<HostId> {
+    match event {
+        NetworkEvent::HostUp { host, .. }
+        | NetworkEvent::HostDown { host }
+        | NetworkEvent::EndpointUp { host, .. }
+        | NetworkEvent::EndpointDown { host, .. } => Some(*host),
+        NetworkEvent::RingRequested { .. } => None,
+    }
+}
+
+fn zenoh_config(config: &Config) -> Result<zenoh::Config, NetworkError> {
+    let failed = |error: zenoh::Error| NetworkError { what: "configuration", message: error.to_string() };
+    let mut zenoh = match config.zenoh_config.as_str() {
+        "" => zenoh::Config::default(),
+        path => zenoh::Config::from_file(path).map_err(failed)?,
+    };
+    let set = |zenoh: &mut zenoh::Config, key: &str, value: String| {
+        zenoh
+            .insert_json5(key, &value)
+            .map_err(|error| NetworkError { what: "configuration", message: format!("{key}: {error}") })
+    };
+    set(&mut zenoh, "mode", "\"peer\"".to_owned())?;
+    set(&mut zenoh, "scouting/multicast/enabled", config.multicast.to_string())?;
+    let list = |items: &[String]| serde_json::to_string(items).unwrap_or_else(|_| "[]".to_owned());
+    if !config.peers.is_empty() {
+        set(&mut zenoh, "connect/endpoints", list(&config.peers))?;
+    }
+    if !config.listen.is_empty() {
+        set(&mut zenoh, "listen/endpoints", list(std::slice::from_ref(&config.listen)))?;
+    }
+    Ok(zenoh)
+}
+
+fn failed(what: &'static str) -> impl Fn(zenoh::Error) -> NetworkError {
+    move |error| NetworkError { what, message: error.to_string() }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    if !text.is_ascii() || !text.len().is_multiple_of(2) {
+        return None;
+    }
+    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::local::Role;
+    use crate::names::{TopicId, TopicKey};
+    use crate::qos::{PublisherQos, SubscriberQos};
+    use crate::wire::WIRE_VERSION;
+    use std::net::TcpListener;
+    use std::sync::mpsc::{Receiver, channel};
+
+    const LONG: Duration = Duration::from_secs(20);
+
+    fn join(host: HostId, name: &str, listen: &str, peer: Option<&str>) -> (Network, Receiver<NetworkEvent>) {
+        let config = Config {
+            multicast: false,
+            listen: listen.to_owned(),
+            peers: peer.map(str::to_owned).into_iter().collect(),
+            ..Config::default()
+        };
+        let (sender, events) = channel();
+        let network = Network::open(&config, host, name, move |event| drop(sender.send(event))).unwrap();
+        (network, events)
+    }
+
+    fn until<T>(events: &Receiver<NetworkEvent>, mut pick: impl FnMut(NetworkEvent) -> Option<T>) -> T {
+        loop {
+            if let Some(found) = pick(events.recv_timeout(LONG).expect("the event comes")) {
+                return found;
+            }
+        }
+    }
+
+    #[test]
+    fn two_hosts_see_each_other_shake_hands_and_notice_the_end() {
+        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let locator = format!("tcp/127.0.0.1:{free}");
+        let (a, b) = (HostId([1; 16]), HostId([2; 16]));
+        let (mut first, first_events) = join(a, "head", &locator, None);
+        let endpoint = Endpoint {
+            key: TopicKey::new(7, "camera/front").unwrap(),
+            role: Role::Publisher,
+            type_name: "rgaps/Image".to_owned(),
+            offers: vec![PublisherQos::default()],
+            requests: vec![],
+        };
+        first.announce(endpoint.clone()).unwrap();
+        first.announce(endpoint.clone()).unwrap();
+        // A late joiner learns of what was there before.
+        let (second, second_events) = join(b, "arm", "tcp/127.0.0.1:0", Some(&locator));
+        let mut seen = (false, false);
+        until(&second_events, |event| {
+            match event {
+                NetworkEvent::HostUp { host, name } => seen.0 = host == a && name == "head",
+                NetworkEvent::EndpointUp { endpoint: found, .. } => seen.1 = found == endpoint,
+                _ => {}
+            }
+            (seen == (true, true)).then_some(())
+        });
+        until(&first_events, |event| matches!(event, NetworkEvent::HostUp { host, .. } if host == b).then_some(()));
+        hand_shake(&first, &second_events, b, &endpoint);
+        first.withdraw(&endpoint);
+        until(&second_events, |event| {
+            matches!(event, NetworkEvent::EndpointDown { host, .. } if host == a).then_some(())
+        });
+        drop(second);
+        until(&first_events, |event| matches!(event, NetworkEvent::HostDown { host } if host == b).then_some(()));
+    }
+
+    fn hand_shake(first: &Network, second_events: &Receiver<NetworkEvent>, b: HostId, endpoint: &Endpoint) {
+        let request = RingRequest {
+            version: WIRE_VERSION,
+            host: HostId([1; 16]),
+            host_name: "head".to_owned(),
+            endpoint: Endpoint { requests: vec![SubscriberQos::default()], ..endpoint.clone() },
+            message_bytes_max: 1 << 20,
+            flow_control: true,
+        };
+        let offer = RingOffer {
+            version: WIRE_VERSION,
+            token: TopicId([9; 16]),
+            addresses: vec!["127.0.0.1:1".to_owned()],
+            ring_bytes: 1 << 20,
+            chunk_bytes: 1 << 16,
+            watermark_bytes: 0,
+            resume: vec![(5, 6)],
+        };
+        for answer in [Ok(offer), Err(RingRefusal::NoSubscribers("/camera/front".to_owned()))] {
+            let (asker, sent) = (first.asker(), request.clone());
+            let asking = std::thread::spawn(move || asker.request(b, &sent, LONG));
+            let (got, responder) = until(second_events, |event| match event {
+                NetworkEvent::RingRequested { request, responder } => Some((request, responder)),
+                _ => None,
+            });
+            assert_eq!(got, request);
+            responder.answer(&answer);
+            match (asking.join().unwrap(), answer) {
+                (Ok(found), Ok(offer)) => assert_eq!(found, offer),
+                (Err(RingError::Refused(found)), Err(refusal)) => assert_eq!(found, refusal),
+                (found, answer) => panic!("{found:?} for {answer:?}"),
+            }
+        }
+        let nobody = first.asker().request(HostId([3; 16]), &request, Duration::from_millis(50));
+        assert!(matches!(nobody, Err(RingError::TimedOut(..))), "{nobody:?}");
+    }
+
+    #[test]
+    fn hexadecimal_text_from_strangers_is_checked() {
+        assert_eq!(unhex(&hex(b"a/*$?\xff")).unwrap(), b"a/*$?\xff");
+        assert!(unhex("abc").is_none() && unhex("zz").is_none() && unhex("ää").is_none());
+    }
+}

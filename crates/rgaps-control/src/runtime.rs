@@ -1,0 +1,292 @@
+//! The runtime directory of a manager: its socket, its lock, its identity, and what a successor must know of its topics.
+//!
+//! One a user and machine, unless RGAPS_RUNTIME_DIR names another: two directories are two managers, and so two hosts.
+//!
+//! Invariants  The directory belongs to this user and nobody else may enter it. One manager holds its lock.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+
+use crate::names::{HostId, TopicId, TopicKey};
+
+/// Longest path of a Unix socket (sun_path, less its terminating zero).
+const SOCKET_PATH_MAX: usize = 107;
+
+/// The directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum RuntimeError {
+    /// It cannot be made or read.
+    #[error("{path}: {source}; set RGAPS_RUNTIME_DIR to a directory of your own")]
+    Io {
+        /// The path.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It belongs to somebody else, or others may enter it.
+    #[error("{path} must be a directory of user {uid} with mode 0700, and is not; remove it or set RGAPS_RUNTIME_DIR")]
+    NotOurs {
+        /// The path.
+        path: PathBuf,
+        /// Us.
+        uid: u32,
+    },
+    /// The socket's path would be too long.
+    #[error("{path}/rgapsd.sock has more than {SOCKET_PATH_MAX} bytes; set RGAPS_RUNTIME_DIR to a shorter path")]
+    TooLong {
+        /// The path.
+        path: PathBuf,
+    },
+    /// Another manager runs here.
+    #[error("a manager already runs in {path}")]
+    Locked {
+        /// The path.
+        path: PathBuf,
+    },
+}
+
+/// The directory, checked.
+#[derive(Clone, Debug)]
+pub struct RuntimeDir {
+    path: PathBuf,
+}
+
+/// A topic as its manager notes it for a successor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TopicNote {
+    /// Its segment.
+    pub topic: TopicId,
+    /// Its key.
+    pub key: TopicKey,
+    /// Its type.
+    pub type_name: String,
+    /// Who has it mapped.
+    pub clients: Vec<ClientNote>,
+}
+
+/// A client as its manager notes it: the start time tells a process from a later one with its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ClientNote {
+    /// Process id.
+    pub pid: u32,
+    /// Start time in clock ticks since boot (/proc/PID/stat, field 22).
+    pub start: u64,
+}
+
+impl ClientNote {
+    /// Of a process; `None` if it is gone.
+    pub fn of(pid: u32) -> Option<Self> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The command name, in parentheses, may hold anything; fields are counted after it.
+        let fields = &stat[stat.rfind(')')? + 2..];
+        let start = fields.split(' ').nth(19)?.parse().ok()?;
+        Some(Self { pid, start })
+    }
+
+    /// Whether that very process still lives.
+    pub fn is_alive(&self) -> bool {
+        Self::of(self.pid) == Some(*self)
+    }
+}
+
+/// Held by the one manager of a directory; given up when dropped.
+#[derive(Debug)]
+pub struct ManagerLock {
+    _file: File,
+}
+
+impl RuntimeDir {
+    /// The directory of this process's environment; made if it is not there.
+    pub fn from_environment() -> Result<Self, RuntimeError> {
+        Self::open(&Self::default_path())
+    }
+
+    /// Where `from_environment` looks: RGAPS_RUNTIME_DIR, else $XDG_RUNTIME_DIR/rgaps, else /tmp/rgaps-UID.
+    pub fn default_path() -> PathBuf {
+        if let Some(path) = std::env::var_os("RGAPS_RUNTIME_DIR") {
+            return PathBuf::from(path);
+        }
+        match std::env::var_os("XDG_RUNTIME_DIR") {
+            Some(path) if Path::new(&path).is_dir() => PathBuf::from(path).join("rgaps"),
+            _ => PathBuf::from(format!("/tmp/rgaps-{}", rustix::process::geteuid().as_raw())),
+        }
+    }
+
+    /// A directory by its path; made if it is not there.
+    pub fn open(path: &Path) -> Result<Self, RuntimeError> {
+        let failed = |source| RuntimeError::Io { path: path.to_owned(), source };
+        if path.as_os_str().len() + "/rgapsd.sock".len() > SOCKET_PATH_MAX {
+            return Err(RuntimeError::TooLong { path: path.to_owned() });
+        }
+        match fs::DirBuilder::new().mode(0o700).recursive(true).create(path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
+            _ => {}
+        }
+        // Not through a symbolic link: whoever could replace it would own our socket.
+        let found = fs::symlink_metadata(path).map_err(failed)?;
+        let uid = rustix::process::geteuid().as_raw();
+        if !found.is_dir() || found.uid() != uid || found.permissions().mode() & 0o077 != 0 {
+            return Err(RuntimeError::NotOurs { path: path.to_owned(), uid });
+        }
+        Ok(Self { path: path.to_owned() })
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The manager's socket.
+    pub fn socket(&self) -> PathBuf {
+        self.path.join("rgapsd.sock")
+    }
+
+    /// Where a manager that was started on demand writes its log.
+    pub fn log(&self) -> PathBuf {
+        self.path.join("rgapsd.log")
+    }
+
+    /// Makes this process the directory's manager.
+    pub fn lock(&self) -> Result<ManagerLock, RuntimeError> {
+        match self.try_lock("rgapsd.lock")? {
+            Some(file) => Ok(ManagerLock { _file: file }),
+            None => Err(RuntimeError::Locked { path: self.path.clone() }),
+        }
+    }
+
+    /// Takes a named lock if nobody has it.
+    pub(crate) fn try_lock(&self, name: &str) -> Result<Option<File>, RuntimeError> {
+        let path = self.path.join(name);
+        let failed = |source: io::Error| RuntimeError::Io { path: path.clone(), source };
+        let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(failed)?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(file)),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+            Err(error) => Err(failed(error.into())),
+        }
+    }
+
+    /// This host's identity, made on first use and kept while the directory is.
+    pub fn host(&self) -> Result<HostId, RuntimeError> {
+        let path = self.path.join("host");
+        let failed = |source| RuntimeError::Io { path: path.clone(), source };
+        if let Some(host) = fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok()) {
+            return Ok(host);
+        }
+        let host = HostId::random().map_err(failed)?;
+        replace(&path, host.to_string().as_bytes()).map_err(failed)?;
+        Ok(host)
+    }
+
+    /// Notes a topic for a successor, or what has changed of it.
+    pub fn note_topic(&self, note: &TopicNote) -> Result<(), RuntimeError> {
+        let path = self.topic_path(note.topic);
+        let text =
+            serde_json::to_vec(note).map_err(|error| RuntimeError::Io { path: path.clone(), source: error.into() })?;
+        replace(&path, &text).map_err(|source| RuntimeError::Io { path, source })
+    }
+
+    /// A topic has ended.
+    pub fn forget_topic(&self, topic: TopicId) {
+        let _ = fs::remove_file(self.topic_path(topic));
+    }
+
+    /// What a predecessor noted. Files that are no notes are removed.
+    pub fn topics(&self) -> Vec<TopicNote> {
+        let entries = fs::read_dir(&self.path).into_iter().flatten().flatten();
+        let notes = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("topic-"));
+        notes
+            .filter_map(|entry| {
+                let note = fs::read(entry.path()).ok().and_then(|text| serde_json::from_slice(&text).ok());
+                if note.is_none() {
+                    let _ = fs::remove_file(entry.path());
+                }
+                note
+            })
+            .collect()
+    }
+
+    /// Removes what an orderly exit leaves no use for, and the directory if nothing else is in it.
+    pub fn clear(&self, lock: ManagerLock) {
+        for name in ["rgapsd.sock", "rgapsd.log", "host", "rgapsd.lock", "start.lock"] {
+            let _ = fs::remove_file(self.path.join(name));
+        }
+        drop(lock);
+        let _ = fs::remove_dir(&self.path);
+    }
+
+    fn topic_path(&self, topic: TopicId) -> PathBuf {
+        self.path.join(format!("topic-{topic}"))
+    }
+}
+
+/// Writes a file so that a reader sees the old or the new content, never a part.
+fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+    let new = path.with_extension("new");
+    fs::write(&new, content)?;
+    fs::rename(new, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scratch(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("rgaps-runtime-{}-{name}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        path
+    }
+
+    #[test]
+    fn one_manager_a_directory_and_nothing_left_after_it() {
+        let path = scratch("lock");
+        let dir = RuntimeDir::open(&path).unwrap();
+        let lock = dir.lock().unwrap();
+        assert!(matches!(dir.lock(), Err(RuntimeError::Locked { .. })));
+        let host = dir.host().unwrap();
+        assert_eq!(dir.host().unwrap(), host);
+        dir.clear(lock);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_directory_that_others_may_enter_is_refused() {
+        let path = scratch("open");
+        fs::create_dir(&path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(matches!(RuntimeDir::open(&path), Err(RuntimeError::NotOurs { .. })));
+        fs::remove_dir(&path).unwrap();
+        std::os::unix::fs::symlink("/tmp", &path).unwrap();
+        assert!(matches!(RuntimeDir::open(&path), Err(RuntimeError::NotOurs { .. })));
+        fs::remove_file(&path).unwrap();
+        assert!(matches!(
+            RuntimeDir::open(Path::new(&format!("/tmp/{}", "x".repeat(120)))),
+            Err(RuntimeError::TooLong { .. })
+        ));
+    }
+
+    #[test]
+    fn topic_notes_are_read_back_and_garbage_is_removed() {
+        let path = scratch("topics");
+        let dir = RuntimeDir::open(&path).unwrap();
+        let note = TopicNote {
+            topic: TopicId::random().unwrap(),
+            key: TopicKey::new(0, "camera").unwrap(),
+            type_name: "rgaps/Image".to_owned(),
+            clients: vec![ClientNote::of(std::process::id()).unwrap()],
+        };
+        dir.note_topic(&note).unwrap();
+        fs::write(path.join("topic-garbage"), b"{").unwrap();
+        assert_eq!(dir.topics(), [note.clone()]);
+        assert!(note.clients[0].is_alive());
+        assert!(!ClientNote { start: 1, ..note.clients[0] }.is_alive());
+        dir.forget_topic(note.topic);
+        assert!(dir.topics().is_empty());
+        fs::remove_dir_all(&path).unwrap();
+    }
+}

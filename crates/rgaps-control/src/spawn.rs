@@ -1,0 +1,125 @@
+//! Starting a manager on demand: when nobody listens in the runtime directory, the first client starts `rgapsd` and waits for it.
+//!
+//! It is looked for in RGAPSD, beside this program, one folder up (tests live in a sub-folder), and in PATH. It runs in a session of
+//! its own with a clean environment. A lock file keeps clients that start at once from starting several. RGAPS_AUTOSTART=0 turns it off.
+
+use std::io;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::local::{Connection, LocalError};
+use crate::runtime::{RuntimeDir, RuntimeError};
+
+/// How long a manager may take to listen.
+const START_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often a client looks whether it does.
+const LOOK_INTERVAL: Duration = Duration::from_millis(5);
+/// Variables that a manager inherits; all others stay with the client that happened to be first.
+const KEPT: [&str; 8] =
+    ["PATH", "HOME", "LD_LIBRARY_PATH", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "RUST_LOG", "TMPDIR", "LANG"];
+
+/// No manager, and none could be started.
+#[derive(Debug, thiserror::Error)]
+pub enum SpawnError {
+    /// The runtime directory cannot be used.
+    #[error(transparent)]
+    Runtime(#[from] RuntimeError),
+    /// The socket is there but does not answer as it should.
+    #[error(transparent)]
+    Local(#[from] LocalError),
+    /// Starting is turned off.
+    #[error("no rgapsd runs in {0}, and RGAPS_AUTOSTART=0 forbids starting one; start rgapsd first")]
+    Forbidden(PathBuf),
+    /// There is no program to start.
+    #[error("no rgapsd runs, and none was found beside this program or in PATH; install it or set RGAPSD to its path")]
+    NotFound,
+    /// It could not be started.
+    #[error("{program} could not be started: {source}")]
+    Start {
+        /// The program.
+        program: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It was started but does not listen.
+    #[error("{program} did not listen within {seconds} s; its log is {log}")]
+    Silent {
+        /// The program.
+        program: PathBuf,
+        /// How long we waited.
+        seconds: u64,
+        /// Where to look.
+        log: PathBuf,
+    },
+}
+
+/// Connects to the manager of a runtime directory; starts one if none listens.
+pub fn connect(dir: &RuntimeDir) -> Result<Connection, SpawnError> {
+    if let Some(connection) = Connection::connect(&dir.socket())? {
+        return Ok(connection);
+    }
+    if std::env::var("RGAPS_AUTOSTART").as_deref() == Ok("0") {
+        return Err(SpawnError::Forbidden(dir.path().to_owned()));
+    }
+    let deadline = Instant::now() + START_TIMEOUT;
+    let mut program = PathBuf::from("rgapsd");
+    while Instant::now() < deadline {
+        // Whoever gets the lock starts one; everybody waits for the socket.
+        if let Some(lock) = dir.try_lock("start.lock")? {
+            if let Some(connection) = Connection::connect(&dir.socket())? {
+                return Ok(connection);
+            }
+            program = start(dir)?;
+            if let Some(connection) = wait_for_socket(dir, deadline)? {
+                return Ok(connection);
+            }
+            drop(lock);
+        } else if let Some(connection) = Connection::connect(&dir.socket())? {
+            return Ok(connection);
+        }
+        std::thread::sleep(LOOK_INTERVAL);
+    }
+    Err(SpawnError::Silent { program, seconds: START_TIMEOUT.as_secs(), log: dir.log() })
+}
+
+/// Where `rgapsd` is.
+pub fn find_program() -> Option<PathBuf> {
+    if let Some(path) = std::env::var_os("RGAPSD") {
+        return Some(PathBuf::from(path)).filter(|path| path.is_file());
+    }
+    let own = std::env::current_exe().ok()?;
+    let beside = own.ancestors().skip(1).take(2).map(|folder| folder.join("rgapsd"));
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    let in_path = std::env::split_paths(&paths).map(|folder| folder.join("rgapsd")).collect::<Vec<_>>();
+    beside.chain(in_path).find(|path| path.is_file())
+}
+
+fn start(dir: &RuntimeDir) -> Result<PathBuf, SpawnError> {
+    let program = find_program().ok_or(SpawnError::NotFound)?;
+    let failed = |source| SpawnError::Start { program: program.clone(), source };
+    let log = std::fs::File::options().create(true).append(true).open(dir.log()).map_err(failed)?;
+    let kept = std::env::vars_os().filter(|(name, _)| {
+        let name = name.to_string_lossy();
+        name.starts_with("RGAPS_") && name != "RGAPS_CRASH_POINT"
+            || name.starts_with("ROS_")
+            || KEPT.contains(&name.as_ref())
+    });
+    let mut command = Command::new(&program);
+    command.env_clear().envs(kept).env("RGAPS_RUNTIME_DIR", dir.path());
+    command.arg("--on-demand").current_dir("/").stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+    let mut child = command.spawn().map_err(failed)?;
+    // It leaves us at once (rgapsd --on-demand starts itself again in a session of its own), so this wait is short.
+    let _ = child.wait();
+    Ok(program)
+}
+
+fn wait_for_socket(dir: &RuntimeDir, deadline: Instant) -> Result<Option<Connection>, SpawnError> {
+    while Instant::now() < deadline {
+        if let Some(connection) = Connection::connect(&dir.socket())? {
+            return Ok(Some(connection));
+        }
+        std::thread::sleep(LOOK_INTERVAL);
+    }
+    Ok(None)
+}

@@ -1,0 +1,187 @@
+//! The hand-shake between two managers before bytes flow: the publishing host asks for a ring, the subscribing host offers one.
+//!
+//! Source      the order of steps is that of the paper's §3.2 (remote coordination, resource creation, finalization).
+//! Trusts      nothing: sizes are checked against `SIZE_MAX` before anything is made from them.
+
+use serde::{Deserialize, Serialize};
+
+use crate::local::Role;
+use crate::names::{HostId, TopicKey};
+use crate::qos::{Mismatch, PublisherQos, SubscriberQos, compatible};
+
+/// Of everything on this page and of the records on a link.
+pub const WIRE_VERSION: u32 = 1;
+/// No ring, chunk or message is larger: 1 TiB.
+pub const SIZE_MAX: u64 = 1 << 40;
+
+/// What a host has of a topic: its publishers or its subscribers. Travels in the key of a liveliness token.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Endpoint {
+    /// The topic.
+    pub key: TopicKey,
+    /// Publishers or subscribers.
+    pub role: Role,
+    /// The type.
+    pub type_name: String,
+    /// What the publishers offer, each kind once.
+    pub offers: Vec<PublisherQos>,
+    /// What the subscribers request, each kind once.
+    pub requests: Vec<SubscriberQos>,
+}
+
+impl Endpoint {
+    /// Whether something of `self` (publishers) fits something of `subscribers`; if not, why.
+    pub fn fits(&self, subscribers: &Endpoint) -> Result<(), Mismatch> {
+        if self.type_name != subscribers.type_name {
+            let (offered, requested) = (self.type_name.clone(), subscribers.type_name.clone());
+            return Err(Mismatch::Type { offered, requested });
+        }
+        let mut why = None;
+        for offer in &self.offers {
+            for request in &subscribers.requests {
+                match compatible(offer, request) {
+                    Ok(()) => return Ok(()),
+                    Err(mismatch) => why = Some(mismatch),
+                }
+            }
+        }
+        why.map_or(Ok(()), Err)
+    }
+}
+
+/// The publishing host asks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RingRequest {
+    /// `WIRE_VERSION`.
+    pub version: u32,
+    /// Who asks.
+    pub host: HostId,
+    /// Its name.
+    pub host_name: String,
+    /// What it publishes.
+    pub endpoint: Endpoint,
+    /// No message will be longer.
+    pub message_bytes_max: u64,
+    /// Whether the sender waits for credit.
+    pub flow_control: bool,
+}
+
+/// The subscribing host offers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RingOffer {
+    /// `WIRE_VERSION`.
+    pub version: u32,
+    /// Opens the data connection, once; 32 hexadecimal digits.
+    pub token: crate::names::TopicId,
+    /// Where it listens, in order of preference: "10.0.0.2:40001".
+    pub addresses: Vec<String>,
+    /// Bytes of the ring.
+    pub ring_bytes: u64,
+    /// Most bytes of a record's payload.
+    pub chunk_bytes: u64,
+    /// Credit that the receiver may keep back.
+    pub watermark_bytes: u64,
+    /// The last message that it has of each publisher: (publisher, sequence). What is not newer need not be sent again.
+    pub resume: Vec<(u64, u64)>,
+}
+
+/// The subscribing host refuses.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
+pub enum RingRefusal {
+    /// Of another version.
+    #[error("the other host speaks wire version {theirs}, this one {ours}; run one version of RGAPS on all hosts")]
+    Version {
+        /// Of the host that refuses.
+        ours: u32,
+        /// Of the host that asked.
+        theirs: u32,
+    },
+    /// Nobody there wants the topic (any more).
+    #[error("nobody subscribes to {0} there")]
+    NoSubscribers(String),
+    /// They do not fit together.
+    #[error("{0}")]
+    Mismatch(Mismatch),
+    /// A size is absurd.
+    #[error("{what} of {bytes} B exceeds {SIZE_MAX} B")]
+    Absurd {
+        /// Of what.
+        what: String,
+        /// How many.
+        bytes: u64,
+    },
+    /// The other host could not make what is needed.
+    #[error("the other host could not make the ring: {0}")]
+    Failed(String),
+}
+
+impl RingRequest {
+    /// Checks what a peer has sent.
+    pub fn check(&self) -> Result<(), RingRefusal> {
+        if self.version != WIRE_VERSION {
+            return Err(RingRefusal::Version { ours: WIRE_VERSION, theirs: self.version });
+        }
+        if self.message_bytes_max > SIZE_MAX {
+            return Err(RingRefusal::Absurd { what: "a message".to_owned(), bytes: self.message_bytes_max });
+        }
+        Ok(())
+    }
+}
+
+impl RingOffer {
+    /// Checks what a peer has sent.
+    pub fn check(&self) -> Result<(), RingRefusal> {
+        if self.version != WIRE_VERSION {
+            return Err(RingRefusal::Version { ours: self.version, theirs: WIRE_VERSION });
+        }
+        for (what, bytes) in [("a ring", self.ring_bytes), ("a chunk", self.chunk_bytes)] {
+            if bytes > SIZE_MAX || bytes == 0 {
+                return Err(RingRefusal::Absurd { what: what.to_owned(), bytes });
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::qos::Reliability;
+
+    fn endpoint(role: Role, type_name: &str) -> Endpoint {
+        Endpoint {
+            key: TopicKey::new(0, "a").unwrap(),
+            role,
+            type_name: type_name.to_owned(),
+            offers: vec![PublisherQos { reliability: Reliability::BestEffort, ..Default::default() }],
+            requests: vec![SubscriberQos::default()],
+        }
+    }
+
+    #[test]
+    fn one_fitting_pair_is_enough_and_a_mismatch_is_named() {
+        let mut publishers = endpoint(Role::Publisher, "rgaps/Image");
+        let subscribers = endpoint(Role::Subscriber, "rgaps/Image");
+        assert_eq!(publishers.fits(&subscribers), Err(Mismatch::Reliability));
+        publishers.offers.push(PublisherQos::default());
+        assert_eq!(publishers.fits(&subscribers), Ok(()));
+        let other = endpoint(Role::Subscriber, "rgaps/Tensor");
+        assert!(matches!(publishers.fits(&other), Err(Mismatch::Type { .. })));
+    }
+
+    #[test]
+    fn absurd_sizes_and_versions_are_refused() {
+        let offer = RingOffer {
+            version: WIRE_VERSION,
+            token: crate::names::TopicId([1; 16]),
+            addresses: vec![],
+            ring_bytes: u64::MAX,
+            chunk_bytes: 1,
+            watermark_bytes: 0,
+            resume: vec![],
+        };
+        assert!(matches!(offer.check(), Err(RingRefusal::Absurd { .. })));
+        assert!(matches!(RingOffer { version: 9, ..offer }.check(), Err(RingRefusal::Version { .. })));
+    }
+}
