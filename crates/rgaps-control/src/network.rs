@@ -159,10 +159,9 @@ impl Network {
 
     /// Takes an announcement back.
     pub fn withdraw(&mut self, endpoint: &Endpoint) {
-        if let Some(token) = self.endpoints.remove(endpoint) {
-            if let Err(error) = token.undeclare().wait() {
-                tracing::debug!(%error, "a token was gone already");
-            }
+        let undeclared = self.endpoints.remove(endpoint).map(|token| token.undeclare().wait());
+        if let Some(Err(error)) = undeclared {
+            tracing::debug!(%error, "a token was gone already");
         }
     }
 
