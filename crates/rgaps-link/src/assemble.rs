@@ -1,0 +1,440 @@
+//! Messages out of records: a state machine without I/O, memory bounded at its birth.
+//!
+//! ```text
+//!  (nothing) ──FIRST──▶ partial{next offset} ──data in order──▶ … ──LAST──▶ End
+//!                          └──ABORT, torn, evicted──▶ Aborted
+//! ```
+//!
+//! Records of up to 64 messages interleave by message id. With `Continuity::Reliable` every gap is a lie of the peer and an error.
+//! With `Continuity::Lossy` (flow control off) records may be missing: a message with a gap is aborted, and what follows of it ignored.
+
+use crate::position::RingSpan;
+use crate::record::{Flags, HEADER_BYTES, MessageId, Origin, RecordHeader};
+
+/// The most messages under way at a time.
+pub const PARTIAL_MAX: usize = 64;
+
+/// Whether records can be missing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Continuity {
+    /// Never: flow control is on.
+    #[default]
+    Reliable,
+    /// They can: flow control is off, and torn records were discarded.
+    Lossy,
+}
+
+/// Limits that the receiver sets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AssemblerOptions {
+    /// The largest message.
+    pub message_bytes_max: u64,
+    /// Whether records can be missing.
+    pub continuity: Continuity,
+}
+
+impl Default for AssemblerOptions {
+    fn default() -> Self {
+        Self { message_bytes_max: 1 << 36, continuity: Continuity::Reliable }
+    }
+}
+
+/// Why a partial message ends without being complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AbortReason {
+    /// The sender gave it up.
+    Sender,
+    /// A record of it is missing.
+    Torn,
+    /// It was the oldest of too many unfinished ones, of which some will never be finished because records are missing.
+    Evicted,
+}
+
+/// What a record means for its message. Spans are places in the ring, valid until the record is released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A message begins: allocate for it.
+    Begin {
+        /// Its id on this link.
+        message: MessageId,
+        /// Who published it.
+        origin: Origin,
+        /// Its bytes.
+        total: u64,
+        /// The opaque description, 0 to 4096 B.
+        envelope: RingSpan,
+    },
+    /// Bytes of it: copy them.
+    Data {
+        /// Whose.
+        message: MessageId,
+        /// Where they belong in the message.
+        offset: u64,
+        /// Where they lie in the ring.
+        span: RingSpan,
+    },
+    /// It is complete.
+    End {
+        /// Which.
+        message: MessageId,
+    },
+    /// It will not be complete: free what was allocated.
+    Aborted {
+        /// Which.
+        message: MessageId,
+        /// Why.
+        reason: AbortReason,
+    },
+}
+
+/// The events of one record, in order; at most four.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Events {
+    items: [Option<Event>; 4],
+    filled: usize,
+}
+
+impl Events {
+    fn push(&mut self, event: Event) {
+        if let Some(slot) = self.items.get_mut(self.filled) {
+            *slot = Some(event);
+            self.filled += 1;
+        }
+    }
+}
+
+impl IntoIterator for Events {
+    type Item = Event;
+    type IntoIter = std::iter::Flatten<std::array::IntoIter<Option<Event>, 4>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.items.into_iter().flatten()
+    }
+}
+
+/// Records that do not make messages. The peer is broken; the link is to be closed and its partial messages freed (`abandon`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AssembleError {
+    /// A message larger than the receiver takes.
+    #[error("message {} of {total} B is larger than the {max} B taken here; raise message_bytes_max or publish less", message.0)]
+    TooLarge {
+        /// Which.
+        message: MessageId,
+        /// Its size.
+        total: u64,
+        /// The limit.
+        max: u64,
+    },
+    /// Ids must increase.
+    #[error("message {} begins after message {} has begun", message.0, newest.0)]
+    Reused {
+        /// Which.
+        message: MessageId,
+        /// The newest so far.
+        newest: MessageId,
+    },
+    /// Too many messages under way.
+    #[error("message {} begins while {PARTIAL_MAX} others are unfinished", message.0)]
+    TooMany {
+        /// Which.
+        message: MessageId,
+    },
+    /// Data or an abort without a beginning.
+    #[error("record of message {}, which never began or has ended", message.0)]
+    Unknown {
+        /// Which.
+        message: MessageId,
+    },
+    /// A gap or a repetition.
+    #[error("message {} continues at offset {found} where {expected} was expected", message.0)]
+    Offset {
+        /// Which.
+        message: MessageId,
+        /// What should have come.
+        expected: u64,
+        /// What came.
+        found: u64,
+    },
+    /// Its size or origin changed on the way.
+    #[error("message {} changes its size or origin: {found} B after {expected} B", message.0)]
+    Changed {
+        /// Which.
+        message: MessageId,
+        /// The size at the beginning.
+        expected: u64,
+        /// The size now.
+        found: u64,
+    },
+    /// The payload is not as long as the header says.
+    #[error("record of message {} has a payload of {found} B where its header says {expected} B", message.0)]
+    Payload {
+        /// Which.
+        message: MessageId,
+        /// What the header says.
+        expected: u64,
+        /// What there is.
+        found: u64,
+    },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Partial {
+    message: MessageId,
+    origin: Origin,
+    total: u64,
+    next_offset: u64,
+}
+
+/// The table of partial messages of one link.
+#[derive(Debug)]
+pub struct Assembler {
+    options: AssemblerOptions,
+    partial: Vec<Partial>,
+    newest: Option<MessageId>,
+    ignored: u64,
+}
+
+impl Assembler {
+    /// An empty table; its memory is taken here and never grows.
+    pub fn new(options: AssemblerOptions) -> Self {
+        Self { options, partial: Vec::with_capacity(PARTIAL_MAX), newest: None, ignored: 0 }
+    }
+
+    /// Messages under way.
+    pub fn partial(&self) -> usize {
+        self.partial.len()
+    }
+
+    /// Records that were ignored because their message had lost a record before.
+    pub fn ignored(&self) -> u64 {
+        self.ignored
+    }
+
+    /// Ends all messages under way, because the link is gone. The caller frees them.
+    pub fn abandon(&mut self) -> impl Iterator<Item = MessageId> + '_ {
+        self.partial.drain(..).map(|partial| partial.message)
+    }
+
+    /// The next record and where its payload lies.
+    pub fn push(&mut self, header: &RecordHeader, payload: RingSpan) -> Result<Events, AssembleError> {
+        let mut events = Events::default();
+        let (message, expected) = (header.message, u64::from(header.payload_bytes));
+        if payload.bytes != expected {
+            return Err(AssembleError::Payload { message, expected, found: payload.bytes });
+        }
+        if header.flags.contains(Flags::ABORT) {
+            self.abort(header, &mut events)?;
+            return Ok(events);
+        }
+        if header.flags.contains(Flags::FIRST) {
+            self.begin(header, payload, &mut events)?;
+        }
+        self.data(header, payload, &mut events)?;
+        Ok(events)
+    }
+
+    fn begin(&mut self, header: &RecordHeader, payload: RingSpan, events: &mut Events) -> Result<(), AssembleError> {
+        let (message, total) = (header.message, header.total);
+        if let Some(newest) = self.newest.filter(|newest| message <= *newest) {
+            return Err(AssembleError::Reused { message, newest });
+        }
+        let max = self.options.message_bytes_max;
+        if total > max {
+            return Err(AssembleError::TooLarge { message, total, max });
+        }
+        if self.partial.len() == PARTIAL_MAX {
+            if self.options.continuity == Continuity::Reliable {
+                return Err(AssembleError::TooMany { message });
+            }
+            // Ids increase and order is kept on removal, so the first is the oldest.
+            let oldest = self.partial.remove(0);
+            events.push(Event::Aborted { message: oldest.message, reason: AbortReason::Evicted });
+        }
+        self.newest = Some(message);
+        self.partial.push(Partial { message, origin: header.origin, total, next_offset: 0 });
+        let envelope = RingSpan { offset: payload.offset, bytes: u64::from(header.envelope_bytes) };
+        events.push(Event::Begin { message, origin: header.origin, total, envelope });
+        Ok(())
+    }
+
+    fn data(&mut self, header: &RecordHeader, payload: RingSpan, events: &mut Events) -> Result<(), AssembleError> {
+        let message = header.message;
+        let Some(index) = self.find(message)? else { return Ok(()) };
+        let partial = &mut self.partial[index];
+        if partial.total != header.total || partial.origin != header.origin {
+            return Err(AssembleError::Changed { message, expected: partial.total, found: header.total });
+        }
+        let (expected, found) = (partial.next_offset, header.offset);
+        if expected != found {
+            // Without flow control a gap is a lost record; going back is a lie in any case.
+            if self.options.continuity == Continuity::Lossy && found > expected {
+                self.partial.remove(index);
+                events.push(Event::Aborted { message, reason: AbortReason::Torn });
+                return Ok(());
+            }
+            return Err(AssembleError::Offset { message, expected, found });
+        }
+        let bytes = u64::from(header.data_bytes());
+        partial.next_offset = expected.saturating_add(bytes);
+        if bytes > 0 {
+            let offset = payload.offset.forward(u64::from(header.envelope_bytes));
+            events.push(Event::Data { message, offset: expected, span: RingSpan { offset, bytes } });
+        }
+        if header.flags.contains(Flags::LAST) {
+            self.partial.remove(index);
+            events.push(Event::End { message });
+        }
+        Ok(())
+    }
+
+    fn abort(&mut self, header: &RecordHeader, events: &mut Events) -> Result<(), AssembleError> {
+        if let Some(index) = self.find(header.message)? {
+            self.partial.remove(index);
+            events.push(Event::Aborted { message: header.message, reason: AbortReason::Sender });
+        }
+        Ok(())
+    }
+
+    /// The partial message, or `None` if it is one that lost its beginning.
+    fn find(&mut self, message: MessageId) -> Result<Option<usize>, AssembleError> {
+        let index = self.partial.iter().position(|partial| partial.message == message);
+        if index.is_none() {
+            if self.options.continuity == Continuity::Reliable {
+                return Err(AssembleError::Unknown { message });
+            }
+            self.ignored += 1;
+        }
+        Ok(index)
+    }
+}
+
+/// Fuzz entry: any bytes as a row of headers. The table stays bounded, data are in bounds, and every end had a beginning.
+pub fn fuzz_assemble(data: &[u8]) {
+    for continuity in [Continuity::Reliable, Continuity::Lossy] {
+        let options = AssemblerOptions { message_bytes_max: 1 << 30, continuity };
+        let mut assembler = Assembler::new(options);
+        let mut open = Vec::new();
+        for bytes in data.as_chunks::<HEADER_BYTES>().0 {
+            let Ok(header) = RecordHeader::decode(bytes) else { continue };
+            let payload = RingSpan { offset: Default::default(), bytes: u64::from(header.payload_bytes) };
+            for event in assembler.push(&header, payload).into_iter().flatten() {
+                match event {
+                    Event::Begin { message, total, .. } => open.push((message, total)),
+                    Event::Data { message, offset, span } => {
+                        assert!(open.iter().any(|(id, total)| *id == message && offset + span.bytes <= *total));
+                    }
+                    Event::End { message } | Event::Aborted { message, .. } => {
+                        let index = open.iter().position(|(id, _)| *id == message);
+                        assert!(index.is_some_and(|index| open.swap_remove(index).0 == message));
+                    }
+                }
+            }
+            assert!(assembler.partial() == open.len() && open.len() <= PARTIAL_MAX);
+        }
+        assert_eq!(assembler.abandon().count(), open.len());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::geometry::{RingGeometry, RingOptions};
+    use crate::position::RingOffset;
+    use crate::record::{MessageHead, Record, RecordSequence};
+
+    fn feed(assembler: &mut Assembler, record: Record<'_>) -> Result<Vec<Event>, AssembleError> {
+        let geometry = RingGeometry::new(RingOptions::default()).unwrap();
+        let header = record.header(RecordSequence(0), &geometry).unwrap();
+        let payload = RingSpan { offset: RingOffset(64), bytes: u64::from(header.payload_bytes) };
+        Ok(assembler.push(&header, payload)?.into_iter().collect())
+    }
+
+    fn message(id: u64, total: u64) -> MessageHead {
+        MessageHead { id: MessageId(id), origin: Origin { publisher: 1, sequence: id }, total }
+    }
+
+    #[test]
+    fn a_message_in_one_record_begins_carries_and_ends() {
+        let mut assembler = Assembler::new(AssemblerOptions::default());
+        let events = feed(&mut assembler, message(1, 4).first(b"meta!", b"data")).unwrap();
+        let id = MessageId(1);
+        let envelope = RingSpan { offset: RingOffset(64), bytes: 5 };
+        let span = RingSpan { offset: RingOffset(69), bytes: 4 };
+        assert_eq!(
+            events,
+            [
+                Event::Begin { message: id, origin: Origin { publisher: 1, sequence: 1 }, total: 4, envelope },
+                Event::Data { message: id, offset: 0, span },
+                Event::End { message: id }
+            ]
+        );
+        assert_eq!(assembler.partial(), 0);
+    }
+
+    #[test]
+    fn messages_interleave_by_id() {
+        let mut assembler = Assembler::new(AssemblerOptions::default());
+        let (a, b) = (message(1, 4), message(2, 2));
+        feed(&mut assembler, a.first(b"", b"")).unwrap();
+        feed(&mut assembler, b.first(b"", b"x")).unwrap();
+        feed(&mut assembler, a.part(0, b"12")).unwrap();
+        let events = feed(&mut assembler, b.part(1, b"y")).unwrap();
+        assert_eq!(events.last(), Some(&Event::End { message: MessageId(2) }));
+        let events = feed(&mut assembler, a.part(2, b"34")).unwrap();
+        assert_eq!(events.last(), Some(&Event::End { message: MessageId(1) }));
+    }
+
+    #[test]
+    fn lies_are_named() {
+        let mut assembler = Assembler::new(AssemblerOptions { message_bytes_max: 100, ..AssemblerOptions::default() });
+        let a = message(5, 10);
+        assert!(matches!(feed(&mut assembler, message(1, 101).first(b"", b"")), Err(AssembleError::TooLarge { .. })));
+        assert!(matches!(feed(&mut assembler, a.part(0, b"x")), Err(AssembleError::Unknown { .. })));
+        assert!(matches!(feed(&mut assembler, a.abort(0)), Err(AssembleError::Unknown { .. })));
+        feed(&mut assembler, a.first(b"", b"12")).unwrap();
+        assert!(matches!(feed(&mut assembler, a.first(b"", b"")), Err(AssembleError::Reused { .. })));
+        assert!(matches!(feed(&mut assembler, message(4, 1).first(b"", b"")), Err(AssembleError::Reused { .. })));
+        assert!(matches!(
+            feed(&mut assembler, a.part(3, b"x")),
+            Err(AssembleError::Offset { expected: 2, found: 3, .. })
+        ));
+        assert!(matches!(feed(&mut assembler, a.part(1, b"x")), Err(AssembleError::Offset { .. })));
+        assert!(matches!(feed(&mut assembler, message(5, 11).part(2, b"x")), Err(AssembleError::Changed { .. })));
+        for id in 6..5 + PARTIAL_MAX as u64 {
+            feed(&mut assembler, message(id, 10).first(b"", b"1")).unwrap();
+        }
+        assert!(matches!(feed(&mut assembler, message(99, 10).first(b"", b"")), Err(AssembleError::TooMany { .. })));
+        assert_eq!(assembler.abandon().count(), PARTIAL_MAX);
+    }
+
+    #[test]
+    fn an_abort_of_the_sender_frees_the_partial_message() {
+        let mut assembler = Assembler::new(AssemblerOptions::default());
+        feed(&mut assembler, message(1, 10).first(b"", b"12")).unwrap();
+        let events = feed(&mut assembler, message(1, 10).abort(2)).unwrap();
+        assert_eq!(events, [Event::Aborted { message: MessageId(1), reason: AbortReason::Sender }]);
+        assert_eq!(assembler.partial(), 0);
+    }
+
+    #[test]
+    fn without_flow_control_gaps_abort_their_message_and_nothing_else() {
+        let options = AssemblerOptions { continuity: Continuity::Lossy, ..AssemblerOptions::default() };
+        let mut assembler = Assembler::new(options);
+        let (a, b) = (message(1, 10), message(2, 10));
+        feed(&mut assembler, a.first(b"", b"1")).unwrap();
+        feed(&mut assembler, b.first(b"", b"1")).unwrap();
+        let events = feed(&mut assembler, a.part(5, b"6")).unwrap();
+        assert_eq!(events, [Event::Aborted { message: MessageId(1), reason: AbortReason::Torn }]);
+        assert_eq!(feed(&mut assembler, a.part(6, b"7")).unwrap(), []);
+        assert_eq!(assembler.ignored(), 1);
+        assert_eq!(
+            feed(&mut assembler, b.part(1, b"234567890")).unwrap().last(),
+            Some(&Event::End { message: MessageId(2) })
+        );
+        for id in 3..=3 + PARTIAL_MAX as u64 {
+            feed(&mut assembler, message(id, 10).first(b"", b"1")).unwrap();
+        }
+        assert_eq!(assembler.partial(), PARTIAL_MAX);
+        assert_eq!(feed(&mut assembler, message(3, 10).part(1, b"2")).unwrap(), [], "the oldest was evicted");
+    }
+}

@@ -1,0 +1,196 @@
+//! Credit: how the receiver tells the sender what it may overwrite, lazily and checkably.
+//!
+//! A credit is the pair {head, !head}: 16 bytes that rdma writes into the sender's memory in one piece and tcp sends as a frame. The
+//! sender takes it only if the two words agree and the head lies in [delayed head, tail]. The receiver sends one when a watermark of
+//! bytes has been consumed, or when its ring has run empty.
+
+use crate::invariants;
+use crate::position::Position;
+
+/// Bytes of a credit, in memory and on the wire.
+pub const CREDIT_BYTES: usize = 16;
+
+/// A head beside its complement. As it comes from the peer, it means nothing until it is accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CreditPair {
+    head: u64,
+    complement: u64,
+}
+
+/// A credit that is not to be believed. The link is to be closed: the sender cannot know any more what it may overwrite.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CreditError {
+    /// The two words do not belong together.
+    #[error("credit is torn or garbage: head {head:#x} beside complement {complement:#x}; the peer must be restarted")]
+    Inconsistent {
+        /// The first word.
+        head: u64,
+        /// The second word.
+        complement: u64,
+    },
+    /// It takes back what was given.
+    #[error("credit goes back: head {head} after delayed head {delayed_head}; the peer must be restarted")]
+    Backwards {
+        /// What the peer says.
+        head: Position,
+        /// What it said before.
+        delayed_head: Position,
+    },
+    /// It gives back what was never sent.
+    #[error("credit runs ahead: head {head} beyond tail {tail}, which was never sent; the peer must be restarted")]
+    Ahead {
+        /// What the peer says.
+        head: Position,
+        /// What was sent.
+        tail: Position,
+    },
+}
+
+impl CreditPair {
+    /// The credit for a head.
+    pub fn new(head: Position) -> Self {
+        Self { head: head.value(), complement: !head.value() }
+    }
+
+    /// Two words as they were found.
+    pub fn from_words(head: u64, complement: u64) -> Self {
+        Self { head, complement }
+    }
+
+    /// Little endian, head first.
+    pub fn encode(self) -> [u8; CREDIT_BYTES] {
+        (u128::from(self.head) | u128::from(self.complement) << 64).to_le_bytes()
+    }
+
+    /// The other way.
+    pub fn decode(bytes: [u8; CREDIT_BYTES]) -> Self {
+        let both = u128::from_le_bytes(bytes);
+        Self { head: both as u64, complement: (both >> 64) as u64 }
+    }
+
+    /// The head, if it can be true.
+    pub fn accept(self, delayed_head: Position, tail: Position) -> Result<Position, CreditError> {
+        if self.complement != !self.head {
+            return Err(CreditError::Inconsistent { head: self.head, complement: self.complement });
+        }
+        let head = Position::new(self.head);
+        if head < delayed_head {
+            return Err(CreditError::Backwards { head, delayed_head });
+        }
+        if head > tail {
+            return Err(CreditError::Ahead { head, tail });
+        }
+        Ok(head)
+    }
+}
+
+/// The receiver's side: the true head, and how much of it has been told.
+#[derive(Clone, Debug)]
+pub struct CreditBatch {
+    watermark_bytes: u64,
+    head: Position,
+    told: Position,
+    sent: u64,
+}
+
+impl CreditBatch {
+    /// At the start of a ring.
+    pub fn new(watermark_bytes: u64) -> Self {
+        Self { watermark_bytes, head: Position::START, told: Position::START, sent: 0 }
+    }
+
+    /// The true head.
+    pub fn head(&self) -> Position {
+        self.head
+    }
+
+    /// Credits made so far.
+    pub fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// Everything up to `end` has been consumed, and the ring has been written (or is being written) up to `tail`. Gives the
+    /// credit that is due: the watermark was reached, or nothing is left to consume, so that nothing else would bring one.
+    pub fn consume(&mut self, end: Position, tail: Position) -> Option<CreditPair> {
+        debug_assert!(end >= self.head, "the head never goes back");
+        debug_assert_eq!(invariants::consumption(end, tail), Ok(()));
+        self.head = end;
+        let owed = end.since(self.told);
+        if owed == 0 || (owed < self.watermark_bytes && end < tail) {
+            return None;
+        }
+        self.told = end;
+        self.sent += 1;
+        debug_assert_eq!(invariants::lag(self.told, self.head), Ok(()));
+        Some(CreditPair::new(end))
+    }
+}
+
+/// Fuzz entry: any 16 bytes against any state; what is accepted lies in bounds.
+pub fn fuzz_credit(data: &[u8]) {
+    let (Some(pair), Some(low), Some(high)) =
+        (data.first_chunk::<CREDIT_BYTES>(), word(data, CREDIT_BYTES), word(data, CREDIT_BYTES + 8))
+    else {
+        return;
+    };
+    let (delayed_head, tail) = (Position::new(low.min(high)), Position::new(low.max(high)));
+    let pair = CreditPair::decode(*pair);
+    assert_eq!(CreditPair::decode(pair.encode()), pair);
+    if let Ok(head) = pair.accept(delayed_head, tail) {
+        assert!(delayed_head <= head && head <= tail);
+    }
+}
+
+fn word(data: &[u8], at: usize) -> Option<u64> {
+    data.get(at..)?.first_chunk::<8>().map(|bytes| u64::from_le_bytes(*bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn p(bytes: u64) -> Position {
+        Position::new(bytes)
+    }
+
+    #[test]
+    fn a_credit_is_accepted_only_between_delayed_head_and_tail() {
+        let credit = CreditPair::decode(CreditPair::new(p(128)).encode());
+        assert_eq!(credit.accept(p(128), p(128)), Ok(p(128)));
+        assert!(matches!(credit.accept(p(129), p(200)), Err(CreditError::Backwards { .. })));
+        assert!(matches!(credit.accept(p(0), p(127)), Err(CreditError::Ahead { .. })));
+        assert!(matches!(CreditPair::from_words(1, 2).accept(p(0), p(9)), Err(CreditError::Inconsistent { .. })));
+    }
+
+    #[test]
+    fn zero_memory_is_no_credit() {
+        assert!(CreditPair::decode([0; 16]).accept(p(0), p(64)).is_err());
+    }
+
+    #[test]
+    fn credit_waits_for_the_watermark_and_no_longer() {
+        let mut batch = CreditBatch::new(256);
+        assert_eq!(batch.consume(p(128), p(4096)), None);
+        assert_eq!(batch.consume(p(255), p(4096)), None);
+        assert_eq!(batch.consume(p(256), p(4096)), Some(CreditPair::new(p(256))));
+        assert_eq!(batch.consume(p(300), p(4096)), None);
+        assert_eq!(batch.sent(), 1);
+    }
+
+    #[test]
+    fn credit_is_flushed_when_the_ring_runs_empty() {
+        let mut batch = CreditBatch::new(1 << 20);
+        assert_eq!(batch.consume(p(64), p(128)), None);
+        assert_eq!(batch.consume(p(128), p(128)), Some(CreditPair::new(p(128))));
+        assert_eq!(batch.consume(p(128), p(128)), None, "nothing is owed");
+    }
+
+    #[test]
+    fn watermark_zero_credits_every_record() {
+        let mut batch = CreditBatch::new(0);
+        for end in [64, 128, 192] {
+            assert!(batch.consume(p(end), p(4096)).is_some());
+        }
+        assert_eq!(batch.sent(), 3);
+    }
+}

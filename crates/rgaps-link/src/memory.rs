@@ -1,0 +1,140 @@
+//! The ring's memory: a memfd of exactly the ring's size, mapped once, readable by descriptor from a device backend.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rgaps_os::{Access, MapError, Mapping, memfd};
+use rustix::io::Errno;
+
+use crate::geometry::RingGeometry;
+use crate::position::RingSpan;
+use crate::raw;
+
+/// Ring memory could not be had, or a span lies outside it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RingMemoryError {
+    /// No memory of that size.
+    #[error("ring memory of {bytes} B could not be made: {errno}; lower ring_bytes or raise the memory limit")]
+    Create {
+        /// What was asked for.
+        bytes: u64,
+        /// The kernel's answer.
+        errno: Errno,
+    },
+    /// It could not be mapped, or the descriptor given is not what was announced.
+    #[error("ring memory of {bytes} B could not be mapped: {reason}")]
+    Map {
+        /// What was asked for.
+        bytes: u64,
+        /// Why.
+        reason: String,
+    },
+    /// The memory given is not as large as the ring.
+    #[error("ring of {ring_bytes} B over memory of {found} B; both must be the same")]
+    Size {
+        /// The ring.
+        ring_bytes: u64,
+        /// The memory.
+        found: u64,
+    },
+    /// A span outside the ring.
+    #[error("{} B at offset {} lie outside a ring of {ring_bytes} B", span.bytes, span.offset.0)]
+    Span {
+        /// Which.
+        span: RingSpan,
+        /// The ring.
+        ring_bytes: u64,
+    },
+}
+
+/// The memory of one ring.
+#[derive(Debug)]
+pub struct RingMemory {
+    fd: OwnedFd,
+    mapping: Mapping,
+}
+
+impl RingMemory {
+    /// New memory, all zero. Pages appear when they are first written, so an idle ring costs nothing.
+    pub fn create(name: &str, bytes: u64) -> Result<Arc<Self>, RingMemoryError> {
+        let errno = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
+        let fd = memfd::create(name, bytes).map_err(|error| RingMemoryError::Create { bytes, errno: errno(error) })?;
+        Self::from_fd(fd, bytes)
+    }
+
+    /// Memory made by somebody else, for example registered with a device. Size and seals are checked.
+    pub fn from_fd(fd: OwnedFd, bytes: u64) -> Result<Arc<Self>, RingMemoryError> {
+        let reason = |error: MapError| RingMemoryError::Map { bytes, reason: error.to_string() };
+        let mapping = Mapping::map(&fd, bytes, Access::ReadWrite).map_err(reason)?;
+        Ok(Arc::new(Self { fd, mapping }))
+    }
+
+    /// Asks for huge pages. Returns whether the kernel took the advice; the ring works either way.
+    pub fn advise_huge_pages(&self) -> bool {
+        raw::advise_huge_pages(&self.mapping).is_ok()
+    }
+
+    /// Its size.
+    pub fn bytes(&self) -> u64 {
+        self.mapping.bytes()
+    }
+
+    /// Its descriptor, for registration elsewhere.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// Its mapping in this process.
+    pub fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+
+    /// Whether it fits the ring.
+    pub fn check(&self, geometry: &RingGeometry) -> Result<(), RingMemoryError> {
+        let (ring_bytes, found) = (geometry.ring_bytes(), self.bytes());
+        if ring_bytes == found { Ok(()) } else { Err(RingMemoryError::Size { ring_bytes, found }) }
+    }
+
+    /// Copies bytes of a span out, from `at` in the span on. If they are overwritten meanwhile the copy is torn, never worse.
+    pub fn copy_out(&self, span: RingSpan, at: u64, to: &mut [u8]) -> Result<(), RingMemoryError> {
+        let outside = RingMemoryError::Span { span, ring_bytes: self.bytes() };
+        if at.checked_add(to.len() as u64).is_none_or(|end| end > span.bytes) {
+            return Err(outside);
+        }
+        self.mapping.copy_out(span.offset.forward(at).0, to).map_err(|_| outside)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::position::RingOffset;
+
+    #[test]
+    fn spans_are_copied_out_within_their_bounds() {
+        let memory = RingMemory::create("test", 4096).unwrap();
+        memory.mapping().copy_in(100, b"hello").unwrap();
+        let span = RingSpan { offset: RingOffset(100), bytes: 5 };
+        let mut two = [0; 2];
+        memory.copy_out(span, 3, &mut two).unwrap();
+        assert_eq!(&two, b"lo");
+        assert!(memory.copy_out(span, 4, &mut two).is_err());
+        assert!(memory.copy_out(RingSpan { offset: RingOffset(u64::MAX), bytes: 5 }, 0, &mut two).is_err());
+    }
+
+    #[test]
+    fn memory_of_another_size_is_refused() {
+        let fd = memfd::create("test", 8192).unwrap();
+        assert!(RingMemory::from_fd(fd, 4096).unwrap_err().to_string().contains("8192"));
+    }
+
+    #[test]
+    fn advice_never_harms() {
+        let memory = RingMemory::create("test", 4 << 20).unwrap();
+        memory.mapping().copy_in(0, b"x").unwrap();
+        memory.advise_huge_pages();
+        let mut byte = [0];
+        memory.copy_out(RingSpan { offset: RingOffset(0), bytes: 1 }, 0, &mut byte).unwrap();
+        assert_eq!(&byte, b"x");
+    }
+}

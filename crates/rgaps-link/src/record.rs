@@ -1,0 +1,455 @@
+//! The record: a 64-byte header and a payload, one chunk of one message.
+//!
+//! ```text
+//!  0 magic "RGLK"   4 version u16   6 flags u16      8 record sequence u64
+//! 16 message id u64                                 24 publisher id u64
+//! 32 message sequence u64                           40 offset u64 (of this chunk in the message)
+//! 48 total u64 (bytes of the message)               56 payload u32 (envelope and data)   60 envelope u32
+//! ```
+//!
+//! All little endian. The payload of a FIRST record opens with the envelope, opaque bytes that describe the message and are counted
+//! neither in offset nor in total. A header from a peer is believed only after `decode` and `check_chunk`; every lie has its name.
+
+use crate::geometry::RingGeometry;
+
+/// Bytes of a header.
+pub const HEADER_BYTES: usize = 64;
+/// The largest envelope.
+pub const ENVELOPE_BYTES_MAX: u32 = 4096;
+/// "RGLK".
+pub const MAGIC: u32 = u32::from_le_bytes(*b"RGLK");
+/// The layout above. A change of layout bumps it.
+pub const VERSION: u16 = 1;
+
+/// A message on one link: unique there, increasing in the order in which messages begin, from 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MessageId(pub u64);
+
+/// Who published a message and as which one; that pair identifies it on all hosts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Origin {
+    /// The publisher's id.
+    pub publisher: u64,
+    /// Its sequence, from 1.
+    pub sequence: u64,
+}
+
+/// The number of a record on its link, from 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RecordSequence(pub u64);
+
+impl RecordSequence {
+    /// What travels as the immediate of an RDMA WRITE: the low 32 bits.
+    pub fn immediate(self) -> u32 {
+        self.0 as u32
+    }
+
+    /// The next one.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self(self.0.wrapping_add(1))
+    }
+}
+
+/// What a record is in its message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flags(u16);
+
+impl Flags {
+    /// It opens the message.
+    pub const FIRST: Self = Self(1);
+    /// It ends the message.
+    pub const LAST: Self = Self(2);
+    /// The sender gives the message up; the receiver frees what it has of it.
+    pub const ABORT: Self = Self(4);
+    /// A middle.
+    pub const NONE: Self = Self(0);
+
+    /// Whether all of `other` are set.
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Both.
+    #[must_use]
+    pub const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// A header that passed `decode`, or that is about to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordHeader {
+    /// What it is in its message.
+    pub flags: Flags,
+    /// Its number on the link.
+    pub record: RecordSequence,
+    /// Its message.
+    pub message: MessageId,
+    /// Who published that.
+    pub origin: Origin,
+    /// Where its data belong in the message.
+    pub offset: u64,
+    /// Bytes of the whole message.
+    pub total: u64,
+    /// Bytes that follow the header: envelope and data.
+    pub payload_bytes: u32,
+    /// How many of them are the envelope.
+    pub envelope_bytes: u32,
+}
+
+/// A header that cannot be true. The peer is broken or not one of ours; the link is to be closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RecordError {
+    /// Not a record at all.
+    #[error("record header has magic {found:#010x} instead of {MAGIC:#010x}; the stream is garbage or out of step")]
+    Magic {
+        /// What was found.
+        found: u32,
+    },
+    /// Another version of this protocol.
+    #[error(
+        "record header has version {found}, this side speaks {VERSION}; run the same release of RGAPS on both hosts"
+    )]
+    Version {
+        /// What was found.
+        found: u16,
+    },
+    /// Unknown or contradicting flags.
+    #[error("record header has the impossible flags {found:#06x}")]
+    Flags {
+        /// What was found.
+        found: u16,
+    },
+    /// Too long, longer than the payload, or not in the first record.
+    #[error(
+        "envelope of {envelope} B in a payload of {payload} B; at most {ENVELOPE_BYTES_MAX} B, and only in a first record"
+    )]
+    Envelope {
+        /// What the header says.
+        envelope: u32,
+        /// The whole payload.
+        payload: u32,
+    },
+    /// The chunk does not lie in its message.
+    #[error("chunk of {data} B at offset {offset} does not lie in a message of {total} B")]
+    Bounds {
+        /// Where it says to belong.
+        offset: u64,
+        /// Its length.
+        data: u64,
+        /// The message's length.
+        total: u64,
+    },
+    /// A first record that is not at the start.
+    #[error("first record of a message at offset {offset}")]
+    FirstOffset {
+        /// Where it says to belong.
+        offset: u64,
+    },
+    /// LAST is set where the message does not end, or missing where it does.
+    #[error("record ends at {end} of {total} B and says that it is {}the last", if *says_last { "" } else { "not " })]
+    Last {
+        /// Where its data end.
+        end: u64,
+        /// The message's length.
+        total: u64,
+        /// What it says.
+        says_last: bool,
+    },
+    /// It carries nothing and ends nothing.
+    #[error("record without data in the middle of a message at offset {offset}")]
+    Empty {
+        /// Where it says to belong.
+        offset: u64,
+    },
+    /// An abort with a payload.
+    #[error("abort record with a payload of {payload} B")]
+    AbortPayload {
+        /// The payload.
+        payload: u32,
+    },
+    /// A payload larger than the agreed chunk.
+    #[error("record of {payload} B where chunks of at most {chunk_bytes} B were agreed")]
+    Chunk {
+        /// The payload.
+        payload: u32,
+        /// The agreement.
+        chunk_bytes: u32,
+    },
+}
+
+impl RecordHeader {
+    /// Bytes of the message in this record.
+    pub fn data_bytes(&self) -> u32 {
+        self.payload_bytes.saturating_sub(self.envelope_bytes)
+    }
+
+    /// The bytes on the wire and in the ring.
+    pub fn encode(&self) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        bytes[0..4].copy_from_slice(&MAGIC.to_le_bytes());
+        bytes[4..6].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[6..8].copy_from_slice(&self.flags.0.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.record.0.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.message.0.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.origin.publisher.to_le_bytes());
+        bytes[32..40].copy_from_slice(&self.origin.sequence.to_le_bytes());
+        bytes[40..48].copy_from_slice(&self.offset.to_le_bytes());
+        bytes[48..56].copy_from_slice(&self.total.to_le_bytes());
+        bytes[56..60].copy_from_slice(&self.payload_bytes.to_le_bytes());
+        bytes[60..64].copy_from_slice(&self.envelope_bytes.to_le_bytes());
+        bytes
+    }
+
+    /// The header, if it can be true on its own. What it says about its place in a stream of records is for ring and assembler.
+    pub fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<Self, RecordError> {
+        let (magic, version, flags) = (u32_at(bytes, 0), u16_at(bytes, 4), u16_at(bytes, 6));
+        if magic != MAGIC {
+            return Err(RecordError::Magic { found: magic });
+        }
+        if version != VERSION {
+            return Err(RecordError::Version { found: version });
+        }
+        let header = Self {
+            flags: Flags(flags),
+            record: RecordSequence(u64_at(bytes, 8)),
+            message: MessageId(u64_at(bytes, 16)),
+            origin: Origin { publisher: u64_at(bytes, 24), sequence: u64_at(bytes, 32) },
+            offset: u64_at(bytes, 40),
+            total: u64_at(bytes, 48),
+            payload_bytes: u32_at(bytes, 56),
+            envelope_bytes: u32_at(bytes, 60),
+        };
+        header.check()?;
+        Ok(header)
+    }
+
+    /// Whether the payload keeps to the agreed chunk: to be known before a byte of it is read.
+    pub fn check_chunk(&self, geometry: &RingGeometry) -> Result<(), RecordError> {
+        let (payload, chunk_bytes) = (self.payload_bytes, geometry.chunk_bytes());
+        if payload > chunk_bytes { Err(RecordError::Chunk { payload, chunk_bytes }) } else { Ok(()) }
+    }
+
+    fn check(&self) -> Result<(), RecordError> {
+        let first = self.flags.contains(Flags::FIRST);
+        let last = self.flags.contains(Flags::LAST);
+        if self.flags.contains(Flags::ABORT) {
+            return self.check_abort();
+        }
+        if self.flags.0 & !Flags::FIRST.with(Flags::LAST).0 != 0 {
+            return Err(RecordError::Flags { found: self.flags.0 });
+        }
+        let (envelope, payload) = (self.envelope_bytes, self.payload_bytes);
+        if envelope > ENVELOPE_BYTES_MAX || envelope > payload || (envelope > 0 && !first) {
+            return Err(RecordError::Envelope { envelope, payload });
+        }
+        let (offset, total, data) = (self.offset, self.total, u64::from(self.data_bytes()));
+        if first && offset != 0 {
+            return Err(RecordError::FirstOffset { offset });
+        }
+        let Some(end) = offset.checked_add(data).filter(|end| *end <= total) else {
+            return Err(RecordError::Bounds { offset, data, total });
+        };
+        if last != (end == total) {
+            return Err(RecordError::Last { end, total, says_last: last });
+        }
+        // The envelope may go ahead alone, while the data are still on their way from the device.
+        if data == 0 && !first {
+            return Err(RecordError::Empty { offset });
+        }
+        Ok(())
+    }
+
+    fn check_abort(&self) -> Result<(), RecordError> {
+        if self.flags != Flags::ABORT {
+            return Err(RecordError::Flags { found: self.flags.0 });
+        }
+        if self.payload_bytes != 0 || self.envelope_bytes != 0 {
+            return Err(RecordError::AbortPayload { payload: self.payload_bytes });
+        }
+        if self.offset > self.total {
+            return Err(RecordError::Bounds { offset: self.offset, data: 0, total: self.total });
+        }
+        Ok(())
+    }
+}
+
+/// A message about to be sent: what is the same in all its records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MessageHead {
+    /// Its id on the link. Ids increase in the order of first records.
+    pub id: MessageId,
+    /// Who published it.
+    pub origin: Origin,
+    /// Its bytes, without the envelope.
+    pub total: u64,
+}
+
+impl MessageHead {
+    /// The record that opens the message: the envelope and the data from offset 0, which may be empty if they are not there yet.
+    pub fn first<'a>(&self, envelope: &'a [u8], data: &'a [u8]) -> Record<'a> {
+        Record { head: *self, kind: RecordKind::First, offset: 0, envelope, data }
+    }
+
+    /// A further record with the data from `offset`.
+    pub fn part<'a>(&self, offset: u64, data: &'a [u8]) -> Record<'a> {
+        Record { head: *self, kind: RecordKind::Part, offset, envelope: &[], data }
+    }
+
+    /// The record that gives the message up after `offset` bytes.
+    pub fn abort(&self, offset: u64) -> Record<'static> {
+        Record { head: *self, kind: RecordKind::Abort, offset, envelope: &[], data: &[] }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RecordKind {
+    First,
+    Part,
+    Abort,
+}
+
+/// A record to be posted: where its bytes lie, not a copy of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Record<'a> {
+    head: MessageHead,
+    kind: RecordKind,
+    offset: u64,
+    envelope: &'a [u8],
+    data: &'a [u8],
+}
+
+impl<'a> Record<'a> {
+    /// Its message.
+    pub fn message(&self) -> MessageId {
+        self.head.id
+    }
+
+    /// The payload's two parts.
+    pub fn payload(&self) -> (&'a [u8], &'a [u8]) {
+        (self.envelope, self.data)
+    }
+
+    /// Whether it completes its message.
+    pub fn is_last(&self) -> bool {
+        self.kind != RecordKind::Abort && self.offset.saturating_add(self.data.len() as u64) == self.head.total
+    }
+
+    /// Its header, checked by the rules of the receiver, so that a caller's mistake is told to the caller.
+    pub fn header(&self, record: RecordSequence, geometry: &RingGeometry) -> Result<RecordHeader, RecordError> {
+        let mut flags = match self.kind {
+            RecordKind::First => Flags::FIRST,
+            RecordKind::Part => Flags::NONE,
+            RecordKind::Abort => Flags::ABORT,
+        };
+        if self.is_last() {
+            flags = flags.with(Flags::LAST);
+        }
+        let bytes = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let header = RecordHeader {
+            flags,
+            record,
+            message: self.head.id,
+            origin: self.head.origin,
+            offset: self.offset,
+            total: self.head.total,
+            payload_bytes: bytes(self.envelope.len().saturating_add(self.data.len())),
+            envelope_bytes: bytes(self.envelope.len()),
+        };
+        header.check_chunk(geometry)?;
+        header.check()?;
+        Ok(header)
+    }
+}
+
+/// Fuzz entry: any bytes as a header. What is accepted encodes to the same bytes.
+pub fn fuzz_record(data: &[u8]) {
+    let Some(bytes) = data.first_chunk::<HEADER_BYTES>() else { return };
+    if let Ok(header) = RecordHeader::decode(bytes) {
+        assert_eq!(&header.encode(), bytes);
+        assert!(u64::from(header.data_bytes()) <= header.total);
+    }
+}
+
+fn u16_at(bytes: &[u8; HEADER_BYTES], at: usize) -> u16 {
+    u16::from_le_bytes([bytes[at], bytes[at + 1]])
+}
+
+fn u32_at(bytes: &[u8; HEADER_BYTES], at: usize) -> u32 {
+    u32::from_le_bytes(std::array::from_fn(|i| bytes[at + i]))
+}
+
+fn u64_at(bytes: &[u8; HEADER_BYTES], at: usize) -> u64 {
+    u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::geometry::RingOptions;
+
+    fn good() -> RecordHeader {
+        RecordHeader {
+            flags: Flags::FIRST,
+            record: RecordSequence(3),
+            message: MessageId(5),
+            origin: Origin { publisher: 7, sequence: 9 },
+            offset: 0,
+            total: 1000,
+            payload_bytes: 164,
+            envelope_bytes: 64,
+        }
+    }
+
+    fn error_after(change: impl FnOnce(&mut RecordHeader)) -> RecordError {
+        let mut header = good();
+        change(&mut header);
+        RecordHeader::decode(&header.encode()).unwrap_err()
+    }
+
+    #[test]
+    fn a_header_survives_the_wire() {
+        assert_eq!(RecordHeader::decode(&good().encode()), Ok(good()));
+        assert_eq!(RecordSequence(0x1_2345_6789).immediate(), 0x2345_6789);
+    }
+
+    #[test]
+    fn every_lie_has_its_name() {
+        assert!(matches!(RecordHeader::decode(&[0; 64]), Err(RecordError::Magic { found: 0 })));
+        let mut other_version = good().encode();
+        other_version[4] = 9;
+        assert!(matches!(RecordHeader::decode(&other_version), Err(RecordError::Version { found: 9 })));
+        assert!(matches!(error_after(|h| h.flags = Flags(8)), RecordError::Flags { found: 8 }));
+        assert!(matches!(error_after(|h| h.flags = Flags(5)), RecordError::Flags { found: 5 }));
+        assert!(matches!(error_after(|h| h.envelope_bytes = 165), RecordError::Envelope { .. }));
+        assert!(matches!(error_after(|h| h.flags = Flags::NONE), RecordError::Envelope { .. }));
+        let large = |h: &mut RecordHeader| (h.payload_bytes, h.envelope_bytes) = (8192, 4097);
+        assert!(matches!(error_after(large), RecordError::Envelope { .. }));
+        assert!(matches!(error_after(|h| h.total = 99), RecordError::Bounds { .. }));
+        assert!(matches!(error_after(|h| h.offset = 1), RecordError::FirstOffset { offset: 1 }));
+        assert!(matches!(error_after(|h| h.total = 100), RecordError::Last { says_last: false, .. }));
+        assert!(matches!(error_after(|h| h.flags = Flags(3)), RecordError::Last { says_last: true, .. }));
+        let beyond = |h: &mut RecordHeader| (h.flags, h.envelope_bytes, h.offset) = (Flags::NONE, 0, u64::MAX);
+        assert!(matches!(error_after(beyond), RecordError::Bounds { .. }));
+        let empty = |h: &mut RecordHeader| (h.flags, h.envelope_bytes, h.payload_bytes) = (Flags::NONE, 0, 0);
+        assert!(matches!(error_after(empty), RecordError::Empty { .. }));
+        assert!(matches!(error_after(|h| h.flags = Flags::ABORT), RecordError::AbortPayload { .. }));
+        let geometry = RingGeometry::new(RingOptions { chunk_bytes: 163, ..RingOptions::default() }).unwrap();
+        assert!(matches!(good().check_chunk(&geometry), Err(RecordError::Chunk { payload: 164, chunk_bytes: 163 })));
+    }
+
+    #[test]
+    fn records_know_their_flags() {
+        let geometry = RingGeometry::new(RingOptions::default()).unwrap();
+        let head = MessageHead { id: MessageId(1), origin: Origin::default(), total: 4 };
+        let flags = |record: Record<'_>| record.header(RecordSequence(0), &geometry).unwrap().flags;
+        assert_eq!(flags(head.first(b"meta", b"data")), Flags(3));
+        assert_eq!(flags(head.first(b"meta", b"")), Flags::FIRST);
+        assert_eq!(flags(head.part(1, b"ata")), Flags::LAST);
+        assert_eq!(flags(head.abort(2)), Flags::ABORT);
+        assert!(head.part(2, b"too long").header(RecordSequence(0), &geometry).is_err());
+        let empty = MessageHead { total: 0, ..head };
+        assert_eq!(flags(empty.first(b"", b"")), Flags(3));
+    }
+}

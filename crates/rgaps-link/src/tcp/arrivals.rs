@@ -1,0 +1,177 @@
+//! Arrivals: the half of a receiver that consumes records and gives credit.
+//!
+//! Invariants  Arrivals are released in the order of `next`; the head is the end of the last one released. Credit is sent after the
+//!             head is stored, so that the intake always knows at least as much as the peer (lag integrity).
+//! Without flow control there is no credit. A record is looked at twice: `next` passes over what is torn already, `release` says
+//! whether it was torn while it was used.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::counters::ReceiverCounters;
+use crate::credit::{CREDIT_BYTES, CreditBatch, CreditPair};
+use crate::error::LinkError;
+use crate::geometry::{FlowControl, RingGeometry};
+use crate::link::{Arrival, LinkReceiver, Release};
+use crate::memory::RingMemory;
+use crate::position::Position;
+use crate::tcp::queue::{QUEUE_MAX, Shared};
+use crate::tcp::socket;
+
+/// How often a credit is offered again to a peer whose socket is full.
+const CREDIT_RETRY: Duration = Duration::from_millis(20);
+
+/// The half of a tcp receiver that its consumer uses.
+#[derive(Debug)]
+pub struct Arrivals {
+    stream: Arc<TcpStream>,
+    memory: Arc<RingMemory>,
+    geometry: RingGeometry,
+    shared: Arc<Shared>,
+    batch: VecDeque<Arrival>,
+    credit: CreditBatch,
+    /// Starts of the arrivals that are held, oldest first.
+    held: VecDeque<Position>,
+    unsent: UnsentCredit,
+}
+
+/// A credit that the socket did not take at once. A newer one replaces it, unless a part of it is out already.
+#[derive(Debug, Default)]
+struct UnsentCredit {
+    frame: [u8; CREDIT_BYTES],
+    rest: usize,
+    next: Option<CreditPair>,
+    broken: bool,
+}
+
+impl UnsentCredit {
+    fn is_pending(&self) -> bool {
+        !self.broken && (self.rest > 0 || self.next.is_some())
+    }
+
+    /// Sends what there is, as far as the socket takes it. A broken connection is the intake's to report.
+    fn send(&mut self, stream: &TcpStream) {
+        while self.is_pending() {
+            if self.rest == 0 {
+                let Some(pair) = self.next.take() else { return };
+                (self.frame, self.rest) = (pair.encode(), CREDIT_BYTES);
+            }
+            match socket::send(stream, &[IoSlice::new(&self.frame[CREDIT_BYTES - self.rest..])]) {
+                Ok(Some(n)) => self.rest -= n.min(self.rest),
+                Ok(None) => return,
+                Err(errno) => {
+                    tracing::debug!(%errno, "credit could not be sent");
+                    self.broken = true;
+                }
+            }
+        }
+    }
+}
+
+impl Arrivals {
+    pub(crate) fn new(
+        stream: Arc<TcpStream>,
+        memory: Arc<RingMemory>,
+        geometry: RingGeometry,
+        shared: Arc<Shared>,
+    ) -> Self {
+        let credit = CreditBatch::new(geometry.watermark_bytes());
+        let batch = VecDeque::with_capacity(QUEUE_MAX);
+        let held = VecDeque::with_capacity(QUEUE_MAX);
+        Self { stream, memory, geometry, shared, batch, credit, held, unsent: UnsentCredit::default() }
+    }
+
+    /// Fills the empty batch; `false` when the time is over. Wakes up in between to offer a credit that is due again.
+    fn refill(&mut self, deadline: Instant) -> Result<bool, LinkError> {
+        loop {
+            self.unsent.send(&self.stream);
+            if !self.unsent.is_pending() {
+                return self.shared.take(&mut self.batch, deadline);
+            }
+            let now = Instant::now();
+            if self.shared.take(&mut self.batch, deadline.min(now + CREDIT_RETRY))? {
+                return Ok(true);
+            }
+            if Instant::now() >= deadline {
+                return Ok(false);
+            }
+        }
+    }
+}
+
+impl LinkReceiver for Arrivals {
+    fn geometry(&self) -> &RingGeometry {
+        &self.geometry
+    }
+
+    fn memory(&self) -> &Arc<RingMemory> {
+        &self.memory
+    }
+
+    fn next(&mut self, timeout: Duration) -> Result<Option<Arrival>, LinkError> {
+        let start = Instant::now();
+        let deadline = start.checked_add(timeout).unwrap_or(start + Duration::from_secs(3600));
+        loop {
+            while let Some(arrival) = self.batch.pop_front() {
+                if self.shared.is_intact(arrival.placement.start) {
+                    self.held.push_back(arrival.placement.start);
+                    return Ok(Some(arrival));
+                }
+                self.shared.count_torn();
+            }
+            if !self.refill(deadline)? {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn bytes(&self, arrival: &Arrival) -> Option<&[u8]> {
+        let span = arrival.payload;
+        let held = self.geometry.flow_control() == FlowControl::On
+            && self.held.binary_search(&arrival.placement.start).is_ok();
+        if held { self.memory.mapping().shared_bytes(span.offset.0, span.bytes).ok() } else { None }
+    }
+
+    fn release(&mut self, arrival: Arrival) -> Result<Release, LinkError> {
+        let (start, end) = (arrival.placement.start, arrival.placement.end);
+        match self.held.front() {
+            Some(expected) if *expected == start => {}
+            expected => {
+                let expected = expected.copied().unwrap_or(self.credit.head());
+                return Err(LinkError::ReleaseOrder { expected, found: start });
+            }
+        }
+        self.held.pop_front();
+        if self.geometry.flow_control() == FlowControl::Off {
+            if self.shared.is_intact(start) {
+                return Ok(Release::Intact);
+            }
+            self.shared.count_torn();
+            return Ok(Release::Torn);
+        }
+        self.shared.set_head(end);
+        if let Some(pair) = self.credit.consume(end, self.shared.written()) {
+            self.unsent.next = Some(pair);
+            self.unsent.send(&self.stream);
+        }
+        Ok(Release::Intact)
+    }
+
+    fn counters(&self) -> ReceiverCounters {
+        ReceiverCounters { credits_sent: self.credit.sent(), ..self.shared.counters() }
+    }
+
+    fn close(&mut self) {
+        self.shared.close();
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
+}
+
+impl Drop for Arrivals {
+    fn drop(&mut self) {
+        self.close();
+    }
+}

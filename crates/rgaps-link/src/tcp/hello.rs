@@ -1,0 +1,193 @@
+//! The first 64 bytes each way on a data connection: who connects, and for a ring of which shape. A stranger gets no further.
+//!
+//! ```text
+//!  0 magic "RGLH"   4 version u16   6 verdict u16 (0 in a hello)    8 token 16 B
+//! 24 ring bytes u64   32 chunk u32   36 watermark u32   40 alignment u32   44 flow control u32   48 zero
+//! ```
+//!
+//! The token is agreed over the control plane, is good for one ring, and is not a secret against somebody who reads the network.
+
+use crate::geometry::{FlowControl, GeometryError, RingGeometry, RingOptions, Watermark};
+
+/// Bytes of a hello and of its answer.
+pub const HELLO_BYTES: usize = 64;
+const MAGIC: u32 = u32::from_le_bytes(*b"RGLH");
+/// The version of hello, records and credit on a tcp link.
+const VERSION: u16 = 1;
+
+/// Names one ring to its listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LinkToken(pub [u8; 16]);
+
+impl LinkToken {
+    /// A new one.
+    pub fn random() -> std::io::Result<Self> {
+        rgaps_os::random().map(Self)
+    }
+}
+
+/// What a listener answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Records may come.
+    Accepted,
+    /// No ring waits for that token.
+    UnknownToken,
+    /// The ring has another shape, which the answer tells.
+    OtherGeometry,
+    /// The listener speaks another version.
+    OtherVersion,
+}
+
+/// Bytes that are no hello.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HelloError {
+    /// Not from RGAPS.
+    #[error("hello has magic {found:#010x} instead of {MAGIC:#010x}; something else than RGAPS is connected")]
+    Magic {
+        /// What was found.
+        found: u32,
+    },
+    /// Another version.
+    #[error("hello has version {found}, this side speaks {VERSION}; run the same release of RGAPS on both hosts")]
+    Version {
+        /// What was found.
+        found: u16,
+    },
+    /// An answer where a hello was due, or the other way, or an unknown number.
+    #[error("hello has the impossible verdict {found}")]
+    Verdict {
+        /// What was found.
+        found: u16,
+    },
+    /// A field out of its range.
+    #[error("hello has the impossible {field} {found}")]
+    Field {
+        /// Which.
+        field: &'static str,
+        /// What was found.
+        found: u32,
+    },
+    /// A ring that cannot work.
+    #[error("hello asks for an impossible ring: {0}")]
+    Geometry(#[from] GeometryError),
+}
+
+/// A hello (`verdict` is `None`) or its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// The ring's name.
+    pub token: LinkToken,
+    /// The ring's shape, as this side knows it.
+    pub geometry: RingGeometry,
+    /// The answer.
+    pub verdict: Option<Verdict>,
+}
+
+impl Hello {
+    /// The bytes on the wire.
+    pub fn encode(&self) -> [u8; HELLO_BYTES] {
+        let mut bytes = [0; HELLO_BYTES];
+        let options = self.geometry.options();
+        bytes[0..4].copy_from_slice(&MAGIC.to_le_bytes());
+        bytes[4..6].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[6..8].copy_from_slice(&verdict_code(self.verdict).to_le_bytes());
+        bytes[8..24].copy_from_slice(&self.token.0);
+        bytes[24..32].copy_from_slice(&options.ring_bytes.to_le_bytes());
+        bytes[32..36].copy_from_slice(&options.chunk_bytes.to_le_bytes());
+        bytes[36..40].copy_from_slice(&options.watermark.code().to_le_bytes());
+        bytes[40..44].copy_from_slice(&options.alignment.to_le_bytes());
+        bytes[44..48].copy_from_slice(&u32::from(options.flow_control == FlowControl::Off).to_le_bytes());
+        bytes
+    }
+
+    /// What the bytes say, if it can be true.
+    pub fn decode(bytes: &[u8; HELLO_BYTES]) -> Result<Self, HelloError> {
+        let u16_at = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+        let u32_at = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
+        if u32_at(0) != MAGIC {
+            return Err(HelloError::Magic { found: u32_at(0) });
+        }
+        if u16_at(4) != VERSION {
+            return Err(HelloError::Version { found: u16_at(4) });
+        }
+        let field = |field, at| HelloError::Field { field, found: u32_at(at) };
+        let flow_control = match u32_at(44) {
+            0 => FlowControl::On,
+            1 => FlowControl::Off,
+            _ => return Err(field("flow control", 44)),
+        };
+        if let Some(at) = (48..HELLO_BYTES).step_by(4).find(|at| u32_at(*at) != 0) {
+            return Err(field("reserved field", at));
+        }
+        let geometry = RingGeometry::new(RingOptions {
+            ring_bytes: u64::from_le_bytes(std::array::from_fn(|i| bytes[24 + i])),
+            chunk_bytes: u32_at(32),
+            watermark: Watermark::from_code(u32_at(36)).ok_or_else(|| field("watermark", 36))?,
+            alignment: u32_at(40),
+            flow_control,
+        })?;
+        let token = LinkToken(std::array::from_fn(|i| bytes[8 + i]));
+        Ok(Self { token, geometry, verdict: verdict_of(u16_at(6))? })
+    }
+}
+
+fn verdict_code(verdict: Option<Verdict>) -> u16 {
+    match verdict {
+        None => 0,
+        Some(Verdict::Accepted) => 1,
+        Some(Verdict::UnknownToken) => 2,
+        Some(Verdict::OtherGeometry) => 3,
+        Some(Verdict::OtherVersion) => 4,
+    }
+}
+
+fn verdict_of(code: u16) -> Result<Option<Verdict>, HelloError> {
+    Ok(match code {
+        0 => None,
+        1 => Some(Verdict::Accepted),
+        2 => Some(Verdict::UnknownToken),
+        3 => Some(Verdict::OtherGeometry),
+        4 => Some(Verdict::OtherVersion),
+        found => return Err(HelloError::Verdict { found }),
+    })
+}
+
+/// Fuzz entry: any bytes as a hello. What is accepted encodes to the same bytes.
+pub fn fuzz_hello(data: &[u8]) {
+    let Some(bytes) = data.first_chunk::<HELLO_BYTES>() else { return };
+    if let Ok(hello) = Hello::decode(bytes) {
+        assert_eq!(&hello.encode(), bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hello() -> Hello {
+        let geometry = RingGeometry::new(RingOptions::default()).unwrap();
+        Hello { token: LinkToken([7; 16]), geometry, verdict: Some(Verdict::OtherGeometry) }
+    }
+
+    #[test]
+    fn a_hello_survives_the_wire() {
+        assert_eq!(Hello::decode(&hello().encode()), Ok(hello()));
+    }
+
+    #[test]
+    fn strangers_and_impossible_fields_are_named() {
+        let with = |at: usize, byte: u8| {
+            let mut bytes = hello().encode();
+            bytes[at] = byte;
+            Hello::decode(&bytes).unwrap_err()
+        };
+        assert!(matches!(Hello::decode(&[b'G'; 64]), Err(HelloError::Magic { .. })));
+        assert!(matches!(with(4, 2), HelloError::Version { found: 2 }));
+        assert!(matches!(with(6, 9), HelloError::Verdict { found: 9 }));
+        assert!(matches!(with(36, 9), HelloError::Field { field: "watermark", .. }));
+        assert!(matches!(with(44, 2), HelloError::Field { field: "flow control", .. }));
+        assert!(matches!(with(60, 1), HelloError::Field { field: "reserved field", .. }));
+        assert!(matches!(with(31, 1), HelloError::Geometry(_)));
+    }
+}

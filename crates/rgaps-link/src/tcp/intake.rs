@@ -1,0 +1,156 @@
+//! The intake: keeps the socket empty. The kernel reads payload straight into the ring; nothing is copied here.
+//!
+//! ```text
+//!  header (64 B, read aside) ──decode, admit──▶ announced ──▶ header and payload into the ring ──▶ published to the consumer
+//! ```
+//!
+//! Trusts      nothing on the wire: the header is checked, and its place found free, before a byte of its payload is read. A peer
+//!             that writes without credit is cut off before it overwrites anything.
+//! Waits       in read(2) with a short time-out, after which the close flag and, within a record, the stall time-out are looked at.
+
+use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
+use std::time::Instant;
+
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
+
+use crate::error::LinkError;
+use crate::geometry::RingGeometry;
+use crate::link::Arrival;
+use crate::memory::RingMemory;
+use crate::record::{HEADER_BYTES, RecordHeader};
+use crate::ring::{AdmitError, ReceiverRing};
+use crate::tcp::queue::Shared;
+use crate::tcp::socket::{TcpOptions, broken, errno};
+
+/// The half of a receiver that reads the socket. Give it a thread of its own: `intake.run()`.
+#[derive(Debug)]
+pub struct Intake {
+    stream: Arc<TcpStream>,
+    memory: Arc<RingMemory>,
+    ring: ReceiverRing,
+    shared: Arc<Shared>,
+    options: TcpOptions,
+}
+
+impl Intake {
+    pub(crate) fn new(
+        stream: Arc<TcpStream>,
+        memory: Arc<RingMemory>,
+        geometry: RingGeometry,
+        shared: Arc<Shared>,
+        options: TcpOptions,
+    ) -> Self {
+        Self { stream, memory, ring: ReceiverRing::new(geometry), shared, options }
+    }
+
+    /// Reads records until the link ends, and returns why; the consumer gets the same error behind the last record. The
+    /// connection is shut down then, so that the peer learns of it too.
+    pub fn run(mut self) -> LinkError {
+        let error = loop {
+            if let Err(error) = self.step() {
+                break error;
+            }
+        };
+        tracing::debug!(%error, records = self.ring.expected().0, "intake ended");
+        self.shared.end(error.clone());
+        // The consumer can still give back what it holds, if the peer merely has nothing more to say.
+        let how = if error == (LinkError::Closed { by_peer: true }) { Shutdown::Read } else { Shutdown::Both };
+        let _ = self.stream.shutdown(how);
+        error
+    }
+
+    /// One record, from its header to the queue.
+    fn step(&mut self) -> Result<(), LinkError> {
+        let mut reads = 0;
+        let header = RecordHeader::decode(&self.read_header(&mut reads)?)?;
+        if let Err(violation) = self.ring.consumed(self.shared.head()) {
+            return Err(AdmitError::Production(violation).into());
+        }
+        let placement = self.ring.admit(&header)?;
+        let geometry = *self.ring.geometry();
+        self.shared.announce(placement.end);
+        let payload = placement.payload(&geometry, header.payload_bytes);
+        let place = placement.header(&geometry);
+        // The ring looks as rdma would have written it.
+        self.memory.mapping().copy_in(place.0, &header.encode()).map_err(|_| self.outside(payload))?;
+        let mut filled = 0;
+        let mut patience = Patience::default();
+        while filled < payload.bytes {
+            let missing = payload.bytes - filled;
+            let read = self.memory.mapping().read_from(&*self.stream, payload.offset.forward(filled).0, missing);
+            match read.map_err(|error| errno(&error)) {
+                Ok(0) => return Err(self.ended(missing)),
+                Ok(n) => {
+                    filled += n as u64;
+                    reads += 1;
+                    patience = Patience::default();
+                }
+                Err(error) => self.retry(error, missing, &mut patience)?,
+            }
+        }
+        self.shared.publish(Arrival { header, placement, payload }, reads);
+        Ok(())
+    }
+
+    fn read_header(&self, reads: &mut u64) -> Result<[u8; HEADER_BYTES], LinkError> {
+        let mut bytes = [0; HEADER_BYTES];
+        let mut filled = 0;
+        let mut patience = Patience::default();
+        while filled < HEADER_BYTES {
+            let missing = if filled == 0 { 0 } else { (HEADER_BYTES - filled) as u64 };
+            match rustix::net::recv(&*self.stream, &mut bytes[filled..], RecvFlags::empty()) {
+                Ok((_, 0)) => return Err(self.ended(missing)),
+                Ok((_, n)) => {
+                    filled += n;
+                    *reads += 1;
+                }
+                Err(error) => self.retry(error, missing, &mut patience)?,
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// The stream ended with `missing` bytes of a record to come; 0 between records.
+    fn ended(&self, missing: u64) -> LinkError {
+        match (self.shared.is_closed(), missing) {
+            (true, _) => LinkError::Closed { by_peer: false },
+            (false, 0) => LinkError::Closed { by_peer: true },
+            (false, missing) => LinkError::Cut { missing },
+        }
+    }
+
+    /// A read brought nothing: go on, unless the link was closed, is broken, or a record under way has stalled.
+    fn retry(&self, error: Errno, missing: u64, patience: &mut Patience) -> Result<(), LinkError> {
+        if self.shared.is_closed() {
+            return Err(LinkError::Closed { by_peer: false });
+        }
+        match error {
+            Errno::INTR => Ok(()),
+            Errno::AGAIN if missing == 0 => Ok(()),
+            Errno::AGAIN => {
+                let waited = patience.since.get_or_insert_with(Instant::now).elapsed();
+                if waited < self.options.stall_timeout { Ok(()) } else { Err(LinkError::Stalled { missing, waited }) }
+            }
+            errno => Err(broken("reading records", errno)),
+        }
+    }
+
+    fn outside(&self, span: crate::position::RingSpan) -> LinkError {
+        crate::memory::RingMemoryError::Span { span, ring_bytes: self.memory.bytes() }.into()
+    }
+}
+
+/// Since when nothing has come; the clock is asked only then.
+#[derive(Debug, Default)]
+struct Patience {
+    since: Option<Instant>,
+}
+
+impl Drop for Intake {
+    fn drop(&mut self) {
+        // Also when its thread panics or it never ran: the consumer must not wait for ever. A reason that is there already stays.
+        self.shared.end(LinkError::Closed { by_peer: false });
+    }
+}

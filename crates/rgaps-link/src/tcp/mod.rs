@@ -1,0 +1,27 @@
+//! The tcp link: the records of the ring as a stream, read by the kernel straight into the ring's memory.
+//!
+//! ```text
+//!  TcpSender ── hello, then records (header and payload; no skips, no padding) ──▶ Intake ──queue──▶ Arrivals
+//!      ▲                                                                                                │
+//!      └─────────────────── answer to the hello, then credits of 16 B ──────────────────────────────────┘
+//! ```
+//!
+//! `Intake` and `Arrivals` are the receiver's two halves for two threads: one keeps the socket empty, the other consumes.
+//! The socket stays in blocking mode; what must not block says so per call. Every wait has a time-out (`TcpOptions`).
+
+mod arrivals;
+mod hello;
+mod intake;
+mod listener;
+mod queue;
+mod sender;
+mod socket;
+#[cfg(test)]
+mod tests;
+
+pub use arrivals::Arrivals;
+pub use hello::{HELLO_BYTES, Hello, HelloError, LinkToken, Verdict, fuzz_hello};
+pub use intake::Intake;
+pub use listener::{AcceptError, Incoming, RingSetup, TcpRingListener};
+pub use sender::{ConnectError, TcpSender};
+pub use socket::TcpOptions;

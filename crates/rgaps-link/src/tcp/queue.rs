@@ -1,0 +1,188 @@
+//! What intake and arrivals share: a bounded queue of landed records, two positions, counters.
+//!
+//! Words       `written`: end of the record under way, stored by the intake before its first byte may change memory. `head`: end of
+//!             what is consumed, stored by the consumer after its last read. `closed`: by either.
+//! Invariants  Q1 a byte below `head` may be overwritten, one from `head` on may not (flow control on). Q2 a record is in the queue
+//!             only when all of it has landed. Q3 the queue never holds more than QUEUE_MAX; full, the intake waits for the consumer
+//!             (flow control on) or drops the oldest as torn (off). Q4 the consumer is woken only when it sleeps, once for all
+//!             that has come until it looks.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::counters::ReceiverCounters;
+use crate::error::LinkError;
+use crate::geometry::{FlowControl, RingGeometry};
+use crate::link::Arrival;
+use crate::position::Position;
+use crate::ring;
+use crate::tcp::socket::TICK;
+
+/// Records that may wait for the consumer in the queue, and as many again in its hands.
+pub(crate) const QUEUE_MAX: usize = 1024;
+
+/// The shared part of a receiver.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    geometry: RingGeometry,
+    written: AtomicU64,
+    head: AtomicU64,
+    closed: AtomicBool,
+    queue: Mutex<Queue>,
+    arrived: Condvar,
+    drained: Condvar,
+}
+
+#[derive(Debug)]
+struct Queue {
+    arrivals: VecDeque<Arrival>,
+    consumer_sleeps: bool,
+    intake_sleeps: bool,
+    ended: Option<LinkError>,
+    counters: ReceiverCounters,
+}
+
+impl Shared {
+    pub(crate) fn new(geometry: RingGeometry) -> Self {
+        let queue = Queue {
+            arrivals: VecDeque::with_capacity(QUEUE_MAX),
+            consumer_sleeps: false,
+            intake_sleeps: false,
+            ended: None,
+            counters: ReceiverCounters::default(),
+        };
+        Self {
+            geometry,
+            written: AtomicU64::new(0),
+            head: AtomicU64::new(0),
+            closed: AtomicBool::new(false),
+            queue: Mutex::new(queue),
+            arrived: Condvar::new(),
+            drained: Condvar::new(),
+        }
+    }
+
+    /// A panic of the other half leaves plain numbers and whole records behind, nothing half done.
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn head(&self) -> Position {
+        Position::new(self.head.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn set_head(&self, head: Position) {
+        self.head.store(head.value(), Ordering::Release);
+    }
+
+    pub(crate) fn written(&self) -> Position {
+        Position::new(self.written.load(Ordering::Acquire))
+    }
+
+    /// The intake is about to write a record that ends at `end`. The fence keeps its writes behind the announcement.
+    pub(crate) fn announce(&self, end: Position) {
+        self.written.store(end.value(), Ordering::Release);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Whether a record that starts at `start` is whole. The fence keeps the consumer's reads before the look.
+    pub(crate) fn is_intact(&self, start: Position) -> bool {
+        if self.geometry.flow_control() == FlowControl::On {
+            return true;
+        }
+        fence(Ordering::SeqCst);
+        ring::is_intact(&self.geometry, start, self.written())
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Wakes both halves; the socket is shut down by the caller.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        let _queue = self.lock();
+        self.arrived.notify_all();
+        self.drained.notify_all();
+    }
+
+    /// By the intake: a record has landed. Waits while the queue is full, for as long as the link is open.
+    pub(crate) fn publish(&self, arrival: Arrival, reads: u64) {
+        let mut queue = self.lock();
+        while queue.arrivals.len() >= QUEUE_MAX {
+            if self.geometry.flow_control() == FlowControl::Off {
+                queue.arrivals.pop_front();
+                queue.counters.torn += 1;
+                continue;
+            }
+            if self.is_closed() {
+                return;
+            }
+            queue.intake_sleeps = true;
+            queue = self.drained.wait_timeout(queue, TICK).unwrap_or_else(PoisonError::into_inner).0;
+            queue.intake_sleeps = false;
+        }
+        queue.counters.records += 1;
+        queue.counters.bytes += arrival.payload.bytes;
+        queue.counters.reads += reads;
+        queue.arrivals.push_back(arrival);
+        self.wake_consumer(queue);
+    }
+
+    /// By the intake: nothing more will come. The first reason stays.
+    pub(crate) fn end(&self, error: LinkError) {
+        let mut queue = self.lock();
+        queue.ended.get_or_insert(error);
+        self.wake_consumer(queue);
+    }
+
+    fn wake_consumer(&self, mut queue: MutexGuard<'_, Queue>) {
+        if queue.consumer_sleeps {
+            queue.consumer_sleeps = false;
+            queue.counters.wakes += 1;
+            drop(queue);
+            self.arrived.notify_one();
+        }
+    }
+
+    /// By the consumer: moves all that has landed into the empty `batch`, waiting for the first until the deadline. `Ok(false)` when
+    /// the time is over.
+    pub(crate) fn take(&self, batch: &mut VecDeque<Arrival>, deadline: Instant) -> Result<bool, LinkError> {
+        let mut queue = self.lock();
+        loop {
+            if !queue.arrivals.is_empty() {
+                std::mem::swap(&mut queue.arrivals, batch);
+                queue.counters.batches += 1;
+                if queue.intake_sleeps {
+                    drop(queue);
+                    self.drained.notify_one();
+                }
+                return Ok(true);
+            }
+            if let Some(error) = &queue.ended {
+                return Err(error.clone());
+            }
+            if self.is_closed() {
+                return Err(LinkError::Closed { by_peer: false });
+            }
+            let rest = deadline.saturating_duration_since(Instant::now());
+            if rest == Duration::ZERO {
+                return Ok(false);
+            }
+            queue.consumer_sleeps = true;
+            queue = self.arrived.wait_timeout(queue, rest).unwrap_or_else(PoisonError::into_inner).0;
+            queue.consumer_sleeps = false;
+        }
+    }
+
+    /// Counts torn records.
+    pub(crate) fn count_torn(&self) {
+        self.lock().counters.torn += 1;
+    }
+
+    pub(crate) fn counters(&self) -> ReceiverCounters {
+        self.lock().counters
+    }
+}

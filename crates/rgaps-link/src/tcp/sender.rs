@@ -1,0 +1,396 @@
+//! The sender: gathers headers and the caller's bytes into one write, and reads credit from the same socket.
+//!
+//! Everything that is ready and has room goes out in one gathered write (up to BATCH_MAX records), so that many small records cost
+//! one system call. `post` returns when the kernel has taken the batch, and with it the borrowed bytes; meanwhile credit is read. A
+//! peer that takes nothing for `send_timeout` is given up. After a fatal error every call returns that error again.
+
+use std::io::{IoSlice, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+
+use crate::counters::SenderCounters;
+use crate::credit::{CREDIT_BYTES, CreditPair};
+use crate::error::LinkError;
+use crate::geometry::{RingGeometry, RingOptions};
+use crate::link::{LinkSender, Progress, Wake};
+use crate::record::{HEADER_BYTES, MessageId, Record, RecordSequence};
+use crate::ring::SenderRing;
+use crate::tcp::hello::{HELLO_BYTES, Hello, HelloError, LinkToken, Verdict};
+use crate::tcp::socket::{self, TcpOptions, broken, errno};
+
+/// Records in one gathered write, three slices each; the kernel takes 1024 slices.
+const BATCH_MAX: usize = 128;
+
+/// A connection for a ring could not be made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConnectError {
+    /// The host or the network.
+    #[error(
+        "ring at {address} could not be reached while {during}: {errno}; check the address, the firewall and whether rgapsd runs"
+    )]
+    Unreachable {
+        /// Where.
+        address: SocketAddr,
+        /// What was being done.
+        during: &'static str,
+        /// The kernel's answer.
+        errno: Errno,
+    },
+    /// It took too long.
+    #[error("ring at {address} did not answer within {waited:?}; the host is overloaded or stopped")]
+    TimedOut {
+        /// Where.
+        address: SocketAddr,
+        /// How long.
+        waited: Duration,
+    },
+    /// It hung up.
+    #[error("ring at {address} hung up during the hand-shake; it may have been given up, ask for a new ring")]
+    HungUp {
+        /// Where.
+        address: SocketAddr,
+    },
+    /// It is not a ring of RGAPS.
+    #[error("{address} does not speak as a ring of RGAPS: {source}")]
+    Hello {
+        /// Where.
+        address: SocketAddr,
+        /// What it said.
+        source: HelloError,
+    },
+    /// No ring waits for that token.
+    #[error("ring at {address} does not know our token; it was given up or belongs to another run, ask for a new ring")]
+    UnknownToken {
+        /// Where.
+        address: SocketAddr,
+    },
+    /// The ring has another shape.
+    #[error("ring at {address} has the shape {theirs:?} where {ours:?} was agreed; ask for a new ring")]
+    OtherGeometry {
+        /// Where.
+        address: SocketAddr,
+        /// Theirs.
+        theirs: RingOptions,
+        /// Ours.
+        ours: RingOptions,
+    },
+    /// It speaks another version.
+    #[error("ring at {address} speaks another version; run the same release of RGAPS on both hosts")]
+    OtherVersion {
+        /// Where.
+        address: SocketAddr,
+    },
+}
+
+/// The sending end of a tcp link.
+#[derive(Debug)]
+pub struct TcpSender {
+    stream: TcpStream,
+    ring: SenderRing,
+    options: TcpOptions,
+    counters: SenderCounters,
+    headers: Box<[[u8; HEADER_BYTES]; BATCH_MAX]>,
+    credit: CreditFrames,
+    broken: Option<LinkError>,
+    closed: bool,
+}
+
+/// Credits as they come out of the socket, the last one perhaps in part.
+#[derive(Debug, Default)]
+struct CreditFrames {
+    partial: [u8; CREDIT_BYTES],
+    filled: usize,
+}
+
+impl CreditFrames {
+    /// Hands every whole credit in `bytes` on.
+    fn push(
+        &mut self,
+        bytes: &[u8],
+        mut take: impl FnMut(CreditPair) -> Result<(), LinkError>,
+    ) -> Result<(), LinkError> {
+        for byte in bytes {
+            self.partial[self.filled] = *byte;
+            self.filled += 1;
+            if self.filled == CREDIT_BYTES {
+                self.filled = 0;
+                take(CreditPair::decode(self.partial))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl TcpSender {
+    /// Connects to a ring and shakes hands.
+    pub fn connect(
+        address: SocketAddr,
+        token: LinkToken,
+        geometry: RingGeometry,
+        options: TcpOptions,
+    ) -> Result<Self, ConnectError> {
+        let start = Instant::now();
+        let unreachable = |during, error: &std::io::Error| match error.kind() {
+            std::io::ErrorKind::TimedOut | std::io::ErrorKind::WouldBlock => {
+                ConnectError::TimedOut { address, waited: start.elapsed() }
+            }
+            std::io::ErrorKind::UnexpectedEof
+            | std::io::ErrorKind::ConnectionReset
+            | std::io::ErrorKind::BrokenPipe => ConnectError::HungUp { address },
+            _ => ConnectError::Unreachable { address, during, errno: errno(error) },
+        };
+        let mut stream = TcpStream::connect_timeout(&address, options.hello_timeout.max(Duration::from_millis(1)))
+            .map_err(|error| unreachable("connecting", &error))?;
+        let rest = options.hello_timeout.saturating_sub(start.elapsed()).max(Duration::from_millis(1));
+        stream.set_read_timeout(Some(rest)).map_err(|error| unreachable("preparing", &error))?;
+        stream.set_write_timeout(Some(rest)).map_err(|error| unreachable("preparing", &error))?;
+        let hello = Hello { token, geometry, verdict: None };
+        stream.write_all(&hello.encode()).map_err(|error| unreachable("saying hello", &error))?;
+        let mut answer = [0; HELLO_BYTES];
+        stream.read_exact(&mut answer).map_err(|error| unreachable("waiting for the answer", &error))?;
+        let answer = Hello::decode(&answer).map_err(|source| ConnectError::Hello { address, source })?;
+        check_answer(address, &hello, &answer)?;
+        socket::configure(&stream, &options).map_err(|errno| ConnectError::Unreachable {
+            address,
+            during: "preparing",
+            errno,
+        })?;
+        tracing::debug!(%address, ring_bytes = geometry.ring_bytes(), "tcp link connected");
+        Ok(Self {
+            stream,
+            ring: SenderRing::new(geometry),
+            options,
+            counters: SenderCounters::default(),
+            headers: Box::new([[0; HEADER_BYTES]; BATCH_MAX]),
+            credit: CreditFrames::default(),
+            broken: None,
+            closed: false,
+        })
+    }
+
+    /// Readable when the link has something for `progress`: for an event loop of the caller's.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+
+    fn check_alive(&self) -> Result<(), LinkError> {
+        match &self.broken {
+            Some(error) => Err(error.clone()),
+            None if self.closed => Err(LinkError::Closed { by_peer: false }),
+            None => Ok(()),
+        }
+    }
+
+    /// Remembers a fatal error and hangs up, so that the peer learns of it.
+    fn remember<T>(&mut self, result: Result<T, LinkError>) -> Result<T, LinkError> {
+        if let Err(error) = &result
+            && error.is_fatal()
+            && self.broken.is_none()
+        {
+            tracing::debug!(%error, "tcp link broke");
+            self.broken = Some(error.clone());
+            let _ = self.stream.shutdown(Shutdown::Both);
+        }
+        result
+    }
+
+    /// One gathered write of as many of the records as have room; returns how many.
+    fn post_batch(&mut self, records: &[Record<'_>]) -> Result<usize, LinkError> {
+        let mut slices = [IoSlice::new(&[]); 3 * BATCH_MAX];
+        let (mut count, mut used) = (0, 0);
+        let mut bytes = 0_u64;
+        for (record, header_bytes) in records.iter().zip(self.headers.iter_mut()) {
+            let header = record.header(self.ring.next_record(), self.ring.geometry()).map_err(LinkError::Unsendable)?;
+            let completes = record.is_last().then(|| record.message());
+            if self.ring.place(header.payload_bytes, completes).is_err() {
+                self.counters.out_of_room += 1;
+                break;
+            }
+            *header_bytes = header.encode();
+            let (envelope, data) = record.payload();
+            for part in [&header_bytes[..], envelope, data] {
+                if !part.is_empty() {
+                    slices[used] = IoSlice::new(part);
+                    used += 1;
+                }
+            }
+            count += 1;
+            bytes += u64::from(header.payload_bytes);
+            self.counters.messages += u64::from(completes.is_some());
+        }
+        if count == 0 {
+            return Ok(0);
+        }
+        let mut writer = Writer {
+            stream: &self.stream,
+            ring: &mut self.ring,
+            credit: &mut self.credit,
+            counters: &mut self.counters,
+            timeout: self.options.send_timeout,
+        };
+        writer.write(&mut slices[..used])?;
+        self.counters.batches += 1;
+        self.counters.records += count as u64;
+        self.counters.bytes += bytes;
+        Ok(count)
+    }
+}
+
+/// The parts of a sender that a write under way needs, while the headers are borrowed by its slices.
+struct Writer<'a> {
+    stream: &'a TcpStream,
+    ring: &'a mut SenderRing,
+    credit: &'a mut CreditFrames,
+    counters: &'a mut SenderCounters,
+    timeout: Duration,
+}
+
+impl Writer<'_> {
+    fn write(&mut self, mut slices: &mut [IoSlice<'_>]) -> Result<(), LinkError> {
+        let mut blocked_since: Option<Instant> = None;
+        while !slices.is_empty() {
+            match socket::send(self.stream, slices) {
+                Ok(Some(n)) => {
+                    IoSlice::advance_slices(&mut slices, n);
+                    self.counters.writes += 1;
+                    blocked_since = None;
+                }
+                Ok(None) => {
+                    let waited = blocked_since.get_or_insert_with(Instant::now).elapsed();
+                    let Some(rest) = self.timeout.checked_sub(waited).filter(|rest| !rest.is_zero()) else {
+                        let unsent = slices.iter().map(|slice| slice.len() as u64).sum();
+                        return Err(LinkError::SendTimedOut { unsent, waited });
+                    };
+                    let (_, readable) =
+                        socket::wait_writable(self.stream, rest).map_err(|errno| broken("waiting to send", errno))?;
+                    if readable {
+                        self.read_credit()?;
+                    }
+                }
+                Err(errno) => return Err(self.explain(errno)),
+            }
+        }
+        Ok(())
+    }
+
+    /// A failed write may mean that the peer hung up after a last credit: what it said before that counts.
+    fn explain(&mut self, errno: Errno) -> LinkError {
+        match self.read_credit() {
+            Err(error @ (LinkError::Credit(_) | LinkError::Closed { .. })) => error,
+            _ => broken("sending records", errno),
+        }
+    }
+
+    /// Takes every credit that has come.
+    fn read_credit(&mut self) -> Result<(), LinkError> {
+        let mut bytes = [0; 32 * CREDIT_BYTES];
+        loop {
+            match socket::receive(self.stream, &mut bytes) {
+                Ok(None) => return Ok(()),
+                Ok(Some(0)) => return Err(LinkError::Closed { by_peer: true }),
+                Ok(Some(n)) => {
+                    let (ring, counters) = (&mut *self.ring, &mut *self.counters);
+                    self.credit.push(&bytes[..n], |pair| {
+                        ring.credit(pair)?;
+                        counters.credits_received += 1;
+                        Ok(())
+                    })?;
+                    if n < bytes.len() {
+                        return Ok(());
+                    }
+                }
+                Err(errno) => return Err(broken("reading credit", errno)),
+            }
+        }
+    }
+}
+
+impl LinkSender for TcpSender {
+    fn geometry(&self) -> &RingGeometry {
+        self.ring.geometry()
+    }
+
+    fn room_for(&self, payload_bytes: u32) -> bool {
+        self.ring.check(payload_bytes).is_ok()
+    }
+
+    fn post(&mut self, records: &[Record<'_>]) -> Result<usize, LinkError> {
+        self.check_alive()?;
+        // A mistake of the caller's is found before anything is sent.
+        for record in records {
+            record.header(RecordSequence(0), self.ring.geometry()).map_err(LinkError::Unsendable)?;
+        }
+        let mut posted = 0;
+        for group in records.chunks(BATCH_MAX) {
+            let sent = self.post_batch(group);
+            let sent = self.remember(sent)?;
+            posted += sent;
+            if sent < group.len() {
+                break;
+            }
+        }
+        Ok(posted)
+    }
+
+    fn progress(&mut self) -> Result<Progress, LinkError> {
+        self.check_alive()?;
+        let mut writer = Writer {
+            stream: &self.stream,
+            ring: &mut self.ring,
+            credit: &mut self.credit,
+            counters: &mut self.counters,
+            timeout: self.options.send_timeout,
+        };
+        let read = writer.read_credit();
+        self.remember(read)?;
+        let (tail, delayed_head) = (self.ring.tail(), self.ring.delayed_head());
+        Ok(Progress { tail, delayed_head, reusable: self.ring.next_record() })
+    }
+
+    fn next_acknowledged(&mut self) -> Option<MessageId> {
+        self.ring.next_acknowledged()
+    }
+
+    fn unacknowledged(&self) -> usize {
+        self.ring.unacked().len()
+    }
+
+    fn wait(&mut self, timeout: Duration, others: &[BorrowedFd<'_>]) -> Result<Wake, LinkError> {
+        self.check_alive()?;
+        socket::wait_readable(&self.stream, timeout, others)
+    }
+
+    fn counters(&self) -> SenderCounters {
+        self.counters
+    }
+
+    fn close(&mut self) {
+        if !self.closed {
+            self.closed = true;
+            let _ = self.stream.shutdown(Shutdown::Write);
+        }
+    }
+}
+
+impl Drop for TcpSender {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+fn check_answer(address: SocketAddr, hello: &Hello, answer: &Hello) -> Result<(), ConnectError> {
+    match answer.verdict {
+        Some(Verdict::Accepted) if answer.geometry == hello.geometry => Ok(()),
+        Some(Verdict::Accepted | Verdict::OtherGeometry) => Err(ConnectError::OtherGeometry {
+            address,
+            theirs: *answer.geometry.options(),
+            ours: *hello.geometry.options(),
+        }),
+        Some(Verdict::UnknownToken) => Err(ConnectError::UnknownToken { address }),
+        Some(Verdict::OtherVersion) => Err(ConnectError::OtherVersion { address }),
+        None => Err(ConnectError::Hello { address, source: HelloError::Verdict { found: 0 } }),
+    }
+}

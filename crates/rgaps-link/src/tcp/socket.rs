@@ -1,0 +1,148 @@
+//! Socket settings and the few calls on sockets that must not block.
+
+use std::io::IoSlice;
+use std::net::TcpStream;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::sockopt::{self, Timeout};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
+
+use crate::error::LinkError;
+use crate::link::{WAIT_DESCRIPTORS_MAX, Wake};
+
+/// Time-outs and buffers of a tcp link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TcpOptions {
+    /// A peer that takes nothing for so long is given up.
+    pub send_timeout: Duration,
+    /// A peer that stops in the middle of a record for so long is given up.
+    pub stall_timeout: Duration,
+    /// A host that answers nothing on the network for so long is given up, idle or not.
+    pub dead_peer_timeout: Duration,
+    /// The hand-shake must be over by then.
+    pub hello_timeout: Duration,
+    /// Kernel buffers on each side; `None` leaves them to the kernel, which tunes the receiving one to the path.
+    pub socket_buffer_bytes: Option<u32>,
+}
+
+impl Default for TcpOptions {
+    fn default() -> Self {
+        Self {
+            send_timeout: Duration::from_secs(10),
+            stall_timeout: Duration::from_secs(10),
+            dead_peer_timeout: Duration::from_secs(5),
+            hello_timeout: Duration::from_secs(3),
+            socket_buffer_bytes: None,
+        }
+    }
+}
+
+/// How often an intake that waits for its consumer looks whether the link was closed.
+pub(crate) const TICK: Duration = Duration::from_millis(200);
+
+/// How often an intake that waits for its peer looks at the clock. Closing the link ends its wait at once.
+fn read_tick(options: &TcpOptions) -> Duration {
+    (options.stall_timeout / 4).clamp(Duration::from_millis(5), Duration::from_secs(1))
+}
+
+/// Applies the options to a connected socket, on either side.
+pub(crate) fn configure(stream: &TcpStream, options: &TcpOptions) -> rustix::io::Result<()> {
+    sockopt::set_tcp_nodelay(stream, true)?;
+    if let Some(bytes) = options.socket_buffer_bytes {
+        sockopt::set_socket_send_buffer_size(stream, bytes as usize)?;
+        sockopt::set_socket_recv_buffer_size(stream, bytes as usize)?;
+    }
+    // An idle peer is probed every second; one that owes an acknowledgement is covered by the user time-out.
+    let dead = options.dead_peer_timeout.max(Duration::from_secs(2));
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, Duration::from_secs(1))?;
+    sockopt::set_tcp_keepintvl(stream, Duration::from_secs(1))?;
+    sockopt::set_tcp_keepcnt(stream, (dead.as_secs() as u32).saturating_sub(1).max(1))?;
+    sockopt::set_tcp_user_timeout(stream, dead.as_millis() as u32)?;
+    sockopt::set_socket_timeout(stream, Timeout::Recv, Some(read_tick(options)))
+}
+
+/// Sends without blocking and without SIGPIPE; `Ok(None)` when the socket is full.
+pub(crate) fn send(stream: &TcpStream, slices: &[IoSlice<'_>]) -> rustix::io::Result<Option<usize>> {
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    loop {
+        match rustix::net::sendmsg(stream, slices, &mut SendAncillaryBuffer::default(), flags) {
+            Err(Errno::AGAIN) => return Ok(None),
+            Err(Errno::INTR) => {}
+            sent => return sent.map(Some),
+        }
+    }
+}
+
+/// Receives without blocking; `Ok(None)` when there is nothing, `Ok(Some(0))` at the end.
+pub(crate) fn receive(stream: &TcpStream, to: &mut [u8]) -> rustix::io::Result<Option<usize>> {
+    loop {
+        match rustix::net::recv(stream, &mut *to, RecvFlags::DONTWAIT) {
+            Err(Errno::AGAIN) => return Ok(None),
+            Err(Errno::INTR) => {}
+            received => return received.map(|(_, n)| Some(n)),
+        }
+    }
+}
+
+/// Waits until the socket can be sent to or has something to read. Which of them: (writable, readable).
+pub(crate) fn wait_writable(stream: &TcpStream, timeout: Duration) -> rustix::io::Result<(bool, bool)> {
+    let mut fds = [PollFd::new(stream, PollFlags::OUT | PollFlags::IN)];
+    poll_for(&mut fds, timeout)?;
+    let events = fds[0].revents();
+    let broken = events.intersects(PollFlags::ERR | PollFlags::HUP);
+    Ok((broken || events.contains(PollFlags::OUT), broken || events.contains(PollFlags::IN)))
+}
+
+/// Waits until the socket or one of the others is readable or broken.
+pub(crate) fn wait_readable(
+    stream: &TcpStream,
+    timeout: Duration,
+    others: &[BorrowedFd<'_>],
+) -> Result<Wake, LinkError> {
+    let (found, max) = (others.len(), WAIT_DESCRIPTORS_MAX);
+    if found > max {
+        return Err(LinkError::TooManyDescriptors { found, max });
+    }
+    // Unused entries ask for nothing; they are cut off below.
+    let mut fds: [PollFd<'_>; WAIT_DESCRIPTORS_MAX + 1] = std::array::from_fn(|i| match i.checked_sub(1) {
+        None => PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::IN),
+        Some(other) => PollFd::from_borrowed_fd(*others.get(other).unwrap_or(&stream.as_fd()), PollFlags::IN),
+    });
+    let fds = &mut fds[..=found];
+    poll_for(fds, timeout).map_err(|errno| LinkError::Broken { during: "waiting", errno })?;
+    let mut wake = Wake { link: !fds[0].revents().is_empty(), others: 0 };
+    for (i, fd) in fds[1..].iter().enumerate() {
+        wake.others |= u32::from(!fd.revents().is_empty()) << i;
+    }
+    Ok(wake)
+}
+
+/// An interrupted wait ends early: every caller looks at the clock and comes back.
+fn poll_for(fds: &mut [PollFd<'_>], timeout: Duration) -> rustix::io::Result<()> {
+    let timeout = Timespec::try_from(timeout).unwrap_or(Timespec { tv_sec: 3600, tv_nsec: 0 });
+    match poll(fds, Some(&timeout)) {
+        Ok(_) => Ok(()),
+        Err(Errno::INTR) => {
+            fds.iter_mut().for_each(PollFd::clear_revents);
+            Ok(())
+        }
+        Err(errno) => Err(errno),
+    }
+}
+
+/// An error number as the link's error: what means "the peer hung up" is told apart from the rest.
+pub(crate) fn broken(during: &'static str, errno: Errno) -> LinkError {
+    match errno {
+        Errno::PIPE => LinkError::Closed { by_peer: true },
+        errno => LinkError::Broken { during, errno },
+    }
+}
+
+/// The error number in a `std::io::Error`.
+pub(crate) fn errno(error: &std::io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
+}

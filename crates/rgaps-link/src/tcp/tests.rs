@@ -1,0 +1,299 @@
+//! The tcp link against the contract, and what only a socket can do wrong: strangers, garbage, cuts, stalls.
+
+use std::any::Any;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::thread;
+use std::time::Duration;
+
+use crate::contract::{Fixture, Pair, WATCHDOG};
+use crate::contract_suite;
+use crate::credit::CreditPair;
+use crate::error::LinkError;
+use crate::geometry::{FlowControl, RingGeometry, RingOptions};
+use crate::link::{LinkReceiver, LinkSender};
+use crate::memory::RingMemory;
+use crate::record::{HEADER_BYTES, MessageHead, MessageId, Origin, RecordError, RecordSequence};
+use crate::ring::AdmitError;
+use crate::tcp::{
+    AcceptError, Arrivals, ConnectError, HELLO_BYTES, Hello, HelloError, Intake, LinkToken, RingSetup, TcpOptions,
+    TcpRingListener, TcpSender, Verdict,
+};
+
+struct Loopback;
+
+contract_suite!(Loopback);
+
+const TOKEN: LinkToken = LinkToken([9; 16]);
+
+fn listener() -> TcpRingListener {
+    TcpRingListener::bind("127.0.0.1:0".parse().unwrap(), WATCHDOG).unwrap()
+}
+
+fn small() -> RingOptions {
+    RingOptions { ring_bytes: 16 << 10, chunk_bytes: 2 << 10, ..RingOptions::default() }
+}
+
+fn geometry() -> RingGeometry {
+    RingGeometry::new(small()).unwrap()
+}
+
+fn setup(options: RingOptions, tcp: TcpOptions) -> RingSetup {
+    let memory = RingMemory::create("test-ring", options.ring_bytes).unwrap();
+    RingSetup { geometry: RingGeometry::new(options).unwrap(), memory, options: tcp }
+}
+
+/// A raw client that has shaken hands with a ring, and the ring's two halves.
+fn raw_client(options: RingOptions, tcp: TcpOptions) -> (TcpStream, Intake, Arrivals) {
+    let listener = listener();
+    let setup = setup(options, tcp);
+    let mut stream = TcpStream::connect(listener.address()).unwrap();
+    let hello = Hello { token: TOKEN, geometry: setup.geometry, verdict: None };
+    stream.write_all(&hello.encode()).unwrap();
+    let (intake, arrivals) = listener.accept_ring(TOKEN, &setup, WATCHDOG).unwrap();
+    let mut answer = [0; HELLO_BYTES];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(Hello::decode(&answer).unwrap().verdict, Some(Verdict::Accepted));
+    (stream, intake, arrivals)
+}
+
+/// The bytes of one record of a message of `total` bytes.
+fn record_bytes(record: u64, message: u64, total: u64, data: &[u8]) -> Vec<u8> {
+    let head = MessageHead { id: MessageId(message), origin: Origin::default(), total };
+    let header = head.first(b"", data).header(RecordSequence(record), &geometry()).unwrap();
+    [&header.encode()[..], data].concat()
+}
+
+impl Fixture for Loopback {
+    fn pair(&self, options: RingOptions) -> Pair {
+        let listener = listener();
+        let setup = setup(options, TcpOptions::default());
+        let (geometry, address) = (setup.geometry, listener.address());
+        let accept = thread::spawn(move || listener.accept_ring(TOKEN, &setup, WATCHDOG).unwrap());
+        let sender = TcpSender::connect(address, TOKEN, geometry, TcpOptions::default()).unwrap();
+        let (intake, arrivals) = accept.join().unwrap();
+        let keep = thread::spawn(|| intake.run());
+        Pair { sender: Box::new(sender), receiver: Box::new(arrivals), keep: Box::new(keep) }
+    }
+
+    fn sender_with_lying_peer(
+        &self,
+        options: RingOptions,
+        lie: CreditPair,
+    ) -> (Box<dyn LinkSender>, Box<dyn Any + Send>) {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let liar = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut hello = [0; HELLO_BYTES];
+            stream.read_exact(&mut hello).unwrap();
+            let hello = Hello::decode(&hello).unwrap();
+            stream.write_all(&Hello { verdict: Some(Verdict::Accepted), ..hello }.encode()).unwrap();
+            let mut header = [0; HEADER_BYTES];
+            stream.read_exact(&mut header).unwrap();
+            stream.write_all(&lie.encode()).unwrap();
+            stream
+        });
+        let geometry = RingGeometry::new(options).unwrap();
+        let sender = TcpSender::connect(address, TOKEN, geometry, TcpOptions::default()).unwrap();
+        (Box::new(sender), Box::new(liar))
+    }
+}
+
+/// Runs the intake over what the client wrote, to its end.
+fn intake_over(bytes: &[u8], options: RingOptions, tcp: TcpOptions, hang_up: bool) -> (LinkError, Arrivals) {
+    let (mut stream, intake, arrivals) = raw_client(options, tcp);
+    stream.write_all(bytes).unwrap();
+    if hang_up {
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+    }
+    (intake.run(), arrivals)
+}
+
+#[test]
+fn garbage_is_named_and_the_peer_is_cut_off() {
+    let (mut stream, intake, mut arrivals) = raw_client(small(), TcpOptions::default());
+    stream.write_all(&[b'x'; 4096]).unwrap();
+    let error = intake.run();
+    assert!(matches!(error, LinkError::Record(RecordError::Magic { .. })) && error.is_lie(), "{error}");
+    assert_eq!(arrivals.next(WATCHDOG), Err(error));
+    assert!(!matches!(stream.read(&mut [0; 1]), Ok(1..)), "nothing is said to a liar");
+}
+
+#[test]
+fn a_peer_that_exceeds_its_credit_is_cut_off_before_it_overwrites() {
+    let data = [7; 2048];
+    let stream: Vec<u8> = (0..9).flat_map(|i| record_bytes(i, i + 1, 2048, &data)).collect();
+    let (error, mut arrivals) = intake_over(&stream, small(), TcpOptions::default(), true);
+    assert!(matches!(error, LinkError::Admit(AdmitError::Production(_))), "{error}");
+    assert!(error.to_string().contains("without credit"), "{error}");
+    // What came within the credit is whole.
+    for _ in 0..7 {
+        let arrival = arrivals.next(WATCHDOG).unwrap().unwrap();
+        assert_eq!(arrivals.bytes(&arrival).unwrap(), data);
+        assert_eq!(arrivals.release(arrival).unwrap(), crate::link::Release::Intact);
+    }
+    assert_eq!(arrivals.next(WATCHDOG), Err(error));
+}
+
+#[test]
+fn a_record_out_of_sequence_is_refused() {
+    let (error, _) = intake_over(&record_bytes(1, 1, 4, b"data"), small(), TcpOptions::default(), true);
+    assert!(matches!(error, LinkError::Admit(AdmitError::Sequence { .. })), "{error}");
+}
+
+#[test]
+fn an_absurd_payload_is_refused_before_a_byte_of_it_is_read() {
+    let mut header = record_bytes(0, 1, u64::MAX, b"");
+    header[56..60].copy_from_slice(&u32::MAX.to_le_bytes());
+    let (error, mut arrivals) = intake_over(&header, small(), TcpOptions::default(), false);
+    assert!(matches!(error, LinkError::Admit(AdmitError::Record(RecordError::Chunk { .. }))), "{error}");
+    assert_eq!(arrivals.next(WATCHDOG), Err(error));
+}
+
+#[test]
+fn a_peer_that_hangs_up_within_a_record_is_told_from_one_that_closes_between_two() {
+    let record = record_bytes(0, 1, 100, &[1; 100]);
+    let (error, _) = intake_over(&record, small(), TcpOptions::default(), true);
+    assert_eq!(error, LinkError::Closed { by_peer: true });
+    let (error, _) = intake_over(&record[..HEADER_BYTES + 60], small(), TcpOptions::default(), true);
+    assert_eq!(error, LinkError::Cut { missing: 40 });
+    let (error, _) = intake_over(&record[..10], small(), TcpOptions::default(), true);
+    assert_eq!(error, LinkError::Cut { missing: 54 });
+}
+
+#[test]
+fn a_peer_that_stops_within_a_record_is_given_up() {
+    let tcp = TcpOptions { stall_timeout: Duration::from_millis(20), ..TcpOptions::default() };
+    let record = record_bytes(0, 1, 100, &[1; 100]);
+    let (error, _) = intake_over(&record[..HEADER_BYTES + 60], small(), tcp, false);
+    assert!(matches!(error, LinkError::Stalled { missing: 40, .. }), "{error}");
+}
+
+#[test]
+fn closing_ends_an_intake_that_waits() {
+    let (_stream, intake, mut arrivals) = raw_client(small(), TcpOptions::default());
+    let thread = thread::spawn(|| intake.run());
+    arrivals.close();
+    assert_eq!(thread.join().unwrap(), LinkError::Closed { by_peer: false });
+}
+
+#[test]
+fn a_peer_that_takes_nothing_is_given_up() {
+    // A peer that shakes hands and never reads; flow control is off, so that only the socket holds the sender back.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let peer = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut hello = [0; HELLO_BYTES];
+        stream.read_exact(&mut hello).unwrap();
+        let hello = Hello::decode(&hello).unwrap();
+        stream.write_all(&Hello { verdict: Some(Verdict::Accepted), ..hello }.encode()).unwrap();
+        stream
+    });
+    let options = RingOptions { flow_control: FlowControl::Off, ..RingOptions::default() };
+    let tcp = TcpOptions { send_timeout: Duration::from_millis(20), ..TcpOptions::default() };
+    let mut sender = TcpSender::connect(address, TOKEN, RingGeometry::new(options).unwrap(), tcp).unwrap();
+    let _stream = peer.join().unwrap();
+    let data = vec![0; 1 << 20 >> 1];
+    let head = MessageHead { id: MessageId(1), origin: Origin::default(), total: 1 << 40 };
+    sender.post(&[head.first(b"", b"")]).unwrap();
+    let error = loop {
+        let offset = sender.counters().bytes;
+        if let Err(error) = sender.post(&[head.part(offset, &data)]) {
+            break error;
+        }
+    };
+    assert!(matches!(error, LinkError::SendTimedOut { .. }), "{error}");
+    assert_eq!(sender.progress(), Err(error), "the error stays");
+}
+
+#[test]
+fn a_stranger_is_refused_and_the_right_peer_still_gets_in() {
+    let listener = listener();
+    let setup = setup(small(), TcpOptions::default());
+    let (geometry, address) = (setup.geometry, listener.address());
+    let accept = thread::spawn(move || listener.accept_ring(TOKEN, &setup, WATCHDOG).map(|_| ()));
+    let error = TcpSender::connect(address, LinkToken([1; 16]), geometry, TcpOptions::default()).unwrap_err();
+    assert!(matches!(error, ConnectError::UnknownToken { .. }), "{error}");
+    let mut browser = TcpStream::connect(address).unwrap();
+    browser.write_all(&[b'G'; HELLO_BYTES]).unwrap();
+    assert_eq!(browser.read(&mut [0; 1]).unwrap_or(0), 0, "strangers get no answer");
+    drop(TcpStream::connect(address).unwrap());
+    TcpSender::connect(address, TOKEN, geometry, TcpOptions::default()).unwrap();
+    accept.join().unwrap().unwrap();
+}
+
+#[test]
+fn another_geometry_is_refused_on_both_sides() {
+    let listener = listener();
+    let setup = setup(small(), TcpOptions::default());
+    let address = listener.address();
+    let accept = thread::spawn(move || listener.accept_ring(TOKEN, &setup, WATCHDOG).map(|_| ()));
+    let other = RingGeometry::new(RingOptions { chunk_bytes: 1 << 10, ..small() }).unwrap();
+    let error = TcpSender::connect(address, TOKEN, other, TcpOptions::default()).unwrap_err();
+    assert!(matches!(error, ConnectError::OtherGeometry { .. }), "{error}");
+    let error = accept.join().unwrap().unwrap_err();
+    assert!(matches!(error, AcceptError::OtherGeometry { .. }) && error.is_strangers(), "{error}");
+}
+
+#[test]
+fn memory_that_does_not_fit_the_ring_is_refused() {
+    let listener = listener();
+    let setup =
+        RingSetup { memory: RingMemory::create("test-ring", 8192).unwrap(), ..setup(small(), TcpOptions::default()) };
+    let mut stream = TcpStream::connect(listener.address()).unwrap();
+    stream.write_all(&Hello { token: TOKEN, geometry: setup.geometry, verdict: None }.encode()).unwrap();
+    assert!(matches!(listener.accept_ring(TOKEN, &setup, WATCHDOG), Err(AcceptError::Memory(_))));
+}
+
+#[test]
+fn waiting_for_nobody_and_for_the_silent_ends() {
+    let listener = TcpRingListener::bind("127.0.0.1:0".parse().unwrap(), Duration::from_millis(5)).unwrap();
+    let error = listener.accept(Duration::from_millis(2)).unwrap_err();
+    assert!(matches!(error, AcceptError::TimedOut { .. }) && !error.is_strangers(), "{error}");
+    let _silent = TcpStream::connect(listener.address()).unwrap();
+    let error = listener.accept(WATCHDOG).unwrap_err();
+    assert!(matches!(error, AcceptError::Silent { .. }) && error.is_strangers(), "{error}");
+}
+
+#[test]
+fn connecting_to_nothing_to_the_silent_and_to_strangers_is_named() {
+    let connect = |address: SocketAddr| {
+        let options = TcpOptions { hello_timeout: Duration::from_millis(50), ..TcpOptions::default() };
+        TcpSender::connect(address, TOKEN, geometry(), options).unwrap_err()
+    };
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let error = connect(address);
+    assert!(matches!(error, ConnectError::TimedOut { .. }), "{error}");
+    let stranger = thread::spawn(move || {
+        listener.accept().unwrap();
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.read_exact(&mut [0; HELLO_BYTES]).unwrap();
+        stream.write_all(&[b'H'; HELLO_BYTES]).unwrap();
+        let (stream, _) = listener.accept().unwrap();
+        drop(stream);
+    });
+    let error = connect(address);
+    assert!(matches!(error, ConnectError::Hello { source: HelloError::Magic { .. }, .. }), "{error}");
+    let error = connect(address);
+    assert!(matches!(error, ConnectError::HungUp { .. }), "{error}");
+    stranger.join().unwrap();
+    let error = connect(address);
+    assert!(matches!(error, ConnectError::Unreachable { during: "connecting", .. }), "{error}");
+}
+
+#[test]
+fn many_ready_records_go_out_in_one_write() {
+    let pair = Loopback.pair(RingOptions { ring_bytes: 1 << 20, chunk_bytes: 1 << 10, ..RingOptions::default() });
+    let mut sender = pair.sender;
+    let heads: Vec<_> =
+        (1..=100).map(|id| MessageHead { id: MessageId(id), origin: Origin::default(), total: 8 }).collect();
+    let records: Vec<_> = heads.iter().map(|head| head.first(b"meta", &[1; 8])).collect();
+    assert_eq!(sender.post(&records).unwrap(), 100);
+    let counters = sender.counters();
+    assert_eq!((counters.records, counters.messages, counters.batches), (100, 100, 1));
+    // One call, unless the kernel took it in parts.
+    assert!(counters.writes <= 3, "{counters:?}");
+}

@@ -1,0 +1,89 @@
+//! Messages that have been sent whole but whose last record the receiver has not given back: what has to be sent again on a new link.
+//!
+//! A message is acknowledged when the delayed head has passed the end of its last record. Records are given back in order, so a
+//! queue of (message, end) in the order of their last records is all there is to know. It is bounded: a full queue is no room.
+
+use std::collections::VecDeque;
+
+use crate::position::Position;
+use crate::record::MessageId;
+
+/// The most messages that may be unacknowledged. A receiver gives everything back when its ring runs empty, so that this many small
+/// messages, fewer bytes than a watermark, cannot wait for each other.
+pub const UNACKED_MAX: usize = 4096;
+
+/// The queue. Its memory is taken once.
+#[derive(Debug)]
+pub struct Unacked {
+    queue: VecDeque<(MessageId, Position)>,
+}
+
+impl Default for Unacked {
+    fn default() -> Self {
+        Self { queue: VecDeque::with_capacity(UNACKED_MAX) }
+    }
+}
+
+impl Unacked {
+    /// Whether one more message can be remembered.
+    pub fn has_room(&self) -> bool {
+        self.queue.len() < UNACKED_MAX
+    }
+
+    /// How many are remembered.
+    pub fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Whether everything sent has been acknowledged.
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// The last record of a message was placed, ending at `end`. Ignored when full: the ring asks `has_room` first.
+    pub fn push(&mut self, message: MessageId, end: Position) {
+        debug_assert!(self.queue.back().is_none_or(|(_, last)| *last < end), "records are placed in order");
+        if self.has_room() {
+            self.queue.push_back((message, end));
+        }
+    }
+
+    /// The next message that the delayed head has passed, each once.
+    pub fn pop(&mut self, delayed_head: Position) -> Option<MessageId> {
+        match self.queue.front() {
+            Some((_, end)) if *end <= delayed_head => self.queue.pop_front().map(|(message, _)| message),
+            _ => None,
+        }
+    }
+
+    /// Those that are not acknowledged, oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = MessageId> + '_ {
+        self.queue.iter().map(|(message, _)| *message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_acknowledged_once_its_last_byte_was_given_back() {
+        let mut unacked = Unacked::default();
+        unacked.push(MessageId(7), Position::new(128));
+        unacked.push(MessageId(6), Position::new(192));
+        assert_eq!(unacked.pop(Position::new(127)), None);
+        assert_eq!(unacked.pop(Position::new(128)), Some(MessageId(7)));
+        assert_eq!(unacked.pop(Position::new(128)), None);
+        assert_eq!(unacked.iter().collect::<Vec<_>>(), [MessageId(6)]);
+    }
+
+    #[test]
+    fn the_queue_is_bounded() {
+        let mut unacked = Unacked::default();
+        for i in 1..=UNACKED_MAX as u64 {
+            assert!(unacked.has_room());
+            unacked.push(MessageId(i), Position::new(i));
+        }
+        assert!(!unacked.has_room());
+    }
+}
