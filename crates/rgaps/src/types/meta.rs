@@ -1,0 +1,415 @@
+//! What all types of metadata share: the trait, the header (stamp, frame, the application's own bytes) and the errors.
+//!
+//! ```text
+//! Header, 104 B, the start of every type
+//!   0  i32      sec       as in builtin_interfaces/Time
+//!   4  u32      nanosec   < 1 000 000 000
+//!   8  u8[64]   frame_id  UTF-8, filled up with zero bytes; all 64 may be used
+//!  72  u8[32]   user      free for the application; RGAPS carries it and never looks at it
+//! 104
+//! ```
+
+use std::fmt;
+use std::mem::{offset_of, size_of};
+
+use rgaps_shm::layout::META_BYTES_MAX;
+
+use super::wire::{Fields, Layout};
+
+/// Bytes of a frame id, at most.
+pub const FRAME_ID_BYTES: usize = 64;
+/// Bytes that are free for the application.
+pub const USER_BYTES: usize = 32;
+/// Encoded bytes of a header.
+pub const HEADER_BYTES: usize = 104;
+
+/// Metadata that describes the payload of a message. A type of metadata is the type of a topic.
+pub trait Meta: Clone + fmt::Debug + PartialEq + Send + Sync + Sized + 'static {
+    /// The type as a number, in the segment and on the wire.
+    const KIND: u32;
+    /// The type as a name, in the topic directory.
+    const TYPE_NAME: &'static str;
+    /// Encoded length.
+    const ENCODED_BYTES: usize;
+
+    /// Writes the encoded form to the start of `to`; returns its length, `ENCODED_BYTES`.
+    fn encode(&self, to: &mut [u8; META_BYTES_MAX]) -> usize;
+
+    /// Reads what `encode` wrote, perhaps in another process. What it returns keeps the type's own rules, but whether it fits the
+    /// payload is for `check` to say.
+    fn decode(bytes: &[u8]) -> Result<Self, MetaError>;
+
+    /// How many bytes of payload it describes. More than any memory has (`u64::MAX`) where the numbers overflow.
+    fn payload_bytes(&self) -> u64;
+
+    /// Whether it is consistent in itself.
+    fn check_shape(&self) -> Result<(), MetaError>;
+
+    /// Stamp, frame and the application's bytes.
+    fn header(&self) -> &Header;
+
+    /// Stamp, frame and the application's bytes, to be changed.
+    fn header_mut(&mut self) -> &mut Header;
+
+    /// Whether it is consistent in itself and describes exactly `payload_bytes` of payload.
+    fn check(&self, payload_bytes: u64) -> Result<(), MetaError> {
+        self.check_shape()?;
+        let described = self.payload_bytes();
+        if described != payload_bytes {
+            return Err(MetaError::PayloadLength { type_name: Self::TYPE_NAME, described, found: payload_bytes });
+        }
+        Ok(())
+    }
+
+    /// With this stamp.
+    #[must_use]
+    fn stamped(mut self, stamp: Stamp) -> Self {
+        self.header_mut().stamp = stamp;
+        self
+    }
+
+    /// In this coordinate frame.
+    fn in_frame(mut self, frame_id: &str) -> Result<Self, MetaError> {
+        self.header_mut().frame_id = Text::new("frame_id", frame_id)?;
+        Ok(self)
+    }
+
+    /// With these bytes of the application's own.
+    #[must_use]
+    fn with_user(mut self, user: [u8; USER_BYTES]) -> Self {
+        self.header_mut().user = user;
+        self
+    }
+}
+
+/// Metadata contradicts itself, its payload or its type. The message that carried it is unusable; others are not affected.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MetaError {
+    /// The encoded form has the wrong length.
+    #[error(
+        "metadata of {type_name} has {found} B instead of {expected} B: publisher and subscriber differ in type or version"
+    )]
+    EncodedLength {
+        /// The type that was asked for.
+        type_name: &'static str,
+        /// Its encoded length.
+        expected: usize,
+        /// The length found.
+        found: usize,
+    },
+    /// It describes another number of bytes than the payload has.
+    #[error(
+        "metadata of {type_name} describes {described} B, but the payload has {found} B; compute the payload's size by payload_bytes()"
+    )]
+    PayloadLength {
+        /// The type.
+        type_name: &'static str,
+        /// Bytes described.
+        described: u64,
+        /// Bytes found.
+        found: u64,
+    },
+    /// A text does not fit.
+    #[error("{field} has {found} B; at most {limit} B fit, shorten it")]
+    TextLength {
+        /// Which text.
+        field: &'static str,
+        /// Its length.
+        found: usize,
+        /// Bytes that fit.
+        limit: usize,
+    },
+    /// A text has a zero byte inside or is not UTF-8.
+    #[error("{field} is not UTF-8 without zero bytes")]
+    Text {
+        /// Which text.
+        field: &'static str,
+    },
+    /// A flag is neither 0 nor 1.
+    #[error("{field} is {value}, neither 0 nor 1")]
+    Flag {
+        /// Which flag.
+        field: &'static str,
+        /// Its value.
+        value: u8,
+    },
+    /// A stamp has more nanoseconds than a second.
+    #[error("the stamp has {nanosec} ns beside its seconds; it must be below 1000000000")]
+    Stamp {
+        /// Its nanoseconds.
+        nanosec: u32,
+    },
+    /// A number stands for nothing.
+    #[error("{field} has code {code}, which this version does not know")]
+    Code {
+        /// Which field.
+        field: &'static str,
+        /// The code.
+        code: u32,
+    },
+    /// An image without pixels.
+    #[error("an image of {width} x {height} has no pixels")]
+    NoPixels {
+        /// Its width.
+        width: u32,
+        /// Its height.
+        height: u32,
+    },
+    /// Colour samples are shared by pairs of pixels, and one pixel is left over.
+    #[error("{encoding} needs an even {what}, this image is {width} x {height}; crop it by one pixel")]
+    Odd {
+        /// The encoding.
+        encoding: &'static str,
+        /// What must be even.
+        what: &'static str,
+        /// Width of the image.
+        width: u32,
+        /// Height of the image.
+        height: u32,
+    },
+    /// A row is longer than its step.
+    #[error("a row needs {needed} B, its step is {step} B; leave the step to the constructor or raise it")]
+    Step {
+        /// Bytes of a row.
+        needed: u64,
+        /// Bytes from row to row.
+        step: u32,
+    },
+    /// A row has more bytes than a 32-bit step can say.
+    #[error("a row needs {needed} B; a step holds at most 4294967295 B, use more rows")]
+    RowTooLong {
+        /// Bytes of a row.
+        needed: u64,
+    },
+    /// A list is longer than its place.
+    #[error("{found} {what}; at most {limit} fit")]
+    TooMany {
+        /// What there is too much of.
+        what: &'static str,
+        /// How many.
+        found: usize,
+        /// How many fit.
+        limit: usize,
+    },
+    /// A field of a point reaches outside the point, or has no name or elements.
+    #[error(
+        "field '{name}' takes bytes {start}..{end} of a point of {point_step} B; it must have a name, elements, and lie inside"
+    )]
+    Field {
+        /// Its name.
+        name: String,
+        /// Its first byte.
+        start: u64,
+        /// Its end.
+        end: u64,
+        /// Bytes of a point.
+        point_step: u32,
+    },
+    /// An element type that cannot be described to another process.
+    #[error("dtype (code {code}, {bits} bits, {lanes} lanes) {reason}")]
+    DType {
+        /// DLPack type code.
+        code: u8,
+        /// Bits of a lane.
+        bits: u8,
+        /// Lanes of an element.
+        lanes: u16,
+        /// What is wrong.
+        reason: &'static str,
+    },
+    /// A dimension is negative, or shape and strides differ in length.
+    #[error("dimension {index} of the tensor has {shape} elements at a stride of {stride}; shape must not be negative")]
+    Dimension {
+        /// Which one, from 0.
+        index: usize,
+        /// Elements.
+        shape: i64,
+        /// Elements from one to the next.
+        stride: i64,
+    },
+    /// Shape and strides have different numbers of dimensions.
+    #[error("the shape has {shape} dimensions, the strides have {strides}")]
+    Rank {
+        /// Dimensions of the shape.
+        shape: usize,
+        /// Dimensions of the strides.
+        strides: usize,
+    },
+    /// Strides lead before the first byte of the payload or past what 64 bits count.
+    #[error(
+        "the tensor reaches from byte {lowest} to byte {end} of its payload; raise byte_offset or correct the strides"
+    )]
+    Extent {
+        /// Its first byte.
+        lowest: i128,
+        /// Its end.
+        end: i128,
+    },
+}
+
+/// A point in time, as in builtin_interfaces/Time.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Stamp {
+    /// Seconds since 1970-01-01 UTC.
+    pub sec: i32,
+    /// Nanoseconds of that second.
+    pub nanosec: u32,
+}
+
+impl Stamp {
+    /// Now, on this host's clock.
+    pub fn now() -> Self {
+        Self::from_ns(rgaps_os::clock::realtime_ns())
+    }
+
+    /// From nanoseconds since 1970. Times after 2038 stop at the last one that 32 bits of seconds can say.
+    pub fn from_ns(ns: u64) -> Self {
+        match i32::try_from(ns / 1_000_000_000) {
+            Ok(sec) => Self { sec, nanosec: (ns % 1_000_000_000) as u32 },
+            Err(_) => Self { sec: i32::MAX, nanosec: 999_999_999 },
+        }
+    }
+
+    /// Nanoseconds since 1970, negative before.
+    pub fn to_ns(self) -> i64 {
+        i64::from(self.sec) * 1_000_000_000 + i64::from(self.nanosec)
+    }
+}
+
+/// Text in a fixed place: UTF-8, filled up with zero bytes.
+#[repr(transparent)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Text<const N: usize>([u8; N]);
+
+impl<const N: usize> Text<N> {
+    /// `text`, or an error that names it as `field` if it does not fit.
+    pub fn new(field: &'static str, text: &str) -> Result<Self, MetaError> {
+        if text.len() > N {
+            return Err(MetaError::TextLength { field, found: text.len(), limit: N });
+        }
+        if text.contains('\0') {
+            return Err(MetaError::Text { field });
+        }
+        let mut bytes = [0; N];
+        bytes[..text.len()].copy_from_slice(text.as_bytes());
+        Ok(Self(bytes))
+    }
+
+    /// The text in `bytes` up to the first zero, if there is one. What follows it is dropped.
+    pub(super) fn decode(field: &'static str, bytes: [u8; N]) -> Result<Self, MetaError> {
+        let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(N);
+        let text = str::from_utf8(&bytes[..end]).map_err(|_| MetaError::Text { field })?;
+        Self::new(field, text)
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        let end = self.0.iter().position(|&byte| byte == 0).unwrap_or(N);
+        str::from_utf8(&self.0[..end]).unwrap_or_default()
+    }
+
+    /// All bytes, zeros included.
+    pub fn bytes(&self) -> &[u8; N] {
+        &self.0
+    }
+}
+
+impl<const N: usize> Default for Text<N> {
+    fn default() -> Self {
+        Self([0; N])
+    }
+}
+
+impl<const N: usize> fmt::Debug for Text<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.as_str(), f)
+    }
+}
+
+impl<const N: usize> fmt::Display for Text<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self.as_str(), f)
+    }
+}
+
+/// What every type of metadata begins with.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Header {
+    /// When the payload was measured.
+    pub stamp: Stamp,
+    /// Coordinate frame; for a tensor also its name.
+    pub frame_id: Text<FRAME_ID_BYTES>,
+    /// Free for the application: carried with the message, never looked at.
+    pub user: [u8; USER_BYTES],
+}
+
+const _: () = assert!(size_of::<Header>() == HEADER_BYTES);
+const _: () = assert!(offset_of!(Header, frame_id) == 8 && offset_of!(Header, user) == 72);
+
+impl Header {
+    pub(super) fn decode(fields: &mut Fields<'_>) -> Result<Self, MetaError> {
+        let stamp = Stamp { sec: fields.i32(), nanosec: fields.u32() };
+        let header = Self { stamp, frame_id: Text::decode("frame_id", fields.array())?, user: fields.array() };
+        header.check()?;
+        Ok(header)
+    }
+
+    pub(super) fn encode(&self, to: &mut Layout<'_>) {
+        to.i32(self.stamp.sec).u32(self.stamp.nanosec).bytes(self.frame_id.bytes()).bytes(&self.user);
+    }
+
+    pub(super) fn check(&self) -> Result<(), MetaError> {
+        match self.stamp.nanosec {
+            0..1_000_000_000 => Ok(()),
+            nanosec => Err(MetaError::Stamp { nanosec }),
+        }
+    }
+}
+
+/// Encoding and decoding, shown once for all types.
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A value survives its bytes, any other length is refused, and no flipped bit panics.
+    pub(in super::super) fn survives_its_bytes<T: Meta>(meta: &T) {
+        let mut encoded = [0xa5; META_BYTES_MAX];
+        let length = meta.encode(&mut encoded);
+        assert_eq!(length, T::ENCODED_BYTES);
+        assert!(encoded[length..].iter().all(|&byte| byte == 0xa5), "encode wrote past its length");
+        assert_eq!(T::decode(&encoded[..length]).as_ref(), Ok(meta));
+        for wrong in [0, 1, length - 1, length + 1, META_BYTES_MAX] {
+            assert!(matches!(T::decode(&encoded[..wrong]), Err(MetaError::EncodedLength { .. })), "{wrong} B");
+        }
+        for bit in 0..length * 8 {
+            let mut lie = encoded;
+            lie[bit / 8] ^= 1 << (bit % 8);
+            if let Ok(read) = T::decode(&lie[..length]) {
+                let _ = (read.payload_bytes(), read.check(meta.payload_bytes()));
+            }
+        }
+    }
+
+    #[test]
+    fn a_text_keeps_its_limits() {
+        let longest = "x".repeat(64);
+        assert_eq!(Text::<64>::new("frame_id", &longest).unwrap().as_str(), longest);
+        let error = Text::<64>::new("frame_id", &"x".repeat(65)).unwrap_err();
+        assert_eq!(error.to_string(), "frame_id has 65 B; at most 64 B fit, shorten it");
+        assert_eq!(Text::<4>::decode("name", *b"abcd").unwrap().as_str(), "abcd");
+        assert_eq!(Text::<4>::decode("name", [0xff, 0, 0, 0]), Err(MetaError::Text { field: "name" }));
+        assert_eq!(Text::<4>::new("name", "a\0b"), Err(MetaError::Text { field: "name" }));
+        assert_eq!(Text::<4>::decode("name", *b"a\0zz").unwrap(), Text::new("name", "a").unwrap());
+    }
+
+    #[test]
+    fn a_stamp_counts_nanoseconds_both_ways() {
+        let stamp = Stamp::from_ns(1_700_000_000_123_456_789);
+        assert_eq!(stamp, Stamp { sec: 1_700_000_000, nanosec: 123_456_789 });
+        assert_eq!(stamp.to_ns(), 1_700_000_000_123_456_789);
+        assert_eq!(Stamp::from_ns(u64::MAX), Stamp { sec: i32::MAX, nanosec: 999_999_999 });
+        assert_eq!(Stamp { sec: i32::MIN, nanosec: 0 }.to_ns(), i64::from(i32::MIN) * 1_000_000_000);
+    }
+}
