@@ -1,8 +1,12 @@
 //! Credit: how the receiver tells the sender what it may overwrite, lazily and checkably.
 //!
 //! A credit is the pair {head, !head}: 16 bytes that rdma writes into the sender's memory in one piece and tcp sends as a frame. The
-//! sender takes it only if the two words agree and the head lies in [delayed head, tail]. The receiver sends one when a watermark of
-//! bytes has been consumed, or when its ring has run empty.
+//! sender takes it only if the two words agree and the head lies in [delayed head, tail].
+//!
+//! The receiver sends one when a watermark of bytes has been consumed, or when its ring has run empty behind the end of a message,
+//! so that an idle link owes no acknowledgement. An empty ring in the middle of messages owes nothing: less than a watermark is
+//! withheld then, so the sender still has room for a record and its skip (the rule of `geometry`), and what it sends brings the
+//! credit. A consumer that keeps up with the wire would otherwise credit every chunk and the watermark would be for nothing.
 
 use crate::invariants;
 use crate::position::Position;
@@ -91,12 +95,13 @@ pub struct CreditBatch {
     head: Position,
     told: Position,
     sent: u64,
+    message_ended: bool,
 }
 
 impl CreditBatch {
     /// At the start of a ring.
     pub fn new(watermark_bytes: u64) -> Self {
-        Self { watermark_bytes, head: Position::START, told: Position::START, sent: 0 }
+        Self { watermark_bytes, head: Position::START, told: Position::START, sent: 0, message_ended: false }
     }
 
     /// The true head.
@@ -109,17 +114,20 @@ impl CreditBatch {
         self.sent
     }
 
-    /// Everything up to `end` has been consumed, and the ring has been written (or is being written) up to `tail`. Gives the
-    /// credit that is due: the watermark was reached, or nothing is left to consume, so that nothing else would bring one.
-    pub fn consume(&mut self, end: Position, tail: Position) -> Option<CreditPair> {
+    /// A record that ends at `end` has been consumed, and the ring has been written (or is being written) up to `tail`. Gives the
+    /// credit that is due: the watermark was reached, or the ring is empty and a message has ended that was not credited.
+    pub fn consume(&mut self, end: Position, ends_message: bool, tail: Position) -> Option<CreditPair> {
         debug_assert!(end >= self.head, "the head never goes back");
         debug_assert_eq!(invariants::consumption(end, tail), Ok(()));
         self.head = end;
+        self.message_ended |= ends_message;
         let owed = end.since(self.told);
-        if owed == 0 || (owed < self.watermark_bytes && end < tail) {
+        let flush = end == tail && self.message_ended;
+        if owed == 0 || (owed < self.watermark_bytes && !flush) {
             return None;
         }
         self.told = end;
+        self.message_ended = false;
         self.sent += 1;
         debug_assert_eq!(invariants::lag(self.told, self.head), Ok(()));
         Some(CreditPair::new(end))
@@ -170,26 +178,28 @@ mod tests {
     #[test]
     fn credit_waits_for_the_watermark_and_no_longer() {
         let mut batch = CreditBatch::new(256);
-        assert_eq!(batch.consume(p(128), p(4096)), None);
-        assert_eq!(batch.consume(p(255), p(4096)), None);
-        assert_eq!(batch.consume(p(256), p(4096)), Some(CreditPair::new(p(256))));
-        assert_eq!(batch.consume(p(300), p(4096)), None);
+        assert_eq!(batch.consume(p(128), false, p(4096)), None);
+        assert_eq!(batch.consume(p(255), true, p(4096)), None);
+        assert_eq!(batch.consume(p(256), false, p(4096)), Some(CreditPair::new(p(256))));
+        assert_eq!(batch.consume(p(300), true, p(4096)), None);
         assert_eq!(batch.sent(), 1);
     }
 
     #[test]
-    fn credit_is_flushed_when_the_ring_runs_empty() {
+    fn credit_is_flushed_when_the_ring_runs_empty_behind_a_message() {
         let mut batch = CreditBatch::new(1 << 20);
-        assert_eq!(batch.consume(p(64), p(128)), None);
-        assert_eq!(batch.consume(p(128), p(128)), Some(CreditPair::new(p(128))));
-        assert_eq!(batch.consume(p(128), p(128)), None, "nothing is owed");
+        assert_eq!(batch.consume(p(64), false, p(64)), None, "the message goes on");
+        assert_eq!(batch.consume(p(128), true, p(192)), None, "more is there to consume");
+        assert_eq!(batch.consume(p(192), false, p(192)), Some(CreditPair::new(p(192))), "a message ended before");
+        assert_eq!(batch.consume(p(256), false, p(256)), None, "it was credited");
+        assert_eq!(batch.consume(p(320), true, p(320)), Some(CreditPair::new(p(320))));
     }
 
     #[test]
     fn watermark_zero_credits_every_record() {
         let mut batch = CreditBatch::new(0);
         for end in [64, 128, 192] {
-            assert!(batch.consume(p(end), p(4096)).is_some());
+            assert!(batch.consume(p(end), false, p(4096)).is_some());
         }
         assert_eq!(batch.sent(), 3);
     }

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use crate::counters::{ReceiverCounters, SenderCounters};
 use crate::error::LinkError;
-use crate::geometry::{FlowControl, RingGeometry};
+use crate::geometry::RingGeometry;
 use crate::memory::RingMemory;
 use crate::position::{Position, RingSpan};
 use crate::record::{MessageId, Record, RecordHeader, RecordSequence};
@@ -68,7 +68,7 @@ pub trait LinkSender: Send {
     /// The next message that the receiver has consumed to its end; each once. Fed by `progress`. Never with flow control off.
     fn next_acknowledged(&mut self) -> Option<MessageId>;
 
-    /// Messages sent whole and not acknowledged, as far as known.
+    /// Messages sent whole and not acknowledged, as far as is known here. With flow control off always 0.
     fn unacknowledged(&self) -> usize;
 
     /// Waits until the link has something for `progress`, another descriptor is readable, or the time is over.
@@ -78,6 +78,9 @@ pub trait LinkSender: Send {
     fn counters(&self) -> SenderCounters;
 
     /// Ends the stream after what was posted. The receiver sees `Closed` behind the last record. Idempotent.
+    ///
+    /// `drain` first if everything must have arrived before the sender is dropped: a connection that is dropped while credit is
+    /// still coming in may be reset.
     fn close(&mut self);
 
     /// Waits until there is room for a record, or fails with `LinkError::NoCredit`, after which the link is still usable.
@@ -98,13 +101,13 @@ pub trait LinkSender: Send {
         Ok(())
     }
 
-    /// Waits until everything posted is consumed (flow control on) or out of this side's hands (off).
+    /// Waits until every message that was posted whole is consumed (flow control on) or out of this side's hands (off).
     fn drain(&mut self, timeout: Duration) -> Result<(), LinkError> {
         let start = Instant::now();
         loop {
             let Progress { tail, delayed_head, reusable } = self.progress()?;
             let posted = reusable.0 >= self.counters().records;
-            if posted && (self.geometry().flow_control() == FlowControl::Off || delayed_head == tail) {
+            if posted && self.unacknowledged() == 0 {
                 return Ok(());
             }
             let waited = start.elapsed();

@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rgaps_os::{Access, MapError, Mapping, memfd};
+use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
 use crate::geometry::RingGeometry;
@@ -72,6 +73,13 @@ impl RingMemory {
     /// Asks for huge pages. Returns whether the kernel took the advice; the ring works either way.
     pub fn advise_huge_pages(&self) -> bool {
         raw::advise_huge_pages(&self.mapping).is_ok()
+    }
+
+    /// Gives all pages back to the kernel; the contents become zero. Only for memory that is not registered with a device, while
+    /// the ring is empty and nobody writes it.
+    pub(crate) fn give_back_pages(&self) -> bool {
+        let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(&self.fd, mode, 0, self.bytes()).is_ok()
     }
 
     /// Its size.

@@ -185,6 +185,11 @@ impl RecordHeader {
         self.payload_bytes.saturating_sub(self.envelope_bytes)
     }
 
+    /// Whether nothing more comes of its message.
+    pub fn ends_message(&self) -> bool {
+        self.flags.contains(Flags::LAST) || self.flags.contains(Flags::ABORT)
+    }
+
     /// The bytes on the wire and in the ring.
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];

@@ -8,8 +8,8 @@ use std::collections::VecDeque;
 use crate::position::Position;
 use crate::record::MessageId;
 
-/// The most messages that may be unacknowledged. A receiver gives everything back when its ring runs empty, so that this many small
-/// messages, fewer bytes than a watermark, cannot wait for each other.
+/// The most messages that may be unacknowledged. A receiver gives everything back when its ring runs empty behind a message, so
+/// that this many small messages, fewer bytes than a watermark, cannot wait for each other.
 pub const UNACKED_MAX: usize = 4096;
 
 /// The queue. Its memory is taken once.
@@ -26,26 +26,23 @@ impl Default for Unacked {
 
 impl Unacked {
     /// Whether one more message can be remembered.
-    pub fn has_room(&self) -> bool {
-        self.queue.len() < UNACKED_MAX
+    pub fn has_room(&self, delayed_head: Position) -> bool {
+        self.queue.len() < UNACKED_MAX || self.queue.front().is_some_and(|(_, end)| *end <= delayed_head)
     }
 
-    /// How many are remembered.
-    pub fn len(&self) -> usize {
-        self.queue.len()
+    /// How many the delayed head has not passed.
+    pub fn count(&self, delayed_head: Position) -> usize {
+        self.queue.len() - self.queue.partition_point(|(_, end)| *end <= delayed_head)
     }
 
-    /// Whether everything sent has been acknowledged.
-    pub fn is_empty(&self) -> bool {
-        self.queue.is_empty()
-    }
-
-    /// The last record of a message was placed, ending at `end`. Ignored when full: the ring asks `has_room` first.
+    /// The last record of a message was placed, ending at `end`. The ring asks `has_room` first; a full queue forgets its oldest
+    /// message, which is then one that was passed and never asked for.
     pub fn push(&mut self, message: MessageId, end: Position) {
         debug_assert!(self.queue.back().is_none_or(|(_, last)| *last < end), "records are placed in order");
-        if self.has_room() {
-            self.queue.push_back((message, end));
+        if self.queue.len() == UNACKED_MAX {
+            self.queue.pop_front();
         }
+        self.queue.push_back((message, end));
     }
 
     /// The next message that the delayed head has passed, each once.
@@ -56,7 +53,7 @@ impl Unacked {
         }
     }
 
-    /// Those that are not acknowledged, oldest first.
+    /// Those that were not named by `pop`, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = MessageId> + '_ {
         self.queue.iter().map(|(message, _)| *message)
     }
@@ -81,9 +78,11 @@ mod tests {
     fn the_queue_is_bounded() {
         let mut unacked = Unacked::default();
         for i in 1..=UNACKED_MAX as u64 {
-            assert!(unacked.has_room());
+            assert!(unacked.has_room(Position::START));
             unacked.push(MessageId(i), Position::new(i));
         }
-        assert!(!unacked.has_room());
+        assert!(!unacked.has_room(Position::START));
+        assert!(unacked.has_room(Position::new(1)), "an acknowledgement that nobody asks for does not stop the link");
+        assert_eq!(unacked.count(Position::new(1)), UNACKED_MAX - 1);
     }
 }

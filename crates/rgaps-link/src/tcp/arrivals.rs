@@ -153,7 +153,7 @@ impl LinkReceiver for Arrivals {
             return Ok(Release::Torn);
         }
         self.shared.set_head(end);
-        if let Some(pair) = self.credit.consume(end, self.shared.written()) {
+        if let Some(pair) = self.credit.consume(end, arrival.header.ends_message(), self.shared.written()) {
             self.unsent.next = Some(pair);
             self.unsent.send(&self.stream);
         }

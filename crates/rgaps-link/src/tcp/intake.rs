@@ -16,9 +16,10 @@ use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
 use crate::error::LinkError;
-use crate::geometry::RingGeometry;
+use crate::geometry::{FlowControl, RingGeometry};
 use crate::link::Arrival;
-use crate::memory::RingMemory;
+use crate::memory::{RingMemory, RingMemoryError};
+use crate::position::RingSpan;
 use crate::record::{HEADER_BYTES, RecordHeader};
 use crate::ring::{AdmitError, ReceiverRing};
 use crate::tcp::queue::Shared;
@@ -32,6 +33,7 @@ pub struct Intake {
     ring: ReceiverRing,
     shared: Arc<Shared>,
     options: TcpOptions,
+    gave_back: bool,
 }
 
 impl Intake {
@@ -42,7 +44,7 @@ impl Intake {
         shared: Arc<Shared>,
         options: TcpOptions,
     ) -> Self {
-        Self { stream, memory, ring: ReceiverRing::new(geometry), shared, options }
+        Self { stream, memory, ring: ReceiverRing::new(geometry), shared, options, gave_back: true }
     }
 
     /// Reads records until the link ends, and returns why; the consumer gets the same error behind the last record. The
@@ -69,6 +71,7 @@ impl Intake {
             return Err(AdmitError::Production(violation).into());
         }
         let placement = self.ring.admit(&header)?;
+        self.gave_back = false;
         let geometry = *self.ring.geometry();
         self.shared.announce(placement.end);
         let payload = placement.payload(&geometry, header.payload_bytes);
@@ -94,7 +97,7 @@ impl Intake {
         Ok(())
     }
 
-    fn read_header(&self, reads: &mut u64) -> Result<[u8; HEADER_BYTES], LinkError> {
+    fn read_header(&mut self, reads: &mut u64) -> Result<[u8; HEADER_BYTES], LinkError> {
         let mut bytes = [0; HEADER_BYTES];
         let mut filled = 0;
         let mut patience = Patience::default();
@@ -106,10 +109,30 @@ impl Intake {
                     filled += n;
                     *reads += 1;
                 }
-                Err(error) => self.retry(error, missing, &mut patience)?,
+                Err(error) => {
+                    self.retry(error, missing, &mut patience)?;
+                    if missing == 0 {
+                        self.idle(&mut patience);
+                    }
+                }
             }
         }
         Ok(bytes)
+    }
+
+    /// Nothing has come: if that lasts and nothing is held, the ring's pages go back to the kernel, once.
+    fn idle(&mut self, patience: &mut Patience) {
+        let Some(after) = self.options.give_back_after.filter(|_| !self.gave_back) else { return };
+        let waited = patience.since.get_or_insert_with(Instant::now).elapsed();
+        // Only this thread writes the ring, and with head and tail equal nobody reads it.
+        if waited >= after
+            && self.ring.geometry().flow_control() == FlowControl::On
+            && self.shared.head() == self.ring.tail()
+        {
+            self.gave_back = true;
+            let done = self.memory.give_back_pages();
+            tracing::debug!(done, ring_bytes = self.memory.bytes(), "idle ring gave its pages back");
+        }
     }
 
     /// The stream ended with `missing` bytes of a record to come; 0 between records.
@@ -137,8 +160,8 @@ impl Intake {
         }
     }
 
-    fn outside(&self, span: crate::position::RingSpan) -> LinkError {
-        crate::memory::RingMemoryError::Span { span, ring_bytes: self.memory.bytes() }.into()
+    fn outside(&self, span: RingSpan) -> LinkError {
+        RingMemoryError::Span { span, ring_bytes: self.memory.bytes() }.into()
     }
 }
 

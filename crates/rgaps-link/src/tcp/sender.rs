@@ -355,7 +355,7 @@ impl LinkSender for TcpSender {
     }
 
     fn unacknowledged(&self) -> usize {
-        self.ring.unacked().len()
+        self.ring.unacknowledged()
     }
 
     fn wait(&mut self, timeout: Duration, others: &[BorrowedFd<'_>]) -> Result<Wake, LinkError> {

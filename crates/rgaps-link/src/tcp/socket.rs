@@ -26,6 +26,10 @@ pub struct TcpOptions {
     pub hello_timeout: Duration,
     /// Kernel buffers on each side; `None` leaves them to the kernel, which tunes the receiving one to the path.
     pub socket_buffer_bytes: Option<u32>,
+    /// The receiver's: after so long without a record, an empty ring gives its pages back to the kernel, so that an idle topic costs
+    /// no memory. `None` for memory that is registered with a device or a network card, whose pages must stay. Does nothing
+    /// without flow control, where the ring is never known to be empty.
+    pub give_back_after: Option<Duration>,
 }
 
 impl Default for TcpOptions {
@@ -36,6 +40,7 @@ impl Default for TcpOptions {
             dead_peer_timeout: Duration::from_secs(5),
             hello_timeout: Duration::from_secs(3),
             socket_buffer_bytes: None,
+            give_back_after: None,
         }
     }
 }
@@ -45,7 +50,8 @@ pub(crate) const TICK: Duration = Duration::from_millis(200);
 
 /// How often an intake that waits for its peer looks at the clock. Closing the link ends its wait at once.
 fn read_tick(options: &TcpOptions) -> Duration {
-    (options.stall_timeout / 4).clamp(Duration::from_millis(5), Duration::from_secs(1))
+    let least = options.stall_timeout.min(options.give_back_after.unwrap_or(Duration::MAX));
+    (least / 4).clamp(Duration::from_millis(5), Duration::from_secs(1))
 }
 
 /// Applies the options to a connected socket, on either side.

@@ -4,14 +4,14 @@ use std::any::Any;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::contract::{Fixture, Pair, WATCHDOG};
 use crate::contract_suite;
 use crate::credit::CreditPair;
 use crate::error::LinkError;
 use crate::geometry::{FlowControl, RingGeometry, RingOptions};
-use crate::link::{LinkReceiver, LinkSender};
+use crate::link::{LinkReceiver, LinkSender, Release};
 use crate::memory::RingMemory;
 use crate::record::{HEADER_BYTES, MessageHead, MessageId, Origin, RecordError, RecordSequence};
 use crate::ring::AdmitError;
@@ -131,7 +131,7 @@ fn a_peer_that_exceeds_its_credit_is_cut_off_before_it_overwrites() {
     for _ in 0..7 {
         let arrival = arrivals.next(WATCHDOG).unwrap().unwrap();
         assert_eq!(arrivals.bytes(&arrival).unwrap(), data);
-        assert_eq!(arrivals.release(arrival).unwrap(), crate::link::Release::Intact);
+        assert_eq!(arrivals.release(arrival).unwrap(), Release::Intact);
     }
     assert_eq!(arrivals.next(WATCHDOG), Err(error));
 }
@@ -296,4 +296,26 @@ fn many_ready_records_go_out_in_one_write() {
     assert_eq!((counters.records, counters.messages, counters.batches), (100, 100, 1));
     // One call, unless the kernel took it in parts.
     assert!(counters.writes <= 3, "{counters:?}");
+}
+
+#[test]
+fn an_idle_ring_gives_its_pages_back_and_goes_on() {
+    let tcp = TcpOptions { give_back_after: Some(Duration::from_millis(5)), ..TcpOptions::default() };
+    let (mut stream, intake, mut arrivals) = raw_client(small(), tcp);
+    let thread = thread::spawn(|| intake.run());
+    let resident = |arrivals: &Arrivals| rgaps_os::memfd::resident_bytes(arrivals.memory().fd()).unwrap();
+    for i in 0..3 {
+        stream.write_all(&record_bytes(i, i + 1, 2048, &[7; 2048])).unwrap();
+        let arrival = arrivals.next(WATCHDOG).unwrap().unwrap();
+        assert_eq!(arrivals.bytes(&arrival).unwrap(), [7; 2048]);
+        assert!(resident(&arrivals) > 0, "what is held stays");
+        assert_eq!(arrivals.release(arrival).unwrap(), Release::Intact);
+        let start = Instant::now();
+        while resident(&arrivals) > 0 {
+            assert!(start.elapsed() < WATCHDOG);
+            thread::yield_now();
+        }
+    }
+    arrivals.close();
+    thread.join().unwrap();
 }
