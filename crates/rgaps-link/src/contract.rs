@@ -455,10 +455,14 @@ pub fn without_flow_control_the_sender_never_waits_and_no_torn_byte_is_believed(
     let options = RingOptions { flow_control: FlowControl::Off, ..small_ring() };
     let mut pair = fixture.pair(options);
     let messages = 400;
+    let (held_one, go) = std::sync::mpsc::channel();
     thread::scope(|scope| {
         let sender = &mut pair.sender;
         scope.spawn(move || {
             for id in 1..=messages {
+                if id == 2 {
+                    go.recv_timeout(WATCHDOG).unwrap();
+                }
                 send(sender.as_mut(), id, &content(id, 1 + mix(id) % 20_000)).unwrap();
             }
             assert_eq!(sender.counters().out_of_room, 0);
@@ -466,6 +470,7 @@ pub fn without_flow_control_the_sender_never_waits_and_no_torn_byte_is_believed(
             sender.close();
         });
         let held = pair.receiver.next(WATCHDOG).unwrap().expect("a record");
+        held_one.send(()).unwrap();
         // Until the held record has been overwritten, nothing is consumed.
         while pair.receiver.counters().bytes < 2 * options.ring_bytes {
             thread::yield_now();
