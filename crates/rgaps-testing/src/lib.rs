@@ -1,1 +1,23 @@
-//! Development only: contract suites, hosts in network namespaces, crash points
+//! What tests, and the demo, need to be several hosts on one machine, to kill processes at named steps, and to leave nothing behind.
+//!
+//! `hosts` makes network namespaces joined by a switch, with cables that can be pulled. `child` holds a process that does not outlive
+//! its guard. `crash` arms a crash point in a child and waits for what it does there. `runtime_dir` is a manager's runtime directory of its
+//! own. `watchdog` ends a test that hangs. `skip` says by name what cannot run here.
+//!
+//! No library of the workspace depends on this crate; of its programs only `rgaps`, whose demo shows two hosts, does.
+
+#![forbid(unsafe_code)]
+
+pub mod child;
+pub mod crash;
+pub mod hosts;
+pub mod runtime_dir;
+pub mod skip;
+pub mod watchdog;
+
+pub use child::{Child, Ended};
+pub use crash::{Action, CrashPoint};
+pub use hosts::{Counters, Host, Hosts, HostsError};
+pub use runtime_dir::RuntimeDir;
+pub use skip::skipped;
+pub use watchdog::Watchdog;

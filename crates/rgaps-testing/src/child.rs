@@ -1,0 +1,170 @@
+//! A child process that does not outlive its guard, and whose end or stop can be waited for with a time-out.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::process::{Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process, pidfd_open, waitid};
+
+/// How often a wait looks for a stop, which (unlike an end) no descriptor announces.
+const STOP_TICK: Duration = Duration::from_millis(2);
+
+/// What became of a child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It returned or was killed.
+    Exited(ExitStatus),
+    /// It lives, stopped by SIGSTOP.
+    Stopped,
+    /// Neither within the time.
+    StillRunning,
+}
+
+/// A child process; killed and reaped on drop.
+#[derive(Debug)]
+pub struct Child {
+    child: std::process::Child,
+    pid: Pid,
+    pidfd: OwnedFd,
+}
+
+impl Child {
+    /// Starts it.
+    pub fn spawn(command: &mut Command) -> io::Result<Self> {
+        let mut child = command.spawn()?;
+        match pid_and_descriptor(&child) {
+            Ok((pid, pidfd)) => Ok(Self { child, pid, pidfd }),
+            Err(error) => {
+                child.kill()?;
+                child.wait()?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The standard library's handle, for its pipes.
+    pub fn std(&mut self) -> &mut std::process::Child {
+        &mut self.child
+    }
+
+    /// Waits until it ends, at most for `limit`.
+    pub fn wait_within(&mut self, limit: Duration) -> io::Result<Ended> {
+        if self.poll_end(limit)? { Ok(Ended::Exited(self.child.wait()?)) } else { Ok(Ended::StillRunning) }
+    }
+
+    /// Waits until it ends or is stopped, at most for `limit`.
+    pub fn wait_end_or_stop_within(&mut self, limit: Duration) -> io::Result<Ended> {
+        let deadline = Instant::now() + limit;
+        loop {
+            if self.is_stopped()? {
+                return Ok(Ended::Stopped);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if self.poll_end(left.min(STOP_TICK))? {
+                return Ok(Ended::Exited(self.child.wait()?));
+            }
+            if left.is_zero() {
+                return Ok(Ended::StillRunning);
+            }
+        }
+    }
+
+    /// kill -9, and waits for the end.
+    pub fn kill(&mut self) -> io::Result<ExitStatus> {
+        self.child.kill()?;
+        self.child.wait()
+    }
+
+    /// SIGTERM: asks it to end.
+    pub fn terminate(&self) -> io::Result<()> {
+        Ok(kill_process(self.pid, Signal::TERM)?)
+    }
+
+    /// SIGINT: what Ctrl-C sends.
+    pub fn interrupt(&self) -> io::Result<()> {
+        Ok(kill_process(self.pid, Signal::INT)?)
+    }
+
+    /// SIGSTOP.
+    pub fn stop(&self) -> io::Result<()> {
+        Ok(kill_process(self.pid, Signal::STOP)?)
+    }
+
+    /// SIGCONT.
+    pub fn go_on(&self) -> io::Result<()> {
+        Ok(kill_process(self.pid, Signal::CONT)?)
+    }
+
+    fn poll_end(&self, limit: Duration) -> io::Result<bool> {
+        let limit = Timespec {
+            tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(limit.subsec_nanos()),
+        };
+        Ok(poll(&mut [PollFd::new(&self.pidfd, PollFlags::IN)], Some(&limit))? > 0)
+    }
+
+    /// A stop is looked at, not consumed, and an end is left to `Child::wait`.
+    fn is_stopped(&self) -> io::Result<bool> {
+        let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        Ok(waitid(WaitId::Pid(self.pid), options)?.is_some_and(|status| status.stopped()))
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        // Fails only for a child that has ended; `wait` then returns at once.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn pid_and_descriptor(child: &std::process::Child) -> io::Result<(Pid, OwnedFd)> {
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let pid = pid.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
+    Ok((pid, pidfd_open(pid, PidfdFlags::empty())?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::Stdio;
+
+    const LIMIT: Duration = Duration::from_secs(20);
+
+    fn cat() -> Child {
+        Child::spawn(Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null())).unwrap()
+    }
+
+    #[test]
+    fn a_dropped_guard_leaves_no_process() {
+        let child = cat();
+        let id = child.id();
+        drop(child);
+        assert!(!std::path::Path::new(&format!("/proc/{id}")).exists());
+    }
+
+    #[test]
+    fn a_stop_an_end_and_neither_are_told_apart() {
+        let mut child = cat();
+        assert_eq!(child.wait_within(Duration::ZERO).unwrap(), Ended::StillRunning);
+        assert_eq!(child.wait_end_or_stop_within(Duration::ZERO).unwrap(), Ended::StillRunning);
+        child.stop().unwrap();
+        assert_eq!(child.wait_end_or_stop_within(LIMIT).unwrap(), Ended::Stopped);
+        child.go_on().unwrap();
+        drop(child.std().stdin.take());
+        assert!(
+            matches!(child.wait_end_or_stop_within(LIMIT).unwrap(), Ended::Exited(status) if status.success()),
+            "cat ends with its input"
+        );
+        let mut killed = cat();
+        assert_eq!(killed.kill().unwrap().signal(), Some(9));
+    }
+}

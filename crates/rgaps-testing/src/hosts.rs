@@ -1,0 +1,394 @@
+//! Several hosts on one machine: network namespaces joined by a switch, with cables that can be pulled.
+//!
+//! ```text
+//!   namespace rgaps-<pid>-<n>-0          namespace rgaps-<pid>-<n>-switch          namespace rgaps-<pid>-<n>-1
+//!   ┌──────────────────────┐             ┌──────────────────────────────┐          ┌──────────────────────┐
+//!   │ lo   eth0 10.77.0.1  │═══ cable ═══│ port0      bridge      port1 │══ cable ═│ eth0 10.77.0.2   lo  │
+//!   └──────────────────────┘             └──────────────────────────────┘          └──────────────────────┘
+//! ```
+//!
+//! Nothing is put into the machine's own namespace, so its addresses and firewall do not matter, and any number of these run at once.
+//! Pulling a cable takes the switch's port down: the host keeps its address and loses its carrier, as with a real cable. Names tell the
+//! process that made them; what a killed process left behind is removed by the next `Hosts::new`.
+
+use std::ffi::OsStr;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Hosts on one switch: the last byte of the address tells them apart.
+pub const HOSTS_MAX: usize = 64;
+
+const PREFIX: &str = "rgaps-";
+
+/// There are no hosts.
+#[derive(Debug, thiserror::Error)]
+pub enum HostsError {
+    /// This machine or user cannot have network namespaces; a test that needs them is skipped.
+    #[error("{0}")]
+    Unavailable(String),
+    /// More than `HOSTS_MAX`, or none.
+    #[error("{0} hosts asked for, 1 to {HOSTS_MAX} fit on one switch")]
+    Count(usize),
+    /// An `ip` command failed on a machine that has namespaces.
+    #[error("`ip {command}` failed: {output}")]
+    Command {
+        /// Its arguments.
+        command: String,
+        /// What it wrote.
+        output: String,
+    },
+    /// A counter of an interface could not be read.
+    #[error("the counters of {interface} could not be read: {output}")]
+    Counters {
+        /// The interface, in its namespace.
+        interface: String,
+        /// What there was instead.
+        output: String,
+    },
+}
+
+/// What went through a host's interface since it was made, headers of all layers included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Bytes that came in.
+    pub received_bytes: u64,
+    /// Bytes that went out.
+    pub sent_bytes: u64,
+}
+
+impl std::ops::Sub for Counters {
+    type Output = Self;
+
+    fn sub(self, earlier: Self) -> Self {
+        Self {
+            received_bytes: self.received_bytes.saturating_sub(earlier.received_bytes),
+            sent_bytes: self.sent_bytes.saturating_sub(earlier.sent_bytes),
+        }
+    }
+}
+
+/// Hosts on one switch; gone on drop. Processes that still run in a namespace keep it alive, so end them first.
+#[derive(Debug)]
+pub struct Hosts {
+    hosts: Vec<Host>,
+    switch: Namespace,
+}
+
+impl Hosts {
+    /// Makes `count` hosts. `HostsError::Unavailable` where network namespaces cannot be had.
+    pub fn new(count: usize) -> Result<Self, HostsError> {
+        static SERIAL: AtomicU32 = AtomicU32::new(0);
+        if !(1..=HOSTS_MAX).contains(&count) {
+            return Err(HostsError::Count(count));
+        }
+        available()?;
+        remove_left_behind();
+        let base = format!("{PREFIX}{}-{}", std::process::id(), SERIAL.fetch_add(1, Ordering::Relaxed));
+        let switch = Namespace::new(format!("{base}-switch")).map_err(first_of_its_kind)?;
+        // Without snooping every multicast reaches every port, as scouting expects of a plain switch.
+        switch.ip(&["link", "add", "bridge", "type", "bridge", "mcast_snooping", "0"]).map_err(first_of_its_kind)?;
+        switch.ip(&["link", "set", "bridge", "up"])?;
+        let mut hosts = Vec::with_capacity(count);
+        for index in 0..count {
+            hosts.push(Host::new(format!("{base}-{index}"), index, &switch)?);
+        }
+        Ok(Self { hosts, switch })
+    }
+
+    /// All hosts.
+    pub fn all(&self) -> &[Host] {
+        &self.hosts
+    }
+
+    /// Pulls the cable of a host out of the switch.
+    pub fn pull_cable(&self, host: usize) -> Result<(), HostsError> {
+        self.switch.ip(&["link", "set", &port(host), "down"])
+    }
+
+    /// Puts it back.
+    pub fn put_cable_back(&self, host: usize) -> Result<(), HostsError> {
+        self.switch.ip(&["link", "set", &port(host), "up"])
+    }
+}
+
+impl std::ops::Index<usize> for Hosts {
+    type Output = Host;
+
+    fn index(&self, host: usize) -> &Host {
+        &self.hosts[host]
+    }
+}
+
+/// One host.
+#[derive(Debug)]
+pub struct Host {
+    namespace: Namespace,
+    address: Ipv4Addr,
+}
+
+impl Host {
+    const INTERFACE: &str = "eth0";
+
+    fn new(name: String, index: usize, switch: &Namespace) -> Result<Self, HostsError> {
+        // `index` is below HOSTS_MAX.
+        let address = Ipv4Addr::new(10, 77, 0, index as u8 + 1);
+        let namespace = Namespace::new(name)?;
+        namespace.ip(&["link", "set", "lo", "up"])?;
+        let port = port(index);
+        switch.ip(&["link", "add", &port, "type", "veth", "peer", "name", Self::INTERFACE, "netns", &namespace.0])?;
+        switch.ip(&["link", "set", &port, "master", "bridge", "up"])?;
+        namespace.ip(&["addr", "add", &format!("{address}/24"), "dev", Self::INTERFACE])?;
+        namespace.ip(&["link", "set", Self::INTERFACE, "up"])?;
+        namespace.ip(&["route", "add", "224.0.0.0/4", "dev", Self::INTERFACE])?;
+        Ok(Self { namespace, address })
+    }
+
+    /// Its address on the switch.
+    pub fn address(&self) -> Ipv4Addr {
+        self.address
+    }
+
+    /// The name of its namespace.
+    pub fn namespace(&self) -> &str {
+        &self.namespace.0
+    }
+
+    /// The name of its interface, in its namespace.
+    pub fn interface(&self) -> &'static str {
+        Self::INTERFACE
+    }
+
+    /// A command that will run on this host. The process that starts is the program itself: a signal to the child reaches it.
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.namespace.0]).arg(program);
+        command
+    }
+
+    /// The kernel's own counters of its interface.
+    pub fn counters(&self) -> Result<Counters, HostsError> {
+        let folder = format!("/sys/class/net/{}/statistics", Self::INTERFACE);
+        let output = self
+            .command("cat")
+            .args([format!("{folder}/rx_bytes"), format!("{folder}/tx_bytes")])
+            .output()
+            .map_err(|error| self.counters_error(error.to_string()))?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let numbers: Vec<u64> = text.lines().filter_map(|line| line.parse().ok()).collect();
+        match numbers[..] {
+            [received_bytes, sent_bytes] => Ok(Counters { received_bytes, sent_bytes }),
+            _ => Err(self.counters_error(format!("{text}{}", String::from_utf8_lossy(&output.stderr)))),
+        }
+    }
+
+    fn counters_error(&self, output: String) -> HostsError {
+        HostsError::Counters { interface: format!("{} in {}", Self::INTERFACE, self.namespace.0), output }
+    }
+}
+
+/// A named network namespace; deleted on drop, with the interfaces in it.
+#[derive(Debug)]
+struct Namespace(String);
+
+impl Namespace {
+    fn new(name: String) -> Result<Self, HostsError> {
+        ip(&["netns", "add", &name])?;
+        Ok(Self(name))
+    }
+
+    fn ip(&self, arguments: &[&str]) -> Result<(), HostsError> {
+        let mut all = vec!["-n", &self.0];
+        all.extend(arguments);
+        ip(&all)
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        let _ = ip(&["netns", "del", &self.0]);
+    }
+}
+
+fn port(host: usize) -> String {
+    format!("port{host}")
+}
+
+fn ip(arguments: &[&str]) -> Result<(), HostsError> {
+    let failed = |output: String| HostsError::Command { command: arguments.join(" "), output };
+    let output = Command::new("ip").args(arguments).output().map_err(|error| failed(error.to_string()))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
+}
+
+/// What a machine or user without namespaces lacks.
+fn available() -> Result<(), HostsError> {
+    if !rustix::process::geteuid().is_root() {
+        return Err(HostsError::Unavailable("not root: network namespaces need it".to_owned()));
+    }
+    if Command::new("ip").arg("-V").output().is_err() {
+        return Err(HostsError::Unavailable("no ip command: install iproute2".to_owned()));
+    }
+    Ok(())
+}
+
+/// A container may give root without the right, a kernel may lack bridges: making the first of each is the only sure sign.
+fn first_of_its_kind(error: HostsError) -> HostsError {
+    HostsError::Unavailable(format!("no network namespaces here: {error}"))
+}
+
+/// Deletes the namespaces of processes that are no more. What cannot be read or deleted stays: it is not ours.
+fn remove_left_behind() {
+    let Ok(entries) = std::fs::read_dir("/run/netns") else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let Some(name) = name.to_str() else { continue };
+        if maker(name).is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            let _ = ip(&["netns", "del", name]);
+        }
+    }
+}
+
+/// The process that made a namespace of this name, if one of ours.
+fn maker(namespace: &str) -> Option<u32> {
+    namespace.strip_prefix(PREFIX)?.split('-').next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::child::Child;
+    use crate::skip::skipped;
+    use crate::watchdog::Watchdog;
+    use std::io::{BufRead, BufReader, Read, Write};
+    use std::net::{SocketAddr, TcpStream};
+    use std::process::Stdio;
+    use std::time::Duration;
+
+    /// Two hosts, or the word that there are none.
+    fn two_hosts() -> Option<Hosts> {
+        match Hosts::new(2) {
+            Ok(hosts) => Some(hosts),
+            Err(HostsError::Unavailable(why)) => {
+                skipped(why);
+                None
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// This test binary on a host, running one of the tests below as a program.
+    fn program(host: &Host, test: &str, address: SocketAddr) -> Child {
+        let mut command = host.command(std::env::current_exe().unwrap());
+        command.args(["--exact", "--nocapture", &format!("hosts::tests::{test}")]);
+        command.env("RGAPS_TESTING_ADDRESS", address.to_string());
+        Child::spawn(command.stdin(Stdio::piped()).stdout(Stdio::piped())).unwrap()
+    }
+
+    fn address_if_a_program() -> Option<SocketAddr> {
+        Some(std::env::var("RGAPS_TESTING_ADDRESS").ok()?.parse().unwrap())
+    }
+
+    /// Program: accepts one connection and counts what comes.
+    #[test]
+    fn as_a_program_counts() {
+        let Some(address) = address_if_a_program() else { return };
+        let listener = std::net::TcpListener::bind(address).unwrap();
+        println!("listening");
+        let (mut stream, _) = listener.accept().unwrap();
+        println!("counted {}", std::io::copy(&mut stream, &mut std::io::sink()).unwrap());
+    }
+
+    /// Program: sends as many bytes as each line of its input says.
+    #[test]
+    fn as_a_program_sends() {
+        let Some(address) = address_if_a_program() else { return };
+        let mut stream = TcpStream::connect(address).unwrap();
+        for line in std::io::stdin().lines() {
+            std::io::copy(&mut std::io::repeat(7).take(line.unwrap().parse().unwrap()), &mut stream).unwrap();
+            println!("sent");
+        }
+    }
+
+    fn await_line(output: &mut impl BufRead, wanted: &str) {
+        let mut line = String::new();
+        while !line.contains(wanted) {
+            line.clear();
+            assert_ne!(output.read_line(&mut line).unwrap(), 0, "the program ended before it wrote `{wanted}`");
+        }
+    }
+
+    #[test]
+    fn hosts_reach_each_other_and_the_interface_counts_the_bytes_once() {
+        let _watchdog = Watchdog::new(Duration::from_secs(60));
+        let Some(hosts) = two_hosts() else { return };
+        const BYTES: u64 = 4 << 20;
+        let address = SocketAddr::new(hosts[1].address().into(), 7000);
+        let mut receiver = program(&hosts[1], "as_a_program_counts", address);
+        let mut received = BufReader::new(receiver.std().stdout.take().unwrap());
+        await_line(&mut received, "listening");
+        let before = hosts[1].counters().unwrap();
+        let mut sender = program(&hosts[0], "as_a_program_sends", address);
+        let mut input = sender.std().stdin.take().unwrap();
+        writeln!(input, "{BYTES}").unwrap();
+        drop(input);
+        await_line(&mut received, &format!("counted {BYTES}"));
+        let moved = hosts[1].counters().unwrap() - before;
+        assert!((BYTES..BYTES + BYTES / 4).contains(&moved.received_bytes), "{moved:?}");
+        assert!(moved.sent_bytes < BYTES / 4, "{moved:?}");
+    }
+
+    #[test]
+    fn a_pulled_cable_stops_a_connection_and_a_cable_put_back_continues_it() {
+        let _watchdog = Watchdog::new(Duration::from_secs(120));
+        let Some(hosts) = two_hosts() else { return };
+        let address = SocketAddr::new(hosts[1].address().into(), 7000);
+        let mut receiver = program(&hosts[1], "as_a_program_counts", address);
+        let mut received = BufReader::new(receiver.std().stdout.take().unwrap());
+        await_line(&mut received, "listening");
+        let mut sender = program(&hosts[0], "as_a_program_sends", address);
+        let mut sent = BufReader::new(sender.std().stdout.take().unwrap());
+        let mut input = sender.std().stdin.take().unwrap();
+        writeln!(input, "1000").unwrap();
+        await_line(&mut sent, "sent");
+        hosts.pull_cable(0).unwrap();
+        let cut = hosts[1].counters().unwrap();
+        // Less than a socket holds, so that the program can hand it over.
+        writeln!(input, "10000").unwrap();
+        await_line(&mut sent, "sent");
+        assert!((hosts[1].counters().unwrap() - cut).received_bytes < 1000, "the cable is out");
+        hosts.put_cable_back(0).unwrap();
+        drop(input);
+        await_line(&mut received, "counted 11000");
+    }
+
+    #[test]
+    fn nothing_is_left_of_hosts_and_what_a_killed_process_left_is_removed() {
+        let Some(hosts) = two_hosts() else { return };
+        let names: Vec<String> = hosts.all().iter().map(|host| host.namespace().to_owned()).collect();
+        let exists = |name: &str| Path::new("/run/netns").join(name).exists();
+        assert!(names.iter().all(|name| exists(name)));
+        drop(hosts);
+        assert!(!names.iter().any(|name| exists(name)));
+        // A process id above the kernel's largest, so that it never lives.
+        let left = Namespace::new(format!("{PREFIX}4194305-0-0")).unwrap();
+        drop(two_hosts());
+        assert!(!exists(&left.0));
+    }
+
+    #[test]
+    fn only_names_of_ours_are_taken_for_ours() {
+        assert_eq!(maker("rgaps-12-0-switch"), Some(12));
+        assert_eq!(maker("rgaps-x-0"), None);
+        assert_eq!(maker("other-12-0"), None);
+    }
+
+    #[test]
+    fn no_host_and_too_many_are_refused() {
+        assert!(matches!(Hosts::new(0), Err(HostsError::Count(0))));
+        assert!(matches!(Hosts::new(HOSTS_MAX + 1), Err(HostsError::Count(_))));
+    }
+}
