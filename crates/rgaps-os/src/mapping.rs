@@ -62,6 +62,8 @@ pub struct Mapping {
     access: Access,
     id: NonZeroU64,
     right_given: AtomicBool,
+    /// The process that mapped it: a forked child has nothing there, or something else.
+    process: u32,
 }
 
 // SAFETY: the mapping is plain memory that lives until drop; every method that touches it takes care of concurrent access itself.
@@ -115,7 +117,7 @@ impl Mapping {
             return Err(os(rustix::io::Errno::FAULT));
         };
         let id = NonZeroU64::new(NEXT_ID.fetch_add(1, Ordering::Relaxed)).unwrap_or(NonZeroU64::MAX);
-        let mapping = Self { address: start, bytes, access, id, right_given: AtomicBool::new(false) };
+        let mapping = Self { address: start, bytes, access, id, right_given: AtomicBool::new(false), process: std::process::id() };
         // SAFETY: exactly the pages mapped above; the advice only says what a fork does with them.
         unsafe { madvise(address, bytes as usize, advice) }.map_err(os)?;
         Ok(mapping)
@@ -252,6 +254,9 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        if std::process::id() != self.process {
+            return;
+        }
         // SAFETY: exactly the pages that were mapped; every reference into them borrowed `self`. A failure could only leak them.
         let _ = unsafe { munmap(self.address.as_ptr().cast(), self.bytes as usize) };
     }

@@ -54,9 +54,9 @@ pub struct Copies {
 pub struct Stamps {
     /// Published, on the publisher's host.
     pub published: u64,
-    /// Its last byte was in staging (host backend: when the manager took it).
+    /// The manager took it, to copy it to staging or (host backend) to send it from the pool.
     pub staged: u64,
-    /// Its last byte was handed to the link.
+    /// Its first byte was handed to the link.
     pub sent: u64,
     /// Its last byte was in the receive ring.
     pub landed: u64,

@@ -173,6 +173,25 @@ impl Janitor {
         words.depth.compare_exchange(0, u64::from(depth.max(1)), Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
+    /// The reverse of `demote`, for a host that takes messages again.
+    pub fn restore_keep_all(&self, slot: u8) {
+        if let Some(words) = self.segment.subscriber(slot) {
+            words.depth.store(0, Ordering::Release);
+        }
+    }
+
+    /// Demotes the keep-all subscriber that is furthest behind, if one has anything unread. Returns its slot.
+    pub fn demote_stalled(&self) -> Option<u8> {
+        let end = self.segment.queue().end().0;
+        let lag = |seat: &Seat| {
+            let words = self.segment.subscriber(seat.slot)?;
+            let keep_all = words.depth.load(Ordering::Relaxed) == 0;
+            keep_all.then(|| end.saturating_sub(words.cursor.load(Ordering::Acquire)))
+        };
+        let slowest = self.active_subscribers().filter_map(|seat| Some((lag(&seat)?, seat.slot))).max()?;
+        (slowest.0 > 0 && self.demote(slowest.1, 1)).then_some(slowest.1)
+    }
+
     /// A publisher left or died. What it had begun is finished or given back, and what is still read stays until `sweep`.
     pub fn bury_publisher(&self, slot: u8, generation: u32) -> bool {
         let Some(words) = self.segment.publisher(slot) else { return false };

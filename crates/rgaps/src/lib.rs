@@ -1,1 +1,42 @@
-//! Publish and subscribe device buffers: images, point clouds and tensors, shared in place on a host
+//! Publish and subscribe device buffers. All subscribers on a host read one shared copy in place; another host receives it once and
+//! shares it there.
+//!
+//! ```no_run
+//! use rgaps::types::{Encoding, Image};
+//! use rgaps::{Frame, Node};
+//!
+//! let node = Node::new("camera")?;
+//! let publisher = node.publisher::<Image>("camera/front")?;
+//! let mut frame = publisher.loan(Image::new(1920, 1080, Encoding::Rgb8)?)?;
+//! frame.fill(128); // written in place, where subscribers will read it
+//! frame.publish()?;
+//!
+//! let subscriber = node.subscriber::<Image>("camera/front")?;
+//! if let Some(frame) = subscriber.wait(std::time::Duration::from_secs(1))? {
+//!     let frame: Frame<Image> = frame;
+//!     println!("{} x {}: {} B", frame.meta().width, frame.meta().height, frame.bytes().len());
+//! } // dropped: the publisher may use the block again
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A program that only uses this crate links neither zenoh nor verbs nor CUDA: `rgapsd`, the host's manager, does that for it, and is
+//! started if it does not run.
+
+#![forbid(unsafe_code)]
+
+mod node;
+mod publisher;
+mod session;
+mod statistics;
+mod subscriber;
+pub mod types;
+
+pub use node::{Node, NodeBuilder, NodeError};
+pub use publisher::{Loan, PublishError, Publisher, Receipt};
+pub use rgaps_control::local::TopicSummary;
+pub use rgaps_control::qos::{Durability, Exhaustion, History, PublisherQos, Reliability, SubscriberQos};
+pub use rgaps_shm::info::{Copies, MessageInfo, Origin, Route, Stamps, WhyNot};
+pub use rgaps_shm::observer::Observer;
+pub use session::SessionError;
+pub use statistics::{PublisherStatistics, SubscriberStatistics};
+pub use subscriber::{Frame, Subscriber, TakeError};

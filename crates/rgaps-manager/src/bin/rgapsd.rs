@@ -1,1 +1,64 @@
-fn main() {}
+//! `rgapsd`: the host manager. Clients start it on demand; starting it by hand is for other configurations and for service managers.
+
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+use rgaps_manager::daemon::{self, Options};
+
+/// The RGAPS host manager: one a host, started by the first client that needs it.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Arguments {
+    /// Runtime directory (default: $RGAPS_RUNTIME_DIR, else $XDG_RUNTIME_DIR/rgaps, else /tmp/rgaps-UID).
+    #[arg(long)]
+    runtime_dir: Option<PathBuf>,
+    /// A key of the configuration, may be repeated: --set ring_bytes=16777216.
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value)]
+    settings: Vec<(String, String)>,
+    /// A manager of another host, may be repeated: --peer tcp/10.0.0.2:7447.
+    #[arg(long)]
+    peer: Vec<String>,
+    /// Go on in a session of one's own, as clients start it.
+    #[arg(long)]
+    on_demand: bool,
+    /// Set by --on-demand on what it starts.
+    #[arg(long, hide = true)]
+    detached: bool,
+}
+
+fn key_value(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("KEY=VALUE")?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let filter = tracing_subscriber::EnvFilter::try_from_env("RGAPS_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn,rgaps_manager=info"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
+    let outcome = if arguments.on_demand {
+        let mut again: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--on-demand").collect();
+        again.push("--detached".to_owned());
+        daemon::detach(&again)
+    } else {
+        if arguments.detached {
+            daemon::leave_session();
+        }
+        let mut flags: BTreeMap<String, String> = arguments.settings.into_iter().collect();
+        if !arguments.peer.is_empty() {
+            flags.insert("peers".to_owned(), arguments.peer.join(","));
+        }
+        daemon::run(&Options { runtime_dir: arguments.runtime_dir, flags })
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("rgapsd: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

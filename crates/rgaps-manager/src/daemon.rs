@@ -1,0 +1,130 @@
+//! The life of `rgapsd`: one manager a runtime directory, from its lock to its orderly end.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use rgaps_control::config::ConfigError;
+use rgaps_control::local::{Listener, LocalError};
+use rgaps_control::network::{Network, NetworkError};
+use rgaps_control::runtime::RuntimeError;
+use rgaps_control::{Config, RuntimeDir};
+use rgaps_device::{Choice, DeviceError};
+
+use crate::device_memory::DeviceMemoryManager;
+use crate::event::{Event, Mailbox};
+use crate::manager::{Manager, Parts};
+use crate::publish::PublishManager;
+use crate::subscribe::SubscribeManager;
+use crate::successor;
+
+/// How to run.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Where; default: this user's runtime directory.
+    pub runtime_dir: Option<PathBuf>,
+    /// Keys of the configuration, by flag.
+    pub flags: BTreeMap<String, String>,
+}
+
+/// The manager could not start, or had to end.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    /// The configuration cannot be used.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The runtime directory cannot be used.
+    #[error(transparent)]
+    Runtime(#[from] RuntimeError),
+    /// The device is not there.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The socket cannot be made.
+    #[error(transparent)]
+    Local(#[from] LocalError),
+    /// Other hosts cannot be reached.
+    #[error(transparent)]
+    Network(#[from] NetworkError),
+    /// Data connections cannot be accepted.
+    #[error(transparent)]
+    Accept(#[from] rgaps_link::tcp::AcceptError),
+    /// The kernel refused.
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+}
+
+/// Runs a manager until SIGINT, SIGTERM or idleness.
+pub fn run(options: &Options) -> Result<(), DaemonError> {
+    let config = Arc::new(Config::load(&options.flags)?);
+    let dir = match &options.runtime_dir {
+        Some(path) => RuntimeDir::open(path)?,
+        None => RuntimeDir::from_environment()?,
+    };
+    let lock = dir.lock()?;
+    let stop = stop_descriptor()?;
+    let chosen = rgaps_device::open(config.device.parse::<Choice>()?)?;
+    tracing::info!(device = chosen.reason, "pools");
+    let memory = DeviceMemoryManager::new(chosen.backend.clone());
+    let host = dir.host()?;
+    let host_name = if config.host_name.is_empty() { machine_name() } else { config.host_name.clone() };
+    let (mailbox, events, wake) = Mailbox::new()?;
+    let network = {
+        let mailbox = mailbox.clone();
+        Network::open(&config, host, &host_name, move |event| mailbox.post(Event::Network(event)))?
+    };
+    let expected = successor::expected(dir.topics(), |topic| dir.forget_topic(topic));
+    let subscribe = SubscribeManager::new(config.clone(), memory.clone(), mailbox.clone())?;
+    let publish =
+        PublishManager::new(config.clone(), host, host_name.clone(), network.asker(), chosen.backend, mailbox);
+    let listener = Listener::bind(&dir.socket())?;
+    tracing::info!(%host, host_name, dir = %dir.path().display(), "rgapsd serves");
+    let parts = Parts {
+        device: config.device.clone(),
+        config,
+        dir: dir.clone(),
+        host,
+        host_name,
+        memory,
+        publish,
+        subscribe,
+        network,
+        expected,
+        listener,
+        events,
+        wake,
+        stop,
+    };
+    let mut manager = Manager::new(parts);
+    manager.run();
+    drop(manager);
+    dir.clear(lock);
+    Ok(())
+}
+
+/// Starts this program again in a session of its own and lets the caller go: the client that started us must not take us along when it
+/// is interrupted.
+pub fn detach(arguments: &[String]) -> Result<(), DaemonError> {
+    let program = std::env::current_exe()?;
+    Command::new(program).args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
+    Ok(())
+}
+
+/// Leaves the session of whoever started us.
+pub fn leave_session() {
+    let _ = rustix::process::setsid();
+}
+
+/// Readable once SIGINT, SIGTERM or SIGHUP has come.
+fn stop_descriptor() -> std::io::Result<OwnedFd> {
+    let (read, write) = std::os::unix::net::UnixStream::pair()?;
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+        signal_hook::low_level::pipe::register(signal, write.try_clone()?)?;
+    }
+    Ok(read.into())
+}
+
+fn machine_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}

@@ -1,0 +1,115 @@
+//! The device-memory manager: makes a pool for each writer, seals it once the writer has mapped it, hands it to readers, and drops it
+//! when the last message in it is released.
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use rgaps_device::{Backend, DeviceError, PoolDescription, PoolMemory, PoolRole, PoolSpec};
+use rgaps_shm::janitor::Seat;
+
+/// The pools of one topic, shared with its workers.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Pools {
+    by_seat: Arc<RwLock<HashMap<Seat, Pool>>>,
+}
+
+#[derive(Clone, Debug)]
+struct Pool {
+    memory: Arc<dyn PoolMemory>,
+    sealed: bool,
+}
+
+/// A pool is not there (yet).
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PoolError {
+    /// There is none for that seat.
+    #[error("there is no pool for publisher slot {0}, generation {1}; it has gone with its publisher")]
+    Unknown(u8, u32),
+    /// Its publisher has not mapped it yet.
+    #[error("the pool of publisher slot {0} is not ready yet")]
+    NotSealed(u8),
+    /// The device refused.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+}
+
+/// Makes pools on the host's device.
+#[derive(Clone, Debug)]
+pub(crate) struct DeviceMemoryManager {
+    backend: Arc<dyn Backend>,
+}
+
+impl DeviceMemoryManager {
+    pub(crate) fn new(backend: Arc<dyn Backend>) -> Self {
+        Self { backend }
+    }
+
+    pub(crate) fn backend(&self) -> &Arc<dyn Backend> {
+        &self.backend
+    }
+
+    /// Makes the pool of a seat.
+    pub(crate) fn create(&self, pools: &Pools, seat: Seat, bytes: u64) -> Result<Arc<dyn PoolMemory>, DeviceError> {
+        let memory = self.backend.create_pool(&PoolSpec { name: "rgaps-pool".to_owned(), bytes })?;
+        pools.insert(seat, Pool { memory: memory.clone(), sealed: false });
+        Ok(memory)
+    }
+
+    /// Takes over a pool that a predecessor made: sealed, so it can be mapped for reading only.
+    pub(crate) fn adopt(
+        &self,
+        pools: &Pools,
+        seat: Seat,
+        description: &PoolDescription,
+        slabs: Vec<OwnedFd>,
+    ) -> Result<(), DeviceError> {
+        let memory = self.backend.import_pool(description, slabs, PoolRole::Reader)?;
+        pools.insert(seat, Pool { memory, sealed: true });
+        Ok(())
+    }
+}
+
+impl Pools {
+    /// The writer has mapped it: seal it, so that readers can have it.
+    pub(crate) fn seal(&self, seat: Seat) -> Result<(), PoolError> {
+        let mut pools = self.by_seat.write().unwrap_or_else(PoisonError::into_inner);
+        let pool = pools.get_mut(&seat).ok_or(PoolError::Unknown(seat.slot, seat.generation))?;
+        if !pool.sealed {
+            pool.memory.seal()?;
+            pool.sealed = true;
+        }
+        Ok(())
+    }
+
+    /// What a reader needs to map it.
+    pub(crate) fn export(&self, seat: Seat) -> Result<(PoolDescription, Vec<OwnedFd>), PoolError> {
+        let pools = self.by_seat.read().unwrap_or_else(PoisonError::into_inner);
+        let pool = pools.get(&seat).ok_or(PoolError::Unknown(seat.slot, seat.generation))?;
+        if !pool.sealed {
+            return Err(PoolError::NotSealed(seat.slot));
+        }
+        Ok(pool.memory.export()?)
+    }
+
+    /// This process's own mapping, for the senders.
+    pub(crate) fn memory(&self, seat: Seat) -> Option<Arc<dyn PoolMemory>> {
+        let pools = self.by_seat.read().unwrap_or_else(PoisonError::into_inner);
+        pools.get(&seat).map(|pool| pool.memory.clone())
+    }
+
+    /// Its last message is released.
+    pub(crate) fn remove(&self, seat: Seat) {
+        self.by_seat.write().unwrap_or_else(PoisonError::into_inner).remove(&seat);
+    }
+
+    /// Bytes of memory that they occupy.
+    pub(crate) fn resident_bytes(&self) -> u64 {
+        let pools = self.by_seat.read().unwrap_or_else(PoisonError::into_inner);
+        pools.values().map(|pool| pool.memory.resident_bytes()).sum()
+    }
+
+    fn insert(&self, seat: Seat, pool: Pool) {
+        self.by_seat.write().unwrap_or_else(PoisonError::into_inner).insert(seat, pool);
+    }
+}

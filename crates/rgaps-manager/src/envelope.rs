@@ -1,0 +1,140 @@
+//! What travels in front of a message's bytes: its description and typed metadata.
+//!
+//! ```text
+//!  0 version u32   4 kind u32   8 path u64   16 published u64   24 staged u64   32 sent u64   40 source host, 16 B
+//! 56 history depth u32   60 metadata bytes u32   64 metadata
+//! ```
+//!
+//! Trusts      nothing: it came from another host.
+
+use rgaps_shm::info::{MessageInfo, Stamps, decode_path, encode_path};
+use rgaps_shm::layout::META_BYTES_MAX;
+
+/// Bytes before the metadata.
+pub const HEAD_BYTES: usize = 64;
+/// Bytes at most.
+pub const ENVELOPE_BYTES_MAX: usize = HEAD_BYTES + META_BYTES_MAX;
+/// Of the layout above.
+pub const ENVELOPE_VERSION: u32 = 1;
+
+/// A description ready to be sent, kept in place so that a message costs no allocation.
+#[derive(Clone, Debug)]
+pub struct Envelope {
+    bytes: [u8; ENVELOPE_BYTES_MAX],
+    used: usize,
+}
+
+/// A description that was received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opened<'a> {
+    /// What is known of the message; publisher, sequence and bytes are the record's.
+    pub info: MessageInfo,
+    /// How many last messages of its publisher late joiners get.
+    pub history_depth: u32,
+    /// Typed metadata.
+    pub meta: &'a [u8],
+}
+
+/// Not an envelope.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EnvelopeError {
+    /// Too short, too long, or its lengths contradict each other.
+    #[error("an envelope of {0} B is malformed")]
+    Length(usize),
+    /// Of another version.
+    #[error("an envelope has version {0}, this host speaks {ENVELOPE_VERSION}")]
+    Version(u32),
+}
+
+impl Envelope {
+    /// Seals a description. Metadata beyond `META_BYTES_MAX` cannot be, a segment holds no more.
+    pub fn seal(info: &MessageInfo, history_depth: u32, meta: &[u8]) -> Self {
+        let mut envelope = Self { bytes: [0; ENVELOPE_BYTES_MAX], used: HEAD_BYTES };
+        let meta = &meta[..meta.len().min(META_BYTES_MAX)];
+        envelope.put(0, &ENVELOPE_VERSION.to_le_bytes());
+        envelope.put(4, &info.kind.to_le_bytes());
+        envelope.put(8, &encode_path(info).to_le_bytes());
+        envelope.put(16, &info.stamps.published.to_le_bytes());
+        envelope.put(24, &info.stamps.staged.to_le_bytes());
+        envelope.put(32, &info.stamps.sent.to_le_bytes());
+        envelope.put(40, &info.source_host);
+        envelope.put(56, &history_depth.to_le_bytes());
+        envelope.put(60, &(meta.len() as u32).to_le_bytes());
+        envelope.put(HEAD_BYTES, meta);
+        envelope.used = HEAD_BYTES + meta.len();
+        envelope
+    }
+
+    /// The bytes to send.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.used]
+    }
+
+    fn put(&mut self, at: usize, bytes: &[u8]) {
+        self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+}
+
+/// Reads a description from another host.
+pub fn open(bytes: &[u8]) -> Result<Opened<'_>, EnvelopeError> {
+    if bytes.len() < HEAD_BYTES || bytes.len() > ENVELOPE_BYTES_MAX {
+        return Err(EnvelopeError::Length(bytes.len()));
+    }
+    let u32_at = |at: usize| bytes[at..at + 4].try_into().map_or(0, u32::from_le_bytes);
+    let u64_at = |at: usize| bytes[at..at + 8].try_into().map_or(0, u64::from_le_bytes);
+    if u32_at(0) != ENVELOPE_VERSION {
+        return Err(EnvelopeError::Version(u32_at(0)));
+    }
+    let meta = &bytes[HEAD_BYTES..];
+    if u32_at(60) as usize != meta.len() {
+        return Err(EnvelopeError::Length(bytes.len()));
+    }
+    let mut source_host = [0; 16];
+    source_host.copy_from_slice(&bytes[40..56]);
+    let stamps = Stamps { published: u64_at(16), staged: u64_at(24), sent: u64_at(32), ..Stamps::default() };
+    let mut info = MessageInfo { kind: u32_at(4), source_host, stamps, ..MessageInfo::default() };
+    decode_path(u64_at(8), &mut info);
+    Ok(Opened { info, history_depth: u32_at(56), meta })
+}
+
+/// For the fuzzer and its corpus: whatever opens, seals to what opens to the same.
+pub fn fuzz_envelope(data: &[u8]) {
+    if let Ok(opened) = open(data) {
+        let sealed = Envelope::seal(&opened.info, opened.history_depth, opened.meta);
+        assert_eq!(open(sealed.bytes()), Ok(opened));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info() -> MessageInfo {
+        let stamps = Stamps { published: 1, staged: 2, sent: 3, ..Stamps::default() };
+        MessageInfo { kind: 2, source_host: [7; 16], stamps, ..MessageInfo::default() }
+    }
+
+    #[test]
+    fn a_description_survives_its_journey() {
+        let sealed = Envelope::seal(&info(), 5, b"metadata");
+        assert_eq!(open(sealed.bytes()), Ok(Opened { info: info(), history_depth: 5, meta: b"metadata" }));
+    }
+
+    #[test]
+    fn every_cut_and_every_lie_about_length_is_refused() {
+        let sealed = Envelope::seal(&info(), 5, b"metadata");
+        for cut in 0..sealed.bytes().len() {
+            assert!(open(&sealed.bytes()[..cut]).is_err(), "cut at {cut}");
+        }
+        let mut lie = sealed.bytes().to_vec();
+        lie[60] = 9;
+        assert!(open(&lie).is_err());
+        lie[0] = 2;
+        assert_eq!(open(&lie), Err(EnvelopeError::Version(2)));
+        assert!(open(&vec![0; ENVELOPE_BYTES_MAX + 1]).is_err());
+        for n in 0..200_u8 {
+            fuzz_envelope(&[n; 100]);
+        }
+        fuzz_envelope(sealed.bytes());
+    }
+}

@@ -1,0 +1,434 @@
+//! The manager's one thread of decisions. It sleeps on its socket, its clients' sockets and pidfds, and its mailbox; whatever wakes it is
+//! a fact, and what follows from all facts is made so (`topic_changed`).
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+
+use rgaps_control::directory::Directory;
+use rgaps_control::local::{Body, Listener, LocalError, Notice, Packet, Request, Role};
+use rgaps_control::network::{Network, NetworkEvent};
+use rgaps_control::runtime::{ClientNote, TopicNote};
+use rgaps_control::wire::{Endpoint, RingRefusal, RingRequest};
+use rgaps_control::{Config, HostId, RuntimeDir, TopicId};
+use rgaps_os::EventFd;
+use rgaps_shm::janitor::Seat;
+use rustix::event::{PollFd, PollFlags, poll};
+
+use crate::clients::{ClientId, Clients, Occupied};
+use crate::device_memory::DeviceMemoryManager;
+use crate::event::Event;
+use crate::publish::PublishManager;
+use crate::requests::Outcome;
+use crate::subscribe::{Inbound, SubscribeManager};
+use crate::successor::Expected;
+use crate::topics::Topic;
+
+/// How often the manager looks at what no descriptor tells: buried pools, offers, graces, idleness.
+const TICK: Duration = Duration::from_millis(50);
+const TICK_IDLE: Duration = Duration::from_millis(500);
+/// Requests that may wait for a hand-back.
+const DEFERRED_MAX: usize = 1024;
+
+/// A request that waits.
+struct Deferred {
+    client: ClientId,
+    id: u64,
+    body: Body,
+}
+
+/// All that a manager knows.
+pub(crate) struct Manager {
+    pub(crate) config: Arc<Config>,
+    pub(crate) dir: RuntimeDir,
+    pub(crate) host: HostId,
+    pub(crate) host_name: String,
+    pub(crate) device: String,
+    pub(crate) clients: Clients,
+    pub(crate) topics: HashMap<TopicId, Topic>,
+    pub(crate) directory: Directory,
+    pub(crate) memory: DeviceMemoryManager,
+    pub(crate) publish: PublishManager,
+    pub(crate) subscribe: SubscribeManager,
+    pub(crate) network: Network,
+    pub(crate) expected: Vec<Expected>,
+    deferred: Vec<Deferred>,
+    listener: Listener,
+    events: Receiver<Event>,
+    wake: Arc<EventFd>,
+    stop: OwnedFd,
+    idle_since: Option<Instant>,
+}
+
+/// What a manager is made of.
+pub(crate) struct Parts {
+    pub(crate) config: Arc<Config>,
+    pub(crate) dir: RuntimeDir,
+    pub(crate) host: HostId,
+    pub(crate) host_name: String,
+    pub(crate) device: String,
+    pub(crate) memory: DeviceMemoryManager,
+    pub(crate) publish: PublishManager,
+    pub(crate) subscribe: SubscribeManager,
+    pub(crate) network: Network,
+    pub(crate) expected: Vec<Expected>,
+    pub(crate) listener: Listener,
+    pub(crate) events: Receiver<Event>,
+    pub(crate) wake: Arc<EventFd>,
+    /// Readable when the process should end.
+    pub(crate) stop: OwnedFd,
+}
+
+/// What woke the manager.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Source {
+    Stop,
+    Mailbox,
+    Listener,
+    Socket(ClientId),
+    Death(ClientId),
+}
+
+impl Manager {
+    pub(crate) fn new(parts: Parts) -> Self {
+        Self {
+            config: parts.config,
+            dir: parts.dir,
+            host: parts.host,
+            host_name: parts.host_name,
+            device: parts.device,
+            clients: Clients::default(),
+            topics: HashMap::new(),
+            directory: Directory::default(),
+            memory: parts.memory,
+            publish: parts.publish,
+            subscribe: parts.subscribe,
+            network: parts.network,
+            expected: parts.expected,
+            deferred: Vec::new(),
+            listener: parts.listener,
+            events: parts.events,
+            wake: parts.wake,
+            stop: parts.stop,
+            idle_since: Some(Instant::now()),
+        }
+    }
+
+    /// Serves until told to stop, or until nobody has needed it for `idle_timeout_ms`.
+    pub(crate) fn run(&mut self) {
+        loop {
+            let woken = self.sleep();
+            if woken.contains(&Source::Stop) {
+                tracing::info!("told to stop");
+                break;
+            }
+            for source in woken {
+                match source {
+                    Source::Stop => {}
+                    Source::Mailbox => self.read_mailbox(),
+                    Source::Listener => self.accept(),
+                    Source::Socket(client) => self.read_client(client),
+                    Source::Death(client) => self.client_died(client),
+                }
+            }
+            self.tick();
+            if self.is_idle() {
+                tracing::info!("idle; leaving");
+                break;
+            }
+        }
+        self.topics.values().for_each(|topic| topic.outbound.values().for_each(crate::publish::Outbound::stop));
+    }
+
+    fn sleep(&self) -> Vec<Source> {
+        let mut sources = vec![Source::Stop, Source::Mailbox, Source::Listener];
+        let mut fds: Vec<BorrowedFd<'_>> = vec![self.stop.as_fd(), self.wake.as_fd(), self.listener.as_fd()];
+        for (id, client) in &self.clients.by_id {
+            if let Some(connection) = &client.connection {
+                sources.push(Source::Socket(*id));
+                fds.push(connection.as_fd());
+            }
+            if let Some(pidfd) = &client.pidfd {
+                sources.push(Source::Death(*id));
+                fds.push(pidfd.as_fd());
+            }
+        }
+        let mut polled: Vec<PollFd<'_>> = fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+        let busy = !self.expected.is_empty()
+            || self
+                .topics
+                .values()
+                .any(|topic| topic.janitor.buried().next().is_some() || topic.adoption_ends.is_some());
+        let tick = if busy { TICK } else { TICK_IDLE };
+        let _ = poll(&mut polled, Some(&rgaps_os::poll::timespec(tick)));
+        let ready = polled.iter().map(|fd| !fd.revents().is_empty());
+        sources.into_iter().zip(ready).filter(|(_, ready)| *ready).map(|(source, _)| source).collect()
+    }
+
+    fn accept(&mut self) {
+        loop {
+            match self.listener.accept() {
+                Ok(Some(connection)) => {
+                    self.clients.add(connection);
+                }
+                Ok(None) => return,
+                Err(error) => return tracing::warn!(%error, "a client could not be accepted"),
+            }
+        }
+    }
+
+    fn read_client(&mut self, id: ClientId) {
+        loop {
+            let Some(connection) = self.clients.by_id.get(&id).and_then(|client| client.connection.as_ref()) else {
+                return;
+            };
+            match connection.receive::<Request>(Duration::ZERO) {
+                Ok(Some(Packet { message, descriptors })) => self.request(id, message, descriptors),
+                Ok(None) => return,
+                Err(error) => return self.hung_up(id, &error),
+            }
+        }
+    }
+
+    fn request(&mut self, client: ClientId, request: Request, descriptors: Vec<OwnedFd>) {
+        let Request { id, body } = request;
+        match self.handle(client, &body, descriptors) {
+            Outcome::Answered(outcome) => self.answer(client, id, outcome),
+            Outcome::Deferred if self.deferred.len() < DEFERRED_MAX => {
+                self.deferred.push(Deferred { client, id, body })
+            }
+            Outcome::Deferred => {
+                let full = rgaps_control::local::Refusal::Exhausted("too many requests wait; try again".to_owned());
+                self.answer(client, id, Err(full));
+            }
+        }
+    }
+
+    fn hung_up(&mut self, id: ClientId, error: &LocalError) {
+        let Some(client) = self.clients.by_id.get_mut(&id) else { return };
+        if !matches!(error, LocalError::Closed) {
+            tracing::warn!(pid = client.pid(), %error, "a client is cut off");
+        }
+        client.connection = None;
+        // Seats stay until the process is dead (its pidfd says so): a fork may keep it alive, or a driver may still copy.
+        if client.is_over() {
+            self.clients.by_id.remove(&id);
+        }
+    }
+
+    fn client_died(&mut self, id: ClientId) {
+        let Some(client) = self.clients.by_id.remove(&id) else { return };
+        tracing::debug!(
+            pid = client.pid(),
+            program = client.program,
+            seats = client.seats.len(),
+            "a client's process has ended"
+        );
+        for occupied in client.seats {
+            self.vacate(occupied);
+        }
+    }
+
+    /// A seat is free: its tenant left or died.
+    pub(crate) fn vacate(&mut self, occupied: Occupied) {
+        let Some(topic) = self.topics.get_mut(&occupied.topic) else { return };
+        match occupied.role {
+            Role::Publisher => {
+                topic.publishers.remove(&occupied.seat);
+                topic.bury(occupied.seat);
+            }
+            Role::Subscriber => {
+                topic.subscribers.remove(&occupied.seat);
+                topic.janitor.dismiss_subscriber(occupied.seat.slot, occupied.seat.generation);
+                topic.janitor.wake_everybody();
+            }
+        }
+        self.topic_changed(occupied.topic);
+    }
+
+    /// Makes everything that depends on a topic's members so: announcements, links, the note for a successor, its end.
+    pub(crate) fn topic_changed(&mut self, id: TopicId) {
+        self.announce(id);
+        let Some(topic) = self.topics.get_mut(&id) else { return };
+        let before: Vec<Seat> = topic.outbound.values().map(|outbound| outbound.seat).collect();
+        self.publish.reconcile(topic, &self.directory);
+        let unwanted: Vec<HostId> = topic
+            .inbound
+            .keys()
+            .filter(|host| topic.subscribers.is_empty() || !self.directory.publishes(**host, &topic.key))
+            .copied()
+            .collect();
+        unwanted.into_iter().for_each(|host| self.subscribe.end(topic, host));
+        let new: Vec<Seat> =
+            topic.outbound.values().map(|outbound| outbound.seat).filter(|seat| !before.contains(seat)).collect();
+        new.into_iter().for_each(|seat| self.spread_event(id, seat));
+        self.report_mismatches(id);
+        self.note(id);
+        self.end_if_over(id);
+    }
+
+    fn announce(&mut self, id: TopicId) {
+        let Some(topic) = self.topics.get_mut(&id) else { return };
+        let now: Vec<Endpoint> = topic.publisher_endpoint().into_iter().chain(topic.subscriber_endpoint()).collect();
+        let before = std::mem::replace(&mut topic.announced, now.clone());
+        // The new first, so that no other host sees a moment without either.
+        for endpoint in &now {
+            if let Err(error) = self.network.announce(endpoint.clone()) {
+                tracing::error!(%error, "other hosts do not learn of a topic");
+            }
+        }
+        before.iter().filter(|endpoint| !now.contains(endpoint)).for_each(|endpoint| self.network.withdraw(endpoint));
+    }
+
+    fn report_mismatches(&mut self, id: TopicId) {
+        let Some(topic) = self.topics.get_mut(&id) else { return };
+        let own: Vec<Endpoint> = topic.publisher_endpoint().into_iter().chain(topic.subscriber_endpoint()).collect();
+        let mut texts: Vec<String> = own.iter().flat_map(|endpoint| self.directory.mismatches(endpoint)).collect();
+        if let [publishers, subscribers] = own.as_slice()
+            && let Err(mismatch) = publishers.fits(subscribers)
+        {
+            texts.push(format!("{} on this host: {mismatch}", topic.key));
+        }
+        let new: Vec<String> = texts.iter().filter(|text| !topic.reported.contains(text)).cloned().collect();
+        topic.reported = texts;
+        new.into_iter().for_each(|text| self.warn(id, text));
+    }
+
+    fn warn(&self, topic: TopicId, text: String) {
+        tracing::warn!("{text}");
+        for client in self.clients.of_topic(topic) {
+            client.notify(Notice::Warning { topic, text: text.clone() }, &[]);
+        }
+    }
+
+    fn note(&self, id: TopicId) {
+        let Some(topic) = self.topics.get(&id) else { return };
+        let clients: Vec<ClientNote> = self.clients.of_topic(id).filter_map(|client| client.note).collect();
+        let note = TopicNote { topic: id, key: topic.key.clone(), type_name: topic.type_name.clone(), clients };
+        if let Err(error) = self.dir.note_topic(&note) {
+            tracing::warn!(%error, "a successor will not know of a topic");
+        }
+    }
+
+    fn end_if_over(&mut self, id: TopicId) {
+        if self.topics.get(&id).is_some_and(Topic::is_over)
+            && let Some(topic) = self.topics.remove(&id)
+        {
+            tracing::info!(topic = %topic.key, "topic ended");
+            topic.announced.iter().for_each(|endpoint| self.network.withdraw(endpoint));
+            self.dir.forget_topic(id);
+        }
+    }
+
+    fn read_mailbox(&mut self) {
+        let _ = self.wake.drain();
+        while let Ok(event) = self.events.try_recv() {
+            match event {
+                Event::Network(event) => self.network_event(event),
+                Event::SenderEnded { topic, host } => self.sender_ended(topic, host),
+                Event::ArrivalBegan { topic, host } => tracing::debug!(%topic, %host, "an arrival runs"),
+                Event::ArrivalEnded { topic, host, state, why } => {
+                    tracing::debug!(%topic, %host, why, "an arrival has ended");
+                    if let Some(topic) = self.topics.get_mut(&topic) {
+                        topic.inbound.insert(host, Inbound::Idle(state));
+                    }
+                    self.topic_changed(topic);
+                }
+                Event::Warning { topic, text } => self.warn(topic, text),
+            }
+        }
+    }
+
+    fn sender_ended(&mut self, id: TopicId, host: HostId) {
+        let Some(topic) = self.topics.get_mut(&id) else { return };
+        if let Some(mut outbound) = topic.outbound.remove(&host) {
+            outbound.join();
+            topic.janitor.dismiss_subscriber(outbound.seat.slot, outbound.seat.generation);
+            topic.sweep();
+        }
+        self.topic_changed(id);
+    }
+
+    fn network_event(&mut self, event: NetworkEvent) {
+        match event {
+            NetworkEvent::HostUp { host, name } => {
+                tracing::info!(%host, name, "a host has appeared");
+                self.directory.host_up(host, &name);
+            }
+            NetworkEvent::HostDown { host } => {
+                tracing::info!(%host, "a host is gone");
+                self.directory.host_down(host);
+                self.every_topic_changed();
+            }
+            NetworkEvent::EndpointUp { host, token, endpoint } => {
+                let key = endpoint.key.clone();
+                self.directory.endpoint_up(host, &token, endpoint);
+                let ids: Vec<TopicId> =
+                    self.topics.values().filter(|topic| topic.key == key).map(|topic| topic.id).collect();
+                ids.into_iter().for_each(|id| self.topic_changed(id));
+            }
+            NetworkEvent::EndpointDown { host, token } => {
+                self.directory.endpoint_down(host, &token);
+                self.every_topic_changed();
+            }
+            NetworkEvent::RingRequested { request, responder } => responder.answer(&self.offer_ring(&request)),
+        }
+    }
+
+    fn offer_ring(&mut self, request: &RingRequest) -> Result<rgaps_control::wire::RingOffer, RingRefusal> {
+        let topic = self.topics.values_mut().find(|topic| topic.key == request.endpoint.key);
+        let Some(topic) = topic else { return Err(RingRefusal::NoSubscribers(request.endpoint.key.to_string())) };
+        self.subscribe.offer(topic, request).inspect_err(|refusal| tracing::debug!(%refusal, "a ring was refused"))
+    }
+
+    fn every_topic_changed(&mut self) {
+        let ids: Vec<TopicId> = self.topics.keys().copied().collect();
+        ids.into_iter().for_each(|id| self.topic_changed(id));
+    }
+
+    fn tick(&mut self) {
+        let now = Instant::now();
+        self.subscribe.expire();
+        let swept: Vec<TopicId> = self
+            .topics
+            .values()
+            .filter(|topic| topic.janitor.buried().next().is_some())
+            .map(|topic| {
+                topic.sweep();
+                topic.id
+            })
+            .collect();
+        swept
+            .into_iter()
+            .filter(|id| self.topics[id].janitor.buried().next().is_none())
+            .collect::<Vec<_>>()
+            .into_iter()
+            .for_each(|id| self.topic_changed(id));
+        self.end_adoption(now);
+        self.retry_deferred();
+        let over: Vec<ClientId> =
+            self.clients.by_id.iter().filter(|(_, client)| client.is_over()).map(|(id, _)| *id).collect();
+        over.iter().for_each(|id| drop(self.clients.by_id.remove(id)));
+    }
+
+    fn retry_deferred(&mut self) {
+        for Deferred { client, id, body } in std::mem::take(&mut self.deferred) {
+            match self.handle(client, &body, Vec::new()) {
+                Outcome::Answered(outcome) => self.answer(client, id, outcome),
+                Outcome::Deferred => self.deferred.push(Deferred { client, id, body }),
+            }
+        }
+    }
+
+    fn is_idle(&mut self) -> bool {
+        let busy = !self.clients.by_id.is_empty() || !self.topics.is_empty() || !self.expected.is_empty();
+        if busy {
+            self.idle_since = None;
+            return false;
+        }
+        let since = *self.idle_since.get_or_insert_with(Instant::now);
+        since.elapsed() >= Duration::from_millis(self.config.idle_timeout_ms)
+    }
+}

@@ -1,0 +1,335 @@
+//! What clients ask for, and the answers.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rgaps_control::local::{
+    self, Advertised, Body, Notice, PROTOCOL_VERSION, Refusal, Reply, Role, Subscribed, TopicSummary, Welcome,
+};
+use rgaps_control::{PublisherQos, SubscriberQos, TopicId, TopicKey};
+use rgaps_os::EventFd;
+use rgaps_shm::janitor::Seat;
+use rgaps_shm::{PublisherSpec, SubscriberSpec};
+
+use crate::clients::{ClientId, Occupied};
+use crate::manager::Manager;
+use crate::topics::{LocalPublisher, LocalSubscriber, Topic};
+
+/// An answer and what travels beside it.
+pub(crate) struct Answer {
+    pub(crate) reply: Reply,
+    pub(crate) descriptors: Vec<OwnedFd>,
+}
+
+impl Answer {
+    fn bare(reply: Reply) -> Self {
+        Self { reply, descriptors: Vec::new() }
+    }
+}
+
+/// What became of a request.
+pub(crate) enum Outcome {
+    /// It is answered.
+    Answered(Result<Answer, Refusal>),
+    /// It waits for a predecessor's clients to hand a topic back.
+    Deferred,
+}
+
+impl Manager {
+    /// Does what a client asks.
+    pub(crate) fn handle(&mut self, client: ClientId, body: &Body, descriptors: Vec<OwnedFd>) -> Outcome {
+        let identified = self.clients.by_id.get(&client).is_some_and(|client| client.pidfd.is_some());
+        let is_hello = matches!(body, Body::Hello { .. });
+        if !identified && !is_hello {
+            return Outcome::Answered(Err(Refusal::Invalid("say hello first".to_owned())));
+        }
+        if let Body::Advertise { key, .. } | Body::Subscribe { key, .. } | Body::Observe { key } = body
+            && self.awaits_hand_back(key)
+        {
+            return Outcome::Deferred;
+        }
+        Outcome::Answered(match body {
+            Body::Hello { protocol, program } => self.hello(client, *protocol, program, descriptors),
+            Body::Advertise { key, type_name, qos } => self.advertise(client, key, type_name, *qos),
+            Body::PoolMapped { topic, seat } => self.pool_mapped(client, *topic, *seat),
+            Body::Subscribe { key, type_name, qos } => self.subscribe(client, key, type_name, *qos),
+            Body::Pool { topic, seat } => self.pool(*topic, *seat),
+            Body::EventDescriptor { topic, seat } => self.event_descriptor(client, *topic, *seat),
+            Body::Leave { topic, role, seat } => self.leave(client, *topic, *role, *seat),
+            Body::Observe { key } => self.observe(key),
+            Body::Topics => Ok(Answer::bare(Reply::Topics(self.summaries()))),
+            Body::HandBack(handed) => self.hand_back(client, handed, descriptors),
+        })
+    }
+
+    fn hello(
+        &mut self,
+        id: ClientId,
+        protocol: u32,
+        program: &str,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<Answer, Refusal> {
+        if protocol != PROTOCOL_VERSION {
+            return Err(Refusal::Protocol { manager: PROTOCOL_VERSION, client: protocol });
+        }
+        let Some(client) = self.clients.by_id.get_mut(&id) else { return Err(gone()) };
+        client.identify(descriptors, program.chars().take(64).collect())?;
+        Ok(Answer::bare(Reply::Welcome(Welcome {
+            host: self.host,
+            host_name: self.host_name.clone(),
+            manager_pid: std::process::id(),
+            device: self.device.clone(),
+        })))
+    }
+
+    fn advertise(
+        &mut self,
+        client: ClientId,
+        key: &TopicKey,
+        type_name: &str,
+        qos: PublisherQos,
+    ) -> Result<Answer, Refusal> {
+        let bytes = qos.pool_bytes.unwrap_or(self.config.pool_bytes);
+        if bytes == 0 || bytes > rgaps_control::wire::SIZE_MAX {
+            return Err(Refusal::Invalid(format!(
+                "a pool of {bytes} B; pool_bytes is from 1 to {}",
+                rgaps_control::wire::SIZE_MAX
+            )));
+        }
+        let publisher = rgaps_os::random::<8>().map(u64::from_le_bytes).map_err(|error| exhausted(&error))?;
+        let pid = self.pid_of(client);
+        let memory = self.memory.clone();
+        let topic = self.topic(key, type_name)?;
+        let spec = PublisherSpec { publisher, pid, pool_bytes: bytes, remote: false };
+        let seat = topic.janitor.admit_publisher(&spec).map_err(|error| exhausted(&error))?;
+        let made = memory.create(&topic.pools, seat, bytes).and_then(|pool| pool.export());
+        let made = made.map_err(|error| exhausted(&error)).and_then(|(description, slabs)| {
+            let mut descriptors = vec![segment_fd(topic)?];
+            descriptors.extend(slabs);
+            let mut events = Vec::new();
+            for (seat, subscriber) in &topic.subscribers {
+                if let Some(event) = subscriber.event.as_ref().and_then(|event| event.try_clone().ok()) {
+                    events.push(wire_seat(*seat));
+                    descriptors.push(event.into());
+                }
+            }
+            for (seat, event) in
+                topic.outbound.values().filter_map(|o| Some((o.seat, o.control.event().try_clone().ok()?)))
+            {
+                events.push(wire_seat(seat));
+                descriptors.push(event.into());
+            }
+            let pool = serde_json::to_value(description).map_err(|error| exhausted(&error))?;
+            Ok((Advertised { topic: topic.id, seat: wire_seat(seat), publisher, pool, events }, descriptors))
+        });
+        let (advertised, descriptors) = made.inspect_err(|_| topic.bury(seat))?;
+        let id = topic.id;
+        topic.publishers.insert(seat, LocalPublisher { qos, pool_bytes: bytes });
+        self.occupy(client, id, Role::Publisher, seat);
+        Ok(Answer { reply: Reply::Advertised(advertised), descriptors })
+    }
+
+    fn pool_mapped(&mut self, client: ClientId, topic: TopicId, seat: local::Seat) -> Result<Answer, Refusal> {
+        self.check_occupied(client, topic, Role::Publisher, seat)?;
+        let Some(topic) = self.topics.get(&topic) else { return Err(no_topic()) };
+        topic.pools.seal(shm_seat(seat)).map_err(|error| Refusal::Invalid(error.to_string()))?;
+        Ok(Answer::bare(Reply::Done))
+    }
+
+    fn subscribe(
+        &mut self,
+        client: ClientId,
+        key: &TopicKey,
+        type_name: &str,
+        qos: SubscriberQos,
+    ) -> Result<Answer, Refusal> {
+        let pid = self.pid_of(client);
+        let topic = self.topic(key, type_name)?;
+        let spec = SubscriberSpec { depth: qos.depth(), pid, remote: false };
+        let seat = topic.janitor.admit_subscriber(&spec).map_err(|error| exhausted(&error))?;
+        let segment = segment_fd(topic)?;
+        let id = topic.id;
+        topic.subscribers.insert(seat, LocalSubscriber { qos, event: None });
+        self.occupy(client, id, Role::Subscriber, seat);
+        let subscribed = Subscribed { topic: id, seat: wire_seat(seat) };
+        Ok(Answer { reply: Reply::Subscribed(subscribed), descriptors: vec![segment] })
+    }
+
+    fn pool(&self, topic: TopicId, seat: local::Seat) -> Result<Answer, Refusal> {
+        let Some(topic) = self.topics.get(&topic) else { return Err(no_topic()) };
+        let (description, descriptors) =
+            topic.pools.export(shm_seat(seat)).map_err(|error| Refusal::NotFound(error.to_string()))?;
+        let description = serde_json::to_value(description).map_err(|error| exhausted(&error))?;
+        Ok(Answer { reply: Reply::Pool(description), descriptors })
+    }
+
+    fn event_descriptor(&mut self, client: ClientId, id: TopicId, seat: local::Seat) -> Result<Answer, Refusal> {
+        self.check_occupied(client, id, Role::Subscriber, seat)?;
+        let Some(topic) = self.topics.get_mut(&id) else { return Err(no_topic()) };
+        let event = EventFd::new().map_err(|error| exhausted(&error))?;
+        let Some(subscriber) = topic.subscribers.get_mut(&shm_seat(seat)) else { return Err(no_topic()) };
+        let answer = event.try_clone().map_err(|error| exhausted(&error))?;
+        subscriber.event = Some(event);
+        topic.janitor.mark_descriptor(seat.slot, true);
+        self.spread_event(id, shm_seat(seat));
+        Ok(Answer { reply: Reply::EventDescriptor, descriptors: vec![answer.into()] })
+    }
+
+    fn leave(&mut self, id: ClientId, topic: TopicId, role: Role, seat: local::Seat) -> Result<Answer, Refusal> {
+        self.check_occupied(id, topic, role, seat)?;
+        let occupied = Occupied { topic, role, seat: shm_seat(seat) };
+        if let Some(client) = self.clients.by_id.get_mut(&id) {
+            client.seats.retain(|seat| *seat != occupied);
+        }
+        self.vacate(occupied);
+        Ok(Answer::bare(Reply::Done))
+    }
+
+    fn observe(&self, key: &TopicKey) -> Result<Answer, Refusal> {
+        let topic = self.topics.values().find(|topic| topic.key == *key);
+        let Some(topic) = topic else {
+            return Err(Refusal::NotFound(format!("nobody on this host publishes or subscribes to {key}")));
+        };
+        let reply = Reply::Observed { topic: topic.id, type_name: topic.type_name.clone() };
+        Ok(Answer { reply, descriptors: vec![segment_fd(topic)?] })
+    }
+
+    /// The topic of a key, made if it is not there ("first arrival", paper §3.2).
+    fn topic(&mut self, key: &TopicKey, type_name: &str) -> Result<&mut Topic, Refusal> {
+        let found = self.topics.values().find(|topic| topic.key == *key).map(|topic| topic.id);
+        let id = match found {
+            Some(id) => id,
+            None => {
+                let topic = Topic::create(key.clone(), type_name, self.config.message_count)
+                    .map_err(|error| exhausted(&error))?;
+                tracing::info!(topic = %key, type_name, "topic made");
+                let id = topic.id;
+                self.topics.insert(id, topic);
+                id
+            }
+        };
+        let Some(topic) = self.topics.get_mut(&id) else { return Err(no_topic()) };
+        if topic.type_name != type_name {
+            return Err(Refusal::Type {
+                topic: key.to_string(),
+                existing: topic.type_name.clone(),
+                wanted: type_name.to_owned(),
+            });
+        }
+        Ok(topic)
+    }
+
+    pub(crate) fn occupy(&mut self, client: ClientId, topic: TopicId, role: Role, seat: Seat) {
+        if let Some(client) = self.clients.by_id.get_mut(&client) {
+            client.seats.push(Occupied { topic, role, seat });
+        }
+        self.topic_changed(topic);
+    }
+
+    /// Gives every publisher of a topic, the arrivals included, a subscriber's event descriptor.
+    pub(crate) fn spread_event(&mut self, id: TopicId, seat: Seat) {
+        let Some(topic) = self.topics.get(&id) else { return };
+        let subscriber = topic.subscribers.get(&seat).and_then(|subscriber| subscriber.event.as_ref());
+        let outbound =
+            topic.outbound.values().find(|outbound| outbound.seat == seat).map(|outbound| outbound.control.event());
+        let Some(event) = subscriber.or(outbound) else { return };
+        for client in self.clients.of_topic(id) {
+            client.notify(Notice::EventDescriptor { topic: id, seat: wire_seat(seat) }, &[event.as_fd()]);
+        }
+    }
+
+    fn check_occupied(&self, client: ClientId, topic: TopicId, role: Role, seat: local::Seat) -> Result<(), Refusal> {
+        let occupied = Occupied { topic, role, seat: shm_seat(seat) };
+        match self.clients.by_id.get(&client) {
+            Some(client) if client.seats.contains(&occupied) => Ok(()),
+            _ => Err(Refusal::NotFound(format!("slot {} of that topic is not yours", seat.slot))),
+        }
+    }
+
+    fn pid_of(&self, client: ClientId) -> u32 {
+        self.clients.by_id.get(&client).map_or(0, |client| client.pid())
+    }
+
+    fn summaries(&self) -> Vec<TopicSummary> {
+        let mut summaries: Vec<TopicSummary> = self.topics.values().map(|topic| self.summary(topic)).collect();
+        for (key, type_name) in self.directory.topics() {
+            if !summaries.iter().any(|summary| summary.key == key) {
+                summaries.push(TopicSummary {
+                    type_name,
+                    publishers: 0,
+                    subscribers: 0,
+                    publishing_hosts: self.directory.hosts_with(&key, Role::Publisher),
+                    subscribing_hosts: self.directory.hosts_with(&key, Role::Subscriber),
+                    mismatches: Vec::new(),
+                    links: Vec::new(),
+                    resident_bytes: 0,
+                    key,
+                });
+            }
+        }
+        summaries.sort_by(|a, b| a.key.cmp(&b.key));
+        summaries
+    }
+
+    fn summary(&self, topic: &Topic) -> TopicSummary {
+        let with_own = |role, own: bool| {
+            let mut hosts = self.directory.hosts_with(&topic.key, role);
+            if own {
+                hosts.insert(0, format!("{} (this host)", self.host_name));
+            }
+            hosts
+        };
+        let mut links: Vec<String> = topic.outbound.values().map(|outbound| outbound.control.status()).collect();
+        links.extend(topic.inbound.values().map(crate::subscribe::Inbound::status));
+        TopicSummary {
+            key: topic.key.clone(),
+            type_name: topic.type_name.clone(),
+            publishers: topic.publishers.len() as u32,
+            subscribers: topic.subscribers.len() as u32,
+            publishing_hosts: with_own(Role::Publisher, !topic.publishers.is_empty()),
+            subscribing_hosts: with_own(Role::Subscriber, !topic.subscribers.is_empty()),
+            mismatches: topic.reported.clone(),
+            links,
+            resident_bytes: topic.resident_bytes(),
+        }
+    }
+
+    /// Sends an answer; a client that does not take it is treated as having hung up.
+    pub(crate) fn answer(&mut self, client: ClientId, id: u64, outcome: Result<Answer, Refusal>) {
+        let Some(client) = self.clients.by_id.get_mut(&client) else { return };
+        let (reply, descriptors) = match outcome {
+            Ok(answer) => (Ok(answer.reply), answer.descriptors),
+            Err(refusal) => (Err(refusal), Vec::new()),
+        };
+        let borrowed: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
+        if let Err(error) = client.reply(id, reply, &borrowed) {
+            tracing::warn!(pid = client.pid(), %error, "a client does not take its answers");
+            client.connection = None;
+        }
+    }
+}
+
+/// Between the crates' two types of the same thing.
+pub(crate) fn shm_seat(seat: local::Seat) -> Seat {
+    Seat { slot: seat.slot, generation: seat.generation }
+}
+
+/// Between the crates' two types of the same thing.
+pub(crate) fn wire_seat(seat: Seat) -> local::Seat {
+    local::Seat { slot: seat.slot, generation: seat.generation }
+}
+
+fn segment_fd(topic: &Topic) -> Result<OwnedFd, Refusal> {
+    topic.segment.as_fd().try_clone_to_owned().map_err(|error| exhausted(&error))
+}
+
+fn exhausted(error: &dyn std::fmt::Display) -> Refusal {
+    Refusal::Exhausted(error.to_string())
+}
+
+fn gone() -> Refusal {
+    Refusal::Invalid("the connection is gone".to_owned())
+}
+
+fn no_topic() -> Refusal {
+    Refusal::NotFound("there is no such topic; it has ended".to_owned())
+}

@@ -1,0 +1,334 @@
+//! The subscribe manager: offers rings to hosts that publish what this host wants, and runs an arrival for each.
+//!
+//! A ring is offered with a token; whoever connects and knows it gets the ring. One ring and one worker a topic and host: a host that
+//! asks again has lost its connection, so the old arrival is told to end, and its port is used again.
+
+use std::collections::HashMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rgaps_control::wire::{RingOffer, RingRefusal, RingRequest, WIRE_VERSION};
+use rgaps_control::{Config, HostId, TopicId};
+use rgaps_device::BufferSpec;
+use rgaps_link::tcp::{LinkToken, RingSetup, TcpOptions, TcpRingListener};
+use rgaps_link::{FlowControl, RingGeometry, RingMemory, RingOptions, Watermark};
+use rgaps_shm::janitor::Seat;
+use rgaps_shm::pool::pool_bytes_for;
+use rgaps_shm::{PublisherSpec, WriterPort};
+
+use crate::addresses;
+use crate::arrival::{Arrival, ArrivalSetup, ArrivalState};
+use crate::device_memory::DeviceMemoryManager;
+use crate::event::{Event, Mailbox};
+use crate::topics::Topic;
+
+/// How long an offer is good for.
+const OFFER_LIFETIME: Duration = Duration::from_secs(10);
+/// How often the listener looks whether it should stop.
+const ACCEPT_TICK: Duration = Duration::from_millis(500);
+
+/// Of one topic and host.
+#[derive(Debug)]
+pub(crate) enum Inbound {
+    /// Nobody is connected; the port waits for the next connection.
+    Idle(Box<ArrivalState>),
+    /// An offer is out, or its worker runs.
+    Active(Arc<ArrivalControl>),
+}
+
+/// What the manager and an arrival share.
+#[derive(Debug)]
+pub(crate) struct ArrivalControl {
+    stop: AtomicBool,
+    status: Mutex<String>,
+    token: LinkToken,
+    seat: Seat,
+}
+
+impl ArrivalControl {
+    pub(crate) fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn should_stop(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_status(&self, status: String) {
+        *self.status.lock().unwrap_or_else(PoisonError::into_inner) = status;
+    }
+
+    pub(crate) fn status(&self) -> String {
+        self.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// An offer that nobody has taken up yet.
+struct Offered {
+    setup: ArrivalSetup,
+    state: Box<ArrivalState>,
+    ring: RingSetup,
+    until: Instant,
+}
+
+type Offers = Arc<Mutex<HashMap<LinkToken, Offered>>>;
+
+/// Makes rings and lets senders in.
+pub(crate) struct SubscribeManager {
+    config: Arc<Config>,
+    memory: DeviceMemoryManager,
+    mailbox: Mailbox,
+    offers: Offers,
+    addresses: Vec<SocketAddr>,
+    stop: Arc<AtomicBool>,
+}
+
+impl SubscribeManager {
+    /// Listens for data connections.
+    pub(crate) fn new(
+        config: Arc<Config>,
+        memory: DeviceMemoryManager,
+        mailbox: Mailbox,
+    ) -> Result<Self, rgaps_link::tcp::AcceptError> {
+        let configured: Vec<Ipv4Addr> = config.data_address.iter().filter_map(|text| text.parse().ok()).collect();
+        let bind = match configured.as_slice() {
+            [one] => *one,
+            _ => Ipv4Addr::UNSPECIFIED,
+        };
+        let listener = TcpRingListener::bind((bind, 0).into(), Duration::from_millis(config.peer_timeout_ms))?;
+        let port = listener.address().port();
+        let own = if configured.is_empty() { addresses::own() } else { configured };
+        let addresses = own.into_iter().map(|address| (address, port).into()).collect();
+        let offers = Offers::default();
+        let stop = Arc::new(AtomicBool::new(false));
+        let (waiting, stopped) = (offers.clone(), stop.clone());
+        let spawned = std::thread::Builder::new()
+            .name("rgaps-accept".to_owned())
+            .spawn(move || accept(&listener, &waiting, &stopped));
+        if let Err(error) = spawned {
+            tracing::error!(%error, "no thread for data connections");
+        }
+        Ok(Self { config, memory, mailbox, offers, addresses, stop })
+    }
+
+    /// Answers a host that publishes a topic.
+    pub(crate) fn offer(&self, topic: &mut Topic, request: &RingRequest) -> Result<RingOffer, RingRefusal> {
+        request.check()?;
+        let Some(subscribers) = topic.subscriber_endpoint() else {
+            return Err(RingRefusal::NoSubscribers(topic.key.to_string()));
+        };
+        request.endpoint.fits(&subscribers).map_err(RingRefusal::Mismatch)?;
+        let state = match topic.inbound.remove(&request.host) {
+            Some(Inbound::Active(control)) => {
+                control.stop();
+                self.withdraw(control.token);
+                topic.inbound.insert(request.host, Inbound::Active(control));
+                return Err(RingRefusal::Failed("its last connection is still ending; ask again".to_owned()));
+            }
+            Some(Inbound::Idle(state)) if state.message_bytes_max >= request.message_bytes_max => state,
+            Some(Inbound::Idle(state)) => {
+                topic.bury(state.seat());
+                self.make_state(topic, request)?
+            }
+            None => self.make_state(topic, request)?,
+        };
+        self.make_offer(topic, request, state)
+    }
+
+    /// Ends what a host that no longer publishes, or that nobody listens to, has here.
+    pub(crate) fn end(&self, topic: &mut Topic, host: HostId) {
+        match topic.inbound.get(&host) {
+            Some(Inbound::Active(control)) => {
+                control.stop();
+                self.withdraw(control.token);
+            }
+            Some(Inbound::Idle(state)) => {
+                let seat = state.seat();
+                topic.inbound.remove(&host);
+                topic.bury(seat);
+            }
+            None => {}
+        }
+    }
+
+    /// Offers that nobody took up in time give their ports back.
+    pub(crate) fn expire(&self) {
+        let mut offers = self.offers.lock().unwrap_or_else(PoisonError::into_inner);
+        let late: Vec<LinkToken> =
+            offers.iter().filter(|(_, offered)| offered.until < Instant::now()).map(|(token, _)| *token).collect();
+        for token in late {
+            if let Some(offered) = offers.remove(&token) {
+                self.give_up(offered, "nobody connected");
+            }
+        }
+    }
+
+    fn withdraw(&self, token: LinkToken) {
+        let offered = self.offers.lock().unwrap_or_else(PoisonError::into_inner).remove(&token);
+        if let Some(offered) = offered {
+            self.give_up(offered, "withdrawn");
+        }
+    }
+
+    fn give_up(&self, offered: Offered, why: &str) {
+        let (topic, host) = (offered.setup.topic, offered.setup.host);
+        self.mailbox.post(Event::ArrivalEnded { topic, host, state: offered.state, why: why.to_owned() });
+    }
+
+    fn make_state(&self, topic: &Topic, request: &RingRequest) -> Result<Box<ArrivalState>, RingRefusal> {
+        let failed = |error: &dyn std::fmt::Display| RingRefusal::Failed(error.to_string());
+        let bytes = self.config.arrival_pool_bytes.max(pool_bytes_for(request.message_bytes_max));
+        let spec = PublisherSpec { publisher: 0, pid: std::process::id(), pool_bytes: bytes, remote: true };
+        let seat = topic.janitor.admit_publisher(&spec).map_err(|error| failed(&error))?;
+        let made = self.memory.create(&topic.pools, seat, bytes).map_err(|error| failed(&error)).and_then(|pool| {
+            topic.pools.seal(seat).map_err(|error| failed(&error))?;
+            let right = pool.allocation_right().ok_or_else(|| failed(&"the pool is taken"))?;
+            let port = WriterPort::new(topic.segment.clone(), seat.slot, seat.generation, right);
+            Ok((pool, port.map_err(|error| failed(&error))?))
+        });
+        match made {
+            Ok((pool, mut port)) => {
+                for (subscriber, local) in &topic.subscribers {
+                    if let Some(event) = local.event.as_ref().and_then(|event| event.try_clone().ok()) {
+                        port.add_event(subscriber.slot, subscriber.tenancy(), event);
+                    }
+                }
+                Ok(Box::new(ArrivalState::new(port, pool, request.message_bytes_max)))
+            }
+            Err(refusal) => {
+                topic.bury(seat);
+                Err(refusal)
+            }
+        }
+    }
+
+    fn make_offer(
+        &self,
+        topic: &mut Topic,
+        request: &RingRequest,
+        state: Box<ArrivalState>,
+    ) -> Result<RingOffer, RingRefusal> {
+        let resume = state.resume();
+        let seat = state.seat();
+        let made =
+            self.ring(request.flow_control).and_then(|ring| Ok((ring, TopicId::random().map_err(|e| e.to_string())?)));
+        let ((ring, buffer), token) = match made {
+            Ok(made) => made,
+            Err(why) => {
+                topic.bury(seat);
+                return Err(RingRefusal::Failed(why));
+            }
+        };
+        let link_token = LinkToken(token.0);
+        let control = Arc::new(ArrivalControl {
+            stop: AtomicBool::new(false),
+            status: Mutex::new(format!("from {}: offered", request.host_name)),
+            token: link_token,
+            seat,
+        });
+        let setup = ArrivalSetup {
+            topic: topic.id,
+            key: topic.key.clone(),
+            host: request.host,
+            host_name: request.host_name.clone(),
+            exhaustion: request.endpoint.offers.first().map(|offer| offer.exhaustion),
+            keep_all_timeout: Duration::from_millis(self.config.keep_all_timeout_ms),
+            backend: self.memory.backend().clone(),
+            buffer,
+            janitor: topic.janitor.clone(),
+            mailbox: self.mailbox.clone(),
+            control: control.clone(),
+        };
+        topic.inbound.insert(request.host, Inbound::Active(control));
+        let geometry = ring.geometry;
+        let offered = Offered { setup, state, ring, until: Instant::now() + OFFER_LIFETIME };
+        self.offers.lock().unwrap_or_else(PoisonError::into_inner).insert(link_token, offered);
+        Ok(RingOffer {
+            version: WIRE_VERSION,
+            token,
+            addresses: self.addresses.iter().map(SocketAddr::to_string).collect(),
+            ring_bytes: geometry.ring_bytes(),
+            chunk_bytes: u64::from(geometry.chunk_bytes()),
+            watermark_bytes: geometry.watermark_bytes(),
+            resume,
+        })
+    }
+
+    /// A ring: one memory, registered with the device, mapped by the link.
+    fn ring(&self, flow_control: bool) -> Result<(RingSetup, Arc<rgaps_device::HostBuffer>), String> {
+        let bytes = self.config.ring_bytes;
+        let watermark =
+            Watermark::ALL.into_iter().find(|watermark| watermark.bytes(bytes) == self.config.watermark_bytes());
+        let options = RingOptions {
+            ring_bytes: bytes,
+            chunk_bytes: u32::try_from(self.config.chunk_bytes).unwrap_or(u32::MAX) - 64,
+            watermark: watermark.unwrap_or_default(),
+            flow_control: if flow_control { FlowControl::On } else { FlowControl::Off },
+            ..RingOptions::default()
+        };
+        let geometry = RingGeometry::new(options).map_err(|error| error.to_string())?;
+        let spec = BufferSpec { name: "rgaps-ring".to_owned(), bytes };
+        let buffer = Arc::new(self.memory.backend().host_buffer(&spec).map_err(|error| error.to_string())?);
+        let fd = std::os::fd::AsFd::as_fd(buffer.as_ref()).try_clone_to_owned().map_err(|error| error.to_string())?;
+        let memory = RingMemory::from_fd(fd, bytes).map_err(|error| error.to_string())?;
+        let dead_peer_timeout = Duration::from_millis(self.config.peer_timeout_ms);
+        let options = TcpOptions { dead_peer_timeout, ..TcpOptions::default() };
+        Ok((RingSetup { geometry, memory, options }, buffer))
+    }
+}
+
+impl Drop for SubscribeManager {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+    }
+}
+
+fn accept(listener: &TcpRingListener, offers: &Offers, stop: &AtomicBool) {
+    while !stop.load(Ordering::Acquire) {
+        let incoming = match listener.accept(ACCEPT_TICK) {
+            Ok(incoming) => incoming,
+            Err(rgaps_link::tcp::AcceptError::TimedOut { .. }) => continue,
+            Err(error) if error.is_strangers() => {
+                tracing::warn!(%error, "a data connection was turned away");
+                continue;
+            }
+            Err(error) => {
+                tracing::error!(%error, "data connections are no longer accepted");
+                return;
+            }
+        };
+        let offered = offers.lock().unwrap_or_else(PoisonError::into_inner).remove(&incoming.token());
+        let Some(offered) = offered else {
+            tracing::warn!(error = %incoming.refuse(), "a data connection was turned away");
+            continue;
+        };
+        let Offered { setup, state, ring, .. } = offered;
+        match incoming.admit(&ring) {
+            Ok((intake, arrivals)) => Arrival::start(setup, *state, intake, arrivals),
+            Err(error) => {
+                let event = Event::ArrivalEnded { topic: setup.topic, host: setup.host, state, why: error.to_string() };
+                setup.mailbox.post(event);
+            }
+        }
+    }
+}
+
+impl Inbound {
+    /// For people.
+    pub(crate) fn status(&self) -> String {
+        match self {
+            Self::Idle(_) => "from a host that is not connected".to_owned(),
+            Self::Active(control) => control.status(),
+        }
+    }
+
+    /// The seat that its port has.
+    pub(crate) fn seat(&self) -> Option<Seat> {
+        match self {
+            Self::Idle(state) => Some(state.seat()),
+            Self::Active(control) => Some(control.seat),
+        }
+    }
+}

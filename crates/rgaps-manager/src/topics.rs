@@ -1,0 +1,148 @@
+//! Topics of this host: a segment each, and who sits where.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use rgaps_control::local::Role;
+use rgaps_control::wire::Endpoint;
+use rgaps_control::{HostId, PublisherQos, SubscriberQos, TopicId, TopicKey};
+use rgaps_os::EventFd;
+use rgaps_shm::janitor::Seat;
+use rgaps_shm::segment::AttachError;
+use rgaps_shm::{Geometry, Janitor, Segment};
+
+use crate::device_memory::Pools;
+use crate::publish::Outbound;
+use crate::subscribe::Inbound;
+
+/// A publisher of this host.
+#[derive(Clone, Debug)]
+pub(crate) struct LocalPublisher {
+    pub(crate) qos: PublisherQos,
+    pub(crate) pool_bytes: u64,
+}
+
+/// A subscriber of this host.
+#[derive(Debug)]
+pub(crate) struct LocalSubscriber {
+    pub(crate) qos: SubscriberQos,
+    pub(crate) event: Option<EventFd>,
+}
+
+/// A topic.
+#[derive(Debug)]
+pub(crate) struct Topic {
+    pub(crate) key: TopicKey,
+    pub(crate) id: TopicId,
+    pub(crate) type_name: String,
+    pub(crate) segment: Arc<Segment>,
+    pub(crate) janitor: Janitor,
+    pub(crate) pools: Pools,
+    pub(crate) publishers: HashMap<Seat, LocalPublisher>,
+    pub(crate) subscribers: HashMap<Seat, LocalSubscriber>,
+    /// Senders to hosts that want it.
+    pub(crate) outbound: HashMap<HostId, Outbound>,
+    /// Arrivals from hosts that publish it.
+    pub(crate) inbound: HashMap<HostId, Inbound>,
+    /// What is announced to other hosts.
+    pub(crate) announced: Vec<Endpoint>,
+    /// Mismatches that were reported already.
+    pub(crate) reported: Vec<String>,
+    /// After a predecessor's death: until when its clients may hand seats back.
+    pub(crate) adoption_ends: Option<Instant>,
+}
+
+impl Topic {
+    pub(crate) fn create(key: TopicKey, type_name: &str, messages: u32) -> Result<Self, AttachError> {
+        let id = TopicId::random().map_err(|source| AttachError::Map(rgaps_os::MapError::Os { bytes: 0, source }))?;
+        let segment = Segment::create(id.0, Geometry::new(messages))?;
+        Ok(Self::of_segment(key, type_name, id, Arc::new(segment)))
+    }
+
+    /// A topic whose segment a predecessor made.
+    pub(crate) fn of_segment(key: TopicKey, type_name: &str, id: TopicId, segment: Arc<Segment>) -> Self {
+        Self {
+            key,
+            id,
+            type_name: type_name.to_owned(),
+            janitor: Janitor::new(segment.clone()),
+            segment,
+            pools: Pools::default(),
+            publishers: HashMap::new(),
+            subscribers: HashMap::new(),
+            outbound: HashMap::new(),
+            inbound: HashMap::new(),
+            announced: Vec::new(),
+            reported: Vec::new(),
+            adoption_ends: None,
+        }
+    }
+
+    /// What this host publishes of it, for other hosts.
+    pub(crate) fn publisher_endpoint(&self) -> Option<Endpoint> {
+        let mut offers: Vec<PublisherQos> = Vec::new();
+        for publisher in self.publishers.values() {
+            if !offers.contains(&publisher.qos) {
+                offers.push(publisher.qos);
+            }
+        }
+        (!offers.is_empty()).then(|| self.endpoint(Role::Publisher, offers, Vec::new()))
+    }
+
+    /// What this host subscribes to of it, for other hosts.
+    pub(crate) fn subscriber_endpoint(&self) -> Option<Endpoint> {
+        let mut requests: Vec<SubscriberQos> = Vec::new();
+        for subscriber in self.subscribers.values() {
+            if !requests.contains(&subscriber.qos) {
+                requests.push(subscriber.qos);
+            }
+        }
+        (!requests.is_empty()).then(|| self.endpoint(Role::Subscriber, Vec::new(), requests))
+    }
+
+    /// Whether nobody of this host is in it any more and nothing of it is left to release.
+    pub(crate) fn is_over(&self) -> bool {
+        self.publishers.is_empty()
+            && self.subscribers.is_empty()
+            && self.outbound.is_empty()
+            && self.inbound.is_empty()
+            && self.adoption_ends.is_none()
+            && self.janitor.buried().next().is_none()
+    }
+
+    /// Bytes of the largest message that its publishers can have.
+    pub(crate) fn message_bytes_max(&self) -> u64 {
+        self.publishers.values().map(|publisher| publisher.pool_bytes).max().unwrap_or(0)
+    }
+
+    /// Bytes of memory that it occupies on this host.
+    pub(crate) fn resident_bytes(&self) -> u64 {
+        self.segment.resident_bytes().unwrap_or(0) + self.pools.resident_bytes()
+    }
+
+    /// Finishes what buried publishers left; their pools go with their last message.
+    pub(crate) fn sweep(&self) {
+        let buried: Vec<Seat> = self.janitor.buried().collect();
+        for seat in buried {
+            if self.janitor.sweep(seat.slot) == 0 {
+                self.pools.remove(seat);
+            }
+        }
+    }
+
+    /// A publisher left or died, or an arrival ended for good.
+    pub(crate) fn bury(&self, seat: Seat) {
+        self.janitor.bury_publisher(seat.slot, seat.generation);
+        if self.janitor.sweep(seat.slot) == 0 {
+            self.pools.remove(seat);
+        }
+    }
+
+    fn endpoint(&self, role: Role, mut offers: Vec<PublisherQos>, mut requests: Vec<SubscriberQos>) -> Endpoint {
+        // One order, so that the same set is the same announcement.
+        offers.sort_by_key(|offer| format!("{offer:?}"));
+        requests.sort_by_key(|request| format!("{request:?}"));
+        Endpoint { key: self.key.clone(), role, type_name: self.type_name.clone(), offers, requests }
+    }
+}

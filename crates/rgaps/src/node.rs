@@ -1,0 +1,307 @@
+//! A node: a process's connection to its host's manager, and the factory of publishers and subscribers.
+
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::task::Waker;
+use std::thread::JoinHandle;
+
+use rgaps_control::local::{Body, Reply, Role, Seat, TopicSummary};
+use rgaps_control::runtime::RuntimeError;
+use rgaps_control::{NameError, PublisherQos, RuntimeDir, SubscriberQos, TopicId, TopicKey};
+use rgaps_device::{Backend, DeviceError, PoolDescription, PoolMemory, PoolRole};
+use rgaps_os::{EventFd, ForkGuard};
+use rgaps_shm::message::Tenancy;
+use rgaps_shm::observer::Observer;
+use rgaps_shm::reader::PoolRef;
+use rgaps_shm::segment::AttachError;
+use rgaps_shm::writer::PortError;
+use rgaps_shm::{ReaderPort, Segment, WriterPort};
+
+use crate::publisher::{Publisher, PublisherInner};
+use crate::session::{Answer, Member, Seated, Session, SessionError};
+use crate::subscriber::{Subscriber, SubscriberInner};
+use crate::types::Meta;
+
+/// A node, publisher or subscriber could not be made. Nothing of it is left behind.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    /// The topic's name breaks a rule.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// The runtime directory cannot be used.
+    #[error(transparent)]
+    Runtime(#[from] RuntimeError),
+    /// The manager is not there, refused, or did not answer.
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    /// The topic's segment cannot be used.
+    #[error(transparent)]
+    Segment(#[from] AttachError),
+    /// The slot is not ours.
+    #[error(transparent)]
+    Port(#[from] PortError),
+    /// The pool cannot be used.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The kernel refused.
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+    /// This process was forked from the one that made the node.
+    #[error("the node belongs to the parent process; make a node after fork")]
+    Forked,
+}
+
+/// Settings of a node; each has a default that works on one machine.
+#[derive(Clone, Debug, Default)]
+pub struct NodeBuilder {
+    name: Option<String>,
+    domain: Option<u32>,
+    runtime_dir: Option<PathBuf>,
+}
+
+impl NodeBuilder {
+    /// For people; default: the program's name.
+    #[must_use]
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// ROS domain id; default: ROS_DOMAIN_ID, else 0.
+    #[must_use]
+    pub fn domain(mut self, domain: u32) -> Self {
+        self.domain = Some(domain);
+        self
+    }
+
+    /// Which manager to use, by its runtime directory; default: RGAPS_RUNTIME_DIR, else this user's.
+    #[must_use]
+    pub fn runtime_dir(mut self, path: impl Into<PathBuf>) -> Self {
+        self.runtime_dir = Some(path.into());
+        self
+    }
+
+    /// Connects to the manager; starts one if none runs.
+    pub fn build(self) -> Result<Node, NodeError> {
+        let dir = match &self.runtime_dir {
+            Some(path) => RuntimeDir::open(path)?,
+            None => RuntimeDir::from_environment()?,
+        };
+        let domain = self.domain.or_else(|| std::env::var("ROS_DOMAIN_ID").ok()?.parse().ok()).unwrap_or(0);
+        let (session, welcome) = Session::open(dir, self.name.unwrap_or_else(program_name))?;
+        let backend = rgaps_device::open(welcome.device.parse()?)?.backend;
+        let fork = ForkGuard::new()?;
+        let thread = {
+            let session = session.clone();
+            std::thread::Builder::new().name("rgaps-node".to_owned()).spawn(move || session.run())?
+        };
+        let inner =
+            NodeInner { session, domain, host: welcome.host.0, backend, fork, thread: Mutex::new(Some(thread)) };
+        Ok(Node { inner: Arc::new(inner) })
+    }
+}
+
+/// A process's part in RGAPS. Cheap to clone; usable from any thread; not across `fork`.
+#[derive(Clone, Debug)]
+pub struct Node {
+    inner: Arc<NodeInner>,
+}
+
+#[derive(Debug)]
+pub(crate) struct NodeInner {
+    session: Arc<Session>,
+    domain: u32,
+    host: [u8; 16],
+    backend: Arc<dyn Backend>,
+    fork: ForkGuard,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Node {
+    /// A node with default settings.
+    pub fn new(name: impl Into<String>) -> Result<Self, NodeError> {
+        Self::builder().name(name).build()
+    }
+
+    /// Settings first.
+    pub fn builder() -> NodeBuilder {
+        NodeBuilder::default()
+    }
+
+    /// A publisher with ROS 2's default QoS.
+    pub fn publisher<T: Meta>(&self, topic: &str) -> Result<Publisher<T>, NodeError> {
+        self.publisher_with(topic, PublisherQos::default())
+    }
+
+    /// A publisher. The topic is made if it does not exist; its type must be `T`.
+    pub fn publisher_with<T: Meta>(&self, topic: &str, qos: PublisherQos) -> Result<Publisher<T>, NodeError> {
+        let node = &self.inner;
+        node.check_owner()?;
+        let key = TopicKey::new(node.domain, topic)?;
+        let body = Body::Advertise { key: key.clone(), type_name: T::TYPE_NAME.to_owned(), qos };
+        let mut answer = node.session.request(&body, &[])?;
+        let Reply::Advertised(advertised) = answer.reply.clone() else { return Err(SessionError::Confused.into()) };
+        let segment = attach(&mut answer, advertised.topic)?;
+        let description = pool_description(advertised.pool)?;
+        let slabs = (0..description.slabs.len()).map(|_| answer.descriptor()).collect::<Result<_, _>>()?;
+        let pool = node.backend.import_pool(&description, slabs, PoolRole::Writer)?;
+        let Seat { slot, generation } = advertised.seat;
+        node.session.request(&Body::PoolMapped { topic: advertised.topic, seat: advertised.seat }, &[])?;
+        let Some(right) = pool.allocation_right() else { return Err(PortError::NotOurs { slot, generation }.into()) };
+        let mut port = WriterPort::new(segment.clone(), slot, generation, right)?;
+        for seat in &advertised.events {
+            port.add_event(seat.slot, Tenancy::new(seat.generation), EventFd::from_fd(answer.descriptor()?));
+        }
+        let topic_name = key.name().to_owned();
+        let seated = Seated {
+            key,
+            topic: advertised.topic,
+            type_name: T::TYPE_NAME.to_owned(),
+            role: Role::Publisher,
+            seat: advertised.seat,
+            segment,
+        };
+        let publisher = Publisher::new(PublisherInner {
+            node: node.clone(),
+            topic: topic_name,
+            seated,
+            port: Mutex::new(port),
+            pool,
+            publisher: advertised.publisher,
+            sequence: AtomicU64::new(0),
+            qos,
+        });
+        node.session.add_member(Member::Publisher(Arc::downgrade(publisher.inner())));
+        Ok(publisher)
+    }
+
+    /// A subscriber with ROS 2's default QoS.
+    pub fn subscriber<T: Meta>(&self, topic: &str) -> Result<Subscriber<T>, NodeError> {
+        self.subscriber_with(topic, SubscriberQos::default())
+    }
+
+    /// A subscriber. The topic is made if it does not exist; its type must be `T`. From the return on, no message is missed.
+    pub fn subscriber_with<T: Meta>(&self, topic: &str, qos: SubscriberQos) -> Result<Subscriber<T>, NodeError> {
+        let node = &self.inner;
+        node.check_owner()?;
+        let key = TopicKey::new(node.domain, topic)?;
+        let body = Body::Subscribe { key: key.clone(), type_name: T::TYPE_NAME.to_owned(), qos };
+        let mut answer = node.session.request(&body, &[])?;
+        let Reply::Subscribed(subscribed) = answer.reply.clone() else { return Err(SessionError::Confused.into()) };
+        let segment = attach(&mut answer, subscribed.topic)?;
+        let Seat { slot, generation } = subscribed.seat;
+        let history = qos.durability == rgaps_control::Durability::TransientLocal;
+        let reader = ReaderPort::new(segment.clone(), slot, generation, history)?;
+        let topic_name = key.name().to_owned();
+        let seated = Seated {
+            key,
+            topic: subscribed.topic,
+            type_name: T::TYPE_NAME.to_owned(),
+            role: Role::Subscriber,
+            seat: subscribed.seat,
+            segment,
+        };
+        let subscriber = Subscriber::new(SubscriberInner {
+            node: node.clone(),
+            topic: topic_name,
+            seated,
+            reader: Mutex::new(reader),
+            pools: Mutex::default(),
+            event: OnceLock::new(),
+        });
+        node.session.add_member(Member::Subscriber(Arc::downgrade(subscriber.inner()), qos));
+        Ok(subscriber)
+    }
+
+    /// Looks on at a topic without joining it: its messages' descriptions, not their payload. The type's name comes with it.
+    pub fn observe(&self, topic: &str) -> Result<(Observer, String), NodeError> {
+        let key = TopicKey::new(self.inner.domain, topic)?;
+        let mut answer = self.inner.session.request(&Body::Observe { key }, &[])?;
+        let Reply::Observed { topic, type_name } = answer.reply.clone() else {
+            return Err(SessionError::Confused.into());
+        };
+        let segment = Segment::observe(answer.descriptor()?, topic.0)?;
+        Ok((Observer::new(Arc::new(segment)), type_name))
+    }
+
+    /// The topics that this host knows of.
+    pub fn topics(&self) -> Result<Vec<TopicSummary>, NodeError> {
+        match self.inner.session.request(&Body::Topics, &[])?.reply {
+            Reply::Topics(topics) => Ok(topics),
+            _ => Err(SessionError::Confused.into()),
+        }
+    }
+
+    /// This host's identity, as messages carry it.
+    pub fn host(&self) -> [u8; 16] {
+        self.inner.host
+    }
+}
+
+impl NodeInner {
+    pub(crate) fn host(&self) -> [u8; 16] {
+        self.host
+    }
+
+    pub(crate) fn is_owner(&self) -> bool {
+        self.fork.is_owner()
+    }
+
+    pub(crate) fn leave(&self, seated: &Seated) {
+        if self.is_owner() {
+            self.session.leave(seated);
+        }
+    }
+
+    pub(crate) fn import_pool(&self, seated: &Seated, pool: PoolRef) -> Result<Arc<dyn PoolMemory>, NodeError> {
+        let seat = Seat { slot: pool.slot, generation: pool.generation };
+        let answer = self.session.request(&Body::Pool { topic: seated.topic, seat }, &[])?;
+        let Reply::Pool(description) = answer.reply else { return Err(SessionError::Confused.into()) };
+        let slabs: Vec<OwnedFd> = answer.descriptors.collect();
+        Ok(self.backend.import_pool(&pool_description(description)?, slabs, PoolRole::Reader)?)
+    }
+
+    pub(crate) fn event_descriptor(&self, seated: &Seated) -> Result<EventFd, NodeError> {
+        let body = Body::EventDescriptor { topic: seated.topic, seat: seated.seat };
+        Ok(EventFd::from_fd(self.session.request(&body, &[])?.descriptor()?))
+    }
+
+    pub(crate) fn wake_when_readable(&self, event: &Arc<EventFd>, waker: Waker) {
+        self.session.wake_when_readable(event, waker);
+    }
+
+    fn check_owner(&self) -> Result<(), NodeError> {
+        if self.is_owner() { Ok(()) } else { Err(NodeError::Forked) }
+    }
+}
+
+impl Drop for NodeInner {
+    fn drop(&mut self) {
+        let thread = self.thread.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if !self.fork.is_owner() {
+            // The thread lives in the parent only; joining it here would wait for ever.
+            return std::mem::forget(thread);
+        }
+        self.session.stop();
+        let is_own = thread.as_ref().is_some_and(|thread| thread.thread().id() == std::thread::current().id());
+        if let Some(thread) = thread.filter(|_| !is_own) {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn attach(answer: &mut Answer, topic: TopicId) -> Result<Arc<Segment>, NodeError> {
+    Ok(Arc::new(Segment::attach(answer.descriptor()?, topic.0)?))
+}
+
+fn pool_description(value: serde_json::Value) -> Result<PoolDescription, NodeError> {
+    serde_json::from_value(value)
+        .map_err(|error| DeviceError::Description(format!("it cannot be read: {error}")).into())
+}
+
+fn program_name() -> String {
+    let path = std::env::current_exe().unwrap_or_default();
+    path.file_name().map_or_else(|| "rgaps".to_owned(), |name| name.to_string_lossy().into_owned())
+}

@@ -1,0 +1,369 @@
+//! The connection to the manager: requests and answers, notices, and what to do when the manager dies.
+//!
+//! One thread a node reads the socket. Callers send a request and sleep on its answer, with a time-out. When the manager is gone, local
+//! publish and take go on without it; the thread connects to its successor (starting one if nobody has) and hands back every seat, with
+//! the segment and the pool, so that the successor makes nothing anew.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use rgaps_control::local::{
+    Body, Connection, HandedBack, LocalError, Notice, PROTOCOL_VERSION, Refusal, Reply, Request, Role, Seat, ToClient,
+    Welcome,
+};
+use rgaps_control::spawn::{self, SpawnError};
+use rgaps_control::{RuntimeDir, TopicId, TopicKey};
+use rgaps_os::{EventFd, PidFd};
+use rgaps_shm::Segment;
+use rustix::event::{PollFd, PollFlags, poll};
+
+use crate::publisher::PublisherInner;
+use crate::subscriber::SubscriberInner;
+
+/// How long a manager may take to answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long leaving may hold up a drop.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
+/// How often the thread looks whether it should stop.
+const TICK: Duration = Duration::from_millis(500);
+/// Between attempts to reach a successor.
+const RECONNECT_INTERVAL: Duration = Duration::from_millis(50);
+
+/// The manager did not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    /// There is none, and none could be started.
+    #[error(transparent)]
+    Spawn(#[from] SpawnError),
+    /// The connection failed.
+    #[error(transparent)]
+    Local(#[from] LocalError),
+    /// It refused.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// It did not answer.
+    #[error("rgapsd did not answer within {0} ms; is it stopped? its log is in the runtime directory")]
+    TimedOut(u128),
+    /// It answered something else.
+    #[error("rgapsd gave an answer that does not belong to the question")]
+    Confused,
+    /// The kernel refused.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}
+
+/// A reply and the descriptors beside it.
+pub(crate) struct Answer {
+    pub(crate) reply: Reply,
+    pub(crate) descriptors: std::vec::IntoIter<OwnedFd>,
+}
+
+impl Answer {
+    /// The next descriptor.
+    pub(crate) fn descriptor(&mut self) -> Result<OwnedFd, SessionError> {
+        self.descriptors.next().ok_or(SessionError::Confused)
+    }
+}
+
+/// A seat in a topic, and what a successor must be told of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Seated {
+    pub(crate) key: TopicKey,
+    pub(crate) topic: TopicId,
+    pub(crate) type_name: String,
+    pub(crate) role: Role,
+    pub(crate) seat: Seat,
+    pub(crate) segment: Arc<Segment>,
+}
+
+/// Who must be handed back, and who wants event descriptors.
+#[derive(Debug)]
+pub(crate) enum Member {
+    Publisher(Weak<PublisherInner>),
+    Subscriber(Weak<SubscriberInner>, rgaps_control::SubscriberQos),
+}
+
+type Outcome = Result<(Reply, Vec<OwnedFd>), Refusal>;
+
+/// State shared by a node's callers and its thread.
+#[derive(Debug)]
+pub(crate) struct Session {
+    dir: RuntimeDir,
+    program: String,
+    connection: Mutex<Arc<Connection>>,
+    /// Counts connections, so that a caller sees that a new one has come.
+    epoch: AtomicU64,
+    pending: Mutex<HashMap<u64, SyncSender<Outcome>>>,
+    next_id: AtomicU64,
+    members: Mutex<Vec<Member>>,
+    sleepers: Mutex<Vec<(Arc<EventFd>, Waker)>>,
+    stopping: AtomicBool,
+    kick: EventFd,
+}
+
+impl Session {
+    pub(crate) fn open(dir: RuntimeDir, program: String) -> Result<(Arc<Self>, Welcome), SessionError> {
+        let (connection, welcome) = greet(&dir, &program)?;
+        let session = Self {
+            dir,
+            program,
+            connection: Mutex::new(Arc::new(connection)),
+            epoch: AtomicU64::new(0),
+            pending: Mutex::default(),
+            next_id: AtomicU64::new(1),
+            members: Mutex::default(),
+            sleepers: Mutex::default(),
+            stopping: AtomicBool::new(false),
+            kick: EventFd::new()?,
+        };
+        Ok((Arc::new(session), welcome))
+    }
+
+    /// Asks the manager. A request that was cut off by the manager's death is sent to its successor.
+    pub(crate) fn request(&self, body: &Body, descriptors: &[BorrowedFd<'_>]) -> Result<Answer, SessionError> {
+        self.request_within(body, descriptors, ANSWER_TIMEOUT)
+    }
+
+    /// Gives up a seat; if that fails, the manager learns of it from this process's end.
+    pub(crate) fn leave(&self, seated: &Seated) {
+        let body = Body::Leave { topic: seated.topic, role: seated.role, seat: seated.seat };
+        if let Err(error) = self.request_within(&body, &[], LEAVE_TIMEOUT) {
+            tracing::debug!(topic = %seated.key, %error, "leaving was not acknowledged");
+        }
+        lock(&self.members).retain(|member| match member {
+            Member::Publisher(publisher) => publisher.strong_count() > 0,
+            Member::Subscriber(subscriber, _) => subscriber.strong_count() > 0,
+        });
+    }
+
+    pub(crate) fn add_member(&self, member: Member) {
+        lock(&self.members).push(member);
+    }
+
+    /// Wakes a task once a descriptor is readable.
+    pub(crate) fn wake_when_readable(&self, event: &Arc<EventFd>, waker: Waker) {
+        let mut sleepers = lock(&self.sleepers);
+        sleepers.retain(|(known, _)| !Arc::ptr_eq(known, event));
+        sleepers.push((event.clone(), waker));
+        drop(sleepers);
+        let _ = self.kick.signal();
+    }
+
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        let _ = self.kick.signal();
+    }
+
+    /// The thread: reads the socket, wakes tasks, and reconnects. Ends at `stop`.
+    pub(crate) fn run(&self) {
+        while !self.stopping.load(Ordering::Acquire) {
+            let connection = lock(&self.connection).clone();
+            self.sleep(&connection);
+            if let Err(error) = self.read(&connection) {
+                tracing::warn!(%error, "rgapsd is gone; local topics go on, looking for its successor");
+                lock(&self.pending).clear();
+                self.reconnect();
+            }
+        }
+    }
+
+    fn request_within(
+        &self,
+        body: &Body,
+        descriptors: &[BorrowedFd<'_>],
+        timeout: Duration,
+    ) -> Result<Answer, SessionError> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            let epoch = self.epoch.load(Ordering::Acquire);
+            let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+            let (sender, receiver) = sync_channel(1);
+            lock(&self.pending).insert(id, sender);
+            let connection = lock(&self.connection).clone();
+            let sent = connection.send(&Request { id, body: body.clone() }, descriptors);
+            let left = deadline.saturating_duration_since(Instant::now());
+            match sent.map(|()| receiver.recv_timeout(left)) {
+                Ok(Ok(outcome)) => {
+                    let (reply, descriptors) = outcome?;
+                    return Ok(Answer { reply, descriptors: descriptors.into_iter() });
+                }
+                Ok(Err(RecvTimeoutError::Timeout)) => {
+                    lock(&self.pending).remove(&id);
+                    return Err(SessionError::TimedOut(timeout.as_millis()));
+                }
+                Ok(Err(RecvTimeoutError::Disconnected)) | Err(LocalError::Closed) => {
+                    self.await_successor(epoch, deadline, timeout)?;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn await_successor(&self, epoch: u64, deadline: Instant, timeout: Duration) -> Result<(), SessionError> {
+        while self.epoch.load(Ordering::Acquire) == epoch {
+            if Instant::now() >= deadline || self.stopping.load(Ordering::Acquire) {
+                return Err(SessionError::TimedOut(timeout.as_millis()));
+            }
+            std::thread::sleep(RECONNECT_INTERVAL);
+        }
+        Ok(())
+    }
+
+    /// Until the socket, the kick or a sleeping task's descriptor is readable.
+    fn sleep(&self, connection: &Connection) {
+        let sleeping: Vec<(Arc<EventFd>, Waker)> = lock(&self.sleepers).clone();
+        let mut fds = vec![PollFd::new(connection, PollFlags::IN), PollFd::new(&self.kick, PollFlags::IN)];
+        fds.extend(sleeping.iter().map(|(event, _)| PollFd::new(event.as_ref(), PollFlags::IN)));
+        let _ = poll(&mut fds, Some(&rgaps_os::poll::timespec(TICK)));
+        let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        let _ = self.kick.drain();
+        for ((event, waker), _) in sleeping.into_iter().zip(&ready[2..]).filter(|(_, ready)| **ready) {
+            lock(&self.sleepers).retain(|(known, _)| !Arc::ptr_eq(known, &event));
+            waker.wake();
+        }
+    }
+
+    fn read(&self, connection: &Connection) -> Result<(), LocalError> {
+        while let Some(packet) = connection.receive::<ToClient>(Duration::ZERO)? {
+            match packet.message {
+                ToClient::Reply { id, reply } => {
+                    if let Some(waiting) = lock(&self.pending).remove(&id) {
+                        let _ = waiting.try_send(reply.map(|reply| (reply, packet.descriptors)));
+                    }
+                }
+                ToClient::Notice(notice) => self.notice(notice, packet.descriptors),
+            }
+        }
+        Ok(())
+    }
+
+    fn notice(&self, notice: Notice, descriptors: Vec<OwnedFd>) {
+        match notice {
+            Notice::Warning { text, .. } => tracing::warn!("{text}"),
+            Notice::EventDescriptor { topic, seat } => {
+                let Some(event) = descriptors.into_iter().next().map(EventFd::from_fd) else { return };
+                for publisher in self.publishers().iter().filter(|publisher| publisher.seated.topic == topic) {
+                    if let Ok(event) = event.try_clone() {
+                        let tenancy = rgaps_shm::message::Tenancy::new(seat.generation);
+                        publisher.port().add_event(seat.slot, tenancy, event);
+                    }
+                }
+            }
+        }
+    }
+
+    fn publishers(&self) -> Vec<Arc<PublisherInner>> {
+        let members = lock(&self.members);
+        members
+            .iter()
+            .filter_map(|member| match member {
+                Member::Publisher(publisher) => publisher.upgrade(),
+                Member::Subscriber(..) => None,
+            })
+            .collect()
+    }
+
+    fn reconnect(&self) {
+        while !self.stopping.load(Ordering::Acquire) {
+            match greet(&self.dir, &self.program) {
+                Ok((connection, _)) => {
+                    self.hand_back(&connection);
+                    *lock(&self.connection) = Arc::new(connection);
+                    self.epoch.fetch_add(1, Ordering::AcqRel);
+                    return;
+                }
+                Err(error) => tracing::debug!(%error, "no successor of rgapsd yet"),
+            }
+            std::thread::sleep(RECONNECT_INTERVAL);
+        }
+    }
+
+    fn hand_back(&self, connection: &Connection) {
+        let mut publishers = Vec::new();
+        let mut subscribers = Vec::new();
+        for member in lock(&self.members).iter() {
+            match member {
+                Member::Publisher(publisher) => publishers.extend(publisher.upgrade()),
+                Member::Subscriber(subscriber, qos) => subscribers.extend(subscriber.upgrade().map(|s| (s, *qos))),
+            }
+        }
+        for publisher in publishers {
+            let Ok((description, slabs)) = publisher.pool.export() else { continue };
+            let handed = HandedBack {
+                publisher: Some(publisher.qos),
+                publisher_id: publisher.publisher,
+                pool: serde_json::to_value(description).ok(),
+                ..seat_of(&publisher.seated)
+            };
+            hand_over(connection, handed, &publisher.seated.segment, &slabs);
+        }
+        for (subscriber, qos) in subscribers {
+            let handed = HandedBack { subscriber: Some(qos), ..seat_of(&subscriber.seated) };
+            hand_over(connection, handed, &subscriber.seated.segment, &[]);
+        }
+    }
+}
+
+fn seat_of(seated: &Seated) -> HandedBack {
+    HandedBack {
+        key: seated.key.clone(),
+        topic: seated.topic,
+        type_name: seated.type_name.clone(),
+        role: seated.role,
+        seat: seated.seat,
+        publisher: None,
+        publisher_id: 0,
+        subscriber: None,
+        pool: None,
+    }
+}
+
+fn hand_over(connection: &Connection, handed: HandedBack, segment: &Segment, slabs: &[OwnedFd]) {
+    let topic = handed.key.clone();
+    let descriptors: Vec<BorrowedFd<'_>> =
+        std::iter::once(segment.as_fd()).chain(slabs.iter().map(AsFd::as_fd)).collect();
+    let outcome = ask(connection, Body::HandBack(handed), &descriptors);
+    match outcome {
+        Ok(_) => tracing::info!(%topic, "handed back to rgapsd"),
+        Err(error) => {
+            tracing::warn!(%topic, %error, "rgapsd did not take the topic back; make the publisher or subscriber anew")
+        }
+    }
+}
+
+/// Connects and says hello.
+fn greet(dir: &RuntimeDir, program: &str) -> Result<(Connection, Welcome), SessionError> {
+    let connection = spawn::connect(dir)?;
+    let pidfd = PidFd::own()?;
+    let hello = Body::Hello { protocol: PROTOCOL_VERSION, program: program.to_owned() };
+    match ask(&connection, hello, &[pidfd.as_fd()])? {
+        Reply::Welcome(welcome) => Ok((connection, welcome)),
+        _ => Err(SessionError::Confused),
+    }
+}
+
+/// One question and its answer on a connection that nobody else reads.
+fn ask(connection: &Connection, body: Body, descriptors: &[BorrowedFd<'_>]) -> Result<Reply, SessionError> {
+    connection.send(&Request { id: 0, body }, descriptors)?;
+    let deadline = Instant::now() + ANSWER_TIMEOUT;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let packet = connection.receive::<ToClient>(left)?;
+        match packet.map(|packet| packet.message) {
+            Some(ToClient::Reply { id: 0, reply }) => return Ok(reply?),
+            Some(_) => {}
+            None if Instant::now() >= deadline => return Err(SessionError::TimedOut(ANSWER_TIMEOUT.as_millis())),
+            None => {}
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

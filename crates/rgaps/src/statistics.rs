@@ -1,0 +1,69 @@
+//! Counters of publishers and subscribers, read from the segment.
+
+use std::sync::atomic::Ordering;
+
+use rgaps_shm::{ReaderPort, WriterPort};
+use serde::Serialize;
+
+/// A publisher's counters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PublisherStatistics {
+    /// Messages published.
+    pub published: u64,
+    /// Their bytes.
+    pub published_bytes: u64,
+    /// Loans that were refused or timed out.
+    pub refused: u64,
+    /// Bytes of the pool.
+    pub pool_bytes: u64,
+    /// Bytes of it in use.
+    pub used_bytes: u64,
+    /// Messages that are still read or kept.
+    pub outstanding: u64,
+}
+
+impl PublisherStatistics {
+    pub(crate) fn of(port: &WriterPort) -> Self {
+        let pool = port.pool();
+        let counters = port.segment().publisher(port.seat().0);
+        let load = |word: fn(&rgaps_shm::layout::PublisherSlot) -> &std::sync::atomic::AtomicU64| {
+            counters.map_or(0, |slot| word(slot).load(Ordering::Relaxed))
+        };
+        Self {
+            published: load(|slot| &slot.published),
+            published_bytes: load(|slot| &slot.published_bytes),
+            refused: load(|slot| &slot.refused),
+            pool_bytes: pool.capacity_bytes,
+            used_bytes: pool.used_bytes,
+            outstanding: port.outstanding() as u64,
+        }
+    }
+}
+
+/// A subscriber's counters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct SubscriberStatistics {
+    /// Messages taken.
+    pub taken: u64,
+    /// Messages revoked because they were older than the depth, or because the publisher needed their space.
+    pub lost: u64,
+    /// Messages whose producer died before their bytes were there.
+    pub poisoned: u64,
+    /// Messages held now.
+    pub held: u64,
+    /// Bytes that were copied for this subscriber alone: 0, since the publisher's block is read in place.
+    pub copied_bytes: u64,
+}
+
+impl SubscriberStatistics {
+    pub(crate) fn of(reader: &ReaderPort) -> Self {
+        let slot = reader.counters();
+        Self {
+            taken: slot.taken.load(Ordering::Relaxed),
+            lost: slot.lost.load(Ordering::Relaxed),
+            poisoned: slot.poisoned.load(Ordering::Relaxed),
+            held: slot.held.load(Ordering::Relaxed),
+            copied_bytes: slot.copied_bytes.load(Ordering::Relaxed),
+        }
+    }
+}
