@@ -110,9 +110,10 @@ impl Child {
         Ok(poll(&mut [PollFd::new(&self.pidfd, PollFlags::IN)], Some(&limit))? > 0)
     }
 
-    /// A stop is looked at, not consumed, and an end is left to `Child::wait`.
+    /// A stop is looked at, not consumed, and an end is left to `Child::wait`. Ends are asked for too: waitid(2) says ECHILD of a child that
+    /// has ended when it is asked for stops alone.
     fn is_stopped(&self) -> io::Result<bool> {
-        let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let options = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         Ok(waitid(WaitId::Pid(self.pid), options)?.is_some_and(|status| status.stopped()))
     }
 }
