@@ -1,2 +1,44 @@
-//! The rgaps command: demo, pub, sub, topic, doctor, bench
+//! The `rgaps` command, as a library that its binary and tests call.
+//!
+//! `publish` and `subscribe` move files through a topic, `topic` looks on, `demo` plays two hosts, `bench` measures, `doctor` examines
+//! the machine. `media`, `edges` and `scene` are what the messages hold; `output` prints, `interrupt` listens for Ctrl-C.
+
+#![forbid(unsafe_code)]
+
 pub mod bench;
+pub mod doctor;
+pub mod interrupt;
+pub mod media;
+pub mod output;
+pub mod publish;
+pub mod subscribe;
+pub mod topic;
+
+/// A command failed; the text names the thing and the remedy.
+#[derive(Debug, thiserror::Error)]
+pub enum CommandError {
+    /// The node, a publisher or a subscriber could not be made.
+    #[error(transparent)]
+    Node(#[from] rgaps::NodeError),
+    /// A message could not be published.
+    #[error(transparent)]
+    Publish(#[from] rgaps::PublishError),
+    /// A message could not be taken.
+    #[error(transparent)]
+    Take(#[from] rgaps::TakeError),
+    /// An input could not be read.
+    #[error(transparent)]
+    Load(#[from] media::LoadError),
+    /// An output could not be written.
+    #[error(transparent)]
+    Save(#[from] media::SaveError),
+    /// A bench could not run.
+    #[error(transparent)]
+    Bench(#[from] bench::BenchError),
+    /// The kernel refused.
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+    /// Something else.
+    #[error("{0}")]
+    Other(String),
+}

@@ -2,23 +2,57 @@
 
 #![forbid(unsafe_code)]
 
-use clap::Parser;
-use rgaps_cli::bench::{self, Effort};
+use std::process::ExitCode;
 
-#[derive(Parser)]
-enum Command {
-    NotifyWaiter(bench::notify::WaiterArgs),
-    Alloc,
-    Notify,
+use clap::{Parser, Subcommand};
+use rgaps_cli::output::Format;
+use rgaps_cli::{CommandError, bench, doctor, publish, subscribe, topic};
+
+/// Publish and subscribe device buffers: one shared copy a host.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Arguments {
+    /// Print JSON, one document a line.
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Command,
 }
-#[derive(Parser)]
-enum Top { #[command(subcommand)] Bench(Command) }
 
-fn main() {
-    let Top::Bench(command) = Top::parse();
-    match command {
-        Command::NotifyWaiter(a) => bench::notify::wait(&a).unwrap(),
-        Command::Alloc => for r in bench::alloc::run(Effort::Full).unwrap() { println!("{} {} {:.1} {:.1} {:.3}", r.bench, r.case, r.ours, r.theirs, r.ratio); },
-        Command::Notify => for r in bench::notify::run(Effort::Full).unwrap() { println!("{} {} {:.1} {:.1} {:.3}", r.bench, r.case, r.ours, r.theirs, r.ratio); },
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Publish files on a topic.
+    Pub(publish::Arguments),
+    /// Take what comes on a topic.
+    Sub(subscribe::Arguments),
+    /// Look on at topics.
+    #[command(subcommand)]
+    Topic(topic::Command),
+    /// What this machine offers, and what to do about each lack.
+    Doctor,
+    /// Measure, each figure beside its physical limit.
+    Bench(bench::Arguments),
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let filter = tracing_subscriber::EnvFilter::try_from_env("RGAPS_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
+    let format = Format::from_json_flag(arguments.json);
+    let outcome: Result<(), CommandError> = match &arguments.command {
+        Command::Pub(arguments) => publish::run(arguments, format),
+        Command::Sub(arguments) => subscribe::run(arguments, format),
+        Command::Topic(command) => topic::run(command, format),
+        Command::Bench(arguments) => bench::run(arguments, format),
+        Command::Doctor if doctor::run(format) => Ok(()),
+        Command::Doctor => Err(CommandError::Other("something that RGAPS needs is missing".to_owned())),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("rgaps: {error}");
+            ExitCode::FAILURE
+        }
     }
 }

@@ -40,11 +40,8 @@ fn case(effort: Effort, mix: &Mix, fill: u64) -> Result<Row, BenchError> {
     let mut theirs = Theirs::new()?;
     let until = POOL_BYTES / 100 * fill;
     let live = fill_both(&mut ours, &mut theirs, mix, until);
-    let pairs = Pairs::run::<BenchError>(
-        effort.rounds(60),
-        || churn(&mut ours, mix, live),
-        || churn(&mut theirs, mix, live),
-    )?;
+    let pairs =
+        Pairs::run::<BenchError>(effort.rounds(60), || churn(&mut ours, mix, live), || churn(&mut theirs, mix, live))?;
     let medians = pairs.medians();
     Ok(Row {
         bench: BENCH,
@@ -90,7 +87,10 @@ fn churn(allocator: &mut impl Allocator, mix: &Mix, live: usize) -> Result<f64, 
         }
     });
     if missed > 0 {
-        return Err(BenchError::failed(BENCH, format!("{missed} of {BATCH} allocations found no block in {}", mix.name)));
+        return Err(BenchError::failed(
+            BENCH,
+            format!("{missed} of {BATCH} allocations found no block in {}", mix.name),
+        ));
     }
     Ok(took * 1e9 / BATCH as f64)
 }

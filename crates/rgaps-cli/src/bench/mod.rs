@@ -8,6 +8,9 @@ pub mod notify;
 
 use serde::Serialize;
 
+use crate::CommandError;
+use crate::output::{self, Format};
+
 /// How long to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effort {
@@ -97,4 +100,75 @@ impl BenchError {
     pub fn failed(bench: &'static str, cause: impl std::fmt::Display) -> Self {
         Self::Failed { bench, message: cause.to_string() }
     }
+}
+
+/// Arguments of `rgaps bench`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Arguments {
+    /// What to measure; default: all.
+    #[command(subcommand)]
+    what: Option<What>,
+    /// A tenth of the rounds.
+    #[arg(long, global = true)]
+    quick: bool,
+}
+
+#[derive(Clone, Debug, clap::Subcommand)]
+enum What {
+    /// The pool's allocator against bare rlsf.
+    Alloc,
+    /// Wake-ups against a bare futex broadcast.
+    Notify,
+    /// All of them.
+    All,
+    /// A waiting process of `notify`.
+    #[command(hide = true)]
+    NotifyWaiter(notify::WaiterArgs),
+}
+
+/// Runs `rgaps bench`.
+pub fn run(arguments: &Arguments, format: Format) -> Result<(), CommandError> {
+    let effort = if arguments.quick { Effort::Quick } else { Effort::Full };
+    let benches: &[fn(Effort) -> Result<Vec<Row>, BenchError>] = match &arguments.what {
+        Some(What::NotifyWaiter(waiter)) => return Ok(notify::wait(waiter)?),
+        Some(What::Alloc) => &[alloc::run],
+        Some(What::Notify) => &[notify::run],
+        Some(What::All) | None => &[alloc::run, notify::run],
+    };
+    let mut all = Vec::new();
+    for bench in benches {
+        let rows = bench(effort)?;
+        if format == Format::Human {
+            print(&rows);
+        }
+        all.extend(rows);
+    }
+    if format == Format::Json {
+        output::json(&all);
+    }
+    match all.iter().filter(|row| !row.holds()).count() {
+        0 => Ok(()),
+        broken => Err(CommandError::Other(format!("{broken} of {} ratios miss their bound", all.len()))),
+    }
+}
+
+fn print(rows: &[Row]) {
+    let mut table = output::table(["bench", "case", "ours", "reference", "", "ratio", "bound"]);
+    for row in rows {
+        let bound = match row.bound {
+            None => String::new(),
+            Some(Bound::AtMost(bound)) => format!("<= {bound}{}", if row.holds() { "" } else { " MISSED" }),
+            Some(Bound::AtLeast(bound)) => format!(">= {bound}{}", if row.holds() { "" } else { " MISSED" }),
+        };
+        table.add_row([
+            row.bench.to_owned(),
+            row.case.clone(),
+            format!("{:.1} {}", row.ours, row.unit),
+            format!("{:.1}", row.theirs),
+            row.reference.clone(),
+            format!("{:.3}", row.ratio),
+            bound,
+        ]);
+    }
+    output::line(table);
 }

@@ -125,17 +125,11 @@ impl Crowd {
         let mut bells = Bells::new(segment.clone());
         let mut children = Vec::new();
         for slot in 0..waiters {
-            let seat = janitor
-                .admit_subscriber(&SubscriberSpec::default())
-                .map_err(|e| BenchError::failed(BENCH, e))?;
+            let seat =
+                janitor.admit_subscriber(&SubscriberSpec::default()).map_err(|e| BenchError::failed(BENCH, e))?;
             let event = EventFd::new().map_err(system("an eventfd"))?;
-            let args = WaiterArgs {
-                page: path(&fd),
-                segment: path(&segment.as_ref()),
-                slot,
-                body,
-                service: service.clone(),
-            };
+            let args =
+                WaiterArgs { page: path(&fd), segment: path(&segment.as_ref()), slot, body, service: service.clone() };
             // An event descriptor has no path: it travels as the child's standard input.
             let stdin = event.try_clone().map_err(system("an eventfd"))?;
             let child = args.command().stdin(OwnedFd::from(stdin)).spawn();
@@ -225,9 +219,14 @@ impl WaiterArgs {
     fn command(&self) -> Command {
         let program = std::env::current_exe().unwrap_or_else(|_| "rgaps".into());
         let mut command = Command::new(program);
-        command
-            .args(["bench", "notify-waiter", "--page", &self.page, "--segment", &self.segment])
-            .args(["--slot", &self.slot.to_string(), "--body", name(self.body), "--service", &self.service]);
+        command.args(["bench", "notify-waiter", "--page", &self.page, "--segment", &self.segment]).args([
+            "--slot",
+            &self.slot.to_string(),
+            "--body",
+            name(self.body),
+            "--service",
+            &self.service,
+        ]);
         command
     }
 }

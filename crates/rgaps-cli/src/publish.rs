@@ -1,0 +1,181 @@
+//! `rgaps pub`: files into a topic.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use rgaps::types::{Meta, Stamp};
+use rgaps::{Durability, Exhaustion, Node, Publisher, PublisherQos, Reliability};
+use serde::Serialize;
+
+use crate::CommandError;
+use crate::interrupt::Interrupt;
+use crate::media::{self, Mark, Media};
+use crate::output::{self, Format};
+
+/// Arguments of `rgaps pub`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Arguments {
+    /// The topic: camera/front.
+    topic: String,
+    /// A picture (PNG, JPEG), point cloud (PCD, PLY) or array (NPY), or a folder of them.
+    #[arg(long)]
+    input: PathBuf,
+    /// Messages a second.
+    #[arg(long, default_value_t = 30.0)]
+    rate: f64,
+    /// Begin again at the end.
+    #[arg(long = "loop")]
+    repeat: bool,
+    /// Wait for this many subscribers first (a remote host counts as one).
+    #[arg(long, default_value_t = 0)]
+    wait_for: usize,
+    /// A cut link may lose messages.
+    #[arg(long)]
+    best_effort: bool,
+    /// Late joiners get the last DEPTH messages.
+    #[arg(long)]
+    latch: bool,
+    /// Messages kept for late joiners and for links that resend.
+    #[arg(long, default_value_t = 10)]
+    depth: u32,
+    /// What a full pool does: wait:MILLISECONDS, drop-oldest or refuse.
+    #[arg(long, default_value = "wait:1000", value_parser = exhaustion)]
+    full: Exhaustion,
+    /// Bytes of the pool.
+    #[arg(long)]
+    pool_bytes: Option<u64>,
+    /// Links do not wait for credit: a slow receiver loses the oldest.
+    #[arg(long)]
+    no_flow_control: bool,
+    /// Stay this many seconds after the last message, so that late joiners can come.
+    #[arg(long, default_value_t = 0.0)]
+    linger: f64,
+}
+
+#[derive(Serialize)]
+struct Published {
+    topic: String,
+    published: u64,
+    bytes: u64,
+    refused: u64,
+    seconds: f64,
+}
+
+/// Runs `rgaps pub`.
+pub fn run(arguments: &Arguments, format: Format) -> Result<(), CommandError> {
+    let selection = media::select(&arguments.input, None)?;
+    if selection.others > 0 {
+        eprintln!("rgaps pub: {} files of other kinds are left out; a topic has one type", selection.others);
+    }
+    let files = selection.files.iter().map(media::load).collect::<Result<Vec<_>, _>>()?;
+    let node = Node::new("rgaps pub")?;
+    match files.first() {
+        Some(Media::Image { .. }) => stream(arguments, format, &node, &files, |media| match media {
+            Media::Image { meta, bytes } => Some((meta.clone(), bytes.as_slice())),
+            _ => None,
+        }),
+        Some(Media::Cloud { .. }) => stream(arguments, format, &node, &files, |media| match media {
+            Media::Cloud { meta, bytes } => Some((meta.clone(), bytes.as_slice())),
+            _ => None,
+        }),
+        Some(Media::Tensor { .. }) => stream(arguments, format, &node, &files, |media| match media {
+            Media::Tensor { meta, bytes } => Some((meta.clone(), bytes.as_slice())),
+            _ => None,
+        }),
+        None => Err(CommandError::Other(format!("{} holds nothing to publish", arguments.input.display()))),
+    }
+}
+
+fn stream<T: Meta>(
+    arguments: &Arguments,
+    format: Format,
+    node: &Node,
+    files: &[Media],
+    open: impl Fn(&Media) -> Option<(T, &[u8])>,
+) -> Result<(), CommandError> {
+    if !(arguments.rate.is_finite() && arguments.rate > 0.0) {
+        return Err(CommandError::Other(format!("--rate {}: messages a second, more than 0", arguments.rate)));
+    }
+    let interrupt = Interrupt::install()?;
+    let publisher: Publisher<T> = node.publisher_with(&arguments.topic, qos(arguments))?;
+    while publisher.subscriber_count() < arguments.wait_for && !interrupt.is_set() {
+        interrupt.sleep_until(Instant::now() + Duration::from_millis(20));
+    }
+    let start = Instant::now();
+    let mut frame = 0_u64;
+    'all: loop {
+        for media in files {
+            interrupt.sleep_until(start + Duration::from_secs_f64(frame as f64 / arguments.rate));
+            if interrupt.is_set() {
+                break 'all;
+            }
+            if let Some((meta, bytes)) = open(media) {
+                publish(&publisher, meta, bytes, frame)?;
+                frame += 1;
+            }
+        }
+        if !arguments.repeat {
+            break;
+        }
+    }
+    interrupt.sleep_until(Instant::now() + Duration::from_secs_f64(arguments.linger.clamp(0.0, 1e6)));
+    let statistics = publisher.statistics();
+    let seconds = start.elapsed().as_secs_f64();
+    let published = Published {
+        topic: publisher.topic().to_owned(),
+        published: statistics.published,
+        bytes: statistics.published_bytes,
+        refused: statistics.refused,
+        seconds,
+    };
+    match format {
+        Format::Json => output::json(&published),
+        Format::Human => output::line(format_args!(
+            "{}: published {} messages, {}, refused {}, {:.1} Hz",
+            published.topic,
+            published.published,
+            output::bytes(published.bytes as f64),
+            published.refused,
+            published.published as f64 / seconds.max(1e-9)
+        )),
+    }
+    Ok(())
+}
+
+/// One message, written in place. A full pool is reported and the next message tried: a camera does not stop.
+fn publish<T: Meta>(publisher: &Publisher<T>, mut meta: T, bytes: &[u8], frame: u64) -> Result<(), CommandError> {
+    let header = meta.header_mut();
+    header.stamp = Stamp::now();
+    header.user = Mark::of(frame, bytes).to_user();
+    match publisher.loan(meta) {
+        Ok(mut loan) => {
+            loan.copy_from_slice(bytes);
+            loan.publish()?;
+        }
+        Err(error @ rgaps::PublishError::NoSpace { .. }) => eprintln!("rgaps pub: {error}"),
+        Err(error) => return Err(error.into()),
+    }
+    Ok(())
+}
+
+fn qos(arguments: &Arguments) -> PublisherQos {
+    PublisherQos {
+        reliability: if arguments.best_effort { Reliability::BestEffort } else { Reliability::Reliable },
+        durability: if arguments.latch { Durability::TransientLocal } else { Durability::Volatile },
+        history_depth: arguments.depth,
+        exhaustion: arguments.full,
+        pool_bytes: arguments.pool_bytes,
+        flow_control: !arguments.no_flow_control,
+    }
+}
+
+fn exhaustion(text: &str) -> Result<Exhaustion, String> {
+    match text.split_once(':') {
+        None if text == "drop-oldest" => Ok(Exhaustion::DropOldest),
+        None if text == "refuse" => Ok(Exhaustion::Refuse),
+        Some(("wait", timeout)) => {
+            timeout.parse().map(|timeout_ms| Exhaustion::Wait { timeout_ms }).map_err(|error| error.to_string())
+        }
+        _ => Err("wait:MILLISECONDS, drop-oldest or refuse".to_owned()),
+    }
+}

@@ -1,0 +1,281 @@
+//! `rgaps sub`: what comes on a topic, checked, shown and saved.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use rgaps::types::{Bytes, Image, Meta, PointCloud, Tensor};
+use rgaps::{Durability, Frame, History, Node, Reliability, Subscriber, SubscriberQos, SubscriberStatistics};
+use serde::Serialize;
+
+use crate::CommandError;
+use crate::interrupt::Interrupt;
+use crate::media::{self, Mark};
+use crate::output::{self, Format};
+
+/// How often the type of a topic that nobody has yet is looked for.
+const TYPE_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Arguments of `rgaps sub`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Arguments {
+    /// The topic: camera/front.
+    topic: String,
+    /// The type, if the topic may not exist yet: image, cloud, tensor or bytes. Otherwise it is learnt from the topic.
+    #[arg(long = "type")]
+    kind: Option<Kind>,
+    /// Save what comes into this folder: PNG, PCD or NPY.
+    #[arg(long)]
+    save: Option<PathBuf>,
+    /// End after this many messages.
+    #[arg(long)]
+    count: Option<u64>,
+    /// End if nothing comes for so many seconds.
+    #[arg(long)]
+    timeout: Option<f64>,
+    /// Accept a publisher that may lose messages.
+    #[arg(long)]
+    best_effort: bool,
+    /// Also take what a latched publisher sent before.
+    #[arg(long)]
+    latch: bool,
+    /// Unread messages that are kept.
+    #[arg(long, default_value_t = 10)]
+    depth: u32,
+    /// Lose nothing: publishers wait for this subscriber.
+    #[arg(long)]
+    keep_all: bool,
+    /// Hold each message for so many milliseconds.
+    #[arg(long, default_value_t = 0)]
+    hold_ms: u64,
+    /// One line a message.
+    #[arg(long)]
+    verbose: bool,
+}
+
+/// The four types.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Kind {
+    /// rgaps/Image.
+    Image,
+    /// rgaps/PointCloud.
+    Cloud,
+    /// rgaps/Tensor.
+    Tensor,
+    /// rgaps/Bytes.
+    Bytes,
+}
+
+impl Kind {
+    /// Of a type's name.
+    pub fn of_type(name: &str) -> Option<Self> {
+        match name {
+            _ if name == Image::TYPE_NAME => Some(Self::Image),
+            _ if name == PointCloud::TYPE_NAME => Some(Self::Cloud),
+            _ if name == Tensor::TYPE_NAME => Some(Self::Tensor),
+            _ if name == Bytes::TYPE_NAME => Some(Self::Bytes),
+            _ => None,
+        }
+    }
+}
+
+/// What came.
+#[derive(Clone, Debug, Serialize)]
+pub struct Received {
+    /// The topic.
+    pub topic: String,
+    /// Messages taken.
+    pub taken: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Messages whose checksum was wrong.
+    pub mismatched: u64,
+    /// Messages that no sequence number accounts for: published to us, and neither taken nor counted as lost.
+    pub missing: u64,
+    /// The subscriber's own counters.
+    pub statistics: SubscriberStatistics,
+    /// By which path, how many.
+    pub paths: HashMap<String, u64>,
+    /// Seconds from the first message to the last.
+    pub seconds: f64,
+    /// Copies of the payload for this subscriber alone.
+    pub copies_per_subscriber: u64,
+}
+
+/// Runs `rgaps sub`.
+pub fn run(arguments: &Arguments, format: Format) -> Result<(), CommandError> {
+    let interrupt = Interrupt::install()?;
+    let node = Node::new("rgaps sub")?;
+    let Some(kind) = find_kind(arguments, &node, &interrupt)? else { return Ok(()) };
+    let received = match kind {
+        Kind::Image => follow::<Image>(arguments, format, &node, &interrupt, |prefix, frame| {
+            media::save_image(prefix, frame.meta(), frame.bytes())
+        }),
+        Kind::Cloud => follow::<PointCloud>(arguments, format, &node, &interrupt, |prefix, frame| {
+            media::save_cloud(prefix, frame.meta(), frame.bytes())
+        }),
+        Kind::Tensor => follow::<Tensor>(arguments, format, &node, &interrupt, |prefix, frame| {
+            media::save_tensor(prefix, frame.meta(), frame.bytes())
+        }),
+        Kind::Bytes => follow::<Bytes>(arguments, format, &node, &interrupt, |prefix, frame| {
+            let path = prefix.with_extension("bin");
+            match std::fs::write(&path, frame.bytes()) {
+                Ok(()) => Ok(path),
+                Err(source) => Err(media::SaveError::Write { path, source }),
+            }
+        }),
+    }?;
+    match format {
+        Format::Json => output::json(&received),
+        Format::Human => output::line(format_args!(
+            "{}: took {} messages, {}, lost {}, mismatched {}, copies/subscriber {}, {:.1} Hz, path {}",
+            received.topic,
+            received.taken,
+            output::bytes(received.bytes as f64),
+            received.statistics.lost,
+            received.mismatched,
+            received.copies_per_subscriber,
+            received.taken.saturating_sub(1) as f64 / received.seconds.max(1e-9),
+            received.paths.iter().map(|(path, count)| format!("{path} x {count}")).collect::<Vec<_>>().join(", ")
+        )),
+    }
+    let bad = received.mismatched + received.missing;
+    if bad > 0 { Err(CommandError::Other(format!("{bad} messages were wrong or missing"))) } else { Ok(()) }
+}
+
+fn find_kind(arguments: &Arguments, node: &Node, interrupt: &Interrupt) -> Result<Option<Kind>, CommandError> {
+    if arguments.kind.is_some() {
+        return Ok(arguments.kind);
+    }
+    let name = format!("/{}", arguments.topic.trim_start_matches('/'));
+    let mut told = false;
+    while !interrupt.is_set() {
+        let topics = node.topics()?;
+        if let Some(topic) = topics.iter().find(|topic| topic.key.name() == name) {
+            return Kind::of_type(&topic.type_name).map(Some).ok_or_else(|| {
+                CommandError::Other(format!("{name} carries {}, which this command does not know", topic.type_name))
+            });
+        }
+        if !told {
+            eprintln!("rgaps sub: nobody has {name} yet; waiting for it (--type says what it will be)");
+            told = true;
+        }
+        interrupt.sleep_until(Instant::now() + TYPE_INTERVAL);
+    }
+    Ok(None)
+}
+
+fn follow<T: Meta>(
+    arguments: &Arguments,
+    format: Format,
+    node: &Node,
+    interrupt: &Interrupt,
+    save: impl Fn(&std::path::Path, &Frame<T>) -> Result<PathBuf, media::SaveError>,
+) -> Result<Received, CommandError> {
+    if let Some(folder) = &arguments.save {
+        std::fs::create_dir_all(folder)?;
+    }
+    let subscriber: Subscriber<T> = node.subscriber_with(&arguments.topic, qos(arguments))?;
+    let mut tally = Tally::new(subscriber.topic());
+    let mut last = Instant::now();
+    while !interrupt.is_set() && arguments.count.is_none_or(|count| tally.received.taken < count) {
+        let Some(frame) = subscriber.wait(interrupt.patience())? else {
+            let silent = arguments.timeout.is_some_and(|timeout| last.elapsed().as_secs_f64() > timeout);
+            if silent {
+                break;
+            }
+            continue;
+        };
+        last = Instant::now();
+        tally.count(&frame);
+        if arguments.verbose {
+            show(format, &frame);
+        }
+        if let Some(folder) = &arguments.save {
+            save(&folder.join(format!("{:06}", frame.info().sequence)), &frame)?;
+        }
+        if arguments.hold_ms > 0 {
+            interrupt.sleep_until(Instant::now() + Duration::from_millis(arguments.hold_ms));
+        }
+    }
+    Ok(tally.finish(subscriber.statistics()))
+}
+
+/// Counts and checks what comes.
+struct Tally {
+    received: Received,
+    first: Option<Instant>,
+    newest: Instant,
+    /// Of each publisher: the last sequence.
+    sequences: HashMap<u64, u64>,
+    skipped: u64,
+}
+
+impl Tally {
+    fn new(topic: &str) -> Self {
+        let received = Received {
+            topic: topic.to_owned(),
+            taken: 0,
+            bytes: 0,
+            mismatched: 0,
+            missing: 0,
+            statistics: SubscriberStatistics::default(),
+            paths: HashMap::new(),
+            seconds: 0.0,
+            copies_per_subscriber: 0,
+        };
+        Self { received, first: None, newest: Instant::now(), sequences: HashMap::new(), skipped: 0 }
+    }
+
+    fn count<T: Meta>(&mut self, frame: &Frame<T>) {
+        self.newest = Instant::now();
+        self.first.get_or_insert(self.newest);
+        let info = frame.info();
+        let received = &mut self.received;
+        received.taken += 1;
+        received.bytes += info.bytes;
+        let intact = Mark::from_user(&frame.meta().header().user).is_none_or(|mark| mark.matches(frame.bytes()));
+        received.mismatched += u64::from(!intact);
+        *received.paths.entry(format!("{} ({})", info.route.name(), info.origin.name())).or_default() += 1;
+        let before = self.sequences.insert(info.publisher, info.sequence);
+        self.skipped += before.map_or(0, |before| info.sequence.saturating_sub(before + 1));
+    }
+
+    fn finish(mut self, statistics: SubscriberStatistics) -> Received {
+        self.received.statistics = statistics;
+        self.received.missing = self.skipped.saturating_sub(statistics.lost);
+        self.received.seconds = self.first.map_or(0.0, |first| (self.newest - first).as_secs_f64());
+        // Counted by the segment; what proves it is that every subscriber maps the same memory (Frame::mapped_from).
+        self.received.copies_per_subscriber = statistics.copied_bytes.div_ceil(self.received.bytes.max(1));
+        self.received
+    }
+}
+
+fn show<T: Meta>(format: Format, frame: &Frame<T>) {
+    let info = frame.info();
+    let latency_us = (frame.taken_ns().saturating_sub(info.stamps.published)) as f64 / 1e3;
+    match format {
+        Format::Json => output::json(&serde_json::json!({
+            "sequence": info.sequence,
+            "bytes": info.bytes,
+            "latency_us": latency_us,
+            "route": info.route.name(),
+            "why_not_better": info.why_not.name(),
+        })),
+        Format::Human => output::line(format_args!(
+            "{:>8}  {:>10}  {:>10}  {}",
+            info.sequence,
+            output::bytes(info.bytes as f64),
+            output::micros(latency_us),
+            info.route.name()
+        )),
+    }
+}
+
+fn qos(arguments: &Arguments) -> SubscriberQos {
+    SubscriberQos {
+        reliability: if arguments.best_effort { Reliability::BestEffort } else { Reliability::Reliable },
+        durability: if arguments.latch { Durability::TransientLocal } else { Durability::Volatile },
+        history: if arguments.keep_all { History::KeepAll } else { History::KeepLast(arguments.depth) },
+    }
+}
