@@ -97,7 +97,9 @@ fn sealed_memory() -> Finding {
     });
     match probe {
         Ok(()) => Finding::ok(WHAT, "memfd with F_SEAL_FUTURE_WRITE"),
-        Err(error) => Finding::broken(WHAT, error.to_string(), "allow memfd_create(2) and fcntl seals (seccomp profile?)"),
+        Err(error) => {
+            Finding::broken(WHAT, error.to_string(), "allow memfd_create(2) and fcntl seals (seccomp profile?)")
+        }
     }
 }
 

@@ -6,11 +6,14 @@
 #![forbid(unsafe_code)]
 
 pub mod bench;
+pub mod demo;
 pub mod doctor;
+pub mod edges;
 pub mod interrupt;
 pub mod media;
 pub mod output;
 pub mod publish;
+pub mod scene;
 pub mod subscribe;
 pub mod topic;
 

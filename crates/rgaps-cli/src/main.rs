@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use rgaps_cli::output::Format;
-use rgaps_cli::{CommandError, bench, doctor, publish, subscribe, topic};
+use rgaps_cli::{CommandError, bench, demo, doctor, publish, subscribe, topic};
 
 /// Publish and subscribe device buffers: one shared copy a host.
 #[derive(Debug, Parser)]
@@ -21,6 +21,12 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// The main job on one machine: two hosts, eleven processes, every frame checked.
+    Demo(demo::Arguments),
+    #[command(hide = true)]
+    DemoPublisher(demo::PublisherArguments),
+    #[command(hide = true)]
+    DemoSubscriber(demo::SubscriberArguments),
     /// Publish files on a topic.
     Pub(publish::Arguments),
     /// Take what comes on a topic.
@@ -41,6 +47,9 @@ fn main() -> ExitCode {
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
     let format = Format::from_json_flag(arguments.json);
     let outcome: Result<(), CommandError> = match &arguments.command {
+        Command::Demo(arguments) => demo::run(arguments, format),
+        Command::DemoPublisher(arguments) => demo::run_publisher(arguments),
+        Command::DemoSubscriber(arguments) => demo::run_subscriber(arguments),
         Command::Pub(arguments) => publish::run(arguments, format),
         Command::Sub(arguments) => subscribe::run(arguments, format),
         Command::Topic(command) => topic::run(command, format),

@@ -1,0 +1,198 @@
+//! `rgaps demo`: the main job on one machine, with nothing faked. Two managers act as two hosts; one publisher streams a photograph, a
+//! point cloud and an array; two subscribers on its own host and eight on the other read every frame in place, check it and compute an
+//! edge picture from it.
+
+mod board;
+mod place;
+mod publisher;
+mod report;
+mod subscriber;
+
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use rgaps_testing::Child;
+
+pub use publisher::Arguments as PublisherArguments;
+pub use publisher::run as run_publisher;
+pub use subscriber::Arguments as SubscriberArguments;
+pub use subscriber::run as run_subscriber;
+
+use crate::CommandError;
+use crate::demo::board::Board;
+use crate::demo::place::{Place, Side};
+use crate::demo::report::{Report, Summary};
+use crate::interrupt::Interrupt;
+use crate::output::{self, Format};
+
+/// Topics of the demo.
+pub(crate) const TOPICS: [&str; 3] = ["demo/camera", "demo/cloud", "demo/tensor"];
+/// How long a process may be silent before the demo counts as hung.
+const SILENCE: Duration = Duration::from_secs(60);
+/// How often the live table is drawn.
+const DRAW_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Arguments of `rgaps demo`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Arguments {
+    /// Frames of each topic.
+    #[arg(long, default_value_t = 300)]
+    frames: u64,
+    /// Frames a second.
+    #[arg(long, default_value_t = 10.0)]
+    rate: f64,
+    /// Subscriber processes on the publisher's host.
+    #[arg(long, default_value_t = 2)]
+    local: usize,
+    /// Subscriber processes on the other host.
+    #[arg(long, default_value_t = 8)]
+    remote: usize,
+    /// A picture to stream instead of the bundled one, resized to 1920x1080.
+    #[arg(long)]
+    input: Option<PathBuf>,
+    /// Where the edge pictures go.
+    #[arg(long, default_value = "demo-out")]
+    out: PathBuf,
+    /// auto, tcp or rdma.
+    #[arg(long, default_value = "auto")]
+    transport: String,
+    /// Two loopback addresses even where network namespaces can be had.
+    #[arg(long)]
+    loopback: bool,
+}
+
+/// A line that a process printed.
+enum Line {
+    Said(usize, Box<Report>),
+    Ended,
+}
+
+/// Runs `rgaps demo`.
+pub fn run(arguments: &Arguments, format: Format) -> Result<(), CommandError> {
+    let interrupt = Interrupt::install()?;
+    let place = Place::new(arguments.loopback, &arguments.transport)?;
+    if format == Format::Human {
+        output::line(place.describe());
+    }
+    std::fs::create_dir_all(&arguments.out)?;
+    let outcome = play(arguments, format, &place, &interrupt);
+    let left = place.clear_up();
+    let summary = outcome?;
+    print(&summary, arguments, format);
+    left?;
+    match summary.is_good() {
+        true => Ok(()),
+        false => Err(CommandError::Other("the demo did not deliver every frame; see the table above".to_owned())),
+    }
+}
+
+fn play(arguments: &Arguments, format: Format, place: &Place, interrupt: &Interrupt) -> Result<Summary, CommandError> {
+    let (sender, lines) = channel();
+    let mut children = Vec::new();
+    let mut names = Vec::new();
+    for (side, count) in [(Side::A, arguments.local), (Side::B, arguments.remote)] {
+        for number in 1..=count {
+            let name = format!("{}{number}", side.letter());
+            let out = arguments.out.join(format!("edges-{name}"));
+            let mut command = place.command(side)?;
+            command
+                .args(["demo-subscriber", "--name", &name, "--frames", &arguments.frames.to_string(), "--out"])
+                .arg(out);
+            children.push(start(&mut command, names.len(), &sender)?);
+            names.push((name, side));
+        }
+    }
+    let before = place.received_bytes()?;
+    let mut command = place.command(Side::A)?;
+    let waiting = arguments.local + usize::from(arguments.remote > 0);
+    command.args(["demo-publisher", "--frames", &arguments.frames.to_string(), "--rate", &arguments.rate.to_string()]);
+    command.args(["--wait-for", &waiting.to_string()]);
+    if let Some(input) = &arguments.input {
+        command.arg("--input").arg(input);
+    }
+    let publisher = names.len();
+    children.push(start(&mut command, publisher, &sender)?);
+    drop(sender);
+    let mut board = Board::new(names, arguments.frames, format);
+    follow(&lines, &mut board, children.len(), publisher, interrupt)?;
+    for child in &mut children {
+        child.wait_within(Duration::from_secs(10))?;
+    }
+    let received = place.received_bytes()?.zip(before).map(|(after, before)| after - before);
+    Ok(board.finish(received, place.is_namespaces()))
+}
+
+fn start(command: &mut std::process::Command, index: usize, lines: &Sender<Line>) -> Result<Child, CommandError> {
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut child = Child::spawn(command)?;
+    let Some(stdout) = child.std().stdout.take() else {
+        return Err(CommandError::Other("a process of the demo has no output".to_owned()));
+    };
+    let lines = lines.clone();
+    std::thread::spawn(move || {
+        for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+            if let Ok(report) = serde_json::from_str(&line) {
+                let _ = lines.send(Line::Said(index, Box::new(report)));
+            }
+        }
+        let _ = lines.send(Line::Ended);
+    });
+    Ok(child)
+}
+
+fn follow(
+    lines: &Receiver<Line>,
+    board: &mut Board,
+    processes: usize,
+    publisher: usize,
+    interrupt: &Interrupt,
+) -> Result<(), CommandError> {
+    let mut running = processes;
+    let mut heard = Instant::now();
+    let mut drawn = Instant::now();
+    while running > 0 {
+        match lines.recv_timeout(interrupt.patience()) {
+            Ok(Line::Said(index, report)) => {
+                heard = Instant::now();
+                board.take(if index == publisher { None } else { Some(index) }, *report);
+            }
+            Ok(Line::Ended) => running -= 1,
+            Err(_) if heard.elapsed() > SILENCE => {
+                return Err(CommandError::Other(format!("no process said anything for {} s", SILENCE.as_secs())));
+            }
+            Err(_) => {}
+        }
+        if interrupt.is_set() {
+            return Err(CommandError::Other("interrupted".to_owned()));
+        }
+        if drawn.elapsed() >= DRAW_INTERVAL {
+            board.draw();
+            drawn = Instant::now();
+        }
+    }
+    Ok(())
+}
+
+fn print(summary: &Summary, arguments: &Arguments, format: Format) {
+    if format == Format::Json {
+        return output::json(summary);
+    }
+    output::line(summary.table());
+    if let Some(wire) = &summary.wire {
+        output::line(format_args!(
+            "host B's interface received {} for {} of payload: {:.3} times, with {} subscribers there",
+            output::bytes(wire.received_bytes as f64),
+            output::bytes(wire.payload_bytes as f64),
+            wire.times,
+            arguments.remote
+        ));
+    }
+    output::line(format_args!("edge pictures: {}", arguments.out.display()));
+    output::line(format_args!(
+        "frames {} subscribers {} lost {} mismatched {} copies/subscriber {}",
+        summary.frames, summary.subscribers, summary.lost, summary.mismatched, summary.copies_per_subscriber
+    ));
+}

@@ -1,0 +1,128 @@
+//! Where the demo plays: two network namespaces on a switch when root, else two loopback addresses. Each host has a runtime directory,
+//! and so a manager, of its own.
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rgaps_testing::{Hosts, RuntimeDir};
+
+use crate::CommandError;
+
+/// How long managers stay after their last client.
+const IDLE_TIMEOUT_MS: &str = "300";
+/// How long they may take to leave.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A host of the demo.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// Where the publisher is.
+    A,
+    /// The other.
+    B,
+}
+
+impl Side {
+    pub(crate) fn letter(self) -> char {
+        match self {
+            Self::A => 'a',
+            Self::B => 'b',
+        }
+    }
+
+    fn index(self) -> usize {
+        match self {
+            Self::A => 0,
+            Self::B => 1,
+        }
+    }
+}
+
+/// Two hosts.
+pub(crate) struct Place {
+    /// Namespaces, or why there are none.
+    hosts: Result<Hosts, String>,
+    dirs: [RuntimeDir; 2],
+    addresses: [Ipv4Addr; 2],
+    ports: [u16; 2],
+    transport: String,
+}
+
+impl Place {
+    pub(crate) fn new(loopback: bool, transport: &str) -> Result<Self, CommandError> {
+        let hosts =
+            if loopback { Err("--loopback".to_owned()) } else { Hosts::new(2).map_err(|error| error.to_string()) };
+        let addresses = match &hosts {
+            Ok(hosts) => [hosts[0].address(), hosts[1].address()],
+            Err(_) => [Ipv4Addr::LOCALHOST, Ipv4Addr::new(127, 0, 0, 2)],
+        };
+        let ports = match &hosts {
+            Ok(_) => [7447, 7447],
+            Err(_) => [free_port(addresses[0])?, free_port(addresses[1])?],
+        };
+        let dirs = [RuntimeDir::new("a")?, RuntimeDir::new("b")?];
+        Ok(Self { hosts, dirs, addresses, ports, transport: transport.to_owned() })
+    }
+
+    pub(crate) fn describe(&self) -> String {
+        match &self.hosts {
+            Ok(_) => format!("two hosts: network namespaces, {} and {}", self.addresses[0], self.addresses[1]),
+            Err(why) => {
+                format!("two hosts: loopback addresses {} and {} ({why})", self.addresses[0], self.addresses[1])
+            }
+        }
+    }
+
+    pub(crate) fn is_namespaces(&self) -> bool {
+        self.hosts.is_ok()
+    }
+
+    /// This program, to be run on a host.
+    pub(crate) fn command(&self, side: Side) -> Result<Command, CommandError> {
+        let program = std::env::current_exe()?;
+        let mut command = match &self.hosts {
+            Ok(hosts) => hosts[side.index()].command(program),
+            Err(_) => Command::new(program),
+        };
+        let own = side.index();
+        let other = 1 - own;
+        self.dirs[own].apply(&mut command);
+        command
+            .env("RGAPS_HOST_NAME", format!("demo-{}", side.letter()))
+            .env("RGAPS_MULTICAST", "off")
+            .env("RGAPS_LISTEN", format!("tcp/{}:{}", self.addresses[own], self.ports[own]))
+            .env("RGAPS_PEERS", format!("tcp/{}:{}", self.addresses[other], self.ports[other]))
+            .env("RGAPS_DATA_ADDRESS", self.addresses[own].to_string())
+            .env("RGAPS_TRANSPORT", &self.transport)
+            .env("RGAPS_IDLE_TIMEOUT_MS", IDLE_TIMEOUT_MS);
+        Ok(command)
+    }
+
+    /// What host B's interface has received, if it has one of its own.
+    pub(crate) fn received_bytes(&self) -> Result<Option<u64>, CommandError> {
+        match &self.hosts {
+            Ok(hosts) => {
+                let counters = hosts[1].counters().map_err(|error| CommandError::Other(error.to_string()))?;
+                Ok(Some(counters.received_bytes))
+            }
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Waits until the managers have left, as they do by themselves, and says if they do not.
+    pub(crate) fn clear_up(&self) -> Result<(), CommandError> {
+        let deadline = Instant::now() + LEAVE_TIMEOUT;
+        while Instant::now() < deadline {
+            if self.dirs.iter().all(|dir| !dir.path().join("rgapsd.sock").exists()) {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Err(CommandError::Other(format!("a manager of the demo is still there {} s later", LEAVE_TIMEOUT.as_secs())))
+    }
+}
+
+fn free_port(address: Ipv4Addr) -> Result<u16, CommandError> {
+    Ok(TcpListener::bind((address, 0))?.local_addr()?.port())
+}

@@ -1,0 +1,69 @@
+//! LZF, the compression of binary_compressed PCD files: literal runs and references into the last 8 KiB, without checksum.
+
+/// One control byte refers back at most 264 bytes with 3 bytes of input: the most that compressed bytes can stand for.
+const EXPANSION_MAX: usize = 264;
+
+/// The `bytes` bytes that `compressed` stands for; `None` if it is damaged or stands for another number of bytes.
+pub(super) fn decompress(compressed: &[u8], bytes: usize) -> Option<Vec<u8>> {
+    if bytes > compressed.len().checked_mul(EXPANSION_MAX)? {
+        return None;
+    }
+    let mut out: Vec<u8> = Vec::with_capacity(bytes);
+    let mut input = compressed;
+    while let Some((&control, rest)) = input.split_first() {
+        input = if control < 32 {
+            let (literals, rest) = rest.split_at_checked(usize::from(control) + 1)?;
+            out.extend_from_slice(literals);
+            rest
+        } else {
+            refer_back(control, rest, &mut out, bytes)?
+        };
+        if out.len() > bytes {
+            return None;
+        }
+    }
+    (out.len() == bytes).then_some(out)
+}
+
+/// Appends what a reference stands for; returns the input behind it.
+fn refer_back<'a>(control: u8, input: &'a [u8], out: &mut Vec<u8>, limit: usize) -> Option<&'a [u8]> {
+    let (long, input) = match control >> 5 {
+        7 => input.split_first()?,
+        _ => (&0, input),
+    };
+    let (&low, input) = input.split_first()?;
+    let length = usize::from(control >> 5) + usize::from(*long) + 2;
+    let distance = (usize::from(control & 31) << 8 | usize::from(low)) + 1;
+    let start = out.len().checked_sub(distance)?;
+    if out.len() + length > limit {
+        return None;
+    }
+    // A reference may overlap what it writes: one byte after the other.
+    for at in start..start + length {
+        out.push(out[at]);
+    }
+    Some(input)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn literals_references_and_overlapping_references_are_expanded() {
+        assert_eq!(decompress(&[2, b'a', b'b', b'c'], 3).unwrap(), b"abc");
+        assert_eq!(decompress(&[2, b'a', b'b', b'c', 1 << 5, 2], 6).unwrap(), b"abcabc");
+        assert_eq!(decompress(&[0, b'x', 7 << 5, 255, 0], 265).unwrap(), [b'x'; 265]);
+    }
+
+    #[test]
+    fn damaged_input_is_refused() {
+        assert_eq!(decompress(&[2, b'a', b'b'], 3), None, "literals cut off");
+        assert_eq!(decompress(&[0, b'a', 1 << 5], 4), None, "reference cut off");
+        assert_eq!(decompress(&[0, b'a', 7 << 5, 1], 4), None, "long reference cut off");
+        assert_eq!(decompress(&[0, b'a', 1 << 5, 1], 4), None, "reference before the start");
+        assert_eq!(decompress(&[0, b'a', 7 << 5, 255, 0], 264), None, "longer than announced");
+        assert_eq!(decompress(&[0, b'a'], 2), None, "shorter than announced");
+        assert_eq!(decompress(&[0, b'a'], usize::MAX), None, "absurd length");
+    }
+}
