@@ -284,12 +284,12 @@ mod tests {
     fn program(host: &Host, test: &str, address: SocketAddr) -> Child {
         let mut command = host.command(std::env::current_exe().unwrap());
         command.args(["--exact", "--nocapture", &format!("hosts::tests::{test}")]);
-        command.env("RGAPS_TESTING_ADDRESS", address.to_string());
+        command.env("HOSTS_TEST_ADDRESS", address.to_string());
         Child::spawn(command.stdin(Stdio::piped()).stdout(Stdio::piped())).unwrap()
     }
 
     fn address_if_a_program() -> Option<SocketAddr> {
-        Some(std::env::var("RGAPS_TESTING_ADDRESS").ok()?.parse().unwrap())
+        Some(std::env::var("HOSTS_TEST_ADDRESS").ok()?.parse().unwrap())
     }
 
     /// Program: accepts one connection and counts what comes.

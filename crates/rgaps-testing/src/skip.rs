@@ -2,8 +2,8 @@
 
 use std::io::Write;
 
-/// A file that `./dev test` reads at the end, to name once more what was skipped.
-pub const LIST_VARIABLE: &str = "RGAPS_SKIPPED_LIST";
+/// A file that `./dev test` reads at the end, to name once more what was skipped. (Variables that begin with RGAPS_ are configuration.)
+pub const LIST_VARIABLE: &str = "SKIPPED_TESTS_LIST";
 
 /// Prints that the running test is skipped and why. Past libtest's capture, so that the line is seen when the test "passes".
 pub fn skipped(why: impl std::fmt::Display) {

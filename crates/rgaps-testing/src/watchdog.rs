@@ -64,7 +64,7 @@ mod tests {
     /// The hanging half of the test below; it hangs only when that test runs it.
     #[test]
     fn hangs_when_asked_to() {
-        if std::env::var_os("RGAPS_TESTING_HANG").is_none() {
+        if std::env::var_os("WATCHDOG_TEST_HANGS").is_none() {
             return;
         }
         let _watchdog = Watchdog::new(Duration::from_millis(50));
@@ -79,7 +79,7 @@ mod tests {
     fn a_hanging_test_is_ended_and_named() {
         let output = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "watchdog::tests::hangs_when_asked_to"])
-            .env("RGAPS_TESTING_HANG", "1")
+            .env("WATCHDOG_TEST_HANGS", "1")
             .stdin(Stdio::null())
             .output()
             .unwrap();
