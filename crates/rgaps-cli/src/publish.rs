@@ -71,15 +71,15 @@ pub fn run(arguments: &Arguments, format: Format) -> Result<(), CommandError> {
     let node = Node::new("rgaps pub")?;
     match files.first() {
         Some(Media::Image { .. }) => stream(arguments, format, &node, &files, |media| match media {
-            Media::Image { meta, bytes } => Some((meta.clone(), bytes.as_slice())),
+            Media::Image { meta, bytes } => Some((*meta, bytes.as_slice())),
             _ => None,
         }),
         Some(Media::Cloud { .. }) => stream(arguments, format, &node, &files, |media| match media {
-            Media::Cloud { meta, bytes } => Some((meta.clone(), bytes.as_slice())),
+            Media::Cloud { meta, bytes } => Some((*meta, bytes.as_slice())),
             _ => None,
         }),
         Some(Media::Tensor { .. }) => stream(arguments, format, &node, &files, |media| match media {
-            Media::Tensor { meta, bytes } => Some((meta.clone(), bytes.as_slice())),
+            Media::Tensor { meta, bytes } => Some((*meta, bytes.as_slice())),
             _ => None,
         }),
         None => Err(CommandError::Other(format!("{} holds nothing to publish", arguments.input.display()))),

@@ -72,7 +72,7 @@ pub fn run(options: &Options) -> Result<(), DaemonError> {
     let (mailbox, events, wake) = Mailbox::new()?;
     let network = {
         let mailbox = mailbox.clone();
-        Network::open(&config, host, &host_name, move |event| mailbox.post(Event::Network(event)))?
+        Network::open(&config, host, &host_name, move |event| mailbox.post(Event::Network(Box::new(event))))?
     };
     let expected = successor::expected(dir.topics(), |topic| dir.forget_topic(topic));
     let subscribe = SubscribeManager::new(config.clone(), memory.clone(), mailbox.clone())?;

@@ -13,7 +13,7 @@ use crate::arrival::ArrivalState;
 #[derive(Debug)]
 pub(crate) enum Event {
     /// Of other hosts.
-    Network(NetworkEvent),
+    Network(Box<NetworkEvent>),
     /// A sender has ended, as it was told to; its seat may be given up.
     SenderEnded { topic: TopicId, host: HostId },
     /// A connection has come for an arrival that was offered; its worker runs.

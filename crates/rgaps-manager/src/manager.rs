@@ -326,7 +326,7 @@ impl Manager {
         let _ = self.wake.drain();
         while let Ok(event) = self.events.try_recv() {
             match event {
-                Event::Network(event) => self.network_event(event),
+                Event::Network(event) => self.network_event(*event),
                 Event::SenderEnded { topic, host } => self.sender_ended(topic, host),
                 Event::ArrivalBegan { topic, host } => tracing::debug!(%topic, %host, "an arrival runs"),
                 Event::ArrivalEnded { topic, host, state, why } => {

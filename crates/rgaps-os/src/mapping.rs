@@ -117,7 +117,14 @@ impl Mapping {
             return Err(os(rustix::io::Errno::FAULT));
         };
         let id = NonZeroU64::new(NEXT_ID.fetch_add(1, Ordering::Relaxed)).unwrap_or(NonZeroU64::MAX);
-        let mapping = Self { address: start, bytes, access, id, right_given: AtomicBool::new(false), process: std::process::id() };
+        let mapping = Self {
+            address: start,
+            bytes,
+            access,
+            id,
+            right_given: AtomicBool::new(false),
+            process: std::process::id(),
+        };
         // SAFETY: exactly the pages mapped above; the advice only says what a fork does with them.
         unsafe { madvise(address, bytes as usize, advice) }.map_err(os)?;
         Ok(mapping)

@@ -126,10 +126,13 @@ enum What {
     NotifyWaiter(notify::WaiterArgs),
 }
 
+/// A bench: how long to measure, to its lines.
+type Bench = fn(Effort) -> Result<Vec<Row>, BenchError>;
+
 /// Runs `rgaps bench`.
 pub fn run(arguments: &Arguments, format: Format) -> Result<(), CommandError> {
     let effort = if arguments.quick { Effort::Quick } else { Effort::Full };
-    let benches: &[fn(Effort) -> Result<Vec<Row>, BenchError>] = match &arguments.what {
+    let benches: &[Bench] = match &arguments.what {
         Some(What::NotifyWaiter(waiter)) => return Ok(notify::wait(waiter)?),
         Some(What::Alloc) => &[alloc::run],
         Some(What::Notify) => &[notify::run],

@@ -54,8 +54,7 @@ impl Shadow {
 
     /// Frees the granules from `first` on, whose range is given up.
     #[inline]
-    pub(crate) fn free(&mut self, first: usize, range: OwnedRange) {
-        drop(range);
+    pub(crate) fn free(&mut self, first: usize, _given_up: OwnedRange) {
         let start = first * SHADOW_BYTES + BLOCK_HEADER_BYTES;
         // SAFETY: `start` was computed from an address inside the range by `allocate`.
         let payload = unsafe { self.base.add(start) };
