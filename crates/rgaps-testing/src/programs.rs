@@ -1,0 +1,14 @@
+//! Where the workspace's programs are: beside the test programs' folder.
+
+use std::path::PathBuf;
+
+/// The path of a program; panics with what to do if it was not built.
+pub fn find(name: &str) -> PathBuf {
+    let own = std::env::current_exe().unwrap_or_default();
+    let folders = own.ancestors().skip(1).take(2);
+    let found = folders.map(|folder| folder.join(name)).find(|path| path.is_file());
+    match found {
+        Some(path) => path,
+        None => panic!("{name} is not built: cargo build -p rgaps-cli -p rgaps-manager --bins (./dev test does it first)"),
+    }
+}
