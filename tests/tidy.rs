@@ -1,0 +1,394 @@
+//! The rules of structure that nobody should have to watch: each test is one rule, and its failure lists every place that breaks it.
+//!
+//! Rules look at text, not at syntax trees: comments and string literals are blanked first, and a file's tests are what follows its
+//! first `#[cfg(test)]` or `#[cfg(all(test, ...))]` at the start of a line.
+
+// A test program: what does not work here is a failed test.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Lines of a source file, its tests left out.
+const LINES_MAX: usize = 600;
+
+/// Which crates of the workspace each crate may be built on. A crate that is missing here fails, so that a new one is thought about.
+const EDGES: &[(&str, &[&str])] = &[
+    ("rgaps-os", &[]),
+    ("rgaps-shm", &["rgaps-os"]),
+    ("rgaps-device", &["rgaps-os"]),
+    ("rgaps-link", &["rgaps-os"]),
+    ("rgaps-control", &["rgaps-os"]),
+    ("rgaps-manager", &["rgaps-os", "rgaps-shm", "rgaps-device", "rgaps-link", "rgaps-control"]),
+    ("rgaps", &["rgaps-os", "rgaps-shm", "rgaps-device", "rgaps-control"]),
+    ("rgaps-testing", &[]),
+    ("rgaps-cli", &["rgaps", "rgaps-os", "rgaps-shm", "rgaps-device", "rgaps-link", "rgaps-control", "rgaps-testing"]),
+    ("rgaps-tests", &[]),
+];
+
+/// What a program that only publishes and subscribes must not be made to link.
+const NOT_IN_THE_API: &[&str] =
+    &["zenoh", "tokio", "rgaps-link", "rgaps-manager", "rgaps-testing", "iceoryx2", "ibverbs-sys", "clap"];
+
+/// Crates whose every target says `#![forbid(unsafe_code)]`.
+const WITHOUT_UNSAFE: &[&str] = &["rgaps", "rgaps-control", "rgaps-manager", "rgaps-cli", "rgaps-testing"];
+
+/// A file of the repository; its path is relative to the root.
+struct File {
+    path: String,
+    text: String,
+}
+
+impl File {
+    /// Its lines with numbers, comments and string literals blanked, up to its tests.
+    fn code(&self) -> Vec<(usize, String)> {
+        let blanked = blank(&self.text);
+        let lines = blanked.lines().enumerate().take(self.lines_without_tests());
+        lines.map(|(index, line)| (index + 1, line.to_owned())).collect()
+    }
+
+    fn lines_without_tests(&self) -> usize {
+        let starts_tests = |line: &str| line.starts_with("#[cfg(test)]") || line.starts_with("#[cfg(all(test");
+        let lines: Vec<&str> = self.text.lines().collect();
+        // A `mod` line for a file of tests is no end of the code.
+        let is_block = |index: usize| {
+            lines[index + 1..].iter().find(|line| !line.starts_with("#[")).is_some_and(|line| line.ends_with('{'))
+        };
+        (0..lines.len()).find(|index| starts_tests(lines[*index]) && is_block(*index)).unwrap_or(lines.len())
+    }
+
+    /// A file that holds nothing but tests.
+    fn is_test(&self) -> bool {
+        let in_folder = self.path.split('/').any(|part| part == "tests" || part == "benches");
+        in_folder
+            || ["tests.rs", "contract.rs", "loom_models.rs"].iter().any(|name| self.path.ends_with(&format!("/{name}")))
+    }
+}
+
+fn root() -> PathBuf {
+    match Path::new(env!("CARGO_MANIFEST_DIR")).parent() {
+        Some(root) => root.to_owned(),
+        None => unreachable!("tests/ lies in the repository"),
+    }
+}
+
+/// Every text file of the repository but what is built or ignored.
+fn files() -> Vec<File> {
+    fn walk(folder: &Path, root: &Path, files: &mut Vec<File>) {
+        for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
+            let (path, name) = (entry.path(), entry.file_name().into_string().unwrap());
+            let ignored = ["target", "build", "install", "log", "demo-out", "__pycache__"].contains(&name.as_str());
+            let hidden = name.starts_with('.') && name != ".ci" && name != ".gitignore";
+            if ignored || hidden || name.starts_with("target-") {
+                continue;
+            }
+            if entry.file_type().unwrap().is_dir() {
+                walk(&path, root, files);
+            } else if let Ok(text) = fs::read_to_string(&path) {
+                files.push(File { path: path.strip_prefix(root).unwrap().display().to_string(), text });
+            }
+        }
+    }
+    let mut files = Vec::new();
+    walk(&root(), &root(), &mut files);
+    assert!(files.iter().any(|file| file.path == "Cargo.toml"), "the repository was not found");
+    files
+}
+
+/// Rust sources; never an empty list.
+fn sources() -> Vec<File> {
+    let sources: Vec<File> = files().into_iter().filter(|file| file.path.ends_with(".rs")).collect();
+    assert!(sources.len() > 20, "only {} Rust files were found", sources.len());
+    sources
+}
+
+/// The text with comments, string and character literals replaced by spaces; lines stay where they are.
+fn blank(text: &str) -> String {
+    let mut output = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let taken = literal_or_comment(rest, output.chars().next_back());
+        let length = if taken > 0 { taken } else { first.len_utf8() };
+        let (head, tail) = rest.split_at(length);
+        if taken > 0 {
+            output.extend(head.chars().map(|character| if character == '\n' { '\n' } else { ' ' }));
+        } else {
+            output.push(first);
+        }
+        rest = tail;
+    }
+    output
+}
+
+/// Bytes of the comment or literal that the text begins with, 0 if with neither.
+fn literal_or_comment(text: &str, before: Option<char>) -> usize {
+    if text.starts_with("//") {
+        return text.find('\n').unwrap_or(text.len());
+    }
+    if text.starts_with("/*") {
+        return text.find("*/").map_or(text.len(), |end| end + 2);
+    }
+    let in_word = before.is_some_and(|character| character.is_alphanumeric() || character == '_');
+    if !in_word && (text.starts_with("r\"") || text.starts_with("r#")) {
+        let hashes = text[1..].len() - text[1..].trim_start_matches('#').len();
+        if text[1 + hashes..].starts_with('"') {
+            let close = format!("\"{}", "#".repeat(hashes));
+            let body = 2 + hashes;
+            return text[body..].find(&close).map_or(text.len(), |end| body + end + close.len());
+        }
+    }
+    if text.starts_with('"') {
+        return end_of_quoted(text, '"');
+    }
+    // 'a' and '\n', but not a lifetime.
+    let mut characters = text.chars();
+    if characters.next() == Some('\'') {
+        let (second, third) = (characters.next(), characters.next());
+        if second == Some('\\') || third == Some('\'') {
+            return end_of_quoted(text, '\'');
+        }
+    }
+    0
+}
+
+fn end_of_quoted(text: &str, quote: char) -> usize {
+    let mut escaped = false;
+    for (index, character) in text.char_indices().skip(1) {
+        match character {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            _ if character == quote => return index + character.len_utf8(),
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+/// Whether a line has the word, not as a part of another.
+fn has_word(line: &str, word: &str) -> bool {
+    let is_word = |character: char| character.is_alphanumeric() || character == '_';
+    line.match_indices(word)
+        .any(|(start, _)| !line[..start].ends_with(is_word) && !line[start + word.len()..].starts_with(is_word))
+}
+
+/// Fails with every breach, one a line.
+fn none(rule: &str, breaches: &[String]) {
+    let mut text = String::new();
+    for breach in breaches {
+        let _ = writeln!(text, "  {breach}");
+    }
+    assert!(breaches.is_empty(), "{rule}:\n{text}");
+}
+
+fn cargo(arguments: &[&str]) -> String {
+    let output = Command::new(env!("CARGO")).args(arguments).current_dir(root()).output().unwrap();
+    assert!(output.status.success(), "cargo {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The packages of the workspace, as `cargo metadata` tells them.
+fn packages() -> Vec<serde_json::Value> {
+    let metadata = cargo(&["metadata", "--format-version", "1", "--no-deps", "--locked"]);
+    let metadata: serde_json::Value = serde_json::from_str(&metadata).unwrap();
+    let packages = metadata["packages"].as_array().unwrap().clone();
+    assert!(packages.len() >= EDGES.len(), "cargo metadata names {} packages", packages.len());
+    packages
+}
+
+#[test]
+fn dependencies_point_downwards_only() {
+    let allowed: BTreeMap<&str, &[&str]> = EDGES.iter().copied().collect();
+    let mut breaches = Vec::new();
+    for package in packages() {
+        let name = package["name"].as_str().unwrap();
+        let Some(allowed) = allowed.get(name) else {
+            breaches.push(format!("{name} is not in EDGES of tests/tidy.rs: say there what it may be built on"));
+            continue;
+        };
+        for dependency in package["dependencies"].as_array().unwrap() {
+            let on = dependency["name"].as_str().unwrap();
+            let is_ours = !dependency["path"].is_null();
+            if is_ours && dependency["kind"].as_str() != Some("dev") && !allowed.contains(&on) {
+                breaches.push(format!("{name} -> {on}"));
+            }
+            if on == "zenoh" && name != "rgaps-control" {
+                breaches.push(format!("{name} -> zenoh: the network is rgaps-control's"));
+            }
+        }
+    }
+    none("dependencies that the design does not have", &breaches);
+}
+
+#[test]
+fn the_api_links_neither_the_network_nor_the_manager() {
+    let tree = cargo(&["tree", "-p", "rgaps", "-e", "normal", "--prefix", "none", "--format", "{p}", "--locked"]);
+    let linked: BTreeSet<&str> = tree.lines().filter_map(|line| line.split(' ').next()).collect();
+    assert!(linked.contains("rgaps-shm"), "cargo tree shows no dependencies: {tree}");
+    let breaches: Vec<String> =
+        NOT_IN_THE_API.iter().filter(|name| linked.contains(**name)).map(|name| format!("rgaps -> {name}")).collect();
+    none("the API crate must build fast and start everywhere", &breaches);
+}
+
+#[test]
+fn every_package_has_the_lints_of_the_workspace() {
+    let manifests: Vec<File> = files()
+        .into_iter()
+        .filter(|file| file.path.ends_with("/Cargo.toml") && !file.path.contains("/fuzz/"))
+        .collect();
+    assert!(!manifests.is_empty(), "no manifests were found");
+    let without = manifests.iter().filter(|file| !file.text.contains("[lints]\nworkspace = true"));
+    none("no [lints] workspace = true", &without.map(|file| file.path.clone()).collect::<Vec<_>>());
+    let workspace = fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    for lint in ["undocumented_unsafe_blocks", "multiple_unsafe_ops_per_block", "unwrap_used"] {
+        assert!(workspace.contains(&format!("{lint} = \"deny\"")), "the workspace does not deny {lint}");
+    }
+}
+
+#[test]
+fn every_source_file_says_its_idea_in_its_first_line() {
+    let without = sources().into_iter().filter(|file| !file.text.starts_with("//! "));
+    none("no //! header", &without.map(|file| file.path).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_file_holds_one_idea() {
+    let long = sources().into_iter().filter(|file| !file.is_test() && file.lines_without_tests() > LINES_MAX);
+    let long = long.map(|file| format!("{}: {} lines without tests", file.path, file.lines_without_tests()));
+    none("over 600 lines: which second idea has moved in?", &long.collect::<Vec<_>>());
+}
+
+#[test]
+fn unsafe_lives_in_its_places_only() {
+    let mut breaches = Vec::new();
+    for file in sources() {
+        let place = ["/raw/", "/cuda/", "/rdma/"].iter().any(|place| file.path.contains(place));
+        if place || file.path.starts_with("crates/rgaps-os/") || file.is_test() {
+            continue;
+        }
+        for (number, line) in file.code() {
+            if has_word(&line, "unsafe") && !line.contains("unsafe extern") {
+                breaches.push(format!("{}:{number}: {}", file.path, line.trim()));
+            }
+        }
+    }
+    none("unsafe outside raw/, cuda/, rdma/ and exported C functions", &breaches);
+}
+
+#[test]
+fn crates_without_unsafe_say_so_to_the_compiler() {
+    let mut breaches = Vec::new();
+    for package in packages() {
+        if !WITHOUT_UNSAFE.contains(&package["name"].as_str().unwrap()) {
+            continue;
+        }
+        for target in package["targets"].as_array().unwrap() {
+            let kind = target["kind"][0].as_str().unwrap();
+            let path = target["src_path"].as_str().unwrap();
+            let is_program_or_library = kind == "lib" || kind == "bin";
+            if is_program_or_library && !fs::read_to_string(path).unwrap().contains("#![forbid(unsafe_code)]") {
+                breaches.push(path.to_owned());
+            }
+        }
+    }
+    none("no #![forbid(unsafe_code)]", &breaches);
+}
+
+#[test]
+fn nothing_but_a_test_unwraps() {
+    let mut breaches = Vec::new();
+    for file in sources().into_iter().filter(|file| !file.is_test()) {
+        for (number, line) in file.code() {
+            if line.contains(".unwrap()") || line.contains("clippy::unwrap_used") {
+                breaches.push(format!("{}:{number}: {}", file.path, line.trim()));
+            }
+        }
+    }
+    none("unwrap outside tests", &breaches);
+}
+
+#[test]
+fn every_crash_point_is_listed_passed_and_killed_at_by_name() {
+    let sources = sources();
+    let list = sources.iter().find(|file| file.path.ends_with("rgaps-shm/src/crash.rs")).unwrap();
+    let (_, list) = list.text.split_once("POINTS").unwrap();
+    let points: BTreeSet<&str> = list.split("];").next().unwrap().split('"').skip(1).step_by(2).collect();
+    assert!(!points.is_empty(), "crash.rs lists no points");
+    let mut passed = BTreeSet::new();
+    for file in sources.iter().filter(|file| !file.is_test()) {
+        passed.extend(file.text.split("crash::point(\"").skip(1).filter_map(|rest| rest.split('"').next()));
+    }
+    let tests: String = sources.iter().filter(|file| file.is_test()).map(|file| file.text.as_str()).collect();
+    let mut breaches: Vec<String> = passed.difference(&points).map(|point| format!("{point}: not in POINTS")).collect();
+    breaches.extend(points.difference(&passed).map(|point| format!("{point}: no code passes it")));
+    let not_killed = points.iter().filter(|point| !tests.contains(&format!("\"{point}\"")));
+    breaches.extend(not_killed.map(|point| format!("{point}: no test in a tests/ folder kills at it by name")));
+    none("crash points", &breaches);
+}
+
+#[test]
+fn every_promise_names_its_test_or_says_that_it_has_none() {
+    let promises = fs::read_to_string(root().join("docs/promises.md")).unwrap();
+    let all = files();
+    let tests: String = all.iter().filter(|file| file.path.ends_with(".rs")).map(|file| file.text.as_str()).collect();
+    let mut breaches = Vec::new();
+    let mut count = 0;
+    for row in promises.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| Promise")) {
+        count += 1;
+        let Some(held_by) = row.trim_end_matches('|').rsplit('|').next().map(str::trim) else { continue };
+        if held_by == "untested" {
+            continue;
+        }
+        let names: Vec<&str> = held_by.split('`').skip(1).step_by(2).collect();
+        if names.is_empty() {
+            breaches.push(format!("neither a test nor the word untested: {row}"));
+        }
+        for name in names {
+            let is_file = all.iter().any(|file| file.path == name);
+            if !is_file && !tests.contains(&format!("fn {name}(")) {
+                breaches.push(format!("no test `{name}`: {row}"));
+            }
+        }
+    }
+    assert!(count > 0, "docs/promises.md has no rows");
+    none("promises", &breaches);
+}
+
+#[test]
+fn the_architecture_page_names_every_crate() {
+    let page = fs::read_to_string(root().join("docs/architecture.md")).unwrap();
+    let missing = EDGES.iter().map(|(name, _)| *name).filter(|name| *name != "rgaps-tests");
+    let missing = missing.filter(|name| !page.contains(&format!("**{name}**")));
+    none("docs/architecture.md has no paragraph for", &missing.map(str::to_owned).collect::<Vec<_>>());
+}
+
+#[test]
+fn no_machine_is_named_and_nothing_is_put_off() {
+    // Put together here, so that this file does not find itself.
+    let words: Vec<String> =
+        [("/wo", "rk/"), ("/ro", "ot/"), ("/home", "/"), ("TO", "DO"), ("FIX", "ME"), ("XX", "X"), ("todo", "!(")]
+            .iter()
+            .map(|(start, end)| format!("{start}{end}"))
+            .collect();
+    let mut breaches = Vec::new();
+    for file in files().into_iter().filter(|file| file.path != "LICENSE" && file.path != "Cargo.lock") {
+        for (index, line) in file.text.lines().enumerate() {
+            if words.iter().any(|word| line.contains(word.as_str())) {
+                breaches.push(format!("{}:{}: {}", file.path, index + 1, line.trim()));
+            }
+        }
+    }
+    none("paths of a machine, or words that put something off", &breaches);
+}
+
+#[test]
+fn comments_and_literals_are_blanked_and_nothing_else() {
+    let text = "let a = \"unsafe \\\" x\"; // unsafe\nlet b: &'static str = r#\"un\"safe\"#; /* unsafe */ let c = '\"'; unsafe {}";
+    let blanked = blank(text);
+    assert_eq!(blanked.len(), text.len());
+    assert_eq!(blanked.matches("unsafe").count(), 1);
+    assert!(blanked.contains("&'static str") && blanked.ends_with("let c =    ; unsafe {}"), "{blanked}");
+    assert!(has_word("unsafe {", "unsafe") && !has_word("unsafe_code", "unsafe"));
+}
