@@ -218,12 +218,13 @@ fn default_file() -> Option<PathBuf> {
 }
 
 /// Variables that are about the process, not about a key of the configuration.
-const NOT_KEYS: [&str; 8] =
-    ["CONFIG", "RUNTIME_DIR", "AUTOSTART", "CRASH_POINT", "LOG", "TEST_HOSTS", "INNER_RMW", "DEMO_FRAMES"];
+const NOT_KEYS: [&str; 7] = ["CONFIG", "RUNTIME_DIR", "AUTOSTART", "CRASH_POINT", "LOG", "SKIPPED_LIST", "INNER_RMW"];
+/// Variables of the tests.
+const TEST_PREFIX: &str = "TEST_";
 
 fn variable_key(name: &str) -> Option<String> {
     let key = name.strip_prefix("RGAPS_")?;
-    (!NOT_KEYS.contains(&key)).then(|| key.to_ascii_lowercase())
+    (!NOT_KEYS.contains(&key) && !key.starts_with(TEST_PREFIX)).then(|| key.to_ascii_lowercase())
 }
 
 /// ROS's own variables set what ours do not: LOCALHOST and OFF keep discovery on this machine, static peers are peers.

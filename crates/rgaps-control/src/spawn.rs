@@ -43,7 +43,7 @@ pub enum SpawnError {
         source: io::Error,
     },
     /// It was started but does not listen.
-    #[error("{program} did not listen within {seconds} s; its log is {log}")]
+    #[error("{program} did not listen within {seconds} s; its log, {log}, ends with: {last}")]
     Silent {
         /// The program.
         program: PathBuf,
@@ -51,6 +51,8 @@ pub enum SpawnError {
         seconds: u64,
         /// Where to look.
         log: PathBuf,
+        /// Its last line.
+        last: String,
     },
 }
 
@@ -80,7 +82,9 @@ pub fn connect(dir: &RuntimeDir) -> Result<Connection, SpawnError> {
         }
         std::thread::sleep(LOOK_INTERVAL);
     }
-    Err(SpawnError::Silent { program, seconds: START_TIMEOUT.as_secs(), log: dir.log() })
+    let text = std::fs::read_to_string(dir.log()).unwrap_or_default();
+    let last = text.lines().last().unwrap_or("(nothing)").to_owned();
+    Err(SpawnError::Silent { program, seconds: START_TIMEOUT.as_secs(), log: dir.log(), last })
 }
 
 /// Where `rgapsd` is.

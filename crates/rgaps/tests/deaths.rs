@@ -1,6 +1,6 @@
 //! Sudden death at every named step: kill -9 and SIGSTOP of publishers, subscribers and managers, with survivors that go on.
 //!
-//! RGAPS_DEATH_ROUNDS sets how many rounds the loop runs (default 120; `./dev test-deaths` runs 2,000).
+//! RGAPS_TEST_DEATH_ROUNDS sets how many rounds the loop runs (default 120; `./dev test-deaths` runs 2,000).
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
@@ -35,7 +35,7 @@ const SENDER_STEPS: [&str; 3] = ["link.begin", "link.chunk", "link.sent"];
 const ARRIVAL_STEPS: [&str; 3] = ["arrival.begin", "arrival.chunk", "arrival.published"];
 
 fn rounds() -> u32 {
-    std::env::var("RGAPS_DEATH_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(120)
+    std::env::var("RGAPS_TEST_DEATH_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(120)
 }
 
 fn publisher_qos() -> PublisherQos {
@@ -62,7 +62,7 @@ fn proven(frame: &Frame<Bytes>) -> u64 {
 fn victim(role: &str, dir: &RuntimeDir) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "role_of_a_victim", "--ignored", "--nocapture"]);
-    command.env("RGAPS_DEATH_ROLE", role).env("RGAPS_RUNTIME_DIR", dir.path());
+    command.env("RGAPS_TEST_DEATH_ROLE", role).env("RGAPS_RUNTIME_DIR", dir.path());
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     command
 }
@@ -70,7 +70,7 @@ fn victim(role: &str, dir: &RuntimeDir) -> Command {
 #[test]
 #[ignore = "the victims' program, started by the tests of this file"]
 fn role_of_a_victim() {
-    let Ok(role) = std::env::var("RGAPS_DEATH_ROLE") else { return };
+    let Ok(role) = std::env::var("RGAPS_TEST_DEATH_ROLE") else { return };
     let _watchdog = Watchdog::new(Duration::from_secs(120));
     let node = Node::new("victim").unwrap();
     match role.as_str() {
