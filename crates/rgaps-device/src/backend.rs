@@ -1,4 +1,7 @@
-//! The trait that a kind of device memory implements, and the choice between kinds.
+//! The trait that a kind of device memory implements.
+//!
+//! Copies are started on a stream and are over when their completion says so; the host backend's are over at once. Whatever a copy
+//! reads and writes must live until then: `StagingCopy` and `PoolingCopy` (copy) keep count of what is under way.
 
 use std::fmt::Debug;
 use std::os::fd::OwnedFd;
@@ -6,7 +9,6 @@ use std::sync::Arc;
 
 use crate::buffer::{BufferSpec, HostBuffer};
 use crate::error::DeviceError;
-use crate::host::HostBackend;
 use crate::pool::{DeviceId, DeviceKind, PoolDescription, PoolMemory, PoolRole, PoolSpec};
 use crate::stream::{Completion, Stream};
 
@@ -62,10 +64,13 @@ pub trait Backend: Debug + Send + Sync {
     /// Makes a host buffer that this device copies to and from.
     fn host_buffer(&self, spec: &BufferSpec) -> Result<HostBuffer, DeviceError>;
 
+    /// Makes a host buffer of memory that exists: a memfd of exactly `spec.bytes` whose size is sealed.
+    fn host_buffer_from_fd(&self, spec: &BufferSpec, fd: OwnedFd) -> Result<HostBuffer, DeviceError>;
+
     /// A new stream.
     fn stream(&self) -> Result<Stream, DeviceError>;
 
-    /// Starts a copy out of a pool.
+    /// Starts a copy out of a pool: path 1.
     fn copy_to_host(
         &self,
         stream: &Stream,
@@ -74,7 +79,7 @@ pub trait Backend: Debug + Send + Sync {
         bytes: u64,
     ) -> Result<Completion, DeviceError>;
 
-    /// Starts a copy into a pool.
+    /// Starts a copy into a pool: path 3.
     fn copy_to_device(
         &self,
         stream: &Stream,
@@ -82,69 +87,8 @@ pub trait Backend: Debug + Send + Sync {
         to: PoolPart<'_>,
         bytes: u64,
     ) -> Result<Completion, DeviceError>;
-}
 
-/// What the configuration asks for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Choice {
-    /// The best that this machine has.
-    #[default]
-    Auto,
-    /// Host memory.
-    Host,
-    /// The GPU with this number.
-    Cuda(u32),
-}
-
-/// The backend that was chosen, and why no better one.
-#[derive(Clone, Debug)]
-pub struct Chosen {
-    /// The backend.
-    pub backend: Arc<dyn Backend>,
-    /// For `rgaps doctor` and the logs.
-    pub reason: String,
-}
-
-/// Opens a backend.
-pub fn open(choice: Choice) -> Result<Chosen, DeviceError> {
-    const NO_CUDA: &str = "this build has no cuda backend";
-    let backend = Arc::new(HostBackend::new());
-    match choice {
-        Choice::Host => Ok(Chosen { backend, reason: "host memory, as configured".to_owned() }),
-        Choice::Auto => Ok(Chosen { backend, reason: format!("host memory: {NO_CUDA}") }),
-        Choice::Cuda(ordinal) => {
-            Err(DeviceError::Unavailable { asked: format!("cuda:{ordinal}"), reason: NO_CUDA.to_owned() })
-        }
-    }
-}
-
-impl std::str::FromStr for Choice {
-    type Err = DeviceError;
-
-    fn from_str(text: &str) -> Result<Self, DeviceError> {
-        let unknown = || DeviceError::Unavailable {
-            asked: text.to_owned(),
-            reason: "devices are named auto, host, cuda or cuda:N".to_owned(),
-        };
-        match text.split_once(':') {
-            None if text == "auto" => Ok(Self::Auto),
-            None if text == "host" => Ok(Self::Host),
-            None if text == "cuda" => Ok(Self::Cuda(0)),
-            Some(("cuda", ordinal)) => ordinal.parse().map(Self::Cuda).map_err(|_| unknown()),
-            _ => Err(unknown()),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn without_cuda_the_choice_says_what_is_missing() {
-        let error = open("cuda:1".parse().unwrap()).unwrap_err().to_string();
-        assert!(error.contains("cuda:1") && error.contains("--device host"), "{error}");
-        assert_eq!(open(Choice::Auto).unwrap().backend.kind(), DeviceKind::Host);
-        assert!("gpu".parse::<Choice>().is_err() && "cuda:x".parse::<Choice>().is_err());
-    }
+    /// Starts a copy of ordinary memory into a pool: the one copy of `push`. `from` may be reused when the call returns; the bytes are
+    /// in the pool when the completion says so.
+    fn copy_in(&self, stream: &Stream, from: &[u8], to: PoolPart<'_>) -> Result<Completion, DeviceError>;
 }

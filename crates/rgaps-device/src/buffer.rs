@@ -1,10 +1,15 @@
 //! Host buffers: staging and receive rings. A memfd, so that the link can map it too, registered with the device once.
+//!
+//! Other threads, the link's own mapping, the kernel and a device write into it, so it is reached through `mapping()`: by copies, and
+//! by `shared_bytes` for a part that the ring's protocol says nobody writes now.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rgaps_os::{Access, Mapping, memfd};
+use rustix::fs::FallocateFlags;
 
 use crate::error::DeviceError;
+use crate::raw;
 
 /// A buffer to be made.
 #[derive(Clone, Debug)]
@@ -20,19 +25,27 @@ pub struct BufferSpec {
 pub struct HostBuffer {
     fd: OwnedFd,
     mapping: Mapping,
+    name: String,
 }
 
 impl HostBuffer {
-    pub(crate) fn new(spec: &BufferSpec) -> Result<Self, DeviceError> {
-        let bytes = spec.bytes.next_multiple_of(4096);
-        let fd = memfd::create(&spec.name, bytes).map_err(|source| DeviceError::Create {
-            name: spec.name.clone(),
-            bytes,
-            source,
-        })?;
+    /// Makes the memory. Backends call it, and register the result with their device.
+    pub fn new(spec: &BufferSpec) -> Result<Self, DeviceError> {
+        let bytes = whole_pages(spec.bytes);
+        let create = |source| DeviceError::Create { name: spec.name.clone(), bytes, source };
+        let fd = memfd::create(&spec.name, bytes).map_err(create)?;
+        Self::map(fd, bytes, &spec.name)
+    }
+
+    /// Takes over memory that exists: a memfd of exactly `spec.bytes` whose size is sealed.
+    pub fn from_fd(spec: &BufferSpec, fd: OwnedFd) -> Result<Self, DeviceError> {
+        Self::map(fd, spec.bytes, &spec.name)
+    }
+
+    fn map(fd: OwnedFd, bytes: u64, name: &str) -> Result<Self, DeviceError> {
         let mapping = Mapping::map(&fd, bytes, Access::ReadWrite)
-            .map_err(|source| DeviceError::Map { name: spec.name.clone(), source })?;
-        Ok(Self { fd, mapping })
+            .map_err(|source| DeviceError::Map { name: name.to_owned(), source })?;
+        Ok(Self { fd, mapping, name: name.to_owned() })
     }
 
     /// Bytes of the buffer.
@@ -40,14 +53,133 @@ impl HostBuffer {
         self.mapping.bytes()
     }
 
+    /// Its descriptor, for whoever maps it too.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
     /// Its mapping in this process.
     pub fn mapping(&self) -> &Mapping {
         &self.mapping
+    }
+
+    /// Bytes of memory that it occupies now.
+    pub fn resident_bytes(&self) -> u64 {
+        memfd::resident_bytes(&self.fd).unwrap_or_default()
+    }
+
+    /// Gives every page its memory now, so that no copy pays for a first touch.
+    pub fn populate(&self) -> Result<(), DeviceError> {
+        let pages = raw::Pages::of(&self.mapping, 0, self.bytes())?;
+        raw::populate(&self.mapping, pages).map_err(|error| self.failed("populated", error))
+    }
+
+    /// Keeps its pages in memory for as long as it lives. Counts against the limit on locked memory.
+    pub fn pin(&self) -> Result<(), DeviceError> {
+        raw::pin(&self.mapping).map_err(|error| {
+            let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
+            match (error, limit) {
+                // mlock(2): EPERM without any allowance, ENOMEM beyond it, EAGAIN if some pages could not be locked.
+                (rustix::io::Errno::PERM | rustix::io::Errno::NOMEM | rustix::io::Errno::AGAIN, Some(limit)) => {
+                    DeviceError::Memlock { name: self.name.clone(), bytes: self.bytes(), limit }
+                }
+                _ => self.failed("pinned", error),
+            }
+        })
+    }
+
+    /// Gives all its memory back to the system; it reads as zero from then on. The caller knows that nobody needs the bytes.
+    pub fn release(&self) -> Result<(), DeviceError> {
+        let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(&self.fd, mode, 0, self.bytes()).map_err(|error| self.failed("given back", error))
+    }
+
+    fn failed(&self, what: &'static str, error: rustix::io::Errno) -> DeviceError {
+        DeviceError::Pages { name: self.name.clone(), what, offset: 0, bytes: self.bytes(), source: error.into() }
     }
 }
 
 impl AsFd for HostBuffer {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        self.fd()
+    }
+}
+
+/// A size in whole pages, at least one. A size beyond all bounds stays so, for the kernel to refuse.
+pub(crate) fn whole_pages(bytes: u64) -> u64 {
+    bytes.max(1).checked_next_multiple_of(rustix::param::page_size() as u64).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn buffer(bytes: u64) -> HostBuffer {
+        HostBuffer::new(&BufferSpec { name: "rgaps-test".to_owned(), bytes }).unwrap()
+    }
+
+    #[test]
+    fn a_fresh_buffer_occupies_nothing_until_it_is_populated_and_nothing_after_it_is_released() {
+        let buffer = buffer(4 * MIB);
+        assert_eq!(buffer.resident_bytes(), 0);
+        buffer.populate().unwrap();
+        assert_eq!(buffer.resident_bytes(), 4 * MIB);
+        buffer.mapping().copy_in(5, b"gone soon").unwrap();
+        buffer.release().unwrap();
+        assert_eq!(buffer.resident_bytes(), 0);
+        assert_eq!(buffer.mapping().shared_bytes(5, 9).unwrap(), &[0; 9]);
+    }
+
+    #[test]
+    fn sizes_are_whole_pages_and_absurd_ones_are_refused() {
+        assert_eq!(buffer(1).bytes(), rustix::param::page_size() as u64);
+        assert_eq!(buffer(0).bytes(), rustix::param::page_size() as u64);
+        for bytes in [u64::MAX, 1 << 63, i64::MAX as u64] {
+            let error = HostBuffer::new(&BufferSpec { name: "rgaps-test".to_owned(), bytes }).unwrap_err();
+            assert!(error.to_string().contains("rgaps-test"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_buffer_from_a_descriptor_is_the_same_memory_and_must_have_the_announced_size() {
+        let one = buffer(8192);
+        let spec = |bytes| BufferSpec { name: "rgaps-twin".to_owned(), bytes };
+        let two = HostBuffer::from_fd(&spec(8192), one.fd().try_clone_to_owned().unwrap()).unwrap();
+        one.mapping().copy_in(4096, b"same").unwrap();
+        assert_eq!(two.mapping().shared_bytes(4096, 4).unwrap(), b"same");
+        let lie = HostBuffer::from_fd(&spec(4096), one.fd().try_clone_to_owned().unwrap());
+        assert!(matches!(lie, Err(DeviceError::Map { .. })));
+    }
+
+    #[test]
+    fn pinning_beyond_the_limit_names_the_limit_and_the_remedy() {
+        let Some(limit) = rustix::process::getrlimit(rustix::process::Resource::Memlock).current else {
+            eprintln!("skipped: the limit on locked memory is unlimited");
+            return;
+        };
+        let buffer = buffer(limit + MIB);
+        // Capabilities belong to a thread: only this one loses the right to ignore the limit.
+        let error = std::thread::scope(|scope| {
+            scope
+                .spawn(|| {
+                    let mut mine = rustix::thread::capabilities(None).unwrap();
+                    mine.effective.remove(rustix::thread::CapabilitySet::IPC_LOCK);
+                    rustix::thread::set_capabilities(None, mine).unwrap();
+                    buffer.pin().unwrap_err()
+                })
+                .join()
+                .unwrap()
+        });
+        assert!(matches!(&error, DeviceError::Memlock { limit: found, .. } if *found == limit), "{error}");
+        assert!(error.to_string().contains("ulimit -l"), "{error}");
+    }
+
+    #[test]
+    fn a_small_buffer_can_be_pinned() {
+        let buffer = buffer(4096);
+        buffer.pin().unwrap();
+        assert!(buffer.resident_bytes() >= buffer.bytes());
     }
 }

@@ -1,18 +1,35 @@
 //! What every backend keeps; a backend's test calls `check` and inherits all of it.
+//!
+//! Nothing here assumes that a copy is over when its call returns, that the CPU can read a pool, or that memory comes in one slab.
 
-use crate::backend::{Backend, BufferPart, PoolPart};
-use crate::buffer::BufferSpec;
-use crate::error::DeviceError;
-use crate::pool::{PoolRole, PoolSpec};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rgaps_os::memfd;
+
+use crate::backend::{Backend, BufferPart, PayloadAccess, PoolPart};
+use crate::buffer::{BufferSpec, HostBuffer};
+use crate::error::{DescriptionError, DeviceError};
+use crate::pool::{DeviceKind, PoolDescription, PoolMemory, PoolRole, PoolSpec};
 
 const BYTES: u64 = 1 << 20;
+/// How long a device may take for a few bytes before a test fails instead of hanging.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Runs the whole contract; panics where it is broken.
 pub fn check(backend: &dyn Backend) {
     readers_see_what_the_writer_writes(backend);
+    sealing_shuts_out_later_writers_and_no_earlier_one(backend);
+    a_pool_is_one_memory_in_every_process(backend);
     copies_arrive_and_stay_inside(backend);
+    copies_of_one_stream_are_in_order_and_events_mark_it(backend);
+    foreign_memory_is_copied_in(backend);
+    host_buffers_are_shared_by_descriptor(backend);
     the_right_to_allocate_is_given_once(backend);
-    lies_about_a_pool_are_refused(backend);
+    memory_is_prepared_and_given_back(backend);
+    sizes_that_cannot_be_are_refused(backend);
+    lies_about_a_pool_are_refused_by_name(backend);
 }
 
 fn must<T>(outcome: Result<T, DeviceError>) -> T {
@@ -22,80 +39,265 @@ fn must<T>(outcome: Result<T, DeviceError>) -> T {
     }
 }
 
-fn spec() -> PoolSpec {
-    PoolSpec { name: "rgaps-contract".to_owned(), bytes: BYTES }
+fn made(backend: &dyn Backend) -> Arc<dyn PoolMemory> {
+    must(backend.create_pool(&PoolSpec { name: "rgaps-contract".to_owned(), bytes: BYTES }))
+}
+
+fn buffer(backend: &dyn Backend, bytes: u64) -> HostBuffer {
+    must(backend.host_buffer(&BufferSpec { name: "rgaps-contract".to_owned(), bytes }))
+}
+
+fn put(buffer: &HostBuffer, offset: u64, bytes: &[u8]) {
+    assert!(buffer.mapping().copy_in(offset, bytes).is_ok(), "a host buffer can be written");
+}
+
+/// What a pool holds, by way of a copy: works wherever the memory lies.
+fn holds(backend: &dyn Backend, pool: &dyn PoolMemory, offset: u64, bytes: u64) -> Vec<u8> {
+    let to = buffer(backend, bytes);
+    let stream = must(backend.stream());
+    let copy = backend.copy_to_host(&stream, PoolPart { pool, offset }, BufferPart { buffer: &to, offset: 0 }, bytes);
+    must(must(copy).wait(PATIENCE));
+    let mut found = vec![0; bytes as usize];
+    assert!(to.mapping().copy_out(0, &mut found).is_ok());
+    found
+}
+
+fn fill(backend: &dyn Backend, pool: &dyn PoolMemory, offset: u64, bytes: &[u8]) {
+    let stream = must(backend.stream());
+    must(must(backend.copy_in(&stream, bytes, PoolPart { pool, offset })).wait(PATIENCE));
 }
 
 fn readers_see_what_the_writer_writes(backend: &dyn Backend) {
-    let made = must(backend.create_pool(&spec()));
+    let made = made(backend);
     let (description, slabs) = must(made.export());
     let writer = must(backend.import_pool(&description, slabs, PoolRole::Writer));
     must(made.seal());
-    let (_, slabs) = must(made.export());
-    assert!(backend.import_pool(&description, slabs, PoolRole::Writer).is_err(), "a sealed pool has one writer");
-    let (_, slabs) = must(made.export());
-    let reader = must(backend.import_pool(&description, slabs, PoolRole::Reader));
-    assert_eq!(writer.identity(), reader.identity());
-    assert_eq!(reader.bytes(), BYTES);
-    assert!(reader.allocation_right().is_none(), "a reader never allocates");
-    let buffer = must(backend.host_buffer(&BufferSpec { name: "rgaps-contract".to_owned(), bytes: 4096 }));
-    assert!(buffer.mapping().copy_in(0, b"written once").is_ok());
+    let reader = must(backend.import_pool(&description, must(made.export()).1, PoolRole::Reader));
+    fill(backend, writer.as_ref(), 512, b"written once");
+    assert_eq!(holds(backend, reader.as_ref(), 512, 12), b"written once");
+    assert_eq!(holds(backend, made.as_ref(), 512, 12), b"written once", "the manager reads it too: path 1");
+    match (backend.payload_access(), reader.host_bytes(512, 12)) {
+        (_, Ok(bytes)) => assert_eq!(bytes, b"written once"),
+        (PayloadAccess::Direct, Err(error)) => panic!("links read this pool directly, yet: {error}"),
+        (PayloadAccess::Staged, Err(_)) => {}
+    }
+    assert!(reader.host_bytes(BYTES, 1).is_err() && reader.host_bytes(u64::MAX, 2).is_err());
+}
+
+fn sealing_shuts_out_later_writers_and_no_earlier_one(backend: &dyn Backend) {
+    let made = made(backend);
+    let (description, slabs) = must(made.export());
+    let unsealed = backend.import_pool(&description, must(made.export()).1, PoolRole::Reader);
+    assert!(unsealed.is_err(), "a reader insists on the seal");
+    let writer = must(backend.import_pool(&description, slabs, PoolRole::Writer));
+    must(made.seal());
+    let second = backend.import_pool(&description, must(made.export()).1, PoolRole::Writer);
+    assert!(second.is_err(), "a sealed pool has the writers that it had");
+    fill(backend, writer.as_ref(), 0, b"still");
+    let reader = must(backend.import_pool(&description, must(made.export()).1, PoolRole::Reader));
     let stream = must(backend.stream());
-    let from = BufferPart { buffer: &buffer, offset: 0 };
-    let done = must(backend.copy_to_device(&stream, from, PoolPart { pool: writer.as_ref(), offset: 512 }, 12));
-    assert!(done.is_complete() || backend.payload_access() == crate::backend::PayloadAccess::Staged);
-    if let Ok(bytes) = reader.host_bytes(512, 12) {
-        assert_eq!(bytes, b"written once");
+    let write = backend.copy_in(&stream, b"never", PoolPart { pool: reader.as_ref(), offset: 0 });
+    assert!(write.is_err(), "a reader's pool takes no copy");
+    assert_eq!(holds(backend, made.as_ref(), 0, 5), b"still");
+}
+
+fn a_pool_is_one_memory_in_every_process(backend: &dyn Backend) {
+    let one = made(backend);
+    must(one.seal());
+    let (description, slabs) = must(one.export());
+    assert_eq!((description.kind, description.device), (backend.kind(), backend.device()));
+    assert_eq!((description.bytes, slabs.len()), (one.bytes(), description.slabs.len()));
+    let two = must(backend.import_pool(&description, slabs, PoolRole::Reader));
+    assert_eq!((two.kind(), two.bytes(), two.identity()), (backend.kind(), one.bytes(), one.identity()));
+    assert_eq!(must(two.export()).0, description, "an importer hands on what it was given");
+    assert_ne!(made(backend).identity(), one.identity());
+    for pool in [&one, &two] {
+        let Ok(start) = pool.device_address(0) else { panic!("a pool starts somewhere") };
+        assert_eq!(pool.device_address(BYTES - 1), Ok(start + BYTES - 1));
+        assert!(pool.device_address(BYTES).is_err() && pool.device_address(u64::MAX).is_err());
     }
 }
 
 fn copies_arrive_and_stay_inside(backend: &dyn Backend) {
-    let pool = must(backend.create_pool(&spec()));
-    let buffer = must(backend.host_buffer(&BufferSpec { name: "rgaps-contract".to_owned(), bytes: 8192 }));
+    let pool = made(backend);
+    let buffer = buffer(backend, 8192);
     let stream = must(backend.stream());
-    assert!(buffer.mapping().copy_in(100, b"there and back").is_ok());
+    put(&buffer, 100, b"there and back");
     let part = |offset| PoolPart { pool: pool.as_ref(), offset };
     let place = |offset| BufferPart { buffer: &buffer, offset };
     let _ = must(backend.copy_to_device(&stream, place(100), part(BYTES - 14), 14));
     let back = must(backend.copy_to_host(&stream, part(BYTES - 14), place(4000), 14));
-    assert!(back.is_complete());
-    let mut bytes = [0; 14];
-    assert!(buffer.mapping().copy_out(4000, &mut bytes).is_ok());
-    assert_eq!(&bytes, b"there and back");
+    must(back.wait(PATIENCE));
+    assert!(back.is_complete(), "what was waited for is complete");
+    let mut bytes = [0; 16];
+    assert!(buffer.mapping().copy_out(3999, &mut bytes).is_ok());
+    assert_eq!(&bytes, b"\0there and back\0", "not a byte more");
     for (pool_at, buffer_at, bytes) in [(BYTES - 13, 0, 14), (0, 8192, 1), (u64::MAX, 0, 1), (0, 0, u64::MAX)] {
-        assert!(backend.copy_to_device(&stream, place(buffer_at), part(pool_at), bytes).is_err());
-        assert!(backend.copy_to_host(&stream, part(pool_at), place(buffer_at), bytes).is_err());
+        let to_device = backend.copy_to_device(&stream, place(buffer_at), part(pool_at), bytes);
+        assert!(matches!(to_device, Err(DeviceError::Range(_))), "{bytes} B to {pool_at} from {buffer_at}");
+        let to_host = backend.copy_to_host(&stream, part(pool_at), place(buffer_at), bytes);
+        assert!(matches!(to_host, Err(DeviceError::Range(_))), "{bytes} B from {pool_at} to {buffer_at}");
+    }
+    must(must(backend.copy_to_device(&stream, place(8192), part(BYTES), 0)).wait(PATIENCE));
+}
+
+fn copies_of_one_stream_are_in_order_and_events_mark_it(backend: &dyn Backend) {
+    let pool = made(backend);
+    let buffer = buffer(backend, 8192);
+    put(&buffer, 0, b"firstsecond");
+    let (stream, other) = (must(backend.stream()), must(backend.stream()));
+    let part = PoolPart { pool: pool.as_ref(), offset: 64 };
+    let place = |offset| BufferPart { buffer: &buffer, offset };
+    let _ = must(backend.copy_to_device(&stream, place(0), part, 5));
+    let _ = must(backend.copy_to_device(&stream, place(5), part, 6));
+    let written = stream.record();
+    must(other.wait(&written, PATIENCE));
+    let read = must(backend.copy_to_host(&other, part, place(4096), 6));
+    must(read.wait(PATIENCE));
+    must(written.wait(PATIENCE));
+    assert!(must(written.query()) && must(read.query()) && read.event().is_complete());
+    let mut bytes = [0; 6];
+    assert!(buffer.mapping().copy_out(4096, &mut bytes).is_ok());
+    assert_eq!(&bytes, b"second");
+    must(stream.synchronize(PATIENCE));
+    must(stream.clone().synchronize(PATIENCE));
+}
+
+fn foreign_memory_is_copied_in(backend: &dyn Backend) {
+    let pool = made(backend);
+    let stream = must(backend.stream());
+    let mut mine = *b"pushed";
+    let pushed = must(backend.copy_in(&stream, &mine, PoolPart { pool: pool.as_ref(), offset: BYTES - 6 }));
+    mine.fill(0); // The caller has its memory back when the call returns.
+    must(pushed.wait(PATIENCE));
+    assert_eq!(holds(backend, pool.as_ref(), BYTES - 6, 6), b"pushed");
+    let outside = backend.copy_in(&stream, b"pushed", PoolPart { pool: pool.as_ref(), offset: BYTES - 5 });
+    assert!(matches!(outside, Err(DeviceError::Range(_))));
+}
+
+fn host_buffers_are_shared_by_descriptor(backend: &dyn Backend) {
+    let one = buffer(backend, 8192);
+    let Ok(fd) = one.fd().try_clone_to_owned() else { panic!("a descriptor can be cloned") };
+    let spec = |bytes| BufferSpec { name: "rgaps-contract".to_owned(), bytes };
+    let two = must(backend.host_buffer_from_fd(&spec(8192), fd));
+    put(&one, 8000, b"one memory");
+    let pool = made(backend);
+    let stream = must(backend.stream());
+    let copy = backend.copy_to_device(
+        &stream,
+        BufferPart { buffer: &two, offset: 8000 },
+        PoolPart { pool: pool.as_ref(), offset: 0 },
+        10,
+    );
+    must(must(copy).wait(PATIENCE));
+    assert_eq!(holds(backend, pool.as_ref(), 0, 10), b"one memory");
+    let Ok(fd) = one.fd().try_clone_to_owned() else { panic!("a descriptor can be cloned") };
+    assert!(matches!(backend.host_buffer_from_fd(&spec(4096), fd), Err(DeviceError::Map { .. })));
+    for fd in strangers() {
+        assert!(matches!(backend.host_buffer_from_fd(&spec(8192), fd), Err(DeviceError::Map { .. })));
     }
 }
 
 fn the_right_to_allocate_is_given_once(backend: &dyn Backend) {
-    let pool = must(backend.create_pool(&spec()));
-    assert!(pool.allocation_right().is_some());
+    let pool = made(backend);
+    let Some(right) = pool.allocation_right() else { panic!("a pool's maker may be its writer") };
+    assert_eq!(right.bytes(), BYTES);
     assert!(pool.allocation_right().is_none());
+    must(pool.seal());
+    let (description, slabs) = must(pool.export());
+    let reader = must(backend.import_pool(&description, slabs, PoolRole::Reader));
+    assert!(reader.allocation_right().is_none(), "a reader never allocates");
 }
 
-fn lies_about_a_pool_are_refused(backend: &dyn Backend) {
-    let pool = must(backend.create_pool(&spec()));
-    let (honest, slabs) = must(pool.export());
-    let unsealed = backend.import_pool(&honest, slabs, PoolRole::Reader);
-    assert!(unsealed.is_err(), "a reader insists on the seal");
+fn memory_is_prepared_and_given_back(backend: &dyn Backend) {
+    let pool = made(backend);
+    let before = pool.resident_bytes();
+    must(pool.populate(0, BYTES));
+    assert!(pool.resident_bytes() >= before.max(BYTES), "populated memory is there");
+    fill(backend, pool.as_ref(), 0, b"kept");
+    must(pool.populate(0, BYTES));
+    assert_eq!(holds(backend, pool.as_ref(), 0, 4), b"kept", "preparing changes no byte");
+    assert!(matches!(pool.populate(1, BYTES), Err(DeviceError::Range(_))));
+    assert!(matches!(pool.release_unused(BYTES, 1), Err(DeviceError::Range(_))));
+    match pool.release_unused(0, BYTES) {
+        Ok(()) => assert!(pool.resident_bytes() < BYTES, "what was given back is gone"),
+        Err(DeviceError::Kept { bytes: BYTES, .. }) => {}
+        Err(error) => panic!("memory is given back, or kept and said so: {error}"),
+    }
+}
+
+fn sizes_that_cannot_be_are_refused(backend: &dyn Backend) {
+    for bytes in [u64::MAX, 1 << 63, 1 << 60] {
+        let pool = backend.create_pool(&PoolSpec { name: "rgaps-contract".to_owned(), bytes });
+        assert!(matches!(pool, Err(DeviceError::TooLarge { .. } | DeviceError::Create { .. })), "a pool of {bytes} B");
+        let buffer = backend.host_buffer(&BufferSpec { name: "rgaps-contract".to_owned(), bytes });
+        assert!(buffer.is_err(), "a host buffer of {bytes} B");
+    }
+    let smallest = must(backend.create_pool(&PoolSpec { name: "rgaps-contract".to_owned(), bytes: 0 }));
+    assert!(smallest.bytes() > 0, "a pool holds something");
+}
+
+/// Descriptors that are no memory of ours: no memfd, and memory whose size is not sealed cannot even be made through `memfd`.
+fn strangers() -> Vec<OwnedFd> {
+    let device = std::fs::File::open("/dev/null").map(OwnedFd::from);
+    let file = std::fs::File::open("/proc/self/exe").map(OwnedFd::from);
+    let resizable = rustix::fs::memfd_create("rgaps-contract", rustix::fs::MemfdFlags::ALLOW_SEALING);
+    let resizable = resizable.and_then(|fd| rustix::fs::ftruncate(&fd, BYTES).map(|()| fd));
+    device.into_iter().chain(file).chain(resizable).collect()
+}
+
+fn lies_about_a_pool_are_refused_by_name(backend: &dyn Backend) {
+    let pool = made(backend);
     must(pool.seal());
-    let import = |description: &crate::pool::PoolDescription, fds| {
-        assert!(backend.import_pool(description, fds, PoolRole::Reader).is_err(), "{description:?}");
-    };
+    let honest = must(pool.export()).0;
     let fds = || must(pool.export()).1;
-    let mut lie = honest.clone();
-    lie.bytes *= 2;
-    import(&lie, fds());
-    lie.slabs[0].bytes *= 2;
-    import(&lie, fds());
-    lie.bytes = u64::MAX;
-    lie.slabs[0].bytes = u64::MAX;
-    import(&lie, fds());
-    import(&honest, Vec::new());
-    let mut none = honest.clone();
-    none.slabs.clear();
-    import(&none, fds());
-    let stranger = std::fs::File::open("/dev/null").map(Into::into);
-    import(&honest, stranger.into_iter().collect());
+    let refused = |lie: &PoolDescription, fds: Vec<OwnedFd>| match backend.import_pool(lie, fds, PoolRole::Reader) {
+        Ok(_) => panic!("believed: {lie:?}"),
+        Err(error) => error,
+    };
+    let named = |lie: &PoolDescription, fds| match refused(lie, fds) {
+        DeviceError::Refused(name) => name,
+        other => panic!("{lie:?} gives {other}"),
+    };
+    let with = |change: &dyn Fn(&mut PoolDescription)| {
+        let mut lie = honest.clone();
+        change(&mut lie);
+        lie
+    };
+
+    let pool_only = with(&|lie| lie.bytes *= 2);
+    assert!(matches!(named(&pool_only, fds()), DescriptionError::Bytes { .. }));
+    let both = with(&|lie| {
+        lie.bytes *= 2;
+        lie.slabs[0].bytes += lie.bytes / 2;
+    });
+    assert!(matches!(refused(&both, fds()), DeviceError::Map { .. }), "the descriptor itself says how long it is");
+    let absurd = with(&|lie| {
+        lie.bytes = u64::MAX;
+        lie.slabs[0].bytes = u64::MAX;
+    });
+    assert_eq!(named(&absurd, fds()), DescriptionError::Absurd(u64::MAX));
+    let empty = with(&|lie| {
+        lie.bytes = 0;
+        lie.slabs[0].bytes = 0;
+    });
+    assert_eq!(named(&empty, fds()), DescriptionError::Absurd(0));
+    assert!(matches!(named(&with(&|lie| lie.slabs.clear()), fds()), DescriptionError::Slabs { described: 0, .. }));
+    assert!(matches!(named(&with(&|lie| lie.slabs[0].index = 9), fds()), DescriptionError::Order { index: 9, .. }));
+    assert!(matches!(named(&with(&|lie| lie.device.0[3] ^= 1), fds()), DescriptionError::Device { .. }));
+    let other = if backend.kind() == DeviceKind::Host { DeviceKind::Cuda } else { DeviceKind::Host };
+    assert!(matches!(named(&with(&|lie| lie.kind = other), fds()), DescriptionError::Device { .. }));
+    assert!(matches!(named(&honest, Vec::new()), DescriptionError::Descriptors { came: 0, .. }));
+    let more = fds().into_iter().chain(fds()).collect();
+    assert!(matches!(named(&honest, more), DescriptionError::Descriptors { .. }));
+    for stranger in strangers() {
+        let mut fds = fds();
+        fds[0] = stranger;
+        assert!(matches!(refused(&honest, fds), DeviceError::Map { .. }));
+    }
+    if let Ok(unsealed) = memfd::create("rgaps-contract", honest.slabs[0].bytes) {
+        let mut fds = fds();
+        fds[0] = unsealed;
+        assert!(matches!(refused(&honest, fds), DeviceError::Map { .. }), "a reader insists on the seal");
+    }
 }

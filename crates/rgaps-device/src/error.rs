@@ -1,4 +1,6 @@
-//! What can go wrong with device memory.
+//! What can go wrong with device memory. Each text has the numbers and the next step.
+
+use std::time::Duration;
 
 use rgaps_os::{MapError, OutOfRange};
 
@@ -17,6 +19,16 @@ pub enum DeviceError {
         /// The kernel's answer.
         source: std::io::Error,
     },
+    /// More than the device has.
+    #[error("{bytes} B for {name} exceed the {memory} B of memory that this machine has; lower pool_bytes")]
+    TooLarge {
+        /// What it was for.
+        name: String,
+        /// Bytes asked for.
+        bytes: u64,
+        /// Bytes of memory of the device.
+        memory: u64,
+    },
     /// Memory from another process is not what was announced, or could not be mapped.
     #[error("{name} cannot be mapped: {source}")]
     Map {
@@ -33,9 +45,12 @@ pub enum DeviceError {
         /// The kernel's answer.
         source: std::io::Error,
     },
-    /// A description of a pool contradicts itself or this machine.
+    /// A description of a pool could not be read at all.
     #[error("the description of a pool is refused: {0}")]
     Description(String),
+    /// A description of a pool contradicts itself, this machine, or what came with it.
+    #[error("the description of a pool is refused: {0}")]
+    Refused(#[from] DescriptionError),
     /// A copy would leave a pool or a buffer.
     #[error(transparent)]
     Range(#[from] OutOfRange),
@@ -55,4 +70,99 @@ pub enum DeviceError {
         /// What is missing.
         reason: String,
     },
+    /// Memory could not be pinned because of the limit on locked memory.
+    #[error(
+        "{name} needs {bytes} B of locked memory and the limit is {limit} B (of which other buffers may hold a part); raise it: \
+         ulimit -l unlimited, LimitMEMLOCK=infinity in a systemd unit, or memlock in /etc/security/limits.conf"
+    )]
+    Memlock {
+        /// What was to be pinned.
+        name: String,
+        /// Bytes to be pinned.
+        bytes: u64,
+        /// RLIMIT_MEMLOCK of this process.
+        limit: u64,
+    },
+    /// Pages could not be prepared, pinned or given back.
+    #[error("{bytes} B at offset {offset} of {name} could not be {what}: {source}")]
+    Pages {
+        /// Whose pages.
+        name: String,
+        /// What was asked for, as a participle.
+        what: &'static str,
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        bytes: u64,
+        /// The kernel's answer.
+        source: std::io::Error,
+    },
+    /// Pages of a sealed pool stay until the pool goes: the seal against writers covers giving back too.
+    #[error(
+        "{bytes} B of {name} cannot be given back: a sealed pool keeps the pages that were touched until it is dropped; \
+         lower pool_bytes or close the publisher"
+    )]
+    Kept {
+        /// Which pool.
+        name: String,
+        /// Bytes that were to be given back.
+        bytes: u64,
+    },
+    /// Work on a device has not come to its end in time. It goes on: what it reads and writes must stay.
+    #[error("work on the device was not done within {} ms; the device is stuck or badly overloaded", .0.as_millis())]
+    TimedOut(Duration),
+    /// The device reported a failure of work that had been started.
+    #[error("the device failed: {0}")]
+    Failed(String),
+    /// Too many copies are under way, or a chunk contradicts its message.
+    #[error(transparent)]
+    Chunk(#[from] crate::copy::ChunkError),
+}
+
+/// How a description of a pool lies.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DescriptionError {
+    /// It lies on another device than this process uses.
+    #[error("it lies on a {found:?} device, this process uses {wanted:?}; start both with the same --device")]
+    Device {
+        /// What this process uses.
+        wanted: DeviceKind,
+        /// What was described.
+        found: DeviceKind,
+    },
+    /// The number of slabs is not possible.
+    #[error("it has {described} slabs, a pool of this device has 1 to {most}")]
+    Slabs {
+        /// Slabs described.
+        described: usize,
+        /// Slabs possible.
+        most: usize,
+    },
+    /// Descriptors and slabs differ in number.
+    #[error("{described} slabs were described and {came} descriptors came")]
+    Descriptors {
+        /// Slabs described.
+        described: usize,
+        /// Descriptors that came beside it.
+        came: usize,
+    },
+    /// Slabs are not numbered in order.
+    #[error("slab {index} is described in place {place}")]
+    Order {
+        /// The place in the list.
+        place: usize,
+        /// What it says.
+        index: u32,
+    },
+    /// The slabs do not add up.
+    #[error("its slabs have {slabs} B, the pool {pool} B")]
+    Bytes {
+        /// Bytes of the pool.
+        pool: u64,
+        /// Bytes of all slabs.
+        slabs: u64,
+    },
+    /// A size that no pool has.
+    #[error("{0} B is no size of a pool: 1 to {most} B", most = crate::pool::POOL_BYTES_MAX)]
+    Absurd(u64),
 }

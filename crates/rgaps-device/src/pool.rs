@@ -1,5 +1,9 @@
 //! Pools: the memory that a topic's messages lie in. The manager makes one for each writer, the writer maps it, the manager seals it,
 //! and from then on everybody else can only read it.
+//!
+//!   manager: create ──export──▶ writer: import(Writer) ──mapped──▶ manager: seal ──export──▶ readers: import(Reader)
+//!
+//! Trusts      nothing in a description: `PoolDescription::check` first, then size and seals of each descriptor, then the mapping.
 
 use std::fmt::Debug;
 use std::os::fd::OwnedFd;
@@ -7,7 +11,10 @@ use std::os::fd::OwnedFd;
 use rgaps_os::{AllocationRight, OutOfRange, OwnedRange};
 use serde::{Deserialize, Serialize};
 
-use crate::error::DeviceError;
+use crate::error::{DescriptionError, DeviceError};
+
+/// The largest pool: 64 TiB. Beyond it a number is a lie or a slip.
+pub const POOL_BYTES_MAX: u64 = 1 << 46;
 
 /// A backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -45,6 +52,41 @@ pub struct PoolDescription {
     pub bytes: u64,
     /// Its slabs, in order.
     pub slabs: Vec<SlabDescription>,
+}
+
+impl PoolDescription {
+    /// Checks a description and the number of descriptors beside it, before any of them is used.
+    pub fn check(
+        &self,
+        wanted: (DeviceKind, DeviceId),
+        slabs_max: usize,
+        descriptors: usize,
+    ) -> Result<(), DescriptionError> {
+        if (self.kind, self.device) != wanted {
+            return Err(DescriptionError::Device { wanted: wanted.0, found: self.kind });
+        }
+        let described = self.slabs.len();
+        if described == 0 || described > slabs_max {
+            return Err(DescriptionError::Slabs { described, most: slabs_max });
+        }
+        if described != descriptors {
+            return Err(DescriptionError::Descriptors { described, came: descriptors });
+        }
+        if self.bytes == 0 || self.bytes > POOL_BYTES_MAX {
+            return Err(DescriptionError::Absurd(self.bytes));
+        }
+        let mut slabs = 0_u64;
+        for (place, slab) in self.slabs.iter().enumerate() {
+            if usize::try_from(slab.index) != Ok(place) {
+                return Err(DescriptionError::Order { place, index: slab.index });
+            }
+            slabs = slabs.saturating_add(slab.bytes);
+        }
+        if slabs != self.bytes {
+            return Err(DescriptionError::Bytes { pool: self.bytes, slabs });
+        }
+        Ok(())
+    }
 }
 
 /// A pool to be made.
@@ -88,6 +130,22 @@ pub trait PoolMemory: Debug + Send + Sync {
     /// Payload that the caller holds; an error outside the pool, or where the CPU cannot read it.
     fn host_bytes(&self, offset: u64, bytes: u64) -> Result<&[u8], OutOfRange>;
 
+    /// The device's address of a byte of the pool in this process, for a kernel or a library to work on; on the host backend, a pointer.
+    fn device_address(&self, offset: u64) -> Result<u64, OutOfRange>;
+
+    /// Asks for huge pages, which make first touches and copies of large pools cheaper. The machine's settings decide.
+    fn advise_huge_pages(&self) -> Result<(), DeviceError>;
+
+    /// Gives a part its memory now, in this process, so that no message pays for a first touch (which dominates a copy into fresh
+    /// memory). It costs as much memory as it says and as much time as filling it with zeros.
+    fn populate(&self, offset: u64, bytes: u64) -> Result<(), DeviceError>;
+
+    /// Gives the memory of a part back to the system; it reads as zero from then on. The caller knows that nobody needs the bytes.
+    ///
+    /// `DeviceError::Kept` where the backend cannot: Linux refuses it for a memfd that is sealed against writers (fallocate(2),
+    /// madvise(2) MADV_REMOVE: EPERM), so a sealed host pool keeps the pages that were ever touched until it is dropped.
+    fn release_unused(&self, offset: u64, bytes: u64) -> Result<(), DeviceError>;
+
     /// Identity of the memory, (device, inode) of its first slab: equal in all processes.
     fn identity(&self) -> (u64, u64);
 
@@ -96,4 +154,54 @@ pub trait PoolMemory: Debug + Send + Sync {
 
     /// The backend's own view of it.
     fn as_host(&self) -> Option<&crate::host::HostPool>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const HERE: (DeviceKind, DeviceId) = (DeviceKind::Host, DeviceId([0; 16]));
+
+    fn description(bytes: u64, slabs: &[u64]) -> PoolDescription {
+        let slab = |(index, &bytes): (usize, &u64)| SlabDescription { index: index as u32, generation: 0, bytes };
+        let slabs = slabs.iter().enumerate().map(slab).collect();
+        PoolDescription { kind: DeviceKind::Host, device: DeviceId::default(), bytes, slabs }
+    }
+
+    #[test]
+    fn each_lie_in_a_description_has_its_name() {
+        let cases = [
+            (description(8, &[]), 0, DescriptionError::Slabs { described: 0, most: 2 }),
+            (description(9, &[3, 3, 3]), 3, DescriptionError::Slabs { described: 3, most: 2 }),
+            (description(8, &[8]), 0, DescriptionError::Descriptors { described: 1, came: 0 }),
+            (description(8, &[8]), 2, DescriptionError::Descriptors { described: 1, came: 2 }),
+            (description(8, &[4, 5]), 2, DescriptionError::Bytes { pool: 8, slabs: 9 }),
+            (description(8, &[u64::MAX, 9]), 2, DescriptionError::Bytes { pool: 8, slabs: u64::MAX }),
+            (description(0, &[0]), 1, DescriptionError::Absurd(0)),
+            (description(u64::MAX, &[u64::MAX]), 1, DescriptionError::Absurd(u64::MAX)),
+        ];
+        for (lie, descriptors, error) in cases {
+            assert_eq!(lie.check(HERE, 2, descriptors), Err(error));
+        }
+        let mut crooked = description(8, &[4, 4]);
+        crooked.slabs[1].index = 7;
+        assert_eq!(crooked.check(HERE, 2, 2), Err(DescriptionError::Order { place: 1, index: 7 }));
+        let elsewhere = (DeviceKind::Cuda, DeviceId([1; 16]));
+        let error = DescriptionError::Device { wanted: DeviceKind::Cuda, found: DeviceKind::Host };
+        assert_eq!(description(8, &[8]).check(elsewhere, 2, 1), Err(error));
+        assert_eq!(description(8, &[3, 5]).check(HERE, 2, 2), Ok(()));
+    }
+
+    proptest! {
+        #[test]
+        fn a_description_that_passes_adds_up(bytes: u64, slabs in proptest::collection::vec(0_u64..1 << 47, 0..4), came in 0_usize..5) {
+            let whole = slabs.iter().sum::<u64>();
+            for bytes in [bytes, whole] {
+                if description(bytes, &slabs).check(HERE, 3, came).is_ok() {
+                    prop_assert!(whole == bytes && bytes <= POOL_BYTES_MAX && came == slabs.len() && (1..=3).contains(&came));
+                }
+            }
+        }
+    }
 }

@@ -1,39 +1,86 @@
-//! Streams, events and completions: the order of work on a device. On the host backend every operation is done when its call returns,
-//! so all three are trivial; the types exist so that callers are written once.
+//! Streams, events and completions: the order of work on a device.
+//!
+//! Work of one stream is done in order. An event marks a place in a stream; a completion is the event behind a copy. On the host
+//! backend work is done when its call returns, so all three are empty; another backend puts a `StreamBody` and an `EventBody` behind
+//! them, and callers are written once. A failure of the device shows when an event is asked, never as "complete".
 
-/// An ordered queue of work on a device.
-#[derive(Clone, Debug, Default)]
-pub struct Stream {
-    _private: (),
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::DeviceError;
+
+/// A stream of a backend whose work goes on after a call.
+pub trait StreamBody: Debug + Send + Sync {
+    /// Marks the end of the work given so far. A failure to do so is the event's to report.
+    fn record(&self) -> Arc<dyn EventBody>;
+
+    /// Makes later work of this stream wait for an event, on the device; the caller does not wait.
+    fn wait(&self, event: &Event) -> Result<(), DeviceError>;
 }
 
+/// An event of such a stream.
+pub trait EventBody: Debug + Send + Sync {
+    /// Whether the stream has got there. Never waits.
+    fn query(&self) -> Result<bool, DeviceError>;
+
+    /// Waits until it has, or gives `DeviceError::TimedOut`.
+    fn wait(&self, timeout: Duration) -> Result<(), DeviceError>;
+}
+
+/// An ordered queue of work on a device. A clone is the same queue.
+#[derive(Clone, Debug)]
+pub struct Stream(Option<Arc<dyn StreamBody>>);
+
 impl Stream {
-    /// The host backend's stream: work is done at once.
-    pub(crate) fn immediate() -> Self {
-        Self::default()
+    /// A stream whose work is done when its call returns.
+    pub fn immediate() -> Self {
+        Self(None)
     }
 
-    /// Marks a place in the stream.
+    /// A stream of a backend.
+    pub fn new(body: Arc<dyn StreamBody>) -> Self {
+        Self(Some(body))
+    }
+
+    /// Marks a place in the stream: the end of the work given so far.
     pub fn record(&self) -> Event {
-        Event { _private: () }
+        Event(self.0.as_ref().map(|body| body.record()))
     }
 
-    /// Makes later work of this stream wait for an event of another.
-    pub fn wait(&self, event: &Event) {
-        let _ = event;
+    /// Makes later work of this stream wait for an event of another; the caller does not wait, unless work is immediate here and not
+    /// there: then `timeout` bounds it.
+    pub fn wait(&self, event: &Event, timeout: Duration) -> Result<(), DeviceError> {
+        match &self.0 {
+            Some(body) => body.wait(event),
+            None => event.wait(timeout),
+        }
+    }
+
+    /// Waits until all work given so far is done.
+    pub fn synchronize(&self, timeout: Duration) -> Result<(), DeviceError> {
+        self.record().wait(timeout)
     }
 }
 
 /// A place in a stream.
 #[derive(Clone, Debug)]
-pub struct Event {
-    _private: (),
-}
+pub struct Event(Option<Arc<dyn EventBody>>);
 
 impl Event {
-    /// Whether the stream has got there.
+    /// Whether the stream has got there, or what has gone wrong with the device.
+    pub fn query(&self) -> Result<bool, DeviceError> {
+        self.0.as_ref().map_or(Ok(true), |body| body.query())
+    }
+
+    /// Waits until the stream has got there.
+    pub fn wait(&self, timeout: Duration) -> Result<(), DeviceError> {
+        self.0.as_ref().map_or(Ok(()), |body| body.wait(timeout))
+    }
+
+    /// Whether the stream has got there; false also after a failure, which `query` tells.
     pub fn is_complete(&self) -> bool {
-        true
+        matches!(self.query(), Ok(true))
     }
 }
 
@@ -43,12 +90,43 @@ impl Event {
 pub struct Completion(Event);
 
 impl Completion {
-    pub(crate) fn of(stream: &Stream) -> Self {
+    /// Completion of all the work that was given to the stream so far.
+    pub fn of(stream: &Stream) -> Self {
         Self(stream.record())
     }
 
-    /// Whether the bytes are there.
+    /// Whether the bytes are there, or what has gone wrong with the device.
+    pub fn query(&self) -> Result<bool, DeviceError> {
+        self.0.query()
+    }
+
+    /// Waits for the bytes.
+    pub fn wait(&self, timeout: Duration) -> Result<(), DeviceError> {
+        self.0.wait(timeout)
+    }
+
+    /// Whether the bytes are there; false also after a failure, which `query` tells.
     pub fn is_complete(&self) -> bool {
         self.0.is_complete()
+    }
+
+    /// The place in the stream where they are.
+    pub fn event(&self) -> &Event {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_on_an_immediate_stream_is_done_at_once() {
+        let stream = Stream::immediate();
+        let event = stream.record();
+        assert!(event.query().unwrap() && event.is_complete());
+        event.wait(Duration::ZERO).unwrap();
+        stream.wait(&event, Duration::ZERO).unwrap();
+        stream.synchronize(Duration::ZERO).unwrap();
     }
 }

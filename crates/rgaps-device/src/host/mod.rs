@@ -54,6 +54,10 @@ impl Backend for HostBackend {
         HostBuffer::new(spec)
     }
 
+    fn host_buffer_from_fd(&self, spec: &BufferSpec, fd: OwnedFd) -> Result<HostBuffer, DeviceError> {
+        HostBuffer::from_fd(spec, fd)
+    }
+
     fn stream(&self) -> Result<Stream, DeviceError> {
         Ok(Stream::immediate())
     }
@@ -81,6 +85,11 @@ impl Backend for HostBackend {
         pool.mapping().copy_from(to.offset, from.buffer.mapping(), from.offset, bytes)?;
         Ok(Completion::of(stream))
     }
+
+    fn copy_in(&self, stream: &Stream, from: &[u8], to: PoolPart<'_>) -> Result<Completion, DeviceError> {
+        own(to.pool)?.mapping().copy_in(to.offset, from)?;
+        Ok(Completion::of(stream))
+    }
 }
 
 fn own(pool: &dyn PoolMemory) -> Result<&HostPool, DeviceError> {
@@ -91,20 +100,80 @@ fn own(pool: &dyn PoolMemory) -> Result<&HostPool, DeviceError> {
 mod tests {
     use super::*;
 
+    const MIB: u64 = 1 << 20;
+
+    fn pool(bytes: u64) -> Arc<dyn PoolMemory> {
+        HostBackend::new().create_pool(&PoolSpec { name: "rgaps-test".to_owned(), bytes }).unwrap()
+    }
+
     #[test]
     fn the_host_backend_keeps_the_contract() {
         crate::contract::check(&HostBackend::new());
     }
 
     #[test]
-    fn a_write_through_a_readers_mapping_is_impossible() {
-        let backend = HostBackend::new();
-        let made = backend.create_pool(&PoolSpec { name: "rgaps-proof".to_owned(), bytes: 8192 }).unwrap();
+    fn a_pool_larger_than_memory_is_refused_with_both_sizes() {
+        let spec = |bytes| PoolSpec { name: "/camera".to_owned(), bytes };
+        for bytes in [1 << 45, u64::MAX - 5, u64::MAX] {
+            let error = HostBackend::new().create_pool(&spec(bytes)).unwrap_err();
+            assert!(matches!(error, DeviceError::TooLarge { memory, .. } if memory > MIB), "{error}");
+            assert!(error.to_string().contains("lower pool_bytes"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_fresh_pool_costs_nothing_and_a_populated_part_costs_what_it_says() {
+        let pool = pool(8 * MIB);
+        assert_eq!(pool.resident_bytes(), 0);
+        pool.populate(MIB, 2 * MIB).unwrap();
+        // Huge pages may round it up.
+        assert!((2 * MIB..8 * MIB).contains(&pool.resident_bytes()));
+        assert!(matches!(pool.populate(8 * MIB, 1), Err(DeviceError::Range(_))));
+        assert!(matches!(pool.populate(u64::MAX, 2), Err(DeviceError::Range(_))));
+    }
+
+    #[test]
+    fn memory_goes_back_before_the_seal_and_is_kept_after_it() {
+        let pool = pool(8 * MIB);
+        pool.populate(0, 8 * MIB).unwrap();
+        pool.release_unused(2 * MIB, 4 * MIB).unwrap();
+        assert_eq!(pool.resident_bytes(), 4 * MIB);
+        pool.release_unused(8 * MIB, 0).unwrap();
+        assert!(matches!(pool.release_unused(8 * MIB, 1), Err(DeviceError::Range(_))));
+        pool.seal().unwrap();
+        let error = pool.release_unused(0, MIB).unwrap_err();
+        assert!(matches!(error, DeviceError::Kept { bytes: MIB, .. }), "{error}");
+        assert_eq!(pool.resident_bytes(), 4 * MIB, "nothing was given back");
+    }
+
+    #[test]
+    fn huge_pages_are_advice_that_a_pool_accepts() {
+        match pool(4 * MIB).advise_huge_pages() {
+            Ok(()) => {}
+            Err(DeviceError::Pages { source, .. }) if source.kind() == std::io::ErrorKind::InvalidInput => {
+                eprintln!("skipped: this kernel has no transparent huge pages");
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    #[test]
+    fn a_write_through_a_sealed_pools_descriptor_is_refused() {
+        use std::io::Write;
+        let pool = pool(4096);
+        pool.seal().unwrap();
+        let (_, mut slabs) = pool.export().unwrap();
+        let mut file = std::fs::File::from(slabs.remove(0));
+        assert_eq!(file.write(b"x").unwrap_err().kind(), std::io::ErrorKind::PermissionDenied);
+    }
+
+    #[test]
+    fn a_readers_pages_are_read_only_in_the_kernels_own_list() {
+        let made = pool(8192);
         let (description, slabs) = made.export().unwrap();
         made.seal().unwrap();
-        let reader = backend.import_pool(&description, slabs, PoolRole::Reader).unwrap();
-        let address = reader.as_host().unwrap().mapping().address();
-        // What the kernel says of the page: r--s, no w. A store to it is a SIGSEGV, not an error of ours.
+        let reader = HostBackend::new().import_pool(&description, slabs, PoolRole::Reader).unwrap();
+        let address = reader.device_address(0).unwrap();
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let line = maps.lines().find(|line| line.starts_with(&format!("{address:x}-"))).unwrap();
         assert!(line.contains(" r--s "), "{line}");

@@ -1,11 +1,17 @@
 //! A host pool: one slab, one memfd.
+//!
+//! Invariants  Its size is sealed at birth, so no mapping of it faults. After `seal` the kernel makes no writable mapping of it, takes no
+//!             write(2) to it and gives none of its pages back; the mappings of its maker and its writer stay writable.
 
 use std::os::fd::OwnedFd;
 
 use rgaps_os::{Access, AllocationRight, Mapping, OutOfRange, OwnedRange, Seals, memfd};
+use rustix::fs::{FallocateFlags, SealFlags, fallocate, fcntl_get_seals};
 
-use crate::error::DeviceError;
+use crate::buffer::whole_pages;
+use crate::error::{DescriptionError, DeviceError};
 use crate::pool::{DeviceId, DeviceKind, PoolDescription, PoolMemory, PoolRole, PoolSpec, SlabDescription};
+use crate::raw;
 
 /// A pool in host memory.
 #[derive(Debug)]
@@ -17,7 +23,12 @@ pub struct HostPool {
 
 impl HostPool {
     pub(super) fn create(spec: &PoolSpec) -> Result<Self, DeviceError> {
-        let bytes = spec.bytes.max(1).checked_next_multiple_of(4096).unwrap_or(u64::MAX);
+        let bytes = whole_pages(spec.bytes);
+        let memory = memory_bytes();
+        if bytes > memory {
+            // A memfd may be larger than memory; whoever touched its last page would then be killed instead of told.
+            return Err(DeviceError::TooLarge { name: spec.name.clone(), bytes, memory });
+        }
         let create = |source| DeviceError::Create { name: spec.name.clone(), bytes, source };
         let fd = memfd::create(&spec.name, bytes).map_err(create)?;
         // Writable, also in the manager: a NIC registers only what is (facts of the verbs API), and after the seal it is too late.
@@ -29,7 +40,10 @@ impl HostPool {
         slabs: Vec<OwnedFd>,
         role: PoolRole,
     ) -> Result<Self, DeviceError> {
-        let fd = check(description, slabs)?;
+        description.check((DeviceKind::Host, DeviceId::default()), 1, slabs.len())?;
+        let Some(fd) = slabs.into_iter().next() else {
+            return Err(DescriptionError::Descriptors { described: 1, came: 0 }.into());
+        };
         let name = "a pool".to_owned();
         if role == PoolRole::Reader {
             memfd::check(&fd, description.bytes, Seals::SizeAndFutureWrite)
@@ -46,6 +60,14 @@ impl HostPool {
         let mapping =
             Mapping::map(&fd, bytes, access).map_err(|source| DeviceError::Map { name: name.to_owned(), source })?;
         Ok(Self { fd, mapping, name: name.to_owned() })
+    }
+
+    fn failed(&self, what: &'static str, offset: u64, bytes: u64, error: rustix::io::Errno) -> DeviceError {
+        DeviceError::Pages { name: self.name.clone(), what, offset, bytes, source: error.into() }
+    }
+
+    fn is_sealed(&self) -> bool {
+        fcntl_get_seals(&self.fd).is_ok_and(|seals| seals.contains(SealFlags::FUTURE_WRITE))
     }
 
     /// Its mapping in this process.
@@ -89,6 +111,37 @@ impl PoolMemory for HostPool {
         self.mapping.shared_bytes(offset, bytes)
     }
 
+    fn device_address(&self, offset: u64) -> Result<u64, OutOfRange> {
+        let mapped = self.bytes();
+        if offset >= mapped {
+            Err(OutOfRange { offset, bytes: 1, mapped })
+        } else {
+            Ok(self.mapping.address() + offset)
+        }
+    }
+
+    fn advise_huge_pages(&self) -> Result<(), DeviceError> {
+        raw::advise_huge_pages(&self.mapping)
+            .map_err(|error| self.failed("advised to be huge pages", 0, self.bytes(), error))
+    }
+
+    fn populate(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
+        let pages = raw::Pages::of(&self.mapping, offset, bytes)?;
+        raw::populate(&self.mapping, pages).map_err(|error| self.failed("populated", offset, bytes, error))
+    }
+
+    fn release_unused(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
+        raw::Pages::of(&self.mapping, offset, bytes)?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        fallocate(&self.fd, mode, offset, bytes).map_err(|error| match error {
+            rustix::io::Errno::PERM if self.is_sealed() => DeviceError::Kept { name: self.name.clone(), bytes },
+            error => self.failed("given back", offset, bytes, error),
+        })
+    }
+
     fn identity(&self) -> (u64, u64) {
         memfd::identity(&self.fd).unwrap_or_default()
     }
@@ -102,17 +155,8 @@ impl PoolMemory for HostPool {
     }
 }
 
-fn check(description: &PoolDescription, slabs: Vec<OwnedFd>) -> Result<OwnedFd, DeviceError> {
-    let refuse = |text: String| Err(DeviceError::Description(text));
-    if description.kind != DeviceKind::Host || description.device != DeviceId::default() {
-        return refuse(format!("it lies on a {:?} device, this process uses host memory", description.kind));
-    }
-    if description.slabs.len() != 1 || slabs.len() != 1 {
-        let (said, came) = (description.slabs.len(), slabs.len());
-        return refuse(format!("a host pool has 1 slab; {said} were described and {came} came"));
-    }
-    if description.slabs[0].bytes != description.bytes {
-        return refuse(format!("its slab has {} B, the pool {} B", description.slabs[0].bytes, description.bytes));
-    }
-    slabs.into_iter().next().ok_or_else(|| DeviceError::Description("no descriptor came".to_owned()))
+/// All memory of this machine.
+fn memory_bytes() -> u64 {
+    let info = rustix::system::sysinfo();
+    (info.totalram as u64).saturating_mul(u64::from(info.mem_unit.max(1)))
 }

@@ -1,0 +1,62 @@
+//! Copies under way on one stream, in the order in which they were started.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::error::DeviceError;
+use crate::stream::Completion;
+
+/// A bounded queue of copies under way, each with what its caller must do when it is over (release a span of a ring, send a chunk).
+#[derive(Debug)]
+pub struct InFlight<T> {
+    queue: VecDeque<(Completion, T)>,
+    most: usize,
+}
+
+impl<T> InFlight<T> {
+    /// Room for `most` copies (at least 1), had now: no copy allocates.
+    pub fn new(most: usize) -> Self {
+        let most = most.max(1);
+        Self { queue: VecDeque::with_capacity(most), most }
+    }
+
+    /// Whether another copy may be started.
+    pub fn has_room(&self) -> bool {
+        self.queue.len() < self.most
+    }
+
+    /// Copies under way.
+    pub fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Whether none is.
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// A copy was started. If there is no room the two come back: the caller waits for one to be over first.
+    pub fn push(&mut self, completion: Completion, item: T) -> Result<(), (Completion, T)> {
+        if !self.has_room() {
+            return Err((completion, item));
+        }
+        self.queue.push_back((completion, item));
+        Ok(())
+    }
+
+    /// The oldest copy's item, if that copy is over. After a failure of the device nothing is lost: the copy stays in the queue.
+    pub fn poll(&mut self) -> Result<Option<T>, DeviceError> {
+        match self.queue.front() {
+            Some((completion, _)) if completion.query()? => Ok(self.queue.pop_front().map(|(_, item)| item)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Waits for the oldest copy. `None`: no copy is under way.
+    pub fn wait(&mut self, timeout: Duration) -> Result<Option<T>, DeviceError> {
+        if let Some((completion, _)) = self.queue.front() {
+            completion.wait(timeout)?;
+        }
+        Ok(self.queue.pop_front().map(|(_, item)| item))
+    }
+}

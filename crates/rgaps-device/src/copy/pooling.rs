@@ -1,0 +1,76 @@
+//! Path 3: chunks of messages go from the receive ring into the pool, and their ring bytes are released in order once they are there.
+//!
+//! One `PoolingCopy` serves a ring: chunks of several messages may interleave, since copies of one stream are over in order.
+
+use std::time::Duration;
+
+use super::{ChunkError, InFlight, Lane};
+use crate::backend::{BufferPart, PoolPart};
+use crate::error::DeviceError;
+
+/// A message's place in the pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Its first byte in the pool.
+    pub pool_offset: u64,
+    /// Its bytes.
+    pub bytes: u64,
+}
+
+/// A chunk that has arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrived {
+    /// First byte, from the start of the message.
+    pub offset: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// Its first byte in the host buffer.
+    pub buffer_offset: u64,
+}
+
+/// The copies into the pool that are under way; `T` is what the caller needs to release a chunk's ring bytes.
+#[derive(Debug)]
+pub struct PoolingCopy<T> {
+    under_way: InFlight<T>,
+}
+
+impl<T> PoolingCopy<T> {
+    /// At most `chunks_max` copies at once.
+    pub fn new(chunks_max: usize) -> Self {
+        Self { under_way: InFlight::new(chunks_max) }
+    }
+
+    /// Whether another copy may be started.
+    pub fn has_room(&self) -> bool {
+        self.under_way.has_room()
+    }
+
+    /// Starts the copy of a chunk. A chunk that leaves its message or its ring, or finds no room, is refused and nothing is copied.
+    pub fn start(&mut self, lane: &Lane<'_>, target: Target, arrived: Arrived, item: T) -> Result<(), DeviceError> {
+        let Arrived { offset, bytes, buffer_offset } = arrived;
+        if offset.checked_add(bytes).is_none_or(|end| end > target.bytes) {
+            return Err(ChunkError::Outside { offset, bytes, total: target.bytes }.into());
+        }
+        if !self.has_room() {
+            return Err(ChunkError::Full { under_way: self.under_way.len() }.into());
+        }
+        let pool_offset = target.pool_offset.checked_add(offset);
+        let pool_offset = pool_offset.ok_or(ChunkError::Outside { offset, bytes, total: target.bytes })?;
+        let from = BufferPart { buffer: lane.buffer, offset: buffer_offset };
+        let to = PoolPart { pool: lane.pool, offset: pool_offset };
+        let completion = lane.backend.copy_to_device(lane.stream, from, to, bytes)?;
+        let pushed = self.under_way.push(completion, item);
+        debug_assert!(pushed.is_ok(), "room was seen above");
+        Ok(())
+    }
+
+    /// The oldest chunk's item, if the chunk is in the pool. Never waits.
+    pub fn poll(&mut self) -> Result<Option<T>, DeviceError> {
+        self.under_way.poll()
+    }
+
+    /// The oldest chunk's item, when the chunk is in the pool. `None`: no copy is under way.
+    pub fn wait(&mut self, timeout: Duration) -> Result<Option<T>, DeviceError> {
+        self.under_way.wait(timeout)
+    }
+}
