@@ -102,6 +102,8 @@ pub(crate) struct Session {
     pending: Mutex<HashMap<u64, SyncSender<Outcome>>>,
     next_id: AtomicU64,
     members: Mutex<Vec<Member>>,
+    /// Event descriptors of topics that this node is in. The manager may send one before the answer that makes us a publisher is read.
+    events: Mutex<HashMap<(TopicId, u8), (Seat, EventFd)>>,
     sleepers: Mutex<Vec<(Arc<EventFd>, Waker)>>,
     stopping: AtomicBool,
     kick: EventFd,
@@ -118,6 +120,7 @@ impl Session {
             pending: Mutex::default(),
             next_id: AtomicU64::new(1),
             members: Mutex::default(),
+            events: Mutex::default(),
             sleepers: Mutex::default(),
             stopping: AtomicBool::new(false),
             kick: EventFd::new()?,
@@ -140,10 +143,24 @@ impl Session {
             Member::Publisher(publisher) => publisher.strong_count() > 0,
             Member::Subscriber(subscriber, _) => subscriber.strong_count() > 0,
         });
+        if self.publishers().iter().all(|publisher| publisher.seated.topic != seated.topic) {
+            lock(&self.events).retain(|(topic, _), _| *topic != seated.topic);
+        }
     }
 
     pub(crate) fn add_member(&self, member: Member) {
+        let publisher = match &member {
+            Member::Publisher(publisher) => publisher.upgrade(),
+            Member::Subscriber(..) => None,
+        };
+        // First a member, then a look at what came before: `notice` does it the other way round, so that none is lost between them.
         lock(&self.members).push(member);
+        let Some(publisher) = publisher else { return };
+        for ((topic, _), (seat, event)) in lock(&self.events).iter() {
+            if *topic == publisher.seated.topic {
+                add_event(&publisher, *seat, event);
+            }
+        }
     }
 
     /// Wakes a task once a descriptor is readable.
@@ -248,11 +265,11 @@ impl Session {
             Notice::Warning { text, .. } => tracing::warn!("{text}"),
             Notice::EventDescriptor { topic, seat } => {
                 let Some(event) = descriptors.into_iter().next().map(EventFd::from_fd) else { return };
+                if let Ok(event) = event.try_clone() {
+                    lock(&self.events).insert((topic, seat.slot), (seat, event));
+                }
                 for publisher in self.publishers().iter().filter(|publisher| publisher.seated.topic == topic) {
-                    if let Ok(event) = event.try_clone() {
-                        let tenancy = rgaps_shm::message::Tenancy::new(seat.generation);
-                        publisher.port().add_event(seat.slot, tenancy, event);
-                    }
+                    add_event(publisher, seat, &event);
                 }
             }
         }
@@ -301,12 +318,32 @@ impl Session {
                 pool: serde_json::to_value(description).ok(),
                 ..seat_of(&publisher.seated)
             };
-            hand_over(connection, handed, &publisher.seated.segment, &slabs);
+            self.hand_over(connection, handed, &publisher.seated.segment, &slabs);
         }
         for (subscriber, qos) in subscribers {
             let handed = HandedBack { subscriber: Some(qos), ..seat_of(&subscriber.seated) };
-            hand_over(connection, handed, &subscriber.seated.segment, &[]);
+            self.hand_over(connection, handed, &subscriber.seated.segment, &[]);
         }
+    }
+
+    fn hand_over(&self, connection: &Connection, handed: HandedBack, segment: &Segment, slabs: &[OwnedFd]) {
+        let topic = handed.key.clone();
+        let descriptors: Vec<BorrowedFd<'_>> =
+            std::iter::once(segment.as_fd()).chain(slabs.iter().map(AsFd::as_fd)).collect();
+        let notice = |notice, descriptors| self.notice(notice, descriptors);
+        match ask(connection, Body::HandBack(handed), &descriptors, notice) {
+            Ok(_) => tracing::info!(%topic, "handed back to rgapsd"),
+            Err(error) => {
+                tracing::warn!(%topic, %error, "rgapsd did not take the topic back; make the publisher or subscriber anew")
+            }
+        }
+    }
+}
+
+fn add_event(publisher: &PublisherInner, seat: Seat, event: &EventFd) {
+    if let Ok(event) = event.try_clone() {
+        let tenancy = rgaps_shm::message::Tenancy::new(seat.generation);
+        publisher.port().add_event(seat.slot, tenancy, event);
     }
 }
 
@@ -324,40 +361,33 @@ fn seat_of(seated: &Seated) -> HandedBack {
     }
 }
 
-fn hand_over(connection: &Connection, handed: HandedBack, segment: &Segment, slabs: &[OwnedFd]) {
-    let topic = handed.key.clone();
-    let descriptors: Vec<BorrowedFd<'_>> =
-        std::iter::once(segment.as_fd()).chain(slabs.iter().map(AsFd::as_fd)).collect();
-    let outcome = ask(connection, Body::HandBack(handed), &descriptors);
-    match outcome {
-        Ok(_) => tracing::info!(%topic, "handed back to rgapsd"),
-        Err(error) => {
-            tracing::warn!(%topic, %error, "rgapsd did not take the topic back; make the publisher or subscriber anew")
-        }
-    }
-}
-
 /// Connects and says hello.
 fn greet(dir: &RuntimeDir, program: &str) -> Result<(Connection, Welcome), SessionError> {
     let connection = spawn::connect(dir)?;
     let pidfd = PidFd::own()?;
     let hello = Body::Hello { protocol: PROTOCOL_VERSION, program: program.to_owned() };
-    match ask(&connection, hello, &[pidfd.as_fd()])? {
+    match ask(&connection, hello, &[pidfd.as_fd()], |_, _| ())? {
         Reply::Welcome(welcome) => Ok((connection, welcome)),
         _ => Err(SessionError::Confused),
     }
 }
 
-/// One question and its answer on a connection that nobody else reads.
-fn ask(connection: &Connection, body: Body, descriptors: &[BorrowedFd<'_>]) -> Result<Reply, SessionError> {
+/// One question and its answer on a connection that nobody else reads. Notices that come between them go to `notice`.
+fn ask(
+    connection: &Connection,
+    body: Body,
+    descriptors: &[BorrowedFd<'_>],
+    mut notice: impl FnMut(Notice, Vec<OwnedFd>),
+) -> Result<Reply, SessionError> {
     connection.send(&Request { id: 0, body }, descriptors)?;
     let deadline = Instant::now() + ANSWER_TIMEOUT;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         let packet = connection.receive::<ToClient>(left)?;
-        match packet.map(|packet| packet.message) {
-            Some(ToClient::Reply { id: 0, reply }) => return Ok(reply?),
-            Some(_) => {}
+        match packet.map(|packet| (packet.message, packet.descriptors)) {
+            Some((ToClient::Reply { id: 0, reply }, _)) => return Ok(reply?),
+            Some((ToClient::Reply { .. }, _)) => {}
+            Some((ToClient::Notice(came), descriptors)) => notice(came, descriptors),
             None if Instant::now() >= deadline => return Err(SessionError::TimedOut(ANSWER_TIMEOUT.as_millis())),
             None => {}
         }
