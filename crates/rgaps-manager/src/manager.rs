@@ -256,9 +256,13 @@ impl Manager {
         self.publish.reconcile(topic, &self.directory);
         let unwanted: Vec<HostId> = topic
             .inbound
-            .keys()
-            .filter(|host| topic.subscribers.is_empty() || !self.directory.publishes(**host, &topic.key))
-            .copied()
+            .iter()
+            .filter(|(host, inbound)| {
+                // What a publisher that has left published last is still on its way: its host closes the connection when all is here.
+                let last_words = matches!(inbound, Inbound::Active(_)) && self.directory.knows(**host);
+                topic.subscribers.is_empty() || !(self.directory.publishes(**host, &topic.key) || last_words)
+            })
+            .map(|(host, _)| *host)
             .collect();
         unwanted.into_iter().for_each(|host| self.subscribe.end(topic, host));
         let new: Vec<Seat> =
