@@ -119,6 +119,13 @@ impl Arrival {
     /// Starts the two threads of a connection.
     pub(crate) fn start(setup: ArrivalSetup, state: ArrivalState, intake: Intake, arrivals: Arrivals) {
         let (topic, host, mailbox) = (setup.topic, setup.host, setup.mailbox.clone());
+        let stream = match setup.backend.stream() {
+            Ok(stream) => stream,
+            Err(error) => {
+                let (state, why) = (Box::new(state), error.to_string());
+                return mailbox.post(Event::ArrivalEnded { topic, host, state, why });
+            }
+        };
         mailbox.post(Event::ArrivalBegan { topic, host });
         let reading = std::thread::Builder::new().name("rgaps-intake".to_owned()).spawn(move || intake.run());
         let continuity = match arrivals.geometry().flow_control() {
@@ -126,7 +133,6 @@ impl Arrival {
             FlowControl::Off => Continuity::Lossy,
         };
         let options = AssemblerOptions { message_bytes_max: state.pool.bytes(), continuity };
-        let stream = setup.backend.stream().unwrap_or_default();
         let arrival = Self {
             setup,
             state,
