@@ -1,0 +1,23 @@
+//! A cable is pulled while messages flow, and put back.
+
+use crate::world::{World, example};
+
+#[test]
+fn a_subscriber_goes_on_after_a_cut_and_what_it_missed_is_counted() {
+    let Some(mut world) = World::new(2) else { return };
+    world.set("RGAPS_PEER_TIMEOUT_MS", "1000");
+    let file = example("ramp.npy");
+    let mut subscriber = world.sub(1, "sub", &["array", "--type", "tensor", "--verbose"]);
+    let input = file.to_str().unwrap();
+    let arguments = ["array", "--input", input, "--rate", "100", "--loop", "--wait-for", "1", "--full", "drop-oldest"];
+    let mut publisher = world.publish(0, "pub", &arguments);
+    subscriber.await_lines(&world, 50);
+    world.hosts.pull_cable(1).unwrap();
+    // The sender has noticed: nothing is acknowledged any more.
+    world.await_info(0, "array", "that the link is down", |info| !info["links"].to_string().contains("connected over"));
+    let cut = subscriber.lines().len();
+    world.hosts.put_cable_back(1).unwrap();
+    subscriber.await_lines(&world, cut + 50);
+    publisher.interrupt(&world);
+    subscriber.interrupt_and_account(&world);
+}

@@ -1,0 +1,12 @@
+//! Several hosts, each a network namespace with a manager of its own, and the real programs on them.
+//!
+//! The programs are what `cargo build -p rgaps-cli -p rgaps-manager` puts beside the test's folder. Each host has its own runtime
+//! directory and knows the others by address (no multicast). What a test waits for is a state that anybody can see: a line of a
+//! program's output, `rgaps topic info --json`, the end of a process.
+
+mod clouds;
+mod cuts;
+mod deaths;
+mod fanout;
+mod mismatches;
+mod world;

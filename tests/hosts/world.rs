@@ -1,0 +1,259 @@
+//! Hosts, the programs on them, and waits for what can be seen.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rgaps_testing::{Child, Ended, Hosts, HostsError, RuntimeDir, Watchdog, skipped};
+use serde_json::Value;
+
+/// What every wait allows; far above what any of them needs.
+pub const LIMIT: Duration = Duration::from_secs(45);
+/// Between two looks at a state.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Several hosts. Programs are ended before their directories go, and these before the namespaces.
+pub struct World {
+    dirs: Vec<RuntimeDir>,
+    scratch: RuntimeDir,
+    pub hosts: Hosts,
+    settings: Vec<(&'static str, &'static str)>,
+    _watchdog: Watchdog,
+}
+
+impl World {
+    /// `None` where there can be no namespaces; says so.
+    pub fn new(hosts: usize) -> Option<Self> {
+        let watchdog = Watchdog::new(Duration::from_secs(240));
+        let hosts = match Hosts::new(hosts) {
+            Ok(hosts) => hosts,
+            Err(HostsError::Unavailable(why)) => {
+                skipped(why);
+                return None;
+            }
+            Err(error) => panic!("{error}"),
+        };
+        let dirs = (0..hosts.all().len()).map(|host| RuntimeDir::new(&format!("h{host}")).unwrap()).collect();
+        let scratch = RuntimeDir::new("scratch").unwrap();
+        Some(Self { dirs, scratch, hosts, settings: Vec::new(), _watchdog: watchdog })
+    }
+
+    /// Sets a variable for all programs that are started from now on.
+    pub fn set(&mut self, name: &'static str, value: &'static str) {
+        self.settings.push((name, value));
+    }
+
+    /// A host's runtime directory.
+    pub fn dir(&self, host: usize) -> &RuntimeDir {
+        &self.dirs[host]
+    }
+
+    /// A folder for what a test writes; gone after it.
+    pub fn folder(&self, name: &str) -> PathBuf {
+        let folder = self.scratch.path().join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        folder
+    }
+
+    /// A folder with `count` copies of one of the example files: a publisher of it sends so many messages.
+    pub fn series(&self, file: &str, count: usize) -> PathBuf {
+        let folder = self.folder("series");
+        let extension = Path::new(file).extension().unwrap().to_str().unwrap().to_owned();
+        for index in 0..count {
+            std::fs::copy(example(file), folder.join(format!("{index:04}.{extension}"))).unwrap();
+        }
+        folder
+    }
+
+    fn command(&self, host: usize, program: &str) -> Command {
+        let address = |host: usize| format!("tcp/{}:7447", self.hosts[host].address());
+        let others: Vec<String> = (0..self.dirs.len()).filter(|other| *other != host).map(address).collect();
+        let mut command = self.hosts[host].command(built(program));
+        self.dirs[host].apply(&mut command);
+        command
+            .env("RGAPSD", built("rgapsd"))
+            .env("RGAPS_MULTICAST", "off")
+            .env("RGAPS_HOST_NAME", name(host))
+            .env("RGAPS_LISTEN", address(host))
+            .env("RGAPS_PEERS", others.join(","))
+            .envs(self.settings.iter().copied())
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Starts a program on a host; `label` names its output.
+    pub fn start(&self, host: usize, label: &str, program: &str, arguments: &[&str]) -> Program {
+        let output = self.folder("output").join(format!("{label}.{}", name(host)));
+        let mut command = self.command(host, program);
+        command.args(arguments).stdout(File::create(&output).unwrap());
+        command.stderr(File::create(output.with_extension("errors")).unwrap());
+        let child = Child::spawn(&mut command).unwrap();
+        Program { child, label: format!("{label} on {}", name(host)), output }
+    }
+
+    /// `rgaps sub` with --json.
+    pub fn sub(&self, host: usize, label: &str, arguments: &[&str]) -> Program {
+        self.start(host, label, "rgaps", &[&["--json", "sub"], arguments].concat())
+    }
+
+    /// `rgaps pub` with --json.
+    pub fn publish(&self, host: usize, label: &str, arguments: &[&str]) -> Program {
+        self.start(host, label, "rgaps", &[&["--json", "pub"], arguments].concat())
+    }
+
+    /// A manager by hand.
+    pub fn manager(&self, host: usize, label: &str) -> Program {
+        self.start(host, label, "rgapsd", &[])
+    }
+
+    /// What a host says of a topic; nothing if it does not know it.
+    pub fn info(&self, host: usize, topic: &str) -> Option<Value> {
+        let output = self.command(host, "rgaps").args(["--json", "topic", "info", topic]).output().unwrap();
+        serde_json::from_slice(&output.stdout).ok()
+    }
+
+    /// Waits until what a host says of a topic is as wanted.
+    pub fn await_info(&self, host: usize, topic: &str, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let mut last = None;
+        let found = within_limit(|| {
+            last = self.info(host, topic);
+            last.clone().filter(&wanted)
+        });
+        found.unwrap_or_else(|| panic!("{} never said {what} of {topic}; last {last:?}\n{}", name(host), self.logs()))
+    }
+
+    /// The process that serves a host, once there is one.
+    pub fn manager_pid(&self, host: usize) -> u32 {
+        let users = within_limit(|| {
+            let mut users = self.dirs[host].users().unwrap();
+            users.retain(|pid| is_manager(*pid));
+            (users.len() == 1).then(|| users[0])
+        });
+        users.unwrap_or_else(|| panic!("no manager on {}: {:?}", name(host), self.dirs[host].users()))
+    }
+
+    /// The managers' logs, for messages.
+    pub fn logs(&self) -> String {
+        let log = |dir: &RuntimeDir| std::fs::read_to_string(dir.path().join("rgapsd.log")).unwrap_or_default();
+        let logs =
+            self.dirs.iter().enumerate().map(|(host, dir)| format!("--- rgapsd of {}\n{}", name(host), log(dir)));
+        let programs = std::fs::read_dir(self.folder("output")).unwrap().flatten().map(|file| {
+            let text = std::fs::read_to_string(file.path()).unwrap_or_default();
+            let tail: Vec<&str> = text.lines().rev().take(4).collect();
+            format!("--- {}\n{}\n", file.file_name().display(), tail.into_iter().rev().collect::<Vec<_>>().join("\n"))
+        });
+        logs.chain(programs).collect()
+    }
+}
+
+fn is_manager(pid: u32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim() == "rgapsd")
+}
+
+/// A running program and its output.
+pub struct Program {
+    pub child: Child,
+    label: String,
+    output: PathBuf,
+}
+
+impl Program {
+    /// Lines of JSON that it has written.
+    pub fn lines(&self) -> Vec<Value> {
+        let text = std::fs::read_to_string(&self.output).unwrap();
+        text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    }
+
+    /// What it wrote on standard error.
+    pub fn errors(&self) -> String {
+        std::fs::read_to_string(self.output.with_extension("errors")).unwrap()
+    }
+
+    /// Waits for as many lines of JSON.
+    pub fn await_lines(&self, world: &World, count: usize) {
+        let found = within_limit(|| (self.lines().len() >= count).then_some(()));
+        assert!(
+            found.is_some(),
+            "{}: {} of {count} lines; errors: {}\n{}",
+            self.label,
+            self.lines().len(),
+            self.errors(),
+            world.logs()
+        );
+    }
+
+    /// Waits for a good end; the last line of its output.
+    pub fn summary(&mut self, world: &World) -> Value {
+        let (good, last) = self.end(world);
+        assert!(good, "{} failed: {last}; errors: {}\n{}", self.label, self.errors(), world.logs());
+        last
+    }
+
+    /// Waits for its end; whether it was content, and the last line of its output.
+    fn end(&mut self, world: &World) -> (bool, Value) {
+        let ended = self.child.wait_within(LIMIT).unwrap();
+        let last = self.lines().pop();
+        match (ended, last) {
+            (Ended::Exited(status), Some(last)) => (status.success(), last),
+            (_, last) => panic!("{}: {ended:?}; {last:?}; errors: {}\n{}", self.label, self.errors(), world.logs()),
+        }
+    }
+
+    /// Ctrl-C, and the summary.
+    pub fn interrupt(&mut self, world: &World) -> Value {
+        self.child.interrupt().unwrap();
+        self.summary(world)
+    }
+
+    /// Ctrl-C for a subscriber of one publisher that may have missed messages: none came twice or damaged, and it has counted every one
+    /// that it did not get.
+    pub fn interrupt_and_account(&mut self, world: &World) -> Value {
+        self.child.interrupt().unwrap();
+        let (_, received) = self.end(world);
+        let sequences: Vec<u64> = self.lines().iter().filter_map(|line| line["sequence"].as_u64()).collect();
+        assert!(sequences.windows(2).all(|pair| pair[0] < pair[1]), "twice, or out of order: {sequences:?}");
+        let span = sequences.last().unwrap() - sequences[0] + 1;
+        let number = |value: &Value| value.as_u64().unwrap();
+        let counted =
+            number(&received["taken"]) + number(&received["missing"]) + number(&received["statistics"]["lost"]);
+        assert!(counted >= span, "{span} messages were published meanwhile, {counted} accounted for: {received}");
+        assert_eq!(received["mismatched"], 0, "{received}");
+        received
+    }
+}
+
+/// What people would call a host.
+pub fn name(host: usize) -> String {
+    format!("host{}", (b'A' + u8::try_from(host).unwrap()) as char)
+}
+
+/// A file of examples/data.
+pub fn example(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/data").join(file)
+}
+
+/// Asks again and again, until there is an answer or the limit has passed.
+pub fn within_limit<T>(mut ask: impl FnMut() -> Option<T>) -> Option<T> {
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        let answer = ask();
+        if answer.is_some() || Instant::now() >= deadline {
+            return answer;
+        }
+        thread::park_timeout(LOOK);
+    }
+}
+
+/// A program of this workspace, beside the test's own folder.
+fn built(program: &str) -> PathBuf {
+    let own = std::env::current_exe().unwrap();
+    let path = own.ancestors().nth(2).unwrap().join(program);
+    assert!(
+        path.is_file(),
+        "{} is not there: `cargo build -p rgaps-cli -p rgaps-manager --bins` makes it (./dev test does)",
+        path.display()
+    );
+    path
+}
