@@ -160,6 +160,9 @@ impl Arrival {
             if self.setup.control.should_stop() {
                 break "told to stop".to_owned();
             }
+            for (subscriber, event) in self.setup.control.take_events() {
+                self.state.port.add_event(subscriber.slot, subscriber.tenancy(), event);
+            }
             match self.arrivals.next(TICK) {
                 Ok(None) => {}
                 Ok(Some(arrival)) => {

@@ -227,11 +227,17 @@ impl Manager {
 
     /// Gives every publisher of a topic, the arrivals included, a subscriber's event descriptor.
     pub(crate) fn spread_event(&mut self, id: TopicId, seat: Seat) {
-        let Some(topic) = self.topics.get(&id) else { return };
+        let Some(topic) = self.topics.get_mut(&id) else { return };
         let subscriber = topic.subscribers.get(&seat).and_then(|subscriber| subscriber.event.as_ref());
         let outbound =
             topic.outbound.values().find(|outbound| outbound.seat == seat).map(|outbound| outbound.control.event());
         let Some(event) = subscriber.or(outbound) else { return };
+        for inbound in topic.inbound.values_mut() {
+            match event.try_clone() {
+                Ok(event) => inbound.add_event(seat, event),
+                Err(error) => tracing::error!(topic = %topic.key, %error, "an arrival cannot ring a subscriber"),
+            }
+        }
         for client in self.clients.of_topic(id) {
             client.notify(Notice::EventDescriptor { topic: id, seat: wire_seat(seat) }, &[event.as_fd()]);
         }

@@ -14,6 +14,7 @@ use rgaps_control::{Config, HostId, TopicId};
 use rgaps_device::BufferSpec;
 use rgaps_link::tcp::{LinkToken, RingSetup, TcpOptions, TcpRingListener};
 use rgaps_link::{FlowControl, RingGeometry, RingMemory, RingOptions, Watermark};
+use rgaps_os::EventFd;
 use rgaps_shm::janitor::Seat;
 use rgaps_shm::pool::pool_bytes_for;
 use rgaps_shm::{PublisherSpec, WriterPort};
@@ -45,9 +46,16 @@ pub(crate) struct ArrivalControl {
     status: Mutex<String>,
     token: LinkToken,
     seat: Seat,
+    /// Event descriptors of subscribers that have come meanwhile.
+    events: Mutex<Vec<(Seat, EventFd)>>,
 }
 
 impl ArrivalControl {
+    /// What was handed over by `Inbound::add_event` since the last call.
+    pub(crate) fn take_events(&self) -> Vec<(Seat, EventFd)> {
+        std::mem::take(&mut *self.events.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::Release);
     }
@@ -227,6 +235,7 @@ impl SubscribeManager {
             status: Mutex::new(format!("from {}: offered", request.host_name)),
             token: link_token,
             seat,
+            events: Mutex::default(),
         });
         let setup = ArrivalSetup {
             topic: topic.id,
@@ -321,6 +330,16 @@ impl Inbound {
         match self {
             Self::Idle(_) => "from a host that is not connected".to_owned(),
             Self::Active(control) => control.status(),
+        }
+    }
+
+    /// Gives its port a subscriber's event descriptor.
+    pub(crate) fn add_event(&mut self, subscriber: Seat, event: EventFd) {
+        match self {
+            Self::Idle(state) => state.port.add_event(subscriber.slot, subscriber.tenancy(), event),
+            Self::Active(control) => {
+                control.events.lock().unwrap_or_else(PoisonError::into_inner).push((subscriber, event));
+            }
         }
     }
 
