@@ -8,9 +8,10 @@ fn kill_9(pid: u32) {
     assert!(Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap().success());
 }
 
-/// A stream from host 0 to a subscriber on each host.
-fn stream(world: &World) -> (Program, [Program; 2]) {
-    let subscribers = [0, 1].map(|host| world.sub(host, "sub", &["array", "--type", "tensor", "--verbose"]));
+/// A stream from host 0 to a subscriber on each host, who may ask for more than the default.
+fn stream(world: &World, wish: &[&str]) -> (Program, [Program; 2]) {
+    let take = [&["array", "--type", "tensor", "--verbose"], wish].concat();
+    let subscribers = [0, 1].map(|host| world.sub(host, "sub", &take));
     let file = example("ramp.npy");
     let arguments = ["array", "--input", file.to_str().unwrap(), "--rate", "100", "--loop", "--wait-for", "2"];
     let publisher = world.publish(0, "pub", &[&arguments[..], &["--full", "drop-oldest"]].concat());
@@ -28,7 +29,7 @@ fn goes_on(world: &World, subscribers: &[Program]) {
 /// The manager of `host` is killed; everybody goes on with its successor.
 fn survive_the_manager_of(host: usize) {
     let Some(world) = World::new(2) else { return };
-    let (mut publisher, mut subscribers) = stream(&world);
+    let (mut publisher, mut subscribers) = stream(&world, &[]);
     let victim = world.manager_pid(host);
     kill_9(victim);
     let successor = within_limit(|| Some(world.manager_pid(host)).filter(|pid| *pid != victim));
@@ -60,7 +61,7 @@ fn subscribers_go_on_after_the_sending_manager_was_killed() {
 fn subscribers_go_on_with_a_second_publisher_and_nothing_is_left_of_a_killed_one() {
     let Some(mut world) = World::new(2) else { return };
     world.set("RGAPS_IDLE_TIMEOUT_MS", "300");
-    let (mut victim, mut subscribers) = stream(&world);
+    let (mut victim, mut subscribers) = stream(&world, &["--keep-all"]);
     let resident = |info: &serde_json::Value| info["resident_bytes"].as_u64().unwrap();
     // By now the table of messages is in memory as a whole.
     subscribers[0].await_lines(&world, 300);
