@@ -9,4 +9,5 @@ mod cuts;
 mod deaths;
 mod fanout;
 mod mismatches;
+mod readiness;
 mod world;

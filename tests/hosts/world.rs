@@ -67,10 +67,11 @@ impl World {
         folder
     }
 
-    fn command(&self, host: usize, program: &str) -> Command {
+    /// A command that runs a program on a host, as all programs here run.
+    pub fn command(&self, host: usize, program: &Path) -> Command {
         let address = |host: usize| format!("tcp/{}:7447", self.hosts[host].address());
         let others: Vec<String> = (0..self.dirs.len()).filter(|other| *other != host).map(address).collect();
-        let mut command = self.hosts[host].command(built(program));
+        let mut command = self.hosts[host].command(program);
         self.dirs[host].apply(&mut command);
         command
             .env("RGAPSD", built("rgapsd"))
@@ -86,7 +87,7 @@ impl World {
     /// Starts a program on a host; `label` names its output.
     pub fn start(&self, host: usize, label: &str, program: &str, arguments: &[&str]) -> Program {
         let output = self.folder("output").join(format!("{label}.{}", name(host)));
-        let mut command = self.command(host, program);
+        let mut command = self.command(host, &built(program));
         command.args(arguments).stdout(File::create(&output).unwrap());
         command.stderr(File::create(output.with_extension("errors")).unwrap());
         let child = Child::spawn(&mut command).unwrap();
@@ -110,7 +111,7 @@ impl World {
 
     /// What a host says of a topic; nothing if it does not know it.
     pub fn info(&self, host: usize, topic: &str) -> Option<Value> {
-        let output = self.command(host, "rgaps").args(["--json", "topic", "info", topic]).output().unwrap();
+        let output = self.command(host, &built("rgaps")).args(["--json", "topic", "info", topic]).output().unwrap();
         serde_json::from_slice(&output.stdout).ok()
     }
 
