@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rgaps_control::wire::{RingOffer, RingRefusal, RingRequest, WIRE_VERSION};
 use rgaps_control::{Config, HostId, TopicId};
-use rgaps_device::BufferSpec;
+use rgaps_device::{BufferSpec, PayloadAccess};
 use rgaps_link::tcp::{LinkToken, RingSetup, TcpOptions, TcpRingListener};
 use rgaps_link::{FlowControl, RingGeometry, RingMemory, RingOptions, Watermark};
 use rgaps_os::EventFd;
@@ -27,6 +27,8 @@ use crate::topics::Topic;
 
 /// How long an offer is good for.
 const OFFER_LIFETIME: Duration = Duration::from_secs(10);
+/// An empty ring gives its pages back after so long.
+const RING_IDLE: Duration = Duration::from_secs(2);
 /// How often the listener looks whether it should stop.
 const ACCEPT_TICK: Duration = Duration::from_millis(500);
 
@@ -283,7 +285,10 @@ impl SubscribeManager {
         let fd = std::os::fd::AsFd::as_fd(buffer.as_ref()).try_clone_to_owned().map_err(|error| error.to_string())?;
         let memory = RingMemory::from_fd(fd, bytes).map_err(|error| error.to_string())?;
         let dead_peer_timeout = Duration::from_millis(self.config.peer_timeout_ms);
-        let options = TcpOptions { dead_peer_timeout, ..TcpOptions::default() };
+        // Memory that a device has registered keeps its pages; host memory gives them back while the topic is idle.
+        let host = self.memory.backend().payload_access() == PayloadAccess::Direct;
+        let give_back_after = host.then_some(RING_IDLE);
+        let options = TcpOptions { dead_peer_timeout, give_back_after, ..TcpOptions::default() };
         Ok((RingSetup { geometry, memory, options }, buffer))
     }
 }

@@ -9,6 +9,8 @@ pub fn find(name: &str) -> PathBuf {
     let found = folders.map(|folder| folder.join(name)).find(|path| path.is_file());
     match found {
         Some(path) => path,
-        None => panic!("{name} is not built: cargo build -p rgaps-cli -p rgaps-manager --bins (./dev test does it first)"),
+        None => {
+            panic!("{name} is not built: cargo build -p rgaps-cli -p rgaps-manager --bins (./dev test does it first)")
+        }
     }
 }

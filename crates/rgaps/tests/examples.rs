@@ -1,0 +1,39 @@
+//! The examples, run as a user would run them.
+
+#![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rgaps_testing::{Child, Ended, RuntimeDir, Watchdog};
+
+fn example(name: &str, argument: &str, dir: &RuntimeDir) -> Command {
+    let own = std::env::current_exe().unwrap();
+    let folder = own.ancestors().nth(2).unwrap().join("examples");
+    let mut command = Command::new(folder.join(name));
+    command.arg(argument).env("RGAPS_RUNTIME_DIR", dir.path()).env("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST");
+    command.env("RGAPSD", rgaps_testing::programs::find("rgapsd")).stdout(Stdio::piped());
+    command
+}
+
+#[test]
+fn the_camera_is_seen_by_the_brightness_meter() {
+    let _watchdog = Watchdog::new(Duration::from_secs(120));
+    let dir = RuntimeDir::new("examples").unwrap();
+    let mut meter = Child::spawn(&mut example("brightness", "5", &dir)).unwrap();
+    let mut lines = BufReader::new(meter.std().stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "ready");
+    let mut camera = Child::spawn(&mut example("camera", "8", &dir)).unwrap();
+    let text: Vec<String> = lines.map(Result::unwrap).collect();
+    assert_eq!(text.len(), 5, "{text:?}");
+    assert_eq!(text[0], "picture 1: 0.0 (in place)");
+    assert_eq!(text[4], "picture 5: 4.0 (in place)");
+    for child in [&mut meter, &mut camera] {
+        let ended = child.wait_within(Duration::from_secs(20)).unwrap();
+        assert!(matches!(ended, Ended::Exited(status) if status.success()), "{ended:?}");
+    }
+    let mut said = String::new();
+    camera.std().stdout.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(said.contains("published message 8"));
+}
