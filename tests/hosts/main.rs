@@ -4,6 +4,8 @@
 //! directory and knows the others by address (no multicast). What a test waits for is a state that anybody can see: a line of a
 //! program's output, `rgaps topic info --json`, the end of a process.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod clouds;
 mod cuts;
 mod deaths;
