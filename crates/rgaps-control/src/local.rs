@@ -3,7 +3,7 @@
 //! A client asks (`Request`), the manager answers each (`Reply`, same id) and sometimes speaks up by itself (`Notice`). Nothing here
 //! is on the path of a message: a topic is set up with it, then the segment is all that is touched.
 //!
-//! Trusts      nothing: a message longer than 64 KiB, with more than 16 descriptors, or that is no JSON of ours, ends the connection
+//! Trusts      nothing: a message longer than 64 KiB, with more than 80 descriptors, or that is no JSON of ours, ends the connection
 //!             with a named error. The manager takes the peer's credentials from the kernel.
 
 mod connection;

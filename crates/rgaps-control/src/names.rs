@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 /// Longest topic name in bytes.
 pub const TOPIC_BYTES_MAX: usize = 255;
 
+/// Longest type name in bytes.
+pub const TYPE_BYTES_MAX: usize = 255;
+
 /// A topic of a ROS domain.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "RawKey")]

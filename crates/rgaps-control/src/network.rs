@@ -26,6 +26,9 @@ use crate::wire::{Endpoint, RingOffer, RingRefusal, RingRequest};
 /// Longest payload of a hand-shake that is looked at.
 const HANDSHAKE_BYTES_MAX: usize = 64 << 10;
 
+/// Longest announcement; its key has twice as many bytes, and zenoh's must fit one of its batches of 64 KiB.
+const ENDPOINT_BYTES_MAX: usize = 16 << 10;
+
 /// Something about other hosts.
 #[derive(Debug)]
 pub enum NetworkEvent {
@@ -151,6 +154,10 @@ impl Network {
         }
         let text = serde_json::to_vec(&endpoint)
             .map_err(|error| NetworkError { what: "announcing a topic", message: error.to_string() })?;
+        if text.len() > ENDPOINT_BYTES_MAX {
+            let message = format!("{} B of QoS and type name exceed {ENDPOINT_BYTES_MAX} B", text.len());
+            return Err(NetworkError { what: "announcing a topic", message });
+        }
         let key = format!("rgaps/1/{}/endpoint/{}", self.host, hex(&text));
         let token = self.session.liveliness().declare_token(key).wait().map_err(failed("announcing a topic"))?;
         self.endpoints.insert(endpoint, token);

@@ -17,6 +17,9 @@ use crate::names::{HostId, TopicId, TopicKey};
 /// Longest path of a Unix socket (sun_path, less its terminating zero).
 const SOCKET_PATH_MAX: usize = 107;
 
+/// Lock files that vanish under a locker before it counts as somebody else's.
+const LOCK_ATTEMPTS: u32 = 16;
+
 /// The directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum RuntimeError {
@@ -163,12 +166,20 @@ impl RuntimeDir {
     pub(crate) fn try_lock(&self, name: &str) -> Result<Option<File>, RuntimeError> {
         let path = self.path.join(name);
         let failed = |source: io::Error| RuntimeError::Io { path: path.clone(), source };
-        let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(failed)?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Some(file)),
-            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
-            Err(error) => Err(failed(error.into())),
+        for _ in 0..LOCK_ATTEMPTS {
+            let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(failed)?;
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {}
+                Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
+                Err(error) => return Err(failed(error.into())),
+            }
+            // A holder that left may have removed the file between our open and our lock: then we hold nothing.
+            let locked = file.metadata().map_err(failed)?.ino();
+            if fs::metadata(&path).is_ok_and(|found| found.ino() == locked) {
+                return Ok(Some(file));
+            }
         }
+        Ok(None)
     }
 
     /// This host's identity, made on first use and kept while the directory is.
@@ -202,6 +213,11 @@ impl RuntimeDir {
         let notes = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("topic-"));
         notes
             .filter_map(|entry| {
+                // Half of a note, whose writer died.
+                if entry.path().extension().is_some() {
+                    let _ = fs::remove_file(entry.path());
+                    return None;
+                }
                 let note = fs::read(entry.path()).ok().and_then(|text| serde_json::from_slice(&text).ok());
                 if note.is_none() {
                     let _ = fs::remove_file(entry.path());

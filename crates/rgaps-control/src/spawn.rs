@@ -13,6 +13,8 @@ use crate::runtime::{RuntimeDir, RuntimeError};
 
 /// How long a manager may take to listen.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long what starts it may take to leave.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often a client looks whether it does.
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 /// Variables that a manager inherits; all others stay with the client that happened to be first.
@@ -29,7 +31,9 @@ pub enum SpawnError {
     #[error(transparent)]
     Local(#[from] LocalError),
     /// Starting is turned off.
-    #[error("no rgapsd runs in {0}, and RGAPS_AUTOSTART=0 forbids starting one; start rgapsd first")]
+    #[error(
+        "no rgapsd runs in {0}, and starting one is turned off (RGAPS_AUTOSTART=0 or the node's builder); start rgapsd first"
+    )]
     Forbidden(PathBuf),
     /// There is no program to start.
     #[error("no rgapsd runs, and none was found beside this program or in PATH; install it or set RGAPSD to its path")]
@@ -56,12 +60,24 @@ pub enum SpawnError {
     },
 }
 
-/// Connects to the manager of a runtime directory; starts one if none listens.
-pub fn connect(dir: &RuntimeDir) -> Result<Connection, SpawnError> {
+/// Whether a client may start a manager.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Autostart {
+    /// If none runs, unless RGAPS_AUTOSTART=0.
+    #[default]
+    OnDemand,
+    /// Never: somebody else starts it, perhaps with a configuration of its own.
+    Never,
+}
+
+/// Connects to the manager of a runtime directory; starts one if none listens and that is allowed.
+pub fn connect(dir: &RuntimeDir, autostart: Autostart) -> Result<Connection, SpawnError> {
+    // A manager that left in order took the directory along.
+    let dir = &RuntimeDir::open(dir.path())?;
     if let Some(connection) = Connection::connect(&dir.socket())? {
         return Ok(connection);
     }
-    if std::env::var("RGAPS_AUTOSTART").as_deref() == Ok("0") {
+    if autostart == Autostart::Never || std::env::var("RGAPS_AUTOSTART").as_deref() == Ok("0") {
         return Err(SpawnError::Forbidden(dir.path().to_owned()));
     }
     let deadline = Instant::now() + START_TIMEOUT;
@@ -113,8 +129,11 @@ fn start(dir: &RuntimeDir) -> Result<PathBuf, SpawnError> {
     command.env_clear().envs(kept).env("RGAPS_RUNTIME_DIR", dir.path());
     command.arg("--on-demand").current_dir("/").stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
     let mut child = command.spawn().map_err(failed)?;
-    // It leaves us at once (rgapsd --on-demand starts itself again in a session of its own), so this wait is short.
-    let _ = child.wait();
+    // It leaves us at once, since rgapsd --on-demand starts itself again in a session of its own. A program that does not is left alone.
+    let deadline = Instant::now() + LEAVE_TIMEOUT;
+    while Instant::now() < deadline && child.try_wait().map_err(failed)?.is_none() {
+        std::thread::sleep(LOOK_INTERVAL);
+    }
     Ok(program)
 }
 

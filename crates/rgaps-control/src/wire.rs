@@ -90,7 +90,7 @@ pub struct RingOffer {
 #[serde(rename_all = "snake_case")]
 pub enum RingRefusal {
     /// Of another version.
-    #[error("the other host speaks wire version {theirs}, this one {ours}; run one version of RGAPS on all hosts")]
+    #[error("wire version {theirs} meets version {ours}; run one version of RGAPS on all hosts")]
     Version {
         /// Of the host that refuses.
         ours: u32,
@@ -133,7 +133,7 @@ impl RingOffer {
     /// Checks what a peer has sent.
     pub fn check(&self) -> Result<(), RingRefusal> {
         if self.version != WIRE_VERSION {
-            return Err(RingRefusal::Version { ours: self.version, theirs: WIRE_VERSION });
+            return Err(RingRefusal::Version { ours: WIRE_VERSION, theirs: self.version });
         }
         for (what, bytes) in [("a ring", self.ring_bytes), ("a chunk", self.chunk_bytes)] {
             if bytes > SIZE_MAX || bytes == 0 {

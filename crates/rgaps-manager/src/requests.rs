@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rgaps_control::local::{
     self, Advertised, Body, Notice, PROTOCOL_VERSION, Refusal, Reply, Role, Subscribed, TopicSummary, Welcome,
 };
+use rgaps_control::names::TYPE_BYTES_MAX;
 use rgaps_control::{PublisherQos, SubscriberQos, TopicId, TopicKey};
 use rgaps_os::EventFd;
 use rgaps_shm::janitor::Seat;
@@ -195,6 +196,12 @@ impl Manager {
 
     /// The topic of a key, made if it is not there ("first arrival", paper §3.2).
     fn topic(&mut self, key: &TopicKey, type_name: &str) -> Result<&mut Topic, Refusal> {
+        if type_name.len() > TYPE_BYTES_MAX {
+            return Err(Refusal::Invalid(format!(
+                "a type name of {} B; {TYPE_BYTES_MAX} are allowed",
+                type_name.len()
+            )));
+        }
         let found = self.topics.values().find(|topic| topic.key == *key).map(|topic| topic.id);
         let id = match found {
             Some(id) => id,

@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 
 use rgaps_control::local::{Body, Reply, Role, Seat, TopicSummary};
 use rgaps_control::runtime::RuntimeError;
+use rgaps_control::spawn::Autostart;
 use rgaps_control::{NameError, PublisherQos, RuntimeDir, SubscriberQos, TopicId, TopicKey};
 use rgaps_device::{Backend, DeviceError, PoolDescription, PoolMemory, PoolRole};
 use rgaps_os::{EventFd, ForkGuard};
@@ -59,6 +60,7 @@ pub struct NodeBuilder {
     name: Option<String>,
     domain: Option<u32>,
     runtime_dir: Option<PathBuf>,
+    autostart: Autostart,
 }
 
 impl NodeBuilder {
@@ -83,6 +85,13 @@ impl NodeBuilder {
         self
     }
 
+    /// Never start a manager, neither now nor when it dies: a service manager does, or `rgapsd` was started by hand.
+    #[must_use]
+    pub fn no_autostart(mut self) -> Self {
+        self.autostart = Autostart::Never;
+        self
+    }
+
     /// Connects to the manager; starts one if none runs.
     pub fn build(self) -> Result<Node, NodeError> {
         let dir = match &self.runtime_dir {
@@ -90,7 +99,7 @@ impl NodeBuilder {
             None => RuntimeDir::from_environment()?,
         };
         let domain = self.domain.or_else(|| std::env::var("ROS_DOMAIN_ID").ok()?.parse().ok()).unwrap_or(0);
-        let (session, welcome) = Session::open(dir, self.name.unwrap_or_else(program_name))?;
+        let (session, welcome) = Session::open(dir, self.name.unwrap_or_else(program_name), self.autostart)?;
         let backend = rgaps_device::open(welcome.device.parse()?)?.backend;
         let fork = ForkGuard::new()?;
         let thread = {

@@ -17,7 +17,7 @@ use rgaps_control::local::{
     Body, Connection, HandedBack, LocalError, Notice, PROTOCOL_VERSION, Refusal, Reply, Request, Role, Seat, ToClient,
     Welcome,
 };
-use rgaps_control::spawn::{self, SpawnError};
+use rgaps_control::spawn::{self, Autostart, SpawnError};
 use rgaps_control::{RuntimeDir, TopicId, TopicKey};
 use rgaps_os::{EventFd, PidFd};
 use rgaps_shm::Segment;
@@ -96,6 +96,7 @@ type Outcome = Result<(Reply, Vec<OwnedFd>), Refusal>;
 pub(crate) struct Session {
     dir: RuntimeDir,
     program: String,
+    autostart: Autostart,
     connection: Mutex<Arc<Connection>>,
     /// Counts connections, so that a caller sees that a new one has come.
     epoch: AtomicU64,
@@ -110,11 +111,16 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn open(dir: RuntimeDir, program: String) -> Result<(Arc<Self>, Welcome), SessionError> {
-        let (connection, welcome) = greet(&dir, &program)?;
+    pub(crate) fn open(
+        dir: RuntimeDir,
+        program: String,
+        autostart: Autostart,
+    ) -> Result<(Arc<Self>, Welcome), SessionError> {
+        let (connection, welcome) = greet(&dir, &program, autostart)?;
         let session = Self {
             dir,
             program,
+            autostart,
             connection: Mutex::new(Arc::new(connection)),
             epoch: AtomicU64::new(0),
             pending: Mutex::default(),
@@ -288,7 +294,7 @@ impl Session {
 
     fn reconnect(&self) {
         while !self.stopping.load(Ordering::Acquire) {
-            match greet(&self.dir, &self.program) {
+            match greet(&self.dir, &self.program, self.autostart) {
                 Ok((connection, _)) => {
                     self.hand_back(&connection);
                     *lock(&self.connection) = Arc::new(connection);
@@ -362,8 +368,8 @@ fn seat_of(seated: &Seated) -> HandedBack {
 }
 
 /// Connects and says hello.
-fn greet(dir: &RuntimeDir, program: &str) -> Result<(Connection, Welcome), SessionError> {
-    let connection = spawn::connect(dir)?;
+fn greet(dir: &RuntimeDir, program: &str, autostart: Autostart) -> Result<(Connection, Welcome), SessionError> {
+    let connection = spawn::connect(dir, autostart)?;
     let pidfd = PidFd::own()?;
     let hello = Body::Hello { protocol: PROTOCOL_VERSION, program: program.to_owned() };
     match ask(&connection, hello, &[pidfd.as_fd()], |_, _| ())? {

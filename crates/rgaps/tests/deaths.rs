@@ -313,7 +313,8 @@ impl TwoHosts {
 
     fn node(&self, host: usize) -> Node {
         until("the manager listens", || self.dirs[host].path().join("rgapsd.sock").exists());
-        Node::builder().runtime_dir(self.dirs[host].path()).build().unwrap()
+        // The manager that takes over is the test's, which knows the other host, not one that the node would start.
+        Node::builder().runtime_dir(self.dirs[host].path()).no_autostart().build().unwrap()
     }
 }
 

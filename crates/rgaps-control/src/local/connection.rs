@@ -88,6 +88,7 @@ impl Connection {
         match rustix::net::connect(&socket, &address) {
             Ok(()) => Ok(Some(Self::new(socket)?)),
             Err(Errno::NOENT | Errno::CONNREFUSED) => Ok(None),
+            Err(Errno::AGAIN) => Err(LocalError::Stuck),
             Err(error) => Err(failed(error)),
         }
     }
@@ -231,8 +232,11 @@ impl Drop for Listener {
     }
 }
 
+/// A socket on which neither connecting (to a full backlog) nor sending waits for ever.
 fn new_socket() -> Result<OwnedFd, Errno> {
-    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    rustix::net::sockopt::set_socket_timeout(&socket, rustix::net::sockopt::Timeout::Send, Some(SEND_TIMEOUT))?;
+    Ok(socket)
 }
 
 #[cfg(test)]
