@@ -28,7 +28,8 @@ fn named(n: u16) -> Named {
     Named { message: MessageIndex(n), generation: 1 }
 }
 
-/// Explores every interleaving with at most three preemptions, which finds all known bugs of such words and ends in seconds.
+/// Explores every interleaving with at most three preemptions, which finds all known bugs of such words and ends in seconds. Both sides
+/// are threads of their own: the model's main thread would run its part before the other begins.
 fn model(check: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
@@ -66,12 +67,15 @@ fn loom_queue_a_reader_sees_positions_in_order() {
                 words.queue().publish(named(2)).unwrap();
             })
         };
-        let second = words.queue().read(Position(1));
-        let first = words.queue().read(Position(0));
-        if second != Slot::Empty {
-            assert_eq!((first, second), (Slot::Message(named(1)), Slot::Message(named(2))));
-        }
+        let reader = thread::spawn(move || {
+            let second = words.queue().read(Position(1));
+            let first = words.queue().read(Position(0));
+            if second != Slot::Empty {
+                assert_eq!((first, second), (Slot::Message(named(1)), Slot::Message(named(2))));
+            }
+        });
         writer.join().unwrap();
+        reader.join().unwrap();
     });
 }
 
@@ -84,9 +88,12 @@ fn loom_queue_a_lap_is_an_overrun_never_another_message() {
             let words = words.clone();
             thread::spawn(move || words.queue().publish(named(2)).unwrap())
         };
-        let found = words.queue().read(Position(0));
-        assert!(found == Slot::Message(named(1)) || found == Slot::Overrun);
+        let reader = thread::spawn(move || {
+            let found = words.queue().read(Position(0));
+            assert!(found == Slot::Message(named(1)) || found == Slot::Overrun);
+        });
         writer.join().unwrap();
+        reader.join().unwrap();
     });
 }
 
