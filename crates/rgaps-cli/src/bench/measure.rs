@@ -40,6 +40,11 @@ impl Pairs {
         Ok(pairs)
     }
 
+    /// From figures that were taken in alternation, the n-th of ours beside the n-th of the reference.
+    pub fn of(ours: Vec<f64>, theirs: Vec<f64>) -> Self {
+        Self { ours, theirs }
+    }
+
     /// The medians.
     pub fn medians(&self) -> Medians {
         let ratios = self.ours.iter().zip(&self.theirs).map(|(ours, theirs)| ours / theirs).collect();

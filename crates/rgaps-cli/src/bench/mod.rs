@@ -3,8 +3,13 @@
 //! Absolute times depend on the machine and are printed for orientation only.
 
 pub mod alloc;
+pub mod e2e;
+pub mod fanout;
+pub mod host;
+pub mod link;
 pub mod measure;
 pub mod notify;
+mod page;
 
 use serde::Serialize;
 
@@ -100,6 +105,11 @@ impl BenchError {
     pub fn failed(bench: &'static str, cause: impl std::fmt::Display) -> Self {
         Self::Failed { bench, message: cause.to_string() }
     }
+
+    /// From the kernel's answer to what was tried.
+    pub fn system(bench: &'static str, what: &'static str) -> impl Fn(std::io::Error) -> Self {
+        move |source| Self::System { bench, what, source }
+    }
 }
 
 /// Arguments of `rgaps bench`.
@@ -119,11 +129,20 @@ enum What {
     Alloc,
     /// Wake-ups against a bare futex broadcast.
     Notify,
+    /// One more subscriber on the host against one more bare wake-up.
+    Fanout,
+    /// A ring over tcp against a bare socket.
+    Link,
+    /// From host to host: cut-through against store-and-forward.
+    E2e,
     /// All of them.
     All,
     /// A waiting process of `notify`.
     #[command(hide = true)]
     NotifyWaiter(notify::WaiterArgs),
+    /// A subscriber process of `fanout` and `e2e`.
+    #[command(hide = true)]
+    Subscriber(host::SubscriberArgs),
 }
 
 /// A bench: how long to measure, to its lines.
@@ -134,9 +153,13 @@ pub fn run(arguments: &Arguments, format: Format) -> Result<(), CommandError> {
     let effort = if arguments.quick { Effort::Quick } else { Effort::Full };
     let benches: &[Bench] = match &arguments.what {
         Some(What::NotifyWaiter(waiter)) => return Ok(notify::wait(waiter)?),
+        Some(What::Subscriber(subscriber)) => return Ok(host::subscribe(subscriber)?),
         Some(What::Alloc) => &[alloc::run],
         Some(What::Notify) => &[notify::run],
-        Some(What::All) | None => &[alloc::run, notify::run],
+        Some(What::Fanout) => &[fanout::run],
+        Some(What::E2e) => &[e2e::run],
+        Some(What::Link) => &[link::run],
+        Some(What::All) | None => &[alloc::run, notify::run, fanout::run, link::run, e2e::run],
     };
     let mut all = Vec::new();
     for bench in benches {
@@ -153,6 +176,14 @@ pub fn run(arguments: &Arguments, format: Format) -> Result<(), CommandError> {
         0 => Ok(()),
         broken => Err(CommandError::Other(format!("{broken} of {} ratios miss their bound", all.len()))),
     }
+}
+
+/// Memory that the machine can still give, as the kernel estimates it; 0 if it does not say.
+fn available_bytes() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kib = line.and_then(|rest| rest.split_whitespace().next()).and_then(|number| number.parse::<u64>().ok());
+    kib.unwrap_or(0) << 10
 }
 
 fn print(rows: &[Row]) {

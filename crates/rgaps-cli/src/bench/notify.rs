@@ -3,31 +3,21 @@
 //! Every body has N waiting processes of its own. A round writes its number into a shared page, wakes, and waits until all N have
 //! written when they woke. Bodies and the bare futex take turns, round by round.
 
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::process::{Child, Command};
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use rgaps_os::{Access, EventFd, Mapping, clock, futex, memfd};
+use rgaps_os::{EventFd, clock, futex};
 use rgaps_shm::notify::{Bells, EventWait, FutexWait, Wait, Wake};
 use rgaps_shm::{Geometry, Janitor, Segment, SubscriberSpec};
 
-use super::measure::{Pairs, median};
+use super::measure::Pairs;
+use super::page::{self, Children, MARK, PATIENCE, Page, open, path};
 use super::{BenchError, Bound, Effort, Row};
 
 const BENCH: &str = "notify";
-const PAGE_BYTES: u64 = 4096;
-/// The round that tells waiters to leave.
-const LEAVE: u64 = u64::MAX;
-/// A waiter or a round that takes longer than this has gone wrong.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-// Offsets in the shared page: the round, the bare futex word, and per waiter the round it has seen and when it woke.
-const ROUND: u64 = 0;
-const WORD: u64 = 8;
-const SEEN: u64 = 64;
-const WOKE: u64 = SEEN + 64 * 8;
 
 /// What wakes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -107,43 +97,44 @@ fn name(body: Body) -> &'static str {
 }
 
 /// N waiting processes and what wakes them.
-struct Crowd {
-    page: Mapping,
+pub(super) struct Crowd {
+    page: Page,
     wake: Box<dyn Wake>,
-    children: Vec<Child>,
+    children: Children,
     round: u64,
 }
 
 impl Crowd {
-    fn new(body: Body, waiters: u8) -> Result<Self, BenchError> {
-        let fd = memfd::create("rgaps-bench", PAGE_BYTES).map_err(system("a shared page"))?;
-        let page = Mapping::map(&fd, PAGE_BYTES, Access::ReadWrite).map_err(|e| BenchError::failed(BENCH, e))?;
+    pub(super) fn new(body: Body, waiters: u8) -> Result<Self, BenchError> {
+        let page = Page::new(BENCH)?;
         let segment = Segment::create([0; 16], Geometry::new(16)).map_err(|e| BenchError::failed(BENCH, e))?;
         let segment = Arc::new(segment);
         let janitor = Janitor::new(segment.clone());
         let service = format!("rgaps/bench/{}", std::process::id());
         let mut bells = Bells::new(segment.clone());
-        let mut children = Vec::new();
+        let mut children = Children::default();
         for slot in 0..waiters {
             let seat =
                 janitor.admit_subscriber(&SubscriberSpec::default()).map_err(|e| BenchError::failed(BENCH, e))?;
             let event = EventFd::new().map_err(system("an eventfd"))?;
-            let args =
-                WaiterArgs { page: path(&fd), segment: path(&segment.as_ref()), slot, body, service: service.clone() };
+            let args = WaiterArgs {
+                page: page.path(),
+                segment: path(&segment.as_ref()),
+                slot,
+                body,
+                service: service.clone(),
+            };
             // An event descriptor has no path: it travels as the child's standard input.
             let stdin = event.try_clone().map_err(system("an eventfd"))?;
-            let child = args.command().stdin(OwnedFd::from(stdin)).spawn();
-            children.push(child.map_err(system("a waiting process"))?);
+            children.spawn(BENCH, args.command().stdin(OwnedFd::from(stdin)))?;
             if body == Body::Eventfd {
                 janitor.mark_descriptor(seat.slot, true);
                 bells.add(seat.slot, seat.tenancy(), event);
             }
         }
-        for slot in 0..waiters {
-            wait_until_ready(&page, slot)?;
-        }
+        page.wait_until_ready(children.count())?;
         let wake: Box<dyn Wake> = match body {
-            Body::Bare => Box::new(BareWake(page_clone(&fd)?)),
+            Body::Bare => Box::new(BareWake(page.again()?)),
             Body::Futex | Body::Eventfd => Box::new(bells),
             #[cfg(feature = "iceoryx2")]
             Body::Iceoryx2 => Box::new(
@@ -154,45 +145,28 @@ impl Crowd {
     }
 
     /// One wake-up; µs from just before it to the median waiter running.
-    fn round(&mut self) -> Result<f64, BenchError> {
+    pub(super) fn round(&mut self) -> Result<f64, BenchError> {
         self.round += 1;
-        // Let every waiter fall asleep again: on an idle core a waiter sleeps within microseconds, so this only paces the rounds.
-        std::thread::sleep(Duration::from_micros(300));
+        page::pace();
         let start = clock::monotonic_ns();
-        word(&self.page, ROUND).store(self.round, Ordering::SeqCst);
+        self.page.round().store(self.round, Ordering::SeqCst);
         self.wake.wake().map_err(system("a wake-up"))?;
-        let deadline = Instant::now() + PATIENCE;
-        let mut latencies = Vec::with_capacity(self.children.len());
-        for slot in 0..self.children.len() as u64 {
-            while word(&self.page, SEEN + slot * 8).load(Ordering::Acquire) != self.round {
-                if Instant::now() > deadline {
-                    return Err(BenchError::failed(BENCH, "a waiter did not wake within 10 s"));
-                }
-                std::thread::sleep(Duration::from_micros(20));
-            }
-            let woke = word(&self.page, WOKE + slot * 8).load(Ordering::Acquire);
-            latencies.push(woke.saturating_sub(start) as f64 / 1e3);
-        }
-        Ok(median(latencies))
+        self.page.latency(self.children.count(), self.round, start)
     }
 }
 
 impl Drop for Crowd {
     fn drop(&mut self) {
-        word(&self.page, ROUND).store(LEAVE, Ordering::SeqCst);
+        self.page.round().store(MARK, Ordering::SeqCst);
         let _ = self.wake.wake();
-        for child in &mut self.children {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
     }
 }
 
-struct BareWake(Mapping);
+struct BareWake(Page);
 
 impl Wake for BareWake {
     fn wake(&mut self) -> std::io::Result<()> {
-        let word = bare_word(&self.0);
+        let word = self.0.futex();
         word.fetch_add(1, Ordering::SeqCst);
         futex::wake_all(word);
         Ok(())
@@ -200,25 +174,24 @@ impl Wake for BareWake {
 }
 
 struct BareWait {
-    page: Mapping,
+    page: Page,
     seen: u32,
 }
 
 impl Wait for BareWait {
     fn arm(&mut self) -> std::io::Result<()> {
-        self.seen = bare_word(&self.page).load(Ordering::SeqCst);
+        self.seen = self.page.futex().load(Ordering::SeqCst);
         Ok(())
     }
 
     fn wait(&mut self, timeout: Duration) -> std::io::Result<bool> {
-        Ok(futex::wait(bare_word(&self.page), self.seen, timeout) != futex::Woken::TimedOut)
+        Ok(futex::wait(self.page.futex(), self.seen, timeout) != futex::Woken::TimedOut)
     }
 }
 
 impl WaiterArgs {
     fn command(&self) -> Command {
-        let program = std::env::current_exe().unwrap_or_else(|_| "rgaps".into());
-        let mut command = Command::new(program);
+        let mut command = Command::new(page::program());
         command.args(["bench", "notify-waiter", "--page", &self.page, "--segment", &self.segment]).args([
             "--slot",
             &self.slot.to_string(),
@@ -233,11 +206,11 @@ impl WaiterArgs {
 
 /// The waiting process: `rgaps bench notify-waiter`, started by `run` only.
 pub fn wait(args: &WaiterArgs) -> Result<(), BenchError> {
-    let page = open_page(&args.page)?;
+    let page = Page::open(BENCH, &args.page)?;
     let mut wait: Box<dyn Wait> = match args.body {
-        Body::Bare => Box::new(BareWait { page: open_page(&args.page)?, seen: 0 }),
+        Body::Bare => Box::new(BareWait { page: page.again()?, seen: 0 }),
         Body::Futex => {
-            let fd = open(&args.segment)?;
+            let fd = open(BENCH, &args.segment)?;
             let segment = Segment::attach(fd, [0; 16]).map_err(|e| BenchError::failed(BENCH, e))?;
             Box::new(FutexWait::for_messages(Arc::new(segment), args.slot))
         }
@@ -252,68 +225,25 @@ pub fn wait(args: &WaiterArgs) -> Result<(), BenchError> {
     };
     let slot = u64::from(args.slot);
     let mut last = 0;
-    word(&page, SEEN + slot * 8).store(LEAVE, Ordering::Release);
+    page.ready(slot);
     let mut idle_since = Instant::now();
     while idle_since.elapsed() < PATIENCE {
         wait.arm().map_err(system("arming"))?;
-        let round = word(&page, ROUND).load(Ordering::SeqCst);
-        if round == LEAVE {
+        let round = page.round().load(Ordering::SeqCst);
+        if round == MARK {
             return Ok(());
         }
         if round == last {
             wait.wait(Duration::from_millis(500)).map_err(system("waiting"))?;
             continue;
         }
-        word(&page, WOKE + slot * 8).store(clock::monotonic_ns(), Ordering::Release);
-        word(&page, SEEN + slot * 8).store(round, Ordering::Release);
+        page.woke(slot, round, clock::monotonic_ns());
         last = round;
         idle_since = Instant::now();
     }
     Err(BenchError::failed(BENCH, "no round within 10 s: the bench has ended"))
 }
 
-fn wait_until_ready(page: &Mapping, slot: u8) -> Result<(), BenchError> {
-    let deadline = Instant::now() + PATIENCE;
-    while word(page, SEEN + u64::from(slot) * 8).load(Ordering::Acquire) != LEAVE {
-        if Instant::now() > deadline {
-            return Err(BenchError::failed(BENCH, "a waiting process did not start within 10 s"));
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    Ok(())
-}
-
-fn word(page: &Mapping, offset: u64) -> &AtomicU64 {
-    match page.atomic_u64(offset) {
-        Ok(word) => word,
-        Err(error) => unreachable!("offsets of the page are constants: {error}"),
-    }
-}
-
-fn bare_word(page: &Mapping) -> &AtomicU32 {
-    match page.atomic_u32(WORD) {
-        Ok(word) => word,
-        Err(error) => unreachable!("offsets of the page are constants: {error}"),
-    }
-}
-
-fn page_clone(fd: &OwnedFd) -> Result<Mapping, BenchError> {
-    Mapping::map(fd, PAGE_BYTES, Access::ReadWrite).map_err(|e| BenchError::failed(BENCH, e))
-}
-
-fn path(fd: &impl AsFd) -> String {
-    format!("/proc/{}/fd/{}", std::process::id(), fd.as_fd().as_raw_fd())
-}
-
-fn open(path: &str) -> Result<OwnedFd, BenchError> {
-    let file = std::fs::File::options().read(true).write(true).open(path).map_err(system("opening a descriptor"))?;
-    Ok(file.into())
-}
-
-fn open_page(path: &str) -> Result<Mapping, BenchError> {
-    page_clone(&open(path)?)
-}
-
 fn system(what: &'static str) -> impl Fn(std::io::Error) -> BenchError {
-    move |source| BenchError::System { bench: BENCH, what, source }
+    BenchError::system(BENCH, what)
 }

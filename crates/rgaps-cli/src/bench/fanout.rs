@@ -1,0 +1,141 @@
+//! `bench fanout`: what one more subscriber on the host costs, beside a bare futex wake-up of as many processes.
+//!
+//! A block is loaned and published without a byte of it being touched; the time ends when the median subscriber process has the frame.
+//! The promise is about the slope between N = 1 and N = 8. That nothing is copied is read from what the subscribers have mapped: one
+//! inode, one offset, and a mode in which the kernel lets nobody write.
+
+use std::collections::BTreeSet;
+
+use rgaps::types::Bytes;
+use rgaps::{Node, Publisher};
+use rgaps_os::clock;
+
+use super::host::{self, Host, READ_SHARED, Subscribers};
+use super::measure::{Pairs, median};
+use super::notify::{Body, Crowd};
+use super::{BenchError, Bound, Effort, Row, page};
+
+const BENCH: &str = "fanout";
+/// Subscribers on the host; the slope is taken between the first and the last.
+const COUNTS: [u8; 4] = [1, 2, 4, 8];
+const SIZES: [(u64, &str); 2] = [(4 << 20, "4 MiB"), (1 << 30, "1 GiB")];
+
+/// The sizes, each with its line a count, the slope, and what is mapped.
+pub fn run(effort: Effort) -> Result<Vec<Row>, BenchError> {
+    let settings = [("listen", "tcp/127.0.0.1:0".to_owned())];
+    let host = Host::start(BENCH, &settings)?;
+    let node = host.node()?;
+    let mut rows = Vec::new();
+    for (bytes, name) in SIZES {
+        rows.extend(size(&host, &node, effort.rounds(400), bytes, name)?);
+    }
+    Ok(rows)
+}
+
+fn size(host: &Host, node: &Node, rounds: usize, bytes: u64, name: &str) -> Result<Vec<Row>, BenchError> {
+    let mut fans =
+        COUNTS.iter().map(|count| Fan::new(host, node, *count, bytes, name)).collect::<Result<Vec<_>, _>>()?;
+    let mut bare = COUNTS.iter().map(|count| Crowd::new(Body::Bare, *count)).collect::<Result<Vec<_>, _>>()?;
+    let mut samples = COUNTS.map(|_| (Vec::with_capacity(rounds), Vec::with_capacity(rounds)));
+    // All counts take turns, so that a slope is between figures of the same moment.
+    for round in 0..rounds {
+        for ((fan, bare), (ours, theirs)) in fans.iter_mut().zip(&mut bare).zip(&mut samples) {
+            if round % 2 == 0 {
+                ours.push(fan.round()?);
+                theirs.push(bare.round()?);
+            } else {
+                theirs.push(bare.round()?);
+                ours.push(fan.round()?);
+            }
+        }
+    }
+    let mut rows = Vec::new();
+    for (count, (ours, theirs)) in COUNTS.iter().zip(&samples) {
+        let medians = Pairs::of(ours.clone(), theirs.clone()).medians();
+        rows.push(Row {
+            bench: BENCH,
+            case: format!("{name} N={count}"),
+            reference: "bare futex broadcast".to_owned(),
+            unit: "us to the median subscriber",
+            ours: medians.ours,
+            theirs: medians.theirs,
+            ratio: medians.ratio,
+            bound: None,
+        });
+    }
+    let [(ours_of_one, theirs_of_one), .., (ours_of_all, theirs_of_all)] = samples;
+    let more = f64::from(COUNTS[COUNTS.len() - 1] - COUNTS[0]);
+    let ours = (median(ours_of_all) - median(ours_of_one)) / more;
+    let theirs = (median(theirs_of_all) - median(theirs_of_one)) / more;
+    rows.push(Row {
+        bench: BENCH,
+        case: format!("{name}, each subscriber more"),
+        reference: "bare futex broadcast".to_owned(),
+        unit: "us",
+        ours,
+        theirs,
+        ratio: ours / theirs,
+        bound: Some(Bound::AtMost(1.3)),
+    });
+    for fan in &fans {
+        rows.push(fan.mapped(name)?);
+    }
+    Ok(rows)
+}
+
+/// A topic of its own with a publisher here and N subscriber processes.
+struct Fan {
+    publisher: Publisher<Bytes>,
+    subscribers: Subscribers,
+    count: u8,
+    bytes: u64,
+}
+
+impl Fan {
+    fn new(host: &Host, node: &Node, count: u8, bytes: u64, name: &str) -> Result<Self, BenchError> {
+        let topic = format!("bench/fanout_{}_{count}", name.replace(' ', "_"));
+        let publisher = host::publisher(BENCH, node, &topic, bytes)?;
+        let subscribers = host.subscribers(&topic, count.into(), false)?;
+        host::wait_for_subscribers(BENCH, &publisher, count.into())?;
+        let fan = Self { publisher, subscribers, count, bytes };
+        // Untimed: the first message carries its number, and has every subscriber map the pool.
+        fan.publish(|block| host::mark(block, 1))?;
+        Ok(fan)
+    }
+
+    fn round(&mut self) -> Result<f64, BenchError> {
+        page::pace();
+        self.publish(|_| {})
+    }
+
+    /// µs from the publication of a block to the median subscriber.
+    fn publish(&self, prepare: impl FnOnce(&mut [u8])) -> Result<f64, BenchError> {
+        let failed = |error: rgaps::PublishError| BenchError::failed(BENCH, error);
+        let mut loan = self.publisher.loan(Bytes::new(self.bytes)).map_err(failed)?;
+        prepare(&mut loan);
+        let start = clock::monotonic_ns();
+        let receipt = loan.publish().map_err(failed)?;
+        self.subscribers.latency(receipt.sequence, start)
+    }
+
+    /// Places in memory where the subscribers had the first message: one for all of them, and none of them may write there.
+    fn mapped(&self, name: &str) -> Result<Row, BenchError> {
+        let proofs = self.subscribers.proofs();
+        if let Some([_, inode, _, mode]) = proofs.iter().find(|[.., mode]| *mode != READ_SHARED) {
+            let mode = host::mode_text(*mode);
+            return Err(BenchError::failed(BENCH, format!("a subscriber has inode {inode} mapped {mode}, not r--s")));
+        }
+        let places = proofs.iter().map(|[device, inode, offset, _]| (device, inode, offset)).collect::<BTreeSet<_>>();
+        let places = places.len() as f64;
+        Ok(Row {
+            bench: BENCH,
+            case: format!("{name} N={}: places in memory, each r--s", self.count),
+            reference: "one block, read in place".to_owned(),
+            unit: "places",
+            ours: places,
+            theirs: 1.0,
+            ratio: places,
+            bound: Some(Bound::AtMost(1.0)),
+        })
+    }
+}

@@ -1,0 +1,261 @@
+//! A host of a bench: a manager of its own in a runtime directory of its own, and subscriber processes that report on a page.
+//!
+//! Everything ends with its guard: processes are killed and reaped, the manager is asked to end and then killed, the directory removed.
+
+use std::fs::File;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use rgaps::types::Bytes;
+use rgaps::{Exhaustion, Frame, History, Node, Publisher, PublisherQos, SubscriberQos};
+use rgaps_os::clock;
+use rgaps_testing::{Child, RuntimeDir};
+
+use super::BenchError;
+use super::page::{self, Children, MARK, PATIENCE, Page, Proof};
+
+/// How often the bench looks whether a manager listens, or a subscriber is seen.
+const LOOK: Duration = Duration::from_millis(5);
+/// A subscriber process that hears nothing for so long has been left alone.
+const SILENCE: Duration = Duration::from_secs(60);
+/// How often it looks whether it should leave.
+const TICK: Duration = Duration::from_millis(500);
+
+/// A manager. What it is to be configured like is said in full: nothing comes from this process's environment or the user's file.
+pub(super) struct Host {
+    manager: Child,
+    dir: RuntimeDir,
+    bench: &'static str,
+}
+
+impl Host {
+    /// Starts `rgapsd` with these keys of the configuration and waits until it listens.
+    pub(super) fn start(bench: &'static str, settings: &[(&str, String)]) -> Result<Self, BenchError> {
+        let system = |what| BenchError::system(bench, what);
+        let program = rgaps_control::spawn::find_program().ok_or_else(|| {
+            BenchError::failed(bench, "no rgapsd beside this program or in PATH; set RGAPSD to its path")
+        })?;
+        let dir = RuntimeDir::new("bench").map_err(system("a runtime directory"))?;
+        let log = dir.path().join("rgapsd.log");
+        let mut command = Command::new(program);
+        for (name, _) in std::env::vars_os() {
+            let name = name.to_string_lossy();
+            if name.starts_with("RGAPS_") || name.starts_with("ROS_") {
+                command.env_remove(&*name);
+            }
+        }
+        dir.apply(&mut command);
+        command.env("RGAPS_CONFIG", "/dev/null").env("RGAPS_MULTICAST", "off");
+        for (key, value) in settings {
+            command.env(format!("RGAPS_{}", key.to_ascii_uppercase()), value);
+        }
+        command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::null());
+        command.stderr(File::create(&log).map_err(system("the manager's log"))?);
+        let manager = Child::spawn(&mut command).map_err(system("starting rgapsd"))?;
+        let host = Self { manager, dir, bench };
+        let deadline = Instant::now() + PATIENCE;
+        while !host.dir.path().join("rgapsd.sock").exists() {
+            if Instant::now() > deadline {
+                let text = std::fs::read_to_string(&log).unwrap_or_default();
+                let last = text.lines().last().unwrap_or("(nothing)");
+                return Err(BenchError::failed(bench, format!("rgapsd does not listen; its log ends with: {last}")));
+            }
+            std::thread::sleep(LOOK);
+        }
+        Ok(host)
+    }
+
+    /// A node of this process.
+    pub(super) fn node(&self) -> Result<Node, BenchError> {
+        let node = Node::builder().name("rgaps bench").runtime_dir(self.dir.path()).build();
+        node.map_err(|error| BenchError::failed(self.bench, error))
+    }
+
+    /// Starts subscriber processes and waits until each of them waits for messages.
+    pub(super) fn subscribers(&self, topic: &str, count: u64, check: bool) -> Result<Subscribers, BenchError> {
+        let page = Page::new(self.bench)?;
+        let mut children = Children::default();
+        for slot in 0..count {
+            let mut command = Command::new(page::program());
+            command.args(["bench", "subscriber", "--page", &page.path(), "--topic", topic]);
+            command.arg("--runtime-dir").arg(self.dir.path()).args(["--slot", &slot.to_string()]);
+            command.args(check.then_some("--check")).env("RGAPS_AUTOSTART", "0");
+            children.spawn(self.bench, &mut command)?;
+        }
+        page.wait_until_ready(count)?;
+        Ok(Subscribers { page, children })
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        let _ = self.manager.terminate();
+        let _ = self.manager.wait_within(PATIENCE);
+    }
+}
+
+/// Subscriber processes of one topic.
+pub(super) struct Subscribers {
+    page: Page,
+    children: Children,
+}
+
+impl Subscribers {
+    /// µs from `start` until the median of them had the message.
+    pub(super) fn latency(&self, sequence: u64, start: u64) -> Result<f64, BenchError> {
+        self.page.latency(self.children.count(), sequence, start)
+    }
+
+    /// What each of them has mapped.
+    pub(super) fn proofs(&self) -> Vec<Proof> {
+        (0..self.children.count()).map(|slot| self.page.proof(slot)).collect()
+    }
+}
+
+impl Drop for Subscribers {
+    fn drop(&mut self) {
+        self.page.round().store(MARK, Ordering::SeqCst);
+    }
+}
+
+/// A publisher whose pool holds two messages and a half, so that the next block is there while the last one is still read.
+pub(super) fn publisher(
+    bench: &'static str,
+    node: &Node,
+    topic: &str,
+    bytes: u64,
+) -> Result<Publisher<Bytes>, BenchError> {
+    let pool_bytes = (bytes / 2 * 5).next_multiple_of(4096);
+    let qos = PublisherQos {
+        pool_bytes: Some(pool_bytes),
+        exhaustion: Exhaustion::Wait { timeout_ms: PATIENCE.as_millis() as u64 },
+        ..PublisherQos::default()
+    };
+    node.publisher_with(topic, qos).map_err(|error| BenchError::failed(bench, error))
+}
+
+/// Waits until `count` subscribers are seen; another host with any number of them counts as one.
+pub(super) fn wait_for_subscribers(
+    bench: &'static str,
+    publisher: &Publisher<Bytes>,
+    count: usize,
+) -> Result<(), BenchError> {
+    let deadline = Instant::now() + 2 * PATIENCE;
+    while publisher.subscriber_count() < count {
+        if Instant::now() > deadline {
+            let found = publisher.subscriber_count();
+            return Err(BenchError::failed(bench, format!("{found} of {count} subscribers after {:?}", 2 * PATIENCE)));
+        }
+        std::thread::sleep(LOOK);
+    }
+    Ok(())
+}
+
+/// Writes the message's number to both ends of the block: what `--check` looks for.
+pub(super) fn mark(block: &mut [u8], number: u64) {
+    let number = number.to_le_bytes();
+    block[..8].copy_from_slice(&number);
+    let last = block.len() - 8;
+    block[last..].copy_from_slice(&number);
+}
+
+/// Ports that nobody has on loopback right now, all different.
+pub(super) fn free_ports<const N: usize>(bench: &'static str) -> Result<[u16; N], BenchError> {
+    let mut ports = [0; N];
+    let mut listeners = Vec::with_capacity(N);
+    for port in &mut ports {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(BenchError::system(bench, "a free port"))?;
+        *port = listener.local_addr().map_err(BenchError::system(bench, "a free port"))?.port();
+        listeners.push(listener);
+    }
+    Ok(ports)
+}
+
+/// What a subscriber process is told on its command line.
+#[derive(Clone, Debug, clap::Args)]
+pub struct SubscriberArgs {
+    /// Path of the shared page.
+    #[arg(long)]
+    page: String,
+    /// The manager's directory.
+    #[arg(long)]
+    runtime_dir: PathBuf,
+    /// The topic.
+    #[arg(long)]
+    topic: String,
+    /// Which subscriber this is.
+    #[arg(long)]
+    slot: u64,
+    /// Look for the number in every message, not in the first alone.
+    #[arg(long)]
+    check: bool,
+}
+
+/// The subscriber process: `rgaps bench subscriber`, started by other benches only.
+pub fn subscribe(args: &SubscriberArgs) -> Result<(), BenchError> {
+    const BENCH: &str = "subscriber";
+    let failed = |error: &dyn std::fmt::Display| BenchError::failed(BENCH, error);
+    let page = Page::open(BENCH, &args.page)?;
+    let node = Node::builder().name("rgaps bench subscriber").runtime_dir(&args.runtime_dir).build();
+    let node = node.map_err(|error| failed(&error))?;
+    let qos = SubscriberQos { history: History::KeepAll, ..SubscriberQos::default() };
+    let subscriber = node.subscriber_with::<Bytes>(&args.topic, qos).map_err(|error| failed(&error))?;
+    page.ready(args.slot);
+    let mut last = Instant::now();
+    while last.elapsed() < SILENCE && page.round().load(Ordering::SeqCst) != MARK {
+        let Some(frame) = subscriber.wait(TICK).map_err(|error| failed(&error))? else { continue };
+        let now = clock::monotonic_ns();
+        let sequence = frame.info().sequence;
+        if args.check || sequence == 1 {
+            check(&frame).map_err(|why| BenchError::failed(BENCH, why))?;
+            page.prove(args.slot, proof(&frame));
+        }
+        page.woke(args.slot, sequence, now);
+        last = Instant::now();
+    }
+    Ok(())
+}
+
+/// Whether both ends of the message carry its number.
+fn check(frame: &Frame<Bytes>) -> Result<(), String> {
+    let (bytes, sequence) = (frame.bytes(), frame.info().sequence);
+    let number = sequence.to_le_bytes();
+    if bytes.starts_with(&number) && bytes.ends_with(&number) {
+        return Ok(());
+    }
+    Err(format!("message {sequence} of {} B does not carry its number at both ends", bytes.len()))
+}
+
+/// Where the message lies, and what the kernel says may be done with that memory here.
+fn proof(frame: &Frame<Bytes>) -> Proof {
+    let ((device, inode), offset) = frame.mapped_from();
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let mut modes = maps.lines().filter_map(|line| {
+        let mut fields = line.split_whitespace();
+        let mode = fields.nth(1)?;
+        (fields.nth(2)? == inode.to_string()).then(|| encode_mode(mode))
+    });
+    // If one mapping of several is not like the others, it is the one to be told of.
+    let first = modes.next().unwrap_or(0);
+    let mode = modes.find(|mode| *mode != READ_SHARED).unwrap_or(first);
+    [device, inode, offset, mode]
+}
+
+/// Read-only and shared, as /proc/PID/maps writes it.
+pub(super) const READ_SHARED: u64 = encode_mode("r--s");
+
+/// The four letters of a mapping's mode in one word of the page.
+const fn encode_mode(mode: &str) -> u64 {
+    match mode.as_bytes() {
+        [a, b, c, d] => u32::from_le_bytes([*a, *b, *c, *d]) as u64,
+        _ => 0,
+    }
+}
+
+/// The reverse, for people.
+pub(super) fn mode_text(mode: u64) -> String {
+    String::from_utf8_lossy(&(mode as u32).to_le_bytes()).into_owned()
+}

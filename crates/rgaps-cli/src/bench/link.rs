@@ -1,0 +1,257 @@
+//! `bench link`: a ring over tcp against one bare socket that fills memory of the same kind.
+//!
+//! ```text
+//!   ours  source ──TcpSender::post──▶ loopback ──Intake──▶ ring of 64 MiB ──Arrivals──▶ released, credit goes back
+//!   bare  source ──write_all────────▶ loopback ──read(2), at most 1 MiB───▶ 64 MiB of the same memory, round and round
+//! ```
+//!
+//! Both walk through the whole memory, so that neither finds it in the cache when the other does not. The time ends when the receiving
+//! side has the last byte. Nothing is copied out of either memory.
+
+use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rgaps_link::record::{MessageHead, Record};
+use rgaps_link::tcp::{Arrivals, LinkToken, RingSetup, TcpOptions, TcpRingListener, TcpSender};
+use rgaps_link::{LinkReceiver, LinkSender, MessageId, Origin, RingGeometry, RingMemory, RingOptions};
+
+use super::measure::Pairs;
+use super::{BenchError, Bound, Effort, Row, available_bytes};
+
+const BENCH: &str = "link";
+/// The ring, and the bare socket's memory.
+const MEMORY_BYTES: u64 = 64 << 20;
+/// The most that one read of the bare socket takes: what the ring reads at once, a chunk.
+const READ_BYTES: u64 = 1 << 20;
+/// Records that are posted at once, as the manager does.
+const BATCH_MAX: usize = 16;
+/// A transfer that takes longer has gone wrong.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How often the receiving threads look whether they should stop.
+const TICK: Duration = Duration::from_millis(100);
+/// The largest size needs its source beside all else.
+const LARGE_NEEDS_BYTES: u64 = 4 << 30;
+
+/// The sizes, each as ours / bare.
+pub fn run(effort: Effort) -> Result<Vec<Row>, BenchError> {
+    let large = effort == Effort::Full && available_bytes() > LARGE_NEEDS_BYTES;
+    let mut rows = vec![case(effort.rounds(200), 4 << 20, "4 MiB")?, case(effort.rounds(60), 64 << 20, "64 MiB")?];
+    if large {
+        rows.push(case(7, 1 << 30, "1 GiB")?);
+    }
+    Ok(rows)
+}
+
+fn case(rounds: usize, bytes: u64, name: &str) -> Result<Row, BenchError> {
+    let source = source(bytes)?;
+    let data = source.mapping().shared_bytes(0, bytes).map_err(failed)?;
+    let (mut ring, mut bare) = (Ring::new()?, Bare::new()?);
+    // Every page of both memories is touched before it counts.
+    for _ in 0..=(2 * MEMORY_BYTES / bytes).min(20) {
+        ring.transfer(data)?;
+        bare.transfer(data)?;
+    }
+    let rate = |took: f64| bytes as f64 / took / 1e9;
+    let pairs = Pairs::run(rounds, || ring.transfer(data).map(rate), || bare.transfer(data).map(rate))?;
+    let medians = pairs.medians();
+    Ok(Row {
+        bench: BENCH,
+        case: format!("tcp {name}"),
+        reference: "bare socket".to_owned(),
+        unit: "GB/s",
+        ours: medians.ours,
+        theirs: medians.theirs,
+        ratio: medians.ratio,
+        bound: (bytes == 64 << 20).then_some(Bound::AtLeast(0.9)),
+    })
+}
+
+/// Memory like a publisher's pool, every page written.
+pub(super) fn source(bytes: u64) -> Result<Arc<RingMemory>, BenchError> {
+    let memory = RingMemory::create("rgaps-bench", bytes).map_err(failed)?;
+    let block: Vec<u8> = (0..READ_BYTES).map(|i| i as u8).collect();
+    for offset in (0..bytes).step_by(READ_BYTES as usize) {
+        memory.mapping().copy_in(offset, &block[..(bytes - offset).min(READ_BYTES) as usize]).map_err(failed)?;
+    }
+    Ok(memory)
+}
+
+/// A ring over tcp: the sender here, intake and consumer in threads of their own.
+struct Ring {
+    sender: TcpSender,
+    landed: Receiver<Instant>,
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+    next_id: u64,
+}
+
+impl Ring {
+    fn new() -> Result<Self, BenchError> {
+        let options = RingOptions { ring_bytes: MEMORY_BYTES, ..RingOptions::default() };
+        let geometry = RingGeometry::new(options).map_err(failed)?;
+        let memory = RingMemory::create("rgaps-bench-ring", MEMORY_BYTES).map_err(failed)?;
+        let setup = RingSetup { geometry, memory, options: TcpOptions::default() };
+        let token = LinkToken([7; 16]);
+        let listener = TcpRingListener::bind(any_port(), PATIENCE).map_err(failed)?;
+        let address = listener.address();
+        let accepting = thread("bench-accept", move || listener.accept_ring(token, &setup, PATIENCE))?;
+        let sender = TcpSender::connect(address, token, geometry, TcpOptions::default()).map_err(failed)?;
+        let accepted = accepting.join().map_err(|_| BenchError::failed(BENCH, "accepting panicked"))?;
+        let (intake, arrivals) = accepted.map_err(failed)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let (told, landed) = channel();
+        let intake = thread("bench-intake", move || drop(intake.run()))?;
+        let consumer = {
+            let stop = stop.clone();
+            thread("bench-arrivals", move || consume(arrivals, &told, &stop))?
+        };
+        Ok(Self { sender, landed, stop, threads: vec![intake, consumer], next_id: 1 })
+    }
+
+    /// One message; seconds until the consumer has all of it.
+    fn transfer(&mut self, data: &[u8]) -> Result<f64, BenchError> {
+        let chunk = self.sender.geometry().chunk_bytes() as usize;
+        let head = MessageHead { id: MessageId(self.next_id), origin: Origin::default(), total: data.len() as u64 };
+        self.next_id += 1;
+        let start = Instant::now();
+        let mut records: Vec<Record<'_>> = Vec::with_capacity(BATCH_MAX);
+        let mut sent = 0;
+        while sent < data.len() {
+            records.clear();
+            for part in data[sent..].chunks(chunk).take(BATCH_MAX) {
+                let at = sent + records.len() * chunk;
+                records.push(if at == 0 { head.first(&[], part) } else { head.part(at as u64, part) });
+            }
+            self.sender.progress().map_err(failed)?;
+            let posted = self.sender.post(&records).map_err(failed)?;
+            if posted == 0 {
+                let next = data.len().min(sent + chunk) - sent;
+                self.sender.wait_for_room(next as u32, PATIENCE).map_err(failed)?;
+            }
+            sent = data.len().min(sent + posted * chunk);
+        }
+        let landed = self.landed.recv_timeout(PATIENCE).map_err(failed)?;
+        while self.sender.next_acknowledged().is_some() {}
+        Ok(landed.duration_since(start).as_secs_f64())
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        self.sender.close();
+        join(&mut self.threads);
+    }
+}
+
+/// Releases what comes, and tells when a message was whole.
+fn consume(mut arrivals: Arrivals, told: &Sender<Instant>, stop: &AtomicBool) {
+    while !stop.load(Ordering::Acquire) {
+        match arrivals.next(TICK) {
+            Ok(None) => {}
+            Ok(Some(arrival)) => {
+                let is_last = arrival.header().ends_message();
+                if arrivals.release(arrival).is_err() || (is_last && told.send(Instant::now()).is_err()) {
+                    return;
+                }
+            }
+            Err(_) => return,
+        }
+    }
+}
+
+/// One socket on loopback, and a thread that reads it into memory: the physical limit.
+pub(super) struct Bare {
+    stream: TcpStream,
+    landed: Receiver<Instant>,
+    /// Bytes that the reader waits for.
+    wanted: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Bare {
+    pub(super) fn new() -> Result<Self, BenchError> {
+        let listener = TcpListener::bind(any_port()).map_err(system("a listener"))?;
+        let address = listener.local_addr().map_err(system("a listener"))?;
+        let stream = TcpStream::connect_timeout(&address, PATIENCE).map_err(system("connecting"))?;
+        let (incoming, _) = listener.accept().map_err(system("accepting"))?;
+        stream.set_nodelay(true).map_err(system("a socket"))?;
+        stream.set_write_timeout(Some(PATIENCE)).map_err(system("a socket"))?;
+        incoming.set_read_timeout(Some(TICK)).map_err(system("a socket"))?;
+        let memory = RingMemory::create("rgaps-bench-bare", MEMORY_BYTES).map_err(failed)?;
+        let (wanted, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+        let (told, landed) = channel();
+        let reader = {
+            let (wanted, stop) = (wanted.clone(), stop.clone());
+            thread("bench-bare", move || fill(&incoming, &memory, &wanted, &told, &stop))?
+        };
+        Ok(Self { stream, landed, wanted, stop, threads: vec![reader] })
+    }
+
+    /// Seconds until the reader has all of `data`.
+    pub(super) fn transfer(&mut self, data: &[u8]) -> Result<f64, BenchError> {
+        self.wanted.fetch_add(data.len() as u64, Ordering::Release);
+        let start = Instant::now();
+        self.stream.write_all(data).map_err(system("writing to a bare socket"))?;
+        let landed = self.landed.recv_timeout(PATIENCE).map_err(failed)?;
+        Ok(landed.duration_since(start).as_secs_f64())
+    }
+}
+
+impl Drop for Bare {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        let _ = self.stream.shutdown(std::net::Shutdown::Both);
+        join(&mut self.threads);
+    }
+}
+
+/// Reads round and round, and tells when it has what is wanted.
+fn fill(stream: &TcpStream, memory: &RingMemory, wanted: &AtomicU64, told: &Sender<Instant>, stop: &AtomicBool) {
+    let mut filled = 0_u64;
+    while !stop.load(Ordering::Acquire) {
+        let offset = filled % MEMORY_BYTES;
+        match memory.mapping().read_from(stream, offset, READ_BYTES.min(MEMORY_BYTES - offset)) {
+            Ok(0) => return,
+            Ok(n) => {
+                filled += n as u64;
+                if filled == wanted.load(Ordering::Acquire) && told.send(Instant::now()).is_err() {
+                    return;
+                }
+            }
+            Err(error) if matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::Interrupted) => {}
+            Err(_) => return,
+        }
+    }
+}
+
+fn thread<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<JoinHandle<T>, BenchError> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(work).map_err(system("a thread"))
+}
+
+fn join(threads: &mut Vec<JoinHandle<()>>) {
+    for thread in threads.drain(..) {
+        let _ = thread.join();
+    }
+}
+
+fn any_port() -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, 0).into()
+}
+
+fn failed(cause: impl std::fmt::Display) -> BenchError {
+    BenchError::failed(BENCH, cause)
+}
+
+fn system(what: &'static str) -> impl Fn(std::io::Error) -> BenchError {
+    BenchError::system(BENCH, what)
+}

@@ -1,0 +1,187 @@
+//! The page that a bench shares with its waiting processes: which round it is, who has seen it, and when each of them woke.
+//!
+//! Words       `round` and the bare futex word belong to the bench; `seen`, `woke` and `proof` of a slot to the process in that slot.
+//! Invariants  A process stores `woke` before `seen`, so whoever reads the round in `seen` reads the time that belongs to it.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rgaps_os::{Access, Mapping, memfd};
+
+use super::BenchError;
+use super::measure::median;
+
+/// A process or a round that takes longer than this has gone wrong.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+/// In `round`: leave. In `seen`: ready for the first round.
+pub(super) const MARK: u64 = u64::MAX;
+/// Processes that fit on a page.
+const SLOTS: u64 = 16;
+const PAGE_BYTES: u64 = 4096;
+/// How often the bench looks whether everybody has woken.
+const LOOK: Duration = Duration::from_micros(20);
+
+// Offsets: the round, the bare futex word, and per slot the round it has seen, when it woke, and what it has mapped.
+const ROUND: u64 = 0;
+const WORD: u64 = 8;
+const SEEN: u64 = 64;
+const WOKE: u64 = SEEN + SLOTS * 8;
+const PROOF: u64 = WOKE + SLOTS * 8;
+
+/// What a subscriber has mapped: device, inode, offset, and the mode of the mapping as /proc/self/maps shows it.
+pub(super) type Proof = [u64; 4];
+
+const _: () = assert!(PROOF + SLOTS * size_of::<Proof>() as u64 <= PAGE_BYTES);
+
+/// The page, in the bench or in one of its processes.
+pub(super) struct Page {
+    fd: OwnedFd,
+    mapping: Mapping,
+    bench: &'static str,
+}
+
+impl Page {
+    /// A new page.
+    pub(super) fn new(bench: &'static str) -> Result<Self, BenchError> {
+        let fd = memfd::create("rgaps-bench", PAGE_BYTES).map_err(BenchError::system(bench, "a shared page"))?;
+        Self::map(bench, fd)
+    }
+
+    /// The page of the bench that started this process.
+    pub(super) fn open(bench: &'static str, path: &str) -> Result<Self, BenchError> {
+        Self::map(bench, open(bench, path)?)
+    }
+
+    /// The same page once more.
+    pub(super) fn again(&self) -> Result<Self, BenchError> {
+        let fd = self.fd.try_clone().map_err(BenchError::system(self.bench, "a shared page"))?;
+        Self::map(self.bench, fd)
+    }
+
+    fn map(bench: &'static str, fd: OwnedFd) -> Result<Self, BenchError> {
+        let mapping =
+            Mapping::map(&fd, PAGE_BYTES, Access::ReadWrite).map_err(|error| BenchError::failed(bench, error))?;
+        Ok(Self { fd, mapping, bench })
+    }
+
+    /// Where a process of this one finds it.
+    pub(super) fn path(&self) -> String {
+        path(&self.fd)
+    }
+
+    /// The word that the bare futex waits on.
+    pub(super) fn futex(&self) -> &AtomicU32 {
+        match self.mapping.atomic_u32(WORD) {
+            Ok(word) => word,
+            Err(error) => unreachable!("offsets of the page are constants: {error}"),
+        }
+    }
+
+    /// The round that the bench is in.
+    pub(super) fn round(&self) -> &AtomicU64 {
+        self.word(ROUND)
+    }
+
+    /// By the process in `slot`: it has woken for `round`, at `now`.
+    pub(super) fn woke(&self, slot: u64, round: u64, now: u64) {
+        self.word(WOKE + slot * 8).store(now, Ordering::Release);
+        self.word(SEEN + slot * 8).store(round, Ordering::Release);
+    }
+
+    /// By the process in `slot`: it waits.
+    pub(super) fn ready(&self, slot: u64) {
+        self.word(SEEN + slot * 8).store(MARK, Ordering::Release);
+    }
+
+    /// By the process in `slot`, before `woke`: what it has mapped.
+    pub(super) fn prove(&self, slot: u64, proof: Proof) {
+        for (field, value) in (0..).zip(proof) {
+            self.word(PROOF + slot * 32 + field * 8).store(value, Ordering::Release);
+        }
+    }
+
+    /// What the process in `slot` has mapped.
+    pub(super) fn proof(&self, slot: u64) -> Proof {
+        [0, 1, 2, 3].map(|field| self.word(PROOF + slot * 32 + field * 8).load(Ordering::Acquire))
+    }
+
+    /// Waits until the first `count` processes wait.
+    pub(super) fn wait_until_ready(&self, count: u64) -> Result<(), BenchError> {
+        self.wait_until(count, MARK, "a waiting process did not start", Duration::from_millis(1))
+    }
+
+    /// Waits until the first `count` processes have woken for `round`; µs from `start` (monotonic) to the median one.
+    pub(super) fn latency(&self, count: u64, round: u64, start: u64) -> Result<f64, BenchError> {
+        self.wait_until(count, round, "a waiting process did not wake", LOOK)?;
+        let woke = (0..count).map(|slot| self.word(WOKE + slot * 8).load(Ordering::Acquire));
+        Ok(median(woke.map(|woke| woke.saturating_sub(start) as f64 / 1e3).collect()))
+    }
+
+    fn wait_until(&self, count: u64, seen: u64, otherwise: &str, look: Duration) -> Result<(), BenchError> {
+        let deadline = Instant::now() + PATIENCE;
+        for slot in 0..count {
+            while self.word(SEEN + slot * 8).load(Ordering::Acquire) != seen {
+                if Instant::now() > deadline {
+                    return Err(BenchError::failed(self.bench, format!("{otherwise} within {PATIENCE:?}")));
+                }
+                std::thread::sleep(look);
+            }
+        }
+        Ok(())
+    }
+
+    fn word(&self, offset: u64) -> &AtomicU64 {
+        match self.mapping.atomic_u64(offset) {
+            Ok(word) => word,
+            Err(error) => unreachable!("offsets of the page are constants: {error}"),
+        }
+    }
+}
+
+/// Lets every waiting process fall asleep again: on an idle core it sleeps within microseconds, so this only paces the rounds.
+pub(super) fn pace() {
+    std::thread::sleep(Duration::from_micros(300));
+}
+
+/// Where a process of this one finds a descriptor.
+pub(super) fn path(fd: &impl AsFd) -> String {
+    format!("/proc/{}/fd/{}", std::process::id(), fd.as_fd().as_raw_fd())
+}
+
+/// Opens a descriptor of the bench that started this process.
+pub(super) fn open(bench: &'static str, path: &str) -> Result<OwnedFd, BenchError> {
+    let file = std::fs::File::options().read(true).write(true).open(path);
+    Ok(file.map_err(BenchError::system(bench, "opening a descriptor"))?.into())
+}
+
+/// This program, to be started as a process of its own.
+pub(super) fn program() -> std::path::PathBuf {
+    std::env::current_exe().unwrap_or_else(|_| "rgaps".into())
+}
+
+/// Processes of a bench; killed and reaped on drop.
+#[derive(Default)]
+pub(super) struct Children(Vec<std::process::Child>);
+
+impl Children {
+    /// Starts one more.
+    pub(super) fn spawn(&mut self, bench: &'static str, command: &mut std::process::Command) -> Result<(), BenchError> {
+        self.0.push(command.spawn().map_err(BenchError::system(bench, "a waiting process"))?);
+        Ok(())
+    }
+
+    /// How many there are.
+    pub(super) fn count(&self) -> u64 {
+        self.0.len() as u64
+    }
+}
+
+impl Drop for Children {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
