@@ -74,11 +74,18 @@ fn case(rounds: usize, bytes: u64, name: &str) -> Result<Row, BenchError> {
 /// Memory like a publisher's pool, every page written.
 pub(super) fn source(bytes: u64) -> Result<Arc<RingMemory>, BenchError> {
     let memory = RingMemory::create("rgaps-bench", bytes).map_err(failed)?;
-    let block: Vec<u8> = (0..READ_BYTES).map(|i| i as u8).collect();
-    for offset in (0..bytes).step_by(READ_BYTES as usize) {
-        memory.mapping().copy_in(offset, &block[..(bytes - offset).min(READ_BYTES) as usize]).map_err(failed)?;
-    }
+    write(&memory, bytes, 1)?;
     Ok(memory)
+}
+
+/// Writes the first `bytes`, as whoever makes a message does.
+pub(super) fn write(memory: &RingMemory, bytes: u64, value: u8) -> Result<(), BenchError> {
+    let block = vec![value; 64 << 10];
+    for offset in (0..bytes).step_by(block.len()) {
+        let length = (bytes - offset).min(block.len() as u64) as usize;
+        memory.mapping().copy_in(offset, &block[..length]).map_err(failed)?;
+    }
+    Ok(())
 }
 
 /// A ring over tcp: the sender here, intake and consumer in threads of their own.
