@@ -1,6 +1,7 @@
 //! A host of a bench: a manager of its own in a runtime directory of its own, and subscriber processes that report on a page.
 //!
 //! Everything ends with its guard: processes are killed and reaped, the manager is asked to end and then killed, the directory removed.
+//! If the bench itself is killed, its processes notice within a second, and the manager ends when it has been without clients for a while.
 
 use std::fs::File;
 use std::net::{Ipv4Addr, TcpListener};
@@ -203,9 +204,14 @@ pub fn subscribe(args: &SubscriberArgs) -> Result<(), BenchError> {
     let node = node.map_err(|error| failed(&error))?;
     let qos = SubscriberQos { history: History::KeepAll, ..SubscriberQos::default() };
     let subscriber = node.subscriber_with::<Bytes>(&args.topic, qos).map_err(|error| failed(&error))?;
+    let bench = std::os::unix::process::parent_id();
     page.ready(args.slot);
     let mut last = Instant::now();
     while last.elapsed() < SILENCE && page.round().load(Ordering::SeqCst) != MARK {
+        // A bench that was killed cannot end its processes; then this one goes, and the manager after it.
+        if std::os::unix::process::parent_id() != bench {
+            break;
+        }
         let Some(frame) = subscriber.wait(TICK).map_err(|error| failed(&error))? else { continue };
         let now = clock::monotonic_ns();
         let sequence = frame.info().sequence;

@@ -40,7 +40,7 @@ const LARGE_NEEDS_BYTES: u64 = 4 << 30;
 /// The sizes, each as ours / bare.
 pub fn run(effort: Effort) -> Result<Vec<Row>, BenchError> {
     let large = effort == Effort::Full && available_bytes() > LARGE_NEEDS_BYTES;
-    let mut rows = vec![case(effort.rounds(200), 4 << 20, "4 MiB")?, case(effort.rounds(60), 64 << 20, "64 MiB")?];
+    let mut rows = vec![case(effort.rounds(400), 4 << 20, "4 MiB")?, case(effort.rounds(150), 64 << 20, "64 MiB")?];
     if large {
         rows.push(case(7, 1 << 30, "1 GiB")?);
     }
