@@ -16,6 +16,7 @@ use super::notify::{Body, Crowd};
 use super::{BenchError, Bound, Effort, Row, page};
 
 const BENCH: &str = "fanout";
+const REFERENCE: &str = "bare futex broadcast";
 /// Subscribers on the host; the slope is taken between the first and the last.
 const COUNTS: [u8; 4] = [1, 2, 4, 8];
 const SIZES: [(u64, &str); 2] = [(4 << 20, "4 MiB"), (1 << 30, "1 GiB")];
@@ -35,52 +36,62 @@ pub fn run(effort: Effort) -> Result<Vec<Row>, BenchError> {
 fn size(host: &Host, node: &Node, rounds: usize, bytes: u64, name: &str) -> Result<Vec<Row>, BenchError> {
     let mut fans =
         COUNTS.iter().map(|count| Fan::new(host, node, *count, bytes, name)).collect::<Result<Vec<_>, _>>()?;
-    let mut bare = COUNTS.iter().map(|count| Crowd::new(Body::Bare, *count)).collect::<Result<Vec<_>, _>>()?;
-    let mut samples = COUNTS.map(|_| (Vec::with_capacity(rounds), Vec::with_capacity(rounds)));
+    let mut crowds = COUNTS.iter().map(|count| Crowd::new(Body::Bare, *count)).collect::<Result<Vec<_>, _>>()?;
+    let mut samples = COUNTS.map(|_| Samples::default());
     // All counts take turns, so that a slope is between figures of the same moment.
     for round in 0..rounds {
-        for ((fan, bare), (ours, theirs)) in fans.iter_mut().zip(&mut bare).zip(&mut samples) {
+        for ((fan, crowd), (ours, theirs)) in fans.iter_mut().zip(&mut crowds).zip(&mut samples) {
             if round % 2 == 0 {
                 ours.push(fan.round()?);
-                theirs.push(bare.round()?);
+                theirs.push(crowd.round()?);
             } else {
-                theirs.push(bare.round()?);
+                theirs.push(crowd.round()?);
                 ours.push(fan.round()?);
             }
         }
     }
-    let mut rows = Vec::new();
-    for (count, (ours, theirs)) in COUNTS.iter().zip(&samples) {
-        let medians = Pairs::of(ours.clone(), theirs.clone()).medians();
-        rows.push(Row {
-            bench: BENCH,
-            case: format!("{name} N={count}"),
-            reference: "bare futex broadcast".to_owned(),
-            unit: "us to the median subscriber",
-            ours: medians.ours,
-            theirs: medians.theirs,
-            ratio: medians.ratio,
-            bound: None,
-        });
+    let mut rows: Vec<Row> = COUNTS.iter().zip(&samples).map(|(count, samples)| level(name, *count, samples)).collect();
+    rows.push(slope(name, &samples));
+    for fan in &fans {
+        rows.push(fan.mapped(name)?);
     }
-    let [(ours_of_one, theirs_of_one), .., (ours_of_all, theirs_of_all)] = samples;
+    Ok(rows)
+}
+
+/// µs of ours and of the bare broadcast, round by round.
+type Samples = (Vec<f64>, Vec<f64>);
+
+/// A count on its own.
+fn level(name: &str, count: u8, (ours, theirs): &Samples) -> Row {
+    let medians = Pairs::of(ours.clone(), theirs.clone()).medians();
+    Row {
+        bench: BENCH,
+        case: format!("{name} N={count}"),
+        reference: REFERENCE.to_owned(),
+        unit: "us to the median subscriber",
+        ours: medians.ours,
+        theirs: medians.theirs,
+        ratio: medians.ratio,
+        bound: None,
+    }
+}
+
+/// From the fewest to the most.
+fn slope(name: &str, samples: &[Samples; COUNTS.len()]) -> Row {
+    let [fewest, .., most] = samples;
     let more = f64::from(COUNTS[COUNTS.len() - 1] - COUNTS[0]);
-    let ours = (median(ours_of_all) - median(ours_of_one)) / more;
-    let theirs = (median(theirs_of_all) - median(theirs_of_one)) / more;
-    rows.push(Row {
+    let ours = (median(most.0.clone()) - median(fewest.0.clone())) / more;
+    let theirs = (median(most.1.clone()) - median(fewest.1.clone())) / more;
+    Row {
         bench: BENCH,
         case: format!("{name}, each subscriber more"),
-        reference: "bare futex broadcast".to_owned(),
+        reference: REFERENCE.to_owned(),
         unit: "us",
         ours,
         theirs,
         ratio: ours / theirs,
         bound: Some(Bound::AtMost(1.3)),
-    });
-    for fan in &fans {
-        rows.push(fan.mapped(name)?);
     }
-    Ok(rows)
 }
 
 /// A topic of its own with a publisher here and N subscriber processes.
@@ -137,5 +148,19 @@ impl Fan {
             ratio: places,
             bound: Some(Bound::AtMost(1.0)),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_slope_is_between_the_medians_of_the_fewest_and_the_most() {
+        let flat = || (vec![0.0; 3], vec![0.0; 3]);
+        let samples = [(vec![5.0, 1.0, 2.0], vec![1.0, 1.0, 9.0]), flat(), flat(), (vec![16.0; 3], vec![8.0; 3])];
+        let row = slope("1 B", &samples);
+        assert_eq!((row.ours, row.theirs, row.ratio), (2.0, 1.0, 2.0));
+        assert!(!row.holds());
     }
 }

@@ -265,3 +265,28 @@ const fn encode_mode(mode: &str) -> u64 {
 pub(super) fn mode_text(mode: u64) -> String {
     String::from_utf8_lossy(&(mode as u32).to_le_bytes()).into_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_survive_their_word_and_others_are_told_apart() {
+        assert_eq!(mode_text(READ_SHARED), "r--s");
+        assert_ne!(encode_mode("rw-s"), READ_SHARED);
+        assert_eq!(encode_mode("longer"), 0);
+    }
+
+    #[test]
+    fn free_ports_are_different() {
+        let [a, b] = free_ports("test").unwrap();
+        assert_ne!(a, b);
+    }
+
+    #[test]
+    fn a_message_is_marked_at_both_ends() {
+        let mut block = [0; 24];
+        mark(&mut block, 0x0102);
+        assert_eq!((block[0], block[1], block[8], block[16], block[17]), (2, 1, 0, 2, 1));
+    }
+}

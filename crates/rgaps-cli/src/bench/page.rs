@@ -185,3 +185,25 @@ impl Drop for Children {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_process_writes_is_read_on_another_mapping_of_the_page() {
+        let page = Page::new("test").unwrap();
+        let process = Page::open("test", &page.path()).unwrap();
+        for slot in 0..3 {
+            process.ready(slot);
+        }
+        page.wait_until_ready(3).unwrap();
+        for (slot, woke) in [(0, 5_000), (1, 9_000), (2, 6_000)] {
+            process.prove(slot, [slot, 1, 2, 3]);
+            process.woke(slot, 7, woke);
+        }
+        assert_eq!(page.latency(3, 7, 1_000).unwrap(), 5.0);
+        assert_eq!(page.proof(SLOTS - 1), [0; 4]);
+        assert_eq!(page.proof(2), [2, 1, 2, 3]);
+    }
+}
