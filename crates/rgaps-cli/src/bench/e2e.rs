@@ -18,7 +18,7 @@ use rgaps_link::RingMemory;
 use rgaps_os::clock;
 
 use super::host::{self, Host, Subscribers, free_ports};
-use super::link::{Bare, QUICK_READ_BYTES, source, write};
+use super::link::{Bare, source, write};
 use super::measure::{Pairs, seconds};
 use super::{BenchError, Bound, Effort, Row, available_bytes};
 
@@ -170,7 +170,7 @@ struct Stages {
 
 impl Stages {
     fn new() -> Result<Self, BenchError> {
-        Ok(Self { from: source(BYTES)?, to: source(BYTES)?, bare: Bare::new(QUICK_READ_BYTES)? })
+        Ok(Self { from: source(BYTES)?, to: source(BYTES)?, bare: Bare::new()? })
     }
 
     fn round(&mut self, bytes: u64) -> Result<Stage, BenchError> {
