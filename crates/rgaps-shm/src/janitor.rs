@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use crate::layout::{PUBLISHERS_MAX, SlotState};
 use crate::message::{Life, SUBSCRIBERS_MAX, State, Tenancy};
 use crate::notify::ring_always;
-use crate::queue::MessageIndex;
+use crate::queue::{MessageIndex, Position};
 use crate::reader::find_in_queue;
 use crate::segment::{Segment, bits};
 
@@ -130,6 +130,7 @@ impl Janitor {
             let start = self.segment.queue().end().0;
             words.cursor.store(start, Ordering::Relaxed);
             words.trimmed.store(start, Ordering::Relaxed);
+            words.joined.store(start, Ordering::Relaxed);
             words.state.store(SlotState::Active.word(generation), Ordering::Release);
             self.segment.header().subscribers.0.fetch_or(1 << slot, Ordering::SeqCst);
             return Ok(Seat { slot, generation });
@@ -190,6 +191,17 @@ impl Janitor {
         };
         let slowest = self.active_subscribers().filter_map(|seat| Some((lag(&seat)?, seat.slot))).max()?;
         (slowest.0 > 0 && self.demote(slowest.1, 1)).then_some(slowest.1)
+    }
+
+    /// Messages from another host were lost on the way: each subscriber of this host that was here at `since`, where the last one
+    /// before them lies, has lost them. Who came later never was to get them.
+    pub fn count_lost(&self, messages: u64, since: Position) {
+        for seat in self.active_subscribers() {
+            let Some(words) = self.segment.subscriber(seat.slot) else { continue };
+            if words.remote.load(Ordering::Relaxed) == 0 && words.joined.load(Ordering::Relaxed) <= since.0 {
+                words.lost.fetch_add(messages, Ordering::Relaxed);
+            }
+        }
     }
 
     /// A publisher left or died. What it had begun is finished or given back, and what is still read stays until `sweep`.

@@ -19,7 +19,7 @@ use crate::queue::MESSAGES_MAX;
 /// "RGAPSSEG" in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"RGAPSSEG");
 /// Of everything on this page.
-pub const LAYOUT_VERSION: u32 = 1;
+pub const LAYOUT_VERSION: u32 = 2;
 /// Publishers of one topic on one host.
 pub const PUBLISHERS_MAX: usize = 64;
 /// Bytes of typed metadata a message.
@@ -120,7 +120,7 @@ pub struct SubscriberSlot {
     pub remote: AtomicU64,
     /// Messages taken.
     pub taken: AtomicU64,
-    /// Messages revoked by keep-last, by exhaustion, or lost in an overrun of the queue.
+    /// Messages revoked by keep-last, by exhaustion, or lost on the way from another host (`Janitor::count_lost`).
     pub lost: AtomicU64,
     /// Messages taken and found poisoned.
     pub poisoned: AtomicU64,
@@ -128,6 +128,8 @@ pub struct SubscriberSlot {
     pub held: AtomicU64,
     /// Bytes that were copied for this subscriber alone. Stays 0: what is read is the publisher's block.
     pub copied_bytes: AtomicU64,
+    /// The first position that was addressed to it; by the manager, before anybody can see the slot.
+    pub joined: AtomicU64,
 }
 
 /// State of a publisher or subscriber slot, the low half of its state word.

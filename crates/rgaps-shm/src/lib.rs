@@ -2,7 +2,7 @@
 //!
 //! `layout` draws the segment, `segment` maps it, `queue` orders messages, `message` says who may read one and who frees its block,
 //! `pool` allocates, `writer` and `reader` are what publishers and subscribers do, `janitor` is what the manager does for them and
-//! after their death, `observer` looks on, `notify` wakes. The words of `queue` and `message` are borrowed, so that loom can model
+//! after their death, `newest` is what the table still tells of what came, `observer` looks on, `notify` wakes. The words of `queue` and `message` are borrowed, so that loom can model
 //! them; everything that maps memory is left out of a loom build.
 
 mod bell;
@@ -21,6 +21,8 @@ pub mod history;
 pub mod janitor;
 #[cfg(not(loom))]
 pub mod layout;
+#[cfg(not(loom))]
+pub mod newest;
 #[cfg(not(loom))]
 pub mod notify;
 #[cfg(not(loom))]

@@ -265,7 +265,7 @@ impl WriterPort {
             }
         };
         crash::point("publish.claimed");
-        entry.position.store(position.0, Ordering::Relaxed);
+        entry.position.store(position.0, Ordering::Release);
         offer_to_newcomers(&segment, words, message.generation);
         crash::point("publish.offered");
         let _ = self.bells.wake();
@@ -402,8 +402,10 @@ impl WriterPort {
     fn describe(&self, entry: &MessageEntry, loan: &LoanedMessage, spec: &MessageSpec<'_>) {
         let info = &spec.info;
         let store = |word: &AtomicU64, value| word.store(value, Ordering::Relaxed);
-        entry.kind.store(info.kind, Ordering::Relaxed);
+        // What the entry says belongs to its position (`newest`): that goes first and comes last.
         store(&entry.position, u64::MAX);
+        fence(Ordering::Release);
+        entry.kind.store(info.kind, Ordering::Relaxed);
         store(&entry.block_offset, loan.block.offset());
         store(&entry.block_bytes, info.bytes);
         entry.pool_generation.store(self.generation, Ordering::Relaxed);

@@ -246,6 +246,43 @@ fn a_demoted_subscriber_no_longer_stalls_the_publisher() {
 }
 
 #[test]
+fn a_loss_on_the_way_is_counted_by_those_who_were_there_before_it() {
+    let host = Host::new(16);
+    let mut publisher = host.publisher(1 << 16, 0);
+    let early = host.subscriber(5);
+    publisher.publish(10, Exhaustion::Refuse).unwrap();
+    let last = rgaps_shm::newest::newest(host.janitor.segment(), [0; 16])[&77].position;
+    let late = host.subscriber(5);
+    let seat = host.janitor.admit_subscriber(&SubscriberSpec { depth: 5, remote: true, ..Default::default() }).unwrap();
+    let sender = ReaderPort::new(host.janitor.segment().clone(), seat.slot, seat.generation, false).unwrap();
+    host.janitor.count_lost(3, last);
+    assert_eq!([&early, &late, &sender].map(lost), [3, 0, 0]);
+}
+
+#[test]
+fn the_table_tells_the_newest_message_of_a_host_after_its_writer_died_and_all_was_released() {
+    let host = Host::new(4);
+    let newest = || rgaps_shm::newest::newest(host.janitor.segment(), [0; 16]);
+    let mut publisher = host.publisher(1 << 16, 0);
+    let mut reader = host.subscriber(10);
+    assert!(newest().is_empty());
+    for expected in 1..=9 {
+        publisher.publish(10, Exhaustion::DropOldest).unwrap();
+        assert_eq!(newest()[&77].sequence, expected);
+    }
+    // What is described and not in the queue does not count, not even once it is free again.
+    sequences(&mut reader);
+    let loan = publisher.port.loan(10, Exhaustion::Refuse).unwrap();
+    publisher.port.give_back(loan);
+    let (slot, generation) = publisher.port.seat();
+    host.janitor.bury_publisher(slot, generation);
+    assert_eq!(host.janitor.sweep(slot), 0);
+    let found = newest();
+    assert_eq!((found[&77].sequence, found[&77].position.0), (9, 8));
+    assert!(rgaps_shm::newest::newest(host.janitor.segment(), [1; 16]).is_empty(), "another host's");
+}
+
+#[test]
 fn a_waiter_is_woken_by_a_publication() {
     let host = Host::new(4);
     let mut publisher = host.publisher(1 << 20, 0);

@@ -1,0 +1,60 @@
+//! The newest message of each publisher of another host, as the table still tells: what a manager that lost its own notes, or its
+//! predecessor, need not be sent again.
+//!
+//! An entry's description outlives its message: it stays until the entry is used again. It belongs to the position that the entry notes,
+//! since a writer takes the position away before it changes the description, and notes one only when the message is in the queue.
+//!
+//! Trusts      nothing: a description that changes while it is read is passed over, numbers are only compared.
+
+use std::collections::HashMap;
+use std::sync::atomic::{Ordering, fence};
+
+use crate::info::MessageInfo;
+use crate::message::State;
+use crate::queue::{MessageIndex, Position};
+use crate::reader::{find_in_queue, read_info};
+use crate::segment::Segment;
+
+/// The newest message of a publisher.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Newest {
+    /// The publisher's count of its messages.
+    pub sequence: u64,
+    /// Where it lies in the order of this host.
+    pub position: Position,
+}
+
+/// Of each publisher of `source_host`. At most one a table entry.
+pub fn newest(segment: &Segment, source_host: [u8; 16]) -> HashMap<u64, Newest> {
+    let mut found: HashMap<u64, Newest> = HashMap::new();
+    for info in segment.indices().filter_map(|index| described(segment, index)) {
+        if info.source_host == source_host && info.sequence > 0 {
+            let this = Newest { sequence: info.sequence, position: Position(info.position) };
+            let newest = found.entry(info.publisher).or_insert(this);
+            if newest.sequence < this.sequence {
+                *newest = this;
+            }
+        }
+    }
+    found
+}
+
+/// What an entry says of the last message in it that came into the queue.
+fn described(segment: &Segment, index: MessageIndex) -> Option<MessageInfo> {
+    let entry = segment.message(index)?;
+    let noted = entry.position.load(Ordering::Acquire);
+    let life = entry.words().life();
+    let position = match (noted, life) {
+        // Its writer died between the claim of the slot and the note.
+        (u64::MAX, Some(life)) if life.state == State::Published => find_in_queue(segment, index, life.generation)?,
+        (u64::MAX, _) => return None,
+        (noted, _) => Position(noted),
+    };
+    let info = read_info(entry, position);
+    fence(Ordering::Acquire);
+    let same = match noted {
+        u64::MAX => entry.words().life() == life,
+        _ => entry.position.load(Ordering::Relaxed) == noted,
+    };
+    same.then_some(info)
+}
