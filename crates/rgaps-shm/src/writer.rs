@@ -235,6 +235,26 @@ impl WriterPort {
 
     /// Publishes a filled block.
     pub fn publish(&mut self, loan: LoanedMessage, spec: &MessageSpec<'_>) -> Result<Position, PublishError> {
+        self.publish_to(loan, spec, None)
+    }
+
+    /// Publishes a message that has been published here before, at `seen` or earlier, and is wanted again for history: who was here
+    /// then does not get it twice.
+    pub fn publish_again(
+        &mut self,
+        loan: LoanedMessage,
+        spec: &MessageSpec<'_>,
+        seen: Position,
+    ) -> Result<Position, PublishError> {
+        self.publish_to(loan, spec, Some(seen))
+    }
+
+    fn publish_to(
+        &mut self,
+        loan: LoanedMessage,
+        spec: &MessageSpec<'_>,
+        seen: Option<Position>,
+    ) -> Result<Position, PublishError> {
         if spec.meta.len() > META_BYTES_MAX {
             self.give_back(loan);
             return Err(PublishError::Metadata(spec.meta.len()));
@@ -250,6 +270,9 @@ impl WriterPort {
         self.describe(entry, &loan, spec);
         let words = entry.words();
         address(&segment, words, loan.generation);
+        if let Some(seen) = seen {
+            spare_those_here_at(&segment, words, loan.generation, seen);
+        }
         crash::point("publish.addressed");
         words.make_ready(loan.generation);
         words.complete(loan.generation, self.slot);
@@ -480,6 +503,17 @@ pub fn loan_within(
 fn address(segment: &Segment, words: MessageWords<'_>, generation: Generation) {
     let mask = segment.header().subscribers.0.load(Ordering::Acquire);
     words.address_to(generation, |slot| if mask >> slot & 1 == 1 { segment.tenant(slot) } else { None });
+}
+
+/// RELEASED instead of PENDING for whoever joined at `seen` or before.
+fn spare_those_here_at(segment: &Segment, words: MessageWords<'_>, generation: Generation, seen: Position) {
+    for slot in bits(&segment.header().subscribers.0) {
+        let Some(subscriber) = segment.subscriber(slot) else { continue };
+        let Some(tenancy) = segment.tenant(usize::from(slot)) else { continue };
+        if subscriber.joined.load(Ordering::Relaxed) <= seen.0 {
+            words.revoke(usize::from(slot), generation, tenancy);
+        }
+    }
 }
 
 /// A subscriber that joined between `address` and the claim either sees the claimed slot, or is seen here.

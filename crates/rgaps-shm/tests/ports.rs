@@ -283,6 +283,26 @@ fn the_table_tells_the_newest_message_of_a_host_after_its_writer_died_and_all_wa
 }
 
 #[test]
+fn a_message_that_comes_again_goes_to_those_who_came_since_and_to_history() {
+    let host = Host::new(16);
+    let mut publisher = host.publisher(1 << 16, 5);
+    let mut early = host.subscriber(5);
+    publisher.publish(10, Exhaustion::Refuse).unwrap();
+    let seen = rgaps_shm::newest::newest(host.janitor.segment(), [0; 16])[&77].position;
+    assert_eq!(sequences(&mut early), [1]);
+    let (slot, generation) = publisher.port.seat();
+    host.janitor.bury_publisher(slot, generation);
+    let mut late = host.subscriber(5);
+    let mut again = host.publisher(1 << 16, 5);
+    let loan = again.port.loan(10, Exhaustion::Refuse).unwrap();
+    let info = MessageInfo { publisher: 77, sequence: 1, bytes: 10, ..Default::default() };
+    again.port.publish_again(loan, &MessageSpec { info, meta: &[], history_depth: 5 }, seen).unwrap();
+    let mut later = host.subscriber_with(5, true);
+    assert_eq!([&mut early, &mut late, &mut later].map(sequences), [vec![], vec![1], vec![1]]);
+    assert_eq!(lost(&early), 0);
+}
+
+#[test]
 fn a_waiter_is_woken_by_a_publication() {
     let host = Host::new(4);
     let mut publisher = host.publisher(1 << 20, 0);
