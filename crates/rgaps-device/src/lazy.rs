@@ -1,12 +1,14 @@
 //! A backend for tests that does everything as late as it may: a copy happens when somebody asks whether it has happened.
 //!
 //! Code that uses bytes before their completion sees old bytes here, every time. Memory is the host backend's; each job maps what it
-//! needs through descriptors of its own. A stalled backend never gets anything done.
+//! needs through descriptors of its own, or keeps the pool that this backend made. A stalled backend gets nothing done. For tests only.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use rgaps_os::{Access, Mapping, OutOfRange};
@@ -18,9 +20,12 @@ use crate::host::HostBackend;
 use crate::pool::{DeviceId, DeviceKind, PoolDescription, PoolMemory, PoolRole, PoolSpec};
 use crate::stream::{Completion, Event, EventBody, Stream, StreamBody};
 
+/// The backend.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct LazyBackend {
+pub struct LazyBackend {
     host: HostBackend,
+    /// Pools that it made or mapped, since a sealed one can be written through their first mapping alone.
+    pools: Arc<Mutex<Vec<Weak<dyn PoolMemory>>>>,
     queue: Arc<Queue>,
 }
 
@@ -42,9 +47,15 @@ struct Work {
 struct Job {
     from: Mapping,
     from_offset: u64,
-    to: Mapping,
+    to: Target,
     to_offset: u64,
     bytes: u64,
+}
+
+#[derive(Debug)]
+enum Target {
+    Mapped(Mapping),
+    Pool(Arc<dyn PoolMemory>),
 }
 
 #[derive(Debug)]
@@ -55,8 +66,18 @@ struct LazyEvent(Arc<Queue>, u64);
 
 impl LazyBackend {
     /// From now on nothing gets done.
-    pub(crate) fn stall(&self) {
+    pub fn stall(&self) {
         self.queue.stalled.store(true, Ordering::Relaxed);
+    }
+
+    /// From now on things get done again.
+    pub fn go_on(&self) {
+        self.queue.stalled.store(false, Ordering::Relaxed);
+    }
+
+    /// Copies that were started and are not over.
+    pub fn waiting(&self) -> usize {
+        self.queue.work.lock().unwrap().jobs.len()
     }
 
     fn give(&self, stream: &Stream, job: Job) -> Completion {
@@ -75,7 +96,13 @@ impl Queue {
         if !self.stalled.load(Ordering::Relaxed)
             && let Some(job) = work.jobs.pop_front()
         {
-            job.to.copy_from(job.to_offset, &job.from, job.from_offset, job.bytes).unwrap();
+            match &job.to {
+                Target::Mapped(to) => to.copy_from(job.to_offset, &job.from, job.from_offset, job.bytes).unwrap(),
+                Target::Pool(pool) => {
+                    let to = pool.as_host().unwrap().mapping();
+                    to.copy_from(job.to_offset, &job.from, job.from_offset, job.bytes).unwrap();
+                }
+            }
             work.done += 1;
         }
         work.done
@@ -126,7 +153,9 @@ impl Backend for LazyBackend {
     }
 
     fn create_pool(&self, spec: &PoolSpec) -> Result<Arc<dyn PoolMemory>, DeviceError> {
-        self.host.create_pool(spec)
+        let pool = self.host.create_pool(spec)?;
+        self.pools.lock().unwrap().push(Arc::downgrade(&pool));
+        Ok(pool)
     }
 
     fn import_pool(
@@ -135,7 +164,11 @@ impl Backend for LazyBackend {
         slabs: Vec<OwnedFd>,
         role: PoolRole,
     ) -> Result<Arc<dyn PoolMemory>, DeviceError> {
-        self.host.import_pool(description, slabs, role)
+        let pool = self.host.import_pool(description, slabs, role)?;
+        if role == PoolRole::Writer {
+            self.pools.lock().unwrap().push(Arc::downgrade(&pool));
+        }
+        Ok(pool)
     }
 
     fn host_buffer(&self, spec: &BufferSpec) -> Result<HostBuffer, DeviceError> {
@@ -163,7 +196,7 @@ impl Backend for LazyBackend {
         let job = Job {
             from: map(&fds[0], from.pool.bytes(), Access::ReadOnly),
             from_offset: from.offset,
-            to: map(to.buffer, to.buffer.bytes(), Access::ReadWrite),
+            to: Target::Mapped(map(to.buffer, to.buffer.bytes(), Access::ReadWrite)),
             to_offset: to.offset,
             bytes,
         };
@@ -179,15 +212,15 @@ impl Backend for LazyBackend {
     ) -> Result<Completion, DeviceError> {
         inside(to.offset, bytes, to.pool.bytes())?;
         inside(from.offset, bytes, from.buffer.bytes())?;
-        let (_, fds) = to.pool.export()?;
-        if let Ok(mapping) = Mapping::map(&fds[0], to.pool.bytes(), Access::ReadWrite) {
-            let from_mapping = map(from.buffer, from.buffer.bytes(), Access::ReadOnly);
-            let job = Job { from: from_mapping, from_offset: from.offset, to: mapping, to_offset: to.offset, bytes };
-            return Ok(self.give(stream, job));
-        }
-        // A sealed pool cannot be mapped for writing again: its own mapping is used at once, after all that was given before.
-        stream.synchronize(Duration::ZERO)?;
-        self.host.copy_to_device(stream, from, to, bytes)
+        let writable =
+            self.pools.lock().unwrap().iter().filter_map(Weak::upgrade).find(|pool| is_same(&**pool, to.pool));
+        let Some(pool) = writable else {
+            // A reader's pool: the host backend says why not.
+            return self.host.copy_to_device(stream, from, to, bytes);
+        };
+        let from_mapping = map(from.buffer, from.buffer.bytes(), Access::ReadOnly);
+        let (from_offset, to_offset) = (from.offset, to.offset);
+        Ok(self.give(stream, Job { from: from_mapping, from_offset, to: Target::Pool(pool), to_offset, bytes }))
     }
 
     fn copy_in(&self, stream: &Stream, from: &[u8], to: PoolPart<'_>) -> Result<Completion, DeviceError> {
@@ -195,6 +228,10 @@ impl Backend for LazyBackend {
         buffer.mapping().copy_in(0, from)?;
         self.copy_to_device(stream, BufferPart { buffer: &buffer, offset: 0 }, to, from.len() as u64)
     }
+}
+
+fn is_same(one: &dyn PoolMemory, other: &dyn PoolMemory) -> bool {
+    std::ptr::addr_eq(one, other)
 }
 
 fn map(fd: impl std::os::fd::AsFd, bytes: u64, access: Access) -> Mapping {
@@ -208,6 +245,7 @@ fn inside(offset: u64, bytes: u64, mapped: u64) -> Result<(), OutOfRange> {
     }
 }
 
+#[cfg(test)]
 #[test]
 fn a_backend_that_is_always_late_keeps_the_contract() {
     crate::contract::check(&LazyBackend::default());

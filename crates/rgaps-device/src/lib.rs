@@ -12,8 +12,8 @@ pub mod contract;
 pub mod copy;
 pub mod error;
 pub mod host;
-#[cfg(test)]
-mod lazy;
+#[cfg(any(test, feature = "lazy"))]
+pub mod lazy;
 pub mod pool;
 mod raw;
 pub mod stream;

@@ -52,6 +52,11 @@ impl<T> InFlight<T> {
         }
     }
 
+    /// Waits until the oldest copy is complete and leaves it in the queue. At once if there is none.
+    pub fn wait_for_oldest(&self, timeout: Duration) -> Result<(), DeviceError> {
+        self.queue.front().map_or(Ok(()), |(completion, _)| completion.wait(timeout))
+    }
+
     /// Waits for the oldest copy. `None`: no copy is under way.
     pub fn wait(&mut self, timeout: Duration) -> Result<Option<T>, DeviceError> {
         if let Some((completion, _)) = self.queue.front() {

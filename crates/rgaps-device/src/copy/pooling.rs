@@ -64,6 +64,16 @@ impl<T> PoolingCopy<T> {
         Ok(())
     }
 
+    /// Copies under way.
+    pub fn under_way(&self) -> usize {
+        self.under_way.len()
+    }
+
+    /// Waits until the oldest copy under way is complete, or for so long; `poll` has it then.
+    pub fn wait_for_copy(&self, timeout: Duration) -> Result<(), DeviceError> {
+        self.under_way.wait_for_oldest(timeout)
+    }
+
     /// The oldest chunk's item, if the chunk is in the pool. Never waits.
     pub fn poll(&mut self) -> Result<Option<T>, DeviceError> {
         self.under_way.poll()

@@ -64,6 +64,32 @@ impl StagingCopy {
         Ok(Self { spec, plan, free, under_way: InFlight::new(spec.slots as usize) })
     }
 
+    /// Takes up another message, in the same slots: no allocation. Refused while a copy or a chunk of the last one is about.
+    pub fn restart(&mut self, pool_offset: u64, bytes: u64) -> Result<(), ChunkError> {
+        let StagingSpec { slots, chunk_bytes, .. } = self.spec;
+        if !self.is_idle() || pool_offset.checked_add(bytes).is_none() {
+            return Err(ChunkError::Staging { slots, chunk_bytes });
+        }
+        self.spec = StagingSpec { pool_offset, bytes, ..self.spec };
+        self.plan = ChunkPlan::new(bytes, chunk_bytes).peekable();
+        Ok(())
+    }
+
+    /// Whether nothing of the message is left: all chunks have come out, and all are released.
+    pub fn is_idle(&mut self) -> bool {
+        self.is_handed_out() && self.free == u64::MAX >> (SLOTS_MAX - self.spec.slots)
+    }
+
+    /// Whether a copy is under way.
+    pub fn is_copying(&self) -> bool {
+        !self.under_way.is_empty()
+    }
+
+    /// Waits until the oldest copy under way is complete, or for so long; `poll` has it then.
+    pub fn wait_for_copy(&self, timeout: Duration) -> Result<(), DeviceError> {
+        self.under_way.wait_for_oldest(timeout)
+    }
+
     /// Starts copies while slots are free; says how many. Never waits.
     pub fn pump(&mut self, lane: &Lane<'_>) -> Result<u32, DeviceError> {
         let mut started = 0;

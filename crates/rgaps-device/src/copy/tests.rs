@@ -194,6 +194,28 @@ fn an_abandoned_message_leaves_nothing_under_way() {
 }
 
 #[test]
+fn the_next_message_takes_the_same_slots_once_the_last_one_has_left_them() {
+    let bench = Bench::new(Arc::new(LazyBackend::default()));
+    bench.fill_pool(&pattern(POOL, 0));
+    let mut copy = StagingCopy::new(two_slots(1500)).unwrap();
+    copy.pump(&bench.lane()).unwrap();
+    assert!(copy.is_copying() && copy.restart(5000, 10).is_err(), "copies are under way");
+    let [first, second] = [0, 1].map(|_| copy.wait(SECOND).unwrap().unwrap());
+    assert!(copy.restart(5000, 10).is_err(), "chunks are being sent");
+    copy.release(second);
+    copy.release(first);
+    assert!(copy.restart(u64::MAX, 1).is_err());
+    copy.restart(5000, 10).unwrap();
+    assert!(!copy.is_idle());
+    copy.pump(&bench.lane()).unwrap();
+    copy.wait_for_copy(SECOND).unwrap();
+    let chunk = copy.poll().unwrap().unwrap();
+    let mut out = [0; 10];
+    bench.buffer.mapping().copy_out(chunk.buffer_offset, &mut out).unwrap();
+    assert_eq!(out, pattern(POOL, 0)[5000..5010]);
+}
+
+#[test]
 fn an_empty_message_is_one_empty_chunk() {
     let bench = Bench::new(Arc::new(HostBackend::new()));
     let mut copy = StagingCopy::new(two_slots(0)).unwrap();
