@@ -5,10 +5,11 @@
 //!   wire ──intake thread──▶ ring ──this thread: copy──▶ pool ──publish──▶ local subscribers
 //! ```
 //!
-//! Invariants  A1 a message is published once: (publisher, sequence) not newer than the last is dropped. A2 a message of which a part is
+//! Invariants  A1 a subscriber gets a message once: (publisher, sequence) not newer than the last is dropped, or published for later
+//!             ones only (`received`). A2 a message of which a part is
 //!             missing is never published, and its block is free again.
 //! Deaths      Of the sender: partial messages are given back; the port waits for the next connection. Of this manager: its successor
-//!             buries the port.
+//!             buries the port, and finds in the segment what had come.
 //! Trusts      nothing that arrives: the link checks records, `envelope` the description, the pool its bounds.
 
 use std::collections::HashMap;
@@ -31,46 +32,29 @@ use rgaps_shm::{Exhaustion, Janitor, LoanError, LoanedMessage, MessageSpec, Writ
 
 use crate::envelope::{self, ENVELOPE_BYTES_MAX};
 use crate::event::{Event, Mailbox};
+use crate::received::{Received, Verdict};
 use crate::subscribe::ArrivalControl;
 
 /// How often a waiting worker looks whether it should stop.
 const TICK: Duration = Duration::from_millis(200);
-/// Publishers of one host that are remembered for duplicates.
-const PUBLISHERS_MAX: usize = 1024;
 
 /// What outlives a connection.
 #[derive(Debug)]
 pub(crate) struct ArrivalState {
     pub(crate) port: WriterPort,
     pool: Arc<dyn PoolMemory>,
-    /// The last sequence that was published, of each publisher.
-    last: HashMap<u64, u64>,
+    pub(crate) received: Received,
     pub(crate) message_bytes_max: u64,
 }
 
 impl ArrivalState {
-    pub(crate) fn new(port: WriterPort, pool: Arc<dyn PoolMemory>, message_bytes_max: u64) -> Self {
-        Self { port, pool, last: HashMap::new(), message_bytes_max }
+    pub(crate) fn new(port: WriterPort, pool: Arc<dyn PoolMemory>, received: Received, message_bytes_max: u64) -> Self {
+        Self { port, pool, received, message_bytes_max }
     }
 
     pub(crate) fn seat(&self) -> Seat {
         let (slot, generation) = self.port.seat();
         Seat { slot, generation }
-    }
-
-    /// What need not be sent again.
-    pub(crate) fn resume(&self) -> Vec<(u64, u64)> {
-        self.last.iter().map(|(publisher, sequence)| (*publisher, *sequence)).collect()
-    }
-
-    fn is_duplicate(&self, origin: Origin) -> bool {
-        self.last.get(&origin.publisher).is_some_and(|last| origin.sequence <= *last)
-    }
-
-    fn note(&mut self, origin: Origin) {
-        if self.last.len() < PUBLISHERS_MAX || self.last.contains_key(&origin.publisher) {
-            self.last.insert(origin.publisher, origin.sequence);
-        }
     }
 }
 
@@ -233,7 +217,8 @@ impl Arrival {
         arrival: &rgaps_link::Arrival,
         envelope: RingSpan,
     ) -> Result<(), String> {
-        if self.state.is_duplicate(origin) {
+        let verdict = self.state.received.judge(origin);
+        if verdict == Verdict::Duplicate {
             self.duplicates += 1;
             return Ok(());
         }
@@ -242,6 +227,10 @@ impl Arrival {
         let Some(place) = bytes.get_mut(..length) else { return Err(format!("an envelope of {length} B")) };
         self.arrivals.copy_out(arrival, 0, place).map_err(|error| error.to_string())?;
         let opened = envelope::open(place).map_err(|error| error.to_string())?;
+        if matches!(verdict, Verdict::Seen(_)) && opened.history_depth == 0 {
+            self.duplicates += 1;
+            return Ok(());
+        }
         let mut info = opened.info;
         info.publisher = origin.publisher;
         info.sequence = origin.sequence;
@@ -331,9 +320,22 @@ impl Arrival {
         info.stamps.pooled = clock::realtime_ns();
         info.copies.pooled = 1;
         let spec = MessageSpec { info, meta: &meta[..meta_bytes], history_depth };
-        self.state.port.publish(loan, &spec).map_err(|error| error.to_string())?;
+        // Counted before it can be taken: whoever sees the gap in the sequences finds it accounted for.
+        let published = match self.state.received.judge(origin) {
+            Verdict::New { lost, since } => {
+                self.setup.janitor.count_lost(lost, since);
+                self.state.port.publish(loan, &spec)
+            }
+            Verdict::Seen(position) => self.state.port.publish_again(loan, &spec, position),
+            Verdict::Duplicate => {
+                self.state.port.give_back(loan);
+                self.duplicates += 1;
+                return Ok(());
+            }
+        };
+        let position = published.map_err(|error| error.to_string())?;
         crash::point("arrival.published");
-        self.state.note(origin);
+        self.state.received.note(origin, position);
         self.messages += 1;
         Ok(())
     }

@@ -16,6 +16,7 @@ pub mod envelope;
 mod event;
 mod manager;
 mod publish;
+mod received;
 mod requests;
 mod sender;
 mod subscribe;

@@ -336,11 +336,7 @@ impl Manager {
                 Event::ArrivalEnded { topic, host, state, why } => {
                     tracing::debug!(%topic, %host, why, "an arrival has ended");
                     if let Some(topic) = self.topics.get_mut(&topic) {
-                        let before = topic.inbound.insert(host, Inbound::Idle(state));
-                        // What the arrival did not live to take.
-                        if let (Some(Inbound::Active(control)), Some(idle)) = (before, topic.inbound.get_mut(&host)) {
-                            control.take_events().into_iter().for_each(|(seat, event)| idle.add_event(seat, event));
-                        }
+                        SubscribeManager::ended(topic, host, state);
                     }
                     self.topic_changed(topic);
                 }

@@ -16,6 +16,7 @@ use rgaps_link::tcp::{LinkToken, RingSetup, TcpOptions, TcpRingListener};
 use rgaps_link::{FlowControl, RingGeometry, RingMemory, RingOptions, Watermark};
 use rgaps_os::EventFd;
 use rgaps_shm::janitor::Seat;
+use rgaps_shm::newest::newest;
 use rgaps_shm::pool::pool_bytes_for;
 use rgaps_shm::{PublisherSpec, WriterPort};
 
@@ -23,12 +24,15 @@ use crate::addresses;
 use crate::arrival::{Arrival, ArrivalSetup, ArrivalState};
 use crate::device_memory::DeviceMemoryManager;
 use crate::event::{Event, Mailbox};
+use crate::received::Received;
 use crate::topics::Topic;
 
 /// How long an offer is good for.
 const OFFER_LIFETIME: Duration = Duration::from_secs(10);
 /// An empty ring gives its pages back after so long.
 const RING_IDLE: Duration = Duration::from_secs(2);
+/// Hosts that are remembered without a port, of each topic; the one that was silent longest is forgotten first.
+const DEPARTED_MAX: usize = 64;
 /// How often the listener looks whether it should stop.
 const ACCEPT_TICK: Duration = Duration::from_millis(500);
 
@@ -139,7 +143,7 @@ impl SubscribeManager {
             }
             Some(Inbound::Idle(state)) if state.message_bytes_max >= request.message_bytes_max => state,
             Some(Inbound::Idle(state)) => {
-                topic.bury(state.seat());
+                depart(topic, request.host, *state);
                 self.make_state(topic, request)?
             }
             None => self.make_state(topic, request)?,
@@ -154,12 +158,21 @@ impl SubscribeManager {
                 control.stop();
                 self.withdraw(control.token);
             }
-            Some(Inbound::Idle(state)) => {
-                let seat = state.seat();
-                topic.inbound.remove(&host);
-                topic.bury(seat);
+            Some(Inbound::Idle(_)) => {
+                if let Some(Inbound::Idle(state)) = topic.inbound.remove(&host) {
+                    depart(topic, host, *state);
+                }
             }
             None => {}
+        }
+    }
+
+    /// An arrival has ended, or its offer was not taken up: its port waits for the next connection.
+    pub(crate) fn ended(topic: &mut Topic, host: HostId, state: Box<ArrivalState>) {
+        let before = topic.inbound.insert(host, Inbound::Idle(state));
+        // What the arrival did not live to take.
+        if let (Some(Inbound::Active(control)), Some(idle)) = (before, topic.inbound.get_mut(&host)) {
+            control.take_events().into_iter().for_each(|(seat, event)| idle.add_event(seat, event));
         }
     }
 
@@ -187,7 +200,7 @@ impl SubscribeManager {
         self.mailbox.post(Event::ArrivalEnded { topic, host, state: offered.state, why: why.to_owned() });
     }
 
-    fn make_state(&self, topic: &Topic, request: &RingRequest) -> Result<Box<ArrivalState>, RingRefusal> {
+    fn make_state(&self, topic: &mut Topic, request: &RingRequest) -> Result<Box<ArrivalState>, RingRefusal> {
         let failed = |error: &dyn std::fmt::Display| RingRefusal::Failed(error.to_string());
         let bytes = self.config.arrival_pool_bytes.max(pool_bytes_for(request.message_bytes_max));
         let spec = PublisherSpec { publisher: 0, pid: std::process::id(), pool_bytes: bytes, remote: true };
@@ -205,7 +218,10 @@ impl SubscribeManager {
                         port.add_event(subscriber.slot, subscriber.tenancy(), event);
                     }
                 }
-                Ok(Box::new(ArrivalState::new(port, pool, request.message_bytes_max)))
+                // What another port, or a manager before us, has had from that host.
+                let told = newest(&topic.segment, request.host.0);
+                let received = Received::recall(topic.departed.remove(&request.host), told);
+                Ok(Box::new(ArrivalState::new(port, pool, received, request.message_bytes_max)))
             }
             Err(refusal) => {
                 topic.bury(seat);
@@ -220,14 +236,14 @@ impl SubscribeManager {
         request: &RingRequest,
         state: Box<ArrivalState>,
     ) -> Result<RingOffer, RingRefusal> {
-        let resume = state.resume();
+        let resume = state.received.resume();
         let seat = state.seat();
         let made =
             self.ring(request.flow_control).and_then(|ring| Ok((ring, TopicId::random().map_err(|e| e.to_string())?)));
         let ((ring, buffer), token) = match made {
             Ok(made) => made,
             Err(why) => {
-                topic.bury(seat);
+                depart(topic, request.host, *state);
                 return Err(RingRefusal::Failed(why));
             }
         };
@@ -291,6 +307,16 @@ impl SubscribeManager {
         let options = TcpOptions { dead_peer_timeout, give_back_after, ..TcpOptions::default() };
         Ok((RingSetup { geometry, memory, options }, buffer))
     }
+}
+
+/// A host's port goes; what came through it stays known, so that nothing comes twice after a cut.
+fn depart(topic: &mut Topic, host: HostId, state: ArrivalState) {
+    topic.bury(state.seat());
+    if topic.departed.len() >= DEPARTED_MAX && !topic.departed.contains_key(&host) {
+        let silent = topic.departed.iter().min_by_key(|(_, received)| received.newest()).map(|(silent, _)| *silent);
+        silent.map(|silent| topic.departed.remove(&silent));
+    }
+    topic.departed.insert(host, state.received);
 }
 
 impl Drop for SubscribeManager {

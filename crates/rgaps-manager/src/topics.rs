@@ -14,6 +14,7 @@ use rgaps_shm::{Geometry, Janitor, Segment};
 
 use crate::device_memory::Pools;
 use crate::publish::Outbound;
+use crate::received::Received;
 use crate::subscribe::Inbound;
 
 /// A publisher of this host.
@@ -45,6 +46,8 @@ pub(crate) struct Topic {
     pub(crate) outbound: HashMap<HostId, Outbound>,
     /// Arrivals from hosts that publish it.
     pub(crate) inbound: HashMap<HostId, Inbound>,
+    /// What came from hosts whose port is gone.
+    pub(crate) departed: HashMap<HostId, Received>,
     /// What is announced to other hosts.
     pub(crate) announced: Vec<Endpoint>,
     /// Mismatches that were reported already.
@@ -73,6 +76,7 @@ impl Topic {
             subscribers: HashMap::new(),
             outbound: HashMap::new(),
             inbound: HashMap::new(),
+            departed: HashMap::new(),
             announced: Vec::new(),
             reported: Vec::new(),
             adoption_ends: None,

@@ -1,0 +1,139 @@
+//! What has come from one host on one topic, publisher by publisher: what need not come again, and what was lost in between.
+//!
+//! It outlives connections, ports and, with what the segment still tells, the manager. No I/O.
+//!
+//! Bounds      `PUBLISHERS_MAX` publishers a host; the one that has been silent longest is forgotten first.
+
+use std::collections::HashMap;
+
+use rgaps_link::Origin;
+use rgaps_shm::newest::Newest;
+use rgaps_shm::queue::Position;
+
+/// Publishers of one host that are remembered.
+const PUBLISHERS_MAX: usize = 1024;
+
+/// Of one publisher.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    newest: Newest,
+    /// The last sequence that lies in the present port, whose history late joiners get.
+    here: u64,
+}
+
+/// What a message is to those who are here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// New. `lost` messages between it and the one at `since` have not come.
+    New { lost: u64, since: Position },
+    /// Everybody who was here at that position has it; it is of use to later ones only, if it is kept for them.
+    Seen(Position),
+    /// Everybody has it.
+    Duplicate,
+}
+
+/// What has come.
+#[derive(Debug, Default)]
+pub(crate) struct Received {
+    known: HashMap<u64, Known>,
+}
+
+impl Received {
+    /// What is known of a host that has no port (any more), together with what the segment tells.
+    pub(crate) fn recall(before: Option<Self>, told: HashMap<u64, Newest>) -> Self {
+        let mut received = before.unwrap_or_default();
+        received.known.values_mut().for_each(|known| known.here = 0);
+        for (publisher, newest) in told {
+            if received.known.get(&publisher).is_none_or(|known| known.newest.sequence < newest.sequence) {
+                received.insert(publisher, Known { newest, here: 0 });
+            }
+        }
+        received
+    }
+
+    /// What need not be sent again.
+    pub(crate) fn resume(&self) -> Vec<(u64, u64)> {
+        self.known.iter().map(|(publisher, known)| (*publisher, known.newest.sequence)).collect()
+    }
+
+    /// What a message that begins is.
+    pub(crate) fn judge(&self, origin: Origin) -> Verdict {
+        let Some(known) = self.known.get(&origin.publisher) else {
+            return Verdict::New { lost: 0, since: Position(0) };
+        };
+        let Newest { sequence, position } = known.newest;
+        if origin.sequence <= known.here {
+            Verdict::Duplicate
+        } else if origin.sequence <= sequence {
+            Verdict::Seen(position)
+        } else {
+            Verdict::New { lost: origin.sequence - sequence - 1, since: position }
+        }
+    }
+
+    /// A message was published here.
+    pub(crate) fn note(&mut self, origin: Origin, position: Position) {
+        let newest = match self.known.get(&origin.publisher) {
+            Some(known) if known.newest.sequence >= origin.sequence => known.newest,
+            _ => Newest { sequence: origin.sequence, position },
+        };
+        self.insert(origin.publisher, Known { newest, here: origin.sequence });
+    }
+
+    /// When the last message came.
+    pub(crate) fn newest(&self) -> Option<Position> {
+        self.known.values().map(|known| known.newest.position).max()
+    }
+
+    fn insert(&mut self, publisher: u64, known: Known) {
+        if self.known.len() >= PUBLISHERS_MAX && !self.known.contains_key(&publisher) {
+            let silent = self.known.iter().min_by_key(|(_, known)| known.newest.position).map(|(silent, _)| *silent);
+            silent.map(|silent| self.known.remove(&silent));
+        }
+        self.known.insert(publisher, known);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn origin(sequence: u64) -> Origin {
+        Origin { publisher: 1, sequence }
+    }
+
+    #[test]
+    fn what_did_not_come_is_counted_once_and_what_came_is_known_again() {
+        let mut received = Received::default();
+        assert_eq!(received.judge(origin(7)), Verdict::New { lost: 0, since: Position(0) }, "it was there before us");
+        received.note(origin(7), Position(3));
+        assert_eq!(received.judge(origin(7)), Verdict::Duplicate);
+        assert_eq!(received.judge(origin(10)), Verdict::New { lost: 2, since: Position(3) });
+        received.note(origin(10), Position(4));
+        assert_eq!(received.judge(origin(11)), Verdict::New { lost: 0, since: Position(4) });
+        assert_eq!(received.resume(), [(1, 10)]);
+    }
+
+    #[test]
+    fn what_a_former_port_had_is_seen_and_the_segment_may_know_better() {
+        let mut received = Received::default();
+        received.note(origin(7), Position(3));
+        let told = HashMap::from([(1, Newest { sequence: 9, position: Position(8) })]);
+        let mut recalled = Received::recall(Some(received), told);
+        assert_eq!(recalled.judge(origin(7)), Verdict::Seen(Position(8)));
+        recalled.note(origin(7), Position(9));
+        assert_eq!(recalled.judge(origin(7)), Verdict::Duplicate);
+        assert_eq!(recalled.judge(origin(9)), Verdict::Seen(Position(8)));
+        assert_eq!(recalled.judge(origin(10)), Verdict::New { lost: 0, since: Position(8) });
+    }
+
+    #[test]
+    fn the_publisher_that_was_silent_longest_is_forgotten_first() {
+        let mut received = Received::default();
+        for publisher in 0..=PUBLISHERS_MAX as u64 {
+            received.note(Origin { publisher, sequence: 1 }, Position(publisher));
+        }
+        assert_eq!(received.resume().len(), PUBLISHERS_MAX);
+        assert!(!received.resume().iter().any(|(publisher, _)| *publisher == 0));
+    }
+}
