@@ -76,8 +76,14 @@ pub fn run(options: &Options) -> Result<(), DaemonError> {
     };
     let expected = successor::expected(dir.topics(), |topic| dir.forget_topic(topic));
     let subscribe = SubscribeManager::new(config.clone(), memory.clone(), mailbox.clone())?;
-    let publish =
-        PublishManager::new(config.clone(), host, host_name.clone(), network.asker(), chosen.backend, mailbox);
+    let publish = PublishManager::new(
+        config.clone(),
+        host,
+        host_name.clone(),
+        Arc::new(network.asker()),
+        chosen.backend,
+        mailbox,
+    );
     let listener = Listener::bind(&dir.socket())?;
     tracing::info!(%host, host_name, dir = %dir.path().display(), "rgapsd serves");
     let parts = Parts {

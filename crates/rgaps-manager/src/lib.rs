@@ -15,10 +15,14 @@ mod device_memory;
 pub mod envelope;
 mod event;
 mod manager;
+mod outbox;
+#[cfg(test)]
+mod pair;
 mod publish;
 mod received;
 mod requests;
 mod sender;
+mod staging;
 mod subscribe;
 mod successor;
 mod topics;

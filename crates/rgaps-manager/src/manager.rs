@@ -382,8 +382,15 @@ impl Manager {
     }
 
     fn offer_ring(&mut self, request: &RingRequest) -> Result<rgaps_control::wire::RingOffer, RingRefusal> {
-        let topic = self.topics.values_mut().find(|topic| topic.key == request.endpoint.key);
-        let Some(topic) = topic else { return Err(RingRefusal::NoSubscribers(request.endpoint.key.to_string())) };
+        let key = &request.endpoint.key;
+        let adopting = |topic: &Topic| topic.adoption_ends.is_some() && topic.subscribers.is_empty();
+        let topic = self.topics.values_mut().find(|topic| topic.key == *key);
+        if topic.as_deref().is_some_and(adopting)
+            || topic.is_none() && self.expected.iter().any(|expected| expected.key == *key)
+        {
+            return Err(RingRefusal::Failed("its clients are handing it back; ask again".to_owned()));
+        }
+        let Some(topic) = topic else { return Err(RingRefusal::NoSubscribers(key.to_string())) };
         self.subscribe.offer(topic, request).inspect_err(|refusal| tracing::debug!(%refusal, "a ring was refused"))
     }
 
@@ -410,6 +417,13 @@ impl Manager {
             .collect::<Vec<_>>()
             .into_iter()
             .for_each(|id| self.topic_changed(id));
+        let late: Vec<TopicId> = self
+            .topics
+            .values()
+            .filter(|topic| topic.outbound.values().any(|outbound| outbound.is_late(now)))
+            .map(|topic| topic.id)
+            .collect();
+        late.into_iter().for_each(|id| self.topic_changed(id));
         self.end_adoption(now);
         self.retry_deferred();
         let over: Vec<ClientId> =

@@ -1,12 +1,12 @@
 //! The publish manager: which hosts get what this host publishes. It keeps one sender for each topic and host that wants it.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use rgaps_control::directory::{Directory, Wanted};
-use rgaps_control::network::RingAsker;
 use rgaps_control::wire::Endpoint;
 use rgaps_control::{Config, Durability, HostId, PublisherQos};
 use rgaps_device::Backend;
@@ -15,15 +15,20 @@ use rgaps_shm::janitor::Seat;
 use rgaps_shm::{ReaderPort, SubscriberSpec};
 
 use crate::event::Mailbox;
-use crate::sender::{Sender, SenderSetup};
+use crate::sender::{Ask, Sender, SenderSetup};
 use crate::topics::Topic;
 
 /// What the manager and a sender share.
 #[derive(Debug)]
 pub(crate) struct SenderControl {
     stop: AtomicBool,
+    /// As far as is known here, the host does not want the topic; if it says so itself, that is the end.
+    unwanted: AtomicBool,
+    /// The host is there again.
+    hurry: AtomicBool,
     event: EventFd,
     status: Mutex<String>,
+    messages: AtomicU64,
     /// What is published, as the next hand-shake tells the other host.
     endpoint: Mutex<(Endpoint, u64)>,
 }
@@ -42,7 +47,28 @@ impl SenderControl {
     }
 
     pub(crate) fn status(&self) -> String {
-        self.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
+        format!("{status}, {} messages sent", self.messages.load(Ordering::Relaxed))
+    }
+
+    /// So many messages more were sent.
+    pub(crate) fn count(&self, messages: u64) {
+        self.messages.fetch_add(messages, Ordering::Relaxed);
+    }
+
+    /// Whether the host's answer that it does not want the topic is the end.
+    pub(crate) fn is_unwanted(&self) -> bool {
+        self.unwanted.load(Ordering::Acquire)
+    }
+
+    /// Waits before another attempt. What is published meanwhile does not cut it short; a stop, and a host that is back, do.
+    pub(crate) fn pause(&self, time: Duration) {
+        let start = Instant::now();
+        while !self.should_stop() && !self.hurry.swap(false, Ordering::AcqRel) {
+            let Some(rest) = time.checked_sub(start.elapsed()).filter(|rest| !rest.is_zero()) else { return };
+            let _ = rgaps_os::poll::readable(&self.event, rest);
+            let _ = self.event.drain();
+        }
     }
 
     /// What is published, and the largest message.
@@ -56,6 +82,8 @@ impl SenderControl {
 pub(crate) struct Outbound {
     pub(crate) seat: Seat,
     pub(crate) control: Arc<SenderControl>,
+    /// Nobody wants it; until then it waits for the host to come back.
+    lingers_until: Option<Instant>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -64,6 +92,28 @@ impl Outbound {
     pub(crate) fn stop(&self) {
         self.control.stop.store(true, Ordering::Release);
         let _ = self.control.event.signal();
+    }
+
+    /// Whether its time is over.
+    pub(crate) fn is_late(&self, now: Instant) -> bool {
+        self.lingers_until.is_some_and(|until| until <= now) && !self.control.should_stop()
+    }
+
+    /// The host does not want the topic, or is gone: it may be back in a moment, and then misses nothing that the seat still keeps.
+    fn linger(&mut self, grace: Duration) {
+        let until = *self.lingers_until.get_or_insert_with(|| Instant::now() + grace);
+        if until <= Instant::now() {
+            self.stop();
+        }
+    }
+
+    /// The host wants the topic (again).
+    fn go_on(&mut self) {
+        self.lingers_until = None;
+        if self.control.unwanted.swap(false, Ordering::AcqRel) {
+            self.control.hurry.store(true, Ordering::Release);
+            let _ = self.control.event.signal();
+        }
     }
 
     /// After `SenderEnded`.
@@ -80,7 +130,7 @@ pub(crate) struct PublishManager {
     config: Arc<Config>,
     host: HostId,
     host_name: String,
-    asker: RingAsker,
+    asker: Arc<dyn Ask>,
     backend: Arc<dyn Backend>,
     mailbox: Mailbox,
 }
@@ -90,23 +140,32 @@ impl PublishManager {
         config: Arc<Config>,
         host: HostId,
         host_name: String,
-        asker: RingAsker,
+        asker: Arc<dyn Ask>,
         backend: Arc<dyn Backend>,
         mailbox: Mailbox,
     ) -> Self {
         Self { config, host, host_name, asker, backend, mailbox }
     }
 
-    /// Starts senders to hosts that want the topic, and stops those to hosts that no longer do.
+    /// Starts senders to hosts that want the topic, and stops those to hosts that no longer do: after a grace, for a host whose manager
+    /// died or whose cable was cut comes back under the same identity.
     pub(crate) fn reconcile(&self, topic: &mut Topic, directory: &Directory) {
         let endpoint = topic.publisher_endpoint();
         let wanted = endpoint.as_ref().map(|endpoint| directory.wanted(endpoint)).unwrap_or_default();
         let by_host: HashMap<HostId, Wanted> = wanted.into_iter().map(|wanted| (wanted.host, wanted)).collect();
-        for (host, outbound) in &topic.outbound {
-            // What a publisher that has left published last is still on its way: a sender ends when nobody wants it.
-            let unsent = topic.janitor.buried().next().is_some() && directory.knows(*host) && endpoint.is_none();
-            if !by_host.contains_key(host) && !unsent {
-                outbound.stop();
+        let grace = Duration::from_millis(self.config.peer_timeout_ms);
+        // What a publisher that has left published last is still on its way: a sender ends when nobody wants it.
+        let unsent = topic.janitor.buried().next().is_some();
+        for (host, outbound) in &mut topic.outbound {
+            if by_host.contains_key(host) {
+                outbound.go_on();
+                continue;
+            }
+            outbound.control.unwanted.store(true, Ordering::Release);
+            match &endpoint {
+                None if !unsent => outbound.stop(),
+                None if directory.knows(*host) => outbound.lingers_until = None,
+                _ => outbound.linger(grace),
             }
         }
         let Some(endpoint) = endpoint else { return };
@@ -138,11 +197,14 @@ impl PublishManager {
             .admit_subscriber(&SubscriberSpec { depth, pid: std::process::id(), remote: true })
             .map_err(std::io::Error::other)?;
         // Late joiners of other hosts get history from their own manager, which gets it from here.
-        let history = endpoint.offers.iter().any(|offer| offer.durability == Durability::TransientLocal);
+        let history = kept_depth(&endpoint.offers) > 0;
         let reader = ReaderPort::new(topic.segment.clone(), seat.slot, seat.generation, history);
         let reader = reader.map_err(std::io::Error::other)?;
         let control = Arc::new(SenderControl {
             stop: AtomicBool::new(false),
+            unwanted: AtomicBool::new(false),
+            hurry: AtomicBool::new(false),
+            messages: AtomicU64::new(0),
             event: EventFd::new()?,
             status: Mutex::new(format!("to {name}: starting")),
             endpoint: Mutex::new((endpoint.clone(), topic.message_bytes_max())),
@@ -163,6 +225,7 @@ impl PublishManager {
             seat,
             keep_all: depth == 0,
             flow_control: endpoint.offers.iter().all(|offer| offer.flow_control),
+            kept_depth: kept_depth(&endpoint.offers),
             history_depth: endpoint.offers.iter().map(|offer| offer.history_depth).max().unwrap_or(0),
             mailbox: self.mailbox.clone(),
             control: control.clone(),
@@ -170,8 +233,14 @@ impl PublishManager {
         let thread = std::thread::Builder::new()
             .name("rgaps-sender".to_owned())
             .spawn(move || Sender::new(setup, reader).run())?;
-        Ok(Outbound { seat, control, thread: Some(thread) })
+        Ok(Outbound { seat, control, lingers_until: None, thread: Some(thread) })
     }
+}
+
+/// How many last messages of a publisher are kept for late joiners.
+fn kept_depth(offers: &[PublisherQos]) -> u32 {
+    let latched = offers.iter().filter(|offer| offer.durability == Durability::TransientLocal);
+    latched.map(|offer| offer.history_depth).max().unwrap_or(0)
 }
 
 /// How many unsent messages a sender keeps: all if some subscriber there wants all, else the most that anybody there asks for.

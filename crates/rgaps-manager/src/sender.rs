@@ -1,31 +1,24 @@
 //! A sender: one topic to one host. It takes messages as a subscriber of the segment, sends them chunk by chunk as credit allows, and
-//! lets go of each when the other host has it.
-//!
-//! ```text
-//!   segment ──take──▶ outbox [acknowledged? … | sending: chunk k of m | unsent …] ──post──▶ link
-//!                       ▲ let go when the delayed head has passed its last record
-//! ```
+//! lets go of each when the other host has it. `outbox` keeps what is not acknowledged and makes records of it.
 //!
 //! Path 1      On a device whose memory links cannot read, each chunk is copied to staging first; on the host backend it is sent from
 //!             the pool itself (`staging = "always"` takes the other way, for tests).
 //! Deaths      Of the other host: what is not acknowledged stays in the outbox and is sent again after the next hand-shake, less what
-//!             the other host says it has. Of this manager: the seat is given up by its successor.
-//! Invariants  S1 a message is let go only when acknowledged, or when the sender ends. S2 messages are sent in the order of the topic.
+//!             the other host says it has. It is waited for as long as `publish` lets the sender linger; a host that answers that it
+//!             wants nothing ends the sender at once. Of this manager: the seat is given up by its successor.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rgaps_control::network::RingAsker;
-use rgaps_control::wire::{RingOffer, RingRequest, WIRE_VERSION};
+use rgaps_control::network::{RingAsker, RingError};
+use rgaps_control::wire::{RingOffer, RingRefusal, RingRequest, WIRE_VERSION};
 use rgaps_control::{Config, HostId, TopicId, TopicKey};
-use rgaps_device::backend::{BufferPart, PoolPart};
-use rgaps_device::{Backend, BufferSpec, HostBuffer, PayloadAccess, PoolMemory, Stream};
-use rgaps_link::record::MessageHead;
+use rgaps_device::{Backend, PayloadAccess};
 use rgaps_link::tcp::{LinkToken, TcpOptions, TcpSender};
-use rgaps_link::{FlowControl, LinkSender, MessageId, Origin, Record, RingGeometry, RingOptions, Watermark};
+use rgaps_link::{FlowControl, LinkSender, RingGeometry, RingOptions, Watermark};
 use rgaps_os::clock;
 use rgaps_shm::info::{Route, WhyNot};
 use rgaps_shm::janitor::Seat;
@@ -35,17 +28,16 @@ use rgaps_shm::{Held, Janitor, ReaderPort, crash};
 use crate::device_memory::Pools;
 use crate::envelope::Envelope;
 use crate::event::{Event, Mailbox};
+use crate::outbox::{Outbox, PostError};
 use crate::publish::SenderControl;
 
-/// Records that are posted at once.
-const BATCH_MAX: usize = 16;
-/// Messages that are taken but not acknowledged, at most; a segment has no more than 4096.
-const OUTBOX_MAX: usize = 64;
 /// Between attempts to reach the other host: from the first to the last.
 const RETRY_MIN: Duration = Duration::from_millis(50);
 const RETRY_MAX: Duration = Duration::from_secs(1);
 /// How often a waiting sender looks around.
 const TICK: Duration = Duration::from_millis(500);
+/// How long a sender waits for a copy to staging before it looks at the link again.
+const COPY_TICK: Duration = Duration::from_millis(20);
 
 /// What a sender is made of.
 #[derive(Debug)]
@@ -57,64 +49,65 @@ pub(crate) struct SenderSetup {
     pub(crate) host_name: String,
     pub(crate) topic: TopicId,
     pub(crate) key: TopicKey,
-    pub(crate) asker: RingAsker,
+    pub(crate) asker: Arc<dyn Ask>,
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) pools: Pools,
     pub(crate) janitor: Janitor,
     pub(crate) seat: Seat,
     pub(crate) keep_all: bool,
     pub(crate) flow_control: bool,
+    /// How many last messages of a publisher late joiners of the other host get.
+    pub(crate) kept_depth: u32,
+    /// How many unsent messages a host gets that was made keep-last.
     pub(crate) history_depth: u32,
     pub(crate) mailbox: Mailbox,
     pub(crate) control: Arc<SenderControl>,
 }
 
-/// A message on its way.
-struct Outgoing {
-    held: Held,
-    pool: Arc<dyn PoolMemory>,
-    envelope: Envelope,
-    head: MessageHead,
-    /// Bytes posted; `None` before the first record.
-    sent: Option<u64>,
-}
-
-impl Outgoing {
-    fn is_sent(&self) -> bool {
-        self.sent == Some(self.head.total)
-    }
-}
-
 pub(crate) struct Sender {
     setup: SenderSetup,
     reader: ReaderPort,
-    outbox: VecDeque<Outgoing>,
-    next_id: u64,
-    staging: Option<Staging>,
+    outbox: Outbox,
     demoted: bool,
-    messages: u64,
 }
 
-/// Staging: a host buffer in which the chunks of a batch lie while they are posted.
-struct Staging {
-    buffer: HostBuffer,
-    stream: Stream,
+/// Why a connection has ended, or there is none.
+#[derive(Debug)]
+enum Ending {
+    /// The other host says that it does not want the topic.
+    Unwanted(String),
+    /// Anything that may be better at the next attempt.
+    Broken(String),
 }
 
-/// Why a connection has ended.
-type Reason = String;
+impl Ending {
+    fn why(&self) -> &str {
+        let (Self::Unwanted(why) | Self::Broken(why)) = self;
+        why
+    }
+}
+
+impl<E: std::fmt::Display> From<E> for Ending {
+    fn from(error: E) -> Self {
+        Self::Broken(error.to_string())
+    }
+}
+
+/// How another host is asked for a ring: over the network, or in a test by a call.
+pub(crate) trait Ask: std::fmt::Debug + Send + Sync {
+    /// Waits for the answer.
+    fn ask(&self, host: HostId, request: &RingRequest, timeout: Duration) -> Result<RingOffer, RingError>;
+}
+
+impl Ask for RingAsker {
+    fn ask(&self, host: HostId, request: &RingRequest, timeout: Duration) -> Result<RingOffer, RingError> {
+        self.request(host, request, timeout)
+    }
+}
 
 impl Sender {
     pub(crate) fn new(setup: SenderSetup, reader: ReaderPort) -> Self {
-        Self {
-            setup,
-            reader,
-            outbox: VecDeque::with_capacity(OUTBOX_MAX),
-            next_id: 1,
-            staging: None,
-            demoted: false,
-            messages: 0,
-        }
+        Self { setup, reader, outbox: Outbox::new(), demoted: false }
     }
 
     /// Connects, sends, and connects again, until told to stop.
@@ -128,35 +121,37 @@ impl Sender {
                 Ok(link) => {
                     self.restore_keep_all();
                     retry = RETRY_MIN;
-                    let why = self.stream(link);
+                    let ending = self.stream(link);
+                    self.outbox.disconnected();
                     since = Instant::now();
                     if !self.setup.control.should_stop() {
-                        tracing::warn!(why, "the link has ended; connecting again");
+                        tracing::warn!(why = ending.why(), "the link has ended; connecting again");
                     }
-                    self.status(&format!("down: {why}"));
+                    self.status(&format!("down: {}", ending.why()));
                 }
-                Err(why) => {
-                    tracing::debug!(why, "no link yet");
-                    self.status(&format!("not connected: {why}"));
+                Err(ending) => {
+                    tracing::debug!(why = ending.why(), "no link yet");
+                    self.status(&format!("not connected: {}", ending.why()));
+                    if matches!(ending, Ending::Unwanted(_)) && self.setup.control.is_unwanted() {
+                        break;
+                    }
                 }
             }
             self.demote_if_stalled(since);
-            let _ = rgaps_os::poll::readable(self.setup.control.event(), retry);
-            let _ = self.setup.control.event().drain();
+            self.setup.control.pause(retry);
             retry = (retry * 2).min(RETRY_MAX);
         }
-        self.outbox.clear();
+        drop(std::mem::replace(&mut self.outbox, Outbox::new()));
         let (topic, host) = (self.setup.topic, self.setup.host);
         self.setup.mailbox.post(Event::SenderEnded { topic, host });
     }
 
     fn status(&self, state: &str) {
-        let text = format!("to {}: {state}, {} messages sent", self.setup.host_name, self.messages);
-        self.setup.control.set_status(text);
+        self.setup.control.set_status(format!("to {}: {state}", self.setup.host_name));
     }
 
     /// Shakes hands and connects. What the other host has already leaves the outbox.
-    fn connect(&mut self) -> Result<TcpSender, Reason> {
+    fn connect(&mut self) -> Result<TcpSender, Ending> {
         let timeout = Duration::from_millis(self.setup.config.peer_timeout_ms);
         let (endpoint, message_bytes_max) = self.setup.control.endpoint();
         let request = RingRequest {
@@ -167,110 +162,90 @@ impl Sender {
             message_bytes_max,
             flow_control: self.setup.flow_control,
         };
-        let offer = self.setup.asker.request(self.setup.host, &request, timeout).map_err(|error| error.to_string())?;
+        let offer = self.setup.asker.ask(self.setup.host, &request, timeout).map_err(|error| match error {
+            RingError::Refused(RingRefusal::NoSubscribers(_) | RingRefusal::Mismatch(_)) => {
+                Ending::Unwanted(error.to_string())
+            }
+            error => error.into(),
+        })?;
         let geometry = geometry(&offer, self.setup.flow_control)?;
         let link = dial(&offer, geometry, timeout)?;
         let has: HashMap<u64, u64> = offer.resume.iter().copied().collect();
-        self.outbox.retain(|outgoing| {
-            has.get(&outgoing.head.origin.publisher).is_none_or(|s| outgoing.head.origin.sequence > *s)
-        });
-        for outgoing in &mut self.outbox {
-            outgoing.sent = None;
-            outgoing.head.id = MessageId(self.next_id);
-            self.next_id += 1;
-        }
-        self.prepare_staging(&geometry)?;
+        let direct =
+            self.setup.backend.payload_access() == PayloadAccess::Direct && self.setup.config.staging != "always";
+        let staged = (!direct).then_some((&self.setup.backend, geometry.chunk_bytes()));
+        self.outbox.connected(&has, staged)?;
         Ok(link)
     }
 
-    fn prepare_staging(&mut self, geometry: &RingGeometry) -> Result<(), Reason> {
-        let direct =
-            self.setup.backend.payload_access() == PayloadAccess::Direct && self.setup.config.staging != "always";
-        if direct || self.staging.is_some() {
-            return Ok(());
-        }
-        let bytes = u64::from(geometry.chunk_bytes()) * BATCH_MAX as u64;
-        let spec = BufferSpec { name: "rgaps-staging".to_owned(), bytes };
-        let buffer = self.setup.backend.host_buffer(&spec).map_err(|error| error.to_string())?;
-        let stream = self.setup.backend.stream().map_err(|error| error.to_string())?;
-        self.staging = Some(Staging { buffer, stream });
-        Ok(())
-    }
-
     /// Sends until the link ends or the sender should.
-    fn stream(&mut self, mut link: TcpSender) -> Reason {
+    fn stream(&mut self, mut link: TcpSender) -> Ending {
         self.status("connected over tcp");
         tracing::info!("connected over tcp");
         let mut progressed = Instant::now();
         loop {
             if self.setup.control.should_stop() {
                 link.close();
-                return "told to stop".to_owned();
+                return "told to stop".into();
             }
             match self.turn(&mut link) {
                 Ok(true) => progressed = Instant::now(),
+                Ok(false) if self.outbox.is_copying() => self.outbox.wait_for_copy(COPY_TICK),
                 Ok(false) => {
-                    let waits_for_credit = self.outbox.iter().any(|outgoing| !outgoing.is_sent());
                     if let Err(error) = link.wait(TICK, &[self.setup.control.event().as_fd()]) {
-                        return error.to_string();
-                    }
-                    let patience = Duration::from_millis(
-                        self.setup.config.peer_timeout_ms.max(self.setup.config.keep_all_timeout_ms) * 2,
-                    );
-                    if waits_for_credit && progressed.elapsed() > patience {
-                        return format!(
-                            "the other host has returned no credit for {} ms",
-                            progressed.elapsed().as_millis()
-                        );
+                        return error.into();
                     }
                 }
-                Err(error) => return error.to_string(),
+                Err(error) => return error.into(),
             }
-            if self.outbox.iter().all(Outgoing::is_sent) {
+            if self.outbox.is_all_sent() {
                 progressed = Instant::now();
+            }
+            let waited = progressed.elapsed();
+            if waited > self.patience() {
+                let what = if self.outbox.is_copying() { "a copy to staging is stuck" } else { "no credit has come" };
+                return format!("{what} for {} ms", waited.as_millis()).into();
             }
             self.demote_if_stalled(progressed);
         }
     }
 
+    fn patience(&self) -> Duration {
+        Duration::from_millis(self.setup.config.peer_timeout_ms.max(self.setup.config.keep_all_timeout_ms) * 2)
+    }
+
     /// One round: acknowledgements in, new messages taken, as much posted as there is room for. False if nothing moved.
-    fn turn(&mut self, link: &mut TcpSender) -> Result<bool, rgaps_link::LinkError> {
+    fn turn(&mut self, link: &mut TcpSender) -> Result<bool, PostError> {
         // Drained before the look at the segment: what is published after it signals again.
         let _ = self.setup.control.event().drain();
-        link.progress()?;
-        let mut moved = false;
-        while let Some(id) = link.next_acknowledged() {
-            let before = self.outbox.len();
-            self.outbox.retain(|outgoing| outgoing.head.id > id || !outgoing.is_sent());
-            moved |= self.outbox.len() != before;
-        }
-        moved |= self.take();
-        moved |= self.post(link)?;
+        let reusable = link.progress()?.reusable;
+        let acknowledged = self.outbox.acknowledge(link);
+        let took = self.take();
+        let (records, messages) = self.outbox.post(link, reusable)?;
+        self.setup.control.count(messages);
         if !self.setup.flow_control {
-            // Nobody acknowledges: what is posted is out of our hands.
-            self.outbox.retain(|outgoing| !outgoing.is_sent());
+            self.outbox.let_go_of_sent();
         }
-        Ok(moved)
+        Ok(acknowledged || took || records > 0)
     }
 
     fn take(&mut self) -> bool {
         let mut took = false;
-        while self.outbox.len() < OUTBOX_MAX {
+        while self.outbox.has_room() {
             let Some(held) = self.reader.take() else { break };
             took = true;
             // What came from another host is not ours to pass on.
             if held.info().source_host != self.setup.own_host.0 {
                 continue;
             }
-            match self.outgoing(held) {
-                Some(outgoing) => self.outbox.push_back(outgoing),
-                None => tracing::error!("a message names bytes outside its pool; it is dropped"),
+            if self.pack(held).is_none() {
+                tracing::error!("a message names bytes outside its pool; it is dropped");
             }
         }
         took
     }
 
-    fn outgoing(&mut self, held: Held) -> Option<Outgoing> {
+    fn pack(&mut self, held: Held) -> Option<()> {
         let seat = Seat { slot: held.pool().slot, generation: held.pool().generation };
         let pool = self.setup.pools.memory(seat)?;
         let mut info = *held.info();
@@ -285,57 +260,11 @@ impl Sender {
         info.stamps.sent = now;
         info.route = Route::Tcp;
         info.why_not = if self.setup.config.transport == "tcp" { WhyNot::Configured } else { WhyNot::NoRdma };
-        info.copies.staged = u8::from(self.staging.is_some());
-        let envelope = Envelope::seal(&info, self.setup.history_depth, &meta[..meta_bytes]);
-        let origin = Origin { publisher: info.publisher, sequence: info.sequence };
-        let head = MessageHead { id: MessageId(self.next_id), origin, total: info.bytes };
-        self.next_id += 1;
+        info.copies.staged = u8::from(self.outbox.is_staged());
+        let envelope = Envelope::seal(&info, self.setup.kept_depth, &meta[..meta_bytes]);
         crash::point("link.begin");
-        Some(Outgoing { held, pool, envelope, head, sent: None })
-    }
-
-    /// Posts what there is room for, as one batch.
-    fn post(&mut self, link: &mut TcpSender) -> Result<bool, rgaps_link::LinkError> {
-        let chunk = u64::from(link.geometry().chunk_bytes());
-        let mut records: Vec<Record<'_>> = Vec::with_capacity(BATCH_MAX);
-        let mut ends: Vec<(usize, u64)> = Vec::with_capacity(BATCH_MAX);
-        for (index, outgoing) in self.outbox.iter().enumerate() {
-            let mut sent = outgoing.sent;
-            while records.len() < BATCH_MAX && sent != Some(outgoing.head.total) {
-                let envelope = if sent.is_none() { outgoing.envelope.bytes() } else { &[] };
-                let at = sent.unwrap_or(0);
-                let bytes = (outgoing.head.total - at).min(chunk - envelope.len() as u64);
-                let Some(data) =
-                    payload(self.staging.as_ref(), &*self.setup.backend, outgoing, at, bytes, records.len(), chunk)
-                else {
-                    break;
-                };
-                records.push(match sent {
-                    None => outgoing.head.first(envelope, data),
-                    Some(at) => outgoing.head.part(at, data),
-                });
-                sent = Some(at + bytes);
-                ends.push((index, at + bytes));
-            }
-        }
-        if records.is_empty() {
-            return Ok(false);
-        }
-        let posted = link.post(&records)?;
-        drop(records);
-        crash::point("link.chunk");
-        for (index, end) in &ends[..posted] {
-            let Some(outgoing) = self.outbox.get_mut(*index) else { continue };
-            outgoing.sent = Some(*end);
-            if outgoing.is_sent() {
-                self.messages += 1;
-                crash::point("link.sent");
-            }
-        }
-        if posted > 0 {
-            self.status("connected over tcp");
-        }
-        Ok(posted > 0)
+        self.outbox.push(held, pool, envelope);
+        Some(())
     }
 
     /// A keep-all seat that nobody empties would stop the publishers of this host for good.
@@ -363,26 +292,7 @@ impl Sender {
     }
 }
 
-/// The bytes of a chunk, where the link can read them.
-fn payload<'a>(
-    staging: Option<&'a Staging>,
-    backend: &dyn Backend,
-    outgoing: &'a Outgoing,
-    at: u64,
-    bytes: u64,
-    place: usize,
-    chunk: u64,
-) -> Option<&'a [u8]> {
-    let offset = outgoing.held.offset() + at;
-    let Some(staging) = staging else { return outgoing.pool.host_bytes(offset, bytes).ok() };
-    let slot = place as u64 * chunk;
-    let from = PoolPart { pool: outgoing.pool.as_ref(), offset };
-    let to = BufferPart { buffer: &staging.buffer, offset: slot };
-    let copied = backend.copy_to_host(&staging.stream, from, to, bytes).ok()?;
-    copied.is_complete().then(|| staging.buffer.mapping().shared_bytes(slot, bytes).ok())?
-}
-
-fn geometry(offer: &RingOffer, flow_control: bool) -> Result<RingGeometry, Reason> {
+fn geometry(offer: &RingOffer, flow_control: bool) -> Result<RingGeometry, String> {
     let watermark = Watermark::ALL
         .into_iter()
         .find(|watermark| watermark.bytes(offer.ring_bytes) == offer.watermark_bytes)
@@ -394,7 +304,7 @@ fn geometry(offer: &RingOffer, flow_control: bool) -> Result<RingGeometry, Reaso
     RingGeometry::new(options).map_err(|error| error.to_string())
 }
 
-fn dial(offer: &RingOffer, geometry: RingGeometry, timeout: Duration) -> Result<TcpSender, Reason> {
+fn dial(offer: &RingOffer, geometry: RingGeometry, timeout: Duration) -> Result<TcpSender, String> {
     let mut why = "the other host offers no address".to_owned();
     for address in offer.addresses.iter().take(16) {
         let Ok(address) = address.parse::<SocketAddr>() else { continue };

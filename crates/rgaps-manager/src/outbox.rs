@@ -1,0 +1,228 @@
+//! The outbox of a sender: messages that were taken from the segment and are not yet acknowledged, and how they become records.
+//!
+//! ```text
+//!   ──push──▶ [acknowledged? … | sending: chunk k of m | unsent …] ──post──▶ link
+//!     ▲ let go when the delayed head has passed its last record
+//! ```
+//!
+//! No clock, no thread, no wait. Posting a batch takes nothing from the heap.
+//!
+//! Invariants  S1 a message is let go only when acknowledged, or when the other host says that it has it. S2 messages are posted in the
+//!             order in which they came. S3 a chunk is posted only when the link can read it: from the pool itself, or complete in
+//!             staging.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rgaps_device::{Backend, DeviceError, PoolMemory};
+use rgaps_link::record::MessageHead;
+use rgaps_link::{LinkError, LinkSender, MessageId, Origin, Record, RecordSequence};
+use rgaps_shm::{Held, crash};
+
+use crate::envelope::{ENVELOPE_BYTES_MAX, Envelope};
+use crate::staging::Stager;
+
+/// Records that are posted at once.
+const BATCH_MAX: usize = 16;
+/// Messages that are taken but not acknowledged, at most; a segment has no more than 4096.
+const OUTBOX_MAX: usize = 64;
+/// How long the copies that are under way when a connection ends are waited for, each.
+const ABANDON_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Posting failed; the connection is over.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PostError {
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+}
+
+/// A message on its way.
+#[derive(Debug)]
+struct Outgoing {
+    held: Held,
+    pool: Arc<dyn PoolMemory>,
+    envelope: Envelope,
+    head: MessageHead,
+    /// Bytes posted; `None` before the first record.
+    sent: Option<u64>,
+}
+
+impl Outgoing {
+    fn is_sent(&self) -> bool {
+        self.sent == Some(self.head.total)
+    }
+}
+
+/// The outbox.
+#[derive(Debug)]
+pub(crate) struct Outbox {
+    queue: VecDeque<Outgoing>,
+    next_id: u64,
+    stager: Option<Stager>,
+}
+
+impl Outbox {
+    pub(crate) fn new() -> Self {
+        Self { queue: VecDeque::with_capacity(OUTBOX_MAX), next_id: 1, stager: None }
+    }
+
+    pub(crate) fn has_room(&self) -> bool {
+        self.queue.len() < OUTBOX_MAX
+    }
+
+    pub(crate) fn is_all_sent(&self) -> bool {
+        self.queue.iter().all(Outgoing::is_sent)
+    }
+
+    /// Whether payload goes through staging.
+    pub(crate) fn is_staged(&self) -> bool {
+        self.stager.is_some()
+    }
+
+    /// Another message, whose bytes lie in `pool`; they were checked to.
+    pub(crate) fn push(&mut self, held: Held, pool: Arc<dyn PoolMemory>, envelope: Envelope) {
+        let info = held.info();
+        let origin = Origin { publisher: info.publisher, sequence: info.sequence };
+        let head = MessageHead { id: MessageId(self.next_id), origin, total: info.bytes };
+        self.next_id += 1;
+        self.queue.push_back(Outgoing { held, pool, envelope, head, sent: None });
+    }
+
+    /// A connection stands: what the other host has is let go, the rest is sent from its beginning.
+    pub(crate) fn connected(
+        &mut self,
+        has: &HashMap<u64, u64>,
+        staged: Option<(&Arc<dyn Backend>, u32)>,
+    ) -> Result<(), DeviceError> {
+        self.queue.retain(|outgoing| {
+            has.get(&outgoing.head.origin.publisher).is_none_or(|s| outgoing.head.origin.sequence > *s)
+        });
+        for outgoing in &mut self.queue {
+            outgoing.sent = None;
+            outgoing.head.id = MessageId(self.next_id);
+            self.next_id += 1;
+        }
+        if let (Some((backend, chunk_bytes)), None) = (staged, &self.stager) {
+            // The first chunk of a message travels with its envelope; all are of one size.
+            let bytes = u64::from(chunk_bytes).saturating_sub(ENVELOPE_BYTES_MAX as u64).max(1);
+            self.stager = Some(Stager::new(backend.clone(), bytes)?);
+        }
+        Ok(())
+    }
+
+    /// The connection is gone.
+    pub(crate) fn disconnected(&mut self) {
+        if let Some(mut stager) = self.stager.take()
+            && let Err(error) = stager.abandon(ABANDON_TIMEOUT)
+        {
+            tracing::error!(%error, "a copy to staging is stuck; its memory is left to the device");
+            std::mem::forget(stager);
+        }
+    }
+
+    /// Lets go of what the other host has consumed. Whether anything was.
+    pub(crate) fn acknowledge(&mut self, link: &mut dyn LinkSender) -> bool {
+        let before = self.queue.len();
+        while let Some(id) = link.next_acknowledged() {
+            self.queue.retain(|outgoing| outgoing.head.id > id || !outgoing.is_sent());
+        }
+        self.queue.len() != before
+    }
+
+    /// Nobody acknowledges: what is posted is out of our hands.
+    pub(crate) fn let_go_of_sent(&mut self) {
+        self.queue.retain(|outgoing| !outgoing.is_sent());
+    }
+
+    /// Posts what is ready and has room, as one batch. Says how many records went, and how many messages ended with them.
+    pub(crate) fn post(
+        &mut self,
+        link: &mut dyn LinkSender,
+        reusable: RecordSequence,
+    ) -> Result<(usize, u64), PostError> {
+        if let Some(stager) = &mut self.stager {
+            stager.reusable(reusable);
+            let unsent = self.queue.iter().filter(|outgoing| !outgoing.is_sent());
+            stager.pump(unsent.map(|o| (o.head.id, &o.pool, o.held.offset(), o.head.total)))?;
+        }
+        let nobody = MessageHead { id: MessageId(0), origin: Origin::default(), total: 0 };
+        let mut records = [nobody.part(0, &[]); BATCH_MAX];
+        let mut ends = [(0, 0); BATCH_MAX];
+        let count = self.gather(u64::from(link.geometry().chunk_bytes()), &mut records, &mut ends);
+        if count == 0 {
+            return Ok((0, 0));
+        }
+        let posted = link.post(&records[..count])?;
+        crash::point("link.chunk");
+        let first = link.counters().records - posted as u64;
+        let mut ended = 0;
+        for (number, (index, end)) in ends[..posted].iter().enumerate() {
+            let Some(outgoing) = self.queue.get_mut(*index) else { continue };
+            outgoing.sent = Some(*end);
+            if let Some(stager) = &mut self.stager {
+                stager.posted(outgoing.head.id, RecordSequence(first + number as u64));
+            }
+            if outgoing.is_sent() {
+                ended += 1;
+                crash::point("link.sent");
+            }
+        }
+        Ok((posted, ended))
+    }
+
+    /// Whether a copy is under way, for which `wait_for_copy` waits.
+    pub(crate) fn is_copying(&self) -> bool {
+        self.stager.as_ref().is_some_and(Stager::is_copying)
+    }
+
+    pub(crate) fn wait_for_copy(&self, timeout: Duration) {
+        if let Some(stager) = &self.stager {
+            stager.wait(timeout);
+        }
+    }
+
+    /// The next records, each with its message's place and how many bytes of it are posted then.
+    fn gather<'a>(
+        &'a self,
+        chunk_bytes: u64,
+        records: &mut [Record<'a>; BATCH_MAX],
+        ends: &mut [(usize, u64); BATCH_MAX],
+    ) -> usize {
+        let mut count = 0;
+        for (index, outgoing) in self.queue.iter().enumerate() {
+            let mut sent = outgoing.sent;
+            let mut staged = self.stager.as_ref().map(|stager| stager.ready(outgoing.head.id));
+            while sent != Some(outgoing.head.total) {
+                let at = sent.unwrap_or(0);
+                let envelope = if sent.is_none() { outgoing.envelope.bytes() } else { &[] };
+                let data = match &mut staged {
+                    Some(staged) => staged.next().filter(|(offset, _)| *offset == at).map(|(_, data)| data),
+                    None => {
+                        let bytes = (outgoing.head.total - at).min(chunk_bytes.saturating_sub(envelope.len() as u64));
+                        outgoing.pool.host_bytes(outgoing.held.offset() + at, bytes).ok()
+                    }
+                };
+                // S2: what comes behind a chunk that is not ready waits for it.
+                let (Some(data), true) = (data, count < BATCH_MAX) else { return count };
+                records[count] = match sent {
+                    None => outgoing.head.first(envelope, data),
+                    Some(at) => outgoing.head.part(at, data),
+                };
+                let end = at + data.len() as u64;
+                ends[count] = (index, end);
+                sent = Some(end);
+                count += 1;
+            }
+        }
+        count
+    }
+}
+
+impl Drop for Outbox {
+    fn drop(&mut self) {
+        self.disconnected();
+    }
+}

@@ -1,0 +1,369 @@
+//! Two hosts in one process: the publish manager of one, the subscribe manager of the other, a real link between them, and no network
+//! of managers. A test says what the hosts know of each other, and cuts what it wants cut.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use rgaps_control::directory::Directory;
+use rgaps_control::local::Role;
+use rgaps_control::network::RingError;
+use rgaps_control::qos::History;
+use rgaps_control::wire::{Endpoint, RingOffer, RingRefusal, RingRequest};
+use rgaps_control::{Config, HostId, PublisherQos, SubscriberQos, TopicKey};
+use rgaps_device::backend::PoolPart;
+use rgaps_device::host::HostBackend;
+use rgaps_device::{Backend, PoolMemory};
+use rgaps_shm::janitor::Seat;
+use rgaps_shm::notify::Wait;
+use rgaps_shm::{Exhaustion, Held, MessageInfo, MessageSpec, PublisherSpec, ReaderPort, SubscriberSpec, WriterPort};
+
+use crate::device_memory::DeviceMemoryManager;
+use crate::event::{Event, Mailbox};
+use crate::publish::PublishManager;
+use crate::sender::Ask;
+use crate::subscribe::{Inbound, SubscribeManager};
+use crate::topics::{LocalPublisher, LocalSubscriber, Topic};
+
+const LIMIT: Duration = Duration::from_secs(30);
+const FROM: HostId = HostId([1; 16]);
+const TO: HostId = HostId([2; 16]);
+const PUBLISHER: u64 = 7;
+
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < LIMIT, "{what} never came");
+        std::thread::yield_now();
+    }
+}
+
+/// The host that subscribes.
+struct Subscribing {
+    manager: SubscribeManager,
+    memory: DeviceMemoryManager,
+    config: Arc<Config>,
+    events: Receiver<Event>,
+    topic: Topic,
+    resumes: Vec<Vec<(u64, u64)>>,
+    refuse: Option<RingRefusal>,
+}
+
+impl Subscribing {
+    fn new(config: &Arc<Config>, backend: Arc<dyn Backend>, topic: Topic) -> Self {
+        let memory = DeviceMemoryManager::new(backend);
+        let (mailbox, events, _) = Mailbox::new().unwrap();
+        let manager = SubscribeManager::new(config.clone(), memory.clone(), mailbox).unwrap();
+        Self { manager, memory, config: config.clone(), events, topic, resumes: Vec::new(), refuse: None }
+    }
+
+    fn read_events(&mut self) {
+        while let Ok(event) = self.events.try_recv() {
+            if let Event::ArrivalEnded { host, state, .. } = event {
+                SubscribeManager::ended(&mut self.topic, host, state);
+            }
+        }
+    }
+
+    fn is_connected(&self) -> bool {
+        matches!(self.topic.inbound.get(&FROM), Some(Inbound::Active(_)))
+    }
+}
+
+/// The other host as the senders see it.
+struct Peer {
+    reachable: AtomicBool,
+    host: Mutex<Subscribing>,
+}
+
+impl std::fmt::Debug for Peer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Peer")
+    }
+}
+
+impl Ask for Peer {
+    fn ask(&self, host: HostId, request: &RingRequest, _: Duration) -> Result<RingOffer, RingError> {
+        if !self.reachable.load(Ordering::Acquire) {
+            return Err(RingError::TimedOut(host, 0));
+        }
+        let mut to = self.host.lock().unwrap();
+        if let Some(refusal) = &to.refuse {
+            return Err(refusal.clone().into());
+        }
+        to.read_events();
+        let Subscribing { manager, topic, .. } = &mut *to;
+        let offer = manager.offer(topic, request)?;
+        to.resumes.push(offer.resume.clone());
+        Ok(offer)
+    }
+}
+
+struct Pair {
+    peer: Arc<Peer>,
+    publish: PublishManager,
+    events: Receiver<Event>,
+    topic: Topic,
+    directory: Directory,
+    backend: Arc<dyn Backend>,
+    port: WriterPort,
+    pool: Arc<dyn PoolMemory>,
+    sequence: u64,
+    depth: u32,
+}
+
+impl Pair {
+    /// A publisher on one host, and a subscriber to its last `depth` messages that it will have on the other.
+    fn new(backend: Arc<dyn Backend>, depth: u32, peer_timeout_ms: u64) -> Self {
+        let config = Arc::new(Config {
+            ring_bytes: 64 << 10,
+            chunk_bytes: 8 << 10,
+            arrival_pool_bytes: 1 << 20,
+            peer_timeout_ms,
+            data_address: vec!["127.0.0.1".to_owned()],
+            ..Config::default()
+        });
+        let key = TopicKey::new(0, "pair").unwrap();
+        let create = || Topic::create(key.clone(), "rgaps/Bytes", 64).unwrap();
+        let to = Subscribing::new(&config, backend.clone(), create());
+        let peer = Arc::new(Peer { reachable: AtomicBool::new(true), host: Mutex::new(to) });
+        let (mailbox, events, _) = Mailbox::new().unwrap();
+        let publish =
+            PublishManager::new(config.clone(), FROM, "from".to_owned(), peer.clone(), backend.clone(), mailbox);
+        let mut topic = create();
+        let seat =
+            topic.janitor.admit_publisher(&PublisherSpec { publisher: PUBLISHER, ..Default::default() }).unwrap();
+        let memory = DeviceMemoryManager::new(backend.clone());
+        let pool = memory.create(&topic.pools, seat, 1 << 20).unwrap();
+        topic.pools.seal(seat).unwrap();
+        let right = pool.allocation_right().unwrap();
+        let port = WriterPort::new(topic.segment.clone(), seat.slot, seat.generation, right).unwrap();
+        let qos = PublisherQos::default();
+        topic
+            .publishers
+            .insert(seat, LocalPublisher { qos: PublisherQos { history_depth: depth, ..qos }, pool_bytes: 1 << 20 });
+        let directory = Directory::default();
+        Self { peer, publish, events, topic, directory, backend, port, pool, sequence: 0, depth }
+    }
+
+    fn to(&self) -> MutexGuard<'_, Subscribing> {
+        self.peer.host.lock().unwrap()
+    }
+
+    fn subscriber(&self) -> Subscriber {
+        let mut to = self.to();
+        let spec = SubscriberSpec { depth: 60, ..Default::default() };
+        let seat = to.topic.janitor.admit_subscriber(&spec).unwrap();
+        let qos = SubscriberQos { history: History::KeepLast(self.depth), ..Default::default() };
+        to.topic.subscribers.insert(seat, LocalSubscriber { qos, event: None });
+        let reader = ReaderPort::new(to.topic.segment.clone(), seat.slot, seat.generation, false).unwrap();
+        Subscriber { reader }
+    }
+
+    fn endpoint(&self) -> Endpoint {
+        let qos = SubscriberQos { history: History::KeepLast(self.depth), ..Default::default() };
+        let key = self.topic.key.clone();
+        let type_name = self.topic.type_name.clone();
+        Endpoint { key, role: Role::Subscriber, type_name, offers: Vec::new(), requests: vec![qos] }
+    }
+
+    /// The other host's announcement comes, or goes with its host.
+    fn announce(&mut self, is_there: bool) {
+        if is_there {
+            self.directory.host_up(TO, "to");
+            self.directory.endpoint_up(TO, "token", self.endpoint());
+        } else {
+            self.directory.endpoint_down(TO, "token");
+            self.directory.host_down(TO);
+        }
+        self.publish.reconcile(&mut self.topic, &self.directory);
+    }
+
+    /// Whatever length a message has, each of its bytes tells its sequence and place.
+    fn send(&mut self, bytes: u64) {
+        let loan = self.port.loan(bytes, Exhaustion::DropOldest).unwrap();
+        self.sequence += 1;
+        let stream = self.backend.stream().unwrap();
+        let to = PoolPart { pool: self.pool.as_ref(), offset: loan.offset() };
+        self.backend.copy_in(&stream, &content(self.sequence, bytes), to).unwrap().wait(LIMIT).unwrap();
+        let info = MessageInfo {
+            publisher: PUBLISHER,
+            sequence: self.sequence,
+            source_host: FROM.0,
+            bytes,
+            ..MessageInfo::default()
+        };
+        self.port.publish(loan, &MessageSpec { info, meta: b"meta", history_depth: 0 }).unwrap();
+        self.topic.outbound.values().for_each(|outbound| outbound.control.event().signal().unwrap());
+    }
+
+    fn status(&self) -> String {
+        self.topic.outbound.get(&TO).map(|outbound| outbound.control.status()).unwrap_or_default()
+    }
+
+    /// The cable is cut: both sides have noticed.
+    fn cut(&mut self) {
+        self.peer.reachable.store(false, Ordering::Release);
+        if let Some(Inbound::Active(control)) = self.to().topic.inbound.get(&FROM) {
+            control.stop();
+        }
+        until("the receiver's end of the link", || {
+            self.to().read_events();
+            !self.to().is_connected()
+        });
+        until("the sender's end of the link", || self.status().contains("not connected"));
+    }
+
+    fn mend(&mut self) {
+        self.peer.reachable.store(true, Ordering::Release);
+    }
+
+    fn seat(&self) -> Option<Seat> {
+        self.topic.outbound.get(&TO).map(|outbound| outbound.seat)
+    }
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        for outbound in self.topic.outbound.values_mut() {
+            outbound.stop();
+            outbound.join();
+        }
+        if let Some(Inbound::Active(control)) = self.to().topic.inbound.get(&FROM) {
+            control.stop();
+        }
+    }
+}
+
+struct Subscriber {
+    reader: ReaderPort,
+}
+
+impl Subscriber {
+    fn take(&mut self) -> Held {
+        let start = Instant::now();
+        loop {
+            let mut waiter = self.reader.waiter();
+            let _ = waiter.arm();
+            if let Some(held) = self.reader.take() {
+                waiter.disarm();
+                return held;
+            }
+            let _ = waiter.wait(Duration::from_millis(100));
+            assert!(start.elapsed() < LIMIT, "no message came");
+        }
+    }
+
+    /// Takes until that one has come.
+    fn sequences_to(&mut self, last: u64) -> Vec<u64> {
+        let mut taken = Vec::new();
+        while taken.last() != Some(&last) {
+            taken.push(self.take().info().sequence);
+        }
+        taken
+    }
+
+    fn lost(&self) -> u64 {
+        self.reader.counters().lost.load(Ordering::Relaxed)
+    }
+}
+
+fn content(sequence: u64, bytes: u64) -> Vec<u8> {
+    (0..bytes).map(|n| (sequence * 37 + n * 7 + (n >> 8)) as u8).collect()
+}
+
+fn host() -> Arc<dyn Backend> {
+    Arc::new(HostBackend::new())
+}
+
+#[test]
+fn what_the_senders_seat_lost_during_a_cut_is_counted_by_the_remote_subscribers() {
+    let mut pair = Pair::new(host(), 2, 60_000);
+    let mut subscriber = pair.subscriber();
+    pair.announce(true);
+    pair.send(100);
+    assert_eq!(subscriber.sequences_to(1), [1]);
+    pair.cut();
+    (0..10).for_each(|_| pair.send(100));
+    let late = pair.subscriber();
+    pair.mend();
+    assert_eq!(subscriber.sequences_to(11), [10, 11]);
+    assert_eq!((subscriber.lost(), late.lost()), (8, 0), "who came after the loss has lost nothing");
+}
+
+#[test]
+fn a_host_that_is_gone_for_a_moment_finds_its_sender_and_misses_nothing() {
+    let mut pair = Pair::new(host(), 20, 60_000);
+    let mut subscriber = pair.subscriber();
+    pair.announce(true);
+    (0..3).for_each(|_| pair.send(100));
+    assert_eq!(subscriber.sequences_to(3), [1, 2, 3]);
+    let seat = pair.seat();
+    pair.cut();
+    pair.announce(false);
+    (0..5).for_each(|_| pair.send(100));
+    // A successor with the same identity: it has the segment, and nothing else.
+    {
+        let mut to = pair.to();
+        let topic = &to.topic;
+        let mut adopted = Topic::of_segment(topic.key.clone(), &topic.type_name, topic.id, topic.segment.clone());
+        let seats: Vec<Seat> = topic.subscribers.keys().copied().collect();
+        for seat in seats {
+            let qos = SubscriberQos::default();
+            adopted.subscribers.insert(seat, LocalSubscriber { qos, event: None });
+        }
+        let (config, backend) = (to.config.clone(), to.memory.backend().clone());
+        *to = Subscribing::new(&config, backend, adopted);
+    }
+    pair.mend();
+    pair.announce(true);
+    assert_eq!(subscriber.sequences_to(8), [4, 5, 6, 7, 8]);
+    assert_eq!(pair.to().resumes, [[(PUBLISHER, 3)]], "the successor knows what its predecessor had");
+    assert_eq!(pair.seat(), seat, "it is the sender that was there before");
+    assert_eq!(subscriber.lost(), 0);
+}
+
+#[test]
+fn a_host_that_stays_away_loses_its_sender() {
+    let mut pair = Pair::new(host(), 2, 0);
+    let _subscriber = pair.subscriber();
+    pair.peer.reachable.store(false, Ordering::Release);
+    pair.announce(true);
+    pair.announce(false);
+    assert!(matches!(pair.events.recv_timeout(LIMIT), Ok(Event::SenderEnded { host: TO, .. })));
+}
+
+#[test]
+fn a_host_that_says_that_it_wants_nothing_is_not_waited_for() {
+    let mut pair = Pair::new(host(), 2, 3_600_000);
+    let _subscriber = pair.subscriber();
+    pair.to().refuse = Some(RingRefusal::NoSubscribers("pair".to_owned()));
+    pair.announce(true);
+    pair.directory.endpoint_down(TO, "token");
+    pair.publish.reconcile(&mut pair.topic, &pair.directory);
+    assert!(matches!(pair.events.recv_timeout(LIMIT), Ok(Event::SenderEnded { host: TO, .. })));
+}
+
+#[test]
+fn what_came_through_a_port_that_is_gone_does_not_come_again() {
+    let mut pair = Pair::new(host(), 20, 60_000);
+    let mut subscriber = pair.subscriber();
+    pair.announce(true);
+    (0..3).for_each(|_| pair.send(100));
+    assert_eq!(subscriber.sequences_to(3), [1, 2, 3]);
+    pair.cut();
+    // Its publisher has left, as far as the receiver knows: the port goes, and others' messages take its place in the table.
+    {
+        let mut to = pair.to();
+        let Subscribing { manager, topic, .. } = &mut *to;
+        manager.end(topic, FROM);
+        assert!(topic.inbound.is_empty());
+    }
+    pair.send(100);
+    pair.mend();
+    assert_eq!(subscriber.sequences_to(4), [4]);
+    assert_eq!(pair.to().resumes.last(), Some(&vec![(PUBLISHER, 3)]));
+}
