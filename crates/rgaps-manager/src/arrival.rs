@@ -2,7 +2,7 @@
 //! pool while chunk k arrives, publishes each message once it is whole, and returns credit.
 //!
 //! ```text
-//!   wire ──intake thread──▶ ring ──this thread: copy──▶ pool ──publish──▶ local subscribers
+//!   wire ──intake thread──▶ ring ──accept: start the copy──▶ landed, oldest first ──copy over: finish──▶ publish, release
 //! ```
 //!
 //! Invariants  A1 a subscriber gets a message once: (publisher, sequence) not newer than the last is dropped, or published for later
@@ -12,14 +12,14 @@
 //!             buries the port, and finds in the segment what had come.
 //! Trusts      nothing that arrives: the link checks records, `envelope` the description, the pool its bounds.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rgaps_control::qos::Exhaustion as QosExhaustion;
 use rgaps_control::{HostId, TopicId, TopicKey};
-use rgaps_device::backend::{BufferPart, PoolPart};
-use rgaps_device::{Backend, HostBuffer, PoolMemory, Stream};
+use rgaps_device::copy::{Arrived, Target};
+use rgaps_device::{Backend, DeviceError, HostBuffer, Lane, PoolMemory, PoolingCopy, Stream};
 use rgaps_link::position::RingSpan;
 use rgaps_link::tcp::{Arrivals, Intake};
 use rgaps_link::{
@@ -37,6 +37,14 @@ use crate::subscribe::ArrivalControl;
 
 /// How often a waiting worker looks whether it should stop.
 const TICK: Duration = Duration::from_millis(200);
+/// How long it waits for a copy before it looks at the link again.
+const COPY_TICK: Duration = Duration::from_millis(5);
+/// How long a device may finish nothing before the connection ends.
+const DEVICE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the copies that are under way when a connection ends are waited for.
+const END_TIMEOUT: Duration = Duration::from_secs(2);
+/// Copies into the pool at once.
+const COPIES_MAX: usize = 16;
 
 /// What outlives a connection.
 #[derive(Debug)]
@@ -85,6 +93,18 @@ struct Partial {
     history_depth: u32,
 }
 
+/// A record in the ring, and what is to happen when its bytes are in the pool.
+struct Landed {
+    arrival: rgaps_link::Arrival,
+    /// When it was in the ring.
+    at: u64,
+    /// Its message, lost if the record turns out to be torn.
+    touched: Option<MessageId>,
+    complete: Option<MessageId>,
+    aborted: Option<MessageId>,
+    copying: bool,
+}
+
 pub(crate) struct Arrival {
     setup: ArrivalSetup,
     state: ArrivalState,
@@ -92,11 +112,16 @@ pub(crate) struct Arrival {
     assembler: Assembler,
     stream: Stream,
     partial: HashMap<MessageId, Partial>,
-    /// When the record at hand was in the ring.
-    landed: u64,
+    /// Records that are not released, oldest first.
+    landed: VecDeque<Landed>,
+    /// Their copies.
+    copies: PoolingCopy<()>,
+    /// When a copy was over last, or the first of those under way was started.
+    copied_at: Instant,
     messages: u64,
     duplicates: u64,
     dropped: u64,
+    torn: u64,
 }
 
 impl Arrival {
@@ -124,10 +149,13 @@ impl Arrival {
             assembler: Assembler::new(options),
             stream,
             partial: HashMap::new(),
-            landed: 0,
+            landed: VecDeque::with_capacity(COPIES_MAX + 1),
+            copies: PoolingCopy::new(COPIES_MAX),
+            copied_at: Instant::now(),
             messages: 0,
             duplicates: 0,
             dropped: 0,
+            torn: 0,
         };
         let copying = std::thread::Builder::new().name("rgaps-arrival".to_owned()).spawn(move || arrival.run());
         if let Err(error) = reading.map(|_| ()).and(copying.map(|_| ())) {
@@ -139,6 +167,7 @@ impl Arrival {
         let span = tracing::info_span!("path3", topic = %self.setup.key, from = %self.setup.host_name);
         let entered = span.entered();
         tracing::info!("connected over tcp");
+        self.setup.control.set_status(format!("from {}: connected over tcp", self.setup.host_name));
         let why = loop {
             self.show();
             if self.setup.control.should_stop() {
@@ -147,62 +176,119 @@ impl Arrival {
             for (subscriber, event) in self.setup.control.take_events() {
                 self.state.port.add_event(subscriber.slot, subscriber.tenancy(), event);
             }
-            match self.arrivals.next(TICK) {
-                Ok(None) => {}
-                Ok(Some(arrival)) => {
-                    if let Err(why) = self.accept(arrival) {
-                        break why;
-                    }
-                }
-                Err(error) => break error.to_string(),
+            if let Err(why) = self.turn() {
+                break why;
             }
         };
         tracing::info!(why, "the connection has ended");
         self.arrivals.close();
-        let partial: Vec<Partial> = self.partial.drain().map(|(_, partial)| partial).collect();
-        partial.into_iter().for_each(|partial| self.state.port.give_back(partial.loan));
+        self.end();
         drop(entered);
         let Self { setup, state, .. } = self;
         let (topic, host) = (setup.topic, setup.host);
         setup.mailbox.post(Event::ArrivalEnded { topic, host, state: Box::new(state), why });
     }
 
-    fn show(&self) {
-        let torn = self.arrivals.counters().torn;
-        self.setup.control.set_status(format!(
-            "from {}: connected over tcp, {} messages, {} duplicates, {} dropped, {torn} torn",
-            self.setup.host_name, self.messages, self.duplicates, self.dropped
-        ));
+    /// One record, or one copy that is over, whatever comes first.
+    fn turn(&mut self) -> Result<(), String> {
+        let copying = !self.landed.is_empty();
+        let timeout = if copying { Duration::ZERO } else { TICK };
+        match self.arrivals.next(timeout).map_err(|error| error.to_string())? {
+            Some(arrival) => self.accept(arrival),
+            None if copying => {
+                self.wait_for_copy(COPY_TICK)?;
+                self.settle()
+            }
+            None => {
+                self.torn = self.arrivals.counters().torn;
+                Ok(())
+            }
+        }
     }
 
-    /// One record: copy, release (which returns credit), and only then publish, if it was whole and the last.
+    /// What is whole is published; what is not is given back, unless the device still writes to it.
+    fn end(&mut self) {
+        let deadline = Instant::now() + END_TIMEOUT;
+        while !self.landed.is_empty() && Instant::now() < deadline {
+            if let Err(why) = self.wait_for_copy(COPY_TICK).and_then(|()| self.settle()) {
+                tracing::error!(why, "what had landed is dropped");
+                break;
+            }
+        }
+        if self.copies.under_way() > 0 {
+            tracing::error!(copies = self.copies.under_way(), "copies are stuck; their memory is left to the device");
+            std::mem::forget((self.state.pool.clone(), self.setup.buffer.clone()));
+            self.partial.clear();
+        }
+        for (_, partial) in self.partial.drain() {
+            self.state.port.give_back(partial.loan);
+        }
+    }
+
+    fn show(&self) {
+        self.setup.control.show([self.messages, self.duplicates, self.dropped, self.torn]);
+    }
+
+    /// A record has landed: its copy is started. What it means for its message happens when the copy is over (`finish`).
     fn accept(&mut self, arrival: rgaps_link::Arrival) -> Result<(), String> {
-        self.landed = clock::realtime_ns();
+        let at = clock::realtime_ns();
         let events = self.assembler.push(arrival.header(), arrival.payload()).map_err(|error| error.to_string())?;
-        let mut complete = None;
-        let mut touched = None;
+        let mut landed = Landed { arrival, at, touched: None, complete: None, aborted: None, copying: false };
         for event in events {
             match event {
                 Assembled::Begin { message, origin, total, envelope } => {
-                    touched = Some(message);
-                    self.begin(message, origin, total, &arrival, envelope)?;
+                    landed.touched = Some(message);
+                    self.begin(message, origin, total, &landed.arrival, envelope)?;
                 }
                 Assembled::Data { message, offset, span } => {
-                    touched = Some(message);
-                    self.copy(message, offset, span)?;
+                    landed.touched = Some(message);
+                    landed.copying = self.copy(message, offset, span)?;
                 }
-                Assembled::End { message } => complete = Some(message),
-                Assembled::Aborted { message, .. } => self.give_back(message),
+                Assembled::End { message } => landed.complete = Some(message),
+                Assembled::Aborted { message, .. } => landed.aborted = Some(message),
             }
+        }
+        self.landed.push_back(landed);
+        self.settle()
+    }
+
+    /// Finishes, in order, the records whose copies are over. Never waits.
+    fn settle(&mut self) -> Result<(), String> {
+        while let Some(front) = self.landed.front() {
+            if front.copying && self.copies.poll().map_err(|error| error.to_string())?.is_none() {
+                break;
+            }
+            self.copied_at = Instant::now();
+            if let Some(landed) = self.landed.pop_front() {
+                self.finish(landed)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A device that finishes nothing for `DEVICE_TIMEOUT` ends the connection.
+    fn wait_for_copy(&self, timeout: Duration) -> Result<(), String> {
+        match self.copies.wait_for_copy(timeout) {
+            Err(DeviceError::TimedOut(_)) if self.copied_at.elapsed() < DEVICE_TIMEOUT => Ok(()),
+            waited => waited.map_err(|error| error.to_string()),
+        }
+    }
+
+    /// A record is in the pool: it is released (which returns credit), and its message published if that was the last of it.
+    fn finish(&mut self, landed: Landed) -> Result<(), String> {
+        let Landed { arrival, at, touched, mut complete, aborted, .. } = landed;
+        if let Some(message) = aborted {
+            self.give_back(message);
         }
         // A message that is complete is published before its last bytes are acknowledged: what is acknowledged is never lost.
         let lossless = self.arrivals.geometry().flow_control() == FlowControl::On;
         if lossless && let Some(message) = complete.take() {
-            self.publish(message)?;
+            self.publish(message, at)?;
         }
         match self.arrivals.release(arrival).map_err(|error| error.to_string())? {
-            Release::Intact => complete.map_or(Ok(()), |message| self.publish(message)),
+            Release::Intact => complete.map_or(Ok(()), |message| self.publish(message, at)),
             Release::Torn => {
+                self.torn += 1;
                 touched.into_iter().for_each(|message| self.give_back(message));
                 Ok(())
             }
@@ -261,6 +347,11 @@ impl Arrival {
             Some(QosExhaustion::Wait { .. }) => Exhaustion::Wait(TICK),
             Some(QosExhaustion::Refuse) => Exhaustion::Refuse,
         };
+        if let Ok(loan) = self.state.port.try_loan(bytes, first) {
+            return Some(loan);
+        }
+        // What has landed may be what everybody waits for.
+        while !self.landed.is_empty() && self.wait_for_copy(COPY_TICK).and_then(|()| self.settle()).is_ok() {}
         loop {
             match self.state.port.loan(bytes, first) {
                 Ok(loan) => return Some(loan),
@@ -304,19 +395,31 @@ impl Arrival {
         }
     }
 
-    fn copy(&mut self, message: MessageId, offset: u64, span: RingSpan) -> Result<(), String> {
-        let Some(partial) = self.partial.get(&message) else { return Ok(()) };
-        let from = BufferPart { buffer: &self.setup.buffer, offset: span.offset.0 };
-        let to = PoolPart { pool: self.state.pool.as_ref(), offset: partial.loan.offset() + offset };
-        let copied = self.setup.backend.copy_to_device(&self.stream, from, to, span.bytes);
+    /// Starts the copy of a chunk; false if its message is not wanted.
+    fn copy(&mut self, message: MessageId, offset: u64, span: RingSpan) -> Result<bool, String> {
+        while !self.copies.has_room() {
+            self.wait_for_copy(COPY_TICK)?;
+            self.settle()?;
+        }
+        let Some(partial) = self.partial.get(&message) else { return Ok(false) };
+        let lane = Lane {
+            backend: self.setup.backend.as_ref(),
+            stream: &self.stream,
+            pool: self.state.pool.as_ref(),
+            buffer: &self.setup.buffer,
+        };
+        let target = Target { pool_offset: partial.loan.offset(), bytes: partial.info.bytes };
+        let arrived = Arrived { offset, bytes: span.bytes, buffer_offset: span.offset.0 };
+        self.copied_at = if self.copies.under_way() == 0 { Instant::now() } else { self.copied_at };
+        let started = self.copies.start(&lane, target, arrived, ());
         crash::point("arrival.chunk");
-        copied.map(|_| ()).map_err(|error| error.to_string())
+        started.map(|()| true).map_err(|error| error.to_string())
     }
 
-    fn publish(&mut self, message: MessageId) -> Result<(), String> {
+    fn publish(&mut self, message: MessageId, landed: u64) -> Result<(), String> {
         let Some(partial) = self.partial.remove(&message) else { return Ok(()) };
         let Partial { origin, loan, mut info, meta, meta_bytes, history_depth } = partial;
-        info.stamps.landed = self.landed;
+        info.stamps.landed = landed;
         info.stamps.pooled = clock::realtime_ns();
         info.copies.pooled = 1;
         let spec = MessageSpec { info, meta: &meta[..meta_bytes], history_depth };

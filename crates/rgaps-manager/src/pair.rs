@@ -1,8 +1,6 @@
 //! Two hosts in one process: the publish manager of one, the subscribe manager of the other, a real link between them, and no network
 //! of managers. A test says what the hosts know of each other, and cuts what it wants cut.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -14,8 +12,8 @@ use rgaps_control::network::RingError;
 use rgaps_control::qos::History;
 use rgaps_control::wire::{Endpoint, RingOffer, RingRefusal, RingRequest};
 use rgaps_control::{Config, HostId, PublisherQos, SubscriberQos, TopicKey};
-use rgaps_device::backend::PoolPart;
 use rgaps_device::host::HostBackend;
+use rgaps_device::lazy::LazyBackend;
 use rgaps_device::{Backend, PoolMemory};
 use rgaps_shm::janitor::Seat;
 use rgaps_shm::notify::Wait;
@@ -108,7 +106,6 @@ struct Pair {
     events: Receiver<Event>,
     topic: Topic,
     directory: Directory,
-    backend: Arc<dyn Backend>,
     port: WriterPort,
     pool: Arc<dyn PoolMemory>,
     sequence: u64,
@@ -118,6 +115,10 @@ struct Pair {
 impl Pair {
     /// A publisher on one host, and a subscriber to its last `depth` messages that it will have on the other.
     fn new(backend: Arc<dyn Backend>, depth: u32, peer_timeout_ms: u64) -> Self {
+        Self::between(backend.clone(), backend, depth, peer_timeout_ms)
+    }
+
+    fn between(backend: Arc<dyn Backend>, other: Arc<dyn Backend>, depth: u32, peer_timeout_ms: u64) -> Self {
         let config = Arc::new(Config {
             ring_bytes: 64 << 10,
             chunk_bytes: 8 << 10,
@@ -128,7 +129,7 @@ impl Pair {
         });
         let key = TopicKey::new(0, "pair").unwrap();
         let create = || Topic::create(key.clone(), "rgaps/Bytes", 64).unwrap();
-        let to = Subscribing::new(&config, backend.clone(), create());
+        let to = Subscribing::new(&config, other, create());
         let peer = Arc::new(Peer { reachable: AtomicBool::new(true), host: Mutex::new(to) });
         let (mailbox, events, _) = Mailbox::new().unwrap();
         let publish =
@@ -136,7 +137,7 @@ impl Pair {
         let mut topic = create();
         let seat =
             topic.janitor.admit_publisher(&PublisherSpec { publisher: PUBLISHER, ..Default::default() }).unwrap();
-        let memory = DeviceMemoryManager::new(backend.clone());
+        let memory = DeviceMemoryManager::new(backend);
         let pool = memory.create(&topic.pools, seat, 1 << 20).unwrap();
         topic.pools.seal(seat).unwrap();
         let right = pool.allocation_right().unwrap();
@@ -146,7 +147,7 @@ impl Pair {
             .publishers
             .insert(seat, LocalPublisher { qos: PublisherQos { history_depth: depth, ..qos }, pool_bytes: 1 << 20 });
         let directory = Directory::default();
-        Self { peer, publish, events, topic, directory, backend, port, pool, sequence: 0, depth }
+        Self { peer, publish, events, topic, directory, port, pool, sequence: 0, depth }
     }
 
     fn to(&self) -> MutexGuard<'_, Subscribing> {
@@ -186,9 +187,8 @@ impl Pair {
     fn send(&mut self, bytes: u64) {
         let loan = self.port.loan(bytes, Exhaustion::DropOldest).unwrap();
         self.sequence += 1;
-        let stream = self.backend.stream().unwrap();
-        let to = PoolPart { pool: self.pool.as_ref(), offset: loan.offset() };
-        self.backend.copy_in(&stream, &content(self.sequence, bytes), to).unwrap().wait(LIMIT).unwrap();
+        let mapping = self.pool.as_host().unwrap().mapping();
+        mapping.copy_in(loan.offset(), &content(self.sequence, bytes)).unwrap();
         let info = MessageInfo {
             publisher: PUBLISHER,
             sequence: self.sequence,
@@ -219,6 +219,15 @@ impl Pair {
 
     fn mend(&mut self) {
         self.peer.reachable.store(true, Ordering::Release);
+    }
+
+    /// The bytes of a message are the ones that were sent.
+    fn check(&self, held: &Held) {
+        let place = held.pool();
+        let seat = Seat { slot: place.slot, generation: place.generation };
+        let pool = self.to().topic.pools.memory(seat).unwrap();
+        let MessageInfo { sequence, bytes, .. } = *held.info();
+        assert!(pool.host_bytes(held.offset(), bytes).unwrap() == content(sequence, bytes), "message {sequence}");
     }
 
     fn seat(&self) -> Option<Seat> {
@@ -366,4 +375,47 @@ fn what_came_through_a_port_that_is_gone_does_not_come_again() {
     pair.mend();
     assert_eq!(subscriber.sequences_to(4), [4]);
     assert_eq!(pair.to().resumes.last(), Some(&vec![(PUBLISHER, 3)]));
+}
+
+#[test]
+fn messages_arrive_whole_when_every_copy_is_late_on_both_hosts() {
+    let mut pair = Pair::new(Arc::new(LazyBackend::default()), 20, 60_000);
+    let mut subscriber = pair.subscriber();
+    pair.announce(true);
+    for bytes in [1, 0, 7 << 10, 100_000, 8 << 10, 200_000, 5] {
+        pair.send(bytes);
+        let held = subscriber.take();
+        pair.check(&held);
+        assert_eq!((held.info().sequence, held.info().copies.staged), (pair.sequence, 1));
+    }
+}
+
+#[test]
+fn chunks_arrive_while_others_are_copied_and_nothing_is_published_before_its_copies_are_over() {
+    let late = LazyBackend::default();
+    let mut pair = Pair::between(host(), Arc::new(late.clone()), 20, 60_000);
+    let mut subscriber = pair.subscriber();
+    pair.announce(true);
+    late.stall();
+    pair.send(20_000);
+    until("all three chunks", || late.waiting() == 3);
+    assert!(subscriber.reader.take().is_none());
+    late.go_on();
+    pair.check(&subscriber.take());
+}
+
+#[test]
+fn chunks_are_staged_ahead_and_nothing_is_sent_before_its_copy_is_over() {
+    let late = LazyBackend::default();
+    let mut pair = Pair::between(Arc::new(late.clone()), host(), 20, 60_000);
+    let mut subscriber = pair.subscriber();
+    pair.announce(true);
+    until("the link", || pair.status().contains("connected over"));
+    late.stall();
+    pair.send(100_000);
+    pair.send(10);
+    until("eight chunks of the first message and the second one", || late.waiting() == 9);
+    assert!(pair.status().contains(" 0 messages sent") && subscriber.reader.take().is_none());
+    late.go_on();
+    (0..2).for_each(|_| pair.check(&subscriber.take()));
 }

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -50,6 +50,8 @@ pub(crate) enum Inbound {
 pub(crate) struct ArrivalControl {
     stop: AtomicBool,
     status: Mutex<String>,
+    /// Messages, duplicates, dropped, torn.
+    counts: [AtomicU64; 4],
     token: LinkToken,
     seat: Seat,
     /// Event descriptors of subscribers that have come meanwhile.
@@ -74,8 +76,15 @@ impl ArrivalControl {
         *self.status.lock().unwrap_or_else(PoisonError::into_inner) = status;
     }
 
+    /// Messages, duplicates, dropped, torn.
+    pub(crate) fn show(&self, counts: [u64; 4]) {
+        self.counts.iter().zip(counts).for_each(|(shown, count)| shown.store(count, Ordering::Relaxed));
+    }
+
     pub(crate) fn status(&self) -> String {
-        self.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
+        let [messages, duplicates, dropped, torn] = self.counts.each_ref().map(|count| count.load(Ordering::Relaxed));
+        format!("{status}, {messages} messages, {duplicates} duplicates, {dropped} dropped, {torn} torn")
     }
 }
 
@@ -251,6 +260,7 @@ impl SubscribeManager {
         let control = Arc::new(ArrivalControl {
             stop: AtomicBool::new(false),
             status: Mutex::new(format!("from {}: offered", request.host_name)),
+            counts: Default::default(),
             token: link_token,
             seat,
             events: Mutex::default(),
