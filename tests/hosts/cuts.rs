@@ -18,6 +18,6 @@ fn a_subscriber_goes_on_after_a_cut_and_what_it_missed_is_counted() {
     let cut = subscriber.lines().len();
     world.hosts.put_cable_back(1).unwrap();
     subscriber.await_lines(&world, cut + 50);
-    publisher.interrupt(&world);
-    subscriber.interrupt_and_account(&world);
+    let published = publisher.interrupt(&world);
+    subscriber.interrupt_and_account_exactly(&world, &published);
 }

@@ -41,9 +41,9 @@ fn survive_the_manager_of(host: usize) {
     };
     world.await_info(0, "array", "that the link is back", both);
     goes_on(&world, &subscribers);
-    publisher.interrupt(&world);
+    let published = publisher.interrupt(&world);
     for subscriber in &mut subscribers {
-        subscriber.interrupt_and_account(&world);
+        subscriber.interrupt_and_account_exactly(&world, &published);
     }
 }
 

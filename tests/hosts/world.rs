@@ -208,6 +208,21 @@ impl Program {
         self.summary(world)
     }
 
+    /// Waits until the last of so many messages of one publisher has come, then Ctrl-C: what came and what is counted as lost are
+    /// together all that was published meanwhile, and nothing is missing without a count.
+    pub fn interrupt_and_account_exactly(&mut self, world: &World, published: &Value) -> Value {
+        let newest = || self.lines().iter().filter_map(|line| line["sequence"].as_u64()).next_back();
+        let all = within_limit(|| (newest() == published["published"].as_u64()).then_some(()));
+        assert!(all.is_some(), "{}: {:?} of {published}\n{}", self.label, newest(), world.logs());
+        let first = self.lines().iter().find_map(|line| line["sequence"].as_u64());
+        let received = self.interrupt_and_account(world);
+        let number = |value: &Value| value.as_u64().unwrap();
+        let counted = number(&received["taken"]) + number(&received["statistics"]["lost"]);
+        assert_eq!(Some(counted), published["published"].as_u64().zip(first).map(|(last, first)| last - first + 1));
+        assert_eq!(received["missing"], 0, "{received}");
+        received
+    }
+
     /// Ctrl-C for a subscriber of one publisher that may have missed messages: none came twice or damaged, and it has counted every one
     /// that it did not get.
     pub fn interrupt_and_account(&mut self, world: &World) -> Value {
