@@ -11,7 +11,7 @@ use rgaps_control::local::Role;
 use rgaps_control::network::RingError;
 use rgaps_control::qos::History;
 use rgaps_control::wire::{Endpoint, RingOffer, RingRefusal, RingRequest};
-use rgaps_control::{Config, HostId, PublisherQos, SubscriberQos, TopicKey};
+use rgaps_control::{Config, Durability, HostId, PublisherQos, SubscriberQos, TopicKey};
 use rgaps_device::host::HostBackend;
 use rgaps_device::lazy::LazyBackend;
 use rgaps_device::{Backend, PoolMemory};
@@ -333,6 +333,31 @@ fn a_host_that_is_gone_for_a_moment_finds_its_sender_and_misses_nothing() {
     assert_eq!(pair.to().resumes, [[(PUBLISHER, 3)]], "the successor knows what its predecessor had");
     assert_eq!(pair.seat(), seat, "it is the sender that was there before");
     assert_eq!(subscriber.lost(), 0);
+}
+
+#[test]
+fn a_sender_keeps_what_the_subscribers_that_came_later_ask_for() {
+    let mut pair = Pair::new(host(), 2, 60_000);
+    let mut subscriber = pair.subscriber();
+    pair.announce(true);
+    pair.send(1);
+    subscriber.take();
+    pair.cut();
+    let all = SubscriberQos { history: History::KeepAll, ..Default::default() };
+    let endpoint = Endpoint { requests: vec![all], ..pair.endpoint() };
+    pair.directory.endpoint_up(TO, "another token", endpoint);
+    let latched = PublisherQos { durability: Durability::TransientLocal, history_depth: 3, ..Default::default() };
+    pair.topic.publishers.values_mut().for_each(|publisher| publisher.qos = latched);
+    pair.publish.reconcile(&mut pair.topic, &pair.directory);
+    (0..10).for_each(|_| pair.send(1));
+    pair.mend();
+    assert_eq!(subscriber.sequences_to(11), (2..=11).collect::<Vec<u64>>());
+    let to = pair.to();
+    let seat = to.topic.janitor.admit_subscriber(&SubscriberSpec { depth: 0, ..Default::default() }).unwrap();
+    let late = ReaderPort::new(to.topic.segment.clone(), seat.slot, seat.generation, true);
+    let late = Subscriber { reader: late.unwrap() }.sequences_to(11);
+    // The one before the last three may be about to leave history.
+    assert!(late.ends_with(&[9, 10, 11]) && late.len() <= 4, "{late:?}");
 }
 
 #[test]

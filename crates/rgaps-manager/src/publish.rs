@@ -1,7 +1,7 @@
 //! The publish manager: which hosts get what this host publishes. It keeps one sender for each topic and host that wants it.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -29,6 +29,10 @@ pub(crate) struct SenderControl {
     event: EventFd,
     status: Mutex<String>,
     messages: AtomicU64,
+    /// Unsent messages that the host gets; 0 is all.
+    depth: AtomicU32,
+    /// Last messages of a publisher that late joiners there get.
+    kept_depth: AtomicU32,
     /// What is published, as the next hand-shake tells the other host.
     endpoint: Mutex<(Endpoint, u64)>,
 }
@@ -49,6 +53,14 @@ impl SenderControl {
     pub(crate) fn status(&self) -> String {
         let status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
         format!("{status}, {} messages sent", self.messages.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn is_keep_all(&self) -> bool {
+        self.depth.load(Ordering::Acquire) == 0
+    }
+
+    pub(crate) fn kept_depth(&self) -> u32 {
+        self.kept_depth.load(Ordering::Acquire)
     }
 
     /// So many messages more were sent.
@@ -174,6 +186,11 @@ impl PublishManager {
                 Some(outbound) => {
                     let description = (endpoint.clone(), topic.message_bytes_max());
                     *outbound.control.endpoint.lock().unwrap_or_else(PoisonError::into_inner) = description;
+                    outbound.control.kept_depth.store(kept_depth(&endpoint.offers), Ordering::Release);
+                    let depth = depth(&endpoint.offers, &wanted);
+                    if outbound.control.depth.swap(depth, Ordering::AcqRel) != depth {
+                        topic.janitor.set_depth(outbound.seat.slot, depth);
+                    }
                 }
                 None => self.start(topic, &endpoint, &wanted, &directory.name(host)),
             }
@@ -205,6 +222,8 @@ impl PublishManager {
             unwanted: AtomicBool::new(false),
             hurry: AtomicBool::new(false),
             messages: AtomicU64::new(0),
+            depth: AtomicU32::new(depth),
+            kept_depth: AtomicU32::new(kept_depth(&endpoint.offers)),
             event: EventFd::new()?,
             status: Mutex::new(format!("to {name}: starting")),
             endpoint: Mutex::new((endpoint.clone(), topic.message_bytes_max())),
@@ -223,9 +242,7 @@ impl PublishManager {
             pools: topic.pools.clone(),
             janitor: topic.janitor.clone(),
             seat,
-            keep_all: depth == 0,
             flow_control: endpoint.offers.iter().all(|offer| offer.flow_control),
-            kept_depth: kept_depth(&endpoint.offers),
             history_depth: endpoint.offers.iter().map(|offer| offer.history_depth).max().unwrap_or(0),
             mailbox: self.mailbox.clone(),
             control: control.clone(),

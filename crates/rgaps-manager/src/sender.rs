@@ -54,10 +54,7 @@ pub(crate) struct SenderSetup {
     pub(crate) pools: Pools,
     pub(crate) janitor: Janitor,
     pub(crate) seat: Seat,
-    pub(crate) keep_all: bool,
     pub(crate) flow_control: bool,
-    /// How many last messages of a publisher late joiners of the other host get.
-    pub(crate) kept_depth: u32,
     /// How many unsent messages a host gets that was made keep-last.
     pub(crate) history_depth: u32,
     pub(crate) mailbox: Mailbox,
@@ -261,7 +258,7 @@ impl Sender {
         info.route = Route::Tcp;
         info.why_not = if self.setup.config.transport == "tcp" { WhyNot::Configured } else { WhyNot::NoRdma };
         info.copies.staged = u8::from(self.outbox.is_staged());
-        let envelope = Envelope::seal(&info, self.setup.kept_depth, &meta[..meta_bytes]);
+        let envelope = Envelope::seal(&info, self.setup.control.kept_depth(), &meta[..meta_bytes]);
         crash::point("link.begin");
         self.outbox.push(held, pool, envelope);
         Some(())
@@ -270,7 +267,7 @@ impl Sender {
     /// A keep-all seat that nobody empties would stop the publishers of this host for good.
     fn demote_if_stalled(&mut self, since: Instant) {
         let patience = Duration::from_millis(self.setup.config.keep_all_timeout_ms);
-        if !self.setup.keep_all || self.demoted || since.elapsed() < patience {
+        if !self.setup.control.is_keep_all() || self.demoted || since.elapsed() < patience {
             return;
         }
         self.demoted = self.setup.janitor.demote(self.setup.seat.slot, self.setup.history_depth.max(1));
@@ -285,9 +282,8 @@ impl Sender {
     }
 
     fn restore_keep_all(&mut self) {
-        if self.demoted {
+        if std::mem::take(&mut self.demoted) && self.setup.control.is_keep_all() {
             self.setup.janitor.restore_keep_all(self.setup.seat.slot);
-            self.demoted = false;
         }
     }
 }

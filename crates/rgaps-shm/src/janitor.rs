@@ -168,6 +168,13 @@ impl Janitor {
         }
     }
 
+    /// What a subscriber keeps has changed: that of a host, with its subscribers. 0 is keep-all.
+    pub fn set_depth(&self, slot: u8, depth: u32) {
+        if let Some(words) = self.segment.subscriber(slot) {
+            words.depth.store(u64::from(depth), Ordering::Release);
+        }
+    }
+
     /// A keep-all subscriber has stalled the fleet for too long: from now on it is keep-last.
     pub fn demote(&self, slot: u8, depth: u32) -> bool {
         let Some(words) = self.segment.subscriber(slot) else { return false };
@@ -176,9 +183,7 @@ impl Janitor {
 
     /// The reverse of `demote`, for a host that takes messages again.
     pub fn restore_keep_all(&self, slot: u8) {
-        if let Some(words) = self.segment.subscriber(slot) {
-            words.depth.store(0, Ordering::Release);
-        }
+        self.set_depth(slot, 0);
     }
 
     /// Demotes the keep-all subscriber that is furthest behind, if one has anything unread. Returns its slot.
