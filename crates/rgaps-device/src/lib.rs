@@ -24,4 +24,6 @@ pub use choice::{Choice, Chosen, open};
 pub use copy::{Chunk, ChunkPlan, Lane, PoolingCopy, StagedChunk, StagingCopy, StagingSpec};
 pub use error::{DescriptionError, DeviceError};
 pub use pool::{DeviceId, DeviceKind, PoolDescription, PoolMemory, PoolRole, PoolSpec, SlabDescription};
+#[cfg(feature = "lazy")]
+pub use raw::allocations;
 pub use stream::{Completion, Event, Stream};

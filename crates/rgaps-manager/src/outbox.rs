@@ -226,3 +226,106 @@ impl Drop for Outbox {
         self.disconnected();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::BorrowedFd;
+
+    use rgaps_control::TopicKey;
+    use rgaps_device::allocations::{CountingAllocator, taken_by_this_thread};
+    use rgaps_device::host::HostBackend;
+    use rgaps_link::{Position, Progress, RingGeometry, RingOptions, SenderCounters, Wake};
+    use rgaps_shm::{Exhaustion, MessageInfo, MessageSpec, PublisherSpec, ReaderPort, SubscriberSpec, WriterPort};
+
+    use super::*;
+    use crate::device_memory::DeviceMemoryManager;
+    use crate::topics::Topic;
+
+    #[global_allocator]
+    static COUNTING: CountingAllocator = CountingAllocator;
+
+    /// Takes every record and acknowledges every message at once.
+    #[derive(Debug)]
+    struct Sink {
+        geometry: RingGeometry,
+        counters: SenderCounters,
+        ended: Option<MessageId>,
+    }
+
+    impl LinkSender for Sink {
+        fn geometry(&self) -> &RingGeometry {
+            &self.geometry
+        }
+
+        fn room_for(&self, _: u32) -> bool {
+            true
+        }
+
+        fn post(&mut self, records: &[Record<'_>]) -> Result<usize, LinkError> {
+            self.counters.records += records.len() as u64;
+            self.ended = records.iter().rfind(|record| record.is_last()).map(Record::message).or(self.ended);
+            Ok(records.len())
+        }
+
+        fn progress(&mut self) -> Result<Progress, LinkError> {
+            let reusable = RecordSequence(self.counters.records);
+            Ok(Progress { tail: Position::START, delayed_head: Position::START, reusable })
+        }
+
+        fn next_acknowledged(&mut self) -> Option<MessageId> {
+            self.ended.take()
+        }
+
+        fn unacknowledged(&self) -> usize {
+            0
+        }
+
+        fn wait(&mut self, _: Duration, _: &[BorrowedFd<'_>]) -> Result<Wake, LinkError> {
+            Ok(Wake::default())
+        }
+
+        fn counters(&self) -> SenderCounters {
+            self.counters
+        }
+
+        fn close(&mut self) {}
+    }
+
+    #[test]
+    fn a_message_on_its_way_takes_nothing_from_the_heap() {
+        let topic = Topic::create(TopicKey::new(0, "heap").unwrap(), "rgaps/Bytes", 64).unwrap();
+        let backend: Arc<dyn Backend> = Arc::new(HostBackend::new());
+        let seat = topic.janitor.admit_publisher(&PublisherSpec::default()).unwrap();
+        let pool = DeviceMemoryManager::new(backend.clone()).create(&topic.pools, seat, 1 << 20).unwrap();
+        let right = pool.allocation_right().unwrap();
+        let mut port = WriterPort::new(topic.segment.clone(), seat.slot, seat.generation, right).unwrap();
+        let seat = topic.janitor.admit_subscriber(&SubscriberSpec { remote: true, ..Default::default() }).unwrap();
+        let mut reader = ReaderPort::new(topic.segment.clone(), seat.slot, seat.generation, false).unwrap();
+        let options = RingOptions { chunk_bytes: 8 << 10, ..RingOptions::default() };
+        let geometry = RingGeometry::new(options).unwrap();
+        for staged in [None, Some((&backend, 8 << 10))] {
+            let mut link = Sink { geometry, counters: SenderCounters::default(), ended: None };
+            let mut outbox = Outbox::new();
+            outbox.connected(&HashMap::new(), staged).unwrap();
+            let mut taken = Vec::with_capacity(8);
+            for sequence in 1..=8 {
+                let loan = port.loan(100_000, Exhaustion::Refuse).unwrap();
+                let info = MessageInfo { publisher: 1, sequence, bytes: 100_000, ..MessageInfo::default() };
+                port.publish(loan, &MessageSpec { info, meta: &[], history_depth: 0 }).unwrap();
+                let before = taken_by_this_thread();
+                let held = reader.take().unwrap();
+                let envelope = Envelope::seal(held.info(), 0, b"meta");
+                outbox.push(held, pool.clone(), envelope);
+                while !outbox.queue.is_empty() {
+                    let reusable = link.progress().unwrap().reusable;
+                    outbox.post(&mut link, reusable).unwrap();
+                    outbox.acknowledge(&mut link);
+                }
+                taken.push(taken_by_this_thread() - before);
+            }
+            // Staging makes its two lanes with the first two messages.
+            assert_eq!(taken[2..], [0; 6], "staged: {}", staged.is_some());
+            assert!(staged.is_some() || taken[..2] == [0; 2]);
+        }
+    }
+}

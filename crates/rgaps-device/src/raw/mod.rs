@@ -1,4 +1,8 @@
-//! Advice about pages and pinning: the only unsafe code of this crate. None of it changes what the memory holds.
+//! Advice about pages and pinning, and for tests a counting allocator: the only unsafe code of this crate. None of it changes what the
+//! memory holds.
+
+#[cfg(feature = "lazy")]
+pub mod allocations;
 
 use std::ffi::c_void;
 
