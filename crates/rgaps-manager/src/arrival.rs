@@ -135,8 +135,18 @@ impl Arrival {
                 return mailbox.post(Event::ArrivalEnded { topic, host, state, why });
             }
         };
+        // The worker gets its arrival when it runs: a thread that cannot be had leaves the port where it is.
+        let (hand_over, handed) = std::sync::mpsc::sync_channel::<Self>(1);
+        let named = |name: &str| std::thread::Builder::new().name(name.to_owned());
+        let threads = named("rgaps-arrival")
+            .spawn(move || handed.recv().into_iter().for_each(Self::run))
+            .and_then(|_| named("rgaps-intake").spawn(move || intake.run()));
+        if let Err(error) = threads {
+            let (state, why) = (Box::new(state), format!("no thread for an arrival: {error}"));
+            tracing::error!(why);
+            return mailbox.post(Event::ArrivalEnded { topic, host, state, why });
+        }
         mailbox.post(Event::ArrivalBegan { topic, host });
-        let reading = std::thread::Builder::new().name("rgaps-intake".to_owned()).spawn(move || intake.run());
         let continuity = match arrivals.geometry().flow_control() {
             FlowControl::On => Continuity::Reliable,
             FlowControl::Off => Continuity::Lossy,
@@ -157,9 +167,9 @@ impl Arrival {
             dropped: 0,
             torn: 0,
         };
-        let copying = std::thread::Builder::new().name("rgaps-arrival".to_owned()).spawn(move || arrival.run());
-        if let Err(error) = reading.map(|_| ()).and(copying.map(|_| ())) {
-            tracing::error!(%error, "no thread for an arrival");
+        if let Err(lost) = hand_over.send(arrival) {
+            let (state, why) = (Box::new(lost.0.state), "its thread is gone".to_owned());
+            mailbox.post(Event::ArrivalEnded { topic, host, state, why });
         }
     }
 
@@ -173,8 +183,10 @@ impl Arrival {
             if self.setup.control.should_stop() {
                 break "told to stop".to_owned();
             }
-            for (subscriber, event) in self.setup.control.take_events() {
-                self.state.port.add_event(subscriber.slot, subscriber.tenancy(), event);
+            if self.setup.control.has_events() {
+                for (subscriber, event) in self.setup.control.take_events() {
+                    self.state.port.add_event(subscriber.slot, subscriber.tenancy(), event);
+                }
             }
             if let Err(why) = self.turn() {
                 break why;

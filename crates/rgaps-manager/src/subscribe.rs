@@ -54,11 +54,17 @@ pub(crate) struct ArrivalControl {
     counts: [AtomicU64; 4],
     token: LinkToken,
     seat: Seat,
-    /// Event descriptors of subscribers that have come meanwhile.
+    /// Event descriptors of subscribers that have come meanwhile, and whether there is one.
     events: Mutex<Vec<(Seat, EventFd)>>,
+    has_events: AtomicBool,
 }
 
 impl ArrivalControl {
+    /// Whether `take_events` has something; no lock.
+    pub(crate) fn has_events(&self) -> bool {
+        self.has_events.swap(false, Ordering::AcqRel)
+    }
+
     /// What was handed over by `Inbound::add_event` since the last call.
     pub(crate) fn take_events(&self) -> Vec<(Seat, EventFd)> {
         std::mem::take(&mut *self.events.lock().unwrap_or_else(PoisonError::into_inner))
@@ -264,6 +270,7 @@ impl SubscribeManager {
             token: link_token,
             seat,
             events: Mutex::default(),
+            has_events: AtomicBool::new(false),
         });
         let setup = ArrivalSetup {
             topic: topic.id,
@@ -380,6 +387,7 @@ impl Inbound {
             Self::Idle(state) => state.port.add_event(subscriber.slot, subscriber.tenancy(), event),
             Self::Active(control) => {
                 control.events.lock().unwrap_or_else(PoisonError::into_inner).push((subscriber, event));
+                control.has_events.store(true, Ordering::Release);
             }
         }
     }
