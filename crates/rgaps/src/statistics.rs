@@ -45,7 +45,8 @@ impl PublisherStatistics {
 pub struct SubscriberStatistics {
     /// Messages taken.
     pub taken: u64,
-    /// Messages revoked because they were older than the depth, or because the publisher needed their space.
+    /// Messages revoked because they were older than the depth, or because the publisher needed their space, or lost on the way from
+    /// another host.
     pub lost: u64,
     /// Messages whose producer died before their bytes were there.
     pub poisoned: u64,
