@@ -270,7 +270,11 @@ impl Sender {
         if !self.setup.control.is_keep_all() || self.demoted || since.elapsed() < patience {
             return;
         }
-        self.demoted = self.setup.janitor.demote(self.setup.seat.slot, self.setup.history_depth.max(1));
+        self.demoted = true;
+        if !self.setup.janitor.demote(self.setup.seat.slot, self.setup.history_depth.max(1)) {
+            // An arrival that it stalled was quicker, and has said so.
+            return;
+        }
         let text = format!(
             "{}: host {} has taken nothing for {} ms; until it does, it gets the last {} messages only",
             self.setup.key,
