@@ -39,10 +39,12 @@ pub enum NetworkEvent {
         /// Its name.
         name: String,
     },
-    /// A host is gone.
+    /// A host is gone, or no longer has that name.
     HostDown {
         /// Its identity.
         host: HostId,
+        /// The name that it was announced under.
+        name: String,
     },
     /// An endpoint has appeared.
     EndpointUp {
@@ -254,10 +256,10 @@ fn read_token(sample: &Sample) -> Option<NetworkEvent> {
     let host: HostId = parts.next()?.parse().ok()?;
     let up = sample.kind() == SampleKind::Put;
     match (parts.next()?, parts.next()?, up) {
-        ("host", name, true) => {
-            Some(NetworkEvent::HostUp { host, name: String::from_utf8_lossy(&unhex(name)?).chars().take(64).collect() })
+        ("host", name, up) => {
+            let name = String::from_utf8_lossy(&unhex(name)?).chars().take(64).collect();
+            Some(if up { NetworkEvent::HostUp { host, name } } else { NetworkEvent::HostDown { host, name } })
         }
-        ("host", _, false) => Some(NetworkEvent::HostDown { host }),
         ("endpoint", token, true) => {
             let endpoint = serde_json::from_slice(&unhex(token)?).ok()?;
             Some(NetworkEvent::EndpointUp { host, token: token.to_owned(), endpoint })
@@ -270,7 +272,7 @@ fn read_token(sample: &Sample) -> Option<NetworkEvent> {
 fn host_of(event: &NetworkEvent) -> Option<HostId> {
     match event {
         NetworkEvent::HostUp { host, .. }
-        | NetworkEvent::HostDown { host }
+        | NetworkEvent::HostDown { host, .. }
         | NetworkEvent::EndpointUp { host, .. }
         | NetworkEvent::EndpointDown { host, .. } => Some(*host),
         NetworkEvent::RingRequested { .. } => None,
@@ -380,7 +382,7 @@ mod tests {
             matches!(event, NetworkEvent::EndpointDown { host, .. } if host == a).then_some(())
         });
         drop(second);
-        until(&first_events, |event| matches!(event, NetworkEvent::HostDown { host } if host == b).then_some(()));
+        until(&first_events, |event| matches!(event, NetworkEvent::HostDown { host, .. } if host == b).then_some(()));
     }
 
     fn hand_shake(first: &Network, second_events: &Receiver<NetworkEvent>, b: HostId, endpoint: &Endpoint) {

@@ -114,7 +114,7 @@ impl SubscriberQos {
 }
 
 /// A publisher and a subscriber of one topic do not fit together.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, thiserror::Error)]
 pub enum Mismatch {
     /// They speak of different types.
     #[error("the publisher sends {offered}, the subscriber wants {requested}")]
@@ -132,15 +132,16 @@ pub enum Mismatch {
     Durability,
 }
 
-/// Whether what is offered is at least what is requested.
+/// Whether what is offered is at least what is requested; if not, the first policy that is not.
 pub fn compatible(offered: &PublisherQos, requested: &SubscriberQos) -> Result<(), Mismatch> {
-    if offered.reliability < requested.reliability {
-        return Err(Mismatch::Reliability);
-    }
-    if offered.durability < requested.durability {
-        return Err(Mismatch::Durability);
-    }
-    Ok(())
+    incompatible(offered, requested).next().map_or(Ok(()), Err)
+}
+
+/// Every policy in which less is offered than is requested.
+pub fn incompatible(offered: &PublisherQos, requested: &SubscriberQos) -> impl Iterator<Item = Mismatch> {
+    let reliability = (offered.reliability < requested.reliability).then_some(Mismatch::Reliability);
+    let durability = (offered.durability < requested.durability).then_some(Mismatch::Durability);
+    reliability.into_iter().chain(durability)
 }
 
 #[cfg(test)]
@@ -160,6 +161,8 @@ mod tests {
             compatible(&offers(Reliable, Volatile), &wants(Reliable, TransientLocal)),
             Err(Mismatch::Durability)
         );
+        let both: Vec<_> = incompatible(&offers(BestEffort, Volatile), &wants(Reliable, TransientLocal)).collect();
+        assert_eq!(both, [Mismatch::Reliability, Mismatch::Durability]);
     }
 
     #[test]

@@ -3,11 +3,13 @@
 //! Source      the order of steps is that of the paper's §3.2 (remote coordination, resource creation, finalization).
 //! Trusts      nothing: sizes are checked against `SIZE_MAX` before anything is made from them.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use crate::local::Role;
 use crate::names::{HostId, TopicKey};
-use crate::qos::{Mismatch, PublisherQos, SubscriberQos, compatible};
+use crate::qos::{Mismatch, PublisherQos, SubscriberQos, compatible, incompatible};
 
 /// Of everything on this page and of the records on a link.
 pub const WIRE_VERSION: u32 = 1;
@@ -32,20 +34,28 @@ pub struct Endpoint {
 impl Endpoint {
     /// Whether something of `self` (publishers) fits something of `subscribers`; if not, why.
     pub fn fits(&self, subscribers: &Endpoint) -> Result<(), Mismatch> {
+        let some_pair = self.type_name == subscribers.type_name && self.fitting(subscribers).next().is_some();
+        match self.mismatches(subscribers).into_iter().next() {
+            Some(mismatch) if !some_pair => Err(mismatch),
+            _ => Ok(()),
+        }
+    }
+
+    /// Every way in which a publisher of `self` and a subscriber of `subscribers` do not fit, though others of them may.
+    pub fn mismatches(&self, subscribers: &Endpoint) -> BTreeSet<Mismatch> {
         if self.type_name != subscribers.type_name {
             let (offered, requested) = (self.type_name.clone(), subscribers.type_name.clone());
-            return Err(Mismatch::Type { offered, requested });
+            return BTreeSet::from([Mismatch::Type { offered, requested }]);
         }
-        let mut why = None;
-        for offer in &self.offers {
-            for request in &subscribers.requests {
-                match compatible(offer, request) {
-                    Ok(()) => return Ok(()),
-                    Err(mismatch) => why = Some(mismatch),
-                }
-            }
-        }
-        why.map_or(Ok(()), Err)
+        let pairs =
+            self.offers.iter().flat_map(|offer| subscribers.requests.iter().map(move |request| (offer, request)));
+        pairs.flat_map(|(offer, request)| incompatible(offer, request)).collect()
+    }
+
+    /// The requests of `subscribers` that fit some offer of `self`; the types must be the same.
+    pub fn fitting<'a>(&'a self, subscribers: &'a Endpoint) -> impl Iterator<Item = &'a SubscriberQos> {
+        let fits = |request: &SubscriberQos| self.offers.iter().any(|offer| compatible(offer, request).is_ok());
+        subscribers.requests.iter().filter(move |request| fits(request))
     }
 }
 
@@ -166,6 +176,7 @@ mod tests {
         assert_eq!(publishers.fits(&subscribers), Err(Mismatch::Reliability));
         publishers.offers.push(PublisherQos::default());
         assert_eq!(publishers.fits(&subscribers), Ok(()));
+        assert_eq!(publishers.mismatches(&subscribers), BTreeSet::from([Mismatch::Reliability]));
         let other = endpoint(Role::Subscriber, "rgaps/Tensor");
         assert!(matches!(publishers.fits(&other), Err(Mismatch::Type { .. })));
     }

@@ -290,10 +290,9 @@ impl Manager {
         let Some(topic) = self.topics.get_mut(&id) else { return };
         let own: Vec<Endpoint> = topic.publisher_endpoint().into_iter().chain(topic.subscriber_endpoint()).collect();
         let mut texts: Vec<String> = own.iter().flat_map(|endpoint| self.directory.mismatches(endpoint)).collect();
-        if let [publishers, subscribers] = own.as_slice()
-            && let Err(mismatch) = publishers.fits(subscribers)
-        {
-            texts.push(format!("{} on this host: {mismatch}", topic.key));
+        if let [publishers, subscribers] = own.as_slice() {
+            let here = publishers.mismatches(subscribers);
+            texts.extend(here.into_iter().map(|mismatch| format!("{} on this host: {mismatch}", topic.key)));
         }
         let new: Vec<String> = texts.iter().filter(|text| !topic.reported.contains(text)).cloned().collect();
         topic.reported = texts;
@@ -359,16 +358,17 @@ impl Manager {
         match event {
             NetworkEvent::HostUp { host, name } => {
                 tracing::info!(%host, name, "a host has appeared");
-                self.directory.host_up(host, &name);
+                self.kept(|directory| directory.host_up(host, &name));
+                self.every_topic_changed();
             }
-            NetworkEvent::HostDown { host } => {
-                tracing::info!(%host, "a host is gone");
-                self.directory.host_down(host);
+            NetworkEvent::HostDown { host, name } => {
+                tracing::info!(%host, name, "a host is gone");
+                self.directory.host_down(host, &name);
                 self.every_topic_changed();
             }
             NetworkEvent::EndpointUp { host, token, endpoint } => {
                 let key = endpoint.key.clone();
-                self.directory.endpoint_up(host, &token, endpoint);
+                self.kept(|directory| directory.endpoint_up(host, &token, endpoint));
                 let ids: Vec<TopicId> =
                     self.topics.values().filter(|topic| topic.key == key).map(|topic| topic.id).collect();
                 ids.into_iter().for_each(|id| self.topic_changed(id));
@@ -378,6 +378,12 @@ impl Manager {
                 self.every_topic_changed();
             }
             NetworkEvent::RingRequested { request, responder } => responder.answer(&self.offer_ring(&request)),
+        }
+    }
+
+    fn kept(&mut self, tell: impl FnOnce(&mut Directory) -> Result<(), rgaps_control::directory::Overflow>) {
+        if let Err(overflow) = tell(&mut self.directory) {
+            tracing::warn!("{overflow}");
         }
     }
 

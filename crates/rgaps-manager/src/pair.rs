@@ -174,11 +174,11 @@ impl Pair {
     /// The other host's announcement comes, or goes with its host.
     fn announce(&mut self, is_there: bool) {
         if is_there {
-            self.directory.host_up(TO, "to");
-            self.directory.endpoint_up(TO, "token", self.endpoint());
+            self.directory.host_up(TO, "to").unwrap();
+            self.directory.endpoint_up(TO, "token", self.endpoint()).unwrap();
         } else {
             self.directory.endpoint_down(TO, "token");
-            self.directory.host_down(TO);
+            self.directory.host_down(TO, "to");
         }
         self.publish.reconcile(&mut self.topic, &self.directory);
     }
@@ -345,7 +345,7 @@ fn a_sender_keeps_what_the_subscribers_that_came_later_ask_for() {
     pair.cut();
     let all = SubscriberQos { history: History::KeepAll, ..Default::default() };
     let endpoint = Endpoint { requests: vec![all], ..pair.endpoint() };
-    pair.directory.endpoint_up(TO, "another token", endpoint);
+    pair.directory.endpoint_up(TO, "another token", endpoint).unwrap();
     let latched = PublisherQos { durability: Durability::TransientLocal, history_depth: 3, ..Default::default() };
     pair.topic.publishers.values_mut().for_each(|publisher| publisher.qos = latched);
     pair.publish.reconcile(&mut pair.topic, &pair.directory);
