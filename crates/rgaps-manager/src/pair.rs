@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rgaps_control::directory::Directory;
@@ -16,6 +16,7 @@ use rgaps_device::host::HostBackend;
 use rgaps_device::lazy::LazyBackend;
 use rgaps_device::{Backend, PoolMemory};
 use rgaps_shm::janitor::Seat;
+use rgaps_shm::newest::newest;
 use rgaps_shm::notify::Wait;
 use rgaps_shm::{Exhaustion, Held, MessageInfo, MessageSpec, PublisherSpec, ReaderPort, SubscriberSpec, WriterPort};
 
@@ -151,7 +152,7 @@ impl Pair {
     }
 
     fn to(&self) -> MutexGuard<'_, Subscribing> {
-        self.peer.host.lock().unwrap()
+        self.peer.host.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn subscriber(&self) -> Subscriber {
@@ -395,6 +396,17 @@ fn what_came_through_a_port_that_is_gone_does_not_come_again() {
         let Subscribing { manager, topic, .. } = &mut *to;
         manager.end(topic, FROM);
         assert!(topic.inbound.is_empty());
+        let seat = topic.janitor.admit_publisher(&PublisherSpec::default()).unwrap();
+        let pool = to.memory.create(&to.topic.pools, seat, 1 << 20).unwrap();
+        let right = pool.allocation_right().unwrap();
+        let mut local = WriterPort::new(to.topic.segment.clone(), seat.slot, seat.generation, right).unwrap();
+        for sequence in 1..=200 {
+            let loan = local.loan(1, Exhaustion::Refuse).unwrap();
+            let info = MessageInfo { sequence, bytes: 1, ..MessageInfo::default() };
+            local.publish(loan, &MessageSpec { info, meta: &[], history_depth: 0 }).unwrap();
+            assert_eq!(subscriber.take().info().sequence, sequence);
+        }
+        assert!(newest(&to.topic.segment, FROM.0).is_empty());
     }
     pair.send(100);
     pair.mend();
