@@ -149,6 +149,7 @@ impl Node {
         let node = &self.inner;
         node.check_owner()?;
         let key = TopicKey::new(node.domain, topic)?;
+        let _joining = node.session.joining();
         let body = Body::Advertise { key: key.clone(), type_name: T::TYPE_NAME.to_owned(), qos };
         let mut answer = node.session.request(&body, &[])?;
         let Reply::Advertised(advertised) = answer.reply.clone() else { return Err(SessionError::Confused.into()) };
@@ -226,6 +227,7 @@ impl Node {
 
     /// Looks on at a topic without joining it: its messages' descriptions, not their payload. The type's name comes with it.
     pub fn observe(&self, topic: &str) -> Result<(Observer, String), NodeError> {
+        self.inner.check_owner()?;
         let key = TopicKey::new(self.inner.domain, topic)?;
         let mut answer = self.inner.session.request(&Body::Observe { key }, &[])?;
         let Reply::Observed { topic, type_name } = answer.reply.clone() else {
@@ -237,6 +239,7 @@ impl Node {
 
     /// The topics that this host knows of.
     pub fn topics(&self) -> Result<Vec<TopicSummary>, NodeError> {
+        self.inner.check_owner()?;
         match self.inner.session.request(&Body::Topics, &[])?.reply {
             Reply::Topics(topics) => Ok(topics),
             _ => Err(SessionError::Confused.into()),

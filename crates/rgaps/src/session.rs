@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Waker;
@@ -89,6 +89,17 @@ pub(crate) enum Member {
     Subscriber(Weak<SubscriberInner>, rgaps_control::SubscriberQos),
 }
 
+/// See `Session::joining`.
+#[must_use]
+#[derive(Debug)]
+pub(crate) struct Joining<'a>(&'a AtomicUsize);
+
+impl Drop for Joining<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
 type Outcome = Result<(Reply, Vec<OwnedFd>), Refusal>;
 
 /// State shared by a node's callers and its thread.
@@ -105,6 +116,8 @@ pub(crate) struct Session {
     members: Mutex<Vec<Member>>,
     /// Event descriptors of topics that this node is in. The manager may send one before the answer that makes us a publisher is read.
     events: Mutex<HashMap<(TopicId, u8), (Seat, EventFd)>>,
+    /// Publishers that have asked for their seat and are no members yet: what came for them meanwhile must stay in `events`.
+    joining: AtomicUsize,
     sleepers: Mutex<Vec<(Arc<EventFd>, Waker)>>,
     stopping: AtomicBool,
     kick: EventFd,
@@ -117,7 +130,11 @@ impl Session {
         autostart: Autostart,
     ) -> Result<(Arc<Self>, Welcome), SessionError> {
         let (connection, welcome) = greet(&dir, &program, autostart)?;
-        let session = Self {
+        Ok((Arc::new(Self::new(dir, program, autostart, connection)?), welcome))
+    }
+
+    fn new(dir: RuntimeDir, program: String, autostart: Autostart, connection: Connection) -> io::Result<Self> {
+        Ok(Self {
             dir,
             program,
             autostart,
@@ -127,11 +144,11 @@ impl Session {
             next_id: AtomicU64::new(1),
             members: Mutex::default(),
             events: Mutex::default(),
+            joining: AtomicUsize::new(0),
             sleepers: Mutex::default(),
             stopping: AtomicBool::new(false),
             kick: EventFd::new()?,
-        };
-        Ok((Arc::new(session), welcome))
+        })
     }
 
     /// Asks the manager. A request that was cut off by the manager's death is sent to its successor.
@@ -149,9 +166,26 @@ impl Session {
             Member::Publisher(publisher) => publisher.strong_count() > 0,
             Member::Subscriber(subscriber, _) => subscriber.strong_count() > 0,
         });
-        if self.publishers().iter().all(|publisher| publisher.seated.topic != seated.topic) {
-            lock(&self.events).retain(|(topic, _), _| *topic != seated.topic);
+        self.prune_events();
+    }
+
+    /// A publisher is about to ask for its seat. The guard lives until it is a member, or has failed.
+    pub(crate) fn joining(&self) -> Joining<'_> {
+        self.joining.fetch_add(1, Ordering::AcqRel);
+        Joining(&self.joining)
+    }
+
+    /// Lets go of event descriptors that no publisher of this node rings.
+    fn prune_events(&self) {
+        let mut events = lock(&self.events);
+        // Under the lock: whoever begins to join after this look gets its notices, and so its entries, after the lock is given up.
+        if self.joining.load(Ordering::Acquire) > 0 {
+            return;
         }
+        let publishers = self.publishers();
+        events.retain(|(topic, _), _| publishers.iter().any(|publisher| publisher.seated.topic == *topic));
+        // The last of these may be the publisher's end, which comes back here: not under the lock.
+        drop(events);
     }
 
     pub(crate) fn add_member(&self, member: Member) {
@@ -402,4 +436,28 @@ fn ask(
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_descriptor_that_comes_before_its_publisher_is_a_member_survives_the_end_of_another() {
+        let path = std::env::temp_dir().join(format!("rgaps-session-{}", std::process::id()));
+        let dir = RuntimeDir::open(&path).unwrap();
+        let (own, _manager) = Connection::pair().unwrap();
+        let session = Session::new(dir, "test".to_owned(), Autostart::Never, own).unwrap();
+        let notice = || Notice::EventDescriptor { topic: TopicId([1; 16]), seat: Seat { slot: 3, generation: 1 } };
+        let descriptor =
+            || vec![OwnedFd::from(rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).unwrap())];
+        let joining = session.joining();
+        session.notice(notice(), descriptor());
+        session.prune_events();
+        assert_eq!(lock(&session.events).len(), 1, "a publisher that joins will look for it");
+        drop(joining);
+        session.prune_events();
+        assert!(lock(&session.events).is_empty(), "nobody rings it");
+        std::fs::remove_dir_all(&path).unwrap();
+    }
 }
