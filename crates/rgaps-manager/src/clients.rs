@@ -1,4 +1,7 @@
 //! Clients: who is connected, and who is dead. Death is a readable pidfd; a hang-up alone proves nothing while the process lives.
+//!
+//! The manager's one thread waits for no client: one whose socket is full does not read, and is cut off. What it publishes and takes on
+//! this host goes on; when it reads again it finds the end, connects anew and hands its seats back, as after a manager's death.
 
 use std::collections::HashMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -60,24 +63,32 @@ impl Client {
         Ok(())
     }
 
-    /// Answers a request.
-    pub(crate) fn reply(
-        &self,
-        id: u64,
-        reply: Result<Reply, Refusal>,
-        descriptors: &[BorrowedFd<'_>],
-    ) -> Result<(), LocalError> {
-        match &self.connection {
-            Some(connection) => connection.send(&ToClient::Reply { id, reply }, descriptors),
-            None => Err(LocalError::Closed),
-        }
+    /// Answers a request; false if it does not reach the client, which is then cut off.
+    pub(crate) fn reply(&mut self, id: u64, reply: Result<Reply, Refusal>, descriptors: &[BorrowedFd<'_>]) -> bool {
+        self.tell(&ToClient::Reply { id, reply }, descriptors)
     }
 
-    /// Speaks up.
-    pub(crate) fn notify(&self, notice: Notice, descriptors: &[BorrowedFd<'_>]) {
-        if let Some(connection) = &self.connection {
-            let _ = connection.send(&ToClient::Notice(notice), descriptors);
+    /// Speaks up; a client that does not read is cut off.
+    pub(crate) fn notify(&mut self, notice: Notice, descriptors: &[BorrowedFd<'_>]) {
+        self.tell(&ToClient::Notice(notice), descriptors);
+    }
+
+    fn tell(&mut self, message: &ToClient, descriptors: &[BorrowedFd<'_>]) -> bool {
+        let Some(connection) = &self.connection else { return false };
+        match connection.send_now(message, descriptors) {
+            Ok(()) => return true,
+            // Its process will say so, or has ended in order.
+            Err(LocalError::Closed) => {}
+            Err(error) => {
+                tracing::warn!(pid = self.pid(), program = self.program, %error, "a client is cut off until it connects anew");
+            }
         }
+        self.connection = None;
+        false
+    }
+
+    fn is_in(&self, topic: TopicId) -> bool {
+        self.seats.iter().any(|seat| seat.topic == topic)
     }
 
     /// Whether nothing is left of it to wait for.
@@ -103,6 +114,76 @@ impl Clients {
 
     /// Clients that occupy a seat in a topic.
     pub(crate) fn of_topic(&self, topic: TopicId) -> impl Iterator<Item = &Client> {
-        self.by_id.values().filter(move |client| client.seats.iter().any(|seat| seat.topic == topic))
+        self.by_id.values().filter(move |client| client.is_in(topic))
+    }
+
+    /// The same, for speaking to them.
+    pub(crate) fn of_topic_mut(&mut self, topic: TopicId) -> impl Iterator<Item = &mut Client> {
+        self.by_id.values_mut().filter(move |client| client.is_in(topic))
+    }
+
+    /// Who occupies a seat: this client, or an earlier connection of its process.
+    pub(crate) fn occupant(&self, client: ClientId, occupied: &Occupied) -> Option<ClientId> {
+        let process = self.by_id.get(&client)?.note;
+        let occupants = self.by_id.iter().filter(|(_, other)| other.seats.contains(occupied));
+        let mut own = occupants.filter(|(id, other)| **id == client || process.is_some() && other.note == process);
+        own.next().map(|(id, _)| *id)
+    }
+
+    /// Whether some client occupies a seat.
+    pub(crate) fn is_occupied(&self, occupied: &Occupied) -> bool {
+        self.by_id.values().any(|client| client.seats.contains(occupied))
+    }
+
+    /// A seat is given up, or goes to another connection.
+    pub(crate) fn release(&mut self, occupant: ClientId, occupied: &Occupied) {
+        if let Some(client) = self.by_id.get_mut(&occupant) {
+            client.seats.retain(|seat| seat != occupied);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    /// Notices that a client may leave unread while it is stopped, at the least.
+    const MODEST: u64 = 128;
+
+    fn client(listener: &rgaps_control::local::Listener, path: &std::path::Path) -> (Client, Connection) {
+        let far = Connection::connect(path).unwrap().unwrap();
+        (Client::new(listener.accept().unwrap().unwrap()), far)
+    }
+
+    fn warning(number: u64) -> Notice {
+        Notice::Warning { topic: TopicId([1; 16]), text: number.to_string() }
+    }
+
+    fn number(connection: &Connection) -> Result<u64, LocalError> {
+        match connection.receive::<ToClient>(Duration::ZERO)?.expect("it is there").message {
+            ToClient::Notice(Notice::Warning { text, .. }) => Ok(text.parse().unwrap()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_client_that_does_not_read_is_cut_off_at_once_and_loses_nothing_that_was_sent() {
+        let path = std::env::temp_dir().join(format!("rgaps-clients-{}", std::process::id()));
+        let listener = rgaps_control::local::Listener::bind(&path).unwrap();
+        let (mut stuck, stuck_end) = client(&listener, &path);
+        let (mut other, other_end) = client(&listener, &path);
+        let mut sent = 0;
+        while stuck.connection.is_some() {
+            stuck.notify(warning(sent), &[]);
+            other.notify(warning(sent), &[]);
+            assert_eq!(number(&other_end).unwrap(), sent, "the others get all");
+            sent += 1;
+        }
+        assert!(!stuck.reply(1, Ok(Reply::Done), &[]), "it is cut off");
+        assert!(other.reply(1, Ok(Reply::Done), &[]));
+        let read = (0..).map_while(|_| number(&stuck_end).ok()).collect::<Vec<u64>>();
+        assert_eq!(read, (0..sent - 1).collect::<Vec<u64>>());
+        assert!(sent > MODEST, "{sent} notices are too few for a client that is stopped for a moment");
     }
 }

@@ -1,7 +1,7 @@
 //! The manager's one thread of decisions. It sleeps on its socket, its clients' sockets and pidfds, and its mailbox; whatever wakes it is
 //! a fact, and what follows from all facts is made so (`topic_changed`).
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -287,21 +287,19 @@ impl Manager {
     }
 
     fn report_mismatches(&mut self, id: TopicId) {
+        let Some(topic) = self.topics.get(&id) else { return };
+        let own = topic.publisher_endpoint().into_iter().chain(topic.subscriber_endpoint());
+        let texts: BTreeSet<String> =
+            own.flat_map(|endpoint| self.mismatches(topic, &endpoint).collect::<Vec<_>>()).collect();
         let Some(topic) = self.topics.get_mut(&id) else { return };
-        let own: Vec<Endpoint> = topic.publisher_endpoint().into_iter().chain(topic.subscriber_endpoint()).collect();
-        let mut texts: Vec<String> = own.iter().flat_map(|endpoint| self.directory.mismatches(endpoint)).collect();
-        if let [publishers, subscribers] = own.as_slice() {
-            let here = publishers.mismatches(subscribers);
-            texts.extend(here.into_iter().map(|mismatch| format!("{} on this host: {mismatch}", topic.key)));
-        }
         let new: Vec<String> = texts.iter().filter(|text| !topic.reported.contains(text)).cloned().collect();
-        topic.reported = texts;
+        topic.reported = texts.into_iter().collect();
         new.into_iter().for_each(|text| self.warn(id, text));
     }
 
-    fn warn(&self, topic: TopicId, text: String) {
+    fn warn(&mut self, topic: TopicId, text: String) {
         tracing::warn!("{text}");
-        for client in self.clients.of_topic(topic) {
+        for client in self.clients.of_topic_mut(topic) {
             client.notify(Notice::Warning { topic, text: text.clone() }, &[]);
         }
     }

@@ -6,6 +6,7 @@ use rgaps_control::local::{
     self, Advertised, Body, Notice, PROTOCOL_VERSION, Refusal, Reply, Role, Subscribed, TopicSummary, Welcome,
 };
 use rgaps_control::names::TYPE_BYTES_MAX;
+use rgaps_control::wire::Endpoint;
 use rgaps_control::{PublisherQos, SubscriberQos, TopicId, TopicKey};
 use rgaps_os::EventFd;
 use rgaps_shm::janitor::Seat;
@@ -125,7 +126,8 @@ impl Manager {
         let (advertised, descriptors) = made.inspect_err(|_| topic.bury(seat))?;
         let id = topic.id;
         topic.publishers.insert(seat, LocalPublisher { qos, pool_bytes: bytes });
-        self.occupy(client, id, Role::Publisher, seat);
+        let own = Endpoint { offers: vec![qos], ..bare_endpoint(topic, Role::Publisher) };
+        self.join(client, id, seat, &own);
         Ok(Answer { reply: Reply::Advertised(advertised), descriptors })
     }
 
@@ -150,7 +152,8 @@ impl Manager {
         let segment = segment_fd(topic)?;
         let id = topic.id;
         topic.subscribers.insert(seat, LocalSubscriber { qos, event: None });
-        self.occupy(client, id, Role::Subscriber, seat);
+        let own = Endpoint { requests: vec![qos], ..bare_endpoint(topic, Role::Subscriber) };
+        self.join(client, id, seat, &own);
         let subscribed = Subscribed { topic: id, seat: wire_seat(seat) };
         Ok(Answer { reply: Reply::Subscribed(subscribed), descriptors: vec![segment] })
     }
@@ -178,8 +181,8 @@ impl Manager {
     fn leave(&mut self, id: ClientId, topic: TopicId, role: Role, seat: local::Seat) -> Result<Answer, Refusal> {
         self.check_occupied(id, topic, role, seat)?;
         let occupied = Occupied { topic, role, seat: shm_seat(seat) };
-        if let Some(client) = self.clients.by_id.get_mut(&id) {
-            client.seats.retain(|seat| *seat != occupied);
+        if let Some(occupant) = self.clients.occupant(id, &occupied) {
+            self.clients.release(occupant, &occupied);
         }
         self.vacate(occupied);
         Ok(Answer::bare(Reply::Done))
@@ -225,6 +228,27 @@ impl Manager {
         Ok(topic)
     }
 
+    /// A new member: what keeps it apart from others was said to those who were here before, and is said to it.
+    fn join(&mut self, client: ClientId, id: TopicId, seat: Seat, own: &Endpoint) {
+        let told = self.topics.get(&id).map(|topic| topic.reported.clone()).unwrap_or_default();
+        self.occupy(client, id, own.role, seat);
+        let Some(topic) = self.topics.get(&id) else { return };
+        let known: Vec<String> = self.mismatches(topic, own).filter(|text| told.contains(text)).collect();
+        let Some(client) = self.clients.by_id.get_mut(&client) else { return };
+        known.into_iter().for_each(|text| client.notify(Notice::Warning { topic: id, text }, &[]));
+    }
+
+    /// What keeps publishers or subscribers of this host apart from others of the topic, here and on other hosts, in words.
+    pub(crate) fn mismatches(&self, topic: &Topic, own: &Endpoint) -> impl Iterator<Item = String> {
+        let here = match own.role {
+            Role::Publisher => topic.subscriber_endpoint().map(|subscribers| own.mismatches(&subscribers)),
+            Role::Subscriber => topic.publisher_endpoint().map(|publishers| publishers.mismatches(own)),
+        };
+        let key = topic.key.clone();
+        let here = here.into_iter().flatten().map(move |mismatch| format!("{key} on this host: {mismatch}"));
+        self.directory.mismatches(own).into_iter().chain(here)
+    }
+
     pub(crate) fn occupy(&mut self, client: ClientId, topic: TopicId, role: Role, seat: Seat) {
         if let Some(client) = self.clients.by_id.get_mut(&client) {
             client.seats.push(Occupied { topic, role, seat });
@@ -245,16 +269,26 @@ impl Manager {
                 Err(error) => tracing::error!(topic = %topic.key, %error, "an arrival cannot ring a subscriber"),
             }
         }
-        for client in self.clients.of_topic(id) {
+        for client in self.clients.of_topic_mut(id) {
+            client.notify(Notice::EventDescriptor { topic: id, seat: wire_seat(seat) }, &[event.as_fd()]);
+        }
+    }
+
+    /// Gives a client that was away every event descriptor of a topic.
+    pub(crate) fn repeat_events(&mut self, client: ClientId, id: TopicId) {
+        let (Some(topic), Some(client)) = (self.topics.get(&id), self.clients.by_id.get_mut(&client)) else { return };
+        let subscribers = topic.subscribers.iter().filter_map(|(seat, local)| Some((*seat, local.event.as_ref()?)));
+        let outbound = topic.outbound.values().map(|outbound| (outbound.seat, outbound.control.event()));
+        for (seat, event) in subscribers.chain(outbound) {
             client.notify(Notice::EventDescriptor { topic: id, seat: wire_seat(seat) }, &[event.as_fd()]);
         }
     }
 
     fn check_occupied(&self, client: ClientId, topic: TopicId, role: Role, seat: local::Seat) -> Result<(), Refusal> {
         let occupied = Occupied { topic, role, seat: shm_seat(seat) };
-        match self.clients.by_id.get(&client) {
-            Some(client) if client.seats.contains(&occupied) => Ok(()),
-            _ => Err(Refusal::NotFound(format!("slot {} of that topic is not yours", seat.slot))),
+        match self.clients.occupant(client, &occupied) {
+            Some(_) => Ok(()),
+            None => Err(Refusal::NotFound(format!("slot {} of that topic is not yours", seat.slot))),
         }
     }
 
@@ -306,19 +340,32 @@ impl Manager {
         }
     }
 
-    /// Sends an answer; a client that does not take it is treated as having hung up.
-    pub(crate) fn answer(&mut self, client: ClientId, id: u64, outcome: Result<Answer, Refusal>) {
-        let Some(client) = self.clients.by_id.get_mut(&client) else { return };
+    /// Sends an answer; a client that does not take it is cut off, and does not keep a seat that it does not know of.
+    pub(crate) fn answer(&mut self, id: ClientId, request: u64, outcome: Result<Answer, Refusal>) {
+        let Some(client) = self.clients.by_id.get_mut(&id) else { return };
         let (reply, descriptors) = match outcome {
             Ok(answer) => (Ok(answer.reply), answer.descriptors),
             Err(refusal) => (Err(refusal), Vec::new()),
         };
+        let seated = match &reply {
+            Ok(Reply::Advertised(made)) => Some((made.topic, Role::Publisher, made.seat)),
+            Ok(Reply::Subscribed(made)) => Some((made.topic, Role::Subscriber, made.seat)),
+            _ => None,
+        };
         let borrowed: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
-        if let Err(error) = client.reply(id, reply, &borrowed) {
-            tracing::warn!(pid = client.pid(), %error, "a client does not take its answers");
-            client.connection = None;
+        if !client.reply(request, reply, &borrowed)
+            && let Some((topic, role, seat)) = seated
+        {
+            let occupied = Occupied { topic, role, seat: shm_seat(seat) };
+            self.clients.release(id, &occupied);
+            self.vacate(occupied);
         }
     }
+}
+
+fn bare_endpoint(topic: &Topic, role: Role) -> Endpoint {
+    let (key, type_name) = (topic.key.clone(), topic.type_name.clone());
+    Endpoint { key, role, type_name, offers: Vec::new(), requests: Vec::new() }
 }
 
 /// Between the crates' two types of the same thing.

@@ -12,7 +12,7 @@ use rgaps_device::PoolDescription;
 use rgaps_shm::Segment;
 use rgaps_shm::janitor::Seat;
 
-use crate::clients::ClientId;
+use crate::clients::{ClientId, Occupied};
 use crate::manager::Manager;
 use crate::requests::{Answer, shm_seat};
 use crate::topics::{LocalPublisher, LocalSubscriber, Topic};
@@ -66,7 +66,14 @@ impl Manager {
         if !sits {
             return Err(Refusal::NotFound(format!("slot {} has no tenant of that generation", seat.slot)));
         }
+        let occupied = Occupied { topic: handed.topic, role: handed.role, seat };
+        let occupant = self.clients.occupant(client, &occupied);
+        if occupant.is_none() && self.clients.is_occupied(&occupied) {
+            return Err(Refusal::Invalid(format!("slot {} is another process's", seat.slot)));
+        }
         match (handed.role, handed.publisher, handed.subscriber) {
+            // The same manager: the client was cut off, and what it had is here.
+            _ if occupant.is_some() => {}
             (Role::Publisher, Some(qos), _) => {
                 let description: PoolDescription = handed
                     .pool
@@ -84,7 +91,13 @@ impl Manager {
             }
             _ => return Err(Refusal::Invalid("a seat without its QoS".to_owned())),
         }
+        if let Some(occupant) = occupant {
+            self.clients.release(occupant, &occupied);
+        }
         self.occupy(client, handed.topic, handed.role, seat);
+        if handed.role == Role::Publisher {
+            self.repeat_events(client, handed.topic);
+        }
         Ok(Answer { reply: Reply::Done, descriptors: Vec::new() })
     }
 

@@ -20,6 +20,9 @@ pub const MESSAGE_BYTES_MAX: usize = 64 << 10;
 pub const DESCRIPTORS_MAX: usize = 80;
 /// How long a send may take before the peer counts as stuck.
 const SEND_TIMEOUT: Duration = Duration::from_secs(5);
+/// What a manager may have sent that its client has not read. The kernel allows net.core.wmem_max (208 KiB by default) and counts each
+/// message with what it costs itself, so that hundreds of notices fit; net.unix.max_dgram_qlen does not bound connected sockets.
+const UNREAD_BYTES_MAX: usize = 1 << 20;
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 128;
 
@@ -51,6 +54,9 @@ pub enum LocalError {
     /// The other side does not read.
     #[error("the other side did not take a message within {} s", SEND_TIMEOUT.as_secs())]
     Stuck,
+    /// The other side has so much to read that no more fits.
+    #[error("the other side does not read what it is sent: its socket is full (net.core.wmem_max bounds it)")]
+    Full,
 }
 
 /// A message and what came beside it.
@@ -107,8 +113,22 @@ impl Connection {
         Ok(Self { socket })
     }
 
-    /// Sends a message and the descriptors beside it.
+    /// Sends a message and the descriptors beside it; waits for a peer that is slow, up to a time-out.
     pub fn send(&self, message: &impl Serialize, descriptors: &[BorrowedFd<'_>]) -> Result<(), LocalError> {
+        self.transmit(message, descriptors, SendFlags::empty())
+    }
+
+    /// Sends without waiting, for one thread that serves many: `Full` if the peer does not read.
+    pub fn send_now(&self, message: &impl Serialize, descriptors: &[BorrowedFd<'_>]) -> Result<(), LocalError> {
+        self.transmit(message, descriptors, SendFlags::DONTWAIT)
+    }
+
+    fn transmit(
+        &self,
+        message: &impl Serialize,
+        descriptors: &[BorrowedFd<'_>],
+        wait: SendFlags,
+    ) -> Result<(), LocalError> {
         let text = serde_json::to_vec(message).map_err(|error| LocalError::Garbage(error.to_string()))?;
         if text.len() > MESSAGE_BYTES_MAX || descriptors.len() > DESCRIPTORS_MAX {
             return Err(LocalError::Oversized);
@@ -120,9 +140,10 @@ impl Connection {
         }
         loop {
             let parts = [IoSlice::new(&text)];
-            match rustix::net::sendmsg(&self.socket, &parts, &mut ancillary, SendFlags::NOSIGNAL) {
+            match rustix::net::sendmsg(&self.socket, &parts, &mut ancillary, SendFlags::NOSIGNAL | wait) {
                 Ok(_) => return Ok(()),
                 Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) if wait.contains(SendFlags::DONTWAIT) => return Err(LocalError::Full),
                 Err(Errno::AGAIN) => return Err(LocalError::Stuck),
                 Err(Errno::PIPE | Errno::CONNRESET) => return Err(LocalError::Closed),
                 Err(error) => return Err(LocalError::Io(error.into())),
@@ -139,13 +160,19 @@ impl Connection {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-        let received =
-            match rustix::net::recvmsg(&self.socket, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, flags) {
-                Ok(received) => received,
-                Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
-                Err(Errno::CONNRESET) => return Err(LocalError::Closed),
-                Err(error) => return Err(LocalError::Io(error.into())),
-            };
+        let mut receive =
+            || rustix::net::recvmsg(&self.socket, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, flags);
+        // A peer that hung up before it had read all is told once; what it had sent before can still be read.
+        let outcome = match receive() {
+            Err(Errno::CONNRESET) => receive(),
+            outcome => outcome,
+        };
+        let received = match outcome {
+            Ok(received) => received,
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
+            Err(Errno::CONNRESET) => return Err(LocalError::Closed),
+            Err(error) => return Err(LocalError::Io(error.into())),
+        };
         let mut descriptors = Vec::new();
         for message in ancillary.drain() {
             if let RecvAncillaryMessage::ScmRights(rights) = message {
@@ -209,6 +236,7 @@ impl Listener {
             Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return Ok(None),
             Err(error) => return Err(LocalError::Io(error.into())),
         };
+        rustix::net::sockopt::set_socket_send_buffer_size(&socket, UNREAD_BYTES_MAX).map_err(io::Error::from)?;
         let connection = Connection::new(socket)?;
         let peer = connection.peer()?;
         let own = rustix::process::geteuid().as_raw();
@@ -275,6 +303,16 @@ mod tests {
         drop(one);
         assert!(matches!(two.receive::<Request>(LONG), Err(LocalError::Closed)));
         assert!(matches!(two.send(&"anything", &[]), Err(LocalError::Closed)));
+    }
+
+    #[test]
+    fn what_was_sent_before_a_hang_up_is_read_though_the_peer_had_not_read_all() {
+        let (one, two) = Connection::pair().unwrap();
+        one.send(&1, &[]).unwrap();
+        two.send(&"unread", &[]).unwrap();
+        drop(one);
+        assert_eq!(two.receive::<u32>(LONG).unwrap().unwrap().message, 1);
+        assert!(matches!(two.receive::<u32>(LONG), Err(LocalError::Closed)));
     }
 
     #[test]

@@ -1,0 +1,82 @@
+//! A client that does not read its socket (stopped, or busy elsewhere) holds up nobody: its manager cuts it off, and it comes back.
+
+#![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rgaps::types::Bytes;
+use rgaps::{Node, Publisher};
+use rgaps_testing::{Child, RuntimeDir, Watchdog};
+
+const TOPIC: &str = "cut_off";
+/// Each subscriber makes one notice; far more than any socket holds.
+const SUBSCRIBERS_MAX: u32 = 20_000;
+const LONG: Duration = Duration::from_secs(20);
+
+fn publish(publisher: &Publisher<Bytes>, byte: u8) {
+    let mut loan = publisher.loan(Bytes::new(16)).unwrap();
+    loan.fill(byte);
+    loan.publish().unwrap();
+}
+
+#[test]
+#[ignore = "the stopped client's program, started by the test of this file"]
+fn role_of_the_stopped() {
+    if std::env::var("RGAPS_TEST_CUT_OFF").is_err() {
+        return;
+    }
+    let _watchdog = Watchdog::new(Duration::from_secs(120));
+    let node = Node::new("stopped").unwrap();
+    let publisher = node.publisher::<Bytes>(TOPIC).unwrap();
+    println!("ready");
+    loop {
+        publish(&publisher, 1);
+        std::thread::park_timeout(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_stopped_client_is_cut_off_delays_nobody_and_goes_on_with_its_seat_later() {
+    let _watchdog = Watchdog::new(Duration::from_secs(100));
+    let dir = RuntimeDir::new("cut-off").unwrap();
+    let node = Node::builder().runtime_dir(dir.path()).build().unwrap();
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "role_of_the_stopped", "--ignored", "--nocapture"]);
+    command.env("RGAPS_TEST_CUT_OFF", "1").env("RGAPS_RUNTIME_DIR", dir.path());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = Child::spawn(&mut command).unwrap();
+    let output = BufReader::new(child.std().stdout.take().unwrap());
+    output.lines().map_while(Result::ok).find(|line| line.ends_with("ready")).expect("it starts");
+    child.stop().unwrap();
+
+    let log = || std::fs::read_to_string(dir.path().join("rgapsd.log")).unwrap_or_default();
+    let mut made = 0;
+    while !log().contains("a client is cut off") {
+        assert!(made < SUBSCRIBERS_MAX, "{made} notices went to a client that reads none\n{}", log());
+        for _ in 0..16 {
+            let subscriber = node.subscriber::<Bytes>(TOPIC).unwrap();
+            subscriber.descriptor().unwrap();
+            made += 1;
+        }
+    }
+    assert!(log().contains("stopped"), "it is named\n{}", log());
+    // Others of the topic go on.
+    let own = node.publisher::<Bytes>(TOPIC).unwrap();
+    let subscriber = node.subscriber::<Bytes>(TOPIC).unwrap();
+    let event = subscriber.descriptor().unwrap().try_clone_to_owned().unwrap();
+    publish(&own, 2);
+    assert!(rgaps_os::poll::readable(&event, LONG).unwrap());
+    assert_eq!(subscriber.take().unwrap().expect("it was published").bytes()[0], 2);
+    drop(own);
+
+    // Back again, it learns of a subscriber whose notice it has missed: the subscriber's descriptor is rung.
+    child.go_on().unwrap();
+    let deadline = Instant::now() + LONG;
+    let came = std::iter::from_fn(|| (Instant::now() < deadline).then_some(())).any(|()| {
+        let rung = rgaps_os::poll::readable(&event, LONG).unwrap();
+        rung && subscriber.take().unwrap().is_some_and(|frame| frame.bytes()[0] == 1)
+    });
+    assert!(came, "{}", log());
+}
