@@ -236,13 +236,19 @@ impl<T: Meta> Publisher<T> {
         &self.inner.topic
     }
 
-    /// Counters of this publisher and its pool.
+    /// Counters of this publisher and its pool; zeros in a forked child, where neither is mapped.
     pub fn statistics(&self) -> PublisherStatistics {
+        if !self.inner.node.is_owner() {
+            return PublisherStatistics::default();
+        }
         PublisherStatistics::of(&self.inner.port())
     }
 
-    /// Subscribers on this host, remote hosts included: each remote host that wants the topic counts as one.
+    /// Subscribers on this host, remote hosts included: each remote host that wants the topic counts as one. None in a forked child.
     pub fn subscriber_count(&self) -> usize {
+        if !self.inner.node.is_owner() {
+            return 0;
+        }
         let port = self.inner.port();
         port.segment().header().subscribers.0.load(Ordering::Acquire).count_ones() as usize
     }
@@ -254,7 +260,7 @@ impl<T: Meta> Publisher<T> {
 
 /// A block of the publisher's pool that is being filled. Dropping it gives the block back.
 ///
-/// A block that has been used before still holds its old bytes: fill all of it.
+/// A block that has been used before still holds its old bytes: fill all of it. Empty in a forked child, where the pool is not mapped.
 #[derive(Debug)]
 #[must_use = "a loan does nothing until it is published"]
 pub struct Loan<T> {
@@ -267,6 +273,7 @@ pub struct Loan<T> {
 impl<T: Meta> Loan<T> {
     /// Publishes the message: zero copies.
     pub fn publish(mut self) -> Result<Receipt, PublishError> {
+        self.publisher.check_owner()?;
         let Some(message) = self.message.take() else { unreachable!("only publish and drop take it") };
         self.publisher.publish(message, &self.meta, Outcome { bytes: self.bytes, origin: Origin::Loaned })
     }
@@ -289,6 +296,9 @@ impl<T> Deref for Loan<T> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
+        if !self.publisher.node.is_owner() {
+            return &[];
+        }
         let offset = self.message.as_ref().map_or(0, LoanedMessage::offset);
         self.publisher.pool.host_bytes(offset, self.bytes).unwrap_or(&[])
     }
@@ -296,7 +306,7 @@ impl<T> Deref for Loan<T> {
 
 impl<T> DerefMut for Loan<T> {
     fn deref_mut(&mut self) -> &mut [u8] {
-        let Some(message) = self.message.as_mut() else { return &mut [] };
+        let Some(message) = self.message.as_mut().filter(|_| self.publisher.node.is_owner()) else { return &mut [] };
         match self.publisher.pool.block_mut(message.block_mut().range_mut()) {
             Ok(block) => &mut block[..self.bytes as usize],
             Err(_) => &mut [],
@@ -306,7 +316,8 @@ impl<T> DerefMut for Loan<T> {
 
 impl<T> Drop for Loan<T> {
     fn drop(&mut self) {
-        if let Some(message) = self.message.take() {
+        // In a forked child nothing is mapped, and the block is the parent's to give back.
+        if let Some(message) = self.message.take().filter(|_| self.publisher.node.is_owner()) {
             self.publisher.port().give_back(message);
         }
     }

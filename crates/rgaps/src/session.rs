@@ -449,8 +449,7 @@ mod tests {
         let (own, _manager) = Connection::pair().unwrap();
         let session = Session::new(dir, "test".to_owned(), Autostart::Never, own).unwrap();
         let notice = || Notice::EventDescriptor { topic: TopicId([1; 16]), seat: Seat { slot: 3, generation: 1 } };
-        let descriptor =
-            || vec![OwnedFd::from(rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).unwrap())];
+        let descriptor = || vec![rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).unwrap()];
         let joining = session.joining();
         session.notice(notice(), descriptor());
         session.prune_events();

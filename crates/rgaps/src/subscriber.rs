@@ -155,6 +155,7 @@ impl<T: Meta> Subscriber<T> {
 
     /// The next message, or `None` if none came within `timeout`.
     pub fn wait(&self, timeout: Duration) -> Result<Option<Frame<T>>, TakeError> {
+        self.check_owner()?;
         let deadline = Instant::now().checked_add(timeout);
         let mut waiter = self.inner.reader().waiter();
         loop {
@@ -199,12 +200,16 @@ impl<T: Meta> Subscriber<T> {
         &self.inner.topic
     }
 
-    /// Counters of this subscriber.
+    /// Counters of this subscriber; zeros in a forked child, where the segment is not mapped.
     pub fn statistics(&self) -> SubscriberStatistics {
+        if !self.inner.node.is_owner() {
+            return SubscriberStatistics::default();
+        }
         SubscriberStatistics::of(&self.inner.reader())
     }
 
     fn event(&self) -> Result<&Arc<EventFd>, TakeError> {
+        self.check_owner()?;
         if let Some(event) = self.inner.event.get() {
             return Ok(event);
         }
