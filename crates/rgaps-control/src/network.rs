@@ -11,6 +11,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
 use zenoh::bytes::ZBytes;
@@ -21,10 +22,7 @@ use zenoh::{Session, Wait};
 
 use crate::config::Config;
 use crate::names::HostId;
-use crate::wire::{Endpoint, RingOffer, RingRefusal, RingRequest};
-
-/// Longest payload of a hand-shake that is looked at.
-const HANDSHAKE_BYTES_MAX: usize = 64 << 10;
+use crate::wire::{Endpoint, HANDSHAKE_BYTES_MAX, RingOffer, RingRefusal, RingRequest};
 
 /// Longest announcement; its key has twice as many bytes, and zenoh's must fit one of its batches of 64 KiB.
 const ENDPOINT_BYTES_MAX: usize = 16 << 10;
@@ -90,6 +88,14 @@ pub enum RingError {
     /// The other host did not answer.
     #[error("host {0} did not answer within {1} ms")]
     TimedOut(HostId, u128),
+    /// There is no such host; nobody had to be waited for.
+    #[error(
+        "host {0} is not there: no manager of that identity is reachable; does it run, and do `peers` or multicast lead to it?"
+    )]
+    Absent(HostId),
+    /// Question or answer is longer than anybody looks at.
+    #[error("the hand-shake with host {0} has a message of {1} B; {HANDSHAKE_BYTES_MAX} B are looked at")]
+    Oversized(HostId, usize),
     /// It answered something else.
     #[error("host {0} answered garbage: {1}")]
     Garbage(HostId, String),
@@ -197,6 +203,9 @@ impl RingAsker {
     pub fn request(&self, host: HostId, request: &RingRequest, timeout: Duration) -> Result<RingOffer, RingError> {
         let (answers, answer) = std::sync::mpsc::sync_channel(1);
         let payload = serde_json::to_vec(request).map_err(|error| RingError::Garbage(host, error.to_string()))?;
+        if payload.len() > HANDSHAKE_BYTES_MAX {
+            return Err(RingError::Oversized(host, payload.len()));
+        }
         self.session
             .get(format!("rgaps/1/{host}/ring"))
             .payload(payload)
@@ -207,7 +216,12 @@ impl RingAsker {
             .wait()
             .map_err(failed("asking for a ring"))?;
         let silent = || RingError::TimedOut(host, timeout.as_millis());
-        let answer = answer.recv_timeout(timeout).map_err(|_| silent())?.map_err(|_| silent())?;
+        let answer = answer.recv_timeout(timeout).map_err(|error| match error {
+            RecvTimeoutError::Timeout => silent(),
+            // zenoh lets go of the callback when nobody is left who might answer.
+            RecvTimeoutError::Disconnected => RingError::Absent(host),
+        })?;
+        let answer = answer.map_err(|_| silent())?.map_err(|bytes| RingError::Oversized(host, bytes))?;
         let answer: Result<RingOffer, RingRefusal> =
             serde_json::from_slice(&answer).map_err(|error| RingError::Garbage(host, error.to_string()))?;
         let offer = answer?;
@@ -228,7 +242,11 @@ impl std::fmt::Debug for RingResponder {
 impl RingResponder {
     /// Answers.
     pub fn answer(self, answer: &Result<RingOffer, RingRefusal>) {
-        let Ok(text) = serde_json::to_vec(answer) else { return };
+        let Ok(mut text) = serde_json::to_vec(answer) else { return };
+        if text.len() > HANDSHAKE_BYTES_MAX {
+            let refusal = RingRefusal::Failed(too_long("the answer", text.len()));
+            text = serde_json::to_vec(&Err::<RingOffer, _>(refusal)).unwrap_or_default();
+        }
         if let Err(error) = self.0.reply(self.0.key_expr().clone(), text).wait() {
             tracing::warn!(%error, "a ring offer could not be sent");
         }
@@ -236,18 +254,30 @@ impl RingResponder {
 }
 
 fn answer(query: Query, sink: &impl Fn(NetworkEvent)) {
-    let payload = query.payload().map(bytes_of).unwrap_or_default();
+    let refuse = |query: Query, why: String| {
+        tracing::warn!("a ring request was refused: {why}");
+        RingResponder(query).answer(&Err(RingRefusal::Failed(why)));
+    };
+    let payload = match query.payload().map(bytes_of).transpose() {
+        Ok(payload) => payload.unwrap_or_default(),
+        Err(bytes) => return refuse(query, too_long("the request", bytes)),
+    };
     match serde_json::from_slice::<RingRequest>(&payload) {
         Ok(request) => sink(NetworkEvent::RingRequested { request, responder: RingResponder(query) }),
-        Err(error) => {
-            tracing::warn!(%error, "a ring request was garbage");
-            RingResponder(query).answer(&Err(RingRefusal::Failed(format!("the request is garbage: {error}"))));
-        }
+        Err(error) => refuse(query, format!("the request is garbage: {error}")),
     }
 }
 
-fn bytes_of(payload: &ZBytes) -> Vec<u8> {
-    if payload.len() > HANDSHAKE_BYTES_MAX { Vec::new() } else { payload.to_bytes().into_owned() }
+/// A hand-shake's payload; if it is too long to be looked at, how long it is.
+fn bytes_of(payload: &ZBytes) -> Result<Vec<u8>, usize> {
+    match payload.len() {
+        bytes if bytes > HANDSHAKE_BYTES_MAX => Err(bytes),
+        _ => Ok(payload.to_bytes().into_owned()),
+    }
+}
+
+fn too_long(what: &str, bytes: usize) -> String {
+    format!("{what} has {bytes} B; {HANDSHAKE_BYTES_MAX} B are looked at")
 }
 
 fn read_token(sample: &Sample) -> Option<NetworkEvent> {
@@ -418,8 +448,40 @@ mod tests {
                 (found, answer) => panic!("{found:?} for {answer:?}"),
             }
         }
-        let nobody = first.asker().request(HostId([3; 16]), &request, Duration::from_millis(50));
-        assert!(matches!(nobody, Err(RingError::TimedOut(..))), "{nobody:?}");
+        // Nobody has to be waited for: it says so though the time-out is long.
+        let nobody = first.asker().request(HostId([3; 16]), &request, LONG);
+        assert!(matches!(nobody, Err(RingError::Absent(_))), "{nobody:?}");
+        oversized_payloads_are_named(first, second_events, b, &request);
+    }
+
+    fn oversized_payloads_are_named(
+        first: &Network,
+        second_events: &Receiver<NetworkEvent>,
+        b: HostId,
+        request: &RingRequest,
+    ) {
+        let long = "x".repeat(HANDSHAKE_BYTES_MAX + 1);
+        let asked = first.asker().request(b, &RingRequest { host_name: long.clone(), ..request.clone() }, LONG);
+        assert!(matches!(asked, Err(RingError::Oversized(of, bytes)) if of == b && bytes > HANDSHAKE_BYTES_MAX));
+        // A host that does not hold back is told by the one that it asks.
+        let (answers, answer) = channel();
+        let asking = first.session.get(format!("rgaps/1/{b}/ring")).payload(long.clone()).timeout(LONG);
+        asking
+            .callback(move |reply| drop(answers.send(reply.into_result().map(|s| s.payload().to_bytes().into_owned()))))
+            .wait()
+            .unwrap();
+        let said: Result<RingOffer, RingRefusal> =
+            serde_json::from_slice(&answer.recv_timeout(LONG).unwrap().unwrap()).unwrap();
+        assert!(said.unwrap_err().to_string().contains("65536 B are looked at"));
+        // And an answer that would be too long says so.
+        let (asker, sent) = (first.asker(), request.clone());
+        let asking = std::thread::spawn(move || asker.request(b, &sent, LONG));
+        let responder = until(second_events, |event| match event {
+            NetworkEvent::RingRequested { responder, .. } => Some(responder),
+            _ => None,
+        });
+        responder.answer(&Err(RingRefusal::NoSubscribers(long)));
+        assert!(asking.join().unwrap().unwrap_err().to_string().contains("65536 B are looked at"));
     }
 
     #[test]

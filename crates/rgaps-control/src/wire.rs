@@ -1,9 +1,11 @@
 //! The hand-shake between two managers before bytes flow: the publishing host asks for a ring, the subscribing host offers one.
 //!
 //! Source      the order of steps is that of the paper's §3.2 (remote coordination, resource creation, finalization).
-//! Trusts      nothing: sizes are checked against `SIZE_MAX` before anything is made from them.
+//! Trusts      nothing: sizes, counts and addresses are checked, and a ring's shape is one that a link can be made of, before anything is
+//!             made from them.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +17,14 @@ use crate::qos::{Mismatch, PublisherQos, SubscriberQos, compatible, incompatible
 pub const WIRE_VERSION: u32 = 1;
 /// No ring, chunk or message is larger: 1 TiB.
 pub const SIZE_MAX: u64 = 1 << 40;
+/// Longest payload of a hand-shake that is looked at.
+pub const HANDSHAKE_BYTES_MAX: usize = 64 << 10;
+/// Addresses that a host offers at most.
+pub const ADDRESSES_MAX: usize = 64;
+/// Publishers of which an offer says what is there already, at most.
+pub const RESUME_MAX: usize = 1024;
+/// Records of a link start at multiples of this, and their header has so many bytes.
+pub const RECORD_ALIGNMENT: u64 = 64;
 
 /// What a host has of a topic: its publishers or its subscribers. Travels in the key of a liveliness token.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -121,6 +131,12 @@ pub enum RingRefusal {
         /// How many.
         bytes: u64,
     },
+    /// What was offered or asked cannot work; said by the host that looks at it.
+    #[error("the other host's {what}; is it of another version, or not RGAPS?")]
+    Crooked {
+        /// Of what, and the rule that it breaks.
+        what: String,
+    },
     /// The other host could not make what is needed.
     #[error("the other host could not make the ring: {0}")]
     Failed(String),
@@ -134,6 +150,9 @@ impl RingRequest {
         }
         if self.message_bytes_max > SIZE_MAX {
             return Err(RingRefusal::Absurd { what: "a message".to_owned(), bytes: self.message_bytes_max });
+        }
+        if self.endpoint.role != Role::Publisher || self.endpoint.offers.is_empty() {
+            return Err(crooked("request offers nothing"));
         }
         Ok(())
     }
@@ -150,8 +169,45 @@ impl RingOffer {
                 return Err(RingRefusal::Absurd { what: what.to_owned(), bytes });
             }
         }
+        self.check_shape()?;
+        if self.addresses.is_empty() || self.addresses.len() > ADDRESSES_MAX {
+            return Err(crooked(format!("offer has {} addresses, not 1 to {ADDRESSES_MAX}", self.addresses.len())));
+        }
+        if let Some(bad) = self.addresses.iter().find(|address| address.parse::<SocketAddr>().is_err()) {
+            let bad: String = bad.chars().take(64).collect();
+            return Err(crooked(format!("offer has the address {bad:?}, which is not IP:PORT")));
+        }
+        if self.resume.len() > RESUME_MAX {
+            return Err(crooked(format!("offer has {} resume entries, {RESUME_MAX} are allowed", self.resume.len())));
+        }
         Ok(())
     }
+
+    /// The arithmetic of a ring, as the link has it: credit for a watermark may be withheld, and a record may cost as much again where it
+    /// does not fit before the ring's end; what is left must hold one.
+    fn check_shape(&self) -> Result<(), RingRefusal> {
+        let Self { ring_bytes, chunk_bytes, watermark_bytes, .. } = *self;
+        if !ring_bytes.is_multiple_of(RECORD_ALIGNMENT) {
+            return Err(crooked(format!("ring of {ring_bytes} B is no multiple of {RECORD_ALIGNMENT} B")));
+        }
+        if ![0, ring_bytes / 8, ring_bytes / 4, ring_bytes / 2].contains(&watermark_bytes) {
+            return Err(crooked(format!(
+                "watermark of {watermark_bytes} B is neither 0 nor an eighth, a quarter or half of its ring of {ring_bytes} B"
+            )));
+        }
+        let record = (RECORD_ALIGNMENT + chunk_bytes).next_multiple_of(RECORD_ALIGNMENT);
+        let record_max = (ring_bytes - watermark_bytes) / 2;
+        if record > record_max || u32::try_from(chunk_bytes).is_err() {
+            return Err(crooked(format!(
+                "chunk of {chunk_bytes} B makes records of {record} B; its ring of {ring_bytes} B holds records of {record_max} B"
+            )));
+        }
+        Ok(())
+    }
+}
+
+fn crooked(what: impl Into<String>) -> RingRefusal {
+    RingRefusal::Crooked { what: what.into() }
 }
 
 #[cfg(test)]
@@ -181,18 +237,60 @@ mod tests {
         assert!(matches!(publishers.fits(&other), Err(Mismatch::Type { .. })));
     }
 
-    #[test]
-    fn absurd_sizes_and_versions_are_refused() {
-        let offer = RingOffer {
+    fn offer() -> RingOffer {
+        RingOffer {
             version: WIRE_VERSION,
             token: crate::names::TopicId([1; 16]),
-            addresses: vec![],
-            ring_bytes: u64::MAX,
-            chunk_bytes: 1,
-            watermark_bytes: 0,
+            addresses: vec!["10.0.0.2:40001".to_owned()],
+            ring_bytes: 64 << 20,
+            chunk_bytes: (1 << 20) - 64,
+            watermark_bytes: 8 << 20,
             resume: vec![],
+        }
+    }
+
+    #[test]
+    fn absurd_sizes_and_versions_are_refused() {
+        assert_eq!(offer().check(), Ok(()));
+        for bytes in [0, SIZE_MAX + 64, u64::MAX] {
+            assert!(matches!(RingOffer { ring_bytes: bytes, ..offer() }.check(), Err(RingRefusal::Absurd { .. })));
+            assert!(matches!(RingOffer { chunk_bytes: bytes, ..offer() }.check(), Err(RingRefusal::Absurd { .. })));
+        }
+        assert!(matches!(RingOffer { version: 9, ..offer() }.check(), Err(RingRefusal::Version { .. })));
+    }
+
+    #[test]
+    fn an_offer_that_no_link_can_be_made_of_is_refused_by_its_rule() {
+        let most = (64 << 20) / 2 - 64;
+        let fits = RingOffer { watermark_bytes: 0, chunk_bytes: most, ..offer() };
+        assert_eq!(fits.check(), Ok(()));
+        let refused = |bad: RingOffer, rule: &str| {
+            let said = bad.check().unwrap_err();
+            assert!(matches!(said, RingRefusal::Crooked { .. }) && said.to_string().contains(rule), "{said}");
         };
-        assert!(matches!(offer.check(), Err(RingRefusal::Absurd { .. })));
-        assert!(matches!(RingOffer { version: 9, ..offer }.check(), Err(RingRefusal::Version { .. })));
+        refused(RingOffer { chunk_bytes: most + 1, watermark_bytes: 0, ..offer() }, "makes records of");
+        refused(RingOffer { chunk_bytes: most, watermark_bytes: 32 << 20, ..offer() }, "makes records of");
+        refused(
+            RingOffer { chunk_bytes: 1 << 33, ring_bytes: 1 << 40, watermark_bytes: 0, ..offer() },
+            "makes records of",
+        );
+        refused(RingOffer { ring_bytes: (64 << 20) + 1, ..offer() }, "no multiple of");
+        refused(RingOffer { watermark_bytes: 7 << 20, ..offer() }, "watermark");
+        refused(RingOffer { watermark_bytes: u64::MAX, ..offer() }, "watermark");
+        refused(RingOffer { addresses: vec![], ..offer() }, "0 addresses");
+        refused(RingOffer { addresses: vec!["10.0.0.2:1".to_owned(); ADDRESSES_MAX + 1], ..offer() }, "65 addresses");
+        refused(RingOffer { addresses: vec!["camera:1".to_owned()], ..offer() }, "\"camera:1\"");
+        refused(RingOffer { resume: vec![(1, 1); RESUME_MAX + 1], ..offer() }, "resume");
+    }
+
+    #[test]
+    fn the_largest_offer_fits_a_hand_shake() {
+        let largest = RingOffer {
+            addresses: vec!["255.255.255.255:65535".to_owned(); ADDRESSES_MAX],
+            resume: vec![(u64::MAX, u64::MAX); RESUME_MAX],
+            ..offer()
+        };
+        let bytes = serde_json::to_vec(&Ok::<_, RingRefusal>(largest)).unwrap().len();
+        assert!(bytes <= HANDSHAKE_BYTES_MAX, "{bytes}");
     }
 }

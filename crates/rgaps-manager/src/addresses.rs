@@ -2,9 +2,20 @@
 
 use std::net::Ipv4Addr;
 
-/// IPv4 addresses of this host, those of loopback last.
+use rgaps_control::wire::ADDRESSES_MAX;
+
+/// IPv4 addresses of this host, those of loopback last; no more than an offer may have.
 pub(crate) fn own() -> Vec<Ipv4Addr> {
-    parse(&std::fs::read_to_string("/proc/net/fib_trie").unwrap_or_default())
+    let mut found = parse(&std::fs::read_to_string("/proc/net/fib_trie").unwrap_or_default());
+    if found.len() > ADDRESSES_MAX {
+        tracing::warn!(
+            addresses = found.len(),
+            ADDRESSES_MAX,
+            "too many addresses to offer; name the right ones in data_address"
+        );
+        found.truncate(ADDRESSES_MAX);
+    }
+    found
 }
 
 /// Each leaf `|-- ADDRESS` that is followed by `/32 host LOCAL`.
