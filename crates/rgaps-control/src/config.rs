@@ -2,12 +2,27 @@
 //! machine.
 //!
 //! The order is default, file (`RGAPS_CONFIG`, else ~/.config/rgaps/config.toml if it exists), environment (`RGAPS_` and the key in
-//! capitals), flags. An unknown key is an error that names the nearest one.
+//! capitals), flags. An unknown key is an error that names the nearest one. Every value is checked when it is read, by clients, the
+//! command and the manager alike, so that whoever wrote it is told: where it was given, what it is, and what it must be.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+
+use crate::wire::{ADDRESSES_MAX, SIZE_MAX};
+
+/// Bytes of the smallest pool: a page.
+const POOL_BYTES_MIN: u64 = 4096;
+/// Bytes of the largest chunk; a chunk's length on the wire has 32 bits.
+const CHUNK_BYTES_MAX: u64 = 1 << 30;
+/// No time-out is longer: a day.
+const TIMEOUT_MS_MAX: u64 = 86_400_000;
+/// Below this, a busy machine would be taken for a dead one.
+const PEER_TIMEOUT_MS_MIN: u64 = 100;
+/// Most characters of a host's name.
+const HOST_NAME_MAX: usize = 64;
 
 /// All keys.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,7 +58,7 @@ pub struct Config {
     pub data_address: Vec<String>,
     /// How long the manager stays after its last client has left.
     pub idle_timeout_ms: u64,
-    /// How long a silent or unreachable peer is waited for.
+    /// How long a silent or unreachable peer is waited for. A host that announces nothing for so long (but at least a second) is gone.
     pub peer_timeout_ms: u64,
     /// How long a stalled keep-all subscriber may hold up what arrives before it is made keep-last.
     pub keep_all_timeout_ms: u64,
@@ -139,6 +154,7 @@ impl Config {
         flags: &BTreeMap<String, String>,
     ) -> Result<Self, ConfigError> {
         let mut table = defaults();
+        let mut origins = BTreeMap::new();
         if let Some(path) = file {
             let text =
                 std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
@@ -148,19 +164,24 @@ impl Config {
             })?;
             for (key, value) in given {
                 set(&mut table, &path.display().to_string(), &key, value)?;
+                origins.insert(key, path.display().to_string());
             }
         }
         for (origin, source) in [("environment", variables), ("flags", flags)] {
             for (key, text) in source {
                 let value = parse(&table, origin, key, text)?;
                 set(&mut table, origin, key, value)?;
+                origins.insert(key.clone(), origin.to_owned());
             }
         }
+        // Before the rest is read: it may be too large even for its type.
+        check_message_count(&table, &origins)?;
         let config: Self = table.try_into().map_err(|error: toml::de::Error| ConfigError::Syntax {
             path: file.unwrap_or(Path::new("configuration")).to_owned(),
             message: error.to_string(),
         })?;
-        config.check()
+        config.check().map_err(|fault| fault.named(&origins))?;
+        Ok(config)
     }
 
     /// Bytes of credit that a receiver may keep back.
@@ -168,39 +189,103 @@ impl Config {
         self.ring_bytes.checked_div(self.watermark_divisor).unwrap_or(0)
     }
 
-    fn check(self) -> Result<Self, ConfigError> {
-        let refuse = |key: &str, value: String, rule: &str| {
-            Err(ConfigError::Value {
-                origin: "configuration".to_owned(),
-                key: key.to_owned(),
-                value,
-                rule: rule.to_owned(),
-            })
-        };
-        if !(1..=4096).contains(&self.message_count) {
-            return refuse("message_count", self.message_count.to_string(), "from 1 to 4096");
-        }
-        if self.ring_bytes < 1 << 16 || !self.ring_bytes.is_multiple_of(4096) || self.ring_bytes > 1 << 40 {
-            return refuse("ring_bytes", self.ring_bytes.to_string(), "whole pages from 64 KiB to 1 TiB");
-        }
-        if ![0, 2, 4, 8].contains(&self.watermark_divisor) {
-            return refuse("watermark_divisor", self.watermark_divisor.to_string(), "0, 2, 4 or 8");
-        }
-        let chunk_max = (self.ring_bytes - self.watermark_bytes()) / 2 - 64;
-        if self.chunk_bytes < 4096 || self.chunk_bytes > chunk_max {
-            let rule = format!("from 4096 to (ring_bytes - watermark) / 2 - 64 = {chunk_max}");
-            return refuse("chunk_bytes", self.chunk_bytes.to_string(), &rule);
-        }
-        if !["auto", "always"].contains(&self.staging.as_str()) {
-            return refuse("staging", self.staging, "auto or always");
-        }
-        match self.transport.as_str() {
-            "auto" | "tcp" => {}
-            "rdma" => return refuse("transport", self.transport, "auto or tcp; this build has no rdma link"),
-            _ => return refuse("transport", self.transport, "auto, tcp or rdma"),
-        }
-        Ok(self)
+    fn check(&self) -> Result<(), Fault> {
+        self.check_sizes()?;
+        self.check_times()?;
+        self.check_names()?;
+        self.check_addresses()
     }
+
+    fn check_sizes(&self) -> Result<(), Fault> {
+        let pools = POOL_BYTES_MIN..=SIZE_MAX;
+        for (key, bytes) in [("pool_bytes", self.pool_bytes), ("arrival_pool_bytes", self.arrival_pool_bytes)] {
+            require(pools.contains(&bytes), key, bytes, "from 4096 to 2^40 bytes; the default is 134217728 (128 MiB)")?;
+        }
+        let ring = self.ring_bytes;
+        let whole = ring.is_multiple_of(4096) && (1 << 16..=SIZE_MAX).contains(&ring);
+        require(whole, "ring_bytes", ring, "whole pages of 4096 bytes from 64 KiB to 1 TiB")?;
+        let divisor = self.watermark_divisor;
+        require([0, 2, 4, 8].contains(&divisor), "watermark_divisor", divisor, "0, 2, 4 or 8")?;
+        let most = ((ring - self.watermark_bytes()) / 2).min(CHUNK_BYTES_MAX);
+        let rule = format!("from 4096 to (ring_bytes - watermark) / 2, here {most}; lower it or raise ring_bytes");
+        require((4096..=most).contains(&self.chunk_bytes), "chunk_bytes", self.chunk_bytes, &rule)
+    }
+
+    fn check_times(&self) -> Result<(), Fault> {
+        let day = "a day (86400000) at most, in milliseconds";
+        require(self.idle_timeout_ms <= TIMEOUT_MS_MAX, "idle_timeout_ms", self.idle_timeout_ms, day)?;
+        require(self.keep_all_timeout_ms <= TIMEOUT_MS_MAX, "keep_all_timeout_ms", self.keep_all_timeout_ms, day)?;
+        let peer = self.peer_timeout_ms;
+        let rule = "from 100 to 86400000 milliseconds; the default is 5000";
+        require((PEER_TIMEOUT_MS_MIN..=TIMEOUT_MS_MAX).contains(&peer), "peer_timeout_ms", peer, rule)
+    }
+
+    fn check_names(&self) -> Result<(), Fault> {
+        let name = &self.host_name;
+        require(name.chars().count() <= HOST_NAME_MAX, "host_name", name, "64 characters at most")?;
+        require(["auto", "always"].contains(&self.staging.as_str()), "staging", &self.staging, "auto or always")?;
+        let rule = match self.transport.as_str() {
+            "rdma" => "auto or tcp; this build has no rdma link",
+            _ => "auto or tcp",
+        };
+        require(["auto", "tcp"].contains(&self.transport.as_str()), "transport", &self.transport, rule)?;
+        let device = self.device.as_str();
+        let numbered = device.strip_prefix("cuda:").is_some_and(|number| number.parse::<u32>().is_ok());
+        let known = ["auto", "host", "cuda"].contains(&device) || numbered;
+        require(known, "device", device, "auto, host, cuda or cuda:N")?;
+        let zenoh = &self.zenoh_config;
+        let readable = zenoh.is_empty() || Path::new(zenoh).is_file();
+        require(readable, "zenoh_config", zenoh, "the path of a file that exists, or empty")
+    }
+
+    fn check_addresses(&self) -> Result<(), Fault> {
+        let addresses = &self.data_address;
+        require(addresses.len() <= ADDRESSES_MAX, "data_address", addresses.len(), "64 addresses at most")?;
+        for address in addresses {
+            let rule = "IPv4 addresses of this host without ports, as 10.0.0.2,192.168.1.2";
+            require(address.parse::<Ipv4Addr>().is_ok(), "data_address", address, rule)?;
+        }
+        let rule = "as tcp/10.0.0.2:7447; this build reaches other hosts over tcp only";
+        for peer in &self.peers {
+            require(is_locator(peer), "peers", peer, rule)?;
+        }
+        require(self.listen.is_empty() || is_locator(&self.listen), "listen", &self.listen, rule)
+    }
+}
+
+/// A value that does not fit its key.
+struct Fault {
+    key: &'static str,
+    value: String,
+    rule: String,
+}
+
+impl Fault {
+    fn named(self, origins: &BTreeMap<String, String>) -> ConfigError {
+        let origin = origins.get(self.key).map_or("default", String::as_str).to_owned();
+        ConfigError::Value { origin, key: self.key.to_owned(), value: self.value, rule: self.rule }
+    }
+}
+
+fn require(holds: bool, key: &'static str, value: impl ToString, rule: &str) -> Result<(), Fault> {
+    if holds { Ok(()) } else { Err(Fault { key, value: value.to_string(), rule: rule.to_owned() }) }
+}
+
+fn check_message_count(table: &toml::Table, origins: &BTreeMap<String, String>) -> Result<(), ConfigError> {
+    let count = table.get("message_count").and_then(toml::Value::as_integer).unwrap_or_default();
+    let rule = "from 1 to 4096";
+    require((1..=4096).contains(&count), "message_count", count, rule).map_err(|fault| fault.named(origins))
+}
+
+/// A zenoh locator of the one transport that is built in: tcp/HOST:PORT, perhaps with zenoh's `?metadata` and `#options`.
+fn is_locator(text: &str) -> bool {
+    let bare = text.split(['?', '#']).next().unwrap_or_default();
+    let Some((host, port)) = bare.strip_prefix("tcp/").and_then(|address| address.rsplit_once(':')) else {
+        return false;
+    };
+    let whole = !host.is_empty() && !host.contains(char::is_whitespace);
+    let bracketed = !host.contains(':') || host.starts_with('[') && host.ends_with(']');
+    whole && bracketed && port.parse::<u16>().is_ok()
 }
 
 fn defaults() -> toml::Table {
@@ -334,6 +419,54 @@ mod tests {
         assert!(text(from(&[], &[("message_count", "5000")])).contains("from 1 to 4096"));
         assert!(text(from(&[], &[("chunk_bytes", "999999999")])).contains("(ring_bytes - watermark) / 2"));
         assert!(text(from(&[], &[("transport", "rdma")])).contains("no rdma link"));
+    }
+
+    #[test]
+    fn every_value_that_cannot_work_is_refused_with_its_key_and_a_rule() {
+        let long_name = "x".repeat(65);
+        let crowd = vec!["10.0.0.1"; 65].join(",");
+        let bad = [
+            ("pool_bytes", "0", "from 4096"),
+            ("pool_bytes", "2199023255552", "2^40"),
+            ("arrival_pool_bytes", "0", "from 4096"),
+            ("message_count", "0", "from 1 to 4096"),
+            ("message_count", "99999999999", "from 1 to 4096"),
+            ("ring_bytes", "70000", "whole pages"),
+            ("watermark_divisor", "3", "0, 2, 4 or 8"),
+            ("chunk_bytes", "0", "from 4096"),
+            ("chunk_bytes", "29360129", "here 29360128"),
+            ("peer_timeout_ms", "0", "the default is 5000"),
+            ("peer_timeout_ms", "9999999999999", "86400000"),
+            ("idle_timeout_ms", "9999999999999", "a day"),
+            ("keep_all_timeout_ms", "9999999999999", "a day"),
+            ("data_address", "10.0.0.256", "IPv4"),
+            ("data_address", "10.0.0.1:80", "without ports"),
+            ("data_address", &crowd, "64 addresses"),
+            ("device", "gpu", "cuda:N"),
+            ("device", "cuda:x", "cuda:N"),
+            ("peers", "10.0.0.2:7447", "tcp/10.0.0.2:7447"),
+            ("peers", "udp/10.0.0.2:7447", "tcp only"),
+            ("peers", "tcp/10.0.0.2", "tcp/10.0.0.2:7447"),
+            ("listen", "tcp/10.0.0.2:99999", "tcp/10.0.0.2:7447"),
+            ("listen", "tcp/fe80::1:7447", "tcp/10.0.0.2:7447"),
+            ("staging", "never", "auto or always"),
+            ("host_name", &long_name, "64 characters"),
+            ("zenoh_config", "/nowhere/zenoh.json5", "a file that exists"),
+        ];
+        for (key, value, rule) in bad {
+            let said = from(&[(key, value)], &[]).unwrap_err().to_string();
+            assert!(said.starts_with(&format!("environment: {key} = ")) && said.contains(rule), "{said}");
+        }
+        let said = from(&[("ring_bytes", "65536")], &[]).unwrap_err().to_string();
+        assert!(said.starts_with("default: chunk_bytes = 1048576") && said.contains("raise ring_bytes"), "{said}");
+        let good = [
+            ("chunk_bytes", "29360128"),
+            ("peers", "tcp/[fe80::1]:7447,tcp/robot.local:7447?rel=1#iface=eth0"),
+            ("device", "cuda:3"),
+            ("data_address", "10.0.0.1,10.0.1.1"),
+            ("idle_timeout_ms", "0"),
+        ];
+        assert!(from(&good, &[]).is_ok());
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Source      liveliness, history and queryables are zenoh 1.x's; a peer whose socket closes is gone at once, one that loses power
-//!             after zenoh's lease.
+//!             after zenoh's lease, which is `peer_timeout_ms`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,6 +23,9 @@ use zenoh::{Session, Wait};
 use crate::config::Config;
 use crate::names::HostId;
 use crate::wire::{Endpoint, HANDSHAKE_BYTES_MAX, RingOffer, RingRefusal, RingRequest};
+
+/// Shortest lease: zenoh says four times in it that it lives, from threads that a busy machine may hold up.
+const LEASE_MS_MIN: u64 = 1000;
 
 /// Longest announcement; its key has twice as many bytes, and zenoh's must fit one of its batches of 64 KiB.
 const ENDPOINT_BYTES_MAX: usize = 16 << 10;
@@ -321,6 +324,8 @@ fn zenoh_config(config: &Config) -> Result<zenoh::Config, NetworkError> {
             .map_err(|error| NetworkError { what: "configuration", message: format!("{key}: {error}") })
     };
     set(&mut zenoh, "mode", "\"peer\"".to_owned())?;
+    let lease = config.peer_timeout_ms.max(LEASE_MS_MIN);
+    set(&mut zenoh, "transport/link/tx/lease", lease.to_string())?;
     set(&mut zenoh, "scouting/multicast/enabled", config.multicast.to_string())?;
     let list = |items: &[String]| serde_json::to_string(items).unwrap_or_else(|_| "[]".to_owned());
     if !config.peers.is_empty() {
@@ -482,6 +487,15 @@ mod tests {
         });
         responder.answer(&Err(RingRefusal::NoSubscribers(long)));
         assert!(asking.join().unwrap().unwrap_err().to_string().contains("65536 B are looked at"));
+    }
+
+    #[test]
+    fn a_silent_host_is_gone_after_the_peer_timeout_but_never_within_a_second() {
+        let lease = |peer_timeout_ms| {
+            let config = Config { peer_timeout_ms, ..Config::default() };
+            zenoh_config(&config).unwrap().get_json("transport/link/tx/lease").unwrap()
+        };
+        assert_eq!((lease(5000), lease(100)), ("5000".to_owned(), "1000".to_owned()));
     }
 
     #[test]

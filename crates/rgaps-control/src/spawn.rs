@@ -3,11 +3,13 @@
 //! It is looked for in RGAPSD, beside this program, one folder up (tests live in a sub-folder), and in PATH. It runs in a session of
 //! its own with a clean environment. A lock file keeps clients that start at once from starting several. RGAPS_AUTOSTART=0 turns it off.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::config::{Config, ConfigError};
 use crate::local::{Connection, LocalError};
 use crate::runtime::{RuntimeDir, RuntimeError};
 
@@ -30,6 +32,9 @@ pub enum SpawnError {
     /// The socket is there but does not answer as it should.
     #[error(transparent)]
     Local(#[from] LocalError),
+    /// The configuration cannot be used; a manager would say so in its log only.
+    #[error("no rgapsd runs, and the configuration is wrong: {0}")]
+    Config(#[from] ConfigError),
     /// Starting is turned off.
     #[error(
         "no rgapsd runs in {0}, and starting one is turned off (RGAPS_AUTOSTART=0 or the node's builder); start rgapsd first"
@@ -80,6 +85,7 @@ pub fn connect(dir: &RuntimeDir, autostart: Autostart) -> Result<Connection, Spa
     if autostart == Autostart::Never || std::env::var("RGAPS_AUTOSTART").as_deref() == Ok("0") {
         return Err(SpawnError::Forbidden(dir.path().to_owned()));
     }
+    Config::load(&BTreeMap::new())?;
     let deadline = Instant::now() + START_TIMEOUT;
     let mut program = PathBuf::from("rgapsd");
     while Instant::now() < deadline {
