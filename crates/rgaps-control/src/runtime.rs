@@ -6,6 +6,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -182,8 +183,30 @@ impl RuntimeDir {
         Ok(None)
     }
 
-    /// This host's identity, made on first use and kept while the directory is.
+    /// This host's identity: the same for each manager of this directory until the machine is started anew, so that others know it again;
+    /// never that of another directory, network namespace, user or machine. Where the kernel does not tell what it follows from, it is
+    /// random and kept in the directory.
     pub fn host(&self) -> Result<HostId, RuntimeError> {
+        match self.place() {
+            Ok(place) => Ok(HostId(place.identity())),
+            Err(error) => {
+                tracing::debug!(%error, "the host's identity is random");
+                self.random_host()
+            }
+        }
+    }
+
+    fn place(&self) -> io::Result<Place> {
+        let path = fs::canonicalize(&self.path)?;
+        // The directory itself is made anew after an orderly exit; where it lies tells one container's /tmp from another's.
+        let parent = fs::metadata(path.parent().unwrap_or(&path))?;
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+        let uid = rustix::process::geteuid().as_raw();
+        let network = fs::metadata("/proc/self/ns/net")?.ino();
+        Ok(Place { boot, uid, network, parent: (parent.dev(), parent.ino()), path })
+    }
+
+    fn random_host(&self) -> Result<HostId, RuntimeError> {
         let path = self.path.join("host");
         let failed = |source| RuntimeError::Io { path: path.clone(), source };
         if let Some(host) = fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok()) {
@@ -241,6 +264,33 @@ impl RuntimeDir {
     }
 }
 
+/// What makes a manager's place: no two managers that run at a time share all of it.
+///
+/// The boot's random number stands for the machine, not /etc/machine-id: that is the same on robots whose disks are copies of one, which
+/// would then take each other for themselves, and it is not meant to be shown to others.
+#[derive(Clone, Debug)]
+struct Place {
+    boot: String,
+    uid: u32,
+    /// Inode of the network namespace.
+    network: u64,
+    /// Device and inode of the folder that the directory is in.
+    parent: (u64, u64),
+    path: PathBuf,
+}
+
+impl Place {
+    /// FNV-1a of 128 bits (draft-eastlake-fnv-21): its input is no secret and nobody gains by a collision with himself.
+    fn identity(&self) -> [u8; 16] {
+        const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
+        const PRIME: u128 = (1 << 88) + 0x13b;
+        let Self { boot, uid, network, parent, path } = self;
+        let numbers = format!("{}/{uid}/{network}/{}/{}/", boot.trim(), parent.0, parent.1);
+        let bytes = numbers.as_bytes().iter().chain(path.as_os_str().as_bytes());
+        bytes.fold(OFFSET, |hash, byte| (hash ^ u128::from(*byte)).wrapping_mul(PRIME)).to_be_bytes()
+    }
+}
+
 /// Writes a file so that a reader sees the old or the new content, never a part.
 fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     let new = path.with_extension("new");
@@ -264,10 +314,37 @@ mod tests {
         let dir = RuntimeDir::open(&path).unwrap();
         let lock = dir.lock().unwrap();
         assert!(matches!(dir.lock(), Err(RuntimeError::Locked { .. })));
-        let host = dir.host().unwrap();
-        assert_eq!(dir.host().unwrap(), host);
         dir.clear(lock);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_host_is_the_same_after_an_orderly_exit_and_never_that_of_another_place() {
+        let (path, other) = (scratch("host"), scratch("other_host"));
+        let host_of = |path: &Path| {
+            let dir = RuntimeDir::open(path).unwrap();
+            let lock = dir.lock().unwrap();
+            let host = dir.host().unwrap();
+            dir.clear(lock);
+            assert!(!path.exists());
+            host
+        };
+        let host = host_of(&path);
+        assert_eq!(host_of(&path), host);
+        assert_ne!(host_of(&other), host);
+        let dir = RuntimeDir::open(&path).unwrap();
+        let place = dir.place().unwrap();
+        assert_eq!(HostId(place.identity()), host);
+        let others = [
+            Place { boot: "another".to_owned(), ..place.clone() },
+            Place { uid: place.uid + 1, ..place.clone() },
+            Place { network: place.network + 1, ..place.clone() },
+            Place { parent: (place.parent.0 + 1, place.parent.1), ..place.clone() },
+        ];
+        assert!(others.iter().all(|other| HostId(other.identity()) != host));
+        let random = dir.random_host().unwrap();
+        assert!(random != host && dir.random_host().unwrap() == random, "where the kernel tells nothing");
+        fs::remove_dir_all(&path).unwrap();
     }
 
     #[test]
