@@ -6,10 +6,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod client;
 mod clouds;
 mod cuts;
 mod deaths;
 mod fanout;
+mod idle;
+mod large;
 mod mismatches;
+mod qos;
 mod readiness;
 mod world;

@@ -86,11 +86,16 @@ impl World {
 
     /// Starts a program on a host; `label` names its output.
     pub fn start(&self, host: usize, label: &str, program: &str, arguments: &[&str]) -> Program {
-        let output = self.folder("output").join(format!("{label}.{}", name(host)));
         let mut command = self.command(host, &built(program));
-        command.args(arguments).stdout(File::create(&output).unwrap());
+        self.spawn(host, label, command.args(arguments))
+    }
+
+    /// Starts a command of `command`'s on a host; `label` names its output.
+    pub fn spawn(&self, host: usize, label: &str, command: &mut Command) -> Program {
+        let output = self.folder("output").join(format!("{label}.{}", name(host)));
+        command.stdout(File::create(&output).unwrap());
         command.stderr(File::create(output.with_extension("errors")).unwrap());
-        let child = Child::spawn(&mut command).unwrap();
+        let child = Child::spawn(command).unwrap();
         Program { child, label: format!("{label} on {}", name(host)), output }
     }
 

@@ -1,0 +1,76 @@
+//! What an idle topic costs the manager of each host, in resident memory.
+
+use crate::client::Client;
+use crate::world::{World, name, within_limit};
+
+const TOPICS: usize = 16;
+const LIMIT_BYTES: u64 = 1 << 20;
+
+/// Resident bytes of a process: its own, and of the memory that it shares whatever it has touched.
+fn resident_bytes(pid: u32) -> u64 {
+    let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
+    let line = rollup.lines().find_map(|line| line.strip_prefix("Rss:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+}
+
+struct Idle {
+    world: World,
+    clients: [Client; 2],
+    managers: [u32; 2],
+}
+
+impl Idle {
+    /// Two hosts with one topic between them, so that everything that is there once is there.
+    fn new() -> Option<Self> {
+        let world = World::new(2)?;
+        let mut clients = [0, 1].map(|host| Client::new(&world, host));
+        connect(&world, &mut clients, "warm", 1);
+        clients[0].publish(&world, 8, 4096);
+        clients.iter_mut().for_each(|client| client.take(&world, 8));
+        let managers = [0, 1].map(|host| world.manager_pid(host));
+        Some(Self { world, clients, managers })
+    }
+
+    fn resident(&self) -> [u64; 2] {
+        self.managers.map(resident_bytes)
+    }
+
+    /// Waits until each manager has at most so much more than before for each topic.
+    fn await_cost_below(&self, limit: u64, before: [u64; 2], when: &str) {
+        for host in [0, 1] {
+            let cost = || self.resident()[host].saturating_sub(before[host]) / TOPICS as u64;
+            let within = within_limit(|| (cost() < limit).then(cost));
+            let Some(cost) = within else {
+                panic!("{}: {} B a topic {when}\n{}", name(host), cost(), self.world.logs())
+            };
+            println!("{}: {cost} B a topic {when}", name(host));
+        }
+    }
+}
+
+/// Topics with a publisher on the first host and a subscriber on both, and links between them.
+fn connect(world: &World, clients: &mut [Client; 2], topic: &str, count: usize) {
+    clients[0].publishers(world, topic, count, 4 << 20);
+    clients.iter_mut().for_each(|client| client.subscribers(world, topic, count));
+    clients[0].await_subscribers(world, 2);
+    for n in 0..count {
+        world.await_info(0, &format!("{topic}{n}"), "that the link is there", |info| {
+            info["links"].to_string().contains("connected over")
+        });
+    }
+}
+
+#[test]
+fn an_idle_topic_with_a_link_costs_each_manager_less_than_a_mebibyte() {
+    let Some(mut idle) = Idle::new() else { return };
+    let before = idle.resident();
+    connect(&idle.world, &mut idle.clients, "idle", TOPICS);
+    idle.await_cost_below(LIMIT_BYTES, before, "that never had a message");
+    let Idle { world, clients, .. } = &mut idle;
+    // More than a ring's worth of each topic in all: 40 rounds of messages of 64 KiB.
+    for _ in 0..10 {
+        clients[0].publish(world, 4, 64 << 10);
+        clients.iter_mut().for_each(|client| client.take(world, 4));
+    }
+    idle.await_cost_below(LIMIT_BYTES, before, "after its traffic has stopped");
+}
