@@ -1,7 +1,7 @@
 //! Operating-system memory and wake-ups, wrapped once: the leaf on which the segment, the pools and the rings stand.
 //!
 //! `memfd` makes and checks sealed anonymous files, `mapping` maps them, `range` is the right to write a part of one,
-//! `futex`, `eventfd`, `pidfd` and `poll` wake and watch processes, `fork` tells a forked child from its parent, `clock` is the one
+//! `futex`, `eventfd`, `pidfd` and `poll` wake and watch processes, `fork` tells a forked child from its parent, `memlock` whether memory may be locked, `clock` is the one
 //! clock of all stage timestamps.
 
 pub mod clock;
@@ -10,6 +10,7 @@ pub mod fork;
 pub mod futex;
 pub mod mapping;
 pub mod memfd;
+pub mod memlock;
 pub mod pidfd;
 pub mod poll;
 pub mod range;
