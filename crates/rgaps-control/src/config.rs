@@ -56,6 +56,8 @@ pub struct Config {
     pub multicast: bool,
     /// Addresses that data links listen on, in order of preference; empty is every address of the host.
     pub data_address: Vec<String>,
+    /// Group whose members may use this host's topics beside this user, by name or number; empty for none.
+    pub socket_group: String,
     /// How long the manager stays after its last client has left.
     pub idle_timeout_ms: u64,
     /// How long a silent or unreachable peer is waited for. A host that announces nothing for so long (but at least a second) is gone.
@@ -83,6 +85,7 @@ impl Default for Config {
             listen: String::new(),
             multicast: true,
             data_address: Vec::new(),
+            socket_group: String::new(),
             idle_timeout_ms: 10_000,
             peer_timeout_ms: 5_000,
             keep_all_timeout_ms: 2_000,
@@ -189,6 +192,14 @@ impl Config {
         self.ring_bytes.checked_div(self.watermark_divisor).unwrap_or(0)
     }
 
+    /// The number of `socket_group`.
+    pub fn socket_gid(&self) -> Option<u32> {
+        match self.socket_group.as_str() {
+            "" => None,
+            group => gid_of(group, &std::fs::read_to_string("/etc/group").unwrap_or_default()),
+        }
+    }
+
     fn check(&self) -> Result<(), Fault> {
         self.check_sizes()?;
         self.check_times()?;
@@ -233,6 +244,9 @@ impl Config {
         let numbered = device.strip_prefix("cuda:").is_some_and(|number| number.parse::<u32>().is_ok());
         let known = ["auto", "host", "cuda"].contains(&device) || numbered;
         require(known, "device", device, "auto, host, cuda or cuda:N")?;
+        let group = &self.socket_group;
+        let rule = "the name of a group in /etc/group, or a group's number; `groupadd` makes one";
+        require(group.is_empty() || self.socket_gid().is_some(), "socket_group", group, rule)?;
         let zenoh = &self.zenoh_config;
         let readable = zenoh.is_empty() || Path::new(zenoh).is_file();
         require(readable, "zenoh_config", zenoh, "the path of a file that exists, or empty")
@@ -275,6 +289,15 @@ fn check_message_count(table: &toml::Table, origins: &BTreeMap<String, String>) 
     let count = table.get("message_count").and_then(toml::Value::as_integer).unwrap_or_default();
     let rule = "from 1 to 4096";
     require((1..=4096).contains(&count), "message_count", count, rule).map_err(|fault| fault.named(origins))
+}
+
+/// A group's number, by its name in the text of /etc/group or as it is.
+fn gid_of(group: &str, file: &str) -> Option<u32> {
+    let named = file.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        (fields.next() == Some(group)).then(|| fields.nth(1)?.parse().ok())?
+    });
+    named.or_else(|| group.parse().ok().filter(|gid| *gid != u32::MAX))
 }
 
 /// A zenoh locator of the one transport that is built in: tcp/HOST:PORT, perhaps with zenoh's `?metadata` and `#options`.
@@ -449,6 +472,7 @@ mod tests {
             ("peers", "tcp/10.0.0.2", "tcp/10.0.0.2:7447"),
             ("listen", "tcp/10.0.0.2:99999", "tcp/10.0.0.2:7447"),
             ("listen", "tcp/fe80::1:7447", "tcp/10.0.0.2:7447"),
+            ("socket_group", "no such group", "/etc/group"),
             ("staging", "never", "auto or always"),
             ("host_name", &long_name, "64 characters"),
             ("zenoh_config", "/nowhere/zenoh.json5", "a file that exists"),
@@ -467,6 +491,17 @@ mod tests {
             ("idle_timeout_ms", "0"),
         ];
         assert!(from(&good, &[]).is_ok());
+    }
+
+    #[test]
+    fn groups_are_found_by_name_and_by_number() {
+        let file = "root:x:0:\nvideo:x:44:ann,bob\n7:x:9:\n";
+        assert_eq!(
+            ["video", "7", "12", "vid", "-1"].map(|group| gid_of(group, file)),
+            [Some(44), Some(9), Some(12), None, None]
+        );
+        assert_eq!(from(&[("socket_group", "1234")], &[]).unwrap().socket_gid(), Some(1234));
+        assert_eq!(Config::default().socket_gid(), None);
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //!
 //! One a user and machine, unless RGAPS_RUNTIME_DIR names another: two directories are two managers, and so two hosts.
 //!
-//! Invariants  The directory belongs to this user and nobody else may enter it. One manager holds its lock.
+//! Invariants  The directory belongs to the manager's user, and nobody else may enter it, but for the group that `socket_group` names:
+//!             its members may enter and connect, not write. One manager holds its lock.
 
 use std::fs::{self, File};
 use std::io;
@@ -33,7 +34,10 @@ pub enum RuntimeError {
         source: io::Error,
     },
     /// It belongs to somebody else, or others may enter it.
-    #[error("{path} must be a directory of user {uid} with mode 0700, and is not; remove it or set RGAPS_RUNTIME_DIR")]
+    #[error(
+        "{path} must be a directory of user {uid} with mode 0700 (or 0750, for socket_group), and is not; remove it or set \
+         RGAPS_RUNTIME_DIR"
+    )]
     NotOurs {
         /// The path.
         path: PathBuf,
@@ -45,6 +49,18 @@ pub enum RuntimeError {
     TooLong {
         /// The path.
         path: PathBuf,
+    },
+    /// The group cannot be let in.
+    #[error(
+        "{path} cannot be given to group {group}: {source}; run rgapsd as a member of it, or as root, or clear socket_group"
+    )]
+    Group {
+        /// The path.
+        path: PathBuf,
+        /// The group's number.
+        group: u32,
+        /// Why.
+        source: io::Error,
     },
     /// Another manager runs here.
     #[error("a manager already runs in {path}")]
@@ -58,6 +74,8 @@ pub enum RuntimeError {
 #[derive(Clone, Debug)]
 pub struct RuntimeDir {
     path: PathBuf,
+    /// Whose it is, if it is another user's and we are only a client there.
+    host_user: Option<u32>,
 }
 
 /// A topic as its manager notes it for a successor.
@@ -121,6 +139,42 @@ impl RuntimeDir {
         }
     }
 
+    /// The directory of a client: that of `path`, else as `from_environment`. One that was named, here or by RGAPS_RUNTIME_DIR, may be
+    /// another user's who lets our group in; the default one may not, since anybody could have put it there.
+    pub fn for_client(path: Option<&Path>) -> Result<Self, RuntimeError> {
+        let named = path.map(Path::to_owned).or_else(|| std::env::var_os("RGAPS_RUNTIME_DIR").map(PathBuf::from));
+        let Some(path) = named else { return Self::from_environment() };
+        let Some(found) = fs::symlink_metadata(&path).ok().filter(fs::Metadata::is_dir) else {
+            return Self::open(&path);
+        };
+        let user = rustix::process::geteuid();
+        let (mode, owner) = (found.permissions().mode(), found.uid());
+        let lets_groups_in = mode & 0o050 == 0o050;
+        if owner == user.as_raw() || mode & 0o027 != 0 || !(lets_groups_in || user.is_root()) {
+            return Self::open(&path);
+        }
+        Ok(Self { path, host_user: Some(owner) })
+    }
+
+    /// Whose directory it is, if we are clients there of another user's manager.
+    pub(crate) fn host_user(&self) -> Option<u32> {
+        self.host_user
+    }
+
+    /// Lets the members of a group connect to the socket, which must be there; without a group, only this user.
+    pub fn admit(&self, group: Option<u32>) -> Result<(), RuntimeError> {
+        let (dir_mode, socket_mode) = if group.is_some() { (0o750, 0o660) } else { (0o700, 0o600) };
+        for (path, mode) in [(self.socket(), socket_mode), (self.path.clone(), dir_mode)] {
+            if let Some(group) = group {
+                let refused = |source| RuntimeError::Group { path: path.clone(), group, source };
+                std::os::unix::fs::chown(&path, None, Some(group)).map_err(refused)?;
+            }
+            let failed = |source| RuntimeError::Io { path: path.clone(), source };
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).map_err(failed)?;
+        }
+        Ok(())
+    }
+
     /// A directory by its path; made if it is not there.
     pub fn open(path: &Path) -> Result<Self, RuntimeError> {
         let failed = |source| RuntimeError::Io { path: path.to_owned(), source };
@@ -134,10 +188,10 @@ impl RuntimeDir {
         // Not through a symbolic link: whoever could replace it would own our socket.
         let found = fs::symlink_metadata(path).map_err(failed)?;
         let uid = rustix::process::geteuid().as_raw();
-        if !found.is_dir() || found.uid() != uid || found.permissions().mode() & 0o077 != 0 {
+        if !found.is_dir() || found.uid() != uid || found.permissions().mode() & 0o027 != 0 {
             return Err(RuntimeError::NotOurs { path: path.to_owned(), uid });
         }
-        Ok(Self { path: path.to_owned() })
+        Ok(Self { path: path.to_owned(), host_user: None })
     }
 
     /// Its path.
@@ -361,6 +415,60 @@ mod tests {
             RuntimeDir::open(Path::new(&format!("/tmp/{}", "x".repeat(120)))),
             Err(RuntimeError::TooLong { .. })
         ));
+    }
+
+    /// What another user finds, from a thread that is that user's for good.
+    fn as_user<T: Send + 'static>(id: u32, groups: &[u32], act: impl FnOnce() -> T + Send + 'static) -> T {
+        let groups: Vec<_> = groups.iter().map(|group| rustix::fs::Gid::from_raw(*group)).collect();
+        let acting = std::thread::spawn(move || {
+            let (user, group) = (rustix::fs::Uid::from_raw(id), rustix::fs::Gid::from_raw(id));
+            rustix::thread::set_thread_groups(&groups).unwrap();
+            rustix::thread::set_thread_res_gid(group, group, group).unwrap();
+            rustix::thread::set_thread_res_uid(user, user, user).unwrap();
+            act()
+        });
+        acting.join().unwrap()
+    }
+
+    #[test]
+    fn members_of_the_named_group_are_admitted_and_nobody_else() {
+        use crate::local::{Connection, Listener};
+        const GROUP: u32 = 54_321;
+        if !rustix::process::geteuid().is_root() {
+            return rgaps_testing::skipped("needs root, to be other users");
+        }
+        let path = scratch("group");
+        let dir = RuntimeDir::open(&path).unwrap();
+        let mut listener = Listener::bind(&dir.socket()).unwrap();
+        dir.admit(Some(GROUP)).unwrap();
+        listener.admit_group(true);
+        let connect = |groups: &[u32]| {
+            let path = path.clone();
+            as_user(54_000, groups, move || {
+                let dir = RuntimeDir::for_client(Some(&path)).map_err(|error| error.to_string())?;
+                crate::spawn::connect(&dir, crate::spawn::Autostart::OnDemand).map_err(|error| error.to_string())
+            })
+        };
+        let member = connect(&[GROUP]).unwrap();
+        let accepted = listener.accept().unwrap().expect("a member is admitted");
+        assert_eq!(accepted.peer().unwrap().uid, 54_000);
+        drop((member, accepted));
+        let said = connect(&[GROUP + 1]).unwrap_err();
+        assert!(said.contains("socket_group") && said.contains("user 0"), "{said}");
+        assert!(RuntimeDir::open(&path).is_ok(), "a client of the manager's own user goes in as ever");
+
+        dir.admit(None).unwrap();
+        listener.admit_group(false);
+        assert!(connect(&[GROUP]).unwrap_err().contains("must be a directory of user 54000"));
+        // The kernel keeps them out; should the modes be changed by hand, the manager does.
+        for (path, mode) in [(&path, 0o755), (&dir.socket(), 0o666)] {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        }
+        let socket = dir.socket();
+        let stranger = as_user(54_000, &[], move || Connection::connect(&socket).unwrap());
+        assert!(stranger.is_some() && listener.accept().unwrap().is_none(), "turned away");
+        drop(listener);
+        fs::remove_dir_all(&path).unwrap();
     }
 
     #[test]

@@ -40,6 +40,18 @@ pub enum SpawnError {
         "no rgapsd runs in {0}, and starting one is turned off (RGAPS_AUTOSTART=0 or the node's builder); start rgapsd first"
     )]
     Forbidden(PathBuf),
+    /// The directory is another user's, and so is the manager.
+    #[error(
+        "{path} is of user {user}, whose rgapsd cannot be reached: {why}; that user must run it, with a group of yours as socket_group"
+    )]
+    Guest {
+        /// The directory.
+        path: PathBuf,
+        /// Whose it is.
+        user: u32,
+        /// What happened.
+        why: String,
+    },
     /// There is no program to start.
     #[error("no rgapsd runs, and none was found beside this program or in PATH; install it or set RGAPSD to its path")]
     NotFound,
@@ -77,6 +89,11 @@ pub enum Autostart {
 
 /// Connects to the manager of a runtime directory; starts one if none listens and that is allowed.
 pub fn connect(dir: &RuntimeDir, autostart: Autostart) -> Result<Connection, SpawnError> {
+    if let Some(user) = dir.host_user() {
+        let unreachable = |why: String| SpawnError::Guest { path: dir.path().to_owned(), user, why };
+        let found = Connection::connect(&dir.socket()).map_err(|error| unreachable(error.to_string()))?;
+        return found.ok_or_else(|| unreachable("no rgapsd runs there".to_owned()));
+    }
     // A manager that left in order took the directory along.
     let dir = &RuntimeDir::open(dir.path())?;
     if let Some(connection) = Connection::connect(&dir.socket())? {

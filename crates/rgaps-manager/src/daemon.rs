@@ -84,7 +84,9 @@ pub fn run(options: &Options) -> Result<(), DaemonError> {
         chosen.backend,
         mailbox,
     );
-    let listener = Listener::bind(&dir.socket())?;
+    let mut listener = Listener::bind(&dir.socket())?;
+    dir.admit(config.socket_gid())?;
+    listener.admit_group(config.socket_gid().is_some());
     tracing::info!(%host, host_name, dir = %dir.path().display(), "rgapsd serves");
     let parts = Parts {
         device: config.device.clone(),

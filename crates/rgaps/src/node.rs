@@ -94,10 +94,7 @@ impl NodeBuilder {
 
     /// Connects to the manager; starts one if none runs.
     pub fn build(self) -> Result<Node, NodeError> {
-        let dir = match &self.runtime_dir {
-            Some(path) => RuntimeDir::open(path)?,
-            None => RuntimeDir::from_environment()?,
-        };
+        let dir = RuntimeDir::for_client(self.runtime_dir.as_deref())?;
         let domain = self.domain.or_else(|| std::env::var("ROS_DOMAIN_ID").ok()?.parse().ok()).unwrap_or(0);
         let (session, welcome) = Session::open(dir, self.name.unwrap_or_else(program_name), self.autostart)?;
         let backend = rgaps_device::open(welcome.device.parse()?)?.backend;

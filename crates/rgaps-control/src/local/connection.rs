@@ -214,6 +214,7 @@ impl AsFd for Connection {
 pub struct Listener {
     socket: OwnedFd,
     path: PathBuf,
+    admits_group: bool,
 }
 
 impl Listener {
@@ -226,10 +227,16 @@ impl Listener {
         rustix::net::bind(&socket, &address).map_err(failed)?;
         rustix::net::listen(&socket, BACKLOG).map_err(failed)?;
         rustix::io::ioctl_fionbio(&socket, true).map_err(failed)?;
-        Ok(Self { socket, path: path.to_owned() })
+        Ok(Self { socket, path: path.to_owned(), admits_group: false })
     }
 
-    /// A client that waits to be accepted, if there is one. Others than this user (and root) are turned away.
+    /// Whether other users may connect. Which of them can is the kernel's decision, by the modes of socket and directory
+    /// (`RuntimeDir::admit`): connecting needs the right to write to the socket.
+    pub fn admit_group(&mut self, admits: bool) {
+        self.admits_group = admits;
+    }
+
+    /// A client that waits to be accepted, if there is one. Others than this user and root are turned away, unless a group is admitted.
     pub fn accept(&self) -> Result<Option<Connection>, LocalError> {
         let socket = match rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC) {
             Ok(socket) => socket,
@@ -240,7 +247,7 @@ impl Listener {
         let connection = Connection::new(socket)?;
         let peer = connection.peer()?;
         let own = rustix::process::geteuid().as_raw();
-        if peer.uid != own && peer.uid != 0 {
+        if peer.uid != own && peer.uid != 0 && !self.admits_group {
             tracing::warn!(pid = peer.pid, uid = peer.uid, "a process of another user was turned away");
             return Ok(None);
         }
