@@ -34,7 +34,7 @@ pub enum SpawnError {
     Local(#[from] LocalError),
     /// The configuration cannot be used; a manager would say so in its log only.
     #[error("no rgapsd runs, and the configuration is wrong: {0}")]
-    Config(#[from] ConfigError),
+    Config(#[source] Box<ConfigError>),
     /// Starting is turned off.
     #[error(
         "no rgapsd runs in {0}, and starting one is turned off (RGAPS_AUTOSTART=0 or the node's builder); start rgapsd first"
@@ -102,7 +102,7 @@ pub fn connect(dir: &RuntimeDir, autostart: Autostart) -> Result<Connection, Spa
     if autostart == Autostart::Never || std::env::var("RGAPS_AUTOSTART").as_deref() == Ok("0") {
         return Err(SpawnError::Forbidden(dir.path().to_owned()));
     }
-    Config::load(&BTreeMap::new())?;
+    Config::load(&BTreeMap::new()).map_err(|error| SpawnError::Config(Box::new(error)))?;
     let deadline = Instant::now() + START_TIMEOUT;
     let mut program = PathBuf::from("rgapsd");
     while Instant::now() < deadline {
