@@ -1,9 +1,10 @@
 //! `rgaps doctor`: what this machine offers, and what to do about each lack.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use rustix::process::{Resource, getrlimit};
+use rgaps_control::Config;
 use serde::Serialize;
 
 use crate::output::{self, Format, table};
@@ -49,7 +50,18 @@ impl Finding {
 
 /// Looks at everything. Never fails: what cannot be read is a finding.
 pub fn examine() -> Vec<Finding> {
-    vec![kernel(), sealed_memory(), futex(), gpu(), verbs(), memlock(), shared_memory(), huge_pages(), namespaces()]
+    vec![
+        configuration(),
+        kernel(),
+        sealed_memory(),
+        futex(),
+        gpu(),
+        verbs(),
+        memlock(),
+        shared_memory(),
+        huge_pages(),
+        namespaces(),
+    ]
 }
 
 /// Prints the findings; false if something is broken.
@@ -141,15 +153,23 @@ fn verbs() -> Finding {
 
 fn memlock() -> Finding {
     const WHAT: &str = "locked memory";
-    let limit = getrlimit(Resource::Memlock);
-    match limit.current {
-        None => Finding::ok(WHAT, "unlimited"),
-        Some(bytes) if bytes >= 1 << 30 => Finding::ok(WHAT, output::bytes(bytes as f64)),
-        Some(bytes) => Finding::limited(
+    // What one link's ring would need; tcp and host memory lock nothing.
+    let ring = Config::load(&BTreeMap::new()).unwrap_or_default().ring_bytes;
+    match rgaps_os::memlock::check(ring) {
+        Ok(()) => Finding::ok(WHAT, format!("a ring of {} may be locked", output::bytes(ring as f64))),
+        Err(error) => Finding::limited(
             WHAT,
-            format!("RLIMIT_MEMLOCK is {}", output::bytes(bytes as f64)),
-            "tcp needs none; pinned rings for RDMA or CUDA do: `ulimit -l unlimited`, or LimitMEMLOCK=infinity in the unit",
+            error.to_string(),
+            "none needed for tcp and host memory; for pinned rings (RDMA, CUDA) raise the limit as said here",
         ),
+    }
+}
+
+fn configuration() -> Finding {
+    const WHAT: &str = "configuration";
+    match Config::load(&BTreeMap::new()) {
+        Ok(_) => Finding::ok(WHAT, "every value can work"),
+        Err(error) => Finding::broken(WHAT, error.to_string(), "correct that value, or remove it for its default"),
     }
 }
 
