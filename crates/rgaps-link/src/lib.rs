@@ -11,7 +11,7 @@
 //! The protocol has neither sockets nor clocks and is shared by all transports: `position` and `geometry` (where a record lies),
 //! `ring` (both ends' state, and the paper's three invariants in `invariants`), `credit`, `unacked`, `record` (the header),
 //! `assemble` (messages out of records). `link` has the traits `LinkSender` and `LinkReceiver`; `tcp` implements them; `memory` is
-//! the ring's memory. `contract` is the suite that every transport answers to.
+//! the ring's memory; `sync` lets loom run what two threads share. `contract` is the suite that every transport answers to.
 
 pub mod assemble;
 #[cfg(any(test, feature = "contract"))]
@@ -27,6 +27,7 @@ pub mod position;
 mod raw;
 pub mod record;
 pub mod ring;
+mod sync;
 pub mod tcp;
 pub mod unacked;
 

@@ -13,6 +13,8 @@ mod arrivals;
 mod hello;
 mod intake;
 mod listener;
+#[cfg(all(test, loom))]
+mod loom_models;
 mod queue;
 mod sender;
 mod socket;

@@ -1,0 +1,175 @@
+//! Loom models of what intake and arrivals share: `RUSTFLAGS="--cfg loom" cargo test -p rgaps-link --lib --release loom`.
+//!
+//! Under loom no wait times out, so that a wake-up that is missing shows as a deadlock. The ring's bytes are a cell that loom watches where
+//! nobody may touch them at once, and an atomic word where a torn read is allowed and has to be noticed.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use loom::cell::UnsafeCell;
+use loom::sync::atomic::{AtomicU64, Ordering};
+use loom::thread;
+
+use crate::error::LinkError;
+use crate::geometry::{FlowControl, RingGeometry, RingOptions, Watermark};
+use crate::link::Arrival;
+use crate::position::{Position, RingSpan};
+use crate::record::{Flags, MessageId, Origin, RecordHeader, RecordSequence};
+use crate::ring::Placement;
+use crate::tcp::queue::{QUEUE_MAX, Shared};
+
+const RING_BYTES: u64 = 4096;
+
+/// As in rgaps-shm: every interleaving with at most three preemptions, and both sides are threads of their own.
+fn model(check: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(check);
+}
+
+fn shared(flow_control: FlowControl) -> Arc<Shared> {
+    let watermark = Watermark::Zero;
+    let options =
+        RingOptions { ring_bytes: RING_BYTES, chunk_bytes: 512, watermark, flow_control, ..RingOptions::default() };
+    Arc::new(Shared::new(RingGeometry::new(options).unwrap()))
+}
+
+/// The `n`-th record, each as long as the ring.
+fn arrival(n: u64) -> Arrival {
+    let header = RecordHeader {
+        flags: Flags::default(),
+        record: RecordSequence(n),
+        message: MessageId(n),
+        origin: Origin::default(),
+        offset: 0,
+        total: 0,
+        payload_bytes: 0,
+        envelope_bytes: 0,
+    };
+    let start = Position::new(n * RING_BYTES);
+    let placement = Placement { start, end: start.forward(RING_BYTES), skip: 0 };
+    Arrival { header, placement, payload: RingSpan { offset: Default::default(), bytes: 0 } }
+}
+
+fn far() -> Instant {
+    Instant::now() + Duration::from_secs(3600)
+}
+
+/// Takes until nothing more comes; the numbers of the records.
+fn drain(shared: &Shared) -> Vec<u64> {
+    let (mut batch, mut numbers) = (VecDeque::new(), Vec::new());
+    loop {
+        match shared.take(&mut batch, far()) {
+            Ok(came) => assert!(came, "the deadline is far"),
+            Err(LinkError::Closed { .. }) => return numbers,
+            Err(error) => panic!("{error}"),
+        }
+        numbers.extend(batch.drain(..).map(|arrival: Arrival| arrival.header.record.0));
+    }
+}
+
+#[test]
+fn loom_the_consumer_sleeps_through_no_record_and_no_end() {
+    model(|| {
+        let shared = shared(FlowControl::On);
+        let intake = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                shared.publish(arrival(0), 1);
+                shared.publish(arrival(1), 1);
+                shared.end(LinkError::Closed { by_peer: true });
+            })
+        };
+        let consumer = thread::spawn(move || assert_eq!(drain(&shared), [0, 1]));
+        intake.join().unwrap();
+        consumer.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_the_intake_sleeps_through_no_space_in_the_queue() {
+    model(|| {
+        let shared = shared(FlowControl::On);
+        let records = QUEUE_MAX as u64 + 1;
+        let intake = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                (0..records).for_each(|n| shared.publish(arrival(n), 1));
+                shared.end(LinkError::Closed { by_peer: true });
+            })
+        };
+        let consumer = thread::spawn(move || assert_eq!(drain(&shared), (0..records).collect::<Vec<_>>()));
+        intake.join().unwrap();
+        consumer.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_closing_wakes_both_halves() {
+    model(|| {
+        let shared = shared(FlowControl::On);
+        let halves = [shared.clone(), shared.clone()];
+        let [intake, consumer] = halves;
+        let intake = thread::spawn(move || (0..=QUEUE_MAX as u64).for_each(|n| intake.publish(arrival(n), 1)));
+        let closer = thread::spawn(move || shared.close());
+        intake.join().unwrap();
+        closer.join().unwrap();
+        // What had landed is still taken, and then the end is known.
+        assert!(drain(&consumer).len() <= QUEUE_MAX);
+    });
+}
+
+#[test]
+fn loom_a_byte_is_not_overwritten_before_the_head_has_passed_it() {
+    model(|| {
+        let shared = shared(FlowControl::On);
+        let bytes = Arc::new(UnsafeCell::new(()));
+        let intake = {
+            let (shared, bytes) = (shared.clone(), bytes.clone());
+            thread::spawn(move || {
+                bytes.with_mut(|_| ());
+                shared.publish(arrival(0), 1);
+                // The second record lies where the first one lay: it waits for the head, as the sender would for credit.
+                while shared.head() < arrival(0).placement.end {
+                    thread::yield_now();
+                }
+                bytes.with_mut(|_| ());
+            })
+        };
+        let consumer = thread::spawn(move || {
+            let mut batch = VecDeque::new();
+            assert!(shared.take(&mut batch, far()).unwrap());
+            bytes.with(|_| ());
+            shared.set_head(arrival(0).placement.end);
+        });
+        intake.join().unwrap();
+        consumer.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_what_is_overwritten_while_it_is_read_is_known_to_be_torn() {
+    model(|| {
+        let shared = shared(FlowControl::Off);
+        let bytes = Arc::new(AtomicU64::new(0));
+        let intake = {
+            let (shared, bytes) = (shared.clone(), bytes.clone());
+            thread::spawn(move || {
+                for n in 0..2 {
+                    shared.announce(arrival(n).placement.end);
+                    bytes.store(n + 1, Ordering::Relaxed);
+                }
+            })
+        };
+        let consumer = thread::spawn(move || {
+            let read = bytes.load(Ordering::Relaxed);
+            // As if the first record had been taken from the queue; the second one lies where it lay.
+            if shared.is_intact(arrival(0).placement.start) {
+                assert!(read <= 1, "bytes of the second record were taken for the first one's");
+            }
+        });
+        intake.join().unwrap();
+        consumer.join().unwrap();
+    });
+}
