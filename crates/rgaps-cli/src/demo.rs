@@ -8,6 +8,7 @@ mod publisher;
 mod report;
 mod subscriber;
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -105,6 +106,7 @@ fn play(arguments: &Arguments, format: Format, place: &Place, interrupt: &Interr
             names.push((name, side));
         }
     }
+    await_subscribers(&lines, names.len(), interrupt)?;
     let before = place.received_bytes()?;
     let mut command = place.command(Side::A)?;
     let waiting = arguments.local + usize::from(arguments.remote > 0);
@@ -141,6 +143,30 @@ fn start(command: &mut std::process::Command, index: usize, lines: &Sender<Line>
         let _ = lines.send(Line::Ended);
     });
     Ok(child)
+}
+
+/// Waits until each subscriber has said that it is in its topics, and so misses no frame. The publisher could not tell: all of another
+/// host's subscribers are one to it.
+fn await_subscribers(lines: &Receiver<Line>, count: usize, interrupt: &Interrupt) -> Result<(), CommandError> {
+    let start = Instant::now();
+    let mut ready = BTreeSet::new();
+    while ready.len() < count {
+        match lines.recv_timeout(interrupt.patience()) {
+            Ok(Line::Said(index, _)) => drop(ready.insert(index)),
+            Ok(Line::Ended) => {
+                return Err(CommandError::Other("a subscriber has ended before the first frame".to_owned()));
+            }
+            Err(_) if start.elapsed() > SILENCE => {
+                let (ready, seconds) = (ready.len(), SILENCE.as_secs());
+                return Err(CommandError::Other(format!("{ready} of {count} subscribers are there after {seconds} s")));
+            }
+            Err(_) => {}
+        }
+        if interrupt.is_set() {
+            return Err(CommandError::Other("interrupted".to_owned()));
+        }
+    }
+    Ok(())
 }
 
 fn follow(
