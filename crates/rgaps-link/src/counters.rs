@@ -17,6 +17,8 @@ pub struct SenderCounters {
     pub credits_received: u64,
     /// Times that a batch ended because the ring had no room.
     pub out_of_room: u64,
+    /// Memory registered for one transfer because nobody had registered it before. Only rdma registers.
+    pub registrations: u64,
     /// Payload copies made by this link in user space. Always 0 for the links here; a link that stages counts.
     pub payload_copies: u64,
 }

@@ -72,9 +72,14 @@ impl CreditPair {
         Self { head: both as u64, complement: (both >> 64) as u64 }
     }
 
+    /// Whether the two words belong together.
+    pub fn is_whole(self) -> bool {
+        self.complement == !self.head
+    }
+
     /// The head, if it can be true.
     pub fn accept(self, delayed_head: Position, tail: Position) -> Result<Position, CreditError> {
-        if self.complement != !self.head {
+        if !self.is_whole() {
             return Err(CreditError::Inconsistent { head: self.head, complement: self.complement });
         }
         let head = Position::new(self.head);

@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use crate::credit::CreditError;
 use crate::memory::RingMemoryError;
 use crate::position::Position;
+use crate::rdma::{TransferError, VerbsError};
 use crate::record::RecordError;
 use crate::ring::AdmitError;
 
@@ -112,6 +113,12 @@ pub enum LinkError {
         /// The limit.
         max: usize,
     },
+    /// The peer, the way to it, or the device: a transfer by verbs did not complete.
+    #[error("transfer failed: {0}")]
+    Transfer(#[from] TransferError),
+    /// This machine: a call of the verbs library failed.
+    #[error(transparent)]
+    Verbs(#[from] VerbsError),
     /// This process: the ring's memory.
     #[error(transparent)]
     Memory(#[from] RingMemoryError),

@@ -25,6 +25,7 @@ pub mod link;
 pub mod memory;
 pub mod position;
 mod raw;
+pub mod rdma;
 pub mod record;
 pub mod ring;
 mod sync;

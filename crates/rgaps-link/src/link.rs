@@ -17,6 +17,8 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rgaps_os::Mapping;
+
 use crate::counters::{ReceiverCounters, SenderCounters};
 use crate::error::LinkError;
 use crate::geometry::RingGeometry;
@@ -52,6 +54,12 @@ pub struct Wake {
 pub trait LinkSender: Send {
     /// The agreed shape of the ring.
     fn geometry(&self) -> &RingGeometry;
+
+    /// Makes memory known that records will be sent from. A transport that reads it by itself does so once; others need not.
+    fn register(&mut self, memory: &Arc<Mapping>) -> Result<(), LinkError> {
+        let _ = memory;
+        Ok(())
+    }
 
     /// Whether a record with that payload could be posted now, as far as is known here: no system call.
     fn room_for(&self, payload_bytes: u32) -> bool;

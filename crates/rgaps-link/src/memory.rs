@@ -52,7 +52,7 @@ pub enum RingMemoryError {
 #[derive(Debug)]
 pub struct RingMemory {
     fd: OwnedFd,
-    mapping: Mapping,
+    mapping: Arc<Mapping>,
 }
 
 impl RingMemory {
@@ -67,7 +67,7 @@ impl RingMemory {
     pub fn from_fd(fd: OwnedFd, bytes: u64) -> Result<Arc<Self>, RingMemoryError> {
         let reason = |error: MapError| RingMemoryError::Map { bytes, reason: error.to_string() };
         let mapping = Mapping::map(&fd, bytes, Access::ReadWrite).map_err(reason)?;
-        Ok(Arc::new(Self { fd, mapping }))
+        Ok(Arc::new(Self { fd, mapping: Arc::new(mapping) }))
     }
 
     /// Asks for huge pages. Returns whether the kernel took the advice; the ring works either way.
@@ -94,6 +94,11 @@ impl RingMemory {
 
     /// Its mapping in this process.
     pub fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+
+    /// Its mapping, to be registered and kept alive with a device.
+    pub fn shared_mapping(&self) -> &Arc<Mapping> {
         &self.mapping
     }
 

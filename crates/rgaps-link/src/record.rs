@@ -169,6 +169,14 @@ pub enum RecordError {
         /// The payload.
         payload: u32,
     },
+    /// Header and network card do not agree how long it is.
+    #[error("record header says {said} B where {landed} B have landed")]
+    Length {
+        /// What the header says, header included.
+        said: u32,
+        /// What was written.
+        landed: u32,
+    },
     /// A payload larger than the agreed chunk.
     #[error("record of {payload} B where chunks of at most {chunk_bytes} B were agreed")]
     Chunk {

@@ -1,7 +1,7 @@
 //! A counter with a descriptor: wakes a waiter that sits in epoll or an RMW wait set.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -18,6 +18,18 @@ impl EventFd {
     /// Takes over a descriptor that came from another process. Whatever it is, the worst `signal` and `drain` do with it is fail.
     pub fn from_fd(fd: OwnedFd) -> Self {
         Self(fd)
+    }
+
+    /// Takes over a descriptor from a process that need not be believed, for a caller that must not wait in `signal`: it has to be an
+    /// eventfd, and non-blocking.
+    pub fn checked(fd: OwnedFd) -> io::Result<Self> {
+        let link = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()))?;
+        let flags = rustix::fs::fcntl_getfl(&fd)?;
+        if link.as_os_str() == "anon_inode:[eventfd]" && flags.contains(rustix::fs::OFlags::NONBLOCK) {
+            return Ok(Self(fd));
+        }
+        let what = link.to_string_lossy().into_owned();
+        Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{what} is no eventfd that does not block")))
     }
 
     /// Makes the descriptor readable. A full counter is readable already, so that is no error.
@@ -59,6 +71,18 @@ impl From<EventFd> for OwnedFd {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_an_eventfd_that_does_not_block_passes_the_check() {
+        let event = EventFd::new().unwrap();
+        assert!(EventFd::checked(event.try_clone().unwrap().into()).is_ok());
+        let blocking = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        let file = std::fs::File::open("/dev/null").unwrap();
+        let (pipe, _keep) = rustix::pipe::pipe().unwrap();
+        for other in [blocking, file.into(), pipe] {
+            assert!(EventFd::checked(other).unwrap_err().to_string().contains("no eventfd"));
+        }
+    }
 
     #[test]
     fn a_signal_is_seen_once_and_by_the_clone_too() {

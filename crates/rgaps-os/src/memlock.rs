@@ -33,8 +33,9 @@ fn check_against(bytes: u64, limit: Option<u64>, status: &str) -> Result<(), Mem
     let privileged = field("CapEff:")
         .and_then(|text| u64::from_str_radix(text, 16).ok())
         .is_some_and(|capabilities| capabilities & 1 << CAP_IPC_LOCK != 0);
-    let locked =
-        field("VmLck:").and_then(|text| text.strip_suffix("kB")?.trim().parse::<u64>().ok()).unwrap_or(0) * 1024;
+    // What mlock(2) has locked, and what drivers have pinned for devices: each alone is held against the limit.
+    let kib = |name| field(name).and_then(|text| text.strip_suffix("kB")?.trim().parse::<u64>().ok()).unwrap_or(0);
+    let locked = kib("VmLck:").max(kib("VmPin:")) * 1024;
     match limit {
         Some(limit) if !privileged && locked.saturating_add(bytes) > limit => {
             Err(MemlockError { bytes, locked, limit })

@@ -116,12 +116,17 @@ impl TcpRingListener {
     }
 
     /// The next connection that says hello. A stranger is an error of its own (`is_strangers`), after which to call again. While one
-    /// caller is heard, for at most `hello_timeout`, others wait in the kernel's queue.
+    /// caller is heard, for at most `hello_timeout`, others wait; who serves many takes `caller` and hears them side by side.
     pub fn accept(&self, timeout: Duration) -> Result<Incoming, AcceptError> {
+        self.caller(timeout)?.hear()
+    }
+
+    /// The next connection, before it has said anything.
+    pub fn caller(&self, timeout: Duration) -> Result<Caller, AcceptError> {
         let start = Instant::now();
         loop {
             match self.listener.accept() {
-                Ok((stream, peer)) => return Incoming::hear(stream, peer, self.hello_timeout),
+                Ok((stream, peer)) => return Ok(Caller { stream, peer, timeout: self.hello_timeout }),
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
                 // The connection was gone before it was taken.
                 Err(error) if matches!(errno(&error), Errno::CONNABORTED | Errno::INTR) => continue,
@@ -163,6 +168,26 @@ impl TcpRingListener {
 
     fn failed(&self, during: &'static str, errno: Errno) -> AcceptError {
         AcceptError::Listener { address: self.address, during, errno }
+    }
+}
+
+/// A connection that has said nothing yet.
+#[derive(Debug)]
+pub struct Caller {
+    stream: TcpStream,
+    peer: SocketAddr,
+    timeout: Duration,
+}
+
+impl Caller {
+    /// Where it comes from.
+    pub fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// Waits for its hello, for at most the listener's `hello_timeout`.
+    pub fn hear(self) -> Result<Incoming, AcceptError> {
+        Incoming::hear(self.stream, self.peer, self.timeout)
     }
 }
 
@@ -225,22 +250,27 @@ impl Incoming {
     }
 
     /// Lets the connection in, if it expects the ring that it gets: the two halves of the receiver.
-    pub fn admit(mut self, setup: &RingSetup) -> Result<(Intake, Arrivals), AcceptError> {
+    pub fn admit(self, setup: &RingSetup) -> Result<(Intake, Arrivals), AcceptError> {
         setup.memory.check(&setup.geometry)?;
-        if self.hello.geometry != setup.geometry {
-            let _ = self.answer(Verdict::OtherGeometry, setup.geometry);
-            let (theirs, ours) = (*self.hello.geometry.options(), *setup.geometry.options());
+        tracing::debug!(peer = %self.peer, ring_bytes = setup.geometry.ring_bytes(), "tcp link accepted");
+        let stream = Arc::new(self.agree(&setup.geometry, &setup.options)?);
+        let shared = Arc::new(Shared::new(setup.geometry));
+        let intake = Intake::new(stream.clone(), setup.memory.clone(), setup.geometry, shared.clone(), setup.options);
+        Ok((intake, Arrivals::new(stream, setup.memory.clone(), setup.geometry, shared)))
+    }
+
+    /// Lets the connection in, if it expects a ring of that shape; what goes over it is the transport's.
+    pub fn agree(mut self, geometry: &RingGeometry, options: &TcpOptions) -> Result<TcpStream, AcceptError> {
+        if self.hello.geometry != *geometry {
+            let _ = self.answer(Verdict::OtherGeometry, *geometry);
+            let (theirs, ours) = (*self.hello.geometry.options(), *geometry.options());
             return Err(AcceptError::OtherGeometry { peer: self.peer, theirs, ours });
         }
         let peer = self.peer;
         let silent = |errno| AcceptError::Silent { peer, errno };
-        socket::configure(&self.stream, &setup.options).map_err(silent)?;
-        self.answer(Verdict::Accepted, setup.geometry).map_err(|error| silent(errno(&error)))?;
-        tracing::debug!(peer = %self.peer, ring_bytes = setup.geometry.ring_bytes(), "tcp link accepted");
-        let stream = Arc::new(self.stream);
-        let shared = Arc::new(Shared::new(setup.geometry));
-        let intake = Intake::new(stream.clone(), setup.memory.clone(), setup.geometry, shared.clone(), setup.options);
-        Ok((intake, Arrivals::new(stream, setup.memory.clone(), setup.geometry, shared)))
+        socket::configure(&self.stream, options).map_err(silent)?;
+        self.answer(Verdict::Accepted, *geometry).map_err(|error| silent(errno(&error)))?;
+        Ok(self.stream)
     }
 
     fn answer(&mut self, verdict: Verdict, geometry: RingGeometry) -> std::io::Result<()> {

@@ -17,13 +17,13 @@ mod listener;
 mod loom_models;
 mod queue;
 mod sender;
-mod socket;
+pub(crate) mod socket;
 #[cfg(test)]
 mod tests;
 
 pub use arrivals::Arrivals;
 pub use hello::{HELLO_BYTES, Hello, HelloError, LinkToken, Verdict, fuzz_hello};
 pub use intake::Intake;
-pub use listener::{AcceptError, Incoming, RingSetup, TcpRingListener};
-pub use sender::{ConnectError, TcpSender};
+pub use listener::{AcceptError, Caller, Incoming, RingSetup, TcpRingListener};
+pub use sender::{ConnectError, TcpSender, connect};
 pub use socket::TcpOptions;

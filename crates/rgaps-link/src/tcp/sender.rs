@@ -132,32 +132,7 @@ impl TcpSender {
         geometry: RingGeometry,
         options: TcpOptions,
     ) -> Result<Self, ConnectError> {
-        let start = Instant::now();
-        let unreachable = |during, error: &std::io::Error| match error.kind() {
-            std::io::ErrorKind::TimedOut | std::io::ErrorKind::WouldBlock => {
-                ConnectError::TimedOut { address, waited: start.elapsed() }
-            }
-            std::io::ErrorKind::UnexpectedEof
-            | std::io::ErrorKind::ConnectionReset
-            | std::io::ErrorKind::BrokenPipe => ConnectError::HungUp { address },
-            _ => ConnectError::Unreachable { address, during, errno: errno(error) },
-        };
-        let mut stream = TcpStream::connect_timeout(&address, options.hello_timeout.max(Duration::from_millis(1)))
-            .map_err(|error| unreachable("connecting", &error))?;
-        let rest = options.hello_timeout.saturating_sub(start.elapsed()).max(Duration::from_millis(1));
-        stream.set_read_timeout(Some(rest)).map_err(|error| unreachable("preparing", &error))?;
-        stream.set_write_timeout(Some(rest)).map_err(|error| unreachable("preparing", &error))?;
-        let hello = Hello { token, geometry, verdict: None };
-        stream.write_all(&hello.encode()).map_err(|error| unreachable("saying hello", &error))?;
-        let mut answer = [0; HELLO_BYTES];
-        stream.read_exact(&mut answer).map_err(|error| unreachable("waiting for the answer", &error))?;
-        let answer = Hello::decode(&answer).map_err(|source| ConnectError::Hello { address, source })?;
-        check_answer(address, &hello, &answer)?;
-        socket::configure(&stream, &options).map_err(|errno| ConnectError::Unreachable {
-            address,
-            during: "preparing",
-            errno,
-        })?;
+        let stream = connect(address, token, geometry, &options)?;
         tracing::debug!(%address, ring_bytes = geometry.ring_bytes(), "tcp link connected");
         Ok(Self {
             stream,
@@ -360,7 +335,7 @@ impl LinkSender for TcpSender {
 
     fn wait(&mut self, timeout: Duration, others: &[BorrowedFd<'_>]) -> Result<Wake, LinkError> {
         self.check_alive()?;
-        socket::wait_readable(&self.stream, timeout, others)
+        socket::wait_readable(&[self.stream.as_fd()], timeout, others)
     }
 
     fn counters(&self) -> SenderCounters {
@@ -379,6 +354,43 @@ impl Drop for TcpSender {
     fn drop(&mut self) {
         self.close();
     }
+}
+
+/// Connects to the listener of a ring and shakes hands: token and shape are agreed on. What then goes over the connection is the
+/// transport's: records for tcp, no more than its life for rdma.
+pub fn connect(
+    address: SocketAddr,
+    token: LinkToken,
+    geometry: RingGeometry,
+    options: &TcpOptions,
+) -> Result<TcpStream, ConnectError> {
+    let start = Instant::now();
+    let unreachable = |during, error: &std::io::Error| match error.kind() {
+        std::io::ErrorKind::TimedOut | std::io::ErrorKind::WouldBlock => {
+            ConnectError::TimedOut { address, waited: start.elapsed() }
+        }
+        std::io::ErrorKind::UnexpectedEof | std::io::ErrorKind::ConnectionReset | std::io::ErrorKind::BrokenPipe => {
+            ConnectError::HungUp { address }
+        }
+        _ => ConnectError::Unreachable { address, during, errno: errno(error) },
+    };
+    let mut stream = TcpStream::connect_timeout(&address, options.hello_timeout.max(Duration::from_millis(1)))
+        .map_err(|error| unreachable("connecting", &error))?;
+    let rest = options.hello_timeout.saturating_sub(start.elapsed()).max(Duration::from_millis(1));
+    stream.set_read_timeout(Some(rest)).map_err(|error| unreachable("preparing", &error))?;
+    stream.set_write_timeout(Some(rest)).map_err(|error| unreachable("preparing", &error))?;
+    let hello = Hello { token, geometry, verdict: None };
+    stream.write_all(&hello.encode()).map_err(|error| unreachable("saying hello", &error))?;
+    let mut answer = [0; HELLO_BYTES];
+    stream.read_exact(&mut answer).map_err(|error| unreachable("waiting for the answer", &error))?;
+    let answer = Hello::decode(&answer).map_err(|source| ConnectError::Hello { address, source })?;
+    check_answer(address, &hello, &answer)?;
+    socket::configure(&stream, options).map_err(|errno| ConnectError::Unreachable {
+        address,
+        during: "preparing",
+        errno,
+    })?;
+    Ok(stream)
 }
 
 fn check_answer(address: SocketAddr, hello: &Hello, answer: &Hello) -> Result<(), ConnectError> {

@@ -2,7 +2,7 @@
 
 use std::io::IoSlice;
 use std::net::TcpStream;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -44,6 +44,9 @@ impl Default for TcpOptions {
         }
     }
 }
+
+/// Descriptors of a link's own that it waits for, at most.
+const OWN_MAX: usize = 2;
 
 /// How often an intake that waits for its consumer looks whether the link was closed.
 pub(crate) const TICK: Duration = Duration::from_millis(200);
@@ -103,26 +106,28 @@ pub(crate) fn wait_writable(stream: &TcpStream, timeout: Duration) -> rustix::io
     Ok((broken || events.contains(PollFlags::OUT), broken || events.contains(PollFlags::IN)))
 }
 
-/// Waits until the socket or one of the others is readable or broken.
+/// Waits until one of the link's own descriptors or one of the others is readable or broken.
 pub(crate) fn wait_readable(
-    stream: &TcpStream,
+    own: &[BorrowedFd<'_>],
     timeout: Duration,
     others: &[BorrowedFd<'_>],
 ) -> Result<Wake, LinkError> {
     let (found, max) = (others.len(), WAIT_DESCRIPTORS_MAX);
-    if found > max {
+    let Some(first) = own.first().filter(|_| found <= max && own.len() <= OWN_MAX) else {
         return Err(LinkError::TooManyDescriptors { found, max });
-    }
-    // Unused entries ask for nothing; they are cut off below.
-    let mut fds: [PollFd<'_>; WAIT_DESCRIPTORS_MAX + 1] = std::array::from_fn(|i| match i.checked_sub(1) {
-        None => PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::IN),
-        Some(other) => PollFd::from_borrowed_fd(*others.get(other).unwrap_or(&stream.as_fd()), PollFlags::IN),
+    };
+    // Unused entries stand for the first one; they are cut off below.
+    let mut fds: [PollFd<'_>; WAIT_DESCRIPTORS_MAX + OWN_MAX] = std::array::from_fn(|i| {
+        PollFd::from_borrowed_fd(*own.iter().chain(others).nth(i).unwrap_or(first), PollFlags::IN)
     });
-    let fds = &mut fds[..=found];
+    let fds = &mut fds[..own.len() + found];
     poll_for(fds, timeout).map_err(|errno| LinkError::Broken { during: "waiting", errno })?;
-    let mut wake = Wake { link: !fds[0].revents().is_empty(), others: 0 };
-    for (i, fd) in fds[1..].iter().enumerate() {
-        wake.others |= u32::from(!fd.revents().is_empty()) << i;
+    let mut wake = Wake::default();
+    for (i, fd) in fds.iter().enumerate() {
+        match i.checked_sub(own.len()) {
+            None => wake.link |= !fd.revents().is_empty(),
+            Some(other) => wake.others |= u32::from(!fd.revents().is_empty()) << other,
+        }
     }
     Ok(wake)
 }

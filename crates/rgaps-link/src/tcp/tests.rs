@@ -23,6 +23,7 @@ use crate::tcp::{
 struct Loopback;
 
 contract_suite!(Loopback);
+crate::contract_suite!(Loopback, without_flow_control);
 
 const TOKEN: LinkToken = LinkToken([9; 16]);
 

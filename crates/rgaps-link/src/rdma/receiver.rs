@@ -1,0 +1,382 @@
+//! The receiver: learns of records by the completions of their immediates, and writes credit into the sender's words.
+//!
+//! Invariants  Receives are posted again before credit is given for the records that used them up. Arrivals are released in the order of
+//!             `next`. `queue` is the first field: the queue pair is gone before the ring that it writes.
+//! Trusts      nothing that lands: the immediate is the expected one, the header decodes, agrees with the length that the network card
+//!             reports, and lies where the ring has room. The peer can overwrite the ring at any time, so nobody gets to see it in place.
+
+use std::collections::VecDeque;
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+
+use crate::counters::ReceiverCounters;
+use crate::credit::{CREDIT_BYTES, CreditBatch, CreditPair};
+use crate::error::LinkError;
+use crate::geometry::{FlowControl, RingGeometry};
+use crate::link::{Arrival, LinkReceiver, Release};
+use crate::memory::RingMemory;
+use crate::position::{Position, RingSpan};
+use crate::rdma::completion::{CompletionQueue, POLL_MAX, TransferError};
+use crate::rdma::domain::{Domain, Region, RemoteAccess, VerbsError};
+use crate::rdma::lifeline::{Lifeline, Said};
+use crate::rdma::port::Candidate;
+use crate::rdma::queue_pair::{Address, Capacity, QueuePair, RECEIVE_ID, Write};
+use crate::rdma::sender::known_part;
+use crate::rdma::{RECEIVES_MAX, REQUESTS_MAX, RdmaOptions, RemoteMemory};
+use crate::record::{HEADER_BYTES, RecordError, RecordHeader};
+use crate::ring::{AdmitError, ReceiverRing, place};
+use crate::tcp::socket;
+
+/// Credits that are posted and not completed, at most.
+const CREDITS_MAX: u64 = 256;
+/// Every so manieth credit is signaled.
+const CREDITS_A_SIGNAL: u64 = 16;
+
+/// A receiver's end of a queue pair with its ring: what an offer carries.
+#[derive(Debug)]
+pub struct ReceiverEnd {
+    queue: QueuePair,
+    completions: Arc<CompletionQueue>,
+    region: Arc<Region>,
+    memory: Arc<RingMemory>,
+    geometry: RingGeometry,
+    candidate: Candidate,
+    credit: RemoteMemory,
+    options: RdmaOptions,
+}
+
+impl ReceiverEnd {
+    /// Makes the queue pair, registers the ring, posts the receives, and joins the pair to the sender that has asked.
+    pub fn new(
+        domain: &Arc<Domain>,
+        candidate: &Candidate,
+        memory: &Arc<RingMemory>,
+        geometry: RingGeometry,
+        peer: (&Address, RemoteMemory),
+        options: RdmaOptions,
+    ) -> Result<Self, VerbsError> {
+        let refused = |call| domain.context().failed(call, Errno::INVAL);
+        if geometry.records_max() > RECEIVES_MAX {
+            return Err(refused("posting a receive for each record of a ring with so small an alignment"));
+        }
+        if geometry.flow_control() == FlowControl::Off || memory.check(&geometry).is_err() {
+            return Err(refused("a ring without flow control, or of another size than its memory"));
+        }
+        let (address, credit) = peer;
+        if credit.bytes != CREDIT_BYTES as u64 || credit.address.checked_add(credit.bytes).is_none() {
+            return Err(refused("taking credit words of another size"));
+        }
+        let receives = geometry.records_max() as u32 + REQUESTS_MAX;
+        let sends = CREDITS_MAX as u32;
+        let completions = Arc::new(CompletionQueue::new(domain.context(), sends + receives)?);
+        let capacity = Capacity { sends, receives, inline_bytes: CREDIT_BYTES as u32 };
+        let queue = QueuePair::new(domain, &completions, candidate, capacity)?;
+        if queue.inline_bytes() < CREDIT_BYTES as u32 {
+            return Err(refused("sending credit inline"));
+        }
+        let region = domain.register(memory.shared_mapping(), RemoteAccess::Write)?;
+        queue.receive(receives)?;
+        queue.connect(candidate, address, options.dead_peer_timeout)?;
+        let (memory, candidate) = (memory.clone(), candidate.clone());
+        Ok(Self { queue, completions, region, memory, geometry, candidate, credit, options })
+    }
+
+    /// Where it is.
+    pub fn address(&self) -> Address {
+        self.queue.address(&self.candidate)
+    }
+
+    /// The ring, for the sender.
+    pub fn ring(&self) -> RemoteMemory {
+        let mapping = self.region.mapping();
+        RemoteMemory { address: mapping.address(), key: self.region.remote_key(), bytes: mapping.bytes() }
+    }
+
+    /// The ring's shape.
+    pub fn geometry(&self) -> &RingGeometry {
+        &self.geometry
+    }
+
+    /// Starts, once the sender has connected and both have agreed on token and shape.
+    pub fn start(self, lifeline: TcpStream) -> RdmaReceiver {
+        let Self { queue, completions, region, memory, geometry, credit, options, .. } = self;
+        RdmaReceiver {
+            queue,
+            completions,
+            _region: region,
+            memory,
+            ring: ReceiverRing::new(geometry),
+            batch: CreditBatch::new(geometry.watermark_bytes()),
+            told: Position::START,
+            peer: credit,
+            posted: 0,
+            completed: 0,
+            unsent: None,
+            wanted: false,
+            arrivals: VecDeque::with_capacity(geometry.records_max() as usize),
+            held: VecDeque::with_capacity(geometry.records_max() as usize),
+            to_repost: 0,
+            lifeline: Lifeline::new(lifeline),
+            ended: None,
+            options,
+            counters: ReceiverCounters::default(),
+        }
+    }
+}
+
+/// The receiving end of an rdma link.
+#[derive(Debug)]
+pub struct RdmaReceiver {
+    queue: QueuePair,
+    completions: Arc<CompletionQueue>,
+    _region: Arc<Region>,
+    memory: Arc<RingMemory>,
+    ring: ReceiverRing,
+    batch: CreditBatch,
+    /// The head that was told last.
+    told: Position,
+    peer: RemoteMemory,
+    /// Credits, and how many of them are known to have left.
+    posted: u64,
+    completed: u64,
+    unsent: Option<CreditPair>,
+    /// The sender sleeps until the next credit.
+    wanted: bool,
+    /// Records that have landed, as far as the consumer has not taken them.
+    arrivals: VecDeque<Arrival>,
+    /// Starts of the arrivals that the consumer holds, oldest first.
+    held: VecDeque<Position>,
+    to_repost: u32,
+    lifeline: Lifeline,
+    ended: Option<LinkError>,
+    options: RdmaOptions,
+    counters: ReceiverCounters,
+}
+
+impl RdmaReceiver {
+    /// Takes what has completed, all of it, so that credit is given for what is really consumed last.
+    fn reap(&mut self) -> Result<(), LinkError> {
+        loop {
+            let mut landed = [(0, 0); POLL_MAX];
+            let (mut count, mut failed): (usize, Option<TransferError>) = (0, None);
+            let completed = &mut self.completed;
+            let polled = self.completions.poll(|completion| match completion {
+                Ok(done) if done.id == RECEIVE_ID => {
+                    landed[count] = (done.bytes, done.immediate);
+                    count += 1;
+                }
+                Ok(done) => *completed = done.id,
+                Err((_, error)) => failed = failed.or(Some(error)),
+            })?;
+            for (bytes, immediate) in &landed[..count] {
+                self.land(*bytes, *immediate)?;
+            }
+            if let Some(error) = failed {
+                return Err(LinkError::Transfer(error));
+            }
+            if polled < POLL_MAX {
+                return self.flush();
+            }
+        }
+    }
+
+    /// A record, or a request for credit, which has no bytes.
+    fn land(&mut self, bytes: u32, immediate: u32) -> Result<(), LinkError> {
+        if bytes == 0 {
+            return self.answer(immediate);
+        }
+        self.ring.check_immediate(immediate)?;
+        let length = |said| LinkError::Record(RecordError::Length { said, landed: bytes });
+        let payload_bytes = bytes.checked_sub(HEADER_BYTES as u32).ok_or_else(|| length(HEADER_BYTES as u32))?;
+        self.ring.consumed(self.batch.head()).map_err(AdmitError::Production)?;
+        let geometry = *self.ring.geometry();
+        let offset = place(&geometry, self.ring.tail(), payload_bytes).header(&geometry);
+        let mut header = [0; HEADER_BYTES];
+        self.memory.copy_out(RingSpan { offset, bytes: HEADER_BYTES as u64 }, 0, &mut header)?;
+        let header = RecordHeader::decode(&header)?;
+        if header.payload_bytes != payload_bytes {
+            return Err(length(header.payload_bytes.saturating_add(HEADER_BYTES as u32)));
+        }
+        let placement = self.ring.admit(&header)?;
+        self.counters.records += 1;
+        self.counters.bytes += u64::from(payload_bytes);
+        let payload = placement.payload(&geometry, payload_bytes);
+        self.arrivals.push_back(Arrival { header, placement, payload });
+        Ok(())
+    }
+
+    /// A sender that knows up to `known` goes to sleep.
+    fn answer(&mut self, known: u32) -> Result<(), LinkError> {
+        self.queue.receive(1)?;
+        self.wanted = true;
+        if known_part(self.ring.geometry(), self.told) != known {
+            self.unsent = Some(CreditPair::new(self.told));
+        }
+        self.flush()
+    }
+
+    /// Writes the credit that is due, if the queue pair takes it.
+    fn flush(&mut self) -> Result<(), LinkError> {
+        if self.unsent.is_none() || self.posted - self.completed >= CREDITS_MAX {
+            return Ok(());
+        }
+        let Some(pair) = self.unsent.take() else { return Ok(()) };
+        self.queue.receive(std::mem::take(&mut self.to_repost))?;
+        let bytes = pair.encode();
+        self.posted += 1;
+        let write = Write {
+            id: self.posted,
+            remote: self.peer.address,
+            remote_key: self.peer.key,
+            parts: [(&bytes, 0), (&[], 0)],
+            immediate: self.wanted.then_some(0),
+            signaled: self.posted.is_multiple_of(CREDITS_A_SIGNAL),
+            solicited: self.wanted,
+            inline: true,
+        };
+        self.queue.write(&[write])?;
+        self.wanted = false;
+        Ok(())
+    }
+
+    /// The next record that is there, without waiting. What landed before an error still comes.
+    fn arrived(&mut self) -> Result<Option<Arrival>, LinkError> {
+        if self.arrivals.is_empty() {
+            if let Some(error) = &self.ended {
+                return Err(error.clone());
+            }
+            if let Err(error) = self.reap() {
+                let error = self.end(error);
+                if self.arrivals.is_empty() {
+                    return Err(error);
+                }
+            }
+        }
+        let arrival = self.arrivals.pop_front();
+        self.held.extend(arrival.as_ref().map(|arrival| arrival.placement.start));
+        Ok(arrival)
+    }
+
+    /// Whether the peer has ended; asked when nothing more has landed than before it said so.
+    fn check_end(&mut self, said: Said) -> Result<(), LinkError> {
+        match said {
+            Said::Nothing => Ok(()),
+            Said::End(records) if records > self.ring.expected().0 => Ok(()),
+            Said::End(_) => Err(LinkError::Closed { by_peer: true }),
+            Said::Gone => Err(LinkError::Broken { during: "receiving: the peer is gone", errno: Errno::CONNRESET }),
+        }
+    }
+
+    fn next_until(&mut self, deadline: Instant) -> Result<Option<Arrival>, LinkError> {
+        loop {
+            let start = Instant::now();
+            loop {
+                if let Some(arrival) = self.arrived()? {
+                    return Ok(Some(arrival));
+                }
+                if start.elapsed() >= self.options.spin {
+                    break;
+                }
+                std::hint::spin_loop();
+            }
+            self.completions.arm(false)?;
+            // What ended before this look has completed everything before it.
+            let said = self.lifeline.look()?;
+            if let Some(arrival) = self.arrived()? {
+                return Ok(Some(arrival));
+            }
+            self.check_end(said)?;
+            let rest = deadline.saturating_duration_since(Instant::now());
+            if rest.is_zero() {
+                return Ok(None);
+            }
+            // After an announced end the lifeline stays readable; only completions are waited for then.
+            let own = [self.completions.descriptor(), self.lifeline.descriptor()];
+            let awaited = if said == Said::Nothing { &own[..] } else { &own[..1] };
+            socket::wait_readable(awaited, rest, &[])?;
+            self.completions.drain_events()?;
+            self.counters.wakes += 1;
+        }
+    }
+
+    /// Tells the sender whatever a test wants.
+    #[cfg(test)]
+    pub(crate) fn lie(&mut self, pair: CreditPair) -> Result<(), LinkError> {
+        (self.unsent, self.wanted) = (Some(pair), true);
+        self.flush()
+    }
+
+    /// Remembers why the link has ended.
+    fn end(&mut self, error: LinkError) -> LinkError {
+        if self.ended.is_none() {
+            tracing::debug!(%error, records = self.ring.expected().0, "rdma link ended");
+            self.ended = Some(error.clone());
+            self.queue.fail();
+            self.lifeline.hang_up();
+        }
+        error
+    }
+}
+
+impl LinkReceiver for RdmaReceiver {
+    fn geometry(&self) -> &RingGeometry {
+        self.ring.geometry()
+    }
+
+    fn memory(&self) -> &Arc<RingMemory> {
+        &self.memory
+    }
+
+    fn next(&mut self, timeout: Duration) -> Result<Option<Arrival>, LinkError> {
+        let start = Instant::now();
+        let deadline = start.checked_add(timeout).unwrap_or(start + Duration::from_secs(3600));
+        self.next_until(deadline).map_err(|error| self.end(error))
+    }
+
+    fn bytes(&self, _arrival: &Arrival) -> Option<&[u8]> {
+        None
+    }
+
+    fn release(&mut self, arrival: Arrival) -> Result<Release, LinkError> {
+        let (start, end) = (arrival.placement.start, arrival.placement.end);
+        match self.held.front() {
+            Some(expected) if *expected == start => {}
+            expected => {
+                let expected = expected.copied().unwrap_or(self.batch.head());
+                return Err(LinkError::ReleaseOrder { expected, found: start });
+            }
+        }
+        self.held.pop_front();
+        self.to_repost += 1;
+        if let Some(pair) = self.batch.consume(end, arrival.header.ends_message(), self.ring.tail())
+            && self.ended.is_none()
+        {
+            self.told = end;
+            self.unsent = Some(pair);
+            if let Err(error) = self.flush() {
+                // Told by the next `next`: what is released stays released.
+                self.end(error);
+            }
+        }
+        Ok(Release::Intact)
+    }
+
+    fn counters(&self) -> ReceiverCounters {
+        ReceiverCounters { credits_sent: self.batch.sent(), ..self.counters }
+    }
+
+    fn close(&mut self) {
+        if self.ended.is_none() {
+            self.end(LinkError::Closed { by_peer: false });
+        }
+    }
+}
+
+impl Drop for RdmaReceiver {
+    fn drop(&mut self) {
+        self.close();
+    }
+}

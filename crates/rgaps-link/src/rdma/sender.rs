@@ -1,0 +1,512 @@
+//! The sender: places records into the peer's ring by its network card, straight from where they lie.
+//!
+//! ```text
+//!  slot [header, envelope] ─┐ gather
+//!  pool or staging [chunk] ─┴──────▶ WRITE WITH IMM ──▶ ring at `place`      one list and one signal a batch
+//! ```
+//!
+//! Invariants  A slot is written again only when the record that used it has completed. The last request of a list is signaled, so every
+//!             record completes. `queue` is the first field: the queue pair is gone before any memory it reads.
+//! Trusts      the credit words as little as tcp trusts credit frames: `SenderRing::credit` checks them.
+
+use std::collections::VecDeque;
+use std::net::TcpStream;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use rgaps_os::Mapping;
+use rustix::io::Errno;
+
+use crate::counters::SenderCounters;
+use crate::credit::CreditPair;
+use crate::error::LinkError;
+use crate::geometry::{FlowControl, RingGeometry};
+use crate::link::{LinkSender, Progress, Wake};
+use crate::position::Position;
+use crate::rdma::completion::{CompletionQueue, TransferError};
+use crate::rdma::domain::{Domain, Loan, Region, RemoteAccess, VerbsError};
+use crate::rdma::lifeline::{Lifeline, Said};
+use crate::rdma::port::Candidate;
+use crate::rdma::queue_pair::{Address, Capacity, LIST_MAX, QueuePair, RECEIVE_ID, Write};
+use crate::rdma::{REQUESTS_MAX, RdmaOptions, RemoteMemory};
+use crate::record::{ENVELOPE_BYTES_MAX, HEADER_BYTES, MessageId, Record, RecordSequence};
+use crate::ring::SenderRing;
+use crate::tcp::socket;
+
+/// Records that are posted and not completed, at most.
+const SLOTS: u64 = 256;
+/// A header and the largest envelope.
+const SLOT_BYTES: u64 = HEADER_BYTES as u64 + ENVELOPE_BYTES_MAX as u64;
+/// Records as small as this are sent without a gather list, if the device agrees.
+const INLINE_BYTES: u32 = 256;
+/// The credit words: head and complement, in a page of their own.
+const CREDIT_MEMORY_BYTES: u64 = 4096;
+/// Credit words that do not belong together are read again so often: a write of 16 bytes may be seen in halves, but not for long.
+const CREDIT_READS_MAX: usize = 10_000;
+/// What a request for credit completes with.
+const REQUEST_ID: u64 = RECEIVE_ID - 1;
+/// Between looks at the lifeline by a sender that never sleeps.
+const LIFELINE_LOOKS: u32 = 256;
+
+/// A sender's end of a queue pair before there is a ring: its address is what the request for a ring carries.
+#[derive(Debug)]
+pub struct SenderEnd {
+    queue: QueuePair,
+    completions: Arc<CompletionQueue>,
+    slots: Arc<Region>,
+    credit: Arc<Region>,
+    domain: Arc<Domain>,
+    candidate: Candidate,
+}
+
+impl SenderEnd {
+    /// Makes the queue pair and registers what it needs.
+    pub fn new(domain: &Arc<Domain>, candidate: &Candidate) -> Result<Self, VerbsError> {
+        let refused = |call, errno| domain.context().failed(call, errno);
+        let sends = SLOTS as u32 + REQUESTS_MAX;
+        let receives = REQUESTS_MAX + 2;
+        let completions = Arc::new(CompletionQueue::new(domain.context(), sends + receives)?);
+        let capacity = Capacity { sends, receives, inline_bytes: INLINE_BYTES };
+        let queue = QueuePair::new(domain, &completions, candidate, capacity)?;
+        queue.receive(receives)?;
+        let memory =
+            |bytes| Mapping::anonymous(bytes).map(Arc::new).map_err(|_| refused("memory for headers", Errno::NOMEM));
+        let slots = domain.register(&memory(SLOTS * SLOT_BYTES)?, RemoteAccess::None)?;
+        let credit = domain.register(&memory(CREDIT_MEMORY_BYTES)?, RemoteAccess::Write)?;
+        let start = CreditPair::new(Position::START).encode();
+        credit.mapping().copy_in(0, &start).map_err(|_| refused("credit words", Errno::FAULT))?;
+        Ok(Self { queue, completions, slots, credit, domain: domain.clone(), candidate: candidate.clone() })
+    }
+
+    /// Where it is.
+    pub fn address(&self) -> Address {
+        self.queue.address(&self.candidate)
+    }
+
+    /// The words into which the receiver writes credit.
+    pub fn credit(&self) -> RemoteMemory {
+        RemoteMemory {
+            address: self.credit.mapping().address(),
+            key: self.credit.remote_key(),
+            bytes: crate::credit::CREDIT_BYTES as u64,
+        }
+    }
+
+    /// Joins it to a ring: the receiver's address and memory, and the connection on which both have agreed on token and shape.
+    pub fn connect(
+        self,
+        peer: &Address,
+        ring: RemoteMemory,
+        geometry: RingGeometry,
+        lifeline: TcpStream,
+        options: RdmaOptions,
+    ) -> Result<RdmaSender, VerbsError> {
+        let refused = |call| self.domain.context().failed(call, Errno::INVAL);
+        if ring.bytes != geometry.ring_bytes() || ring.address.checked_add(ring.bytes).is_none() {
+            return Err(refused("taking a ring whose memory is not as large as agreed"));
+        }
+        if geometry.flow_control() == FlowControl::Off {
+            return Err(refused("a ring without flow control, which would use up the receives"));
+        }
+        self.queue.connect(&self.candidate, peer, options.dead_peer_timeout)?;
+        Ok(RdmaSender {
+            queue: self.queue,
+            completions: self.completions,
+            slots: self.slots,
+            credit: self.credit,
+            regions: Vec::new(),
+            transient: VecDeque::new(),
+            domain: self.domain,
+            ring: SenderRing::new(geometry),
+            peer: ring,
+            lifeline: Lifeline::new(lifeline),
+            looks: 0,
+            reusable: RecordSequence(0),
+            requested: None,
+            options,
+            counters: SenderCounters::default(),
+            broken: None,
+            closed: false,
+        })
+    }
+}
+
+/// The sending end of an rdma link.
+#[derive(Debug)]
+pub struct RdmaSender {
+    queue: QueuePair,
+    completions: Arc<CompletionQueue>,
+    slots: Arc<Region>,
+    credit: Arc<Region>,
+    /// Memory that records are sent from.
+    regions: Vec<Arc<Region>>,
+    /// Memory that was not registered beforehand, until the record before which it is still needed.
+    transient: VecDeque<(RecordSequence, Loan)>,
+    domain: Arc<Domain>,
+    ring: SenderRing,
+    peer: RemoteMemory,
+    lifeline: Lifeline,
+    looks: u32,
+    reusable: RecordSequence,
+    /// The delayed head when credit was asked for.
+    requested: Option<Position>,
+    options: RdmaOptions,
+    counters: SenderCounters,
+    broken: Option<LinkError>,
+    closed: bool,
+}
+
+impl RdmaSender {
+    fn check_alive(&self) -> Result<(), LinkError> {
+        match &self.broken {
+            Some(error) => Err(error.clone()),
+            None if self.closed => Err(LinkError::Closed { by_peer: false }),
+            None => Ok(()),
+        }
+    }
+
+    /// Remembers a fatal error and hangs up, so that the peer learns of it.
+    fn remember<T>(&mut self, result: Result<T, LinkError>) -> Result<T, LinkError> {
+        if let Err(error) = &result
+            && error.is_fatal()
+            && self.broken.is_none()
+        {
+            tracing::debug!(%error, "rdma link broke");
+            self.broken = Some(error.clone());
+            self.queue.fail();
+            self.lifeline.hang_up();
+        }
+        result
+    }
+
+    /// Writes whatever a test wants.
+    #[cfg(test)]
+    pub(crate) fn write_raw(&mut self, offset: u64, bytes: &[u8], immediate: Option<u32>) -> Result<(), VerbsError> {
+        let (remote, remote_key) = (self.peer.address + offset, self.peer.key);
+        let parts = [(bytes, 0), (&[][..], 0)];
+        self.queue.write(&[Write { remote, remote_key, parts, immediate, inline: true, signaled: true, ..EMPTY }])
+    }
+
+    fn has_slot(&self) -> bool {
+        self.ring.next_record().0 - self.reusable.0 < SLOTS
+    }
+
+    /// The key of memory that is sent from. What nobody has registered is registered for the time of the transfer.
+    fn key(&mut self, data: &[u8]) -> Result<u32, LinkError> {
+        if let Some(region) = self.regions.iter().find(|region| region.contains(data)) {
+            return Ok(region.local_key());
+        }
+        let region = Loan::new(&self.domain, data)?;
+        let key = region.local_key();
+        self.transient.push_back((self.ring.next_record(), region));
+        self.counters.registrations += 1;
+        Ok(key)
+    }
+
+    /// One list of as many of the records as have room and a slot; returns how many.
+    fn post_list(&mut self, records: &[Record<'_>]) -> Result<usize, LinkError> {
+        let mut writes = [EMPTY; LIST_MAX];
+        let slots = self.slots.clone();
+        let (mut count, mut bytes) = (0, 0_u64);
+        for (record, write) in records.iter().zip(&mut writes) {
+            let number = self.ring.next_record();
+            let header = record.header(number, self.ring.geometry()).map_err(LinkError::Unsendable)?;
+            let (envelope, data) = record.payload();
+            if !self.has_slot() || self.ring.check(header.payload_bytes).is_err() {
+                self.counters.out_of_room += 1;
+                break;
+            }
+            let opening = HEADER_BYTES as u64 + envelope.len() as u64;
+            let inline = opening + data.len() as u64 <= u64::from(self.queue.inline_bytes());
+            let key = if inline || data.is_empty() { 0 } else { self.key(data)? };
+            let completes = record.is_last().then(|| record.message());
+            let Ok(placement) = self.ring.place(header.payload_bytes, completes) else { break };
+            let at = (number.0 % SLOTS) * SLOT_BYTES;
+            let outside = |_| {
+                LinkError::from(crate::memory::RingMemoryError::Span {
+                    span: crate::position::RingSpan { offset: crate::position::RingOffset(at), bytes: opening },
+                    ring_bytes: slots.mapping().bytes(),
+                })
+            };
+            slots.mapping().copy_in(at, &header.encode()).map_err(outside)?;
+            slots.mapping().copy_in(at + HEADER_BYTES as u64, envelope).map_err(outside)?;
+            let opened = slots.mapping().shared_bytes(at, opening).map_err(outside)?;
+            *write = Write {
+                id: number.next().0,
+                remote: self.peer.address + placement.header(self.ring.geometry()).0,
+                remote_key: self.peer.key,
+                parts: [(opened, slots.local_key()), (data, key)],
+                immediate: Some(number.immediate()),
+                signaled: false,
+                solicited: false,
+                inline,
+            };
+            count += 1;
+            bytes += u64::from(header.payload_bytes);
+            self.counters.messages += u64::from(completes.is_some());
+        }
+        let Some(last) = writes[..count].last_mut() else { return Ok(0) };
+        last.signaled = true;
+        self.queue.write(&writes[..count])?;
+        self.counters.batches += 1;
+        self.counters.writes += 1;
+        self.counters.records += count as u64;
+        self.counters.bytes += bytes;
+        Ok(count)
+    }
+
+    /// Takes what has completed.
+    fn reap(&mut self) -> Result<(), LinkError> {
+        loop {
+            let (mut replies, mut failed) = (0, None);
+            let (reusable, requested) = (&mut self.reusable, &mut self.requested);
+            let count = self.completions.poll(|completion| match completion {
+                Ok(done) if done.id == RECEIVE_ID => {
+                    replies += 1;
+                    *requested = None;
+                }
+                Ok(done) if done.id == REQUEST_ID => {}
+                Ok(done) => reusable.0 = reusable.0.max(done.id),
+                Err((_, error)) => failed = failed.or(Some(error)),
+            })?;
+            if let Some(error) = failed {
+                return Err(self.explain(error));
+            }
+            self.queue.receive(replies)?;
+            let reusable = self.reusable;
+            while self.transient.front().is_some_and(|(number, _)| *number < reusable) {
+                self.transient.pop_front();
+            }
+            if count == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// A transfer fails for many reasons after the peer has gone; that it has gone is the one to name.
+    fn explain(&mut self, error: TransferError) -> LinkError {
+        match self.lifeline.look() {
+            Ok(Said::Gone) => LinkError::Closed { by_peer: true },
+            _ => LinkError::Transfer(error),
+        }
+    }
+
+    /// Looks at the words that the peer writes.
+    fn read_credit(&mut self) -> Result<(), LinkError> {
+        let words = self.credit.mapping().atomics_u64(0, 2).map_err(|_| credit_words_missing())?;
+        let [head, complement] = words else { return Err(credit_words_missing()) };
+        for read in 1.. {
+            let pair = CreditPair::from_words(
+                u64::from_le(head.load(Ordering::Acquire)),
+                u64::from_le(complement.load(Ordering::Acquire)),
+            );
+            if !pair.is_whole() && read < CREDIT_READS_MAX {
+                std::hint::spin_loop();
+                continue;
+            }
+            let before = self.ring.delayed_head();
+            let after = self.ring.credit(pair)?;
+            self.counters.credits_received += u64::from(after != before);
+            break;
+        }
+        Ok(())
+    }
+
+    fn advance(&mut self) -> Result<(), LinkError> {
+        self.reap()?;
+        self.read_credit()?;
+        self.looks += 1;
+        if self.looks >= LIFELINE_LOOKS {
+            self.look()?;
+        }
+        Ok(())
+    }
+
+    fn look(&mut self) -> Result<(), LinkError> {
+        self.looks = 0;
+        match self.lifeline.look()? {
+            Said::Nothing => Ok(()),
+            // A receiver has nothing to announce.
+            Said::End(_) | Said::Gone => Err(LinkError::Closed { by_peer: true }),
+        }
+    }
+
+    /// Asks for the next credit to wake us, if there is any to come and it was not asked for yet.
+    fn request_credit(&mut self) -> Result<(), LinkError> {
+        let delayed_head = self.ring.delayed_head();
+        if self.requested.is_some() || delayed_head == self.ring.tail() {
+            return Ok(());
+        }
+        let known = known_part(self.ring.geometry(), delayed_head);
+        let write = Write {
+            id: REQUEST_ID,
+            remote: self.peer.address,
+            remote_key: self.peer.key,
+            immediate: Some(known),
+            signaled: true,
+            solicited: true,
+            ..EMPTY
+        };
+        self.queue.write(&[write])?;
+        self.requested = Some(delayed_head);
+        Ok(())
+    }
+
+    /// Whether something has happened since `before`, looked for as long as spinning is allowed.
+    fn spin(&mut self, before: (Position, RecordSequence)) -> Result<bool, LinkError> {
+        let start = Instant::now();
+        loop {
+            self.advance()?;
+            if (self.ring.delayed_head(), self.reusable) != before {
+                return Ok(true);
+            }
+            if start.elapsed() >= self.options.spin {
+                return Ok(false);
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    /// Memory that nobody but this link holds any more is let go: its publisher has left.
+    fn forget_unused(&mut self) {
+        self.regions.retain(|region| Arc::strong_count(region.mapping()) > 1);
+    }
+
+    fn sleep(&mut self, timeout: Duration, others: &[BorrowedFd<'_>]) -> Result<Wake, LinkError> {
+        let before = (self.ring.delayed_head(), self.reusable);
+        if self.spin(before)? {
+            return Ok(Wake { link: true, others: 0 });
+        }
+        // Credit says that records have completed as well; only without a slot, or without credit to come, is completion waited for.
+        let completion = !self.has_slot() || self.ring.delayed_head() == self.ring.tail();
+        self.forget_unused();
+        self.request_credit()?;
+        self.completions.arm(!completion)?;
+        self.advance()?;
+        if (self.ring.delayed_head(), self.reusable) != before {
+            return Ok(Wake { link: true, others: 0 });
+        }
+        let own = [self.completions.descriptor(), self.lifeline.descriptor()];
+        let wake = socket::wait_readable(&own, timeout, others)?;
+        self.completions.drain_events()?;
+        if wake.link {
+            self.look()?;
+        }
+        Ok(wake)
+    }
+}
+
+/// What a request for credit says: how far the sender knows, in units of the alignment, the low 32 bits.
+pub(super) fn known_part(geometry: &RingGeometry, head: Position) -> u32 {
+    (head.value() / u64::from(geometry.options().alignment)) as u32
+}
+
+fn credit_words_missing() -> LinkError {
+    LinkError::Broken { during: "reading the credit words", errno: Errno::FAULT }
+}
+
+const EMPTY: Write<'static> = Write {
+    id: 0,
+    remote: 0,
+    remote_key: 0,
+    parts: [(&[], 0); 2],
+    immediate: None,
+    signaled: false,
+    solicited: false,
+    inline: false,
+};
+
+impl LinkSender for RdmaSender {
+    fn geometry(&self) -> &RingGeometry {
+        self.ring.geometry()
+    }
+
+    fn register(&mut self, memory: &Arc<Mapping>) -> Result<(), LinkError> {
+        if !self.regions.iter().any(|known| Arc::ptr_eq(known.mapping(), memory)) {
+            self.regions.push(self.domain.register(memory, RemoteAccess::None)?);
+        }
+        Ok(())
+    }
+
+    fn room_for(&self, payload_bytes: u32) -> bool {
+        self.has_slot() && self.ring.check(payload_bytes).is_ok()
+    }
+
+    fn post(&mut self, records: &[Record<'_>]) -> Result<usize, LinkError> {
+        self.check_alive()?;
+        // A mistake of the caller's is found before anything is sent.
+        for record in records {
+            record.header(RecordSequence(0), self.ring.geometry()).map_err(LinkError::Unsendable)?;
+        }
+        let mut posted = 0;
+        for group in records.chunks(LIST_MAX) {
+            let sent = self.post_list(group);
+            let sent = self.remember(sent)?;
+            posted += sent;
+            if sent < group.len() {
+                break;
+            }
+        }
+        Ok(posted)
+    }
+
+    fn progress(&mut self) -> Result<Progress, LinkError> {
+        self.check_alive()?;
+        let advanced = self.advance();
+        self.remember(advanced)?;
+        let (tail, delayed_head) = (self.ring.tail(), self.ring.delayed_head());
+        Ok(Progress { tail, delayed_head, reusable: self.reusable })
+    }
+
+    fn next_acknowledged(&mut self) -> Option<MessageId> {
+        self.ring.next_acknowledged()
+    }
+
+    fn unacknowledged(&self) -> usize {
+        self.ring.unacknowledged()
+    }
+
+    fn wait(&mut self, timeout: Duration, others: &[BorrowedFd<'_>]) -> Result<Wake, LinkError> {
+        self.check_alive()?;
+        match self.sleep(timeout, others) {
+            Ok(wake) => Ok(wake),
+            // Told by the next `progress`, as with every link.
+            Err(error) if error.is_fatal() => {
+                let _ = self.remember(Err::<(), _>(error));
+                Ok(Wake { link: true, others: 0 })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn counters(&self) -> SenderCounters {
+        self.counters
+    }
+
+    fn close(&mut self) {
+        if !self.closed {
+            self.closed = true;
+            self.lifeline.end(self.ring.next_record().0);
+        }
+    }
+}
+
+impl Drop for RdmaSender {
+    /// Gives what was posted the time to leave: a queue pair that is destroyed takes it along.
+    fn drop(&mut self) {
+        let deadline = Instant::now() + self.options.dead_peer_timeout;
+        while self.broken.is_none() && self.reusable < self.ring.next_record() && Instant::now() < deadline {
+            if self.completions.arm(false).is_err() || self.reap().is_err() {
+                break;
+            }
+            if self.reusable < self.ring.next_record() {
+                let rest = deadline.saturating_duration_since(Instant::now());
+                let _ = rgaps_os::poll::readable(self.completions.descriptor(), rest);
+                let _ = self.completions.drain_events();
+            }
+        }
+        self.close();
+    }
+}

@@ -1,0 +1,312 @@
+//! The rdma link on real verbs: the contract suite, and what only verbs can do wrong. Needs an RDMA device, which Soft-RoCE is too; without
+//! one each test says that it was skipped.
+
+use std::any::Any;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Instant;
+
+use rgaps_os::Mapping;
+
+use crate::contract::{Fixture, Pair, WATCHDOG};
+use crate::credit::CreditPair;
+use crate::error::LinkError;
+use crate::geometry::{RingGeometry, RingOptions, Watermark};
+use crate::link::{LinkReceiver, LinkSender, Release};
+use crate::memory::RingMemory;
+use crate::rdma::{
+    Candidate, Domain, RdmaOptions, RdmaReceiver, RdmaSender, ReceiverEnd, SenderEnd, TransferError, ports,
+};
+use crate::record::{Flags, MessageHead, MessageId, Origin, RecordHeader, RecordSequence};
+
+/// The two ends of a wire, or of one device.
+fn candidates() -> Result<(Candidate, Candidate), String> {
+    let ports = ports().map_err(|error| format!("no RDMA device: {error}"))?;
+    let mut usable = ports.iter().filter_map(|port| port.candidates().into_iter().next());
+    let first = usable.next().ok_or_else(|| "no RDMA device".to_owned())?;
+    let second = usable.next().unwrap_or_else(|| first.clone());
+    Ok((first, second))
+}
+
+fn lifelines() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    (near, listener.accept().unwrap().0)
+}
+
+fn options(mut options: RingOptions) -> RingGeometry {
+    // What the receives of a software device allow, with records of every size.
+    options.alignment = options.alignment.max(u32::try_from((options.ring_bytes / 8192).next_power_of_two()).unwrap());
+    RingGeometry::new(options).unwrap()
+}
+
+fn pair(ring: RingOptions) -> (RdmaSender, RdmaReceiver) {
+    let (here, there) = candidates().unwrap();
+    let geometry = options(ring);
+    let memory = RingMemory::create("rgaps-test-ring", geometry.ring_bytes()).unwrap();
+    let sender = SenderEnd::new(&Domain::open(&here.device).unwrap(), &here).unwrap();
+    let domain = Domain::open(&there.device).unwrap();
+    let peer = (&sender.address(), sender.credit());
+    let receiver = ReceiverEnd::new(&domain, &there, &memory, geometry, peer, RdmaOptions::default()).unwrap();
+    let (near, far) = lifelines();
+    let (address, ring) = (receiver.address(), receiver.ring());
+    let sender = sender.connect(&address, ring, geometry, near, RdmaOptions::default()).unwrap();
+    (sender, receiver.start(far))
+}
+
+struct Verbs;
+
+impl Fixture for Verbs {
+    fn unavailable(&self) -> Option<String> {
+        candidates().err()
+    }
+
+    fn pair(&self, options: RingOptions) -> Pair {
+        let (sender, receiver) = pair(options);
+        Pair { sender: Box::new(sender), receiver: Box::new(receiver), keep: Box::new(()) }
+    }
+
+    fn sender_with_lying_peer(
+        &self,
+        options: RingOptions,
+        lie: CreditPair,
+    ) -> (Box<dyn LinkSender>, Box<dyn Any + Send>) {
+        let (sender, mut receiver) = pair(options);
+        let liar = std::thread::spawn(move || {
+            let arrival = receiver.next(WATCHDOG).unwrap();
+            receiver.lie(lie).unwrap();
+            (receiver, arrival)
+        });
+        (Box::new(sender), Box::new(liar))
+    }
+}
+
+crate::contract_suite!(Verbs);
+
+/// What most tests here begin with: both ends, or the news that there is no device.
+macro_rules! ends {
+    ($options:expr) => {
+        match candidates() {
+            Ok(_) => pair($options),
+            Err(why) => {
+                println!("skipped: {why}");
+                return;
+            }
+        }
+    };
+}
+
+/// Bytes that differ from message to message and cost little to make and to check: a window of one block of noise.
+struct Noise(Vec<u8>);
+
+const NOISE_WINDOWS: u64 = 1 << 16;
+
+impl Noise {
+    fn new(bytes: u64) -> Self {
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let words = (bytes + NOISE_WINDOWS).div_ceil(8);
+        let next = |_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state.to_le_bytes()
+        };
+        Self((0..words).flat_map(next).collect())
+    }
+
+    fn message(&self, id: u64, bytes: u64) -> &[u8] {
+        let start = (id.wrapping_mul(7919) % NOISE_WINDOWS) as usize;
+        &self.0[start..start + bytes as usize]
+    }
+}
+
+fn head(id: u64, total: u64) -> MessageHead {
+    MessageHead { id: MessageId(id), origin: Origin { publisher: 1, sequence: id }, total }
+}
+
+/// Sends one message, chunk by chunk, as room comes.
+fn send(sender: &mut RdmaSender, id: u64, data: &[u8]) -> Result<(), LinkError> {
+    let chunk = sender.geometry().chunk_bytes() as usize;
+    let head = head(id, data.len() as u64);
+    let mut offset = 0;
+    let mut is_first = true;
+    while is_first || offset < data.len() {
+        let part = &data[offset..data.len().min(offset + chunk)];
+        let record = if is_first { head.first(&[], part) } else { head.part(offset as u64, part) };
+        sender.wait_for_room(part.len() as u32, WATCHDOG)?;
+        if sender.post(&[record])? == 1 {
+            (is_first, offset) = (false, offset + part.len());
+        }
+    }
+    Ok(())
+}
+
+/// Receives to the end of the link and checks every byte; how many messages came.
+fn receive(receiver: &mut RdmaReceiver, noise: &Noise) -> (u64, LinkError) {
+    let mut bytes = vec![0; receiver.geometry().chunk_bytes() as usize];
+    let mut messages = 0;
+    loop {
+        let arrival = match receiver.next(WATCHDOG) {
+            Ok(arrival) => arrival.expect("the sender goes on or ends"),
+            Err(error) => return (messages, error),
+        };
+        let header = *arrival.header();
+        let data = &mut bytes[..header.payload_bytes as usize];
+        receiver.copy_out(&arrival, 0, data).unwrap();
+        let whole = noise.message(header.message.0, header.total);
+        assert!(whole[header.offset as usize..][..data.len()] == *data, "message {} differs", header.message.0);
+        assert_eq!(header.message.0, messages + 1, "in order");
+        messages += u64::from(header.ends_message());
+        assert_eq!(receiver.release(arrival).unwrap(), Release::Intact);
+    }
+}
+
+/// Random, with as many small as large ones: their logarithm is even between 1 B and `max`.
+fn sizes(count: u64, max: u64) -> impl Iterator<Item = u64> {
+    let mut state = 1_u64;
+    (0..count).map(move |_| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let part = (state >> 40) as f64 / f64::from(1 << 24);
+        ((max as f64).powf(part) as u64).clamp(1, max)
+    })
+}
+
+fn exchange(options: RingOptions, sizes: Vec<u64>) {
+    let (mut sender, mut receiver) = ends!(options);
+    let noise = Noise::new(sizes.iter().copied().max().unwrap_or(0));
+    let memory = Arc::new(Mapping::anonymous(noise.0.len() as u64).unwrap());
+    memory.copy_in(0, &noise.0).unwrap();
+    sender.register(&memory).unwrap();
+    let pool = memory.shared_bytes(0, noise.0.len() as u64).unwrap();
+    let count = sizes.len() as u64;
+    std::thread::scope(|scope| {
+        let sender = &mut sender;
+        scope.spawn(move || {
+            for (id, bytes) in (1..).zip(sizes) {
+                let start = (id * 7919 % NOISE_WINDOWS) as usize;
+                send(sender, id, &pool[start..start + bytes as usize]).unwrap();
+            }
+            sender.drain(WATCHDOG).unwrap();
+            sender.close();
+        });
+        assert_eq!(receive(&mut receiver, &noise), (count, LinkError::Closed { by_peer: true }));
+    });
+    let (sent, received) = (sender.counters(), receiver.counters());
+    assert_eq!((sent.payload_copies, received.payload_copies, sent.registrations), (0, 0, 0));
+    println!("{count} messages, {} records, {} B, {} credits", received.records, received.bytes, received.credits_sent);
+}
+
+#[test]
+fn ten_thousand_messages_of_random_sizes_arrive_unharmed() {
+    let count = if std::env::var_os("RDMA_VM").is_some() { 10_000 } else { 1000 };
+    exchange(RingOptions { ring_bytes: 16 << 20, ..RingOptions::default() }, sizes(count, 4 << 20).collect());
+}
+
+#[test]
+fn a_message_of_256_mib_passes_a_ring_of_16_mib() {
+    exchange(RingOptions { ring_bytes: 16 << 20, ..RingOptions::default() }, vec![256 << 20]);
+}
+
+#[test]
+fn records_of_awkward_sizes_wrap_unharmed() {
+    for chunk_bytes in [8_000, 20_001, 24_000] {
+        let options =
+            RingOptions { ring_bytes: 64 << 10, chunk_bytes, watermark: Watermark::Eighth, ..RingOptions::default() };
+        let lengths = (0..300_u64).map(|i| i * 977 % (3 * u64::from(chunk_bytes)) + 1);
+        exchange(options, lengths.collect());
+    }
+}
+
+/// The receiver meets what no sender of ours writes.
+fn told(tell: impl FnOnce(&mut RdmaSender)) -> String {
+    let (mut sender, mut receiver) =
+        pair(RingOptions { ring_bytes: 64 << 10, chunk_bytes: 8 << 10, ..RingOptions::default() });
+    tell(&mut sender);
+    let error = receiver.next(WATCHDOG).unwrap_err();
+    assert!(error.is_lie(), "{error}");
+    assert_eq!(receiver.next(WATCHDOG), Err(error.clone()), "the error stays");
+    error.to_string()
+}
+
+#[test]
+fn a_lying_sender_is_cut_off_with_a_named_error() {
+    if let Err(why) = candidates() {
+        return println!("skipped: {why}");
+    }
+    let record = |number: u64, payload: u32| {
+        let flags = Flags::FIRST;
+        let (message, origin) = (MessageId(1), Origin { publisher: 1, sequence: 1 });
+        let record = RecordSequence(number);
+        RecordHeader {
+            flags,
+            record,
+            message,
+            origin,
+            offset: 0,
+            total: 1 << 20,
+            payload_bytes: payload,
+            envelope_bytes: 0,
+        }
+        .encode()
+    };
+    let text = told(|sender| sender.write_raw(0, &[&record(0, 0)[..], &[0; 64]].concat(), Some(7)).unwrap());
+    assert!(text.contains("immediate 0x00000007"), "{text}");
+    let text = told(|sender| sender.write_raw(0, &[&record(0, 9)[..], &[0; 64]].concat(), Some(0)).unwrap());
+    assert!(text.contains("says 73 B where 128 B have landed"), "{text}");
+    let text = told(|sender| sender.write_raw(0, &[0xee; 128], Some(0)).unwrap());
+    assert!(text.contains("magic"), "{text}");
+    let text = told(|sender| sender.write_raw(0, &[1; 16], Some(0)).unwrap());
+    assert!(text.contains("16 B have landed"), "{text}");
+    let text = told(|sender| sender.write_raw(0, &[&record(5, 64)[..], &[0; 64]].concat(), Some(0)).unwrap());
+    assert!(text.contains("record 5 where 0"), "{text}");
+}
+
+#[test]
+fn a_write_beyond_the_ring_is_refused_by_the_device_and_named() {
+    let (mut sender, _receiver) =
+        ends!(RingOptions { ring_bytes: 64 << 10, chunk_bytes: 8 << 10, ..RingOptions::default() });
+    sender.write_raw((64 << 10) - 8, &[0; 64], Some(0)).unwrap();
+    let error = loop {
+        if let Err(error) = sender.progress() {
+            break error;
+        }
+        sender.wait(WATCHDOG, &[]).unwrap();
+    };
+    assert_eq!(error, LinkError::Transfer(TransferError::RemoteAccess));
+}
+
+#[test]
+fn a_link_that_goes_down_is_reported_in_time_and_a_new_one_goes_on_when_it_is_up_again() {
+    if std::env::var_os("RDMA_VM").is_none() {
+        return println!("skipped: taking a link down needs the virtual machine of `./dev test-rdma`");
+    }
+    let ip = |state: &str| {
+        let status = Command::new("ip").args(["link", "set", "wire_a", state]).status().unwrap();
+        assert!(status.success());
+    };
+    let options = RingOptions { ring_bytes: 1 << 20, chunk_bytes: 64 << 10, ..RingOptions::default() };
+    let (mut sender, _receiver) = ends!(options);
+    let data = Noise::new(64 << 10);
+    send(&mut sender, 1, data.message(1, 1000)).unwrap();
+    ip("down");
+    let start = Instant::now();
+    let error = (2..).find_map(|id| send(&mut sender, id, data.message(id, 1000)).err()).unwrap();
+    assert!(matches!(error, LinkError::Transfer(_)), "{error}");
+    println!("reported after {:?}: {error}", start.elapsed());
+    drop(sender);
+    ip("up");
+    // What `ip link set down` takes away.
+    for words in [
+        "route replace 10.77.0.0/24 dev wire_a table 101",
+        "neigh replace 10.77.0.2 lladdr 02:00:0a:4d:00:02 dev wire_a nud permanent",
+    ] {
+        assert!(Command::new("ip").args(words.split(' ')).status().unwrap().success());
+    }
+    let deadline = Instant::now() + WATCHDOG;
+    while candidates().map_or(true, |(here, there)| here.device == there.device || here.gid.to_string().contains(':')) {
+        assert!(Instant::now() < deadline, "the port is up again");
+        std::thread::yield_now();
+    }
+    exchange(options, vec![5 << 20]);
+}
