@@ -46,6 +46,14 @@ pub struct Config {
     pub staging: String,
     /// `auto`, `tcp` or `rdma`.
     pub transport: String,
+    /// The RDMA device, or device and port, to be used: `mlx5_0`, `mlx5_0/1`; empty for any that reaches the other host.
+    pub rdma_device: String,
+    /// The address (GID) of that port to be used: `10.0.0.2`, `fe80::1`; empty for any.
+    pub rdma_gid: String,
+    /// How long an RDMA peer that acknowledges nothing is waited for.
+    pub rdma_timeout_ms: u64,
+    /// How long an RDMA link looks for completions before it sleeps, in microseconds; 0 sleeps at once and costs the least CPU time.
+    pub rdma_spin_us: u64,
     /// `auto`, `host`, `cuda` or `cuda:N`.
     pub device: String,
     /// Where other managers are, as zenoh locators: tcp/10.0.0.2:7447.
@@ -80,6 +88,10 @@ impl Default for Config {
             watermark_divisor: 8,
             staging: "auto".to_owned(),
             transport: "auto".to_owned(),
+            rdma_device: String::new(),
+            rdma_gid: String::new(),
+            rdma_timeout_ms: 2_000,
+            rdma_spin_us: 0,
             device: "auto".to_owned(),
             peers: Vec::new(),
             listen: String::new(),
@@ -226,6 +238,11 @@ impl Config {
         let day = "a day (86400000) at most, in milliseconds";
         require(self.idle_timeout_ms <= TIMEOUT_MS_MAX, "idle_timeout_ms", self.idle_timeout_ms, day)?;
         require(self.keep_all_timeout_ms <= TIMEOUT_MS_MAX, "keep_all_timeout_ms", self.keep_all_timeout_ms, day)?;
+        let rule = "from 200 to 86400000 milliseconds; the default is 2000";
+        let rdma = self.rdma_timeout_ms;
+        require((200..=TIMEOUT_MS_MAX).contains(&rdma), "rdma_timeout_ms", rdma, rule)?;
+        let rule = "from 0, which sleeps at once, to 1000000 microseconds";
+        require(self.rdma_spin_us <= 1_000_000, "rdma_spin_us", self.rdma_spin_us, rule)?;
         let peer = self.peer_timeout_ms;
         let rule = "from 100 to 86400000 milliseconds; the default is 5000";
         require((PEER_TIMEOUT_MS_MIN..=TIMEOUT_MS_MAX).contains(&peer), "peer_timeout_ms", peer, rule)
@@ -235,11 +252,11 @@ impl Config {
         let name = &self.host_name;
         require(name.chars().count() <= HOST_NAME_MAX, "host_name", name, "64 characters at most")?;
         require(["auto", "always"].contains(&self.staging.as_str()), "staging", &self.staging, "auto or always")?;
-        let rule = match self.transport.as_str() {
-            "rdma" => "auto or tcp; this build has no rdma link",
-            _ => "auto or tcp",
-        };
-        require(["auto", "tcp"].contains(&self.transport.as_str()), "transport", &self.transport, rule)?;
+        let transport = self.transport.as_str();
+        require(["auto", "tcp", "rdma"].contains(&transport), "transport", transport, "auto, tcp or rdma")?;
+        let gid = &self.rdma_gid;
+        let rule = "an address of the RDMA port, as 10.0.0.2 or fe80::1, or empty";
+        require(gid.is_empty() || gid.parse::<std::net::IpAddr>().is_ok(), "rdma_gid", gid, rule)?;
         let device = self.device.as_str();
         let numbered = device.strip_prefix("cuda:").is_some_and(|number| number.parse::<u32>().is_ok());
         let known = ["auto", "host", "cuda"].contains(&device) || numbered;
@@ -441,7 +458,7 @@ mod tests {
         assert!(text(from(&[("pool_bytes", "-1")], &[])).contains("not negative"));
         assert!(text(from(&[], &[("message_count", "5000")])).contains("from 1 to 4096"));
         assert!(text(from(&[], &[("chunk_bytes", "999999999")])).contains("(ring_bytes - watermark) / 2"));
-        assert!(text(from(&[], &[("transport", "rdma")])).contains("no rdma link"));
+        assert!(text(from(&[], &[("transport", "udp")])).contains("auto, tcp or rdma"));
     }
 
     #[test]
@@ -474,6 +491,10 @@ mod tests {
             ("listen", "tcp/fe80::1:7447", "tcp/10.0.0.2:7447"),
             ("socket_group", "no such group", "/etc/group"),
             ("staging", "never", "auto or always"),
+            ("transport", "udp", "auto, tcp or rdma"),
+            ("rdma_timeout_ms", "0", "the default is 2000"),
+            ("rdma_spin_us", "9999999", "1000000"),
+            ("rdma_gid", "mlx5_0", "10.0.0.2"),
             ("host_name", &long_name, "64 characters"),
             ("zenoh_config", "/nowhere/zenoh.json5", "a file that exists"),
         ];

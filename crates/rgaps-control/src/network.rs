@@ -428,6 +428,8 @@ mod tests {
             endpoint: Endpoint { requests: vec![SubscriberQos::default()], ..endpoint.clone() },
             message_bytes_max: 1 << 20,
             flow_control: true,
+            rdma: Vec::new(),
+            no_rdma: "no device".to_owned(),
         };
         let offer = RingOffer {
             version: WIRE_VERSION,
@@ -436,6 +438,9 @@ mod tests {
             ring_bytes: 1 << 20,
             chunk_bytes: 1 << 16,
             watermark_bytes: 0,
+            alignment: 64,
+            rdma: None,
+            no_rdma: "no device".to_owned(),
             resume: vec![(5, 6)],
         };
         for answer in [Ok(offer), Err(RingRefusal::NoSubscribers("/camera/front".to_owned()))] {

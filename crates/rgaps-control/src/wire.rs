@@ -5,7 +5,7 @@
 //!             made from them.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::net::{Ipv6Addr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +14,9 @@ use crate::names::{HostId, TopicKey};
 use crate::qos::{Mismatch, PublisherQos, SubscriberQos, compatible, incompatible};
 
 /// Of everything on this page and of the records on a link.
-pub const WIRE_VERSION: u32 = 1;
+pub const WIRE_VERSION: u32 = 2;
+/// Ends of queue pairs in one request, at most.
+pub const RDMA_ENDS_MAX: usize = 8;
 /// No ring, chunk or message is larger: 1 TiB.
 pub const SIZE_MAX: u64 = 1 << 40;
 /// Longest payload of a hand-shake that is looked at.
@@ -25,6 +27,8 @@ pub const ADDRESSES_MAX: usize = 64;
 pub const RESUME_MAX: usize = 1024;
 /// Records of a link start at multiples of this, and their header has so many bytes.
 pub const RECORD_ALIGNMENT: u64 = 64;
+/// Records start at multiples of this at most.
+pub const RECORD_ALIGNMENT_MAX: u64 = 1 << 16;
 
 /// What a host has of a topic: its publishers or its subscribers. Travels in the key of a liveliness token.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -69,6 +73,38 @@ impl Endpoint {
     }
 }
 
+/// One end of an RDMA queue pair, and the memory there that the other end may write: the sender's credit words, the receiver's ring.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RdmaEnd {
+    /// InfiniBand; else RoCE v2.
+    pub infiniband: bool,
+    /// The port's GID.
+    pub gid: Ipv6Addr,
+    /// The port's local identifier, of use on InfiniBand.
+    pub lid: u16,
+    /// Bytes of the port's largest packet.
+    pub mtu_bytes: u32,
+    /// Number of the queue pair.
+    pub queue_pair: u32,
+    /// Number of its first packet.
+    pub packet: u32,
+    /// Where the memory starts, as its owner sees it.
+    pub address: u64,
+    /// The key that opens it.
+    pub key: u32,
+    /// How long it is.
+    pub bytes: u64,
+}
+
+/// What a subscribing host that takes up RDMA offers beside the ring's shape.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RdmaRing {
+    /// Which of the ends in the request it has joined its own end to.
+    pub to: u32,
+    /// Its end, and the ring.
+    pub end: RdmaEnd,
+}
+
 /// The publishing host asks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RingRequest {
@@ -84,6 +120,10 @@ pub struct RingRequest {
     pub message_bytes_max: u64,
     /// Whether the sender waits for credit.
     pub flow_control: bool,
+    /// Ends of queue pairs that are ready to be joined, one for each way in which this host could be reached.
+    pub rdma: Vec<RdmaEnd>,
+    /// Why there are none, in words.
+    pub no_rdma: String,
 }
 
 /// The subscribing host offers.
@@ -101,6 +141,12 @@ pub struct RingOffer {
     pub chunk_bytes: u64,
     /// Credit that the receiver may keep back.
     pub watermark_bytes: u64,
+    /// Records start at multiples of this.
+    pub alignment: u32,
+    /// Set if the bytes go over RDMA; else they go over the data connection.
+    pub rdma: Option<RdmaRing>,
+    /// Why not over RDMA, in words.
+    pub no_rdma: String,
     /// The last message that it has of each publisher: (publisher, sequence). What is not newer need not be sent again.
     pub resume: Vec<(u64, u64)>,
 }
@@ -142,6 +188,22 @@ pub enum RingRefusal {
     Failed(String),
 }
 
+impl RdmaEnd {
+    /// Checks what a peer has sent; what its memory must be like is for the link.
+    fn check(&self) -> Result<(), RingRefusal> {
+        if self.queue_pair >> 24 != 0 || self.packet >> 24 != 0 {
+            return Err(crooked("queue pair or packet has more than 24 bits"));
+        }
+        if !(256..=4096).contains(&self.mtu_bytes) {
+            return Err(crooked(format!("packets of {} B are not from 256 to 4096 B", self.mtu_bytes)));
+        }
+        if self.bytes > SIZE_MAX || self.address.checked_add(self.bytes).is_none() {
+            return Err(RingRefusal::Absurd { what: "memory for RDMA".to_owned(), bytes: self.bytes });
+        }
+        Ok(())
+    }
+}
+
 impl RingRequest {
     /// Checks what a peer has sent.
     pub fn check(&self) -> Result<(), RingRefusal> {
@@ -154,6 +216,10 @@ impl RingRequest {
         if self.endpoint.role != Role::Publisher || self.endpoint.offers.is_empty() {
             return Err(crooked("request offers nothing"));
         }
+        if self.rdma.len() > RDMA_ENDS_MAX {
+            return Err(crooked(format!("request has {} RDMA ends, {RDMA_ENDS_MAX} are allowed", self.rdma.len())));
+        }
+        self.rdma.iter().try_for_each(RdmaEnd::check)?;
         Ok(())
     }
 }
@@ -180,6 +246,7 @@ impl RingOffer {
         if self.resume.len() > RESUME_MAX {
             return Err(crooked(format!("offer has {} resume entries, {RESUME_MAX} are allowed", self.resume.len())));
         }
+        self.rdma.iter().try_for_each(|ring| ring.end.check())?;
         Ok(())
     }
 
@@ -187,15 +254,21 @@ impl RingOffer {
     /// does not fit before the ring's end; what is left must hold one.
     fn check_shape(&self) -> Result<(), RingRefusal> {
         let Self { ring_bytes, chunk_bytes, watermark_bytes, .. } = *self;
-        if !ring_bytes.is_multiple_of(RECORD_ALIGNMENT) {
-            return Err(crooked(format!("ring of {ring_bytes} B is no multiple of {RECORD_ALIGNMENT} B")));
+        let alignment = u64::from(self.alignment);
+        if !alignment.is_power_of_two() || !(RECORD_ALIGNMENT..=RECORD_ALIGNMENT_MAX).contains(&alignment) {
+            return Err(crooked(format!(
+                "alignment of {alignment} B is no power of two from {RECORD_ALIGNMENT} to {RECORD_ALIGNMENT_MAX}"
+            )));
+        }
+        if !ring_bytes.is_multiple_of(alignment) {
+            return Err(crooked(format!("ring of {ring_bytes} B is no multiple of {alignment} B")));
         }
         if ![0, ring_bytes / 8, ring_bytes / 4, ring_bytes / 2].contains(&watermark_bytes) {
             return Err(crooked(format!(
                 "watermark of {watermark_bytes} B is neither 0 nor an eighth, a quarter or half of its ring of {ring_bytes} B"
             )));
         }
-        let record = (RECORD_ALIGNMENT + chunk_bytes).next_multiple_of(RECORD_ALIGNMENT);
+        let record = (RECORD_ALIGNMENT + chunk_bytes).next_multiple_of(alignment);
         let record_max = (ring_bytes - watermark_bytes) / 2;
         if record > record_max || u32::try_from(chunk_bytes).is_err() {
             return Err(crooked(format!(
@@ -237,6 +310,22 @@ mod tests {
         assert!(matches!(publishers.fits(&other), Err(Mismatch::Type { .. })));
     }
 
+    fn ring(change: impl FnOnce(&mut RdmaEnd)) -> RdmaRing {
+        let mut end = RdmaEnd {
+            infiniband: false,
+            gid: "::ffff:10.0.0.2".parse().unwrap(),
+            lid: 0,
+            mtu_bytes: 4096,
+            queue_pair: 17,
+            packet: 1,
+            address: 1 << 40,
+            key: 5,
+            bytes: 64 << 20,
+        };
+        change(&mut end);
+        RdmaRing { to: 0, end }
+    }
+
     fn offer() -> RingOffer {
         RingOffer {
             version: WIRE_VERSION,
@@ -245,6 +334,9 @@ mod tests {
             ring_bytes: 64 << 20,
             chunk_bytes: (1 << 20) - 64,
             watermark_bytes: 8 << 20,
+            alignment: 64,
+            rdma: None,
+            no_rdma: "no device".to_owned(),
             resume: vec![],
         }
     }
@@ -276,6 +368,13 @@ mod tests {
         );
         refused(RingOffer { ring_bytes: (64 << 20) + 1, ..offer() }, "no multiple of");
         refused(RingOffer { watermark_bytes: 7 << 20, ..offer() }, "watermark");
+        refused(RingOffer { alignment: 96, ..offer() }, "alignment of 96 B");
+        refused(RingOffer { alignment: 1 << 17, ..offer() }, "alignment of 131072 B");
+        refused(RingOffer { rdma: Some(ring(|end| end.queue_pair = 1 << 24)), ..offer() }, "24 bits");
+        refused(RingOffer { rdma: Some(ring(|end| end.mtu_bytes = 9000)), ..offer() }, "packets of 9000 B");
+        let beyond = RingOffer { rdma: Some(ring(|end| end.address = u64::MAX)), ..offer() };
+        assert!(matches!(beyond.check(), Err(RingRefusal::Absurd { .. })));
+        assert_eq!(RingOffer { rdma: Some(ring(|_| ())), ..offer() }.check(), Ok(()));
         refused(RingOffer { watermark_bytes: u64::MAX, ..offer() }, "watermark");
         refused(RingOffer { addresses: vec![], ..offer() }, "0 addresses");
         refused(RingOffer { addresses: vec!["10.0.0.2:1".to_owned(); ADDRESSES_MAX + 1], ..offer() }, "65 addresses");

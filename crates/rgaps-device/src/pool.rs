@@ -7,8 +7,9 @@
 
 use std::fmt::Debug;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
-use rgaps_os::{AllocationRight, OutOfRange, OwnedRange};
+use rgaps_os::{AllocationRight, Mapping, OutOfRange, OwnedRange};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{DescriptionError, DeviceError};
@@ -114,6 +115,11 @@ pub trait PoolMemory: Debug + Send + Sync {
 
     /// Bytes of the pool.
     fn bytes(&self) -> u64;
+
+    /// Its mapping where it is host memory that a network card can read by itself; else `None`.
+    fn host_mapping(&self) -> Option<Arc<Mapping>> {
+        None
+    }
 
     /// What importers need, and one descriptor a slab.
     fn export(&self) -> Result<(PoolDescription, Vec<OwnedFd>), DeviceError>;

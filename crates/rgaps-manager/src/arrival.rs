@@ -21,7 +21,7 @@ use rgaps_control::{HostId, TopicId, TopicKey};
 use rgaps_device::copy::{Arrived, Target};
 use rgaps_device::{Backend, DeviceError, HostBuffer, Lane, PoolMemory, PoolingCopy, Stream};
 use rgaps_link::position::RingSpan;
-use rgaps_link::tcp::{Arrivals, Intake};
+use rgaps_link::tcp::Intake;
 use rgaps_link::{
     Assembler, AssemblerOptions, Continuity, Event as Assembled, FlowControl, LinkReceiver, MessageId, Origin, Release,
 };
@@ -81,6 +81,8 @@ pub(crate) struct ArrivalSetup {
     pub(crate) janitor: Janitor,
     pub(crate) mailbox: Mailbox,
     pub(crate) control: Arc<ArrivalControl>,
+    /// The transport, and why it is no better one.
+    pub(crate) over: String,
 }
 
 /// A message of which a part has come.
@@ -108,7 +110,7 @@ struct Landed {
 pub(crate) struct Arrival {
     setup: ArrivalSetup,
     state: ArrivalState,
-    arrivals: Arrivals,
+    arrivals: Box<dyn LinkReceiver>,
     assembler: Assembler,
     stream: Stream,
     partial: HashMap<MessageId, Partial>,
@@ -125,8 +127,13 @@ pub(crate) struct Arrival {
 }
 
 impl Arrival {
-    /// Starts the two threads of a connection.
-    pub(crate) fn start(setup: ArrivalSetup, state: ArrivalState, intake: Intake, arrivals: Arrivals) {
+    /// Starts the threads of a connection: the worker, and where the link has one its intake.
+    pub(crate) fn start(
+        setup: ArrivalSetup,
+        state: ArrivalState,
+        intake: Option<Intake>,
+        arrivals: Box<dyn LinkReceiver>,
+    ) {
         let (topic, host, mailbox) = (setup.topic, setup.host, setup.mailbox.clone());
         let stream = match setup.backend.stream() {
             Ok(stream) => stream,
@@ -140,7 +147,7 @@ impl Arrival {
         let named = |name: &str| std::thread::Builder::new().name(name.to_owned());
         let threads = named("rgaps-arrival")
             .spawn(move || handed.recv().into_iter().for_each(Self::run))
-            .and_then(|_| named("rgaps-intake").spawn(move || intake.run()));
+            .and_then(|_| intake.map_or(Ok(()), |intake| named("rgaps-intake").spawn(move || intake.run()).map(drop)));
         if let Err(error) = threads {
             let (state, why) = (Box::new(state), format!("no thread for an arrival: {error}"));
             tracing::error!(why);
@@ -176,8 +183,8 @@ impl Arrival {
     fn run(mut self) {
         let span = tracing::info_span!("path3", topic = %self.setup.key, from = %self.setup.host_name);
         let entered = span.entered();
-        tracing::info!("connected over tcp");
-        self.setup.control.set_status(format!("from {}: connected over tcp", self.setup.host_name));
+        tracing::info!("connected over {}", self.setup.over);
+        self.setup.control.set_status(format!("from {}: connected over {}", self.setup.host_name, self.setup.over));
         let why = loop {
             self.show();
             if self.setup.control.should_stop() {

@@ -19,6 +19,7 @@ use crate::manager::{Manager, Parts};
 use crate::publish::PublishManager;
 use crate::subscribe::SubscribeManager;
 use crate::successor;
+use crate::verbs::Verbs;
 
 /// How to run.
 #[derive(Clone, Debug, Default)]
@@ -75,7 +76,8 @@ pub fn run(options: &Options) -> Result<(), DaemonError> {
         Network::open(&config, host, &host_name, move |event| mailbox.post(Event::Network(Box::new(event))))?
     };
     let expected = successor::expected(dir.topics(), |topic| dir.forget_topic(topic));
-    let subscribe = SubscribeManager::new(config.clone(), memory.clone(), mailbox.clone())?;
+    let verbs = Arc::new(Verbs::new(&config));
+    let subscribe = SubscribeManager::new(config.clone(), memory.clone(), mailbox.clone(), verbs.clone())?;
     let publish = PublishManager::new(
         config.clone(),
         host,
@@ -83,6 +85,7 @@ pub fn run(options: &Options) -> Result<(), DaemonError> {
         Arc::new(network.asker()),
         chosen.backend,
         mailbox,
+        verbs,
     );
     let mut listener = Listener::bind(&dir.socket())?;
     dir.admit(config.socket_gid())?;

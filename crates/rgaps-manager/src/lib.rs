@@ -26,3 +26,4 @@ mod staging;
 mod subscribe;
 mod successor;
 mod topics;
+mod verbs;

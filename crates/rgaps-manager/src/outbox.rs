@@ -151,6 +151,11 @@ impl Outbox {
         let nobody = MessageHead { id: MessageId(0), origin: Origin::default(), total: 0 };
         let mut records = [nobody.part(0, &[]); BATCH_MAX];
         let mut ends = [(0, 0); BATCH_MAX];
+        for outgoing in self.queue.iter_mut().filter(|outgoing| outgoing.sent.is_none()) {
+            if let Some(mapping) = outgoing.pool.host_mapping().filter(|_| self.stager.is_none()) {
+                link.register(&mapping)?;
+            }
+        }
         let count = self.gather(u64::from(link.geometry().chunk_bytes()), &mut records, &mut ends);
         if count == 0 {
             return Ok((0, 0));

@@ -1,6 +1,7 @@
 //! Two hosts in one process: the publish manager of one, the subscribe manager of the other, a real link between them, and no network
 //! of managers. A test says what the hosts know of each other, and cuts what it wants cut.
 
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,6 +27,7 @@ use crate::publish::PublishManager;
 use crate::sender::Ask;
 use crate::subscribe::{Inbound, SubscribeManager};
 use crate::topics::{LocalPublisher, LocalSubscriber, Topic};
+use crate::verbs::Verbs;
 
 const LIMIT: Duration = Duration::from_secs(30);
 const FROM: HostId = HostId([1; 16]);
@@ -55,7 +57,8 @@ impl Subscribing {
     fn new(config: &Arc<Config>, backend: Arc<dyn Backend>, topic: Topic) -> Self {
         let memory = DeviceMemoryManager::new(backend);
         let (mailbox, events, _) = Mailbox::new().unwrap();
-        let manager = SubscribeManager::new(config.clone(), memory.clone(), mailbox).unwrap();
+        let manager =
+            SubscribeManager::new(config.clone(), memory.clone(), mailbox, Arc::new(Verbs::new(config))).unwrap();
         Self { manager, memory, config: config.clone(), events, topic, resumes: Vec::new(), refuse: None }
     }
 
@@ -133,8 +136,15 @@ impl Pair {
         let to = Subscribing::new(&config, other, create());
         let peer = Arc::new(Peer { reachable: AtomicBool::new(true), host: Mutex::new(to) });
         let (mailbox, events, _) = Mailbox::new().unwrap();
-        let publish =
-            PublishManager::new(config.clone(), FROM, "from".to_owned(), peer.clone(), backend.clone(), mailbox);
+        let publish = PublishManager::new(
+            config.clone(),
+            FROM,
+            "from".to_owned(),
+            peer.clone(),
+            backend.clone(),
+            mailbox,
+            Arc::new(Verbs::new(&config)),
+        );
         let mut topic = create();
         let seat =
             topic.janitor.admit_publisher(&PublisherSpec { publisher: PUBLISHER, ..Default::default() }).unwrap();
@@ -302,6 +312,18 @@ fn what_the_senders_seat_lost_during_a_cut_is_counted_by_the_remote_subscribers(
     pair.mend();
     assert_eq!(subscriber.sequences_to(11), [10, 11]);
     assert_eq!((subscriber.lost(), late.lost()), (8, 0), "who came after the loss has lost nothing");
+}
+
+#[test]
+fn callers_that_say_nothing_keep_no_sender_waiting() {
+    // Heard one after the other, they would keep it waiting for a minute each.
+    let mut pair = Pair::new(host(), 20, 60_000);
+    let address = pair.to().manager.addresses()[0];
+    let _silent: Vec<TcpStream> = (0..4).map(|_| TcpStream::connect(address).unwrap()).collect();
+    let mut subscriber = pair.subscriber();
+    pair.announce(true);
+    pair.send(100);
+    assert_eq!(subscriber.sequences_to(1), [1]);
 }
 
 #[test]

@@ -17,6 +17,7 @@ use rgaps_shm::{ReaderPort, SubscriberSpec};
 use crate::event::Mailbox;
 use crate::sender::{Ask, Sender, SenderSetup};
 use crate::topics::Topic;
+use crate::verbs::Verbs;
 
 /// What the manager and a sender share.
 #[derive(Debug)]
@@ -145,6 +146,7 @@ pub(crate) struct PublishManager {
     asker: Arc<dyn Ask>,
     backend: Arc<dyn Backend>,
     mailbox: Mailbox,
+    verbs: Arc<Verbs>,
 }
 
 impl PublishManager {
@@ -155,8 +157,9 @@ impl PublishManager {
         asker: Arc<dyn Ask>,
         backend: Arc<dyn Backend>,
         mailbox: Mailbox,
+        verbs: Arc<Verbs>,
     ) -> Self {
-        Self { config, host, host_name, asker, backend, mailbox }
+        Self { config, host, host_name, asker, backend, mailbox, verbs }
     }
 
     /// Starts senders to hosts that want the topic, and stops those to hosts that no longer do: after a grace, for a host whose manager
@@ -245,6 +248,7 @@ impl PublishManager {
             flow_control: endpoint.offers.iter().all(|offer| offer.flow_control),
             history_depth: endpoint.offers.iter().map(|offer| offer.history_depth).max().unwrap_or(0),
             mailbox: self.mailbox.clone(),
+            verbs: self.verbs.clone(),
             control: control.clone(),
         };
         let thread = std::thread::Builder::new()

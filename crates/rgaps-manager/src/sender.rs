@@ -17,7 +17,8 @@ use rgaps_control::network::{RingAsker, RingError};
 use rgaps_control::wire::{RingOffer, RingRefusal, RingRequest, WIRE_VERSION};
 use rgaps_control::{Config, HostId, TopicId, TopicKey};
 use rgaps_device::{Backend, PayloadAccess};
-use rgaps_link::tcp::{LinkToken, TcpOptions, TcpSender};
+use rgaps_link::rdma::SenderEnd;
+use rgaps_link::tcp::{self, ConnectError, LinkToken, TcpOptions, TcpSender};
 use rgaps_link::{FlowControl, LinkSender, RingGeometry, RingOptions, Watermark};
 use rgaps_os::clock;
 use rgaps_shm::info::{Route, WhyNot};
@@ -30,12 +31,16 @@ use crate::envelope::Envelope;
 use crate::event::{Event, Mailbox};
 use crate::outbox::{Outbox, PostError};
 use crate::publish::SenderControl;
+use crate::verbs::{self, Verbs};
 
 /// Between attempts to reach the other host: from the first to the last.
 const RETRY_MIN: Duration = Duration::from_millis(50);
 const RETRY_MAX: Duration = Duration::from_secs(1);
 /// How often a waiting sender looks around.
 const TICK: Duration = Duration::from_millis(500);
+/// Links over rdma that may end without having brought anything before tcp is taken.
+const FRUITLESS_MAX: u32 = 2;
+const RDMA_FAILED: &str = "rdma was tried and brought nothing";
 /// How long a sender waits for a copy to staging before it looks at the link again.
 const COPY_TICK: Duration = Duration::from_millis(20);
 
@@ -58,6 +63,7 @@ pub(crate) struct SenderSetup {
     /// How many unsent messages a host gets that was made keep-last.
     pub(crate) history_depth: u32,
     pub(crate) mailbox: Mailbox,
+    pub(crate) verbs: Arc<Verbs>,
     pub(crate) control: Arc<SenderControl>,
 }
 
@@ -66,6 +72,17 @@ pub(crate) struct Sender {
     reader: ReaderPort,
     outbox: Outbox,
     demoted: bool,
+    over: Over,
+    /// Links over rdma that ended before they brought anything, in a row.
+    fruitless: u32,
+}
+
+/// What a link goes over, and why it is nothing better.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Over {
+    route: Route,
+    why_not: WhyNot,
+    text: String,
 }
 
 /// Why a connection has ended, or there is none.
@@ -104,7 +121,8 @@ impl Ask for RingAsker {
 
 impl Sender {
     pub(crate) fn new(setup: SenderSetup, reader: ReaderPort) -> Self {
-        Self { setup, reader, outbox: Outbox::new(), demoted: false }
+        let over = Over { route: Route::Tcp, why_not: WhyNot::Best, text: String::new() };
+        Self { setup, reader, outbox: Outbox::new(), demoted: false, over, fruitless: 0 }
     }
 
     /// Connects, sends, and connects again, until told to stop.
@@ -148,9 +166,16 @@ impl Sender {
     }
 
     /// Shakes hands and connects. What the other host has already leaves the outbox.
-    fn connect(&mut self) -> Result<TcpSender, Ending> {
+    fn connect(&mut self) -> Result<Box<dyn LinkSender>, Ending> {
         let timeout = Duration::from_millis(self.setup.config.peer_timeout_ms);
         let (endpoint, message_bytes_max) = self.setup.control.endpoint();
+        let (ends, no_rdma) = match self.rdma_ends() {
+            Ok(ends) => (ends, String::new()),
+            Err(why) if self.setup.verbs.is_required() => {
+                return Err(Ending::Broken(format!("transport = \"rdma\" is configured: {why}")));
+            }
+            Err(why) => (Vec::new(), why),
+        };
         let request = RingRequest {
             version: WIRE_VERSION,
             host: self.setup.own_host,
@@ -158,6 +183,8 @@ impl Sender {
             endpoint,
             message_bytes_max,
             flow_control: self.setup.flow_control,
+            rdma: ends.iter().map(|end| verbs::to_wire(&end.address(), end.credit())).collect(),
+            no_rdma,
         };
         let offer = self.setup.asker.ask(self.setup.host, &request, timeout).map_err(|error| match error {
             RingError::Refused(RingRefusal::NoSubscribers(_) | RingRefusal::Mismatch(_)) => {
@@ -166,7 +193,7 @@ impl Sender {
             error => error.into(),
         })?;
         let geometry = geometry(&offer, self.setup.flow_control)?;
-        let link = dial(&offer, geometry, timeout)?;
+        let link = self.join(&offer, ends, geometry, timeout)?;
         let has: HashMap<u64, u64> = offer.resume.iter().copied().collect();
         let direct =
             self.setup.backend.payload_access() == PayloadAccess::Direct && self.setup.config.staging != "always";
@@ -175,17 +202,64 @@ impl Sender {
         Ok(link)
     }
 
+    /// Ends of queue pairs for a request, unless rdma has just brought nothing.
+    fn rdma_ends(&mut self) -> Result<Vec<SenderEnd>, String> {
+        if self.fruitless >= FRUITLESS_MAX && !self.setup.verbs.is_required() {
+            // The connection after this one tries it again.
+            self.fruitless = 0;
+            return Err(RDMA_FAILED.to_owned());
+        }
+        self.setup.verbs.sender_ends(self.setup.host, self.setup.flow_control)
+    }
+
+    /// Joins the ring that is offered, over what it is offered for.
+    fn join(
+        &mut self,
+        offer: &RingOffer,
+        mut ends: Vec<SenderEnd>,
+        geometry: RingGeometry,
+        timeout: Duration,
+    ) -> Result<Box<dyn LinkSender>, String> {
+        let Some(ring) = &offer.rdma else {
+            let link =
+                dial(offer, timeout, |address, token, options| TcpSender::connect(address, token, geometry, options))?;
+            let why_not = match self.setup.config.transport.as_str() {
+                "tcp" => WhyNot::Configured,
+                _ if !self.setup.flow_control => WhyNot::NoFlowControl,
+                _ if offer.no_rdma.ends_with(RDMA_FAILED) => WhyNot::RdmaFailed,
+                _ => WhyNot::NoRdma,
+            };
+            self.over = Over { route: Route::Tcp, why_not, text: format!("tcp ({})", offer.no_rdma) };
+            return Ok(Box::new(link));
+        };
+        let to = usize::try_from(ring.to).unwrap_or(usize::MAX);
+        if to >= ends.len() {
+            return Err(format!("the other host has joined end {to} of {}", ends.len()));
+        }
+        let end = ends.swap_remove(to);
+        drop(ends);
+        let lifeline =
+            dial(offer, timeout, |address, token, options| tcp::connect(address, token, geometry, &options))?;
+        self.fruitless += 1;
+        let (address, memory) = verbs::from_wire(&ring.end);
+        let link = end
+            .connect(&address, memory, geometry, lifeline, self.setup.verbs.options())
+            .map_err(|error| error.to_string())?;
+        self.over = Over { route: Route::Rdma, why_not: WhyNot::Best, text: "rdma".to_owned() };
+        Ok(Box::new(link))
+    }
+
     /// Sends until the link ends or the sender should.
-    fn stream(&mut self, mut link: TcpSender) -> Ending {
-        self.status("connected over tcp");
-        tracing::info!("connected over tcp");
+    fn stream(&mut self, mut link: Box<dyn LinkSender>) -> Ending {
+        self.status(&format!("connected over {}", self.over.text));
+        tracing::info!("connected over {}", self.over.text);
         let mut progressed = Instant::now();
         loop {
             if self.setup.control.should_stop() {
                 link.close();
                 return "told to stop".into();
             }
-            match self.turn(&mut link) {
+            match self.turn(link.as_mut()) {
                 Ok(true) => progressed = Instant::now(),
                 Ok(false) if self.outbox.is_copying() => self.outbox.wait_for_copy(COPY_TICK),
                 Ok(false) => {
@@ -212,11 +286,14 @@ impl Sender {
     }
 
     /// One round: acknowledgements in, new messages taken, as much posted as there is room for. False if nothing moved.
-    fn turn(&mut self, link: &mut TcpSender) -> Result<bool, PostError> {
+    fn turn(&mut self, link: &mut dyn LinkSender) -> Result<bool, PostError> {
         // Drained before the look at the segment: what is published after it signals again.
         let _ = self.setup.control.event().drain();
         let reusable = link.progress()?.reusable;
         let acknowledged = self.outbox.acknowledge(link);
+        if acknowledged {
+            self.fruitless = 0;
+        }
         let took = self.take();
         let (records, messages) = self.outbox.post(link, reusable)?;
         self.setup.control.count(messages);
@@ -255,8 +332,8 @@ impl Sender {
         let now = clock::realtime_ns();
         info.stamps.staged = now;
         info.stamps.sent = now;
-        info.route = Route::Tcp;
-        info.why_not = if self.setup.config.transport == "tcp" { WhyNot::Configured } else { WhyNot::NoRdma };
+        info.route = self.over.route;
+        info.why_not = self.over.why_not;
         info.copies.staged = u8::from(self.outbox.is_staged());
         let envelope = Envelope::seal(&info, self.setup.control.kept_depth(), &meta[..meta_bytes]);
         crash::point("link.begin");
@@ -299,18 +376,23 @@ fn geometry(offer: &RingOffer, flow_control: bool) -> Result<RingGeometry, Strin
         .ok_or_else(|| format!("the other host offers a watermark of {} B", offer.watermark_bytes))?;
     let chunk_bytes = u32::try_from(offer.chunk_bytes).map_err(|_| format!("a chunk of {} B", offer.chunk_bytes))?;
     let flow_control = if flow_control { FlowControl::On } else { FlowControl::Off };
-    let options =
-        RingOptions { ring_bytes: offer.ring_bytes, chunk_bytes, watermark, flow_control, ..RingOptions::default() };
+    let RingOffer { ring_bytes, alignment, .. } = *offer;
+    let options = RingOptions { ring_bytes, chunk_bytes, watermark, alignment, flow_control };
     RingGeometry::new(options).map_err(|error| error.to_string())
 }
 
-fn dial(offer: &RingOffer, geometry: RingGeometry, timeout: Duration) -> Result<TcpSender, String> {
+/// Connects to the ring at the first of its addresses that answers.
+fn dial<T>(
+    offer: &RingOffer,
+    timeout: Duration,
+    connect: impl Fn(SocketAddr, LinkToken, TcpOptions) -> Result<T, ConnectError>,
+) -> Result<T, String> {
     let mut why = "the other host offers no address".to_owned();
     for address in offer.addresses.iter().take(16) {
         let Ok(address) = address.parse::<SocketAddr>() else { continue };
         let hello_timeout = (timeout / 4).max(Duration::from_millis(200));
         let options = TcpOptions { hello_timeout, dead_peer_timeout: timeout, ..TcpOptions::default() };
-        match TcpSender::connect(address, LinkToken(offer.token.0), geometry, options) {
+        match connect(address, LinkToken(offer.token.0), options) {
             Ok(link) => return Ok(link),
             Err(error) => why = error.to_string(),
         }

@@ -5,15 +5,16 @@
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use rgaps_control::wire::{RingOffer, RingRefusal, RingRequest, WIRE_VERSION};
+use rgaps_control::wire::{RdmaRing, RingOffer, RingRefusal, RingRequest, WIRE_VERSION};
 use rgaps_control::{Config, HostId, TopicId};
-use rgaps_device::{BufferSpec, PayloadAccess};
-use rgaps_link::tcp::{LinkToken, RingSetup, TcpOptions, TcpRingListener};
-use rgaps_link::{FlowControl, RingGeometry, RingMemory, RingOptions, Watermark};
+use rgaps_device::{BufferSpec, HostBuffer, PayloadAccess};
+use rgaps_link::rdma::ReceiverEnd;
+use rgaps_link::tcp::{AcceptError, Incoming, Intake, LinkToken, RingSetup, TcpOptions, TcpRingListener};
+use rgaps_link::{FlowControl, LinkReceiver, RingGeometry, RingMemory, RingOptions, Watermark};
 use rgaps_os::EventFd;
 use rgaps_shm::janitor::Seat;
 use rgaps_shm::newest::newest;
@@ -26,6 +27,7 @@ use crate::device_memory::DeviceMemoryManager;
 use crate::event::{Event, Mailbox};
 use crate::received::Received;
 use crate::topics::Topic;
+use crate::verbs::{self, Verbs};
 
 /// How long an offer is good for.
 const OFFER_LIFETIME: Duration = Duration::from_secs(10);
@@ -33,6 +35,8 @@ const OFFER_LIFETIME: Duration = Duration::from_secs(10);
 const RING_IDLE: Duration = Duration::from_secs(2);
 /// Hosts that are remembered without a port, of each topic; the one that was silent longest is forgotten first.
 const DEPARTED_MAX: usize = 64;
+/// Callers that are heard at a time.
+const CALLERS_MAX: usize = 64;
 /// How often the listener looks whether it should stop.
 const ACCEPT_TICK: Duration = Duration::from_millis(500);
 
@@ -98,8 +102,32 @@ impl ArrivalControl {
 struct Offered {
     setup: ArrivalSetup,
     state: Box<ArrivalState>,
-    ring: RingSetup,
+    ring: Offer,
     until: Instant,
+}
+
+/// How the bytes will come.
+enum Offer {
+    /// On the data connection.
+    Tcp(RingSetup),
+    /// By verbs, with the data connection as lifeline.
+    Rdma(Box<ReceiverEnd>, TcpOptions),
+}
+
+/// A ring, its memory as the device knows it, and what is said of RDMA: the end to be joined, or why there is none.
+struct MadeRing {
+    offer: Offer,
+    buffer: Arc<HostBuffer>,
+    rdma: Result<RdmaRing, String>,
+}
+
+impl Offer {
+    fn geometry(&self) -> &RingGeometry {
+        match self {
+            Self::Tcp(setup) => &setup.geometry,
+            Self::Rdma(end, _) => end.geometry(),
+        }
+    }
 }
 
 type Offers = Arc<Mutex<HashMap<LinkToken, Offered>>>;
@@ -109,6 +137,7 @@ pub(crate) struct SubscribeManager {
     config: Arc<Config>,
     memory: DeviceMemoryManager,
     mailbox: Mailbox,
+    verbs: Arc<Verbs>,
     offers: Offers,
     addresses: Vec<SocketAddr>,
     stop: Arc<AtomicBool>,
@@ -120,6 +149,7 @@ impl SubscribeManager {
         config: Arc<Config>,
         memory: DeviceMemoryManager,
         mailbox: Mailbox,
+        verbs: Arc<Verbs>,
     ) -> Result<Self, rgaps_link::tcp::AcceptError> {
         let configured: Vec<Ipv4Addr> = config.data_address.iter().filter_map(|text| text.parse().ok()).collect();
         let bind = match configured.as_slice() {
@@ -139,7 +169,13 @@ impl SubscribeManager {
         if let Err(error) = spawned {
             tracing::error!(%error, "no thread for data connections");
         }
-        Ok(Self { config, memory, mailbox, offers, addresses, stop })
+        Ok(Self { config, memory, mailbox, verbs, offers, addresses, stop })
+    }
+
+    /// Where data connections are taken.
+    #[cfg(test)]
+    pub(crate) fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
     }
 
     /// Answers a host that publishes a topic.
@@ -253,9 +289,8 @@ impl SubscribeManager {
     ) -> Result<RingOffer, RingRefusal> {
         let resume = state.received.resume();
         let seat = state.seat();
-        let made =
-            self.ring(request.flow_control).and_then(|ring| Ok((ring, TopicId::random().map_err(|e| e.to_string())?)));
-        let ((ring, buffer), token) = match made {
+        let made = self.ring(request).and_then(|ring| Ok((ring, TopicId::random().map_err(|e| e.to_string())?)));
+        let (MadeRing { offer: ring, buffer, rdma }, token) = match made {
             Ok(made) => made,
             Err(why) => {
                 depart(topic, request.host, *state);
@@ -284,9 +319,13 @@ impl SubscribeManager {
             janitor: topic.janitor.clone(),
             mailbox: self.mailbox.clone(),
             control: control.clone(),
+            over: match &rdma {
+                Ok(_) => "rdma".to_owned(),
+                Err(why) => format!("tcp ({why})"),
+            },
         };
         topic.inbound.insert(request.host, Inbound::Active(control));
-        let geometry = ring.geometry;
+        let geometry = *ring.geometry();
         let offered = Offered { setup, state, ring, until: Instant::now() + OFFER_LIFETIME };
         self.offers.lock().unwrap_or_else(PoisonError::into_inner).insert(link_token, offered);
         Ok(RingOffer {
@@ -296,12 +335,47 @@ impl SubscribeManager {
             ring_bytes: geometry.ring_bytes(),
             chunk_bytes: u64::from(geometry.chunk_bytes()),
             watermark_bytes: geometry.watermark_bytes(),
+            alignment: geometry.options().alignment,
+            no_rdma: rdma.as_ref().err().cloned().unwrap_or_default(),
+            rdma: rdma.ok(),
             resume,
         })
     }
 
-    /// A ring: one memory, registered with the device, mapped by the link.
-    fn ring(&self, flow_control: bool) -> Result<(RingSetup, Arc<rgaps_device::HostBuffer>), String> {
+    /// A ring: one memory, registered with the device, mapped by the link; over rdma where that can be.
+    fn ring(&self, request: &RingRequest) -> Result<MadeRing, String> {
+        let bytes = self.config.ring_bytes;
+        let spec = BufferSpec { name: "rgaps-ring".to_owned(), bytes };
+        let buffer = Arc::new(self.memory.backend().host_buffer(&spec).map_err(|error| error.to_string())?);
+        let fd = std::os::fd::AsFd::as_fd(buffer.as_ref()).try_clone_to_owned().map_err(|error| error.to_string())?;
+        let memory = RingMemory::from_fd(fd, bytes).map_err(|error| error.to_string())?;
+        let dead_peer_timeout = Duration::from_millis(self.config.peer_timeout_ms);
+        let options = TcpOptions { dead_peer_timeout, ..TcpOptions::default() };
+        let why = match self.rdma(request, &memory) {
+            Ok((end, ring)) => {
+                return Ok(MadeRing { offer: Offer::Rdma(Box::new(end), options), buffer, rdma: Ok(ring) });
+            }
+            Err(why) if self.verbs.is_required() => return Err(format!("transport = \"rdma\" is configured: {why}")),
+            Err(why) => why,
+        };
+        let geometry = self.geometry(request.flow_control, RingOptions::default().alignment)?;
+        // Memory that a device has registered keeps its pages; host memory gives them back while the topic is idle.
+        let host = self.memory.backend().payload_access() == PayloadAccess::Direct;
+        let options = TcpOptions { give_back_after: host.then_some(RING_IDLE), ..options };
+        Ok(MadeRing { offer: Offer::Tcp(RingSetup { geometry, memory, options }), buffer, rdma: Err(why) })
+    }
+
+    /// Our end of a queue pair, joined to one of those in the request; or why not.
+    fn rdma(&self, request: &RingRequest, memory: &Arc<RingMemory>) -> Result<(ReceiverEnd, RdmaRing), String> {
+        let with = self.verbs.choose(request)?;
+        let alignment = self.verbs.alignment(request.host, &with, memory.bytes())?;
+        let geometry = self.geometry(request.flow_control, alignment)?;
+        let end = self.verbs.receiver_end(request.host, &with, memory, geometry).map_err(|error| error.to_string())?;
+        let ring = RdmaRing { to: with.to, end: verbs::to_wire(&end.address(), end.ring()) };
+        Ok((end, ring))
+    }
+
+    fn geometry(&self, flow_control: bool, alignment: u32) -> Result<RingGeometry, String> {
         let bytes = self.config.ring_bytes;
         let watermark =
             Watermark::ALL.into_iter().find(|watermark| watermark.bytes(bytes) == self.config.watermark_bytes());
@@ -309,20 +383,10 @@ impl SubscribeManager {
             ring_bytes: bytes,
             chunk_bytes: u32::try_from(self.config.chunk_bytes).unwrap_or(u32::MAX) - 64,
             watermark: watermark.unwrap_or_default(),
+            alignment,
             flow_control: if flow_control { FlowControl::On } else { FlowControl::Off },
-            ..RingOptions::default()
         };
-        let geometry = RingGeometry::new(options).map_err(|error| error.to_string())?;
-        let spec = BufferSpec { name: "rgaps-ring".to_owned(), bytes };
-        let buffer = Arc::new(self.memory.backend().host_buffer(&spec).map_err(|error| error.to_string())?);
-        let fd = std::os::fd::AsFd::as_fd(buffer.as_ref()).try_clone_to_owned().map_err(|error| error.to_string())?;
-        let memory = RingMemory::from_fd(fd, bytes).map_err(|error| error.to_string())?;
-        let dead_peer_timeout = Duration::from_millis(self.config.peer_timeout_ms);
-        // Memory that a device has registered keeps its pages; host memory gives them back while the topic is idle.
-        let host = self.memory.backend().payload_access() == PayloadAccess::Direct;
-        let give_back_after = host.then_some(RING_IDLE);
-        let options = TcpOptions { dead_peer_timeout, give_back_after, ..TcpOptions::default() };
-        Ok((RingSetup { geometry, memory, options }, buffer))
+        RingGeometry::new(options).map_err(|error| error.to_string())
     }
 }
 
@@ -342,32 +406,61 @@ impl Drop for SubscribeManager {
     }
 }
 
+/// Takes data connections. Each is heard in a thread of its own, so that somebody who connects and says nothing keeps nobody waiting.
 fn accept(listener: &TcpRingListener, offers: &Offers, stop: &AtomicBool) {
+    let hearing = Arc::new(AtomicUsize::new(0));
     while !stop.load(Ordering::Acquire) {
-        let incoming = match listener.accept(ACCEPT_TICK) {
-            Ok(incoming) => incoming,
-            Err(rgaps_link::tcp::AcceptError::TimedOut { .. }) => continue,
-            Err(error) if error.is_strangers() => {
-                tracing::warn!(%error, "a data connection was turned away");
-                continue;
-            }
+        let caller = match listener.caller(ACCEPT_TICK) {
+            Ok(caller) => caller,
+            Err(AcceptError::TimedOut { .. }) => continue,
             Err(error) => {
                 tracing::error!(%error, "data connections are no longer accepted");
                 return;
             }
         };
-        let offered = offers.lock().unwrap_or_else(PoisonError::into_inner).remove(&incoming.token());
-        let Some(offered) = offered else {
-            tracing::warn!(error = %incoming.refuse(), "a data connection was turned away");
+        if hearing.fetch_add(1, Ordering::AcqRel) >= CALLERS_MAX {
+            hearing.fetch_sub(1, Ordering::AcqRel);
+            tracing::warn!(peer = %caller.peer(), "{CALLERS_MAX} callers have not said hello yet; another one is turned away");
             continue;
-        };
-        let Offered { setup, state, ring, .. } = offered;
-        match incoming.admit(&ring) {
-            Ok((intake, arrivals)) => Arrival::start(setup, *state, intake, arrivals),
-            Err(error) => {
-                let event = Event::ArrivalEnded { topic: setup.topic, host: setup.host, state, why: error.to_string() };
-                setup.mailbox.post(event);
+        }
+        let (offers, heard) = (offers.clone(), hearing.clone());
+        let spawned = std::thread::Builder::new().name("rgaps-hello".to_owned()).spawn(move || {
+            let incoming = caller.hear();
+            heard.fetch_sub(1, Ordering::AcqRel);
+            match incoming {
+                Ok(incoming) => let_in(incoming, &offers),
+                Err(error) => tracing::warn!(%error, "a data connection was turned away"),
             }
+        });
+        if let Err(error) = spawned {
+            hearing.fetch_sub(1, Ordering::AcqRel);
+            tracing::error!(%error, "no thread for a data connection");
+        }
+    }
+}
+
+/// Joins a caller to the ring whose token it knows.
+fn let_in(incoming: Incoming, offers: &Offers) {
+    let offered = offers.lock().unwrap_or_else(PoisonError::into_inner).remove(&incoming.token());
+    let Some(Offered { setup, state, ring, .. }) = offered else {
+        tracing::warn!(error = %incoming.refuse(), "a data connection was turned away");
+        return;
+    };
+    let joined: Result<(Option<Intake>, Box<dyn LinkReceiver>), AcceptError> = match ring {
+        Offer::Tcp(ring) => match incoming.admit(&ring) {
+            Ok((intake, arrivals)) => Ok((Some(intake), Box::new(arrivals))),
+            Err(error) => Err(error),
+        },
+        Offer::Rdma(end, options) => match incoming.agree(end.geometry(), &options) {
+            Ok(lifeline) => Ok((None, Box::new(end.start(lifeline)))),
+            Err(error) => Err(error),
+        },
+    };
+    match joined {
+        Ok((intake, arrivals)) => Arrival::start(setup, *state, intake, arrivals),
+        Err(error) => {
+            let event = Event::ArrivalEnded { topic: setup.topic, host: setup.host, state, why: error.to_string() };
+            setup.mailbox.post(event);
         }
     }
 }

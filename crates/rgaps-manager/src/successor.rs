@@ -9,6 +9,7 @@ use rgaps_control::local::{HandedBack, Refusal, Reply, Role};
 use rgaps_control::runtime::TopicNote;
 use rgaps_control::{TopicId, TopicKey};
 use rgaps_device::PoolDescription;
+use rgaps_os::EventFd;
 use rgaps_shm::Segment;
 use rgaps_shm::janitor::Seat;
 
@@ -87,7 +88,9 @@ impl Manager {
                 topic.publishers.insert(seat, LocalPublisher { qos, pool_bytes: description.bytes });
             }
             (Role::Subscriber, _, Some(qos)) => {
-                topic.subscribers.insert(seat, LocalSubscriber { qos, event: None });
+                let event = descriptors.next().map(EventFd::checked).transpose();
+                let event = event.map_err(|error| Refusal::Invalid(error.to_string()))?;
+                topic.subscribers.insert(seat, LocalSubscriber { qos, event });
             }
             _ => return Err(Refusal::Invalid("a seat without its QoS".to_owned())),
         }
@@ -95,8 +98,10 @@ impl Manager {
             self.clients.release(occupant, &occupied);
         }
         self.occupy(client, handed.topic, handed.role, seat);
-        if handed.role == Role::Publisher {
-            self.repeat_events(client, handed.topic);
+        match handed.role {
+            Role::Publisher => self.repeat_events(client, handed.topic),
+            // Arrivals and publishers that come later ring it too.
+            Role::Subscriber => self.spread_event(handed.topic, seat),
         }
         Ok(Answer { reply: Reply::Done, descriptors: Vec::new() })
     }

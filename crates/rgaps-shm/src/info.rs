@@ -34,8 +34,12 @@ pub enum WhyNot {
     ForeignBuffer,
     /// Configuration asks for TCP.
     Configured,
-    /// This build has no RDMA link, or a host has no usable device.
+    /// A host has no usable device, or none with a route to the other's.
     NoRdma,
+    /// RDMA was tried and failed.
+    RdmaFailed,
+    /// Without flow control there is no credit for the receives that RDMA needs.
+    NoFlowControl,
 }
 
 /// Payload copies that a message went through: in the publisher (push), to staging, and into the pool of the receiving host.
@@ -108,6 +112,8 @@ pub fn encode_path(info: &MessageInfo) -> u64 {
         WhyNot::ForeignBuffer => 1,
         WhyNot::Configured => 2,
         WhyNot::NoRdma => 3,
+        WhyNot::RdmaFailed => 4,
+        WhyNot::NoFlowControl => 5,
     };
     u64::from_le_bytes([origin, route, why, info.copies.pushed, info.copies.staged, info.copies.pooled, 0, 0])
 }
@@ -129,6 +135,8 @@ pub fn decode_path(word: u64, info: &mut MessageInfo) {
         1 => WhyNot::ForeignBuffer,
         2 => WhyNot::Configured,
         3 => WhyNot::NoRdma,
+        4 => WhyNot::RdmaFailed,
+        5 => WhyNot::NoFlowControl,
         _ => WhyNot::Best,
     };
     info.copies = Copies { pushed, staged, pooled };
@@ -163,7 +171,9 @@ impl WhyNot {
             Self::Best => "best",
             Self::ForeignBuffer => "pushed from a foreign buffer: loan to save the copy",
             Self::Configured => "tcp by configuration",
-            Self::NoRdma => "no rdma device on both hosts",
+            Self::NoRdma => "no rdma devices with a route between the hosts",
+            Self::RdmaFailed => "rdma was tried and failed",
+            Self::NoFlowControl => "rdma needs flow control, which is off",
         }
     }
 }

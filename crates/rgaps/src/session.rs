@@ -362,7 +362,8 @@ impl Session {
         }
         for (subscriber, qos) in subscribers {
             let handed = HandedBack { subscriber: Some(qos), ..seat_of(&subscriber.seated) };
-            self.hand_over(connection, handed, &subscriber.seated.segment, &[]);
+            let event = subscriber.event.get().and_then(|event| event.try_clone().ok()).map(OwnedFd::from);
+            self.hand_over(connection, handed, &subscriber.seated.segment, event.as_slice());
         }
     }
 

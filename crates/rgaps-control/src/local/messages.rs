@@ -83,7 +83,8 @@ pub enum Body {
     },
     /// List the topics.
     Topics,
-    /// After the manager's restart: a seat and what it needs. Beside it: the segment, then the slabs of the publisher's own pool.
+    /// After the manager's restart: a seat and what it needs. Beside it: the segment, then the slabs of the publisher's own pool,
+    /// or the event descriptor of a subscriber that has one.
     HandBack(HandedBack),
 }
 

@@ -4,6 +4,7 @@
 //!             write(2) to it and gives none of its pages back; the mappings of its maker and its writer stay writable.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use rgaps_os::{Access, AllocationRight, Mapping, OutOfRange, OwnedRange, Seals, memfd};
 use rustix::fs::{FallocateFlags, SealFlags, fallocate, fcntl_get_seals};
@@ -17,7 +18,7 @@ use crate::raw;
 #[derive(Debug)]
 pub struct HostPool {
     fd: OwnedFd,
-    mapping: Mapping,
+    mapping: Arc<Mapping>,
     name: String,
 }
 
@@ -59,7 +60,7 @@ impl HostPool {
     fn map(fd: OwnedFd, bytes: u64, access: Access, name: &str) -> Result<Self, DeviceError> {
         let mapping =
             Mapping::map(&fd, bytes, access).map_err(|source| DeviceError::Map { name: name.to_owned(), source })?;
-        Ok(Self { fd, mapping, name: name.to_owned() })
+        Ok(Self { fd, mapping: Arc::new(mapping), name: name.to_owned() })
     }
 
     fn failed(&self, what: &'static str, offset: u64, bytes: u64, error: rustix::io::Errno) -> DeviceError {
@@ -77,6 +78,10 @@ impl HostPool {
 }
 
 impl PoolMemory for HostPool {
+    fn host_mapping(&self) -> Option<Arc<Mapping>> {
+        (self.mapping.access() == Access::ReadWrite).then(|| self.mapping.clone())
+    }
+
     fn kind(&self) -> DeviceKind {
         DeviceKind::Host
     }
