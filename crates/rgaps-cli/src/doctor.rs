@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use rgaps_control::Config;
+use rgaps_link::rdma::{LinkLayer, Port};
 use serde::Serialize;
 
 use crate::output::{self, Format, table};
@@ -142,13 +143,40 @@ fn gpu() -> Finding {
 
 fn verbs() -> Finding {
     const WHAT: &str = "RDMA verbs";
-    let devices: Vec<String> = list("/sys/class/infiniband");
-    if devices.is_empty() {
-        let remedy = "none needed: hosts are linked over TCP; for RDMA install rdma-core and an RNIC, or rdma_rxe";
-        return Finding::limited(WHAT, "no device in /sys/class/infiniband", remedy);
+    let none = "none needed: hosts are linked over TCP; for RDMA install rdma-core and an RNIC, or load rdma_rxe";
+    let ports = match rgaps_link::rdma::ports() {
+        Ok(ports) if ports.is_empty() => return Finding::limited(WHAT, "no device", none),
+        Ok(ports) => ports,
+        Err(error) => return Finding::limited(WHAT, error.to_string(), none),
+    };
+    let found: Vec<String> = ports.iter().map(port).collect();
+    match ports.iter().any(|port| !port.candidates().is_empty()) {
+        true => Finding::ok(WHAT, found.join("; ")),
+        false => Finding::limited(
+            WHAT,
+            found.join("; "),
+            "no port can carry a link: bring one up (`ip link set DEV up`), and on Ethernet give it an address for RoCE v2",
+        ),
     }
-    let remedy = "this build has the tcp link only";
-    Finding::limited(WHAT, devices.join(", "), remedy)
+}
+
+/// A port on one line: device, state, what it is attached to, its addresses.
+fn port(port: &Port) -> String {
+    let gids: Vec<String> =
+        port.gids.iter().map(|entry| format!("{} {} ({})", entry.index, entry.gid, entry.kind)).collect();
+    let layer = match port.link_layer {
+        Some(LinkLayer::Ethernet) => "Ethernet",
+        Some(LinkLayer::InfiniBand) => "InfiniBand",
+        None => "neither Ethernet nor InfiniBand",
+    };
+    format!(
+        "{}/{}: {}, {layer}, packets of {} B, GIDs {}",
+        port.device,
+        port.number,
+        if port.is_active { "active" } else { "down" },
+        port.mtu_bytes,
+        if gids.is_empty() { "none".to_owned() } else { gids.join(", ") }
+    )
 }
 
 fn memlock() -> Finding {
@@ -214,13 +242,6 @@ fn namespaces() -> Finding {
         true => Finding::ok(WHAT, "network namespaces"),
         false => Finding::limited(WHAT, "no ip command", "apt-get install iproute2"),
     }
-}
-
-fn list(folder: &str) -> Vec<String> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
-    names.sort();
-    names
 }
 
 fn meminfo(key: &str) -> Option<u64> {

@@ -19,26 +19,23 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rgaps_link::record::{MessageHead, Record};
-use rgaps_link::tcp::{Arrivals, LinkToken, RingSetup, TcpOptions, TcpRingListener, TcpSender};
-use rgaps_link::{LinkReceiver, LinkSender, MessageId, Origin, RingGeometry, RingMemory, RingOptions};
+use rgaps_link::{RingMemory, RingOptions};
 
 use super::measure::Pairs;
+use super::ring::{Ring, join, thread};
 use super::{BenchError, Bound, Effort, Row, available_bytes};
 
-const BENCH: &str = "link";
+pub(super) const BENCH: &str = "link";
 /// The ring, and the bare socket's memory.
 const MEMORY_BYTES: u64 = 64 << 20;
 /// The reads with which a bare socket is quickest.
 const READ_BYTES: u64 = 64 << 10;
 /// The size that the promise is about.
 const BOUND_BYTES: u64 = 64 << 20;
-/// Records that are posted at once, as the manager does.
-const BATCH_MAX: usize = 16;
 /// A transfer that takes longer has gone wrong.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 /// How often the receiving threads look whether they should stop.
-const TICK: Duration = Duration::from_millis(100);
+pub(super) const TICK: Duration = Duration::from_millis(100);
 /// The largest size needs its source beside all else.
 const LARGE_NEEDS_BYTES: u64 = 4 << 30;
 
@@ -59,7 +56,8 @@ pub fn run(effort: Effort) -> Result<Vec<Row>, BenchError> {
 fn case(rounds: usize, bytes: u64, name: &str) -> Result<Row, BenchError> {
     let source = source(bytes)?;
     let data = source.mapping().shared_bytes(0, bytes).map_err(failed)?;
-    let (mut ring, mut bare) = (Ring::new()?, Bare::new()?);
+    let (mut ring, mut bare) =
+        (Ring::tcp(RingOptions { ring_bytes: MEMORY_BYTES, ..RingOptions::default() })?, Bare::new()?);
     // Every page of both memories is touched before it counts.
     for _ in 0..=(2 * MEMORY_BYTES / bytes).min(20) {
         ring.transfer(data)?;
@@ -95,90 +93,6 @@ pub(super) fn write(memory: &RingMemory, bytes: u64, value: u8) -> Result<(), Be
         memory.mapping().copy_in(offset, &block[..length]).map_err(failed)?;
     }
     Ok(())
-}
-
-/// A ring over tcp: the sender here, intake and consumer in threads of their own.
-struct Ring {
-    sender: TcpSender,
-    landed: Receiver<Instant>,
-    stop: Arc<AtomicBool>,
-    threads: Vec<JoinHandle<()>>,
-    next_id: u64,
-}
-
-impl Ring {
-    fn new() -> Result<Self, BenchError> {
-        let options = RingOptions { ring_bytes: MEMORY_BYTES, ..RingOptions::default() };
-        let geometry = RingGeometry::new(options).map_err(failed)?;
-        let memory = RingMemory::create("rgaps-bench-ring", MEMORY_BYTES).map_err(failed)?;
-        let setup = RingSetup { geometry, memory, options: TcpOptions::default() };
-        let token = LinkToken([7; 16]);
-        let listener = TcpRingListener::bind(any_port(), PATIENCE).map_err(failed)?;
-        let address = listener.address();
-        let accepting = thread("bench-accept", move || listener.accept_ring(token, &setup, PATIENCE))?;
-        let sender = TcpSender::connect(address, token, geometry, TcpOptions::default()).map_err(failed)?;
-        let accepted = accepting.join().map_err(|_| BenchError::failed(BENCH, "accepting panicked"))?;
-        let (intake, arrivals) = accepted.map_err(failed)?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let (told, landed) = channel();
-        let intake = thread("bench-intake", move || drop(intake.run()))?;
-        let consumer = {
-            let stop = stop.clone();
-            thread("bench-arrivals", move || consume(arrivals, &told, &stop))?
-        };
-        Ok(Self { sender, landed, stop, threads: vec![intake, consumer], next_id: 1 })
-    }
-
-    /// One message; seconds until the consumer has all of it.
-    fn transfer(&mut self, data: &[u8]) -> Result<f64, BenchError> {
-        let chunk = self.sender.geometry().chunk_bytes() as usize;
-        let head = MessageHead { id: MessageId(self.next_id), origin: Origin::default(), total: data.len() as u64 };
-        self.next_id += 1;
-        let start = Instant::now();
-        let mut records: Vec<Record<'_>> = Vec::with_capacity(BATCH_MAX);
-        let mut sent = 0;
-        while sent < data.len() {
-            records.clear();
-            for part in data[sent..].chunks(chunk).take(BATCH_MAX) {
-                let at = sent + records.len() * chunk;
-                records.push(if at == 0 { head.first(&[], part) } else { head.part(at as u64, part) });
-            }
-            self.sender.progress().map_err(failed)?;
-            let posted = self.sender.post(&records).map_err(failed)?;
-            if posted == 0 {
-                let next = data.len().min(sent + chunk) - sent;
-                self.sender.wait_for_room(next as u32, PATIENCE).map_err(failed)?;
-            }
-            sent = data.len().min(sent + posted * chunk);
-        }
-        let landed = self.landed.recv_timeout(PATIENCE).map_err(failed)?;
-        while self.sender.next_acknowledged().is_some() {}
-        Ok(landed.duration_since(start).as_secs_f64())
-    }
-}
-
-impl Drop for Ring {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Release);
-        self.sender.close();
-        join(&mut self.threads);
-    }
-}
-
-/// Releases what comes, and tells when a message was whole.
-fn consume(mut arrivals: Arrivals, told: &Sender<Instant>, stop: &AtomicBool) {
-    while !stop.load(Ordering::Acquire) {
-        match arrivals.next(TICK) {
-            Ok(None) => {}
-            Ok(Some(arrival)) => {
-                let is_last = arrival.header().ends_message();
-                if arrivals.release(arrival).is_err() || (is_last && told.send(Instant::now()).is_err()) {
-                    return;
-                }
-            }
-            Err(_) => return,
-        }
-    }
 }
 
 /// One socket on loopback, and a thread that reads it into memory: the physical limit.
@@ -247,27 +161,14 @@ fn fill(stream: &TcpStream, memory: &RingMemory, wanted: &AtomicU64, told: &Send
     }
 }
 
-fn thread<T: Send + 'static>(
-    name: &str,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<JoinHandle<T>, BenchError> {
-    std::thread::Builder::new().name(name.to_owned()).spawn(work).map_err(system("a thread"))
-}
-
-fn join(threads: &mut Vec<JoinHandle<()>>) {
-    for thread in threads.drain(..) {
-        let _ = thread.join();
-    }
-}
-
-fn any_port() -> SocketAddr {
+pub(super) fn any_port() -> SocketAddr {
     (Ipv4Addr::LOCALHOST, 0).into()
 }
 
-fn failed(cause: impl std::fmt::Display) -> BenchError {
+pub(super) fn failed(cause: impl std::fmt::Display) -> BenchError {
     BenchError::failed(BENCH, cause)
 }
 
-fn system(what: &'static str) -> impl Fn(std::io::Error) -> BenchError {
+pub(super) fn system(what: &'static str) -> impl Fn(std::io::Error) -> BenchError {
     BenchError::system(BENCH, what)
 }

@@ -10,6 +10,8 @@ pub mod link;
 pub mod measure;
 pub mod notify;
 mod page;
+pub mod rdma;
+mod ring;
 
 use serde::Serialize;
 
@@ -131,8 +133,14 @@ enum What {
     Notify,
     /// One more subscriber on the host against one more bare wake-up.
     Fanout,
-    /// A ring over tcp against a bare socket.
-    Link,
+    /// A ring against a bare socket, or against `ib_write_bw`.
+    Link {
+        /// What the ring goes over.
+        #[arg(long, value_enum, default_value = "tcp")]
+        transport: Transport,
+    },
+    /// Ring lengths, chunks and watermarks over rdma, with the credits that each costs.
+    Scan,
     /// From host to host: cut-through against store-and-forward.
     E2e,
     /// All of them.
@@ -143,6 +151,12 @@ enum What {
     /// A subscriber process of `fanout` and `e2e`.
     #[command(hide = true)]
     Subscriber(host::SubscriberArgs),
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Transport {
+    Tcp,
+    Rdma,
 }
 
 /// A bench: how long to measure, to its lines.
@@ -158,7 +172,9 @@ pub fn run(arguments: &Arguments, format: Format) -> Result<(), CommandError> {
         Some(What::Notify) => &[notify::run],
         Some(What::Fanout) => &[fanout::run],
         Some(What::E2e) => &[e2e::run],
-        Some(What::Link) => &[link::run],
+        Some(What::Link { transport: Transport::Tcp }) => &[link::run],
+        Some(What::Link { transport: Transport::Rdma }) => &[rdma::run],
+        Some(What::Scan) => &[rdma::scan],
         Some(What::All) | None => &[alloc::run, notify::run, fanout::run, link::run, e2e::run],
     };
     let mut all = Vec::new();

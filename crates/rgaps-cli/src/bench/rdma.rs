@@ -1,0 +1,218 @@
+//! `bench link --transport rdma` and `bench scan`: a ring over verbs against perftest's `ib_write_bw`, the bare device.
+//!
+//! ```text
+//!   ours  source ──RdmaSender::post──▶ wire ──▶ ring, RdmaReceiver ──▶ released, credit goes back     message after message
+//!   bare  ib_write_bw, as many bytes in writes of the same length, from the same device to the same other one
+//! ```
+//!
+//! With two active ports on this machine the bytes go from one to the other, with one they go round in it. A ring holds at most as many records
+//! as receives are posted, hence the alignment.
+
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rgaps_link::rdma::{Candidate, ports};
+use rgaps_link::{RingGeometry, RingOptions, Watermark};
+
+use super::link::{failed, source, system};
+use super::measure::Pairs;
+use super::ring::Ring;
+use super::{BenchError, Bound, Effort, Row};
+
+/// The ring of `bench link`.
+const RING_BYTES: u64 = 64 << 20;
+/// The most receives that a ring takes here.
+const RECEIVES: u64 = 4096;
+/// How long `ib_write_bw` may take to listen, and to end.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Bytes that a round of the scan sends.
+const SCAN_BYTES: u64 = 32 << 20;
+/// Bytes of a message of the scan.
+const SCAN_MESSAGE_BYTES: u64 = 2 << 20;
+
+/// Two ports of this machine between which bytes can go, or why there are none.
+pub fn candidates() -> Result<(Candidate, Candidate), String> {
+    let ports = ports().map_err(|error| format!("no RDMA device: {error}"))?;
+    let mut usable = ports.iter().filter_map(|port| port.candidates().into_iter().next());
+    let first = usable.next().ok_or("no RDMA device")?;
+    let second = usable.next().unwrap_or_else(|| first.clone());
+    Ok((first, second))
+}
+
+fn options(ring_bytes: u64, chunk_bytes: u64, watermark: Watermark) -> RingOptions {
+    let alignment = (ring_bytes / RECEIVES).next_power_of_two().clamp(64, 1 << 16) as u32;
+    RingOptions { ring_bytes, chunk_bytes: chunk_bytes as u32 - 64, watermark, alignment, ..RingOptions::default() }
+}
+
+/// The sizes, each as ours / bare.
+pub fn run(effort: Effort) -> Result<Vec<Row>, BenchError> {
+    let ports = candidates().map_err(failed)?;
+    let options = options(RING_BYTES, 1 << 20, Watermark::default());
+    [(8 << 20, "8 MiB"), (64 << 20, "64 MiB")]
+        .into_iter()
+        .map(|(bytes, name)| {
+            let what = Case { bench: "link", case: format!("rdma {name}"), bound: Some(Bound::AtLeast(0.9)) };
+            Ok(case(&ports, effort.rounds(10), bytes, (256 << 20) / bytes, options, what)?.0)
+        })
+        .collect()
+}
+
+/// Ring lengths, chunks and watermarks; rates, and credits beside what the watermark lets expect.
+pub fn scan(effort: Effort) -> Result<Vec<Row>, BenchError> {
+    let ports = candidates().map_err(failed)?;
+    let rings: &[u64] = if effort == Effort::Quick { &[16 << 20] } else { &[4 << 20, 16 << 20, 64 << 20] };
+    let mut rows = Vec::new();
+    for ring_bytes in rings {
+        for chunk_bytes in [64 << 10, 256 << 10, 1 << 20] {
+            for watermark in Watermark::ALL {
+                let options = options(*ring_bytes, chunk_bytes, watermark);
+                // A chunk takes at most half of what the watermark leaves.
+                let Ok(geometry) = RingGeometry::new(options) else { continue };
+                let case_name =
+                    format!("ring {} MiB, chunk {} KiB, watermark {watermark:?}", ring_bytes >> 20, chunk_bytes >> 10);
+                let what = Case { bench: "scan", case: case_name.clone(), bound: None };
+                let messages = SCAN_BYTES / SCAN_MESSAGE_BYTES;
+                let (row, credits) = case(&ports, effort.rounds(3), SCAN_MESSAGE_BYTES, messages, options, what)?;
+                rows.push(row);
+                rows.push(credit_row(case_name, credits, &geometry));
+            }
+        }
+    }
+    Ok(rows)
+}
+
+/// Credits per 1000 messages beside the most that the watermark allows: one for each watermark of bytes, and one behind each message,
+/// when the ring has run empty there.
+fn credit_row(case: String, credits: f64, geometry: &RingGeometry) -> Row {
+    let chunk = u64::from(geometry.chunk_bytes());
+    let records = SCAN_MESSAGE_BYTES.div_ceil(chunk);
+    let bytes = SCAN_MESSAGE_BYTES / chunk * geometry.record_bytes(chunk as u32)
+        + if SCAN_MESSAGE_BYTES.is_multiple_of(chunk) {
+            0
+        } else {
+            geometry.record_bytes((SCAN_MESSAGE_BYTES % chunk) as u32)
+        };
+    let most = match geometry.watermark_bytes() {
+        0 => records as f64,
+        watermark => bytes as f64 / watermark as f64 + 1.0,
+    };
+    let (ours, theirs) = (credits * 1000.0, most.min(records as f64) * 1000.0);
+    Row {
+        bench: "scan",
+        case,
+        reference: "the most that the watermark allows".to_owned(),
+        unit: "credits per 1000 messages",
+        ours,
+        theirs,
+        ratio: ours / theirs,
+        bound: Some(Bound::AtMost(1.0)),
+    }
+}
+
+struct Case {
+    bench: &'static str,
+    case: String,
+    bound: Option<Bound>,
+}
+
+/// Rates in alternation, and our credits a message.
+fn case(
+    ports: &(Candidate, Candidate),
+    rounds: usize,
+    bytes: u64,
+    messages: u64,
+    options: RingOptions,
+    what: Case,
+) -> Result<(Row, f64), BenchError> {
+    let source = source(bytes)?;
+    let data = source.mapping().shared_bytes(0, bytes).map_err(failed)?;
+    let mut ring = Ring::rdma(ports, options)?;
+    ring.register(&source)?;
+    ring.transfer(data)?;
+    let credits_before = ring.credits();
+    let ours = || {
+        let start = Instant::now();
+        for _ in 0..messages {
+            ring.transfer(data)?;
+        }
+        Ok((messages * bytes) as f64 / start.elapsed().as_secs_f64() / 1e6)
+    };
+    let write_bytes = u64::from(options.chunk_bytes) + 64;
+    let theirs = || write_bw(ports, write_bytes, (messages * bytes).div_ceil(write_bytes).max(5));
+    let medians = Pairs::run(rounds, ours, theirs)?.medians();
+    if ring.copies() != 0 {
+        return Err(failed("payload was copied on its way"));
+    }
+    let credits = (ring.credits() - credits_before) as f64 / (rounds as u64 * messages) as f64;
+    let row = Row {
+        bench: what.bench,
+        case: what.case,
+        reference: format!("ib_write_bw, {} KiB a write", write_bytes >> 10),
+        unit: "MB/s",
+        ours: medians.ours,
+        theirs: medians.theirs,
+        ratio: medians.ratio,
+        bound: what.bound,
+    };
+    Ok((row, credits))
+}
+
+/// MB/s of perftest's `ib_write_bw`: so many writes of so many bytes.
+fn write_bw(ports: &(Candidate, Candidate), bytes: u64, writes: u64) -> Result<f64, BenchError> {
+    let command = |device: &str| {
+        let mut command = Command::new("ib_write_bw");
+        let count = [bytes.to_string(), writes.to_string(), (write_port()).to_string()];
+        command.args(["-d", device, "-F", "-s", &count[0], "-n", &count[1], "-p", &count[2]]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        command
+    };
+    let missing = system("ib_write_bw (Debian package perftest)");
+    let mut server = Ended(command(&ports.1.device).spawn().map_err(&missing)?);
+    let deadline = Instant::now() + PATIENCE;
+    // The server listens some time after it started: the client is tried again until then.
+    loop {
+        let output = command(&ports.0.device).arg("127.0.0.1").output().map_err(&missing)?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        if let Some(rate) = average(&text, bytes) {
+            return Ok(rate);
+        }
+        if Instant::now() >= deadline || server.0.try_wait().map_err(&missing)?.is_some() {
+            return Err(failed(format!("ib_write_bw gave no rate: {text}")));
+        }
+    }
+}
+
+/// perftest's own port, or another one by RGAPS_BENCH's process id, so that two benches do not meet.
+fn write_port() -> u32 {
+    20_000 + std::process::id() % 20_000
+}
+
+/// The column "BW average[MB/sec]" (MB as 2^20 B) of the line that begins with the size.
+fn average(text: &str, bytes: u64) -> Option<f64> {
+    let line = text.lines().map(str::trim).find(|line| line.starts_with(&format!("{bytes} ")))?;
+    let mebibytes: f64 = line.split_whitespace().nth(3)?.parse().ok()?;
+    Some(mebibytes * f64::from(1 << 20) / 1e6)
+}
+
+/// A process that does not outlive its use.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_average_is_found_in_what_perftest_prints() {
+        let text = " #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]\n \
+                    1048576    100              139.50             100.00 \t\t   0.000133\n";
+        assert!((average(text, 1 << 20).unwrap() - 104.8576).abs() < 1e-9);
+        assert_eq!(average(text, 4096), None);
+    }
+}
