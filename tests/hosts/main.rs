@@ -15,5 +15,6 @@ mod idle;
 mod large;
 mod mismatches;
 mod qos;
+mod rdma;
 mod readiness;
 mod world;

@@ -1,14 +1,16 @@
 //! A subscriber that sleeps on a descriptor is woken by what comes from another host, also if it asked for the descriptor late.
 
-use std::process::Stdio;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use rgaps::Node;
 use rgaps::types::Tensor;
 use rgaps_testing::{Child, Ended};
 
-use crate::world::{LIMIT, World, example};
+use crate::world::{LIMIT, World, example, within_limit};
 
 const ASKED: &str = "READINESS_PROGRAM";
+const RUNG: &str = "READINESS_RUNG_PROGRAM";
 
 /// Program: takes one message, so that the link is up, and only then sleeps on the descriptor.
 #[test]
@@ -23,6 +25,44 @@ fn as_a_program_sleeps_on_the_descriptor() {
         assert!(readable.unwrap(), "messages come and nobody rings");
         while subscriber.take().unwrap().is_some() {}
     }
+}
+
+/// Program: sleeps on the descriptor for as long as its input is open, and says when it has begun.
+#[test]
+fn as_a_program_that_is_rung_until_told() {
+    if std::env::var_os(RUNG).is_none() {
+        return;
+    }
+    let subscriber = Node::new("sleeper").unwrap().subscriber::<Tensor>("array").unwrap();
+    for rung in 0.. {
+        let readable = rgaps_os::poll::readable(subscriber.descriptor().unwrap(), LIMIT / 4);
+        assert!(readable.unwrap(), "rung {rung} times, and no more");
+        while subscriber.take().unwrap().is_some() {}
+        println!("\n{{\"rung\":{rung}}}");
+        if rgaps_os::poll::readable(std::io::stdin(), Duration::ZERO).unwrap() {
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_descriptor_is_rung_after_the_manager_that_gave_it_was_killed() {
+    let Some(world) = World::new(2) else { return };
+    let mut command = world.command(1, &std::env::current_exe().unwrap());
+    command.args(["--exact", "--nocapture", "readiness::as_a_program_that_is_rung_until_told"]).env(RUNG, "1");
+    let mut sleeper = world.spawn(1, "sleeper", command.stdin(Stdio::piped()));
+    let file = example("ramp.npy");
+    let _publisher = world.publish(0, "pub", &["array", "--input", file.to_str().unwrap(), "--rate", "50", "--loop"]);
+    sleeper.await_lines(&world, 10);
+    let victim = world.manager_pid(1);
+    assert!(Command::new("kill").args(["-9", &victim.to_string()]).status().unwrap().success());
+    let successor = within_limit(|| Some(world.manager_pid(1)).filter(|pid| *pid != victim));
+    assert!(successor.is_some(), "{}", world.logs());
+    // More than what the first manager had left in the segment.
+    sleeper.await_lines(&world, sleeper.lines().len() + 100);
+    drop(sleeper.child.std().stdin.take());
+    let ended = sleeper.child.wait_within(LIMIT).unwrap();
+    assert!(matches!(ended, Ended::Exited(status) if status.success()), "{ended:?}\n{}", world.logs());
 }
 
 #[test]

@@ -84,6 +84,11 @@ impl World {
         command
     }
 
+    /// The command of one of the project's programs on a host.
+    pub fn command_of(&self, host: usize, program: &str) -> Command {
+        self.command(host, &built(program))
+    }
+
     /// Starts a program on a host; `label` names its output.
     pub fn start(&self, host: usize, label: &str, program: &str, arguments: &[&str]) -> Program {
         let mut command = self.command(host, &built(program));

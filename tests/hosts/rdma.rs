@@ -1,0 +1,122 @@
+//! Two hosts with RDMA devices: what takes that way, and what becomes of it when a manager dies. `./dev test-rdma` gives the namespaces of these
+//! hosts the addresses of two Soft-RoCE devices; elsewhere the tests say that they were skipped.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use rgaps_testing::{CrashPoint, skipped};
+
+use crate::world::{Program, World, within_limit};
+
+const MIB: usize = 1 << 20;
+/// The largest message here: 64 chunks.
+const LARGE_BYTES: usize = 64 * MIB;
+
+fn world() -> Option<World> {
+    if std::env::var_os("RDMA_VM").is_none() {
+        skipped("no RDMA device (./dev test-rdma runs this in a virtual machine that has two)");
+        return None;
+    }
+    let mut world = World::new(2)?;
+    world.set("RGAPS_TRANSPORT", "rdma");
+    // Software emulation is slow, and a slow host is not a dead one.
+    world.set("RGAPS_KEEP_ALL_TIMEOUT_MS", "20000");
+    world.set("RGAPS_PEER_TIMEOUT_MS", "10000");
+    world.set("RGAPS_ARRIVAL_POOL_BYTES", "536870912");
+    world.set("RGAPS_POOL_BYTES", "536870912");
+    Some(world)
+}
+
+/// An array of so many bytes as a file, every one of which follows from its place.
+fn array(world: &World, bytes: usize) -> PathBuf {
+    let path = world.folder("arrays").join(format!("{bytes}.npy"));
+    let mut header = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': ({bytes},), }}");
+    while (10 + header.len() + 1) % 64 != 0 {
+        header.push(' ');
+    }
+    header.push('\n');
+    let mut file = std::fs::File::create(&path).unwrap();
+    file.write_all(b"\x93NUMPY\x01\x00").unwrap();
+    file.write_all(&u16::try_from(header.len()).unwrap().to_le_bytes()).unwrap();
+    file.write_all(header.as_bytes()).unwrap();
+    let content: Vec<u8> = (0..bytes).map(|i| (i ^ (i >> 8) ^ (i >> 16)) as u8).collect();
+    file.write_all(&content).unwrap();
+    path
+}
+
+fn publisher(world: &World, file: &Path, rate: &str) -> Program {
+    let arguments = ["array", "--input", file.to_str().unwrap(), "--rate", rate, "--loop", "--wait-for", "1"];
+    world.publish(0, "pub", &[&arguments[..], &["--full", "drop-oldest"]].concat())
+}
+
+fn subscriber(world: &World) -> Program {
+    world.sub(1, "sub", &["array", "--type", "tensor", "--verbose"])
+}
+
+fn await_link(world: &World, over: &str) {
+    let text = format!("connected over {over}");
+    world.await_info(0, "array", &text, |info| info["links"].to_string().contains(&text));
+}
+
+#[test]
+fn payload_takes_rdma_and_says_so() {
+    let Some(world) = world() else { return };
+    let file = array(&world, MIB);
+    let mut subscriber = subscriber(&world);
+    let mut publisher = publisher(&world, &file, "20");
+    subscriber.await_lines(&world, 40);
+    await_link(&world, "rdma");
+    let published = publisher.interrupt(&world);
+    assert_eq!(published["refused"], 0, "{published}");
+    assert!(subscriber.lines().iter().filter(|line| line["sequence"].is_u64()).all(|line| line["route"] == "rdma"));
+    subscriber.interrupt_and_account_exactly(&world, &published);
+    // Discovery and hand-shake alone went through the interface.
+    let received = world.hosts[1].counters().unwrap().received_bytes;
+    assert!(received < 20 * MIB as u64, "{received} B came over the network");
+}
+
+#[test]
+fn a_receiver_killed_in_the_middle_of_a_large_message_is_replaced() {
+    let Some(mut world) = world() else { return };
+    let file = array(&world, LARGE_BYTES);
+    // Managers by hand, so that one of them alone has the crash point; the subscriber starts its successor.
+    let _sending = world.manager(0, "rgapsd");
+    let mut command = world.command_of(1, "rgapsd");
+    CrashPoint::new("arrival.chunk").at_passage(64 + 32).arm(&mut command);
+    let mut receiving = rgaps_testing::Child::spawn(&mut command).unwrap();
+    let ready = within_limit(|| world.dir(1).path().join("rgapsd.sock").exists().then_some(()));
+    assert!(ready.is_some(), "{}", world.logs());
+    world.set("RGAPS_LOG", "info");
+    let mut subscriber = subscriber(&world);
+    let mut publisher = publisher(&world, &file, "1");
+    let ended = receiving.wait_within(crate::world::LIMIT).unwrap();
+    assert_ne!(ended, rgaps_testing::Ended::StillRunning, "the manager dies in its second message\n{}", world.logs());
+    let before = subscriber.lines().len();
+    subscriber.await_lines(&world, before + 2);
+    await_link(&world, "rdma");
+    let published = publisher.interrupt(&world);
+    subscriber.interrupt_and_account_exactly(&world, &published);
+}
+
+#[test]
+fn a_receiver_that_comes_back_with_another_ring_is_sent_to_again() {
+    let Some(mut world) = world() else { return };
+    world.set("RGAPS_AUTOSTART", "0");
+    let file = array(&world, 3 * MIB);
+    let _sending = world.manager(0, "rgapsd");
+    let mut receiving = world.manager(1, "rgapsd");
+    let ready = within_limit(|| (0..2).all(|host| world.dir(host).path().join("rgapsd.sock").exists()).then_some(()));
+    assert!(ready.is_some(), "{}", world.logs());
+    let mut subscriber = subscriber(&world);
+    let mut publisher = publisher(&world, &file, "5");
+    subscriber.await_lines(&world, 5);
+    receiving.child.kill().unwrap();
+    world.set("RGAPS_RING_BYTES", "4194304");
+    world.set("RGAPS_CHUNK_BYTES", "262144");
+    let _again = world.manager(1, "rgapsd-again");
+    let before = subscriber.lines().len();
+    subscriber.await_lines(&world, before + 10);
+    await_link(&world, "rdma");
+    let published = publisher.interrupt(&world);
+    subscriber.interrupt_and_account_exactly(&world, &published);
+}
