@@ -600,6 +600,9 @@ fn a_manager_dies_at(step: &str, mortal: usize) {
     until("frames published after the restart arrive", || stream.exchange().1 > at_restart);
 }
 
+/// Far behind the burst with which a link begins: by then the subscriber has the pool from its manager, which cannot give it while stopped.
+const STOP_PASSAGE: u32 = 1000;
+
 /// A manager is stopped at a named step of a link, and continued: what is published meanwhile disturbs nobody, and frames come again.
 fn a_manager_is_stopped_at(step: &str, stopped: usize) {
     let hosts = TwoHosts::new("s");
@@ -607,7 +610,7 @@ fn a_manager_is_stopped_at(step: &str, stopped: usize) {
         .map(|host| {
             let mut command = hosts.manager(host);
             if host == stopped {
-                CrashPoint::new(step).at_passage(5).doing(Action::Stop).arm(&mut command);
+                CrashPoint::new(step).at_passage(STOP_PASSAGE).doing(Action::Stop).arm(&mut command);
             }
             Child::spawn(&mut command).unwrap()
         })
