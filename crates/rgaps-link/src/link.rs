@@ -127,6 +127,28 @@ pub trait LinkSender: Send {
     }
 }
 
+/// What every sender's `post` does: a mistake of the caller's is found before anything is sent; then group after group is posted, until one
+/// does not go whole.
+pub(crate) fn post_in_groups<'a>(
+    records: &[Record<'a>],
+    geometry: &RingGeometry,
+    most: usize,
+    mut post: impl FnMut(&[Record<'a>]) -> Result<usize, LinkError>,
+) -> Result<usize, LinkError> {
+    for record in records {
+        record.header(RecordSequence(0), geometry).map_err(LinkError::Unsendable)?;
+    }
+    let mut posted = 0;
+    for group in records.chunks(most) {
+        let went = post(group)?;
+        posted += went;
+        if went < group.len() {
+            break;
+        }
+    }
+    Ok(posted)
+}
+
 /// A record that lies in the ring. It is held until it is released; not to be cloned, so it is released once.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "an arrival that is not released occupies the ring for good"]

@@ -23,7 +23,7 @@ use crate::counters::SenderCounters;
 use crate::credit::CreditPair;
 use crate::error::LinkError;
 use crate::geometry::{FlowControl, RingGeometry};
-use crate::link::{LinkSender, Progress, Wake};
+use crate::link::{LinkSender, Progress, Wake, post_in_groups};
 use crate::position::Position;
 use crate::rdma::completion::{CompletionQueue, TransferError};
 use crate::rdma::domain::{Domain, Loan, Region, RemoteAccess, VerbsError};
@@ -436,20 +436,11 @@ impl LinkSender for RdmaSender {
 
     fn post(&mut self, records: &[Record<'_>]) -> Result<usize, LinkError> {
         self.check_alive()?;
-        // A mistake of the caller's is found before anything is sent.
-        for record in records {
-            record.header(RecordSequence(0), self.ring.geometry()).map_err(LinkError::Unsendable)?;
-        }
-        let mut posted = 0;
-        for group in records.chunks(LIST_MAX) {
-            let sent = self.post_list(group);
-            let sent = self.remember(sent)?;
-            posted += sent;
-            if sent < group.len() {
-                break;
-            }
-        }
-        Ok(posted)
+        let geometry = *self.ring.geometry();
+        post_in_groups(records, &geometry, LIST_MAX, |group| {
+            let posted = self.post_list(group);
+            self.remember(posted)
+        })
     }
 
     fn progress(&mut self) -> Result<Progress, LinkError> {

@@ -277,6 +277,27 @@ fn a_write_beyond_the_ring_is_refused_by_the_device_and_named() {
 }
 
 #[test]
+fn a_peer_that_answers_nothing_is_given_up_by_name() {
+    if std::env::var_os("RDMA_VM").is_none() {
+        return println!("skipped: losing every packet needs the virtual machine of `./dev test-rdma`");
+    }
+    let options = RingOptions { ring_bytes: 1 << 20, chunk_bytes: 64 << 10, ..RingOptions::default() };
+    let (mut sender, _receiver) = ends!(options);
+    let data = Noise::new(64 << 10);
+    send(&mut sender, 1, data.message(1, 1000)).unwrap();
+    sender.drain(WATCHDOG).unwrap();
+    let tc = |words: &str| assert!(Command::new("tc").args(words.split(' ')).status().unwrap().success(), "tc {words}");
+    tc("qdisc add dev wire_a root netem loss 100%");
+    let start = Instant::now();
+    let error = (2..).find_map(|id| send(&mut sender, id, data.message(id, 1000)).err()).unwrap();
+    println!("reported after {:?}: {error}", start.elapsed());
+    drop(sender);
+    tc("qdisc del dev wire_a root");
+    assert_eq!(error, LinkError::Transfer(TransferError::RetriesExceeded));
+    exchange(options, vec![1 << 20]);
+}
+
+#[test]
 fn a_link_that_goes_down_is_reported_in_time_and_a_new_one_goes_on_when_it_is_up_again() {
     if std::env::var_os("RDMA_VM").is_none() {
         return println!("skipped: taking a link down needs the virtual machine of `./dev test-rdma`");

@@ -15,8 +15,8 @@ use crate::counters::SenderCounters;
 use crate::credit::{CREDIT_BYTES, CreditPair};
 use crate::error::LinkError;
 use crate::geometry::{RingGeometry, RingOptions};
-use crate::link::{LinkSender, Progress, Wake};
-use crate::record::{HEADER_BYTES, MessageId, Record, RecordSequence};
+use crate::link::{LinkSender, Progress, Wake, post_in_groups};
+use crate::record::{HEADER_BYTES, MessageId, Record};
 use crate::ring::SenderRing;
 use crate::tcp::hello::{HELLO_BYTES, Hello, HelloError, LinkToken, Verdict};
 use crate::tcp::socket::{self, TcpOptions, broken, errno};
@@ -294,20 +294,11 @@ impl LinkSender for TcpSender {
 
     fn post(&mut self, records: &[Record<'_>]) -> Result<usize, LinkError> {
         self.check_alive()?;
-        // A mistake of the caller's is found before anything is sent.
-        for record in records {
-            record.header(RecordSequence(0), self.ring.geometry()).map_err(LinkError::Unsendable)?;
-        }
-        let mut posted = 0;
-        for group in records.chunks(BATCH_MAX) {
-            let sent = self.post_batch(group);
-            let sent = self.remember(sent)?;
-            posted += sent;
-            if sent < group.len() {
-                break;
-            }
-        }
-        Ok(posted)
+        let geometry = *self.ring.geometry();
+        post_in_groups(records, &geometry, BATCH_MAX, |group| {
+            let posted = self.post_batch(group);
+            self.remember(posted)
+        })
     }
 
     fn progress(&mut self) -> Result<Progress, LinkError> {
