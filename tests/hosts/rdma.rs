@@ -61,15 +61,26 @@ fn await_link(world: &World, over: &str) {
 #[test]
 fn payload_takes_rdma_and_says_so() {
     let Some(world) = world() else { return };
-    let file = array(&world, MIB);
-    let mut subscriber = subscriber(&world);
-    let mut publisher = publisher(&world, &file, "20");
-    subscriber.await_lines(&world, 40);
-    await_link(&world, "rdma");
-    let published = publisher.interrupt(&world);
+    payload_takes_rdma(&world);
+}
+
+#[test]
+fn payload_takes_rdma_from_staging_too() {
+    let Some(mut world) = world() else { return };
+    world.set("RGAPS_STAGING", "always");
+    payload_takes_rdma(&world);
+}
+
+fn payload_takes_rdma(world: &World) {
+    let file = array(world, MIB);
+    let mut subscriber = subscriber(world);
+    let mut publisher = publisher(world, &file, "20");
+    subscriber.await_lines(world, 40);
+    await_link(world, "rdma");
+    let published = publisher.interrupt(world);
     assert_eq!(published["refused"], 0, "{published}");
     assert!(subscriber.lines().iter().filter(|line| line["sequence"].is_u64()).all(|line| line["route"] == "rdma"));
-    subscriber.interrupt_and_account_exactly(&world, &published);
+    subscriber.interrupt_and_account_exactly(world, &published);
     // Discovery and hand-shake alone went through the interface.
     let received = world.hosts[1].counters().unwrap().received_bytes;
     assert!(received < 20 * MIB as u64, "{received} B came over the network");

@@ -4,6 +4,7 @@
 //! by `shared_bytes` for a part that the ring's protocol says nobody writes now.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use rgaps_os::{Access, Mapping, memfd};
 use rustix::fs::FallocateFlags;
@@ -24,7 +25,7 @@ pub struct BufferSpec {
 #[derive(Debug)]
 pub struct HostBuffer {
     fd: OwnedFd,
-    mapping: Mapping,
+    mapping: Arc<Mapping>,
     name: String,
 }
 
@@ -45,7 +46,7 @@ impl HostBuffer {
     fn map(fd: OwnedFd, bytes: u64, name: &str) -> Result<Self, DeviceError> {
         let mapping = Mapping::map(&fd, bytes, Access::ReadWrite)
             .map_err(|source| DeviceError::Map { name: name.to_owned(), source })?;
-        Ok(Self { fd, mapping, name: name.to_owned() })
+        Ok(Self { fd, mapping: Arc::new(mapping), name: name.to_owned() })
     }
 
     /// Bytes of the buffer.
@@ -56,6 +57,11 @@ impl HostBuffer {
     /// Its descriptor, for whoever maps it too.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+
+    /// Its mapping, to be registered with a network card that reads it by itself.
+    pub fn shared_mapping(&self) -> &Arc<Mapping> {
+        &self.mapping
     }
 
     /// Its mapping in this process.

@@ -151,11 +151,7 @@ impl Outbox {
         let nobody = MessageHead { id: MessageId(0), origin: Origin::default(), total: 0 };
         let mut records = [nobody.part(0, &[]); BATCH_MAX];
         let mut ends = [(0, 0); BATCH_MAX];
-        for outgoing in self.queue.iter_mut().filter(|outgoing| outgoing.sent.is_none()) {
-            if let Some(mapping) = outgoing.pool.host_mapping().filter(|_| self.stager.is_none()) {
-                link.register(&mapping)?;
-            }
-        }
+        self.register(link)?;
         let count = self.gather(u64::from(link.geometry().chunk_bytes()), &mut records, &mut ends);
         if count == 0 {
             return Ok((0, 0));
@@ -176,6 +172,15 @@ impl Outbox {
             }
         }
         Ok((posted, ended))
+    }
+
+    /// What records will be sent from is made known to the link: staging, or the pools themselves. What it knows costs it nothing.
+    fn register(&self, link: &mut dyn LinkSender) -> Result<(), LinkError> {
+        if let Some(stager) = &self.stager {
+            return link.register(stager.mapping());
+        }
+        let unsent = self.queue.iter().filter(|outgoing| outgoing.sent.is_none());
+        unsent.filter_map(|outgoing| outgoing.pool.host_mapping()).try_for_each(|mapping| link.register(&mapping))
     }
 
     /// Whether a copy is under way, for which `wait_for_copy` waits.

@@ -17,6 +17,7 @@ use rgaps_device::{
     Stream,
 };
 use rgaps_link::{MessageId, RecordSequence};
+use rgaps_os::Mapping;
 
 /// Messages that are staged at once: one that is sent, and the next.
 const LANES: usize = 2;
@@ -51,6 +52,11 @@ impl Stager {
         let stream = backend.stream()?;
         let posted = VecDeque::with_capacity(LANES * SLOTS as usize);
         Ok(Self { backend, stream, buffer, chunk_bytes, lanes: [const { None }; LANES], posted })
+    }
+
+    /// The memory that chunks lie in while they are sent.
+    pub(crate) fn mapping(&self) -> &Arc<Mapping> {
+        self.buffer.shared_mapping()
     }
 
     /// Starts what copies there is room for, of these messages in order, and learns which are complete. Never waits.
