@@ -1,12 +1,8 @@
 //! Managers and publishers die in mid-stream; who is left goes on.
 
-use std::process::Command;
+use rgaps_testing::kill_9;
 
 use crate::world::{Program, World, example, within_limit};
-
-fn kill_9(pid: u32) {
-    assert!(Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap().success());
-}
 
 /// A stream from host 0 to a subscriber on each host, who may ask for more than the default.
 fn stream(world: &World, wish: &[&str]) -> (Program, [Program; 2]) {
@@ -31,7 +27,7 @@ fn survive_the_manager_of(host: usize) {
     let Some(world) = World::new(2) else { return };
     let (mut publisher, mut subscribers) = stream(&world, &[]);
     let victim = world.manager_pid(host);
-    kill_9(victim);
+    kill_9(victim).unwrap();
     let successor = within_limit(|| Some(world.manager_pid(host)).filter(|pid| *pid != victim));
     assert!(successor.is_some(), "no successor\n{}", world.logs());
     let both = |info: &serde_json::Value| {

@@ -1,11 +1,11 @@
 //! A subscriber that sleeps on a descriptor is woken by what comes from another host, also if it asked for the descriptor late.
 
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use rgaps::Node;
 use rgaps::types::Tensor;
-use rgaps_testing::{Child, Ended};
+use rgaps_testing::{Child, Ended, kill_9};
 
 use crate::world::{LIMIT, World, example, within_limit};
 
@@ -55,7 +55,7 @@ fn a_descriptor_is_rung_after_the_manager_that_gave_it_was_killed() {
     let _publisher = world.publish(0, "pub", &["array", "--input", file.to_str().unwrap(), "--rate", "50", "--loop"]);
     sleeper.await_lines(&world, 10);
     let victim = world.manager_pid(1);
-    assert!(Command::new("kill").args(["-9", &victim.to_string()]).status().unwrap().success());
+    kill_9(victim).unwrap();
     let successor = within_limit(|| Some(world.manager_pid(1)).filter(|pid| *pid != victim));
     assert!(successor.is_some(), "{}", world.logs());
     // More than what the first manager had left in the segment.

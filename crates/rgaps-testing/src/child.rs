@@ -132,6 +132,12 @@ fn pid_and_descriptor(child: &std::process::Child) -> io::Result<(Pid, OwnedFd)>
     Ok((pid, pidfd_open(pid, PidfdFlags::empty())?))
 }
 
+/// kill -9 of a process that is not a child of this one, such as a manager that a client has started.
+pub fn kill_9(pid: u32) -> io::Result<()> {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidInput)?;
+    Ok(kill_process(pid, Signal::KILL)?)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

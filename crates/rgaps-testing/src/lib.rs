@@ -16,7 +16,7 @@ pub mod runtime_dir;
 pub mod skip;
 pub mod watchdog;
 
-pub use child::{Child, Ended};
+pub use child::{Child, Ended, kill_9};
 pub use crash::{Action, CrashPoint};
 pub use hosts::{Counters, Host, Hosts, HostsError};
 pub use runtime_dir::RuntimeDir;
