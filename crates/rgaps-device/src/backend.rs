@@ -7,10 +7,13 @@ use std::fmt::Debug;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use rgaps_os::Mapping;
+
 use crate::buffer::{BufferSpec, HostBuffer};
 use crate::error::DeviceError;
 use crate::pool::{DeviceId, DeviceKind, PoolDescription, PoolMemory, PoolRole, PoolSpec};
-use crate::stream::{Completion, Stream};
+use crate::raw::DevicePart;
+use crate::stream::{Completion, Stream, Words};
 
 /// Whether a link may read payload where it lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +70,9 @@ pub trait Backend: Debug + Send + Sync {
     /// Makes a host buffer of memory that exists: a memfd of exactly `spec.bytes` whose size is sealed.
     fn host_buffer_from_fd(&self, spec: &BufferSpec, fd: OwnedFd) -> Result<HostBuffer, DeviceError>;
 
+    /// Makes the words of shared memory known to this device's streams. Once a mapping.
+    fn words(&self, mapping: &Arc<Mapping>) -> Result<Arc<dyn Words>, DeviceError>;
+
     /// A new stream.
     fn stream(&self) -> Result<Stream, DeviceError>;
 
@@ -91,4 +97,13 @@ pub trait Backend: Debug + Send + Sync {
     /// Starts a copy of ordinary memory into a pool: the one copy of `push`. `from` may be reused when the call returns; the bytes are
     /// in the pool when the completion says so.
     fn copy_in(&self, stream: &Stream, from: &[u8], to: PoolPart<'_>) -> Result<Completion, DeviceError>;
+
+    /// Stream order: copies device memory of the caller's into a pool, behind the work given so far: the one copy of `push`. One call of
+    /// the driver, whatever the size.
+    fn copy_within(&self, stream: &Stream, from: &DevicePart, to: PoolPart<'_>) -> Result<(), DeviceError>;
+
+    /// The cuda backend's own view of it.
+    fn as_cuda(&self) -> Option<&crate::cuda::CudaBackend> {
+        None
+    }
 }

@@ -3,6 +3,7 @@
 //! Other threads, the link's own mapping, the kernel and a device write into it, so it is reached through `mapping()`: by copies, and
 //! by `shared_bytes` for a part that the ring's protocol says nobody writes now.
 
+use std::any::Any;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -24,6 +25,8 @@ pub struct BufferSpec {
 /// Host memory that a device copies to and from.
 #[derive(Debug)]
 pub struct HostBuffer {
+    /// What a device holds of it, given back before the memory goes.
+    _registration: Option<Arc<dyn Any + Send + Sync>>,
     fd: OwnedFd,
     mapping: Arc<Mapping>,
     name: String,
@@ -46,7 +49,12 @@ impl HostBuffer {
     fn map(fd: OwnedFd, bytes: u64, name: &str) -> Result<Self, DeviceError> {
         let mapping = Mapping::map(&fd, bytes, Access::ReadWrite)
             .map_err(|source| DeviceError::Map { name: name.to_owned(), source })?;
-        Ok(Self { fd, mapping: Arc::new(mapping), name: name.to_owned() })
+        Ok(Self { _registration: None, fd, mapping: Arc::new(mapping), name: name.to_owned() })
+    }
+
+    /// Registered with a device for as long as it lives.
+    pub(crate) fn kept_by(self, registration: Arc<dyn Any + Send + Sync>) -> Self {
+        Self { _registration: Some(registration), ..self }
     }
 
     /// Bytes of the buffer.

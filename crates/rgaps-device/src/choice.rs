@@ -1,11 +1,12 @@
 //! The choice between backends at run time, with the reason for it in words.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use crate::backend::Backend;
+use crate::cuda::{CudaBackend, Device, parse_uuid, uuid_text};
 use crate::error::DeviceError;
 use crate::host::HostBackend;
+use crate::pool::{DeviceId, DeviceKind};
 
 /// What the configuration asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,6 +18,8 @@ pub enum Choice {
     Host,
     /// The GPU with this number.
     Cuda(u32),
+    /// The GPU with this identity.
+    Gpu(DeviceId),
 }
 
 /// The backend that was chosen, and why no better one.
@@ -30,22 +33,52 @@ pub struct Chosen {
 
 /// Opens a backend.
 pub fn open(choice: Choice) -> Result<Chosen, DeviceError> {
-    let backend = Arc::new(HostBackend::new());
     match choice {
-        Choice::Host => Ok(Chosen { backend, reason: "host memory, as configured".to_owned() }),
-        Choice::Auto => Ok(Chosen { backend, reason: format!("host memory: {}", no_cuda()) }),
-        Choice::Cuda(ordinal) => Err(DeviceError::Unavailable { asked: format!("cuda:{ordinal}"), reason: no_cuda() }),
+        Choice::Host => Ok(Chosen { backend: Arc::new(HostBackend::new()), reason: "host memory, as configured".to_owned() }),
+        Choice::Auto => Ok(match CudaBackend::open(0) {
+            Ok(backend) => on(backend),
+            Err(error) => {
+                let reason = match error {
+                    DeviceError::Unavailable { reason, .. } => reason,
+                    error => error.to_string(),
+                };
+                Chosen { backend: Arc::new(HostBackend::new()), reason: format!("host memory: {reason}") }
+            }
+        }),
+        Choice::Cuda(ordinal) => Ok(on(CudaBackend::open(ordinal)?)),
+        Choice::Gpu(id) => {
+            let missing = |reason| DeviceError::Unavailable { asked: choice.to_string(), reason };
+            let ordinal = Device::with_id(id).map_err(missing)?;
+            Ok(on(CudaBackend::open(ordinal)?))
+        }
     }
 }
 
-/// What lacks for a GPU pool here: the one thing in this build, and whether a driver would be there.
-fn no_cuda() -> String {
-    let driver = if Path::new("/proc/driver/nvidia/version").exists() {
-        "an NVIDIA driver is loaded"
-    } else {
-        "no NVIDIA driver is loaded either"
-    };
-    format!("this build has no cuda backend ({driver})")
+fn on(backend: CudaBackend) -> Chosen {
+    let found = backend.gpu().properties();
+    let reason = format!("{} (cuda:{}, {})", found.name, found.ordinal, uuid_text(found.id));
+    Chosen { backend: Arc::new(backend), reason }
+}
+
+impl Chosen {
+    /// The choice that gives the same device in another process of this host, whatever its environment makes of numbers.
+    pub fn as_choice(&self) -> Choice {
+        match self.backend.kind() {
+            DeviceKind::Host => Choice::Host,
+            DeviceKind::Cuda => Choice::Gpu(self.backend.device()),
+        }
+    }
+}
+
+impl std::fmt::Display for Choice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Host => f.write_str("host"),
+            Self::Cuda(ordinal) => write!(f, "cuda:{ordinal}"),
+            Self::Gpu(id) => write!(f, "cuda:{}", uuid_text(*id)),
+        }
+    }
 }
 
 impl std::str::FromStr for Choice {
@@ -54,12 +87,13 @@ impl std::str::FromStr for Choice {
     fn from_str(text: &str) -> Result<Self, DeviceError> {
         let unknown = || DeviceError::Unavailable {
             asked: format!("{text:?}"),
-            reason: "devices are named auto, host, cuda or cuda:N".to_owned(),
+            reason: "devices are named auto, host, cuda, cuda:N or cuda:GPU-<uuid>, as nvidia-smi -L lists them".to_owned(),
         };
         match text.split_once(':') {
             None if text == "auto" => Ok(Self::Auto),
             None if text == "host" => Ok(Self::Host),
             None if text == "cuda" => Ok(Self::Cuda(0)),
+            Some(("cuda", uuid)) if uuid.starts_with("GPU-") => parse_uuid(uuid).map(Self::Gpu).ok_or_else(unknown),
             Some(("cuda", ordinal)) => ordinal.parse().map(Self::Cuda).map_err(|_| unknown()),
             _ => Err(unknown()),
         }
@@ -69,26 +103,33 @@ impl std::str::FromStr for Choice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pool::DeviceKind;
-
     #[test]
-    fn without_cuda_the_choice_says_what_is_missing() {
+    fn without_a_gpu_the_choice_says_what_is_missing() {
+        if let Ok(count @ 1..) = Device::count() {
+            eprintln!("skipped: this machine has {count} GPUs");
+            return;
+        }
         let error = open("cuda:1".parse().unwrap()).unwrap_err().to_string();
         assert!(error.contains("cuda:1") && error.contains("--device host"), "{error}");
-        assert!(error.contains("this build has no cuda backend") && error.contains("NVIDIA driver"), "{error}");
+        let chosen = open(Choice::Auto).unwrap();
+        assert_eq!(chosen.backend.kind(), DeviceKind::Host);
+        assert!(chosen.reason.starts_with("host memory: ") && chosen.reason.len() > 20, "{}", chosen.reason);
+        let gpu = open("cuda:GPU-5a010203-0405-0607-0809-0a0b0c0d0eff".parse().unwrap()).unwrap_err().to_string();
+        assert!(gpu.contains("GPU-5a010203"), "{gpu}");
     }
 
     #[test]
-    fn auto_takes_host_memory_and_says_why_nothing_better() {
-        let chosen = open(Choice::Auto).unwrap();
-        assert_eq!(chosen.backend.kind(), DeviceKind::Host);
-        assert!(chosen.reason.contains("no cuda backend"), "{}", chosen.reason);
-        assert_eq!(open(Choice::Host).unwrap().reason, "host memory, as configured");
+    fn a_choice_is_written_as_it_is_read() {
+        for text in ["auto", "host", "cuda:0", "cuda:3", "cuda:GPU-5a010203-0405-0607-0809-0a0b0c0d0eff"] {
+            assert_eq!(text.parse::<Choice>().unwrap().to_string(), text);
+        }
+        assert_eq!("cuda".parse::<Choice>().unwrap(), Choice::Cuda(0));
+        assert_eq!(open(Choice::Host).unwrap().as_choice(), Choice::Host);
     }
 
     #[test]
     fn unknown_devices_are_refused_by_name() {
-        for text in ["gpu", "cuda:x", "cuda:", "cuda:-1", "", "host:0", "cuda:99999999999"] {
+        for text in ["gpu", "cuda:x", "cuda:", "cuda:-1", "", "host:0", "cuda:99999999999", "cuda:GPU-12"] {
             let error = text.parse::<Choice>().unwrap_err().to_string();
             assert!(error.contains(&format!("{text:?}")) && error.contains("cuda:N"), "{error}");
         }

@@ -20,7 +20,7 @@ pub enum DeviceError {
         source: std::io::Error,
     },
     /// More than the device has.
-    #[error("{bytes} B for {name} exceed the {memory} B of memory that this machine has; lower pool_bytes")]
+    #[error("{bytes} B for {name} exceed the {memory} B of memory that there are; lower pool_bytes")]
     TooLarge {
         /// What it was for.
         name: String,
@@ -45,6 +45,36 @@ pub enum DeviceError {
         /// The kernel's answer.
         source: std::io::Error,
     },
+    /// The device's memory is used up.
+    #[error(
+        "{bytes} B of device memory for {name} are not to be had: {free} of {total} B are free; lower pool_bytes, or see \
+         nvidia-smi for who holds the rest"
+    )]
+    OutOfMemory {
+        /// What it was for.
+        name: String,
+        /// Bytes asked for.
+        bytes: u64,
+        /// Bytes free on the device.
+        free: u64,
+        /// Bytes of the device.
+        total: u64,
+    },
+    /// A part of a pool has no memory in this process.
+    #[error("{bytes} B at offset {offset} of {name} have no memory here: slab {slab} was not asked for (PoolMemory::missing)")]
+    Absent {
+        /// Which pool.
+        name: String,
+        /// The slab.
+        slab: usize,
+        /// First byte asked for.
+        offset: u64,
+        /// Bytes asked for.
+        bytes: u64,
+    },
+    /// A call of the GPU's driver failed.
+    #[error(transparent)]
+    Driver(#[from] crate::cuda::DriverError),
     /// A description of a pool could not be read at all.
     #[error("the description of a pool is refused: {0}")]
     Description(String),
@@ -153,6 +183,16 @@ pub enum DescriptionError {
         place: usize,
         /// What it says.
         index: u32,
+    },
+    /// A slab is not as long as the pool is cut.
+    #[error("its slab {slab} has {bytes} B where the pool is cut every {cut} B")]
+    Cut {
+        /// Which slab.
+        slab: usize,
+        /// Bytes described.
+        bytes: u64,
+        /// Bytes that it must have.
+        cut: u64,
     },
     /// The slabs do not add up.
     #[error("its slabs have {slabs} B, the pool {pool} B")]

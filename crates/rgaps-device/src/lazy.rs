@@ -5,6 +5,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +19,8 @@ use crate::buffer::{BufferSpec, HostBuffer};
 use crate::error::DeviceError;
 use crate::host::HostBackend;
 use crate::pool::{DeviceId, DeviceKind, PoolDescription, PoolMemory, PoolRole, PoolSpec};
-use crate::stream::{Completion, Event, EventBody, Stream, StreamBody};
+use crate::raw::DevicePart;
+use crate::stream::{Completion, Event, EventBody, Stream, StreamBody, Word, Words};
 
 /// The backend.
 #[derive(Clone, Debug, Default)]
@@ -117,6 +119,20 @@ impl StreamBody for LazyStream {
     fn wait(&self, _event: &Event) -> Result<(), DeviceError> {
         Ok(()) // One queue: all work is in order already.
     }
+
+    fn write_word(&self, word: &Word<'_>, value: u32) -> Result<(), DeviceError> {
+        // In order, and no later: words are what other processes wait for.
+        self.record().wait(Duration::ZERO)?;
+        Ok(word.write(value)?)
+    }
+
+    fn wait_word(&self, word: &Word<'_>, value: u32, timeout: Duration) -> Result<(), DeviceError> {
+        word.wait(value, timeout)
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
 }
 
 impl EventBody for LazyEvent {
@@ -136,6 +152,10 @@ impl EventBody for LazyEvent {
             }
         }
         Ok(())
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
     }
 }
 
@@ -227,6 +247,14 @@ impl Backend for LazyBackend {
         let buffer = self.host_buffer(&BufferSpec { name: "rgaps-bounce".to_owned(), bytes: from.len() as u64 })?;
         buffer.mapping().copy_in(0, from)?;
         self.copy_to_device(stream, BufferPart { buffer: &buffer, offset: 0 }, to, from.len() as u64)
+    }
+
+    fn copy_within(&self, stream: &Stream, from: &DevicePart, to: PoolPart<'_>) -> Result<(), DeviceError> {
+        self.copy_in(stream, from.as_host_bytes(), to).map(|_| ())
+    }
+
+    fn words(&self, mapping: &Arc<Mapping>) -> Result<Arc<dyn Words>, DeviceError> {
+        self.host.words(mapping)
     }
 }
 

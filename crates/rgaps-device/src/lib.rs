@@ -2,14 +2,15 @@
 //!
 //! `backend` is what the manager and the API call, `choice` opens one, `pool` and `buffer` are the memory they get, `stream` orders
 //! work on a device, `copy` moves a message chunk by chunk. `host` keeps pools in host memory: a real backend for machines without a
-//! GPU, on which streams and events are trivial because every operation is done when its call returns. `contract` is what every
-//! backend keeps.
+//! GPU, on which streams and events are trivial because every operation is done when its call returns. `cuda` keeps them on a GPU.
+//! `contract` is what every backend keeps.
 
 pub mod backend;
 pub mod buffer;
 pub mod choice;
 pub mod contract;
 pub mod copy;
+pub mod cuda;
 pub mod error;
 pub mod host;
 #[cfg(any(test, feature = "lazy"))]
@@ -24,6 +25,7 @@ pub use choice::{Choice, Chosen, open};
 pub use copy::{Chunk, ChunkPlan, Lane, PoolingCopy, StagedChunk, StagingCopy, StagingSpec};
 pub use error::{DescriptionError, DeviceError};
 pub use pool::{DeviceId, DeviceKind, PoolDescription, PoolMemory, PoolRole, PoolSpec, SlabDescription};
+pub use raw::DevicePart;
 #[cfg(feature = "lazy")]
 pub use raw::allocations;
-pub use stream::{Completion, Event, Stream};
+pub use stream::{Completion, Event, Stream, Word, Words};

@@ -36,13 +36,20 @@ pub struct DeviceId(pub [u8; 16]);
 pub struct SlabDescription {
     /// Place in the pool, in order.
     pub index: u32,
-    /// How often this place has been given memory.
+    /// Which memory the place has, never the same twice in a pool; 0: none yet, and no descriptor travels for it.
     pub generation: u32,
     /// Bytes.
     pub bytes: u64,
 }
 
-/// What an importer must know of a pool; one descriptor a slab travels beside it.
+impl SlabDescription {
+    /// Whether there is memory, and a descriptor for it.
+    pub fn is_present(&self) -> bool {
+        self.generation != 0
+    }
+}
+
+/// What an importer must know of a pool; one descriptor for each slab that is present travels beside it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolDescription {
     /// The backend.
@@ -66,10 +73,11 @@ impl PoolDescription {
         if (self.kind, self.device) != wanted {
             return Err(DescriptionError::Device { wanted: wanted.0, found: self.kind });
         }
-        let described = self.slabs.len();
-        if described == 0 || described > slabs_max {
-            return Err(DescriptionError::Slabs { described, most: slabs_max });
+        let count = self.slabs.len();
+        if count == 0 || count > slabs_max {
+            return Err(DescriptionError::Slabs { described: count, most: slabs_max });
         }
+        let described = self.slabs.iter().filter(|slab| slab.is_present()).count();
         if described != descriptors {
             return Err(DescriptionError::Descriptors { described, came: descriptors });
         }
@@ -121,8 +129,30 @@ pub trait PoolMemory: Debug + Send + Sync {
         None
     }
 
-    /// What importers need, and one descriptor a slab.
+    /// What importers need, and the descriptors that go with it.
     fn export(&self) -> Result<(PoolDescription, Vec<OwnedFd>), DeviceError>;
+
+    /// Slabs that must be had before this part is used here: the writer asks for them before it fills a block, a reader before it reads one.
+    /// Always empty where a pool is one piece.
+    fn missing(&self, offset: u64, bytes: u64) -> Result<Vec<u32>, OutOfRange> {
+        let mapped = self.bytes();
+        match offset.checked_add(bytes) {
+            Some(end) if end <= mapped => Ok(Vec::new()),
+            _ => Err(OutOfRange { offset, bytes, mapped }),
+        }
+    }
+
+    /// Gives slabs memory that have none, and says what importers must know of them (`add_slabs`). The manager does.
+    fn commit(&self, slabs: &[u32]) -> Result<(Vec<SlabDescription>, Vec<OwnedFd>), DeviceError> {
+        let _ = slabs;
+        Ok((Vec::new(), Vec::new()))
+    }
+
+    /// Maps slabs that were committed elsewhere, one descriptor each.
+    fn add_slabs(&self, slabs: &[SlabDescription], descriptors: Vec<OwnedFd>) -> Result<(), DeviceError> {
+        let _ = (slabs, descriptors);
+        Ok(())
+    }
 
     /// From now on no process can map the pool for writing; mappings that exist stay.
     fn seal(&self) -> Result<(), DeviceError>;
@@ -133,7 +163,7 @@ pub trait PoolMemory: Debug + Send + Sync {
     /// A block that the caller owns, to be filled.
     fn block_mut<'a>(&'a self, block: &'a mut OwnedRange) -> Result<&'a mut [u8], OutOfRange>;
 
-    /// Payload that the caller holds; an error outside the pool, or where the CPU cannot read it.
+    /// Payload that the caller holds; an error outside the pool, and everywhere in a pool that the CPU cannot read.
     fn host_bytes(&self, offset: u64, bytes: u64) -> Result<&[u8], OutOfRange>;
 
     /// The device's address of a byte of the pool in this process, for a kernel or a library to work on; on the host backend, a pointer.
@@ -158,8 +188,11 @@ pub trait PoolMemory: Debug + Send + Sync {
     /// Bytes of memory that it occupies now.
     fn resident_bytes(&self) -> u64;
 
-    /// The backend's own view of it.
+    /// The host backend's own view of it.
     fn as_host(&self) -> Option<&crate::host::HostPool>;
+
+    /// For the backend that made it.
+    fn as_any(&self) -> &dyn std::any::Any;
 }
 
 #[cfg(test)]
@@ -170,7 +203,7 @@ mod tests {
     const HERE: (DeviceKind, DeviceId) = (DeviceKind::Host, DeviceId([0; 16]));
 
     fn description(bytes: u64, slabs: &[u64]) -> PoolDescription {
-        let slab = |(index, &bytes): (usize, &u64)| SlabDescription { index: index as u32, generation: 0, bytes };
+        let slab = |(index, &bytes): (usize, &u64)| SlabDescription { index: index as u32, generation: 1, bytes };
         let slabs = slabs.iter().enumerate().map(slab).collect();
         PoolDescription { kind: DeviceKind::Host, device: DeviceId::default(), bytes, slabs }
     }

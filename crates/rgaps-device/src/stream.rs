@@ -3,12 +3,22 @@
 //! Work of one stream is done in order. An event marks a place in a stream; a completion is the event behind a copy. On the host
 //! backend work is done when its call returns, so all three are empty; another backend puts a `StreamBody` and an `EventBody` behind
 //! them, and callers are written once. A failure of the device shows when an event is asked, never as "complete".
+//!
+//! A stream also writes 32-bit words of shared memory and waits for them (`Word`): so one process's stream follows another's, and no CPU
+//! waits for either.
 
+use std::any::Any;
 use std::fmt::Debug;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use rgaps_os::{Mapping, OutOfRange};
 
 use crate::error::DeviceError;
+
+/// Between two looks of a thread that waits for a word.
+const LOOK: Duration = Duration::from_micros(50);
 
 /// A stream of a backend whose work goes on after a call.
 pub trait StreamBody: Debug + Send + Sync {
@@ -17,6 +27,66 @@ pub trait StreamBody: Debug + Send + Sync {
 
     /// Makes later work of this stream wait for an event, on the device; the caller does not wait.
     fn wait(&self, event: &Event) -> Result<(), DeviceError>;
+
+    /// Writes a word once the work given so far is done; the caller does not wait. What that work wrote is seen by whoever sees the word.
+    fn write_word(&self, word: &Word<'_>, value: u32) -> Result<(), DeviceError>;
+
+    /// Makes later work wait until the word has reached `value` (`Word::has_reached`). Where the device cannot, the caller waits, at most
+    /// `timeout`.
+    fn wait_word(&self, word: &Word<'_>, value: u32, timeout: Duration) -> Result<(), DeviceError>;
+
+    /// For the backend that made it.
+    fn as_any(&self) -> &dyn Any;
+}
+
+/// Shared memory whose words streams of a device write and wait for (`Backend::words`). Registered with the device while this lives, which
+/// must be for as long as a stream may still get to one of them.
+pub trait Words: Debug + Send + Sync {
+    /// The memory.
+    fn mapping(&self) -> &Mapping;
+
+    /// For the backend that made it.
+    fn as_any(&self) -> &dyn Any;
+}
+
+/// A 32-bit word of shared memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Word<'a> {
+    /// The memory that it is in.
+    pub words: &'a dyn Words,
+    /// Its first byte; a multiple of 4.
+    pub offset: u64,
+}
+
+impl Word<'_> {
+    /// Whether it is a word of that memory.
+    pub fn check(&self) -> Result<(), OutOfRange> {
+        self.words.mapping().atomic_u32(self.offset).map(|_| ())
+    }
+
+    /// Whether it is `value` or beyond, as counts that wrap are compared: what a stream's wait compares too.
+    pub fn has_reached(&self, value: u32) -> Result<bool, OutOfRange> {
+        let found = self.words.mapping().atomic_u32(self.offset)?.load(Ordering::Acquire);
+        Ok(found.wrapping_sub(value).cast_signed() >= 0)
+    }
+
+    /// Writes it, now.
+    pub fn write(&self, value: u32) -> Result<(), OutOfRange> {
+        self.words.mapping().atomic_u32(self.offset)?.store(value, Ordering::Release);
+        Ok(())
+    }
+
+    /// Waits until it has reached `value`.
+    pub fn wait(&self, value: u32, timeout: Duration) -> Result<(), DeviceError> {
+        let start = Instant::now();
+        while !self.has_reached(value)? {
+            if start.elapsed() >= timeout {
+                return Err(DeviceError::TimedOut(timeout));
+            }
+            std::thread::sleep(LOOK);
+        }
+        Ok(())
+    }
 }
 
 /// An event of such a stream.
@@ -26,6 +96,9 @@ pub trait EventBody: Debug + Send + Sync {
 
     /// Waits until it has, or gives `DeviceError::TimedOut`.
     fn wait(&self, timeout: Duration) -> Result<(), DeviceError>;
+
+    /// For the backend that made it.
+    fn as_any(&self) -> &dyn Any;
 }
 
 /// An ordered queue of work on a device. A clone is the same queue.
@@ -57,6 +130,28 @@ impl Stream {
         }
     }
 
+    /// Writes a word once the work given so far is done. What that work wrote is seen by whoever sees the word.
+    pub fn write_word(&self, word: &Word<'_>, value: u32) -> Result<(), DeviceError> {
+        match &self.0 {
+            Some(body) => body.write_word(word, value),
+            None => Ok(word.write(value)?),
+        }
+    }
+
+    /// Makes later work of this stream wait until a word has reached `value`; the caller does not wait, unless work is immediate here or
+    /// the device cannot wait for words: then `timeout` bounds it.
+    pub fn wait_word(&self, word: &Word<'_>, value: u32, timeout: Duration) -> Result<(), DeviceError> {
+        match &self.0 {
+            Some(body) => body.wait_word(word, value, timeout),
+            None => word.wait(value, timeout),
+        }
+    }
+
+    /// What the backend put behind it; `None`: work is immediate.
+    pub(crate) fn body(&self) -> Option<&Arc<dyn StreamBody>> {
+        self.0.as_ref()
+    }
+
     /// Waits until all work given so far is done.
     pub fn synchronize(&self, timeout: Duration) -> Result<(), DeviceError> {
         self.record().wait(timeout)
@@ -81,6 +176,11 @@ impl Event {
     /// Whether the stream has got there; false also after a failure, which `query` tells.
     pub fn is_complete(&self) -> bool {
         matches!(self.query(), Ok(true))
+    }
+
+    /// What the backend put behind it; `None`: it was complete at birth.
+    pub(crate) fn body(&self) -> Option<&Arc<dyn EventBody>> {
+        self.0.as_ref()
     }
 }
 

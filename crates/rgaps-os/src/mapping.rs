@@ -74,6 +74,10 @@ unsafe impl Sync for Mapping {}
 /// Identities of mappings of this process, so that a range of one is never taken for a range of another.
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
+pub(crate) fn next_id() -> NonZeroU64 {
+    NonZeroU64::new(NEXT_ID.fetch_add(1, Ordering::Relaxed)).unwrap_or(NonZeroU64::MAX)
+}
+
 impl Mapping {
     /// Maps all `bytes` of a memfd whose size is sealed. Checks both first, so a descriptor from a stranger is safe to pass.
     pub fn map(fd: impl AsFd, bytes: u64, access: Access) -> Result<Self, MapError> {
@@ -116,12 +120,11 @@ impl Mapping {
         let Some(start) = NonNull::new(address.cast::<u8>()) else {
             return Err(os(rustix::io::Errno::FAULT));
         };
-        let id = NonZeroU64::new(NEXT_ID.fetch_add(1, Ordering::Relaxed)).unwrap_or(NonZeroU64::MAX);
         let mapping = Self {
             address: start,
             bytes,
             access,
-            id,
+            id: next_id(),
             right_given: AtomicBool::new(false),
             process: std::process::id(),
         };

@@ -13,6 +13,11 @@ pub struct AllocationRight {
 }
 
 impl AllocationRight {
+    /// The right to `bytes` bytes that no mapping of this process holds, such as a GPU's: its ranges open no mapping.
+    pub fn elsewhere(bytes: u64) -> Self {
+        Self { mapping: crate::mapping::next_id(), bytes }
+    }
+
     /// Bytes of the mapping.
     pub fn bytes(&self) -> u64 {
         self.bytes

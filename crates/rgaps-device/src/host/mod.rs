@@ -2,16 +2,19 @@
 
 mod pool;
 
+use std::any::Any;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 pub use pool::HostPool;
+use rgaps_os::Mapping;
 
 use crate::backend::{Backend, BufferPart, PayloadAccess, PoolPart};
 use crate::buffer::{BufferSpec, HostBuffer};
 use crate::error::DeviceError;
 use crate::pool::{DeviceId, DeviceKind, PoolDescription, PoolMemory, PoolRole, PoolSpec};
-use crate::stream::{Completion, Stream};
+use crate::raw::DevicePart;
+use crate::stream::{Completion, Stream, Words};
 
 /// Host memory as a device.
 #[derive(Clone, Copy, Debug, Default)]
@@ -58,6 +61,10 @@ impl Backend for HostBackend {
         HostBuffer::from_fd(spec, fd)
     }
 
+    fn words(&self, mapping: &Arc<Mapping>) -> Result<Arc<dyn Words>, DeviceError> {
+        Ok(Arc::new(HostWords(mapping.clone())))
+    }
+
     fn stream(&self) -> Result<Stream, DeviceError> {
         Ok(Stream::immediate())
     }
@@ -89,6 +96,24 @@ impl Backend for HostBackend {
     fn copy_in(&self, stream: &Stream, from: &[u8], to: PoolPart<'_>) -> Result<Completion, DeviceError> {
         own(to.pool)?.mapping().copy_in(to.offset, from)?;
         Ok(Completion::of(stream))
+    }
+
+    fn copy_within(&self, stream: &Stream, from: &DevicePart, to: PoolPart<'_>) -> Result<(), DeviceError> {
+        self.copy_in(stream, from.as_host_bytes(), to).map(|_| ())
+    }
+}
+
+/// Words as they lie: every process reaches them.
+#[derive(Debug)]
+struct HostWords(Arc<Mapping>);
+
+impl Words for HostWords {
+    fn mapping(&self) -> &Mapping {
+        &self.0
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
     }
 }
 

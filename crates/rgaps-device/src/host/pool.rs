@@ -23,7 +23,7 @@ pub struct HostPool {
 }
 
 impl HostPool {
-    pub(super) fn create(spec: &PoolSpec) -> Result<Self, DeviceError> {
+    pub(crate) fn create(spec: &PoolSpec) -> Result<Self, DeviceError> {
         let bytes = whole_pages(spec.bytes);
         let memory = memory_bytes();
         if bytes > memory {
@@ -36,7 +36,7 @@ impl HostPool {
         Self::map(fd, bytes, Access::ReadWrite, &spec.name)
     }
 
-    pub(super) fn import(
+    pub(crate) fn import(
         description: &PoolDescription,
         slabs: Vec<OwnedFd>,
         role: PoolRole,
@@ -71,6 +71,10 @@ impl HostPool {
         fcntl_get_seals(&self.fd).is_ok_and(|seals| seals.contains(SealFlags::FUTURE_WRITE))
     }
 
+    pub(crate) fn shared_mapping(&self) -> &Arc<Mapping> {
+        &self.mapping
+    }
+
     /// Its mapping in this process.
     pub fn mapping(&self) -> &Mapping {
         &self.mapping
@@ -94,7 +98,7 @@ impl PoolMemory for HostPool {
         let bytes = self.bytes();
         let fd =
             self.fd.try_clone().map_err(|source| DeviceError::Create { name: self.name.clone(), bytes, source })?;
-        let slab = SlabDescription { index: 0, generation: 0, bytes };
+        let slab = SlabDescription { index: 0, generation: 1, bytes };
         let description =
             PoolDescription { kind: DeviceKind::Host, device: DeviceId::default(), bytes, slabs: vec![slab] };
         Ok((description, vec![fd]))
@@ -157,6 +161,10 @@ impl PoolMemory for HostPool {
 
     fn as_host(&self) -> Option<&HostPool> {
         Some(self)
+    }
+
+    fn as_any(&self) -> &dyn std::any::Any {
+        self
     }
 }
 

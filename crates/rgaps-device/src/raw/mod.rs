@@ -54,3 +54,39 @@ impl Pages {
         Ok(Self { start, bytes: (end - start) as usize })
     }
 }
+
+/// Memory that a device reads and that is no pool's: a buffer of the caller's, to be pushed.
+#[derive(Debug)]
+pub struct DevicePart {
+    address: u64,
+    bytes: u64,
+}
+
+impl DevicePart {
+    /// `bytes` bytes from the device's address `address` on; on the host backend, a pointer.
+    ///
+    /// # Safety
+    /// They are there for the device to read, and nobody writes them, until the stream that they are given to has got there.
+    pub unsafe fn new(address: u64, bytes: u64) -> Self {
+        Self { address, bytes }
+    }
+
+    /// The device's address of the first byte.
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// What it holds, where a device address is a pointer.
+    pub(crate) fn as_host_bytes(&self) -> &[u8] {
+        if self.bytes == 0 {
+            return &[];
+        }
+        // SAFETY: on the host backend `new` was promised memory of this process that nobody writes.
+        unsafe { std::slice::from_raw_parts(self.address as *const u8, self.bytes as usize) }
+    }
+}

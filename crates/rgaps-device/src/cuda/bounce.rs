@@ -1,0 +1,60 @@
+//! Ordinary memory into a pool: through two pinned halves, so that the driver never holds a slice of the caller's.
+
+use std::time::Duration;
+
+use super::CudaBackend;
+use crate::backend::{Backend, BufferPart, PoolPart};
+use crate::buffer::{BufferSpec, HostBuffer};
+use crate::error::DeviceError;
+use crate::stream::{Completion, Stream};
+
+const HALF_BYTES: u64 = 4 << 20;
+/// How long the device may take for a half.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Two halves of pinned memory: one is filled while the other is copied.
+#[derive(Debug)]
+pub(super) struct Bounce {
+    buffer: HostBuffer,
+    under_way: [Option<Completion>; 2],
+    /// Whether a copy was given up, and its half with it: from then on nothing is bounced.
+    is_stuck: bool,
+}
+
+impl Bounce {
+    pub(super) fn new(backend: &CudaBackend) -> Result<Self, DeviceError> {
+        let buffer = backend.host_buffer(&BufferSpec { name: "rgaps-bounce".to_owned(), bytes: 2 * HALF_BYTES })?;
+        Ok(Self { buffer, under_way: [None, None], is_stuck: false })
+    }
+
+    /// Starts copies of all of `from`; the slice is no longer needed when this returns.
+    pub(super) fn copy_in(
+        &mut self,
+        backend: &CudaBackend,
+        stream: &Stream,
+        from: &[u8],
+        to: PoolPart<'_>,
+    ) -> Result<(), DeviceError> {
+        if self.is_stuck {
+            return Err(DeviceError::TimedOut(TIMEOUT));
+        }
+        for (number, part) in from.chunks(HALF_BYTES as usize).enumerate() {
+            let half = number % 2;
+            self.wait_for(half)?;
+            let offset = half as u64 * HALF_BYTES;
+            self.buffer.mapping().copy_in(offset, part)?;
+            let place = PoolPart { pool: to.pool, offset: to.offset + number as u64 * HALF_BYTES };
+            let source = BufferPart { buffer: &self.buffer, offset };
+            self.under_way[half] = Some(backend.copy_to_device(stream, source, place, part.len() as u64)?);
+        }
+        Ok(())
+    }
+
+    fn wait_for(&mut self, half: usize) -> Result<(), DeviceError> {
+        let Some(copy) = &self.under_way[half] else { return Ok(()) };
+        let waited = copy.wait(TIMEOUT);
+        self.is_stuck = waited.is_err();
+        self.under_way[half] = None;
+        waited
+    }
+}

@@ -1,0 +1,238 @@
+//! A GPU and this process's context on it.
+//!
+//! Invariants  A context is current only for the length of a call (`Device::enter`): the caller's own choice is not disturbed. It is the
+//!             primary context, so that streams and pointers of cudarc, the runtime API and PyTorch are of the same one.
+
+use std::ffi::{c_int, c_uint};
+use std::fmt::Write;
+use std::sync::Arc;
+
+use cudarc::driver::sys::{self, CUcontext, CUdevice, CUuuid};
+
+use super::driver::{Driver, DriverError};
+use crate::error::DeviceError;
+use crate::pool::DeviceId;
+
+/// What a device can do, read once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Properties {
+    /// Its number among those that this process sees.
+    pub ordinal: u32,
+    /// Its identity, the same in every process.
+    pub id: DeviceId,
+    /// Its name, for people.
+    pub name: String,
+    /// Bytes of its memory.
+    pub memory_bytes: u64,
+    /// Whether its memory is the host's (Jetson).
+    pub is_integrated: bool,
+    /// Whether memory can be mapped and shared piece by piece (VMM with POSIX descriptors).
+    pub has_slabs: bool,
+    /// Whether a stream can write a 32-bit word and wait for one.
+    pub has_stream_words: bool,
+    /// Compute capability.
+    pub capability: (u32, u32),
+}
+
+/// A GPU, and the primary context on it for as long as this lives.
+#[derive(Debug)]
+pub struct Device {
+    driver: &'static Driver,
+    handle: CUdevice,
+    context: CUcontext,
+    properties: Properties,
+}
+
+// SAFETY: a context handle may be used from any thread; what is current is each thread's own and set by `enter`.
+unsafe impl Send for Device {}
+// SAFETY: as above; the driver locks its contexts itself.
+unsafe impl Sync for Device {}
+
+/// This thread works in the device's context until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Entered<'a> {
+    device: &'a Device,
+    /// What is current belongs to a thread.
+    _thread: std::marker::PhantomData<*const ()>,
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        let mut popped: CUcontext = std::ptr::null_mut();
+        // SAFETY: pops what `enter` pushed; a failure leaves this thread a context that is as good as any.
+        let _ = unsafe { self.device.driver.pop_context(&raw mut popped) };
+    }
+}
+
+impl Device {
+    /// How many devices this process sees; an error says why there is no driver.
+    pub fn count() -> Result<u32, String> {
+        let driver = Driver::load()?;
+        let mut count: c_int = 0;
+        // SAFETY: stores one integer.
+        unsafe { driver.device_count(&raw mut count) }.map_err(|error| error.to_string())?;
+        Ok(u32::try_from(count).unwrap_or(0))
+    }
+
+    /// The newest CUDA that the driver serves, as (major, minor).
+    pub fn driver_version() -> Result<(u32, u32), String> {
+        let driver = Driver::load()?;
+        let mut version: c_int = 0;
+        // SAFETY: stores one integer.
+        unsafe { driver.driver_version(&raw mut version) }.map_err(|error| error.to_string())?;
+        let version = version as u32;
+        Ok((version / 1000, version % 1000 / 10))
+    }
+
+    /// What a device can do; no context is made.
+    pub fn properties_of(ordinal: u32) -> Result<Properties, String> {
+        let driver = Driver::load()?;
+        Ok(look(driver, ordinal)?.1)
+    }
+
+    /// Opens a device by number.
+    pub fn open(ordinal: u32) -> Result<Arc<Self>, String> {
+        let driver = Driver::load()?;
+        let (handle, properties) = look(driver, ordinal)?;
+        let mut context: CUcontext = std::ptr::null_mut();
+        // SAFETY: stores one handle; given back in `drop`.
+        unsafe { driver.retain_context(&raw mut context, handle) }.map_err(|error| error.to_string())?;
+        Ok(Arc::new(Self { driver, handle, context, properties }))
+    }
+
+    /// The device with that identity.
+    pub fn with_id(id: DeviceId) -> Result<u32, String> {
+        let count = Self::count()?;
+        let found = (0..count).find(|ordinal| Self::properties_of(*ordinal).is_ok_and(|found| found.id == id));
+        found.ok_or_else(|| format!("device {} is not among the {count} that this process sees", uuid_text(id)))
+    }
+
+    /// What it can do.
+    pub fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    /// Whether work of this device reaches the memory of another.
+    pub fn reaches(&self, ordinal: u32) -> Result<bool, DeviceError> {
+        let mut peer: CUdevice = 0;
+        // SAFETY: stores one handle.
+        unsafe { self.driver.device(&raw mut peer, ordinal as c_int) }?;
+        let mut can: c_int = 0;
+        // SAFETY: stores one integer.
+        unsafe { self.driver.can_access_peer(&raw mut can, self.handle, peer) }?;
+        Ok(can != 0)
+    }
+
+    /// Bytes of its memory that are free, and all.
+    pub fn memory(&self) -> Result<(u64, u64), DeviceError> {
+        let _entered = self.enter()?;
+        let (mut free, mut total) = (0_usize, 0_usize);
+        // SAFETY: stores two integers.
+        unsafe { self.driver.memory_info(&raw mut free, &raw mut total) }?;
+        Ok((free as u64, total as u64))
+    }
+
+    pub(crate) fn driver(&self) -> &'static Driver {
+        self.driver
+    }
+
+    /// Makes the context this thread's for a few calls.
+    pub(crate) fn enter(&self) -> Result<Entered<'_>, DriverError> {
+        // SAFETY: the context is retained while `self` lives.
+        unsafe { self.driver.push_context(self.context) }?;
+        Ok(Entered { device: self, _thread: std::marker::PhantomData })
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        // SAFETY: retained once by `open`; all that was made in it holds this device and is gone.
+        let _ = unsafe { self.driver.release_context(self.handle) };
+    }
+}
+
+fn look(driver: &'static Driver, ordinal: u32) -> Result<(CUdevice, Properties), String> {
+    let count = Device::count()?;
+    if ordinal >= count {
+        return Err(format!("there is no device {ordinal}: this process sees {count} (CUDA_VISIBLE_DEVICES)"));
+    }
+    let mut handle: CUdevice = 0;
+    // SAFETY: stores one handle.
+    unsafe { driver.device(&raw mut handle, ordinal as c_int) }.map_err(|error| error.to_string())?;
+    let properties = read(driver, handle, ordinal).map_err(|error| error.to_string())?;
+    Ok((handle, properties))
+}
+
+fn read(driver: &Driver, handle: CUdevice, ordinal: u32) -> Result<Properties, DriverError> {
+    use sys::CUdevice_attribute as Attribute;
+    let attribute = |which: Attribute| {
+        let mut value: c_int = 0;
+        // SAFETY: stores one integer; an attribute that the driver does not know is an error.
+        unsafe { driver.device_attribute(&raw mut value, which as c_uint, handle) }.map(|()| value)
+    };
+    // Older drivers do not know the newer ones.
+    let has = |which| attribute(which).unwrap_or(0) != 0;
+    let mut name = [0; 256];
+    // SAFETY: the driver writes at most as many bytes as it is told, the last a zero.
+    unsafe { driver.device_name(name.as_mut_ptr(), name.len() as c_int, handle) }?;
+    let name: Vec<u8> = name.iter().take_while(|c| **c != 0).map(|c| *c as u8).collect();
+    let mut uuid = CUuuid { bytes: [0; 16] };
+    // SAFETY: stores 16 bytes.
+    unsafe { driver.device_uuid(&raw mut uuid, handle) }?;
+    let mut memory_bytes = 0_usize;
+    // SAFETY: stores one integer.
+    unsafe { driver.device_memory(&raw mut memory_bytes, handle) }?;
+    let capability = (
+        attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+        attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+    );
+    Ok(Properties {
+        ordinal,
+        id: DeviceId(uuid.bytes.map(|byte| byte as u8)),
+        name: String::from_utf8_lossy(&name).into_owned(),
+        memory_bytes: memory_bytes as u64,
+        is_integrated: has(Attribute::CU_DEVICE_ATTRIBUTE_INTEGRATED),
+        has_slabs: has(Attribute::CU_DEVICE_ATTRIBUTE_VIRTUAL_ADDRESS_MANAGEMENT_SUPPORTED)
+            && has(Attribute::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED),
+        // No attribute speaks of the 32-bit operations of the second generation alone: where the 64-bit ones are, they are too.
+        has_stream_words: driver.has_stream_words()
+            && (has(Attribute::CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS)
+                || has(Attribute::CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_MEM_OPS_V1)),
+        capability: (capability.0 as u32, capability.1 as u32),
+    })
+}
+
+/// As nvidia-smi writes it.
+pub fn uuid_text(id: DeviceId) -> String {
+    let mut text = "GPU-".to_owned();
+    for (index, byte) in id.0.iter().enumerate() {
+        if matches!(index, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+/// The reverse of `uuid_text`.
+pub fn parse_uuid(text: &str) -> Option<DeviceId> {
+    let digits: Vec<u8> = text.strip_prefix("GPU-")?.bytes().filter(|byte| *byte != b'-').collect();
+    let digits: Vec<u8> = digits.iter().map(|c| char::from(*c).to_digit(16).map(|d| d as u8)).collect::<Option<_>>()?;
+    let bytes: Vec<u8> = digits.chunks(2).filter_map(|pair| Some(pair.first()? << 4 | pair.get(1)?)).collect();
+    (digits.len() == 32).then(|| DeviceId(bytes.try_into().unwrap_or_default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_identity_is_written_as_nvidia_smi_does_and_read_back() {
+        let id = DeviceId([0x5a, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 0xff]);
+        assert_eq!(uuid_text(id), "GPU-5a010203-0405-0607-0809-0a0b0c0d0eff");
+        assert_eq!(parse_uuid(&uuid_text(id)), Some(id));
+        for wrong in ["", "GPU-", "5a010203-0405-0607-0809-0a0b0c0d0eff", "GPU-5a01", "GPU-zz010203-0405-0607-0809-0a0b0c0d0eff"] {
+            assert_eq!(parse_uuid(wrong), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Backend `cuda`: pools in GPU memory, copies by the device's own engines, work in stream order.
+//!
+//! `driver` is libcuda with named errors, `device` a GPU and this process's context on it, `memory` and `stream` own what the driver hands
+//! out, `label` and `pool` are a pool that several processes map, `integrated` is one where CPU and GPU share memory. Nothing here panics
+//! where a driver, a device or a symbol is absent; the error says which.
+//!
+//! Invariants  A call of the driver is made with the device's primary context current, and leaves the caller's current again. Copies are
+//!             asynchronous and from or to registered memory; the one blocking copy is `copy_in` of a plain slice.
+
+mod bounce;
+mod device;
+mod driver;
+mod integrated;
+mod label;
+mod memory;
+mod pool;
+mod stream;
+#[cfg(test)]
+mod tests;
+
+use std::ffi::c_void;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, PoisonError};
+
+pub use device::{Device, Properties, parse_uuid, uuid_text};
+pub use driver::DriverError;
+pub use integrated::IntegratedPool;
+pub use pool::CudaPool;
+use rgaps_os::{Mapping, OutOfRange};
+
+use self::bounce::Bounce;
+use self::memory::{DeviceAccess, Registration};
+use self::stream::CudaStream;
+use crate::backend::{Backend, BufferPart, PayloadAccess, PoolPart};
+use crate::buffer::{BufferSpec, HostBuffer};
+use crate::error::DeviceError;
+use crate::pool::{DeviceId, DeviceKind, PoolDescription, PoolMemory, PoolRole, PoolSpec};
+use crate::raw::DevicePart;
+use crate::stream::{Completion, Stream, Words};
+
+/// A GPU as a backend.
+#[derive(Debug)]
+pub struct CudaBackend {
+    device: Arc<Device>,
+    bounce: Mutex<Option<Bounce>>,
+}
+
+impl CudaBackend {
+    /// Opens a device by its number; the error says what is missing.
+    pub fn open(ordinal: u32) -> Result<Self, DeviceError> {
+        let missing = |reason| DeviceError::Unavailable { asked: format!("cuda:{ordinal}"), reason };
+        let device = Device::open(ordinal).map_err(missing)?;
+        let found = device.properties();
+        if !found.is_integrated && !found.has_slabs {
+            let name = &found.name;
+            return Err(missing(format!("{name} cannot share memory between processes (no VMM with POSIX descriptors)")));
+        }
+        Ok(Self { device, bounce: Mutex::new(None) })
+    }
+
+    /// The device.
+    pub fn gpu(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    /// A stream of the caller's, such as cudarc's `CudaStream::cu_stream` or PyTorch's `cuda_stream`. 0 is the null stream.
+    ///
+    /// # Safety
+    /// `handle` is a CUstream of this device's primary context. It is not destroyed before the stream that is returned, everything recorded
+    /// on it, and every message that was published, taken or released on it are gone.
+    pub unsafe fn borrow_stream(&self, handle: u64) -> Stream {
+        // SAFETY: the caller's promise.
+        let stream = unsafe { CudaStream::borrowed(&self.device, handle as *mut c_void as _) };
+        Stream::new(Arc::new(stream))
+    }
+
+    /// The driver's handle of a stream of this backend; `None` for another's.
+    pub fn raw_stream(&self, stream: &Stream) -> Option<u64> {
+        self.own_stream(stream).ok().map(|stream| stream.handle() as u64)
+    }
+
+    fn own_stream<'a>(&self, stream: &'a Stream) -> Result<&'a CudaStream, DeviceError> {
+        let own = stream.body().and_then(|body| body.as_any().downcast_ref::<CudaStream>());
+        let own = own.filter(|own| own.device().properties().id == self.device.properties().id);
+        own.ok_or_else(|| DeviceError::Failed("the stream is not one of this device".to_owned()))
+    }
+
+    /// The device's address of a part of a pool.
+    fn address(&self, part: PoolPart<'_>, bytes: u64, access: DeviceAccess) -> Result<u64, DeviceError> {
+        let any = part.pool.as_any();
+        if let Some(pool) = any.downcast_ref::<CudaPool>() {
+            return pool.address_for(part.offset, bytes, access);
+        }
+        match any.downcast_ref::<IntegratedPool>() {
+            Some(pool) => Ok(pool.address_for(part.offset, bytes, access == DeviceAccess::ReadWrite)?),
+            None => Err(DeviceError::Foreign { wanted: DeviceKind::Cuda, found: part.pool.kind() }),
+        }
+    }
+
+    fn register(&self, buffer: HostBuffer) -> Result<HostBuffer, DeviceError> {
+        let registration = Registration::of(&self.device, buffer.shared_mapping())?;
+        Ok(buffer.kept_by(Arc::new(registration)))
+    }
+}
+
+impl Backend for CudaBackend {
+    fn kind(&self) -> DeviceKind {
+        DeviceKind::Cuda
+    }
+
+    fn device(&self) -> DeviceId {
+        self.device.properties().id
+    }
+
+    fn payload_access(&self) -> PayloadAccess {
+        if self.device.properties().is_integrated { PayloadAccess::Direct } else { PayloadAccess::Staged }
+    }
+
+    fn create_pool(&self, spec: &PoolSpec) -> Result<Arc<dyn PoolMemory>, DeviceError> {
+        if self.device.properties().is_integrated {
+            return Ok(Arc::new(IntegratedPool::create(&self.device, spec)?));
+        }
+        Ok(Arc::new(CudaPool::create(&self.device, spec)?))
+    }
+
+    fn import_pool(
+        &self,
+        description: &PoolDescription,
+        slabs: Vec<OwnedFd>,
+        role: PoolRole,
+    ) -> Result<Arc<dyn PoolMemory>, DeviceError> {
+        if self.device.properties().is_integrated {
+            return Ok(Arc::new(IntegratedPool::import(&self.device, description, slabs, role)?));
+        }
+        Ok(Arc::new(CudaPool::import(&self.device, description, slabs, role)?))
+    }
+
+    fn host_buffer(&self, spec: &BufferSpec) -> Result<HostBuffer, DeviceError> {
+        self.register(HostBuffer::new(spec)?)
+    }
+
+    fn host_buffer_from_fd(&self, spec: &BufferSpec, fd: OwnedFd) -> Result<HostBuffer, DeviceError> {
+        self.register(HostBuffer::from_fd(spec, fd)?)
+    }
+
+    fn words(&self, mapping: &Arc<Mapping>) -> Result<Arc<dyn Words>, DeviceError> {
+        Ok(Arc::new(Registration::of(&self.device, mapping)?))
+    }
+
+    fn stream(&self) -> Result<Stream, DeviceError> {
+        Ok(Stream::new(Arc::new(CudaStream::new(&self.device)?)))
+    }
+
+    fn copy_to_host(
+        &self,
+        stream: &Stream,
+        from: PoolPart<'_>,
+        to: BufferPart<'_>,
+        bytes: u64,
+    ) -> Result<Completion, DeviceError> {
+        let handle = self.own_stream(stream)?.handle();
+        let at = self.address(from, bytes, DeviceAccess::Read)?;
+        let place = host_address(to, bytes)?;
+        if bytes > 0 {
+            let _entered = self.device.enter()?;
+            // SAFETY: both ends were checked to lie in memory that the caller keeps until the completion says so.
+            unsafe { self.device.driver().copy_to_host(place as *mut c_void, at, bytes as usize, handle) }?;
+        }
+        Ok(Completion::of(stream))
+    }
+
+    fn copy_to_device(
+        &self,
+        stream: &Stream,
+        from: BufferPart<'_>,
+        to: PoolPart<'_>,
+        bytes: u64,
+    ) -> Result<Completion, DeviceError> {
+        let handle = self.own_stream(stream)?.handle();
+        let at = self.address(to, bytes, DeviceAccess::ReadWrite)?;
+        let place = host_address(from, bytes)?;
+        if bytes > 0 {
+            let _entered = self.device.enter()?;
+            // SAFETY: both ends were checked to lie in memory that the caller keeps until the completion says so.
+            unsafe { self.device.driver().copy_to_device(at, place as *const c_void, bytes as usize, handle) }?;
+        }
+        Ok(Completion::of(stream))
+    }
+
+    fn copy_in(&self, stream: &Stream, from: &[u8], to: PoolPart<'_>) -> Result<Completion, DeviceError> {
+        // Refused as a whole before its first part is copied.
+        self.address(to, from.len() as u64, DeviceAccess::ReadWrite)?;
+        self.own_stream(stream)?;
+        let mut bounce = self.bounce.lock().unwrap_or_else(PoisonError::into_inner);
+        if bounce.is_none() {
+            *bounce = Some(Bounce::new(self)?);
+        }
+        if let Some(bounce) = bounce.as_mut() {
+            bounce.copy_in(self, stream, from, to)?;
+        }
+        Ok(Completion::of(stream))
+    }
+
+    fn copy_within(&self, stream: &Stream, from: &DevicePart, to: PoolPart<'_>) -> Result<(), DeviceError> {
+        let handle = self.own_stream(stream)?.handle();
+        let at = self.address(to, from.bytes(), DeviceAccess::ReadWrite)?;
+        if from.bytes() > 0 {
+            let _entered = self.device.enter()?;
+            // SAFETY: `DevicePart` promises the source until the stream has got there, the pool part was checked.
+            unsafe { self.device.driver().copy_device(at, from.address(), from.bytes() as usize, handle) }?;
+        }
+        Ok(())
+    }
+
+    fn as_cuda(&self) -> Option<&CudaBackend> {
+        Some(self)
+    }
+}
+
+/// The address of a part of a host buffer in this process.
+fn host_address(part: BufferPart<'_>, bytes: u64) -> Result<u64, OutOfRange> {
+    part.buffer.mapping().shared_bytes(part.offset, bytes)?;
+    Ok(part.buffer.mapping().address() + part.offset)
+}

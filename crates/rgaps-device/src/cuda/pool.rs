@@ -1,0 +1,361 @@
+//! A pool on a GPU: a range of addresses, and slabs of memory at them, made when a message first needs one.
+//!
+//! ```text
+//!   addresses  ├── slab 0 ──┼── slab 1 ──┼── slab 2 ──┼ … ┤       reserved once, at another place in each process
+//!   memory        present      absent       present               mapped once a process; descriptors travel through the manager
+//! ```
+//!
+//! The manager makes slabs (`commit`), the writer and the readers map what they lack (`missing`, `add_slabs`). All look at the label
+//! (label.rs) to see whether what they have mapped at a place is what is there now.
+//!
+//! Invariants  C1 a slab's place holds what its generation says, or nothing. C2 a slab is retired by the pool's maker and writer only, when
+//!             no message lies in it; a reader lets go of it when it next looks.
+//! Trusts      descriptions are checked (`PoolDescription::check`), then the label; what a descriptor is, the driver knows. A reader maps
+//!             memory for reading: on a GPU that guards against mistakes, not against malice (docs/promises.md).
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use rgaps_os::{Access, AllocationRight, OutOfRange, OwnedRange, memfd};
+
+use super::device::Device;
+use super::label::{Cut, Label, SLABS_MAX};
+use super::memory::{AddressRange, DeviceAccess, Slab, granularity};
+use crate::buffer::whole_pages;
+use crate::error::{DescriptionError, DeviceError};
+use crate::pool::{DeviceKind, PoolDescription, PoolMemory, PoolRole, PoolSpec, SlabDescription};
+
+/// A slab is not made smaller than this, unless the pool is: each costs a descriptor and a call at every importer.
+const SLAB_BYTES_MIN: u64 = 16 << 20;
+
+/// A pool in GPU memory.
+#[derive(Debug)]
+pub struct CudaPool {
+    slabs: RwLock<Slabs>,
+    label: Label,
+    device: Arc<Device>,
+    access: DeviceAccess,
+    granularity: u64,
+    name: String,
+    right_given: AtomicBool,
+}
+
+/// What is mapped.
+#[derive(Debug)]
+struct Slabs {
+    mapped: Vec<Option<Mapped>>,
+    range: AddressRange,
+    cut: Cut,
+    /// The last generation that was made or seen.
+    generation: u32,
+}
+
+#[derive(Debug)]
+struct Mapped {
+    slab: Slab,
+    generation: u32,
+}
+
+impl Drop for Slabs {
+    fn drop(&mut self) {
+        // Before the range that they are mapped in.
+        (0..self.mapped.len()).for_each(|index| self.unmap(index));
+    }
+}
+
+impl Slabs {
+    /// Puts memory at its place, and takes away what was there.
+    fn map(&mut self, index: usize, mapped: Mapped, access: DeviceAccess) -> Result<(), DeviceError> {
+        self.unmap(index);
+        self.range.map(self.cut.offset(index), &mapped.slab, access)?;
+        self.generation = self.generation.max(mapped.generation);
+        self.mapped[index] = Some(mapped);
+        Ok(())
+    }
+
+    fn unmap(&mut self, index: usize) {
+        if let Some(mapped) = self.mapped.get_mut(index).and_then(Option::take) {
+            self.range.unmap(self.cut.offset(index), &mapped.slab);
+        }
+    }
+
+    fn generation_of(&self, index: usize) -> u32 {
+        self.mapped.get(index).and_then(Option::as_ref).map_or(0, |mapped| mapped.generation)
+    }
+}
+
+impl CudaPool {
+    pub(super) fn create(device: &Arc<Device>, spec: &PoolSpec) -> Result<Self, DeviceError> {
+        let bytes = whole_pages(spec.bytes);
+        let memory = device.properties().memory_bytes;
+        if bytes > memory {
+            return Err(DeviceError::TooLarge { name: spec.name.clone(), bytes, memory });
+        }
+        let granularity = granularity(device)?;
+        let slab_bytes = bytes.div_ceil(SLABS_MAX as u64).max(SLAB_BYTES_MIN).next_multiple_of(granularity);
+        let label = Label::create(&spec.name, Cut { bytes, slab_bytes })?;
+        let pool = Self::with_label(device, label, DeviceAccess::ReadWrite, granularity, &spec.name)?;
+        // A pool that cannot have its first slab is better refused now than at the first message.
+        pool.commit(&[0])?;
+        Ok(pool)
+    }
+
+    pub(super) fn import(
+        device: &Arc<Device>,
+        description: &PoolDescription,
+        descriptors: Vec<OwnedFd>,
+        role: PoolRole,
+    ) -> Result<Self, DeviceError> {
+        let wanted = (DeviceKind::Cuda, device.properties().id);
+        description.check(wanted, SLABS_MAX, descriptors.len().saturating_sub(1))?;
+        let granularity = granularity(device)?;
+        let mut descriptors = descriptors.into_iter();
+        let (Some(label), Some(first)) = (descriptors.next(), description.slabs.first()) else {
+            return Err(DescriptionError::Descriptors { described: description.slabs.len(), came: 0 }.into());
+        };
+        let (host_access, access) = match role {
+            PoolRole::Writer => (Access::ReadWrite, DeviceAccess::ReadWrite),
+            PoolRole::Reader => (Access::ReadOnly, DeviceAccess::Read),
+        };
+        // One slab is as long as the pool; of several all but the last have the length that the pool is cut by.
+        let slab_bytes = if description.slabs.len() == 1 {
+            first.bytes.max(SLAB_BYTES_MIN).checked_next_multiple_of(granularity)
+        } else {
+            Some(first.bytes)
+        };
+        let cut = Cut { bytes: description.bytes, slab_bytes: slab_bytes.filter(|bytes| *bytes > 0).unwrap_or(u64::MAX) };
+        let label = Label::import(label, cut, host_access)?;
+        if let Some((place, slab)) =
+            description.slabs.iter().enumerate().find(|(place, slab)| slab.bytes != cut.bytes_of(*place))
+        {
+            return Err(DescriptionError::Cut { slab: place, bytes: slab.bytes, cut: cut.bytes_of(place) }.into());
+        }
+        let pool = Self::with_label(device, label, access, granularity, "a pool")?;
+        let present: Vec<SlabDescription> = description.slabs.iter().filter(|slab| slab.is_present()).copied().collect();
+        pool.add_slabs(&present, descriptors.collect())?;
+        Ok(pool)
+    }
+
+    fn with_label(
+        device: &Arc<Device>,
+        label: Label,
+        access: DeviceAccess,
+        granularity: u64,
+        name: &str,
+    ) -> Result<Self, DeviceError> {
+        let cut = label.cut();
+        let addresses = (cut.count() as u64).checked_mul(cut.slab_bytes).unwrap_or(u64::MAX);
+        let range = AddressRange::reserve(device, addresses)?;
+        let mapped = (0..cut.count()).map(|_| None).collect();
+        Ok(Self {
+            slabs: RwLock::new(Slabs { mapped, range, cut, generation: 0 }),
+            label,
+            device: device.clone(),
+            access,
+            granularity,
+            name: name.to_owned(),
+            right_given: AtomicBool::new(false),
+        })
+    }
+
+    /// A slab's memory is whole granules, so the last may be longer than its part of the pool.
+    fn memory_of(&self, slab: usize) -> u64 {
+        self.label.cut().bytes_of(slab).next_multiple_of(self.granularity)
+    }
+
+    fn check(&self, offset: u64, bytes: u64) -> Result<(), OutOfRange> {
+        let mapped = self.bytes();
+        match offset.checked_add(bytes) {
+            Some(end) if end <= mapped => Ok(()),
+            _ => Err(OutOfRange { offset, bytes, mapped }),
+        }
+    }
+
+    fn slabs(&self) -> RwLockReadGuard<'_, Slabs> {
+        self.slabs.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn slabs_mut(&self) -> RwLockWriteGuard<'_, Slabs> {
+        self.slabs.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn describe(&self, slabs: &Slabs, index: usize) -> SlabDescription {
+        let (place, bytes) = (index as u32, self.label.cut().bytes_of(index));
+        SlabDescription { index: place, generation: slabs.generation_of(index), bytes }
+    }
+
+    /// The address of a part that has memory here, for a copy in that direction.
+    pub(super) fn address_for(&self, offset: u64, bytes: u64, access: DeviceAccess) -> Result<u64, DeviceError> {
+        self.check(offset, bytes)?;
+        if access == DeviceAccess::ReadWrite && self.access == DeviceAccess::Read {
+            return Err(OutOfRange { offset, bytes, mapped: 0 }.into());
+        }
+        let slabs = self.slabs();
+        let absent = self.label.cut().touched(offset, bytes).find(|index| slabs.generation_of(*index) == 0);
+        match absent {
+            Some(slab) => Err(DeviceError::Absent { name: self.name.clone(), slab, offset, bytes }),
+            None => Ok(slabs.range.start() + offset),
+        }
+    }
+}
+
+impl PoolMemory for CudaPool {
+    fn kind(&self) -> DeviceKind {
+        DeviceKind::Cuda
+    }
+
+    fn bytes(&self) -> u64 {
+        self.label.cut().bytes
+    }
+
+    fn export(&self) -> Result<(PoolDescription, Vec<OwnedFd>), DeviceError> {
+        let slabs = self.slabs();
+        let clone = |source| DeviceError::Create { name: self.name.clone(), bytes: self.bytes(), source };
+        let mut descriptors = vec![self.label.fd().try_clone().map_err(clone)?];
+        for mapped in slabs.mapped.iter().flatten() {
+            descriptors.push(mapped.slab.export()?);
+        }
+        let described = (0..slabs.mapped.len()).map(|index| self.describe(&slabs, index)).collect();
+        let device = self.device.properties().id;
+        Ok((PoolDescription { kind: DeviceKind::Cuda, device, bytes: self.bytes(), slabs: described }, descriptors))
+    }
+
+    fn missing(&self, offset: u64, bytes: u64) -> Result<Vec<u32>, OutOfRange> {
+        self.check(offset, bytes)?;
+        let slabs = self.slabs();
+        let lacks = |index: &usize| {
+            let here = slabs.generation_of(*index);
+            // The writer's label follows what it has mapped itself; a reader's says what it should have.
+            here == 0 || !self.label.is_writable() && here != self.label.generation(*index)
+        };
+        Ok(self.label.cut().touched(offset, bytes).filter(lacks).map(|index| index as u32).collect())
+    }
+
+    fn commit(&self, wanted: &[u32]) -> Result<(Vec<SlabDescription>, Vec<OwnedFd>), DeviceError> {
+        let mut slabs = self.slabs_mut();
+        let (mut described, mut descriptors) = (Vec::new(), Vec::new());
+        for &index in wanted {
+            let index = index as usize;
+            if index >= slabs.mapped.len() {
+                return Err(DescriptionError::Order { place: slabs.mapped.len(), index: index as u32 }.into());
+            }
+            if slabs.generation_of(index) == 0 {
+                let slab = Slab::create(&self.device, self.memory_of(index)).map_err(|error| self.no_memory(index, error))?;
+                let generation = slabs.generation.wrapping_add(1).max(1);
+                slabs.map(index, Mapped { slab, generation }, self.access)?;
+                self.label.set_generation(index, generation);
+            }
+            if let Some(mapped) = slabs.mapped[index].as_ref() {
+                descriptors.push(mapped.slab.export()?);
+            }
+            described.push(self.describe(&slabs, index));
+        }
+        Ok((described, descriptors))
+    }
+
+    fn add_slabs(&self, described: &[SlabDescription], descriptors: Vec<OwnedFd>) -> Result<(), DeviceError> {
+        if described.len() != descriptors.len() {
+            return Err(DescriptionError::Descriptors { described: described.len(), came: descriptors.len() }.into());
+        }
+        let mut slabs = self.slabs_mut();
+        for (slab, fd) in described.iter().zip(descriptors) {
+            let index = slab.index as usize;
+            if index >= slabs.mapped.len() {
+                return Err(DescriptionError::Order { place: slabs.mapped.len(), index: slab.index }.into());
+            }
+            if slab.generation == 0 || slabs.generation_of(index) == slab.generation {
+                continue;
+            }
+            let imported = Slab::import(&self.device, &fd, self.memory_of(index)).map_err(refused)?;
+            slabs.map(index, Mapped { slab: imported, generation: slab.generation }, self.access)?;
+            self.label.set_generation(index, slab.generation);
+        }
+        Ok(())
+    }
+
+    fn seal(&self) -> Result<(), DeviceError> {
+        let failed = |source| DeviceError::Seal { name: self.name.clone(), source };
+        memfd::seal_future_write(self.label.fd()).map_err(failed)
+    }
+
+    fn allocation_right(&self) -> Option<AllocationRight> {
+        if self.access == DeviceAccess::Read || self.right_given.swap(true, Ordering::Relaxed) {
+            return None;
+        }
+        Some(AllocationRight::elsewhere(self.bytes()))
+    }
+
+    fn block_mut<'a>(&'a self, block: &'a mut OwnedRange) -> Result<&'a mut [u8], OutOfRange> {
+        Err(OutOfRange { offset: block.offset(), bytes: block.bytes(), mapped: 0 })
+    }
+
+    fn host_bytes(&self, offset: u64, bytes: u64) -> Result<&[u8], OutOfRange> {
+        Err(OutOfRange { offset, bytes, mapped: 0 })
+    }
+
+    fn device_address(&self, offset: u64) -> Result<u64, OutOfRange> {
+        self.check(offset, 1)?;
+        Ok(self.slabs().range.start() + offset)
+    }
+
+    fn advise_huge_pages(&self) -> Result<(), DeviceError> {
+        // A GPU's pages are as large as its slabs allow already.
+        Ok(())
+    }
+
+    fn populate(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
+        self.check(offset, bytes)?;
+        let touched: Vec<u32> = self.label.cut().touched(offset, bytes).map(|index| index as u32).collect();
+        self.commit(&touched).map(|_| ())
+    }
+
+    fn release_unused(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
+        self.check(offset, bytes)?;
+        let cut = self.label.cut();
+        let mut slabs = self.slabs_mut();
+        for index in cut.touched(offset, bytes) {
+            let (start, length) = (cut.offset(index), cut.bytes_of(index));
+            // What is only partly given back stays whole.
+            if start >= offset && start + length <= offset + bytes {
+                self.label.set_generation(index, 0);
+                slabs.unmap(index);
+            }
+        }
+        Ok(())
+    }
+
+    fn identity(&self) -> (u64, u64) {
+        memfd::identity(self.label.fd()).unwrap_or_default()
+    }
+
+    fn resident_bytes(&self) -> u64 {
+        self.slabs().mapped.iter().flatten().map(|mapped| mapped.slab.bytes()).sum()
+    }
+
+    fn as_host(&self) -> Option<&crate::host::HostPool> {
+        None
+    }
+
+    fn as_any(&self) -> &dyn std::any::Any {
+        self
+    }
+}
+
+impl CudaPool {
+    fn no_memory(&self, index: usize, error: super::driver::DriverError) -> DeviceError {
+        let bytes = self.memory_of(index);
+        match self.device.memory() {
+            Ok((free, total)) if error.is_out_of_memory() => {
+                DeviceError::OutOfMemory { name: self.name.clone(), bytes, free, total }
+            }
+            _ => error.into(),
+        }
+    }
+}
+
+/// What is no memory of a GPU cannot be mapped, whatever the driver calls it.
+fn refused(error: super::driver::DriverError) -> DeviceError {
+    let source = rgaps_os::MapError::Os { bytes: 0, source: std::io::Error::other(error) };
+    DeviceError::Map { name: "a slab of a pool".to_owned(), source }
+}

@@ -1,0 +1,301 @@
+//! Streams and events of a device, of our own or lent by the caller.
+
+use std::any::Any;
+use std::ffi::{c_uint, c_void};
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use cudarc::driver::sys::{CUevent, CUstream};
+
+use rgaps_os::Mapping;
+
+use super::device::Device;
+use super::driver::DriverError;
+use super::memory::Registration;
+use crate::error::DeviceError;
+use crate::stream::{Event, EventBody, StreamBody, Word, Words};
+
+/// CU_STREAM_NON_BLOCKING: no order with the null stream.
+const NON_BLOCKING: c_uint = 1;
+/// CU_EVENT_DISABLE_TIMING: cheaper to record.
+const NO_TIMING: c_uint = 2;
+/// Events that are kept for use again.
+const SPARE_EVENTS_MAX: usize = 64;
+/// The driver has no wait with a time-out, so a waiting thread looks: for so long without sleep, for a chunk takes no longer, and then at
+/// these distances, from first to last.
+const SPIN: Duration = Duration::from_micros(50);
+const LOOK_MIN: Duration = Duration::from_micros(20);
+const LOOK_MAX: Duration = Duration::from_millis(1);
+
+/// A stream of the device.
+#[derive(Debug)]
+pub(crate) struct CudaStream {
+    device: Arc<Device>,
+    handle: CUstream,
+    /// Whether it goes with this.
+    is_ours: bool,
+    events: Arc<Events>,
+}
+
+// SAFETY: stream handles may be used from any thread; the driver locks them.
+unsafe impl Send for CudaStream {}
+// SAFETY: as above.
+unsafe impl Sync for CudaStream {}
+
+impl CudaStream {
+    /// A stream of our own.
+    pub(crate) fn new(device: &Arc<Device>) -> Result<Self, DriverError> {
+        let _entered = device.enter()?;
+        let mut handle: CUstream = std::ptr::null_mut();
+        // SAFETY: stores one handle; destroyed in `drop`.
+        unsafe { device.driver().create_stream(&raw mut handle, NON_BLOCKING) }?;
+        Ok(Self { device: device.clone(), handle, is_ours: true, events: Events::of(device) })
+    }
+
+    /// A stream of the caller's.
+    ///
+    /// # Safety
+    /// The handle is a stream of this device's primary context, and lives as long as this and everything recorded on it.
+    pub(crate) unsafe fn borrowed(device: &Arc<Device>, handle: CUstream) -> Self {
+        Self { device: device.clone(), handle, is_ours: false, events: Events::of(device) }
+    }
+
+    pub(crate) fn handle(&self) -> CUstream {
+        self.handle
+    }
+
+    pub(crate) fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    fn try_record(&self) -> Result<CudaEvent, DriverError> {
+        let _entered = self.device.enter()?;
+        let event = self.events.take()?;
+        // SAFETY: both are alive and of one context.
+        match unsafe { self.device.driver().record_event(event.0, self.handle) } {
+            Ok(()) => Ok(CudaEvent { handle: event, events: self.events.clone() }),
+            Err(error) => {
+                self.events.keep(event);
+                Err(error)
+            }
+        }
+    }
+}
+
+impl StreamBody for CudaStream {
+    fn record(&self) -> Arc<dyn EventBody> {
+        match self.try_record() {
+            Ok(event) => Arc::new(event),
+            Err(error) => Arc::new(NeverRecorded(error)),
+        }
+    }
+
+    fn wait(&self, event: &Event) -> Result<(), DeviceError> {
+        let Some(body) = event.body() else { return Ok(()) };
+        let Some(event) = body.as_any().downcast_ref::<CudaEvent>() else {
+            // Of another backend, or never recorded: its own answer, or a moment's wait.
+            return body.wait(Duration::from_secs(1));
+        };
+        let _entered = self.device.enter()?;
+        // SAFETY: both are alive.
+        Ok(unsafe { self.device.driver().stream_wait_event(self.handle, event.handle.0, 0) }?)
+    }
+
+    fn write_word(&self, word: &Word<'_>, value: u32) -> Result<(), DeviceError> {
+        let at = place(word)?;
+        let driver = self.device.driver();
+        let _entered = self.device.enter()?;
+        if self.device.properties().has_stream_words {
+            // SAFETY: `place` found it inside registered memory, which lives until its owner has seen this write done.
+            return Ok(unsafe { driver.write_word(self.handle, at.1, value) }?);
+        }
+        let later = Box::into_raw(Box::new(LaterWrite { mapping: at.0.mapping().clone(), offset: word.offset, value }));
+        // SAFETY: the function frees its argument; where the driver never calls it, the argument is leaked.
+        let launched = unsafe { driver.host_function(self.handle, write_later, later.cast()) };
+        if launched.is_err() {
+            // SAFETY: refused, so nobody else has it.
+            drop(unsafe { Box::from_raw(later) });
+        }
+        Ok(launched?)
+    }
+
+    fn wait_word(&self, word: &Word<'_>, value: u32, timeout: Duration) -> Result<(), DeviceError> {
+        let at = place(word)?;
+        if !self.device.properties().has_stream_words {
+            return word.wait(value, timeout);
+        }
+        let _entered = self.device.enter()?;
+        // SAFETY: as in `write_word`.
+        Ok(unsafe { self.device.driver().wait_word(self.handle, at.1, value) }?)
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+impl Drop for CudaStream {
+    fn drop(&mut self) {
+        if !self.is_ours {
+            return;
+        }
+        let Ok(_entered) = self.device.enter() else { return };
+        // SAFETY: our own, once; work that was given goes on.
+        let _ = unsafe { self.device.driver().destroy_stream(self.handle) };
+    }
+}
+
+/// A word that the device's streams can reach: its registration and its address on the device.
+fn place<'a>(word: &'a Word<'_>) -> Result<(&'a Registration, u64), DeviceError> {
+    word.check()?;
+    let registration = word.words.as_any().downcast_ref::<Registration>();
+    let registration =
+        registration.ok_or_else(|| DeviceError::Failed("the word is not registered with this device".to_owned()))?;
+    Ok((registration, registration.device_address() + word.offset))
+}
+
+impl Words for Registration {
+    fn mapping(&self) -> &Mapping {
+        self.mapping()
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// No call of the driver is allowed where this is dropped, so it holds the memory and not its registration.
+struct LaterWrite {
+    mapping: Arc<Mapping>,
+    offset: u64,
+    value: u32,
+}
+
+/// What a stream without stream memory operations calls in their place.
+unsafe extern "C" fn write_later(argument: *mut c_void) {
+    // SAFETY: made by `write_word`, called once.
+    let later = unsafe { Box::from_raw(argument.cast::<LaterWrite>()) };
+    if let Ok(word) = later.mapping.atomic_u32(later.offset) {
+        word.store(later.value, std::sync::atomic::Ordering::Release);
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct EventHandle(CUevent);
+
+// SAFETY: event handles may be used from any thread.
+unsafe impl Send for EventHandle {}
+// SAFETY: as above.
+unsafe impl Sync for EventHandle {}
+
+/// Events are used again: making one takes the driver longer than recording it.
+#[derive(Debug)]
+struct Events {
+    device: Arc<Device>,
+    spare: Mutex<Vec<EventHandle>>,
+}
+
+impl Events {
+    fn of(device: &Arc<Device>) -> Arc<Self> {
+        Arc::new(Self { device: device.clone(), spare: Mutex::default() })
+    }
+
+    /// The context is entered.
+    fn take(&self) -> Result<EventHandle, DriverError> {
+        if let Some(spare) = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop() {
+            return Ok(spare);
+        }
+        let mut event: CUevent = std::ptr::null_mut();
+        // SAFETY: stores one handle; destroyed by `destroy`.
+        unsafe { self.device.driver().create_event(&raw mut event, NO_TIMING) }?;
+        Ok(EventHandle(event))
+    }
+
+    fn keep(&self, event: EventHandle) {
+        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        if spare.len() < SPARE_EVENTS_MAX {
+            return spare.push(event);
+        }
+        drop(spare);
+        self.destroy(event);
+    }
+
+    fn destroy(&self, event: EventHandle) {
+        let Ok(_entered) = self.device.enter() else { return };
+        // SAFETY: our own, once, and nobody asks it any more; work that waits for it goes on.
+        let _ = unsafe { self.device.driver().destroy_event(event.0) };
+    }
+}
+
+impl Drop for Events {
+    fn drop(&mut self) {
+        for event in std::mem::take(self.spare.get_mut().unwrap_or_else(PoisonError::into_inner)) {
+            self.destroy(event);
+        }
+    }
+}
+
+/// A place in a stream.
+#[derive(Debug)]
+struct CudaEvent {
+    handle: EventHandle,
+    events: Arc<Events>,
+}
+
+impl EventBody for CudaEvent {
+    fn query(&self) -> Result<bool, DeviceError> {
+        let device = &self.events.device;
+        let _entered = device.enter()?;
+        // SAFETY: alive until `drop`.
+        Ok(unsafe { device.driver().is_there(self.handle.0) }?)
+    }
+
+    fn wait(&self, timeout: Duration) -> Result<(), DeviceError> {
+        let start = Instant::now();
+        let mut look = LOOK_MIN;
+        while !self.query()? {
+            let waited = start.elapsed();
+            let left = timeout.saturating_sub(waited);
+            if left.is_zero() {
+                return Err(DeviceError::TimedOut(timeout));
+            }
+            if waited < SPIN {
+                std::thread::yield_now();
+                continue;
+            }
+            std::thread::sleep(look.min(left));
+            look = (look * 2).min(LOOK_MAX);
+        }
+        Ok(())
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+impl Drop for CudaEvent {
+    fn drop(&mut self) {
+        // Recorded anew, it would still be right for whoever waited for this record in a stream.
+        self.events.keep(self.handle);
+    }
+}
+
+/// What `record` gives where the driver refused: the refusal, whenever it is asked.
+#[derive(Debug)]
+struct NeverRecorded(DriverError);
+
+impl EventBody for NeverRecorded {
+    fn query(&self) -> Result<bool, DeviceError> {
+        Err(self.0.clone().into())
+    }
+
+    fn wait(&self, _: Duration) -> Result<(), DeviceError> {
+        Err(self.0.clone().into())
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
