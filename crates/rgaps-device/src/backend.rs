@@ -98,6 +98,9 @@ pub trait Backend: Debug + Send + Sync {
     /// in the pool when the completion says so.
     fn copy_in(&self, stream: &Stream, from: &[u8], to: PoolPart<'_>) -> Result<Completion, DeviceError>;
 
+    /// Copies part of a pool into ordinary memory, behind the work given so far, and waits for it.
+    fn copy_out(&self, stream: &Stream, from: PoolPart<'_>, to: &mut [u8]) -> Result<(), DeviceError>;
+
     /// Stream order: copies device memory of the caller's into a pool, behind the work given so far: the one copy of `push`. One call of
     /// the driver, whatever the size.
     fn copy_within(&self, stream: &Stream, from: &DevicePart, to: PoolPart<'_>) -> Result<(), DeviceError>;

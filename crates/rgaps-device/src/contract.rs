@@ -6,12 +6,14 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rgaps_os::memfd;
+use rgaps_os::{Access, Mapping, memfd};
 
 use crate::backend::{Backend, BufferPart, PayloadAccess, PoolPart};
 use crate::buffer::{BufferSpec, HostBuffer};
 use crate::error::{DescriptionError, DeviceError};
 use crate::pool::{DeviceKind, PoolDescription, PoolMemory, PoolRole, PoolSpec};
+use crate::raw::DevicePart;
+use crate::stream::Word;
 
 const BYTES: u64 = 1 << 20;
 /// How long a device may take for a few bytes before a test fails instead of hanging.
@@ -25,6 +27,8 @@ pub fn check(backend: &dyn Backend) {
     copies_arrive_and_stay_inside(backend);
     copies_of_one_stream_are_in_order_and_events_mark_it(backend);
     foreign_memory_is_copied_in(backend);
+    device_memory_is_copied_within_and_comes_back(backend);
+    a_word_is_written_and_waited_for_in_stream_order(backend);
     host_buffers_are_shared_by_descriptor(backend);
     the_right_to_allocate_is_given_once(backend);
     memory_is_prepared_and_given_back(backend);
@@ -106,7 +110,7 @@ fn a_pool_is_one_memory_in_every_process(backend: &dyn Backend) {
     must(one.seal());
     let (description, slabs) = must(one.export());
     assert_eq!((description.kind, description.device), (backend.kind(), backend.device()));
-    assert_eq!((description.bytes, slabs.len()), (one.bytes(), description.slabs.len()));
+    assert_eq!(description.bytes, one.bytes());
     let two = must(backend.import_pool(&description, slabs, PoolRole::Reader));
     assert_eq!((two.kind(), two.bytes(), two.identity()), (backend.kind(), one.bytes(), one.identity()));
     assert_eq!(must(two.export()).0, description, "an importer hands on what it was given");
@@ -173,6 +177,56 @@ fn foreign_memory_is_copied_in(backend: &dyn Backend) {
     assert_eq!(holds(backend, pool.as_ref(), BYTES - 6, 6), b"pushed");
     let outside = backend.copy_in(&stream, b"pushed", PoolPart { pool: pool.as_ref(), offset: BYTES - 5 });
     assert!(matches!(outside, Err(DeviceError::Range(_))));
+}
+
+fn device_memory_is_copied_within_and_comes_back(backend: &dyn Backend) {
+    let (from, to) = (made(backend), made(backend));
+    fill(backend, from.as_ref(), 256, b"there and back");
+    let stream = must(backend.stream());
+    let Ok(part) = DevicePart::of_pool(from.as_ref(), 256, 14) else { panic!("a pool has device addresses") };
+    must(backend.copy_within(&stream, &part, PoolPart { pool: to.as_ref(), offset: 512 }));
+    let mut found = [0; 14];
+    must(backend.copy_out(&stream, PoolPart { pool: to.as_ref(), offset: 512 }, &mut found));
+    assert_eq!(&found, b"there and back");
+    for offset in [BYTES - 13, u64::MAX - 1] {
+        let place = PoolPart { pool: to.as_ref(), offset };
+        assert!(backend.copy_within(&stream, &part, place).is_err(), "beyond the pool");
+        assert!(backend.copy_out(&stream, place, &mut found).is_err(), "beyond the pool");
+    }
+    // More than any buffer that lies between.
+    let many: Vec<u8> = (0..BYTES).map(|n| (n % 251) as u8).collect();
+    fill(backend, from.as_ref(), 0, &many);
+    let mut found = vec![0; many.len()];
+    must(backend.copy_out(&stream, PoolPart { pool: from.as_ref(), offset: 0 }, &mut found));
+    assert!(found == many, "what came back is not what went in");
+}
+
+fn a_word_is_written_and_waited_for_in_stream_order(backend: &dyn Backend) {
+    let (Ok(fd), pool) = (memfd::create("rgaps-contract", 4096), made(backend)) else { panic!("a page of shared memory") };
+    let Ok(mapping) = Mapping::map(&fd, 4096, Access::ReadWrite) else { panic!("it can be mapped") };
+    let words = must(backend.words(&Arc::new(mapping)));
+    let word = |offset| Word { words: words.as_ref(), offset };
+    let (producer, consumer) = (must(backend.stream()), must(backend.stream()));
+    let from = buffer(backend, BYTES);
+    let to = buffer(backend, BYTES);
+    // Counts wrap: the third is 3 beyond the second.
+    for (round, value) in [1, u32::MAX, 2].into_iter().enumerate() {
+        let content = vec![round as u8 + 1; BYTES as usize];
+        put(&from, 0, &content);
+        let place = PoolPart { pool: pool.as_ref(), offset: 0 };
+        let _behind = must(backend.copy_to_device(&producer, BufferPart { buffer: &from, offset: 0 }, place, BYTES));
+        must(producer.write_word(&word(64), value));
+        must(consumer.wait_word(&word(64), value, PATIENCE));
+        let back = backend.copy_to_host(&consumer, place, BufferPart { buffer: &to, offset: 0 }, BYTES);
+        must(must(back).wait(PATIENCE));
+        assert!(to.mapping().shared_bytes(0, BYTES).is_ok_and(|found| found == content), "the consumer was too early");
+        assert_eq!(word(64).has_reached(value), Ok(true));
+        assert_eq!(word(64).has_reached(value.wrapping_add(1)), Ok(false));
+    }
+    for offset in [4096, 4094, 2, u64::MAX] {
+        assert!(producer.write_word(&word(offset), 1).is_err(), "a word at {offset}");
+        assert!(consumer.wait_word(&word(offset), 0, PATIENCE).is_err(), "a word at {offset}");
+    }
 }
 
 fn host_buffers_are_shared_by_descriptor(backend: &dyn Backend) {

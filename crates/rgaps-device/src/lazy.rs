@@ -249,6 +249,11 @@ impl Backend for LazyBackend {
         self.copy_to_device(stream, BufferPart { buffer: &buffer, offset: 0 }, to, from.len() as u64)
     }
 
+    fn copy_out(&self, stream: &Stream, from: PoolPart<'_>, to: &mut [u8]) -> Result<(), DeviceError> {
+        stream.record().wait(Duration::ZERO)?;
+        self.host.copy_out(stream, from, to)
+    }
+
     fn copy_within(&self, stream: &Stream, from: &DevicePart, to: PoolPart<'_>) -> Result<(), DeviceError> {
         self.copy_in(stream, from.as_host_bytes(), to).map(|_| ())
     }

@@ -142,11 +142,20 @@ pub trait PoolMemory: Debug + Send + Sync {
         }
     }
 
-    /// Gives slabs memory that have none, and says what importers must know of them (`add_slabs`). The manager does.
-    fn commit(&self, slabs: &[u32]) -> Result<(Vec<SlabDescription>, Vec<OwnedFd>), DeviceError> {
-        let _ = slabs;
+    /// Gives slabs memory that have none, and says what importers must know of them (`add_slabs`). The manager does. New ones get a
+    /// generation beyond `newest`, the writer's `newest_generation`.
+    fn commit(&self, slabs: &[u32], newest: u32) -> Result<(Vec<SlabDescription>, Vec<OwnedFd>), DeviceError> {
+        let _ = (slabs, newest);
         Ok((Vec::new(), Vec::new()))
     }
+
+    /// The newest generation of a slab that was ever mapped here; 0 where a pool is one piece.
+    fn newest_generation(&self) -> u32 {
+        0
+    }
+
+    /// A reader lets go of slabs that the writer has given back (`release_unused`).
+    fn trim(&self) {}
 
     /// Maps slabs that were committed elsewhere, one descriptor each.
     fn add_slabs(&self, slabs: &[SlabDescription], descriptors: Vec<OwnedFd>) -> Result<(), DeviceError> {

@@ -10,11 +10,11 @@
 //! Trusts      the header is read once, at attach, into a `Geometry` that the process keeps to itself (segment.rs). A changed
 //!             layout bumps `LAYOUT_VERSION`.
 
-use std::mem::size_of;
+use std::mem::{offset_of, size_of};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::message::SUBSCRIBERS_MAX;
-use crate::queue::MESSAGES_MAX;
+use crate::queue::{MESSAGES_MAX, MessageIndex};
 
 /// "RGAPSSEG" in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"RGAPSSEG");
@@ -260,6 +260,22 @@ impl Geometry {
     /// Offset of the message table.
     pub fn messages_offset(&self) -> u64 {
         (Self::queue_offset() + u64::from(self.queue_slots) * 8).next_multiple_of(64)
+    }
+
+    /// Offset of a message's readiness word.
+    pub fn ready_offset(&self, index: MessageIndex) -> u64 {
+        self.message_offset(index) + offset_of!(MessageEntry, ready) as u64
+    }
+
+    /// Offset of the low half of a subscriber slot's holder word.
+    pub fn holder_offset(&self, index: MessageIndex, slot: u8) -> u64 {
+        let low_half = if cfg!(target_endian = "big") { 4 } else { 0 };
+        self.message_offset(index) + offset_of!(MessageEntry, holders) as u64 + u64::from(slot) * 8 + low_half
+    }
+
+    /// Offset of a message entry.
+    pub fn message_offset(&self, index: MessageIndex) -> u64 {
+        self.messages_offset() + u64::from(index.0) * size_of::<MessageEntry>() as u64
     }
 
     /// Length of the segment in bytes, whole pages.

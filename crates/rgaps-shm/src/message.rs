@@ -173,6 +173,11 @@ pub fn ready_word(generation: Generation) -> u32 {
     generation.0 << 2 | 1
 }
 
+/// What a stream writes over the low half of a held message's holder word to let it go.
+pub fn released_word(tenancy: Tenancy) -> u32 {
+    tenancy.0 << 2 | 3
+}
+
 /// How a claim ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
@@ -483,6 +488,20 @@ mod tests {
         words.claim(1, generation.low(), Tenancy::new(1));
         assert!(!words.try_reclaim(generation, 0, tenant));
         assert!(words.try_reclaim(generation, 0, |_| Some(Tenancy::new(2))));
+    }
+
+    #[test]
+    fn a_stream_that_writes_the_low_half_of_a_holder_word_releases() {
+        let entry = Entry::new();
+        let words = entry.words();
+        let generation = entry.published_to(0, &[2]);
+        words.leave_history(generation);
+        words.claim(2, generation.low(), Tenancy::new(1));
+        let low = u64::from(released_word(Tenancy::new(1)));
+        words.holders[2].store(u64::from(generation.0) << 32 | low, Ordering::Release);
+        assert_eq!(words.holding(2, generation, Tenancy::new(1)), Holding::Released);
+        assert!(!words.release(2, generation, Tenancy::new(1)), "it is released already");
+        assert!(words.try_reclaim(generation, 0, tenant));
     }
 
     #[test]

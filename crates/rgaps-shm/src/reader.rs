@@ -14,7 +14,7 @@ use crate::crash;
 use crate::history::MessageRef;
 use crate::info::{MessageInfo, Stamps, decode_path};
 use crate::layout::{META_BYTES_MAX, MessageEntry, SlotState, SubscriberSlot};
-use crate::message::{Claim, Generation, Life, MessageWords, Readiness, State, Tenancy};
+use crate::message::{Claim, Generation, Life, MessageWords, Readiness, State, Tenancy, ready_word, released_word};
 use crate::notify::{FutexWait, ring};
 use crate::queue::{Position, Slot};
 use crate::segment::{Segment, whole};
@@ -38,7 +38,12 @@ pub struct ReaderPort {
     cursor: Position,
     /// What history gave a late joiner, oldest first, claimed but not taken.
     backlog: VecDeque<(Position, MessageRef)>,
+    /// Held, and passed by because their bytes were not there yet; oldest first.
+    unready: VecDeque<Held>,
 }
+
+/// Messages that are passed by at most, so that a stalled device holds up no other publisher.
+const UNREADY_MAX: usize = 64;
 
 impl ReaderPort {
     /// Opens the port of an occupied subscriber slot. With `history` it first gets what publishers keep for late joiners.
@@ -52,11 +57,64 @@ impl ReaderPort {
         let depth = subscriber.depth.load(Ordering::Relaxed);
         let tenancy = Tenancy::new(generation);
         let backlog = if history { claim_history(&segment, slot, tenancy, cursor, depth) } else { VecDeque::new() };
-        Ok(Self { segment, slot, tenancy, cursor, backlog })
+        Ok(Self { segment, slot, tenancy, cursor, backlog, unready: VecDeque::new() })
     }
 
-    /// The next message, if one is ready.
+    /// The next message whose bytes are there. One whose bytes are not holds up those of its publisher only.
     pub fn take(&mut self) -> Option<Held> {
+        if let Some(held) = self.take_ready_now() {
+            return Some(held);
+        }
+        while self.unready.len() < UNREADY_MAX {
+            let held = self.next()?;
+            let publisher = held.info.publisher;
+            let in_turn = self.unready.iter().all(|earlier| earlier.info.publisher != publisher);
+            if in_turn && held.readiness() == Readiness::Ready {
+                return Some(held);
+            }
+            self.unready.push_back(held);
+        }
+        None
+    }
+
+    /// The next message, its bytes there or not: for a stream that waits for them.
+    pub fn take_unready(&mut self) -> Option<Held> {
+        while let Some(held) = self.unready.pop_front() {
+            match held.readiness() {
+                Readiness::Poisoned => self.count_poisoned(),
+                Readiness::Pending | Readiness::Ready => return Some(held),
+            }
+        }
+        self.next()
+    }
+
+    /// Whether `take` has passed messages by, and so must be called again without anybody ringing.
+    pub fn awaits_bytes(&self) -> bool {
+        !self.unready.is_empty()
+    }
+
+    fn take_ready_now(&mut self) -> Option<Held> {
+        let mut place = 0;
+        while let Some(held) = self.unready.get(place) {
+            let publisher = held.info.publisher;
+            let in_turn = self.unready.range(..place).all(|earlier| earlier.info.publisher != publisher);
+            match held.readiness() {
+                Readiness::Poisoned => {
+                    self.unready.remove(place);
+                    self.count_poisoned();
+                }
+                Readiness::Ready if in_turn => return self.unready.remove(place),
+                Readiness::Ready | Readiness::Pending => place += 1,
+            }
+        }
+        None
+    }
+
+    fn count_poisoned(&self) {
+        self.counters().poisoned.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn next(&mut self) -> Option<Held> {
         while let Some((position, message)) = self.backlog.pop_front() {
             if let Some(held) = self.claim(position, message.index, message.generation.low()) {
                 return Some(held);
@@ -78,11 +136,6 @@ impl ReaderPort {
             }
         }
         None
-    }
-
-    /// Whether `take` would have something to look at.
-    pub fn has_next(&self) -> bool {
-        !self.backlog.is_empty() || self.segment.queue().read(self.cursor) != Slot::Empty
     }
 
     /// What to sleep on until messages come.
@@ -129,7 +182,7 @@ impl ReaderPort {
             info: read_info(entry, position),
         };
         if held.readiness() == Readiness::Poisoned {
-            counters.poisoned.fetch_add(1, Ordering::Relaxed);
+            self.count_poisoned();
             return None;
         }
         Some(held)
@@ -178,6 +231,18 @@ impl Held {
         self.words().readiness(self.message.generation)
     }
 
+    /// Where a stream waits for its bytes: the offset of a 32-bit word of the segment, and the value from which on they are there, or
+    /// never will be.
+    pub fn ready_word(&self) -> (u64, u32) {
+        (self.segment.geometry().ready_offset(self.message.index), ready_word(self.message.generation))
+    }
+
+    /// What a stream writes to let it go: the offset of a 32-bit word of the segment, and the value. This is kept until it has, and then
+    /// dropped, which is what tells the publisher.
+    pub fn release_word(&self) -> (u64, u32) {
+        (self.segment.geometry().holder_offset(self.message.index, self.slot), released_word(self.tenancy))
+    }
+
     fn words(&self) -> MessageWords<'_> {
         self.entry().words()
     }
@@ -192,7 +257,10 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if self.words().release(usize::from(self.slot), self.message.generation, self.tenancy) {
+        // A stream may have released it already.
+        self.words().release(usize::from(self.slot), self.message.generation, self.tenancy);
+        // The counter is the slot's: one who has left it meanwhile has no part in it.
+        if self.segment.tenant(usize::from(self.slot)) == Some(self.tenancy) {
             counters(&self.segment, self.slot).held.fetch_sub(1, Ordering::Relaxed);
         }
         crash::point("release.done");

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rgaps_os::{Access, MapError, Mapping, memfd};
@@ -57,7 +58,7 @@ pub enum AttachError {
 /// A topic's segment in this process.
 #[derive(Debug)]
 pub struct Segment {
-    mapping: Mapping,
+    mapping: Arc<Mapping>,
     geometry: Geometry,
     topic: [u8; 16],
     fd: OwnedFd,
@@ -69,7 +70,7 @@ impl Segment {
         let bytes = geometry.segment_bytes();
         let fd = memfd::create("rgaps-topic", bytes).map_err(|source| MapError::Os { bytes, source })?;
         let mapping = Mapping::map(&fd, bytes, Access::ReadWrite)?;
-        let segment = Self { mapping, geometry, topic, fd };
+        let segment = Self { mapping: Arc::new(mapping), geometry, topic, fd };
         let header = segment.header();
         header.version.store(LAYOUT_VERSION, Ordering::Relaxed);
         header.messages.store(geometry.messages, Ordering::Relaxed);
@@ -103,7 +104,7 @@ impl Segment {
             Err(_) => unreachable!("the mapping holds a header, as checked above"),
         };
         let geometry = check_header(header, topic, mapped)?;
-        Ok(Self { mapping, geometry, topic, fd })
+        Ok(Self { mapping: Arc::new(mapping), geometry, topic, fd })
     }
 
     /// The topic's identity.
@@ -114,6 +115,11 @@ impl Segment {
     /// The shape, as checked at attach.
     pub fn geometry(&self) -> Geometry {
         self.geometry
+    }
+
+    /// The memory, for a device whose streams write readiness and holder words.
+    pub fn mapping(&self) -> &Arc<Mapping> {
+        &self.mapping
     }
 
     /// Length in bytes.
@@ -145,7 +151,7 @@ impl Segment {
 
     /// A message entry; `None` past the last, whatever a slot of the queue says.
     pub fn message(&self, index: MessageIndex) -> Option<&MessageEntry> {
-        let offset = self.geometry.messages_offset() + u64::from(index.0) * size_of::<MessageEntry>() as u64;
+        let offset = self.geometry.message_offset(index);
         (u32::from(index.0) < self.geometry.messages).then(|| inside(view::message(&self.mapping, offset)))
     }
 

@@ -25,11 +25,14 @@ use crate::crash;
 use crate::history::{History, MessageRef};
 use crate::info::{MessageInfo, encode_path};
 use crate::layout::{META_BYTES_MAX, MessageEntry, PublisherSlot, SlotState, SubscriberSlot};
-use crate::message::{Generation, Holding, MessageWords, Tenancy};
-use crate::notify::{Bells, FutexWait, Wait, Wake};
+use crate::message::{Generation, Holding, MessageWords, Tenancy, ready_word};
+use crate::notify::{Bells, FutexWait, Wait, Wake, ring};
 use crate::pool::{Block, PoolAllocator, PoolFull, PoolStats};
 use crate::queue::{MessageIndex, Named, Position, QueueError, Slot};
 use crate::segment::{Segment, bits, halves};
+
+/// How often a writer that waits for space looks by itself: a stream that lets a message go rings nobody.
+const LOOK_FOR_SPACE: Duration = Duration::from_millis(2);
 
 /// What a publisher does when there is no space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,6 +129,29 @@ pub struct MessageSpec<'a> {
     pub meta: &'a [u8],
     /// How many last messages of this publisher late joiners get.
     pub history_depth: u32,
+}
+
+/// A message that is published before its bytes are there. The stream that brings them writes `word`.
+#[must_use = "subscribers wait until somebody makes the message ready, or poisons it"]
+#[derive(Debug)]
+pub struct Unready {
+    segment: Arc<Segment>,
+    message: MessageRef,
+}
+
+impl Unready {
+    /// What the stream writes: the offset of a 32-bit word of the segment, and the value that means READY.
+    pub fn word(&self) -> (u64, u32) {
+        (self.segment.geometry().ready_offset(self.message.index), ready_word(self.message.generation))
+    }
+
+    /// The bytes will never come: subscribers pass the message by. True if it was pending. No stream may get to `word` after this.
+    pub fn poison(&self) -> bool {
+        let entry = self.segment.message(self.message.index);
+        let poisoned = entry.is_some_and(|entry| entry.words().poison(self.message.generation));
+        ring(&self.segment.header().arrivals.0);
+        poisoned
+    }
 }
 
 /// Publishing failed; the block is free again.
@@ -235,7 +261,17 @@ impl WriterPort {
 
     /// Publishes a filled block.
     pub fn publish(&mut self, loan: LoanedMessage, spec: &MessageSpec<'_>) -> Result<Position, PublishError> {
-        self.publish_to(loan, spec, None)
+        self.publish_to(loan, spec, None, Bytes::AreThere).map(|(position, _)| position)
+    }
+
+    /// Publishes a block that a stream fills: in the order of the queue from now on, to be read once the stream has written the word.
+    pub fn publish_unready(
+        &mut self,
+        loan: LoanedMessage,
+        spec: &MessageSpec<'_>,
+    ) -> Result<(Position, Unready), PublishError> {
+        let (position, message) = self.publish_to(loan, spec, None, Bytes::WillCome)?;
+        Ok((position, Unready { segment: self.segment.clone(), message }))
     }
 
     /// Publishes a message that has been published here before, at `seen` or earlier, and is wanted again for history: who was here
@@ -246,7 +282,7 @@ impl WriterPort {
         spec: &MessageSpec<'_>,
         seen: Position,
     ) -> Result<Position, PublishError> {
-        self.publish_to(loan, spec, Some(seen))
+        self.publish_to(loan, spec, Some(seen), Bytes::AreThere).map(|(position, _)| position)
     }
 
     fn publish_to(
@@ -254,7 +290,8 @@ impl WriterPort {
         loan: LoanedMessage,
         spec: &MessageSpec<'_>,
         seen: Option<Position>,
-    ) -> Result<Position, PublishError> {
+        bytes: Bytes,
+    ) -> Result<(Position, MessageRef), PublishError> {
         if spec.meta.len() > META_BYTES_MAX {
             self.give_back(loan);
             return Err(PublishError::Metadata(spec.meta.len()));
@@ -274,7 +311,9 @@ impl WriterPort {
             spare_those_here_at(&segment, words, loan.generation, seen);
         }
         crash::point("publish.addressed");
-        words.make_ready(loan.generation);
+        if bytes == Bytes::AreThere {
+            words.make_ready(loan.generation);
+        }
         words.complete(loan.generation, self.slot);
         crash::point("publish.complete");
         self.blocks[usize::from(loan.index.0)] = Some(loan.block);
@@ -296,7 +335,7 @@ impl WriterPort {
         self.count(spec.info.bytes);
         trim_keep_last(&segment, position);
         self.history.push(spec.info.publisher, spec.history_depth, message, |old| leave_history(&segment, old));
-        Ok(position)
+        Ok((position, message))
     }
 
     /// Gives the port the event descriptor of a subscriber.
@@ -496,8 +535,15 @@ pub fn loan_within(
             space.disarm();
             return Err(LoanError::TimedOut { waited_ms: waited.as_millis() as u64, full });
         }
-        let _ = space.wait(timeout - waited);
+        let _ = space.wait((timeout - waited).min(LOOK_FOR_SPACE));
     }
+}
+
+/// Whether a block that is published is filled already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Bytes {
+    AreThere,
+    WillCome,
 }
 
 fn address(segment: &Segment, words: MessageWords<'_>, generation: Generation) {

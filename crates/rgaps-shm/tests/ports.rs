@@ -9,7 +9,9 @@ use std::time::Duration;
 use proptest::prelude::*;
 use rgaps_os::{Access, Mapping, memfd};
 use rgaps_shm::layout::META_BYTES_MAX;
+use rgaps_shm::message::Readiness;
 use rgaps_shm::notify::Wait;
+use rgaps_shm::writer::Unready;
 use rgaps_shm::{
     Exhaustion, Geometry, Held, Janitor, LoanError, MessageInfo, MessageSpec, PublisherSpec, ReaderPort, Segment,
     SubscriberSpec, WriterPort,
@@ -65,6 +67,15 @@ impl Publisher {
         let spec = MessageSpec { info, meta: &self.sequence.to_le_bytes(), history_depth: self.history };
         self.port.publish(loan, &spec).unwrap();
         Ok(self.sequence)
+    }
+
+    fn publish_unready(&mut self) -> Unready {
+        let loan = self.port.loan(10, Exhaustion::Refuse).unwrap();
+        self.sequence += 1;
+        let (publisher, _) = self.port.seat();
+        let info = MessageInfo { publisher: publisher.into(), sequence: self.sequence, bytes: 10, ..Default::default() };
+        let spec = MessageSpec { info, meta: &[], history_depth: 0 };
+        self.port.publish_unready(loan, &spec).unwrap().1
     }
 
     fn content(&self, held: &Held) -> &[u8] {
@@ -152,6 +163,92 @@ fn a_publisher_that_waits_goes_on_when_a_holder_lets_go() {
         waiting.join().unwrap().unwrap();
     });
     assert_eq!(reader.take().unwrap().info().sequence, 2);
+}
+
+/// What a GPU's stream does.
+fn write(host: &Host, (offset, value): (u64, u32)) {
+    host.janitor.segment().mapping().atomic_u32(offset).unwrap().store(value, Ordering::Release);
+}
+
+#[test]
+fn a_message_without_its_bytes_holds_up_those_of_its_publisher_only() {
+    let host = Host::new(16);
+    let (mut slow, mut quick) = (host.publisher(1 << 20, 0), host.publisher(1 << 20, 0));
+    let mut reader = host.subscriber(10);
+    let unready = [slow.publish_unready(), slow.publish_unready()];
+    quick.sequence = 9;
+    quick.publish(10, Exhaustion::Refuse).unwrap();
+    assert_eq!(sequences(&mut reader), [10]);
+    write(&host, unready[1].word());
+    assert!(reader.take().is_none() && reader.awaits_bytes(), "the one before it has no bytes yet");
+    write(&host, unready[0].word());
+    assert_eq!(sequences(&mut reader), [1, 2]);
+    assert!(!reader.awaits_bytes());
+    slow.port.reclaim();
+    assert_eq!(slow.port.pool().used_bytes, 0);
+}
+
+#[test]
+fn who_waits_by_a_stream_gets_messages_in_order_with_and_without_bytes() {
+    let host = Host::new(16);
+    let mut publisher = host.publisher(1 << 20, 0);
+    let mut reader = host.subscriber(10);
+    let unready = [publisher.publish_unready(), publisher.publish_unready(), publisher.publish_unready()];
+    assert!(reader.take().is_none());
+    assert!(unready[1].poison() && !unready[1].poison());
+    let first = reader.take_unready().unwrap();
+    assert_eq!((first.info().sequence, first.readiness()), (1, Readiness::Pending));
+    assert_eq!(first.ready_word(), unready[0].word());
+    let third = reader.take_unready().unwrap();
+    assert_eq!(third.info().sequence, 3);
+    assert_eq!(reader.counters().poisoned.load(Ordering::Relaxed), 1);
+    for (held, unready) in [(first, &unready[0]), (third, &unready[2])] {
+        publisher.port.reclaim();
+        assert!(publisher.port.pool().used_bytes > 0, "no bytes, not released");
+        write(&host, unready.word());
+        assert_eq!(held.readiness(), Readiness::Ready);
+        publisher.port.reclaim();
+        assert!(publisher.port.pool().used_bytes > 0, "not released");
+        write(&host, held.release_word());
+        drop(held);
+    }
+    assert_eq!(reader.counters().held.load(Ordering::Relaxed), 0);
+    publisher.port.reclaim();
+    assert_eq!(publisher.port.pool().used_bytes, 0);
+}
+
+#[test]
+fn a_writer_finds_what_a_stream_let_go_without_being_rung() {
+    let host = Host::new(4);
+    let mut publisher = host.publisher(8192, 0);
+    let mut reader = host.subscriber(0);
+    publisher.publish(5000, Exhaustion::Refuse).unwrap();
+    let held = reader.take().unwrap();
+    let sleepers = host.janitor.segment().clone();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(move || publisher.publish(5000, Exhaustion::Wait(Duration::from_secs(60))));
+        while sleepers.header().space.0.sleepers.load(Ordering::Relaxed) == 0 {
+            std::thread::yield_now();
+        }
+        write(&host, held.release_word());
+        waiting.join().unwrap().unwrap();
+    });
+    drop(held);
+}
+
+#[test]
+fn a_message_whose_producer_died_before_its_bytes_came_is_poisoned() {
+    let host = Host::new(16);
+    let mut publisher = host.publisher(1 << 20, 0);
+    let mut reader = host.subscriber(10);
+    let _unready = publisher.publish_unready();
+    let held = reader.take_unready().unwrap();
+    let (slot, generation) = publisher.port.seat();
+    assert!(host.janitor.bury_publisher(slot, generation));
+    assert_eq!(held.readiness(), Readiness::Poisoned);
+    assert!(reader.take().is_none());
+    drop(held);
+    assert_eq!(host.janitor.sweep(slot), 0);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Ordinary memory into a pool: through two pinned halves, so that the driver never holds a slice of the caller's.
+//! Ordinary memory into a pool and back: through two pinned halves, so that the driver never holds a slice of the caller's.
 
 use std::time::Duration;
 
@@ -47,6 +47,47 @@ impl Bounce {
             let source = BufferPart { buffer: &self.buffer, offset };
             self.under_way[half] = Some(backend.copy_to_device(stream, source, place, part.len() as u64)?);
         }
+        Ok(())
+    }
+
+    /// Copies all of `to`, one half while the other is on its way.
+    pub(super) fn copy_out(
+        &mut self,
+        backend: &CudaBackend,
+        stream: &Stream,
+        from: PoolPart<'_>,
+        to: &mut [u8],
+    ) -> Result<(), DeviceError> {
+        if self.is_stuck {
+            return Err(DeviceError::TimedOut(TIMEOUT));
+        }
+        self.wait_for(0)?;
+        self.wait_for(1)?;
+        let mut parts = to.chunks_mut(HALF_BYTES as usize).enumerate().peekable();
+        self.fetch(backend, stream, from, 0, parts.peek().map_or(0, |(_, part)| part.len()))?;
+        while let Some((number, part)) = parts.next() {
+            if let Some((next, part)) = parts.peek() {
+                self.fetch(backend, stream, from, *next, part.len())?;
+            }
+            self.wait_for(number % 2)?;
+            self.buffer.mapping().copy_out((number as u64 % 2) * HALF_BYTES, part)?;
+        }
+        Ok(())
+    }
+
+    /// Starts the copy of a part into its half.
+    fn fetch(
+        &mut self,
+        backend: &CudaBackend,
+        stream: &Stream,
+        from: PoolPart<'_>,
+        number: usize,
+        bytes: usize,
+    ) -> Result<(), DeviceError> {
+        let half = number % 2;
+        let place = PoolPart { pool: from.pool, offset: from.offset + number as u64 * HALF_BYTES };
+        let target = BufferPart { buffer: &self.buffer, offset: half as u64 * HALF_BYTES };
+        self.under_way[half] = Some(backend.copy_to_host(stream, place, target, bytes as u64)?);
         Ok(())
     }
 

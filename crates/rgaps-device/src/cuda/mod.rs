@@ -97,6 +97,17 @@ impl CudaBackend {
         }
     }
 
+    fn bounce<T>(&self, copy: impl FnOnce(&mut Bounce) -> Result<T, DeviceError>) -> Result<T, DeviceError> {
+        let mut bounce = self.bounce.lock().unwrap_or_else(PoisonError::into_inner);
+        if bounce.is_none() {
+            *bounce = Some(Bounce::new(self)?);
+        }
+        match bounce.as_mut() {
+            Some(bounce) => copy(bounce),
+            None => unreachable!("it was made above"),
+        }
+    }
+
     fn register(&self, buffer: HostBuffer) -> Result<HostBuffer, DeviceError> {
         let registration = Registration::of(&self.device, buffer.shared_mapping())?;
         Ok(buffer.kept_by(Arc::new(registration)))
@@ -191,14 +202,14 @@ impl Backend for CudaBackend {
         // Refused as a whole before its first part is copied.
         self.address(to, from.len() as u64, DeviceAccess::ReadWrite)?;
         self.own_stream(stream)?;
-        let mut bounce = self.bounce.lock().unwrap_or_else(PoisonError::into_inner);
-        if bounce.is_none() {
-            *bounce = Some(Bounce::new(self)?);
-        }
-        if let Some(bounce) = bounce.as_mut() {
-            bounce.copy_in(self, stream, from, to)?;
-        }
+        self.bounce(|bounce| bounce.copy_in(self, stream, from, to))?;
         Ok(Completion::of(stream))
+    }
+
+    fn copy_out(&self, stream: &Stream, from: PoolPart<'_>, to: &mut [u8]) -> Result<(), DeviceError> {
+        self.address(from, to.len() as u64, DeviceAccess::Read)?;
+        self.own_stream(stream)?;
+        self.bounce(|bounce| bounce.copy_out(self, stream, from, to))
     }
 
     fn copy_within(&self, stream: &Stream, from: &DevicePart, to: PoolPart<'_>) -> Result<(), DeviceError> {

@@ -97,7 +97,7 @@ impl CudaPool {
         let label = Label::create(&spec.name, Cut { bytes, slab_bytes })?;
         let pool = Self::with_label(device, label, DeviceAccess::ReadWrite, granularity, &spec.name)?;
         // A pool that cannot have its first slab is better refused now than at the first message.
-        pool.commit(&[0])?;
+        pool.commit(&[0], 0)?;
         Ok(pool)
     }
 
@@ -232,7 +232,7 @@ impl PoolMemory for CudaPool {
         Ok(self.label.cut().touched(offset, bytes).filter(lacks).map(|index| index as u32).collect())
     }
 
-    fn commit(&self, wanted: &[u32]) -> Result<(Vec<SlabDescription>, Vec<OwnedFd>), DeviceError> {
+    fn commit(&self, wanted: &[u32], newest: u32) -> Result<(Vec<SlabDescription>, Vec<OwnedFd>), DeviceError> {
         let mut slabs = self.slabs_mut();
         let (mut described, mut descriptors) = (Vec::new(), Vec::new());
         for &index in wanted {
@@ -242,7 +242,7 @@ impl PoolMemory for CudaPool {
             }
             if slabs.generation_of(index) == 0 {
                 let slab = Slab::create(&self.device, self.memory_of(index)).map_err(|error| self.no_memory(index, error))?;
-                let generation = slabs.generation.wrapping_add(1).max(1);
+                let generation = slabs.generation.max(newest).wrapping_add(1).max(1);
                 slabs.map(index, Mapped { slab, generation }, self.access)?;
                 self.label.set_generation(index, generation);
             }
@@ -272,6 +272,20 @@ impl PoolMemory for CudaPool {
             self.label.set_generation(index, slab.generation);
         }
         Ok(())
+    }
+
+    fn newest_generation(&self) -> u32 {
+        self.slabs().generation
+    }
+
+    fn trim(&self) {
+        let mut slabs = self.slabs_mut();
+        for index in 0..slabs.mapped.len() {
+            let here = slabs.generation_of(index);
+            if here != 0 && !self.label.is_writable() && here != self.label.generation(index) {
+                slabs.unmap(index);
+            }
+        }
     }
 
     fn seal(&self) -> Result<(), DeviceError> {
@@ -307,7 +321,7 @@ impl PoolMemory for CudaPool {
     fn populate(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
         self.check(offset, bytes)?;
         let touched: Vec<u32> = self.label.cut().touched(offset, bytes).map(|index| index as u32).collect();
-        self.commit(&touched).map(|_| ())
+        self.commit(&touched, 0).map(|_| ())
     }
 
     fn release_unused(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {

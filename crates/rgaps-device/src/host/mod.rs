@@ -98,6 +98,10 @@ impl Backend for HostBackend {
         Ok(Completion::of(stream))
     }
 
+    fn copy_out(&self, _: &Stream, from: PoolPart<'_>, to: &mut [u8]) -> Result<(), DeviceError> {
+        Ok(own(from.pool)?.mapping().copy_out(from.offset, to)?)
+    }
+
     fn copy_within(&self, stream: &Stream, from: &DevicePart, to: PoolPart<'_>) -> Result<(), DeviceError> {
         self.copy_in(stream, from.as_host_bytes(), to).map(|_| ())
     }

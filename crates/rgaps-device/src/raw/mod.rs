@@ -71,6 +71,11 @@ impl DevicePart {
         Self { address, bytes }
     }
 
+    /// Part of a pool, for tests that keep the pool until the stream has got there.
+    pub(crate) fn of_pool(pool: &dyn crate::pool::PoolMemory, offset: u64, bytes: u64) -> Result<Self, OutOfRange> {
+        Ok(Self { address: pool.device_address(offset)?, bytes })
+    }
+
     /// The device's address of the first byte.
     pub fn address(&self) -> u64 {
         self.address
