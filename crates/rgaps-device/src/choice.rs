@@ -34,7 +34,9 @@ pub struct Chosen {
 /// Opens a backend.
 pub fn open(choice: Choice) -> Result<Chosen, DeviceError> {
     match choice {
-        Choice::Host => Ok(Chosen { backend: Arc::new(HostBackend::new()), reason: "host memory, as configured".to_owned() }),
+        Choice::Host => {
+            Ok(Chosen { backend: Arc::new(HostBackend::new()), reason: "host memory, as configured".to_owned() })
+        }
         Choice::Auto => Ok(match CudaBackend::open(0) {
             Ok(backend) => on(backend),
             Err(error) => {
@@ -87,7 +89,8 @@ impl std::str::FromStr for Choice {
     fn from_str(text: &str) -> Result<Self, DeviceError> {
         let unknown = || DeviceError::Unavailable {
             asked: format!("{text:?}"),
-            reason: "devices are named auto, host, cuda, cuda:N or cuda:GPU-<uuid>, as nvidia-smi -L lists them".to_owned(),
+            reason: "devices are named auto, host, cuda, cuda:N or cuda:GPU-<uuid>, as nvidia-smi -L lists them"
+                .to_owned(),
         };
         match text.split_once(':') {
             None if text == "auto" => Ok(Self::Auto),

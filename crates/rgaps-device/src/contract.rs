@@ -202,7 +202,9 @@ fn device_memory_is_copied_within_and_comes_back(backend: &dyn Backend) {
 }
 
 fn a_word_is_written_and_waited_for_in_stream_order(backend: &dyn Backend) {
-    let (Ok(fd), pool) = (memfd::create("rgaps-contract", 4096), made(backend)) else { panic!("a page of shared memory") };
+    let (Ok(fd), pool) = (memfd::create("rgaps-contract", 4096), made(backend)) else {
+        panic!("a page of shared memory")
+    };
     let Ok(mapping) = Mapping::map(&fd, 4096, Access::ReadWrite) else { panic!("it can be mapped") };
     let words = must(backend.words(&Arc::new(mapping)));
     let word = |offset| Word { words: words.as_ref(), offset };

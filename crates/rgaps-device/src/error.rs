@@ -61,7 +61,9 @@ pub enum DeviceError {
         total: u64,
     },
     /// A part of a pool has no memory in this process.
-    #[error("{bytes} B at offset {offset} of {name} have no memory here: slab {slab} was not asked for (PoolMemory::missing)")]
+    #[error(
+        "{bytes} B at offset {offset} of {name} have no memory here: slab {slab} was not asked for (PoolMemory::missing)"
+    )]
     Absent {
         /// Which pool.
         name: String,

@@ -149,9 +149,20 @@ pub trait PoolMemory: Debug + Send + Sync {
         Ok((Vec::new(), Vec::new()))
     }
 
+    /// Maps what a reader is missing, from a new export of the same pool.
+    fn refresh(&self, description: &PoolDescription, descriptors: Vec<OwnedFd>) -> Result<(), DeviceError> {
+        let _ = (description, descriptors);
+        Ok(())
+    }
+
     /// The newest generation of a slab that was ever mapped here; 0 where a pool is one piece.
     fn newest_generation(&self) -> u32 {
         0
+    }
+
+    /// Bytes of the slab that an idle pool keeps; `None` where a pool is one piece, and gives nothing back.
+    fn first_slab_bytes(&self) -> Option<u64> {
+        None
     }
 
     /// A reader lets go of slabs that the writer has given back (`release_unused`).

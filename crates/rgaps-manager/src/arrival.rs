@@ -343,7 +343,7 @@ impl Arrival {
         let (history_depth, meta_bytes) = (opened.history_depth, opened.meta.len());
         bytes.copy_within(envelope::HEAD_BYTES..length, 0);
         crash::point("arrival.begin");
-        match self.loan(total) {
+        match self.loan(total).and_then(|loan| self.with_memory(loan, total)) {
             Some(loan) => {
                 let partial = Partial { origin, loan, info, meta: bytes, meta_bytes, history_depth };
                 self.partial.insert(message, partial);
@@ -351,6 +351,24 @@ impl Arrival {
             None => self.dropped += 1,
         }
         Ok(())
+    }
+
+    /// Gives a block the memory that it may not have yet.
+    fn with_memory(&mut self, loan: LoanedMessage, bytes: u64) -> Option<LoanedMessage> {
+        let pool = &self.state.pool;
+        let missing = pool.missing(loan.offset(), bytes).map_err(DeviceError::from);
+        let committed = missing.and_then(|missing| match missing.is_empty() {
+            true => Ok(()),
+            false => pool.commit(&missing, pool.newest_generation()).map(drop),
+        });
+        match committed {
+            Ok(()) => Some(loan),
+            Err(error) => {
+                tracing::error!(%error, "a message is dropped");
+                self.state.port.give_back(loan);
+                None
+            }
+        }
     }
 
     /// Space for a message: what the publishers' QoS says, and in the end a keep-all subscriber that stalls everybody is demoted.

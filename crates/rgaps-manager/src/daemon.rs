@@ -92,7 +92,7 @@ pub fn run(options: &Options) -> Result<(), DaemonError> {
     listener.admit_group(config.socket_gid().is_some());
     tracing::info!(%host, host_name, dir = %dir.path().display(), "rgapsd serves");
     let parts = Parts {
-        device: config.device.clone(),
+        device: chosen.as_choice().to_string(),
         config,
         dir: dir.clone(),
         host,

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use rgaps_device::{Backend, DeviceError, PoolDescription, PoolMemory, PoolRole, PoolSpec};
+use rgaps_device::{Backend, DeviceError, PoolDescription, PoolMemory, PoolRole, PoolSpec, SlabDescription};
 use rgaps_shm::janitor::Seat;
 
 /// The pools of one topic, shared with its workers.
@@ -96,6 +96,23 @@ impl Pools {
     pub(crate) fn memory(&self, seat: Seat) -> Option<Arc<dyn PoolMemory>> {
         let pools = self.by_seat.read().unwrap_or_else(PoisonError::into_inner);
         pools.get(&seat).map(|pool| pool.memory.clone())
+    }
+
+    /// Gives slabs of a pool memory, for its writer to map.
+    pub(crate) fn commit(
+        &self,
+        seat: Seat,
+        slabs: &[u32],
+        newest: u32,
+    ) -> Result<(Vec<SlabDescription>, Vec<OwnedFd>), PoolError> {
+        let memory = self.memory(seat).ok_or(PoolError::Unknown(seat.slot, seat.generation))?;
+        Ok(memory.commit(slabs, newest)?)
+    }
+
+    /// Lets go of what the writer has let go of.
+    pub(crate) fn trim(&self, seat: Seat, offset: u64, bytes: u64) -> Result<(), PoolError> {
+        let memory = self.memory(seat).ok_or(PoolError::Unknown(seat.slot, seat.generation))?;
+        Ok(memory.release_unused(offset, bytes)?)
     }
 
     /// Its last message is released.

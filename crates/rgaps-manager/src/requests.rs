@@ -55,6 +55,8 @@ impl Manager {
             Body::PoolMapped { topic, seat } => self.pool_mapped(client, *topic, *seat),
             Body::Subscribe { key, type_name, qos } => self.subscribe(client, key, type_name, *qos),
             Body::Pool { topic, seat } => self.pool(*topic, *seat),
+            Body::Commit { topic, seat, slabs, newest } => self.commit(client, *topic, *seat, slabs, *newest),
+            Body::Trim { topic, seat, offset, bytes } => self.trim(client, *topic, *seat, *offset, *bytes),
             Body::EventDescriptor { topic, seat } => self.event_descriptor(client, *topic, *seat),
             Body::Leave { topic, role, seat } => self.leave(client, *topic, *role, *seat),
             Body::Observe { key } => self.observe(key),
@@ -105,6 +107,7 @@ impl Manager {
         let seat = topic.janitor.admit_publisher(&spec).map_err(|error| exhausted(&error))?;
         let made = memory.create(&topic.pools, seat, bytes).and_then(|pool| pool.export());
         let made = made.map_err(|error| exhausted(&error)).and_then(|(description, slabs)| {
+            let pool_descriptors = slabs.len() as u32;
             let mut descriptors = vec![segment_fd(topic)?];
             descriptors.extend(slabs);
             let mut events = Vec::new();
@@ -121,7 +124,8 @@ impl Manager {
                 descriptors.push(event.into());
             }
             let pool = serde_json::to_value(description).map_err(|error| exhausted(&error))?;
-            Ok((Advertised { topic: topic.id, seat: wire_seat(seat), publisher, pool, events }, descriptors))
+            let (topic, seat) = (topic.id, wire_seat(seat));
+            Ok((Advertised { topic, seat, publisher, pool, pool_descriptors, events }, descriptors))
         });
         let (advertised, descriptors) = made.inspect_err(|_| topic.bury(seat))?;
         let id = topic.id;
@@ -164,6 +168,36 @@ impl Manager {
             topic.pools.export(shm_seat(seat)).map_err(|error| Refusal::NotFound(error.to_string()))?;
         let description = serde_json::to_value(description).map_err(|error| exhausted(&error))?;
         Ok(Answer { reply: Reply::Pool(description), descriptors })
+    }
+
+    fn commit(
+        &self,
+        client: ClientId,
+        topic: TopicId,
+        seat: local::Seat,
+        slabs: &[u32],
+        newest: u32,
+    ) -> Result<Answer, Refusal> {
+        self.check_occupied(client, topic, Role::Publisher, seat)?;
+        let Some(topic) = self.topics.get(&topic) else { return Err(no_topic()) };
+        let (slabs, descriptors) =
+            topic.pools.commit(shm_seat(seat), slabs, newest).map_err(|error| exhausted(&error))?;
+        let slabs = serde_json::to_value(slabs).map_err(|error| exhausted(&error))?;
+        Ok(Answer { reply: Reply::Slabs(slabs), descriptors })
+    }
+
+    fn trim(
+        &self,
+        client: ClientId,
+        topic: TopicId,
+        seat: local::Seat,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<Answer, Refusal> {
+        self.check_occupied(client, topic, Role::Publisher, seat)?;
+        let Some(topic) = self.topics.get(&topic) else { return Err(no_topic()) };
+        topic.pools.trim(shm_seat(seat), offset, bytes).map_err(|error| Refusal::Invalid(error.to_string()))?;
+        Ok(Answer::bare(Reply::Done))
     }
 
     fn event_descriptor(&mut self, client: ClientId, id: TopicId, seat: local::Seat) -> Result<Answer, Refusal> {

@@ -38,6 +38,8 @@ const RETRY_MIN: Duration = Duration::from_millis(50);
 const RETRY_MAX: Duration = Duration::from_secs(1);
 /// How often a waiting sender looks around.
 const TICK: Duration = Duration::from_millis(500);
+/// How often it looks for the bytes of messages that a device has not completed yet.
+const READY_TICK: Duration = Duration::from_micros(200);
 /// Links over rdma that may end without having brought anything before tcp is taken.
 const FRUITLESS_MAX: u32 = 2;
 const RDMA_FAILED: &str = "rdma was tried and brought nothing";
@@ -263,7 +265,9 @@ impl Sender {
                 Ok(true) => progressed = Instant::now(),
                 Ok(false) if self.outbox.is_copying() => self.outbox.wait_for_copy(COPY_TICK),
                 Ok(false) => {
-                    if let Err(error) = link.wait(TICK, &[self.setup.control.event().as_fd()]) {
+                    // A device rings nobody when a message is complete.
+                    let tick = if self.reader.awaits_bytes() { READY_TICK } else { TICK };
+                    if let Err(error) = link.wait(tick, &[self.setup.control.event().as_fd()]) {
                         return error.into();
                     }
                 }
@@ -313,7 +317,7 @@ impl Sender {
                 continue;
             }
             if self.pack(held).is_none() {
-                tracing::error!("a message names bytes outside its pool; it is dropped");
+                tracing::error!("a message names bytes outside its pool, or that have no memory here; it is dropped");
             }
         }
         took
@@ -324,7 +328,7 @@ impl Sender {
         let pool = self.setup.pools.memory(seat)?;
         let mut info = *held.info();
         let end = held.offset().checked_add(info.bytes)?;
-        if end > pool.bytes() {
+        if end > pool.bytes() || !pool.missing(held.offset(), info.bytes).is_ok_and(|missing| missing.is_empty()) {
             return None;
         }
         let mut meta = [0; META_BYTES_MAX];

@@ -73,7 +73,8 @@ impl Publisher {
         let loan = self.port.loan(10, Exhaustion::Refuse).unwrap();
         self.sequence += 1;
         let (publisher, _) = self.port.seat();
-        let info = MessageInfo { publisher: publisher.into(), sequence: self.sequence, bytes: 10, ..Default::default() };
+        let info =
+            MessageInfo { publisher: publisher.into(), sequence: self.sequence, bytes: 10, ..Default::default() };
         let spec = MessageSpec { info, meta: &[], history_depth: 0 };
         self.port.publish_unready(loan, &spec).unwrap().1
     }

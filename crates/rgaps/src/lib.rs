@@ -24,7 +24,9 @@
 
 #![forbid(unsafe_code)]
 
+mod idle;
 mod node;
+mod order;
 mod publisher;
 mod session;
 mod statistics;
@@ -35,7 +37,9 @@ pub use node::{Node, NodeBuilder, NodeError};
 pub use publisher::{Loan, PublishError, Publisher, Receipt};
 pub use rgaps_control::local::TopicSummary;
 pub use rgaps_control::qos::{Durability, Exhaustion, History, PublisherQos, Reliability, SubscriberQos};
+pub use rgaps_device as device;
 pub use rgaps_shm::info::{Copies, MessageInfo, Origin, Route, Stamps, WhyNot};
+pub use rgaps_shm::message::Readiness;
 pub use rgaps_shm::observer::Observer;
 pub use session::SessionError;
 pub use statistics::{PublisherStatistics, SubscriberStatistics};

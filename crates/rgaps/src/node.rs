@@ -3,15 +3,16 @@
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use rgaps_control::local::{Body, Reply, Role, Seat, TopicSummary};
 use rgaps_control::runtime::RuntimeError;
 use rgaps_control::spawn::Autostart;
 use rgaps_control::{NameError, PublisherQos, RuntimeDir, SubscriberQos, TopicId, TopicKey};
-use rgaps_device::{Backend, DeviceError, PoolDescription, PoolMemory, PoolRole};
+use rgaps_device::{Backend, DeviceError, PoolDescription, PoolMemory, PoolRole, SlabDescription, Stream};
 use rgaps_os::{EventFd, ForkGuard};
 use rgaps_shm::message::Tenancy;
 use rgaps_shm::observer::Observer;
@@ -20,10 +21,18 @@ use rgaps_shm::segment::AttachError;
 use rgaps_shm::writer::PortError;
 use rgaps_shm::{ReaderPort, Segment, WriterPort};
 
+use crate::order::Order;
 use crate::publisher::{Publisher, PublisherInner};
 use crate::session::{Answer, Member, Seated, Session, SessionError};
 use crate::subscriber::{Subscriber, SubscriberInner};
 use crate::types::Meta;
+
+/// How long a caller waits for a device.
+pub(crate) const DEVICE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the end of a publisher or subscriber waits for streams that have still to write into its segment.
+pub(crate) const STREAM_TIMEOUT: Duration = Duration::from_secs(2);
+/// How often somebody who waits looks whether a device has completed a message.
+pub(crate) const READY_TICK: Duration = Duration::from_micros(500);
 
 /// A node, publisher or subscriber could not be made. Nothing of it is left behind.
 #[derive(Debug, thiserror::Error)]
@@ -103,8 +112,8 @@ impl NodeBuilder {
             let session = session.clone();
             std::thread::Builder::new().name("rgaps-node".to_owned()).spawn(move || session.run())?
         };
-        let inner =
-            NodeInner { session, domain, host: welcome.host.0, backend, fork, thread: Mutex::new(Some(thread)) };
+        let (host, thread) = (welcome.host.0, Mutex::new(Some(thread)));
+        let inner = NodeInner { session, domain, host, backend, own_stream: Mutex::default(), fork, thread };
         Ok(Node { inner: Arc::new(inner) })
     }
 }
@@ -121,6 +130,8 @@ pub(crate) struct NodeInner {
     domain: u32,
     host: [u8; 16],
     backend: Arc<dyn Backend>,
+    /// For copies that a caller waits for; made when first needed.
+    own_stream: Mutex<Option<Stream>>,
     fork: ForkGuard,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -152,7 +163,7 @@ impl Node {
         let Reply::Advertised(advertised) = answer.reply.clone() else { return Err(SessionError::Confused.into()) };
         let segment = attach(&mut answer, advertised.topic)?;
         let description = pool_description(advertised.pool)?;
-        let slabs = (0..description.slabs.len()).map(|_| answer.descriptor()).collect::<Result<_, _>>()?;
+        let slabs = (0..advertised.pool_descriptors).map(|_| answer.descriptor()).collect::<Result<_, _>>()?;
         let pool = node.backend.import_pool(&description, slabs, PoolRole::Writer)?;
         let Seat { slot, generation } = advertised.seat;
         node.session.request(&Body::PoolMapped { topic: advertised.topic, seat: advertised.seat }, &[])?;
@@ -170,12 +181,14 @@ impl Node {
             seat: advertised.seat,
             segment,
         };
+        let order = Arc::new(Order::new(node.backend.clone(), seated.segment.clone()));
         let publisher = Publisher::new(PublisherInner {
             node: node.clone(),
             topic: topic_name,
             seated,
-            port: Mutex::new(port),
+            port: Arc::new(Mutex::new(port)),
             pool,
+            order,
             publisher: advertised.publisher,
             sequence: AtomicU64::new(0),
             qos,
@@ -210,13 +223,14 @@ impl Node {
             seat: subscribed.seat,
             segment,
         };
+        let order = Arc::new(Order::new(node.backend.clone(), seated.segment.clone()));
         let subscriber = Subscriber::new(SubscriberInner {
             node: node.clone(),
             topic: topic_name,
             seated,
             reader: Mutex::new(reader),
-            pools: Mutex::default(),
-            event: OnceLock::new(),
+            order,
+            tended: Arc::default(),
         });
         node.session.add_member(Member::Subscriber(Arc::downgrade(subscriber.inner()), qos));
         Ok(subscriber)
@@ -243,6 +257,16 @@ impl Node {
         }
     }
 
+    /// The device that pools of this host live on. Its streams and buffers are what `push_on`, `publish_on`, `take_on` and `release_on` take.
+    pub fn device(&self) -> &Arc<dyn Backend> {
+        &self.inner.backend
+    }
+
+    /// A new stream of the device.
+    pub fn stream(&self) -> Result<Stream, NodeError> {
+        Ok(self.inner.backend.stream()?)
+    }
+
     /// This host's identity, as messages carry it.
     pub fn host(&self) -> [u8; 16] {
         self.inner.host
@@ -265,11 +289,54 @@ impl NodeInner {
     }
 
     pub(crate) fn import_pool(&self, seated: &Seated, pool: PoolRef) -> Result<Arc<dyn PoolMemory>, NodeError> {
+        let (description, descriptors) = self.ask_for_pool(seated, pool)?;
+        Ok(self.backend.import_pool(&description, descriptors, PoolRole::Reader)?)
+    }
+
+    /// Maps what a pool that is read here has got since it was mapped.
+    pub(crate) fn refresh_pool(
+        &self,
+        seated: &Seated,
+        pool: PoolRef,
+        memory: &dyn PoolMemory,
+    ) -> Result<(), NodeError> {
+        let (description, descriptors) = self.ask_for_pool(seated, pool)?;
+        Ok(memory.refresh(&description, descriptors)?)
+    }
+
+    fn ask_for_pool(&self, seated: &Seated, pool: PoolRef) -> Result<(PoolDescription, Vec<OwnedFd>), NodeError> {
         let seat = Seat { slot: pool.slot, generation: pool.generation };
         let answer = self.session.request(&Body::Pool { topic: seated.topic, seat }, &[])?;
         let Reply::Pool(description) = answer.reply else { return Err(SessionError::Confused.into()) };
-        let slabs: Vec<OwnedFd> = answer.descriptors.collect();
-        Ok(self.backend.import_pool(&pool_description(description)?, slabs, PoolRole::Reader)?)
+        Ok((pool_description(description)?, answer.descriptors.collect()))
+    }
+
+    /// Gets memory for slabs of this node's own pool.
+    pub(crate) fn add_memory(&self, seated: &Seated, pool: &dyn PoolMemory, slabs: Vec<u32>) -> Result<(), NodeError> {
+        let newest = pool.newest_generation();
+        let body = Body::Commit { topic: seated.topic, seat: seated.seat, slabs, newest };
+        let answer = self.session.request(&body, &[])?;
+        let Reply::Slabs(slabs) = answer.reply else { return Err(SessionError::Confused.into()) };
+        let slabs: Vec<SlabDescription> = serde_json::from_value(slabs)
+            .map_err(|error| DeviceError::Description(format!("slabs cannot be read: {error}")))?;
+        Ok(pool.add_slabs(&slabs, answer.descriptors.collect())?)
+    }
+
+    pub(crate) fn backend(&self) -> &Arc<dyn Backend> {
+        &self.backend
+    }
+
+    pub(crate) fn own_stream(&self) -> Result<Stream, DeviceError> {
+        let mut own = self.own_stream.lock().unwrap_or_else(PoisonError::into_inner);
+        match own.as_ref() {
+            Some(stream) => Ok(stream.clone()),
+            None => Ok(own.insert(self.backend.stream()?).clone()),
+        }
+    }
+
+    /// The node's thread looks after its publishers and subscribers now.
+    pub(crate) fn look_again(&self) {
+        self.session.kick();
     }
 
     pub(crate) fn event_descriptor(&self, seated: &Seated) -> Result<EventFd, NodeError> {

@@ -7,15 +7,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rgaps_control::qos;
-use rgaps_device::PoolMemory;
+use rgaps_device::{DeviceError, DeviceKind, DevicePart, PoolMemory, PoolPart, Stream};
 use rgaps_os::clock;
 use rgaps_shm::layout::META_BYTES_MAX;
-use rgaps_shm::writer::loan_within;
+use rgaps_shm::writer::{Unready, loan_within};
 use rgaps_shm::{
     Copies, Exhaustion, LoanError, LoanedMessage, MessageInfo, MessageSpec, Origin, Stamps, WhyNot, WriterPort,
 };
 
-use crate::node::NodeInner;
+use crate::node::{DEVICE_TIMEOUT, NodeError, NodeInner, STREAM_TIMEOUT};
+use crate::order::Order;
 use crate::session::Seated;
 use crate::statistics::PublisherStatistics;
 use crate::types::{Meta, MetaError};
@@ -65,6 +66,22 @@ pub enum PublishError {
         /// Where it lies.
         source: rgaps_os::OutOfRange,
     },
+    /// The device refused or failed. If the message was published by then, its subscribers pass it by.
+    #[error("{topic}: {source}")]
+    Device {
+        /// The topic.
+        topic: String,
+        /// What happened.
+        source: DeviceError,
+    },
+    /// The manager has no memory for the block.
+    #[error("{topic}: {source}")]
+    Memory {
+        /// The topic.
+        topic: String,
+        /// What it said.
+        source: NodeError,
+    },
     /// This process was forked from the one that made the publisher.
     #[error("{topic}: the publisher belongs to the parent process; make a node after fork")]
     Forked {
@@ -100,8 +117,9 @@ pub(crate) struct PublisherInner {
     pub(crate) node: Arc<NodeInner>,
     pub(crate) topic: String,
     pub(crate) seated: Seated,
-    pub(crate) port: Mutex<WriterPort>,
+    pub(crate) port: Arc<Mutex<WriterPort>>,
     pub(crate) pool: Arc<dyn PoolMemory>,
+    pub(crate) order: Arc<Order<Unready>>,
     pub(crate) publisher: u64,
     pub(crate) sequence: AtomicU64,
     pub(crate) qos: qos::PublisherQos,
@@ -130,13 +148,65 @@ impl PublisherInner {
     fn loan(&self, bytes: u64) -> Result<LoanedMessage, PublishError> {
         let exhaustion = self.exhaustion();
         let mut space = self.port().space();
-        loan_within(&mut space, exhaustion, || self.port().try_loan(bytes, exhaustion)).map_err(|source| {
-            self.port().count_refusal();
-            PublishError::NoSpace { topic: self.topic.clone(), source }
-        })
+        let loan =
+            loan_within(&mut space, exhaustion, || self.port().try_loan(bytes, exhaustion)).map_err(|source| {
+                self.port().count_refusal();
+                PublishError::NoSpace { topic: self.topic.clone(), source }
+            })?;
+        match self.give_memory(&loan, bytes) {
+            Ok(()) => Ok(loan),
+            Err(error) => {
+                let mut port = self.port();
+                port.count_refusal();
+                port.give_back(loan);
+                Err(error)
+            }
+        }
     }
 
-    fn publish(&self, loan: LoanedMessage, meta: &dyn Encode, outcome: Outcome) -> Result<Receipt, PublishError> {
+    /// Asks for what a block still lacks: a pool of a GPU gets its memory when a message first needs it.
+    fn give_memory(&self, loan: &LoanedMessage, bytes: u64) -> Result<(), PublishError> {
+        let missing = self.pool.missing(loan.offset(), bytes);
+        let missing = missing.map_err(|source| PublishError::Block { topic: self.topic.clone(), source })?;
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let added = self.node.add_memory(&self.seated, self.pool.as_ref(), missing);
+        added.map_err(|source| PublishError::Memory { topic: self.topic.clone(), source })
+    }
+
+    /// Copies bytes of the CPU's into a block, and waits for it where a device does it.
+    fn fill(&self, message: &mut LoanedMessage, bytes: &[u8]) -> Result<(), PublishError> {
+        match self.pool.block_mut(message.block_mut().range_mut()) {
+            Ok(block) => {
+                block[..bytes.len()].copy_from_slice(bytes);
+                return Ok(());
+            }
+            Err(source) if self.pool.kind() == DeviceKind::Host => {
+                return Err(PublishError::Block { topic: self.topic.clone(), source });
+            }
+            Err(_) => {}
+        }
+        let place = PoolPart { pool: self.pool.as_ref(), offset: message.offset() };
+        let copied = self
+            .node
+            .own_stream()
+            .and_then(|stream| self.node.backend().copy_in(&stream, bytes, place)?.wait(DEVICE_TIMEOUT));
+        copied.map_err(|source| self.device(source))
+    }
+
+    fn device(&self, source: DeviceError) -> PublishError {
+        PublishError::Device { topic: self.topic.clone(), source }
+    }
+
+    /// Publishes, with the bytes there, or with a stream behind whose work so far they will be.
+    fn publish(
+        &self,
+        loan: LoanedMessage,
+        meta: &dyn Encode,
+        outcome: Outcome,
+        stream: Option<&Stream>,
+    ) -> Result<Receipt, PublishError> {
         let mut encoded = [0; META_BYTES_MAX];
         let meta_bytes = meta.encode_into(&mut encoded);
         // The port gives positions in the order in which it is called: number and publish under one lock.
@@ -155,9 +225,30 @@ impl PublisherInner {
             ..MessageInfo::default()
         };
         let spec = MessageSpec { info, meta: &encoded[..meta_bytes], history_depth: self.history_depth() };
-        let position =
-            port.publish(loan, &spec).map_err(|source| PublishError::Topic { topic: self.topic.clone(), source })?;
-        Ok(Receipt { sequence, position: position.0 })
+        let topic = |source| PublishError::Topic { topic: self.topic.clone(), source };
+        let Some(stream) = stream else {
+            let position = port.publish(loan, &spec).map_err(topic)?;
+            return Ok(Receipt { sequence, position: position.0 });
+        };
+        let (position, unready) = port.publish_unready(loan, &spec).map_err(topic)?;
+        drop(port);
+        let word = unready.word();
+        match self.order.write(stream, word, unready) {
+            Ok(()) => Ok(Receipt { sequence, position: position.0 }),
+            Err((unready, source)) => {
+                // What fills the block may be under way: subscribers pass it by, and its memory is used again, only after that.
+                match stream.synchronize(DEVICE_TIMEOUT) {
+                    Err(DeviceError::TimedOut(_)) => std::mem::forget(unready),
+                    _ => drop(unready.poison()),
+                }
+                Err(self.device(source))
+            }
+        }
+    }
+
+    /// What would fail a publication in stream order is found before there is anything to publish.
+    fn check_order(&self) -> Result<(), PublishError> {
+        self.order.words().map(drop).map_err(|source| self.device(source))
     }
 
     fn check_owner(&self) -> Result<(), PublishError> {
@@ -167,7 +258,12 @@ impl PublisherInner {
 
 impl Drop for PublisherInner {
     fn drop(&mut self) {
-        self.node.leave(&self.seated);
+        // A stream that may still write into the segment keeps the seat until the process ends.
+        if !self.node.is_owner() || self.order.end(STREAM_TIMEOUT) {
+            self.node.leave(&self.seated);
+        } else {
+            std::mem::forget(self.pool.clone());
+        }
     }
 }
 
@@ -221,14 +317,41 @@ impl<T: Meta> Publisher<T> {
             return Err(PublishError::Length { topic: self.inner.topic.clone(), described, given: bytes.len() as u64 });
         }
         let mut message = self.inner.loan(described)?;
-        match self.inner.pool.block_mut(message.block_mut().range_mut()) {
-            Ok(block) => block[..bytes.len()].copy_from_slice(bytes),
-            Err(source) => {
+        match self.inner.fill(&mut message, bytes) {
+            Ok(()) => {}
+            Err(error @ PublishError::Device { source: DeviceError::TimedOut(_), .. }) => {
+                // The device may still write into the block: nobody gets it.
+                std::mem::forget(message);
+                return Err(error);
+            }
+            Err(error) => {
                 self.inner.port().give_back(message);
-                return Err(PublishError::Block { topic: self.inner.topic.clone(), source });
+                return Err(error);
             }
         }
-        self.inner.publish(message, meta, Outcome { bytes: described, origin: Origin::Pushed })
+        self.inner.publish(message, meta, Outcome { bytes: described, origin: Origin::Pushed }, None)
+    }
+
+    /// Publishes device memory of the caller's in stream order: one copy on the device, behind the work given to the stream so far. The
+    /// call does not wait for the device, whatever the size; subscribers get the message once the copy is done.
+    ///
+    /// If the device fails before that, they never get it (`SubscriberStatistics::poisoned`).
+    pub fn push_on(&self, meta: &T, from: &DevicePart, stream: &Stream) -> Result<Receipt, PublishError> {
+        let inner = &self.inner;
+        inner.check_owner()?;
+        let described = meta.payload_bytes();
+        meta.check(described).map_err(|source| self.metadata(source))?;
+        if described != from.bytes() {
+            return Err(PublishError::Length { topic: inner.topic.clone(), described, given: from.bytes() });
+        }
+        inner.check_order()?;
+        let message = inner.loan(described)?;
+        let place = PoolPart { pool: inner.pool.as_ref(), offset: message.offset() };
+        if let Err(source) = inner.node.backend().copy_within(stream, from, place) {
+            inner.port().give_back(message);
+            return Err(inner.device(source));
+        }
+        inner.publish(message, meta, Outcome { bytes: described, origin: Origin::Pushed }, Some(stream))
     }
 
     /// The topic's fully qualified name.
@@ -260,7 +383,8 @@ impl<T: Meta> Publisher<T> {
 
 /// A block of the publisher's pool that is being filled. Dropping it gives the block back.
 ///
-/// A block that has been used before still holds its old bytes: fill all of it. Empty in a forked child, where the pool is not mapped.
+/// A block that has been used before still holds its old bytes: fill all of it. As a slice it is empty where the CPU cannot reach it: on a
+/// GPU (`device_address`, or `Publisher::push`), and in a forked child, where the pool is not mapped.
 #[derive(Debug)]
 #[must_use = "a loan does nothing until it is published"]
 pub struct Loan<T> {
@@ -275,7 +399,27 @@ impl<T: Meta> Loan<T> {
     pub fn publish(mut self) -> Result<Receipt, PublishError> {
         self.publisher.check_owner()?;
         let Some(message) = self.message.take() else { unreachable!("only publish and drop take it") };
-        self.publisher.publish(message, &self.meta, Outcome { bytes: self.bytes, origin: Origin::Loaned })
+        self.publisher.publish(message, &self.meta, Outcome { bytes: self.bytes, origin: Origin::Loaned }, None)
+    }
+
+    /// Publishes the message in stream order: behind the work given to the stream so far, which fills the block. The call does not wait
+    /// for it, whatever the size; subscribers get the message once it is done.
+    pub fn publish_on(mut self, stream: &Stream) -> Result<Receipt, PublishError> {
+        self.publisher.check_owner()?;
+        self.publisher.check_order()?;
+        let Some(message) = self.message.take() else { unreachable!("only publish and drop take it") };
+        let outcome = Outcome { bytes: self.bytes, origin: Origin::Loaned };
+        self.publisher.publish(message, &self.meta, outcome, Some(stream))
+    }
+
+    /// Where the block lies on the device, for a kernel or a copy to fill it; on the host backend, a pointer.
+    ///
+    /// What writes there must be done when the loan is dropped or published, or be in the stream that it is published on.
+    pub fn device_address(&self) -> Result<u64, PublishError> {
+        self.publisher.check_owner()?;
+        let offset = self.message.as_ref().map_or(0, LoanedMessage::offset);
+        let failed = |source| PublishError::Block { topic: self.publisher.topic.clone(), source };
+        self.publisher.pool.device_address(offset).map_err(failed)
     }
 
     /// The metadata, to be completed before publishing. It keeps describing the same number of bytes.

@@ -9,8 +9,9 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::Waker;
+use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
 use rgaps_control::local::{
@@ -21,10 +22,14 @@ use rgaps_control::spawn::{self, Autostart, SpawnError};
 use rgaps_control::{RuntimeDir, TopicId, TopicKey};
 use rgaps_os::{EventFd, PidFd};
 use rgaps_shm::Segment;
+use rgaps_shm::writer::Unready;
 use rustix::event::{PollFd, PollFlags, poll};
 
+use crate::idle::IdlePool;
+use crate::node::READY_TICK;
+use crate::order::{Order, Releasing};
 use crate::publisher::PublisherInner;
-use crate::subscriber::SubscriberInner;
+use crate::subscriber::{self, SubscriberInner};
 
 /// How long a manager may take to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -89,6 +94,13 @@ pub(crate) enum Member {
     Subscriber(Weak<SubscriberInner>, rgaps_control::SubscriberQos),
 }
 
+/// What is looked after for each: nothing whose drop would ask the manager, and so wait for the thread that holds it.
+#[derive(Debug)]
+enum Tended {
+    Publisher { topic: TopicId, seat: Seat, order: Weak<Order<Unready>>, idle: IdlePool },
+    Subscriber { order: Weak<Order<Releasing>>, tended: Weak<subscriber::Tended> },
+}
+
 /// See `Session::joining`.
 #[must_use]
 #[derive(Debug)]
@@ -114,6 +126,7 @@ pub(crate) struct Session {
     pending: Mutex<HashMap<u64, SyncSender<Outcome>>>,
     next_id: AtomicU64,
     members: Mutex<Vec<Member>>,
+    tended: Mutex<Vec<Tended>>,
     /// Event descriptors of topics that this node is in. The manager may send one before the answer that makes us a publisher is read.
     events: Mutex<HashMap<(TopicId, u8), (Seat, EventFd)>>,
     /// Publishers that have asked for their seat and are no members yet: what came for them meanwhile must stay in `events`.
@@ -121,6 +134,8 @@ pub(crate) struct Session {
     sleepers: Mutex<Vec<(Arc<EventFd>, Waker)>>,
     stopping: AtomicBool,
     kick: EventFd,
+    /// The thread.
+    runner: OnceLock<ThreadId>,
 }
 
 impl Session {
@@ -143,11 +158,13 @@ impl Session {
             pending: Mutex::default(),
             next_id: AtomicU64::new(1),
             members: Mutex::default(),
+            tended: Mutex::default(),
             events: Mutex::default(),
             joining: AtomicUsize::new(0),
             sleepers: Mutex::default(),
             stopping: AtomicBool::new(false),
             kick: EventFd::new()?,
+            runner: OnceLock::new(),
         })
     }
 
@@ -159,7 +176,10 @@ impl Session {
     /// Gives up a seat; if that fails, the manager learns of it from this process's end.
     pub(crate) fn leave(&self, seated: &Seated) {
         let body = Body::Leave { topic: seated.topic, role: seated.role, seat: seated.seat };
-        if let Err(error) = self.request_within(&body, &[], LEAVE_TIMEOUT) {
+        if self.runner.get() == Some(&std::thread::current().id()) {
+            let connection = lock(&self.connection).clone();
+            self.tell(&connection, body);
+        } else if let Err(error) = self.request_within(&body, &[], LEAVE_TIMEOUT) {
             tracing::debug!(topic = %seated.key, %error, "leaving was not acknowledged");
         }
         lock(&self.members).retain(|member| match member {
@@ -193,6 +213,7 @@ impl Session {
             Member::Publisher(publisher) => publisher.upgrade(),
             Member::Subscriber(..) => None,
         };
+        lock(&self.tended).extend(tended(&member));
         // First a member, then a look at what came before: `notice` does it the other way round, so that none is lost between them.
         lock(&self.members).push(member);
         let Some(publisher) = publisher else { return };
@@ -219,9 +240,11 @@ impl Session {
 
     /// The thread: reads the socket, wakes tasks, and reconnects. Ends at `stop`.
     pub(crate) fn run(&self) {
+        let _ = self.runner.set(std::thread::current().id());
         while !self.stopping.load(Ordering::Acquire) {
             let connection = lock(&self.connection).clone();
-            self.sleep(&connection);
+            let soon = self.tend(&connection);
+            self.sleep(&connection, if soon { READY_TICK } else { TICK });
             if let Err(error) = self.read(&connection) {
                 tracing::warn!(%error, "rgapsd is gone; local topics go on, looking for its successor");
                 lock(&self.pending).clear();
@@ -272,12 +295,48 @@ impl Session {
         Ok(())
     }
 
+    /// Looks after publishers and subscribers. True if that should be done again soon.
+    fn tend(&self, connection: &Connection) -> bool {
+        let mut soon = false;
+        lock(&self.tended).retain_mut(|tended| match tended {
+            Tended::Publisher { topic, seat, order, idle } => {
+                let Some(order) = order.upgrade() else { return false };
+                order.settle();
+                idle.look(|offset, bytes| {
+                    self.tell(connection, Body::Trim { topic: *topic, seat: *seat, offset, bytes })
+                });
+                true
+            }
+            Tended::Subscriber { order, tended } => {
+                let (Some(order), Some(tended)) = (order.upgrade(), tended.upgrade()) else { return false };
+                order.settle();
+                tended.trim();
+                soon |= tended.ring_while_bytes_are_awaited();
+                true
+            }
+        });
+        soon
+    }
+
+    /// Says something from the thread that would bring the answer, so that nobody waits for it.
+    fn tell(&self, connection: &Connection, body: Body) {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        if let Err(error) = connection.send(&Request { id, body }, &[]) {
+            tracing::debug!(%error, "rgapsd could not be told");
+        }
+    }
+
+    /// The thread looks around now.
+    pub(crate) fn kick(&self) {
+        let _ = self.kick.signal();
+    }
+
     /// Until the socket, the kick or a sleeping task's descriptor is readable.
-    fn sleep(&self, connection: &Connection) {
+    fn sleep(&self, connection: &Connection, tick: Duration) {
         let sleeping: Vec<(Arc<EventFd>, Waker)> = lock(&self.sleepers).clone();
         let mut fds = vec![PollFd::new(connection, PollFlags::IN), PollFd::new(&self.kick, PollFlags::IN)];
         fds.extend(sleeping.iter().map(|(event, _)| PollFd::new(event.as_ref(), PollFlags::IN)));
-        let _ = poll(&mut fds, Some(&rgaps_os::poll::timespec(TICK)));
+        let _ = poll(&mut fds, Some(&rgaps_os::poll::timespec(tick)));
         let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
         let _ = self.kick.drain();
         for ((event, waker), _) in sleeping.into_iter().zip(&ready[2..]).filter(|(_, ready)| **ready) {
@@ -362,7 +421,7 @@ impl Session {
         }
         for (subscriber, qos) in subscribers {
             let handed = HandedBack { subscriber: Some(qos), ..seat_of(&subscriber.seated) };
-            let event = subscriber.event.get().and_then(|event| event.try_clone().ok()).map(OwnedFd::from);
+            let event = subscriber.tended.event.get().and_then(|event| event.try_clone().ok()).map(OwnedFd::from);
             self.hand_over(connection, handed, &subscriber.seated.segment, event.as_slice());
         }
     }
@@ -377,6 +436,25 @@ impl Session {
             Err(error) => {
                 tracing::warn!(%topic, %error, "rgapsd did not take the topic back; make the publisher or subscriber anew")
             }
+        }
+    }
+}
+
+fn tended(member: &Member) -> Option<Tended> {
+    match member {
+        Member::Publisher(publisher) => {
+            let publisher = publisher.upgrade()?;
+            Some(Tended::Publisher {
+                topic: publisher.seated.topic,
+                seat: publisher.seated.seat,
+                order: Arc::downgrade(&publisher.order),
+                idle: IdlePool::new(&publisher.port, &publisher.pool),
+            })
+        }
+        Member::Subscriber(subscriber, _) => {
+            let subscriber = subscriber.upgrade()?;
+            let (order, tended) = (Arc::downgrade(&subscriber.order), Arc::downgrade(&subscriber.tended));
+            Some(Tended::Subscriber { order, tended })
         }
     }
 }

@@ -52,7 +52,8 @@ pub struct SubscriberStatistics {
     pub poisoned: u64,
     /// Messages held now.
     pub held: u64,
-    /// Bytes that were copied for this subscriber alone: 0, since the publisher's block is read in place.
+    /// Bytes that were copied for this subscriber alone: 0, since the publisher's block is read in place, unless it asked for a copy of
+    /// device memory (`Frame::to_host`).
     pub copied_bytes: u64,
 }
 

@@ -1,20 +1,24 @@
 //! Subscribing: take what is ready, read it where it lies, drop it to let it go.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use rgaps_device::PoolMemory;
+use rgaps_device::{DeviceError, PoolMemory, PoolPart, Stream, Word};
 use rgaps_os::{EventFd, clock};
 use rgaps_shm::layout::META_BYTES_MAX;
+use rgaps_shm::message::Readiness;
 use rgaps_shm::notify::Wait;
 use rgaps_shm::reader::PoolRef;
 use rgaps_shm::{Held, MessageInfo, ReaderPort};
 
-use crate::node::{NodeError, NodeInner};
+use crate::node::{DEVICE_TIMEOUT, NodeError, NodeInner, READY_TICK, STREAM_TIMEOUT};
+use crate::order::{Order, Releasing};
 use crate::session::Seated;
 use crate::statistics::SubscriberStatistics;
 use crate::types::{Meta, MetaError};
@@ -54,6 +58,22 @@ pub enum TakeError {
         /// What is wrong.
         source: MetaError,
     },
+    /// The device refused or failed.
+    #[error("{topic}: {source}")]
+    Device {
+        /// The topic.
+        topic: String,
+        /// What happened.
+        source: DeviceError,
+    },
+    /// The bytes never came: the message's producer died, or its device failed.
+    #[error("{topic}: message {sequence} was never completed: its producer died, or its device failed")]
+    Poisoned {
+        /// The topic.
+        topic: String,
+        /// The publisher's count.
+        sequence: u64,
+    },
     /// The wait itself failed.
     #[error("{topic}: waiting failed: {source}")]
     Wait {
@@ -89,8 +109,31 @@ pub(crate) struct SubscriberInner {
     pub(crate) topic: String,
     pub(crate) seated: Seated,
     pub(crate) reader: Mutex<ReaderPort>,
+    pub(crate) order: Arc<Order<Releasing>>,
+    pub(crate) tended: Arc<Tended>,
+}
+
+/// What the node's thread looks after for a subscriber.
+#[derive(Debug, Default)]
+pub(crate) struct Tended {
     pub(crate) pools: Mutex<HashMap<PoolRef, Arc<dyn PoolMemory>>>,
     pub(crate) event: OnceLock<Arc<EventFd>>,
+    /// Messages were passed by whose bytes a device has still to bring; it rings nobody when it has.
+    pub(crate) awaits_bytes: AtomicBool,
+}
+
+impl Tended {
+    /// Who sleeps on the descriptor looks again. True if this should be called again soon.
+    pub(crate) fn ring_while_bytes_are_awaited(&self) -> bool {
+        let Some(event) = self.event.get().filter(|_| self.awaits_bytes.load(Ordering::Acquire)) else { return false };
+        let _ = event.signal();
+        true
+    }
+
+    /// Lets go of memory that publishers have given back.
+    pub(crate) fn trim(&self) {
+        self.pools.lock().unwrap_or_else(PoisonError::into_inner).values().for_each(|pool| pool.trim());
+    }
 }
 
 impl SubscriberInner {
@@ -98,26 +141,69 @@ impl SubscriberInner {
         self.reader.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn pool(&self, pool: PoolRef) -> Result<Arc<dyn PoolMemory>, TakeError> {
-        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+    fn pool(&self, pool: PoolRef) -> Result<Arc<dyn PoolMemory>, NodeError> {
+        let mut pools = self.tended.pools.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(memory) = pools.get(&pool) {
             return Ok(memory.clone());
         }
-        let memory = self.node.import_pool(&self.seated, pool).map_err(|source| TakeError::Pool {
-            topic: self.topic.clone(),
-            slot: pool.slot,
-            source,
-        })?;
+        let memory = self.node.import_pool(&self.seated, pool)?;
         // A slot has one pool at a time: what an earlier tenant left there is unmapped once its last frame is gone.
         pools.retain(|known, _| known.slot != pool.slot);
         pools.insert(pool, memory.clone());
         Ok(memory)
     }
+
+    /// The pool of a held message, with memory where the message lies.
+    fn memory_of(&self, held: &Held) -> Result<Arc<dyn PoolMemory>, TakeError> {
+        let info = held.info();
+        let (offset, bytes) = (held.offset(), info.bytes);
+        let pool = held.pool();
+        let failed = |source| TakeError::Pool { topic: self.topic.clone(), slot: pool.slot, source };
+        let outside = |_| TakeError::OutOfBounds { topic: self.topic.clone(), sequence: info.sequence, offset, bytes };
+        let memory = self.pool(pool).map_err(failed)?;
+        let missing = memory.missing(offset, bytes).map_err(outside)?;
+        if !missing.is_empty() {
+            self.node.refresh_pool(&self.seated, pool, memory.as_ref()).map_err(failed)?;
+            if let Some(slab) = memory.missing(offset, bytes).map_err(outside)?.first() {
+                let slab = *slab as usize;
+                let absent = DeviceError::Absent { name: "a pool".to_owned(), slab, offset, bytes };
+                return Err(failed(absent.into()));
+            }
+        }
+        Ok(memory)
+    }
+
+    /// The next message: for a stream that waits for its bytes, or with its bytes there.
+    fn next_held(&self, unready: bool) -> Option<Held> {
+        let mut reader = self.reader();
+        let held = if unready { reader.take_unready() } else { reader.take() };
+        let awaits = reader.awaits_bytes();
+        if self.tended.awaits_bytes.swap(awaits, Ordering::AcqRel) != awaits && awaits {
+            self.node.look_again();
+        }
+        held
+    }
+
+    /// Lets a message go once a stream has done the work that it was given so far.
+    fn release_on(&self, held: Held, pool: Arc<dyn PoolMemory>, stream: &Stream) -> Result<(), DeviceError> {
+        let word = held.release_word();
+        let Err((releasing, error)) = self.order.write(stream, word, Releasing { _held: held, _pool: pool }) else {
+            return Ok(());
+        };
+        // The stream cannot be told: wait for it. If that takes too long, the message stays held rather than be overwritten.
+        if let Err(DeviceError::TimedOut(_)) = stream.synchronize(DEVICE_TIMEOUT) {
+            std::mem::forget(releasing);
+        }
+        Err(error)
+    }
 }
 
 impl Drop for SubscriberInner {
     fn drop(&mut self) {
-        self.node.leave(&self.seated);
+        // A stream that may still write into the segment keeps the seat until the process ends.
+        if !self.node.is_owner() || self.order.end(STREAM_TIMEOUT) {
+            self.node.leave(&self.seated);
+        }
     }
 }
 
@@ -132,16 +218,28 @@ impl<T: Meta> Subscriber<T> {
 
     /// The next message if one is ready.
     pub fn take(&self) -> Result<Option<Frame<T>>, TakeError> {
-        self.check_owner()?;
-        let held = self.inner.reader().take();
-        if let Some(held) = held {
-            return self.open(held).map(Some);
+        self.next_held(false)?.map(|held| self.open(held)).transpose()
+    }
+
+    /// The next message, whose bytes a device may still have to bring: later work of `stream` waits for them. The call does not wait for
+    /// the device, whatever the size (unless the device cannot wait for words; then for the bytes, at most 10 s).
+    ///
+    /// `Frame::status` tells, after the stream has been synchronised, whether they came. When the frame is dropped, it is let go behind the
+    /// work given to the stream by then.
+    pub fn take_on(&self, stream: &Stream) -> Result<Option<Frame<T>>, TakeError> {
+        let Some(held) = self.next_held(true)? else { return Ok(None) };
+        let awaited = (held.readiness() == Readiness::Pending).then(|| held.ready_word());
+        let mut frame = self.open(held)?;
+        if let Some((offset, value)) = awaited {
+            let told = self
+                .inner
+                .order
+                .words()
+                .and_then(|words| stream.wait_word(&Word { words: words.as_ref(), offset }, value, DEVICE_TIMEOUT));
+            told.map_err(|source| self.device_error(source))?;
         }
-        let Some(event) = self.inner.event.get() else { return Ok(None) };
-        // Nothing left: the descriptor falls silent, and a message that came meanwhile is looked for once more.
-        event.drain().map_err(|source| self.wait_error(source))?;
-        let held = self.inner.reader().take();
-        held.map(|held| self.open(held)).transpose()
+        frame.stream = Some(stream.clone());
+        Ok(Some(frame))
     }
 
     /// Everything that is ready, as one batch, oldest first.
@@ -164,10 +262,13 @@ impl<T: Meta> Subscriber<T> {
                 waiter.disarm();
                 return Ok(Some(frame));
             }
-            let left = deadline.map_or(timeout, |deadline| deadline.saturating_duration_since(Instant::now()));
+            let mut left = deadline.map_or(timeout, |deadline| deadline.saturating_duration_since(Instant::now()));
             if left.is_zero() {
                 waiter.disarm();
                 return Ok(None);
+            }
+            if self.inner.tended.awaits_bytes.load(Ordering::Acquire) {
+                left = left.min(READY_TICK);
             }
             waiter.wait(left).map_err(|source| self.wait_error(source))?;
         }
@@ -210,7 +311,7 @@ impl<T: Meta> Subscriber<T> {
 
     fn event(&self) -> Result<&Arc<EventFd>, TakeError> {
         self.check_owner()?;
-        if let Some(event) = self.inner.event.get() {
+        if let Some(event) = self.inner.tended.event.get() {
             return Ok(event);
         }
         let event = self
@@ -218,24 +319,30 @@ impl<T: Meta> Subscriber<T> {
             .node
             .event_descriptor(&self.inner.seated)
             .map_err(|source| self.wait_error(std::io::Error::other(source)))?;
-        Ok(self.inner.event.get_or_init(|| Arc::new(event)))
+        Ok(self.inner.tended.event.get_or_init(|| Arc::new(event)))
+    }
+
+    fn next_held(&self, unready: bool) -> Result<Option<Held>, TakeError> {
+        self.check_owner()?;
+        let held = self.inner.next_held(unready);
+        let Some(event) = self.inner.tended.event.get().filter(|_| held.is_none()) else { return Ok(held) };
+        // Nothing left: the descriptor falls silent, and a message that came meanwhile is looked for once more.
+        event.drain().map_err(|source| self.wait_error(source))?;
+        Ok(self.inner.next_held(unready))
     }
 
     fn open(&self, held: Held) -> Result<Frame<T>, TakeError> {
         let info = *held.info();
-        let pool = self.inner.pool(held.pool())?;
+        let pool = self.inner.memory_of(&held)?;
         let offset = held.offset();
-        if pool.host_bytes(offset, info.bytes).is_err() {
-            let topic = self.inner.topic.clone();
-            return Err(TakeError::OutOfBounds { topic, sequence: info.sequence, offset, bytes: info.bytes });
-        }
         let mut encoded = [0; META_BYTES_MAX];
         let meta_bytes = held.copy_meta(&mut encoded);
         let meta = T::decode(&encoded[..meta_bytes]).and_then(|meta| meta.check(info.bytes).map(|()| meta)).map_err(
             |source| TakeError::Metadata { topic: self.inner.topic.clone(), sequence: info.sequence, source },
         )?;
         let taken = clock::realtime_ns();
-        Ok(Frame { meta, offset, taken, info, held: Some(held), pool, subscriber: self.inner.clone() })
+        let subscriber = self.inner.clone();
+        Ok(Frame { meta, offset, taken, info, held: Some(held), stream: None, pool, subscriber })
     }
 
     fn check_owner(&self) -> Result<(), TakeError> {
@@ -243,6 +350,10 @@ impl<T: Meta> Subscriber<T> {
             true => Ok(()),
             false => Err(TakeError::Forked { topic: self.inner.topic.clone() }),
         }
+    }
+
+    fn device_error(&self, source: DeviceError) -> TakeError {
+        TakeError::Device { topic: self.inner.topic.clone(), source }
     }
 
     fn wait_error(&self, source: std::io::Error) -> TakeError {
@@ -261,6 +372,8 @@ pub struct Frame<T> {
     info: MessageInfo,
     // Let go in `drop`, before the pool may be unmapped and before the subscriber leaves.
     held: Option<Held>,
+    /// Behind whose work it is let go.
+    stream: Option<Stream>,
     pool: Arc<dyn PoolMemory>,
     subscriber: Arc<SubscriberInner>,
 }
@@ -270,7 +383,12 @@ impl<T> Drop for Frame<T> {
         let held = self.held.take();
         if !self.subscriber.node.is_owner() {
             // In a forked child the segment is not mapped, and the message is the parent's to let go.
-            std::mem::forget(held);
+            return std::mem::forget(held);
+        }
+        if let (Some(held), Some(stream)) = (held, &self.stream)
+            && let Err(error) = self.subscriber.release_on(held, self.pool.clone(), stream)
+        {
+            tracing::error!(topic = self.subscriber.topic, %error, "a message could not be let go in stream order");
         }
     }
 }
@@ -281,12 +399,70 @@ impl<T: Meta> Frame<T> {
         &self.meta
     }
 
-    /// The payload. Empty in a forked child, where the pool is not mapped.
+    /// The payload where the CPU can read it in place. Empty where it cannot: on a GPU (`to_host`, `device_address`), and in a forked child,
+    /// where the pool is not mapped.
     pub fn bytes(&self) -> &[u8] {
         if !self.subscriber.node.is_owner() {
             return &[];
         }
         self.pool.host_bytes(self.offset, self.info.bytes).unwrap_or(&[])
+    }
+
+    /// The payload for the CPU: in place where it can read it, else a copy of its own, which is counted
+    /// (`SubscriberStatistics::copied_bytes`). Waits for bytes that a device has still to bring, at most 10 s.
+    pub fn to_host(&self) -> Result<Cow<'_, [u8]>, TakeError> {
+        let inner = &self.subscriber;
+        let (topic, sequence) = (inner.topic.clone(), self.info.sequence);
+        let Some(held) = self.held.as_ref().filter(|_| inner.node.is_owner()) else {
+            return Err(TakeError::Forked { topic });
+        };
+        let failed = |source| TakeError::Device { topic: inner.topic.clone(), source };
+        if held.readiness() == Readiness::Pending {
+            let (offset, value) = held.ready_word();
+            let words = inner.order.words().map_err(failed)?;
+            Word { words: words.as_ref(), offset }.wait(value, DEVICE_TIMEOUT).map_err(failed)?;
+        }
+        if held.readiness() != Readiness::Ready {
+            return Err(TakeError::Poisoned { topic, sequence });
+        }
+        if let Ok(bytes) = self.pool.host_bytes(self.offset, self.info.bytes) {
+            return Ok(Cow::Borrowed(bytes));
+        }
+        let mut bytes = vec![0; self.info.bytes as usize];
+        let from = PoolPart { pool: self.pool.as_ref(), offset: self.offset };
+        let copied = inner.node.own_stream().and_then(|own| inner.node.backend().copy_out(&own, from, &mut bytes));
+        copied.map_err(failed)?;
+        inner.reader().counters().copied_bytes.fetch_add(self.info.bytes, Ordering::Relaxed);
+        Ok(Cow::Owned(bytes))
+    }
+
+    /// Where the payload lies on the device, for a kernel or a copy to read it; on the host backend, a pointer.
+    ///
+    /// What reads it must be done when the frame is dropped, or be in the stream that it was taken on or is released on.
+    pub fn device_address(&self) -> Result<u64, TakeError> {
+        let (topic, sequence) = (self.subscriber.topic.clone(), self.info.sequence);
+        if !self.subscriber.node.is_owner() {
+            return Err(TakeError::Forked { topic });
+        }
+        let (offset, bytes) = (self.offset, self.info.bytes);
+        self.pool.device_address(offset).map_err(|_| TakeError::OutOfBounds { topic, sequence, offset, bytes })
+    }
+
+    /// Whether its bytes are there. `Pending` can only be the answer for a frame of `take_on`.
+    pub fn status(&self) -> Readiness {
+        let held = self.held.as_ref().filter(|_| self.subscriber.node.is_owner());
+        held.map_or(Readiness::Poisoned, Held::readiness)
+    }
+
+    /// Lets the message go once a stream has done the work that it was given so far. The call does not wait for it.
+    pub fn release_on(mut self, stream: &Stream) -> Result<(), TakeError> {
+        let topic = self.subscriber.topic.clone();
+        if !self.subscriber.node.is_owner() {
+            return Err(TakeError::Forked { topic });
+        }
+        let Some(held) = self.held.take() else { return Ok(()) };
+        let released = self.subscriber.release_on(held, self.pool.clone(), stream);
+        released.map_err(|source| TakeError::Device { topic, source })
     }
 
     /// Where it came from, the path that it took and when it passed each stage.

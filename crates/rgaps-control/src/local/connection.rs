@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 /// Longest message in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 64 << 10;
 /// Most descriptors beside a message.
-pub const DESCRIPTORS_MAX: usize = 80;
+pub const DESCRIPTORS_MAX: usize = 136;
 /// How long a send may take before the peer counts as stuck.
 const SEND_TIMEOUT: Duration = Duration::from_secs(5);
 /// What a manager may have sent that its client has not read. The kernel allows net.core.wmem_max (208 KiB by default) and counts each

@@ -6,7 +6,7 @@ use crate::names::{HostId, TopicId, TopicKey};
 use crate::qos::{PublisherQos, SubscriberQos};
 
 /// Of everything on this page; client and manager must agree.
-pub const PROTOCOL_VERSION: u32 = 1;
+pub const PROTOCOL_VERSION: u32 = 2;
 
 /// A client asks.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -59,6 +59,28 @@ pub enum Body {
         topic: TopicId,
         /// The publisher's seat.
         seat: Seat,
+    },
+    /// Memory for slabs of a publisher's own pool that have none. The reply brings them.
+    Commit {
+        /// The topic.
+        topic: TopicId,
+        /// The publisher's seat.
+        seat: Seat,
+        /// Which slabs.
+        slabs: Vec<u32>,
+        /// The newest generation of a slab that the publisher has seen.
+        newest: u32,
+    },
+    /// The publisher's pool is empty, and it has let go of the slabs in this part: the manager does too.
+    Trim {
+        /// The topic.
+        topic: TopicId,
+        /// The publisher's seat.
+        seat: Seat,
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        bytes: u64,
     },
     /// An event descriptor for a subscriber. The reply brings it.
     EventDescriptor {
@@ -151,12 +173,14 @@ pub enum ToClient {
 pub enum Reply {
     /// To `Hello`.
     Welcome(Welcome),
-    /// To `Advertise`. Beside it: the segment, the pool's slabs, then an event descriptor for each entry of `events`.
+    /// To `Advertise`. Beside it: the segment, those of the pool, then an event descriptor for each entry of `events`.
     Advertised(Advertised),
     /// To `Subscribe`. Beside it: the segment.
     Subscribed(Subscribed),
     /// To `Pool`: its description. Beside it: its slabs.
     Pool(serde_json::Value),
+    /// To `Commit`: the slabs, as the device crate describes them. Beside it: a descriptor of each.
+    Slabs(serde_json::Value),
     /// To `EventDescriptor`. Beside it: the descriptor.
     EventDescriptor,
     /// To `Observe`. Beside it: the segment.
@@ -196,6 +220,8 @@ pub struct Advertised {
     pub publisher: u64,
     /// Its pool, as the device crate describes it.
     pub pool: serde_json::Value,
+    /// How many descriptors belong to the pool.
+    pub pool_descriptors: u32,
     /// Subscribers that have an event descriptor, in the order in which these come.
     pub events: Vec<Seat>,
 }

@@ -231,7 +231,9 @@ mod tests {
         let id = DeviceId([0x5a, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 0xff]);
         assert_eq!(uuid_text(id), "GPU-5a010203-0405-0607-0809-0a0b0c0d0eff");
         assert_eq!(parse_uuid(&uuid_text(id)), Some(id));
-        for wrong in ["", "GPU-", "5a010203-0405-0607-0809-0a0b0c0d0eff", "GPU-5a01", "GPU-zz010203-0405-0607-0809-0a0b0c0d0eff"] {
+        for wrong in
+            ["", "GPU-", "5a010203-0405-0607-0809-0a0b0c0d0eff", "GPU-5a01", "GPU-zz010203-0405-0607-0809-0a0b0c0d0eff"]
+        {
             assert_eq!(parse_uuid(wrong), None, "{wrong}");
         }
     }

@@ -44,7 +44,9 @@ fn hint(code: c_int) -> &'static str {
         34 => "; this is the toolkit's stub, not a driver: take its folder out of LD_LIBRARY_PATH",
         46 => "; another process has the device to itself (compute mode)",
         100 => "; no device is visible: see CUDA_VISIBLE_DEVICES",
-        700 | 710..=719 => "; an earlier kernel or copy of this process failed, and its context with it: start the process anew",
+        700 | 710..=719 => {
+            "; an earlier kernel or copy of this process failed, and its context with it: start the process anew"
+        }
         803 | 804 => "; driver and kernel module are of different versions: reboot, or reinstall the driver",
         999 => "; the kernel's log (dmesg) may say more",
         _ => "",
@@ -194,7 +196,9 @@ impl Driver {
     fn open() -> Result<Self, String> {
         // SAFETY: opens and closes libraries of fixed names, whose constructors are the driver's.
         if !unsafe { sys::is_culib_present() } {
-            return Err("libcuda.so.1 is not there: no NVIDIA driver is installed, or not inside this container".to_owned());
+            return Err(
+                "libcuda.so.1 is not there: no NVIDIA driver is installed, or not inside this container".to_owned()
+            );
         }
         // SAFETY: as above; it is present, so this does not panic, and it stays loaded.
         let library = unsafe { sys::culib() };
@@ -271,5 +275,7 @@ const NOT_SUPPORTED: c_int = 801;
 fn symbol<F: Copy>(library: &libloading::Library, name: &str) -> Result<F, String> {
     // SAFETY: each caller names the signature that cuda.h has for this symbol.
     let found = unsafe { library.get::<F>(name.as_bytes()) };
-    found.map(|found| *found).map_err(|_| format!("libcuda has no {name}: the driver is too old, CUDA 11.4 is the oldest that will do"))
+    found
+        .map(|found| *found)
+        .map_err(|_| format!("libcuda has no {name}: the driver is too old, CUDA 11.4 is the oldest that will do"))
 }

@@ -36,8 +36,7 @@ impl IntegratedPool {
         if (description.kind, description.device) != (DeviceKind::Cuda, id) {
             return Err(DescriptionError::Device { wanted: DeviceKind::Cuda, found: description.kind }.into());
         }
-        let of_host =
-            PoolDescription { kind: DeviceKind::Host, device: DeviceId::default(), ..description.clone() };
+        let of_host = PoolDescription { kind: DeviceKind::Host, device: DeviceId::default(), ..description.clone() };
         Self::of(device, HostPool::import(&of_host, slabs, role)?)
     }
 

@@ -124,7 +124,6 @@ fn map(fd: impl AsFd, access: Access) -> Result<Mapping, DeviceError> {
     Mapping::map(fd, LABEL_BYTES, access).map_err(failed)
 }
 
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -153,6 +152,9 @@ mod tests {
         reader.set_generation(1, 9);
         assert_eq!([made.generation(1), reader.generation(1), reader.generation(SLABS_MAX)], [7, 7, 0]);
         let other = Cut { slab_bytes: 50, ..CUT };
-        assert!(matches!(Label::import(made.fd().try_clone().unwrap(), other, Access::ReadOnly), Err(DeviceError::Map { .. })));
+        assert!(matches!(
+            Label::import(made.fd().try_clone().unwrap(), other, Access::ReadOnly),
+            Err(DeviceError::Map { .. })
+        ));
     }
 }

@@ -31,10 +31,7 @@ pub(crate) enum DeviceAccess {
 }
 
 fn location(device: &Device) -> CUmemLocation {
-    CUmemLocation {
-        type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
-        id: device.properties().ordinal as c_int,
-    }
+    CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: device.properties().ordinal as c_int }
 }
 
 fn allocation(device: &Device) -> CUmemAllocationProp {

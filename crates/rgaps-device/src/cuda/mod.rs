@@ -53,7 +53,9 @@ impl CudaBackend {
         let found = device.properties();
         if !found.is_integrated && !found.has_slabs {
             let name = &found.name;
-            return Err(missing(format!("{name} cannot share memory between processes (no VMM with POSIX descriptors)")));
+            return Err(missing(format!(
+                "{name} cannot share memory between processes (no VMM with POSIX descriptors)"
+            )));
         }
         Ok(Self { device, bounce: Mutex::new(None) })
     }

@@ -124,7 +124,8 @@ impl CudaPool {
         } else {
             Some(first.bytes)
         };
-        let cut = Cut { bytes: description.bytes, slab_bytes: slab_bytes.filter(|bytes| *bytes > 0).unwrap_or(u64::MAX) };
+        let cut =
+            Cut { bytes: description.bytes, slab_bytes: slab_bytes.filter(|bytes| *bytes > 0).unwrap_or(u64::MAX) };
         let label = Label::import(label, cut, host_access)?;
         if let Some((place, slab)) =
             description.slabs.iter().enumerate().find(|(place, slab)| slab.bytes != cut.bytes_of(*place))
@@ -132,7 +133,8 @@ impl CudaPool {
             return Err(DescriptionError::Cut { slab: place, bytes: slab.bytes, cut: cut.bytes_of(place) }.into());
         }
         let pool = Self::with_label(device, label, access, granularity, "a pool")?;
-        let present: Vec<SlabDescription> = description.slabs.iter().filter(|slab| slab.is_present()).copied().collect();
+        let present: Vec<SlabDescription> =
+            description.slabs.iter().filter(|slab| slab.is_present()).copied().collect();
         pool.add_slabs(&present, descriptors.collect())?;
         Ok(pool)
     }
@@ -241,7 +243,8 @@ impl PoolMemory for CudaPool {
                 return Err(DescriptionError::Order { place: slabs.mapped.len(), index: index as u32 }.into());
             }
             if slabs.generation_of(index) == 0 {
-                let slab = Slab::create(&self.device, self.memory_of(index)).map_err(|error| self.no_memory(index, error))?;
+                let slab =
+                    Slab::create(&self.device, self.memory_of(index)).map_err(|error| self.no_memory(index, error))?;
                 let generation = slabs.generation.max(newest).wrapping_add(1).max(1);
                 slabs.map(index, Mapped { slab, generation }, self.access)?;
                 self.label.set_generation(index, generation);
@@ -274,8 +277,22 @@ impl PoolMemory for CudaPool {
         Ok(())
     }
 
+    fn refresh(&self, description: &PoolDescription, descriptors: Vec<OwnedFd>) -> Result<(), DeviceError> {
+        let here = (DeviceKind::Cuda, self.device.properties().id);
+        description.check(here, SLABS_MAX, descriptors.len().saturating_sub(1))?;
+        // The label comes first; it is mapped already, and knows which of these slabs are still the ones to have.
+        let present = description.slabs.iter().filter(|slab| slab.is_present()).zip(descriptors.into_iter().skip(1));
+        let wanted = present.filter(|(slab, _)| self.label.generation(slab.index as usize) == slab.generation);
+        let (slabs, descriptors): (Vec<SlabDescription>, Vec<OwnedFd>) = wanted.map(|(slab, fd)| (*slab, fd)).unzip();
+        self.add_slabs(&slabs, descriptors)
+    }
+
     fn newest_generation(&self) -> u32 {
         self.slabs().generation
+    }
+
+    fn first_slab_bytes(&self) -> Option<u64> {
+        Some(self.label.cut().bytes_of(0))
     }
 
     fn trim(&self) {

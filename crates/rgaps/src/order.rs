@@ -1,0 +1,150 @@
+//! What streams have still to do for a publisher or a subscriber: words that they will write, and what must live until they have.
+//!
+//! ```text
+//!   push_on, publish_on ──▶ a message without its bytes ──event──▶ forgotten; poisoned if the device failed
+//!   release_on          ──▶ a held message              ──event──▶ dropped, which tells its publisher
+//! ```
+//!
+//! Invariants  S1 segment and pool stay known to the device until every event is complete. S2 a seat is left after that only: a late write
+//!             would hit a word that is somebody else's by then.
+//! Deaths      Of the process: the driver ends its streams before the manager sees it dead, and the manager poisons what was under way.
+
+use std::mem::ManuallyDrop;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rgaps_device::{Backend, DeviceError, Event, PoolMemory, Stream, Word, Words};
+use rgaps_shm::writer::Unready;
+use rgaps_shm::{Held, Segment};
+
+/// Between two looks of a thread that waits for all of it.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// What is done once a stream has got there.
+pub(crate) trait Settle {
+    /// The stream has written the word (`true`), or never will.
+    fn settle(self, written: bool);
+}
+
+impl Settle for Unready {
+    fn settle(self, written: bool) {
+        if !written && self.poison() {
+            tracing::error!("the device failed before a message was complete: its subscribers will pass it by");
+        }
+    }
+}
+
+/// A held message, and the pool that the stream reads it from.
+#[derive(Debug)]
+pub(crate) struct Releasing {
+    pub(crate) _held: Held,
+    pub(crate) _pool: Arc<dyn PoolMemory>,
+}
+
+impl Settle for Releasing {
+    fn settle(self, _: bool) {
+        // Dropped: a stream that will never write reads no more either.
+    }
+}
+
+#[derive(Debug)]
+struct UnderWay<T> {
+    stream: Stream,
+    event: Event,
+    item: T,
+}
+
+/// Words of a segment that streams of this process write, and what they have not written yet.
+#[derive(Debug)]
+pub(crate) struct Order<T: Settle> {
+    backend: Arc<dyn Backend>,
+    segment: Arc<Segment>,
+    // Dropped last: S1.
+    under_way: Mutex<Vec<UnderWay<T>>>,
+    words: Mutex<Option<Arc<dyn Words>>>,
+}
+
+impl<T: Settle> Order<T> {
+    pub(crate) fn new(backend: Arc<dyn Backend>, segment: Arc<Segment>) -> Self {
+        Self { backend, segment, under_way: Mutex::default(), words: Mutex::default() }
+    }
+
+    /// The segment as this device knows it; told at the first call.
+    pub(crate) fn words(&self) -> Result<Arc<dyn Words>, DeviceError> {
+        let mut words = lock(&self.words);
+        if let Some(words) = words.as_ref() {
+            return Ok(words.clone());
+        }
+        Ok(words.insert(self.backend.words(self.segment.mapping())?).clone())
+    }
+
+    /// Tells a stream to write a word of the segment; then `item` is settled. If it cannot be told, `item` comes back.
+    pub(crate) fn write(&self, stream: &Stream, (offset, value): (u64, u32), item: T) -> Result<(), (T, DeviceError)> {
+        let written = self.words().and_then(|words| stream.write_word(&Word { words: words.as_ref(), offset }, value));
+        if let Err(error) = written {
+            return Err((item, error));
+        }
+        let mut under_way = lock(&self.under_way);
+        under_way.push(UnderWay { stream: stream.clone(), event: stream.record(), item });
+        // Two out for one in, so that the list stays short; the node's thread looks at all of it.
+        let over: Vec<_> = (0..2).map_while(|_| next_over(&mut under_way, 1)).collect();
+        drop(under_way);
+        over.into_iter().for_each(|(item, written)| item.settle(written));
+        Ok(())
+    }
+
+    /// Settles all that is over. True if nothing is left.
+    pub(crate) fn settle(&self) -> bool {
+        loop {
+            let mut under_way = lock(&self.under_way);
+            let all = under_way.len();
+            let Some((item, written)) = next_over(&mut under_way, all) else { return all == 0 };
+            drop(under_way);
+            item.settle(written);
+        }
+    }
+
+    /// Waits until all is over, before the seat is left. False if it takes too long: then all of it stays for as long as the process does.
+    pub(crate) fn end(&self, timeout: Duration) -> bool {
+        let start = Instant::now();
+        while !self.settle() {
+            if start.elapsed() >= timeout {
+                let left = std::mem::take(&mut *lock(&self.under_way));
+                tracing::error!(
+                    left = left.len(),
+                    "a stream is stuck: what it was to write is kept until the process ends"
+                );
+                let _ = ManuallyDrop::new((left, lock(&self.words).take()));
+                return false;
+            }
+            std::thread::sleep(LOOK);
+        }
+        true
+    }
+}
+
+/// The first of the oldest `look_at` that is over, and whether its word was written.
+fn next_over<T>(under_way: &mut Vec<UnderWay<T>>, look_at: usize) -> Option<(T, bool)> {
+    for place in 0..under_way.len().min(look_at) {
+        let found = &mut under_way[place];
+        let written = match found.event.query() {
+            Ok(false) => continue,
+            Ok(true) => true,
+            Err(_) => {
+                // An event that could not be recorded says nothing of the stream: one that can be takes its place.
+                let again = found.stream.record();
+                if again.query().is_ok() {
+                    found.event = again;
+                    continue;
+                }
+                false
+            }
+        };
+        return Some((under_way.remove(place).item, written));
+    }
+    None
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
