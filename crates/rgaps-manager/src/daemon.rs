@@ -83,7 +83,7 @@ pub fn run(options: &Options) -> Result<(), DaemonError> {
         host,
         host_name.clone(),
         Arc::new(network.asker()),
-        chosen.backend,
+        chosen.backend.clone(),
         mailbox,
         verbs,
     );

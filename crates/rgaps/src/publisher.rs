@@ -319,11 +319,8 @@ impl<T: Meta> Publisher<T> {
         let mut message = self.inner.loan(described)?;
         match self.inner.fill(&mut message, bytes) {
             Ok(()) => {}
-            Err(error @ PublishError::Device { source: DeviceError::TimedOut(_), .. }) => {
-                // The device may still write into the block: nobody gets it.
-                std::mem::forget(message);
-                return Err(error);
-            }
+            // The device may still write into the block: it is not given back.
+            Err(error @ PublishError::Device { source: DeviceError::TimedOut(_), .. }) => return Err(error),
             Err(error) => {
                 self.inner.port().give_back(message);
                 return Err(error);

@@ -147,7 +147,7 @@ impl CudaPool {
         name: &str,
     ) -> Result<Self, DeviceError> {
         let cut = label.cut();
-        let addresses = (cut.count() as u64).checked_mul(cut.slab_bytes).unwrap_or(u64::MAX);
+        let addresses = (cut.count() as u64).saturating_mul(cut.slab_bytes);
         let range = AddressRange::reserve(device, addresses)?;
         let mapped = (0..cut.count()).map(|_| None).collect();
         Ok(Self {
