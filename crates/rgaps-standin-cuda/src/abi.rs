@@ -1,0 +1,228 @@
+//! Types and numbers of the driver's binary interface (cuda.h), as far as they are used here.
+//!
+//! Handles of contexts, streams and events are pointers in C and numbers here: they are never dereferenced. Pointers to results and
+//! structs are `Out` and `In`, which are as wide as a pointer and check for null.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+
+/// A `CUresult`.
+pub type Code = c_int;
+/// The outcome of a call: its error is a `CUresult` other than 0.
+pub type Status<T = ()> = Result<T, Code>;
+
+/// `CUDA_SUCCESS`.
+pub const SUCCESS: Code = 0;
+/// `CUDA_ERROR_INVALID_VALUE`.
+pub const INVALID_VALUE: Code = 1;
+/// `CUDA_ERROR_OUT_OF_MEMORY`.
+pub const OUT_OF_MEMORY: Code = 2;
+/// `CUDA_ERROR_NOT_INITIALIZED`.
+pub const NOT_INITIALIZED: Code = 3;
+/// `CUDA_ERROR_NO_DEVICE`.
+pub const NO_DEVICE: Code = 100;
+/// `CUDA_ERROR_INVALID_DEVICE`.
+pub const INVALID_DEVICE: Code = 101;
+/// `CUDA_ERROR_INVALID_CONTEXT`.
+pub const INVALID_CONTEXT: Code = 201;
+/// `CUDA_ERROR_PEER_ACCESS_UNSUPPORTED`.
+pub const PEER_ACCESS_UNSUPPORTED: Code = 217;
+/// `CUDA_ERROR_OPERATING_SYSTEM`.
+pub const OPERATING_SYSTEM: Code = 304;
+/// `CUDA_ERROR_INVALID_HANDLE`.
+pub const INVALID_HANDLE: Code = 400;
+/// `CUDA_ERROR_NOT_READY`.
+pub const NOT_READY: Code = 600;
+/// `CUDA_ERROR_ILLEGAL_ADDRESS`.
+pub const ILLEGAL_ADDRESS: Code = 700;
+/// `CUDA_ERROR_CONTEXT_IS_DESTROYED`.
+pub const CONTEXT_IS_DESTROYED: Code = 709;
+/// `CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED`.
+pub const ALREADY_REGISTERED: Code = 712;
+/// `CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED`.
+pub const NOT_REGISTERED: Code = 713;
+/// `CUDA_ERROR_NOT_PERMITTED`.
+pub const NOT_PERMITTED: Code = 800;
+/// `CUDA_ERROR_NOT_SUPPORTED`.
+pub const NOT_SUPPORTED: Code = 801;
+/// `CUDA_ERROR_UNKNOWN`.
+pub const UNKNOWN: Code = 999;
+
+/// `CU_MEM_ACCESS_FLAGS_PROT_READ`.
+pub const PROT_READ: u32 = 1;
+/// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`.
+pub const PROT_READWRITE: u32 = 3;
+/// `CU_MEM_ALLOCATION_TYPE_PINNED`.
+pub const ALLOCATION_PINNED: u32 = 1;
+/// `CU_MEM_LOCATION_TYPE_DEVICE`.
+pub const LOCATION_DEVICE: u32 = 1;
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
+pub const HANDLE_FD: u32 = 1;
+/// `CU_MEMHOSTREGISTER_DEVICEMAP`.
+pub const REGISTER_DEVICEMAP: u32 = 2;
+/// `CU_MEMHOSTREGISTER_READ_ONLY`.
+pub const REGISTER_READ_ONLY: u32 = 8;
+/// `CU_STREAM_NON_BLOCKING`.
+pub const STREAM_NON_BLOCKING: u32 = 1;
+/// `CU_STREAM_LEGACY`, another name of the null stream.
+pub const STREAM_LEGACY: u64 = 1;
+
+/// `CUmemLocation`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Location {
+    /// `CUmemLocationType`.
+    pub kind: u32,
+    /// The device's ordinal.
+    pub id: c_int,
+}
+
+/// `CUmemAllocationProp`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct AllocationProp {
+    /// `CUmemAllocationType`.
+    pub kind: u32,
+    /// `CUmemAllocationHandleType`.
+    pub handle_types: u32,
+    /// Where the memory lies.
+    pub location: Location,
+    /// For Windows.
+    pub win32: *mut c_void,
+    /// Compression, RDMA capability, usage: all zero here.
+    pub flags: [u8; 8],
+}
+
+/// `CUmemAccessDesc`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct AccessDesc {
+    /// Who may access it.
+    pub location: Location,
+    /// `CUmemAccess_flags`.
+    pub flags: u32,
+}
+
+/// `CUuuid`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Uuid(pub [u8; 16]);
+
+/// `CUhostFn`.
+pub type HostFn = Option<unsafe extern "C" fn(*mut c_void)>;
+
+const _: () = assert!(size_of::<AllocationProp>() == 32);
+const _: () = assert!(size_of::<AccessDesc>() == 12);
+
+/// A pointer through which a result goes out: null, or valid for one write. Results are written on success only.
+#[repr(transparent)]
+#[derive(Debug)]
+pub struct Out<T>(*mut T);
+
+impl<T> Clone for Out<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Out<T> {}
+
+impl<T> From<&mut T> for Out<T> {
+    fn from(to: &mut T) -> Self {
+        Self(to)
+    }
+}
+
+impl<T> Out<T> {
+    /// A null pointer.
+    pub fn null() -> Self {
+        Self(std::ptr::null_mut())
+    }
+
+    pub(crate) fn check(self) -> Status {
+        if self.0.is_null() { Err(INVALID_VALUE) } else { Ok(()) }
+    }
+
+    /// Makes a result and writes it, in this order; without a place for it nothing is done.
+    pub(crate) fn give(self, make: impl FnOnce() -> Status<T>) -> Status {
+        self.check()?;
+        self.set(make()?)
+    }
+
+    pub(crate) fn set(self, value: T) -> Status {
+        self.check()?;
+        // SAFETY: not null, and whoever called the exported function says that it is valid for a write of this type.
+        unsafe { self.0.write(value) };
+        Ok(())
+    }
+}
+
+impl Out<c_char> {
+    /// Writes a text and its zero into `length` bytes, cut where it is too long.
+    pub(crate) fn set_text(self, text: &str, length: usize) -> Status {
+        self.check()?;
+        let bytes = text.len().min(length.checked_sub(1).ok_or(INVALID_VALUE)?);
+        // SAFETY: the caller says that `length` bytes can be written there, and `bytes` is less.
+        unsafe { std::ptr::copy_nonoverlapping(text.as_ptr().cast(), self.0, bytes) };
+        // SAFETY: `bytes` is less than `length`.
+        let end = unsafe { self.0.add(bytes) };
+        Out(end).set(0)
+    }
+}
+
+/// A pointer to what a caller hands in: null, or valid for reading.
+#[repr(transparent)]
+#[derive(Debug)]
+pub struct In<T>(*const T);
+
+impl<T> Clone for In<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for In<T> {}
+
+impl<T> From<&T> for In<T> {
+    fn from(from: &T) -> Self {
+        Self(from)
+    }
+}
+
+impl From<&CStr> for In<c_char> {
+    fn from(text: &CStr) -> Self {
+        Self(text.as_ptr())
+    }
+}
+
+impl<T: Copy> In<T> {
+    /// A null pointer.
+    pub fn null() -> Self {
+        Self(std::ptr::null())
+    }
+
+    pub(crate) fn get(self) -> Status<T> {
+        self.at(0)
+    }
+
+    /// The element with this index, which the caller says is there.
+    pub(crate) fn at(self, index: usize) -> Status<T> {
+        if self.0.is_null() {
+            return Err(INVALID_VALUE);
+        }
+        // SAFETY: the caller hands in an array that is longer than `index`.
+        let element = unsafe { self.0.add(index) };
+        // SAFETY: as above; not null.
+        Ok(unsafe { element.read() })
+    }
+}
+
+impl In<c_char> {
+    /// The text, if there is one and it is UTF-8.
+    pub(crate) fn text(&self) -> Option<&str> {
+        if self.0.is_null() {
+            return None;
+        }
+        // SAFETY: not null, and the caller says that a zero ends it; it is read before the call returns.
+        unsafe { CStr::from_ptr(self.0) }.to_str().ok()
+    }
+}

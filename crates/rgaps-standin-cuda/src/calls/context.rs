@@ -1,0 +1,108 @@
+//! Primary contexts, and which is current in a thread.
+
+use std::ffi::c_int;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::abi::{INVALID_CONTEXT, Out, Status};
+use crate::config::config;
+use crate::context::{self, Context};
+use crate::state::{Driver, Kind, Primary, driver, new_handle};
+use crate::stream::{Place, Stream};
+
+calls! {
+    /// The device's context, made by the first who asks.
+    fn cuDevicePrimaryCtxRetain(context: Out<u64>, device: c_int) {
+        context.give(|| {
+            let mut driver = driver()?;
+            let (index, device) = driver.device(device)?;
+            if let Some(primary) = &mut device.primary {
+                primary.retained += 1;
+                return Ok(primary.context.id);
+            }
+            let context = Arc::new(Context::new(new_handle(Kind::Context), index));
+            let id = context.id;
+            let null_stream = Stream::start(new_handle(Kind::Stream), context.clone(), true)?;
+            device.primary = Some(Primary { context, retained: 1, null_stream });
+            Ok(id)
+        })
+    }
+
+    /// Gives it back; the last one ends it, and with it what was made in it.
+    fn cuDevicePrimaryCtxRelease_v2(device: c_int) {
+        let mut driver = driver()?;
+        let (_, device) = driver.device(device)?;
+        let primary = device.primary.as_mut().ok_or(INVALID_CONTEXT)?;
+        primary.retained -= 1;
+        if primary.retained > 0 {
+            return Ok(());
+        }
+        let context = primary.context.clone();
+        let under_way = end(&mut driver, &context);
+        if let Ok((_, device)) = driver.device(context.device as c_int) {
+            device.primary = None;
+        }
+        drop(driver);
+        under_way.iter().for_each(Place::drain);
+        Ok(())
+    }
+
+    /// Makes a context this thread's, above what was.
+    fn cuCtxPushCurrent_v2(context: u64) {
+        context::push(context)
+    }
+
+    /// Takes it off; its handle is not asked for if `context` is null.
+    fn cuCtxPopCurrent_v2(context: Out<u64>) {
+        let popped = context::pop()?;
+        if context.check().is_ok() { context.set(popped) } else { Ok(()) }
+    }
+
+    /// This thread's context, null if it has none.
+    fn cuCtxGetCurrent(context: Out<u64>) {
+        drop(driver()?);
+        context.set(context::current_id()?)
+    }
+
+    /// Puts a context in the place of this thread's.
+    fn cuCtxSetCurrent(context: u64) {
+        context::replace(context)
+    }
+
+    /// Waits for all streams of this thread's context.
+    fn cuCtxSynchronize() {
+        let context = context::current()?;
+        let streams = driver()?.streams_of(context.id);
+        let ends: Vec<Place> = streams.iter().map(Stream::end).collect();
+        ends.iter().try_for_each(Place::wait)
+    }
+
+    /// Bytes of the device that are free, and all.
+    fn cuMemGetInfo_v2(free: Out<usize>, total: Out<usize>) {
+        let (free_bytes, total_bytes) = memory_info()?;
+        free.set(free_bytes)?;
+        total.set(total_bytes)
+    }
+}
+
+/// Ends a context: what its streams run is to be drained, once the tables are unlocked.
+fn end(driver: &mut Driver, context: &Context) -> Vec<Place> {
+    context.end();
+    let streams = driver.streams_of(context.id);
+    let before = driver.streams.len() + driver.events.len() + driver.registrations.0.len();
+    driver.streams.retain(|_, stream| stream.context.id != context.id);
+    driver.events.retain(|_, event| event.context.id != context.id);
+    driver.registrations.0.retain(|_, registration| registration.context != context.id);
+    let after = driver.streams.len() + driver.events.len() + driver.registrations.0.len();
+    driver.orphans += (before - after) as u64;
+    streams.iter().for_each(|stream| stream.close());
+    streams.iter().map(Stream::end).collect()
+}
+
+fn memory_info() -> Status<(usize, usize)> {
+    let context = context::current()?;
+    let mut driver = driver()?;
+    let (_, device) = driver.device(context.device as c_int)?;
+    let (used, total) = (device.used.load(Ordering::Relaxed), config().memory);
+    Ok((total.saturating_sub(used) as usize, total as usize))
+}

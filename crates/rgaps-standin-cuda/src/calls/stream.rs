@@ -1,0 +1,138 @@
+//! Streams, and what is queued in them.
+
+use std::ffi::c_void;
+use std::sync::{Arc, MutexGuard};
+
+use crate::abi::{
+    HostFn, INVALID_HANDLE, INVALID_VALUE, NOT_SUPPORTED, Out, STREAM_LEGACY, STREAM_NON_BLOCKING, Status,
+};
+use crate::config::config;
+use crate::context;
+use crate::operation::{End, HostCall, Operation};
+use crate::state::{Driver, Kind, driver, new_handle};
+use crate::stream::{Place, Stream};
+
+calls! {
+    /// Makes a stream of the current context.
+    fn cuStreamCreate(stream: Out<u64>, flags: u32) {
+        stream.give(|| {
+            let context = context::current()?;
+            if flags & !STREAM_NON_BLOCKING != 0 {
+                return Err(INVALID_VALUE);
+            }
+            let stream = Stream::start(new_handle(Kind::Stream), context, flags & STREAM_NON_BLOCKING == 0)?;
+            driver()?.streams.insert(stream.id, stream.clone());
+            Ok(stream.id)
+        })
+    }
+
+    /// Destroys a stream; what is queued in it is run.
+    fn cuStreamDestroy_v2(stream: u64) {
+        let stream = driver()?.streams.remove(&stream).ok_or(INVALID_HANDLE)?;
+        stream.close();
+        stream.context.check()
+    }
+
+    /// Waits for all that is queued.
+    fn cuStreamSynchronize(stream: u64) {
+        let end = find(&*driver()?, stream)?.end();
+        end.wait()
+    }
+
+    /// Whether all that was queued is done.
+    fn cuStreamQuery(stream: u64) {
+        let stream = find(&*driver()?, stream)?;
+        stream.check()
+    }
+
+    /// What is queued later waits for the event's newest record.
+    fn cuStreamWaitEvent(stream: u64, event: u64, flags: u32) {
+        if flags != 0 {
+            return Err(INVALID_VALUE);
+        }
+        let driver = driver()?;
+        let newest = driver.events.get(&event).ok_or(INVALID_HANDLE)?.newest.clone();
+        match newest {
+            Some(record) => push(driver, stream, Operation::Await(record)),
+            None => find(&driver, stream)?.context.check(),
+        }
+    }
+
+    /// Calls a function of the program.
+    fn cuLaunchHostFunc(stream: u64, function: HostFn, argument: *mut c_void) {
+        let function = function.ok_or(INVALID_VALUE)?;
+        push(driver()?, stream, Operation::Call(HostCall { function, argument }))
+    }
+
+    /// Writes a word, behind all that is queued.
+    fn cuStreamWriteValue32_v2(stream: u64, address: u64, value: u32, flags: u32) {
+        check_word(address, flags)?;
+        push(driver()?, stream, Operation::WriteValue { address, value })
+    }
+
+    /// What is queued later waits until the word, seen as a number that goes round, is `value` or beyond: flags 0, which is GEQ.
+    fn cuStreamWaitValue32_v2(stream: u64, address: u64, value: u32, flags: u32) {
+        check_word(address, flags)?;
+        push(driver()?, stream, Operation::WaitValue { address, value })
+    }
+
+    /// Device to host.
+    fn cuMemcpyDtoHAsync_v2(to: u64, from: u64, bytes: usize, stream: u64) {
+        copy(End::Registered(to), End::Device(from), bytes, stream)
+    }
+
+    /// Host to device.
+    fn cuMemcpyHtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: u64) {
+        copy(End::Device(to), End::Registered(from), bytes, stream)
+    }
+
+    /// Device to device.
+    fn cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: u64) {
+        copy(End::Device(to), End::Device(from), bytes, stream)
+    }
+}
+
+/// The stream with this handle, or the null stream of the current context.
+pub(super) fn find(driver: &Driver, stream: u64) -> Status<Arc<Stream>> {
+    if stream > STREAM_LEGACY {
+        return driver.streams.get(&stream).cloned().ok_or(INVALID_HANDLE);
+    }
+    let id = context::current_id()?;
+    driver.primary(id).map(|primary| primary.null_stream.clone()).ok_or(crate::abi::INVALID_CONTEXT)
+}
+
+/// Queues an operation. The null stream keeps order with all streams that are not made as non-blocking.
+pub(super) fn push(driver: MutexGuard<'_, Driver>, stream: u64, operation: Operation) -> Status {
+    let stream = find(&driver, stream)?;
+    stream.context.check()?;
+    let others = driver.streams_of(stream.context.id);
+    let is_null = others.first().is_some_and(|null| null.id == stream.id);
+    let ordered = others.iter().enumerate().filter(|(index, other)| {
+        other.id != stream.id && if is_null { other.blocking } else { stream.blocking && *index == 0 }
+    });
+    let after: Vec<Place> = ordered.map(|(_, other)| other.end()).filter(|place| !place.is_passed()).collect();
+    stream.push(operation, after);
+    Ok(())
+}
+
+fn copy(to: End, from: End, bytes: usize, stream: u64) -> Status {
+    let driver = driver()?;
+    for end in [to, from] {
+        match end {
+            End::Registered(address) => driver.registrations.check(address, bytes as u64)?,
+            // Looked up when the copy runs.
+            End::Device(_) => {}
+        }
+    }
+    if bytes == 0 {
+        return find(&driver, stream)?.context.check();
+    }
+    push(driver, stream, Operation::Copy { to, from, bytes: bytes as u64 })
+}
+
+fn check_word(address: u64, flags: u32) -> Status {
+    if !config().stream_memory_operations {
+        return Err(NOT_SUPPORTED);
+    }
+    if flags == 0 && address != 0 && address.is_multiple_of(4) { Ok(()) } else { Err(INVALID_VALUE) }
+}

@@ -1,0 +1,57 @@
+//! What the environment asks for, read once, at the first call.
+//!
+//! A value that cannot be read panics, so that each call returns 999 and the reason is on the terminal: a test must not run with a
+//! setting that was mistyped.
+
+use std::str::FromStr;
+use std::sync::OnceLock;
+
+/// The settings of this process.
+#[derive(Debug)]
+pub(crate) struct Config {
+    pub delay_us: u64,
+    pub devices: usize,
+    /// Bytes of each device.
+    pub memory: u64,
+    pub integrated: bool,
+    pub stream_memory_operations: bool,
+    pub vmm: bool,
+    pub peer: bool,
+}
+
+/// Most devices; each has its place in the access rights of a mapping.
+const DEVICES_MAX: usize = 16;
+
+/// The settings, read at the first call.
+pub(crate) fn config() -> &'static Config {
+    static CONFIG: OnceLock<Config> = OnceLock::new();
+    CONFIG.get_or_init(|| {
+        let devices = number("RGAPS_STANDIN_DEVICES", 1);
+        assert!(devices <= DEVICES_MAX, "RGAPS_STANDIN_DEVICES={devices}: at most {DEVICES_MAX}");
+        Config {
+            delay_us: number("RGAPS_STANDIN_DELAY_US", 200),
+            devices,
+            memory: number("RGAPS_STANDIN_MEMORY", 1 << 30),
+            integrated: is_set("RGAPS_STANDIN_INTEGRATED"),
+            stream_memory_operations: !is_set("RGAPS_STANDIN_NO_STREAM_MEM_OPS"),
+            vmm: !is_set("RGAPS_STANDIN_NO_VMM"),
+            peer: !is_set("RGAPS_STANDIN_NO_PEER"),
+        }
+    })
+}
+
+fn number<T: FromStr>(name: &str, otherwise: T) -> T {
+    let Ok(text) = std::env::var(name) else { return otherwise };
+    match text.parse() {
+        Ok(number) => number,
+        Err(_) => panic!("{name}={text} is not a number in its range"),
+    }
+}
+
+fn is_set(name: &str) -> bool {
+    match std::env::var(name).as_deref() {
+        Ok("1") => true,
+        Ok("0" | "") | Err(_) => false,
+        Ok(text) => panic!("{name}={text}: 1, or 0, or leave it out"),
+    }
+}

@@ -1,0 +1,84 @@
+//! What an operation passes before it runs: the injected delay, the gate that a test can hold shut, and a failure asked for.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use crate::abi::{Code, Status};
+use crate::config::config;
+use crate::context::Context;
+use crate::guard::locked;
+
+struct Gate {
+    held: bool,
+    /// Operations that have passed and are not over, but for those that wait for something themselves.
+    busy: u64,
+    /// Operations from now to the one that fails, and its code.
+    later: Option<(u64, Code)>,
+}
+
+static GATE: Mutex<Gate> = Mutex::new(Gate { held: false, busy: 0, later: None });
+static CHANGED: Condvar = Condvar::new();
+
+/// An operation runs: `hold` returns when it is over.
+pub(crate) struct Pass(());
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        locked(&GATE).busy -= 1;
+        CHANGED.notify_all();
+    }
+}
+
+/// Waits until the next operation of a context may run; an error if it must not.
+pub(crate) fn pass(context: &Context) -> Status<Pass> {
+    let delay = Duration::from_micros(delay().load(Ordering::Relaxed));
+    let gate = locked(&GATE);
+    let slept = CHANGED.wait_timeout_while(gate, delay, |_| context.check().is_ok());
+    let (gate, _) = slept.unwrap_or_else(PoisonError::into_inner);
+    let opened = CHANGED.wait_while(gate, |gate| gate.held && context.check().is_ok());
+    let mut gate = opened.unwrap_or_else(PoisonError::into_inner);
+    context.check()?;
+    match gate.later.take() {
+        Some((1, code)) => return Err(code),
+        later => gate.later = later.map(|(left, code)| (left - 1, code)),
+    }
+    gate.busy += 1;
+    Ok(Pass(()))
+}
+
+/// Lets those who wait look at their context again.
+pub(crate) fn wake() {
+    let _gate = locked(&GATE);
+    CHANGED.notify_all();
+}
+
+/// Stops all streams before their next operation; returns when copies and writes that had begun are over.
+pub(crate) fn hold() {
+    let mut gate = locked(&GATE);
+    gate.held = true;
+    while gate.busy > 0 {
+        gate = CHANGED.wait(gate).unwrap_or_else(PoisonError::into_inner);
+    }
+}
+
+/// Lets all streams go on.
+pub(crate) fn go() {
+    locked(&GATE).held = false;
+    CHANGED.notify_all();
+}
+
+/// Makes the `nth` operation from now fail, 1 being the next of any stream; code 0 takes that back.
+pub(crate) fn fail_later(nth: u64, code: Code) {
+    locked(&GATE).later = (code != 0).then_some((nth.max(1), code));
+}
+
+/// Sets the delay before each operation.
+pub(crate) fn set_delay(us: u64) {
+    delay().store(us, Ordering::Relaxed);
+}
+
+fn delay() -> &'static AtomicU64 {
+    static DELAY_US: OnceLock<AtomicU64> = OnceLock::new();
+    DELAY_US.get_or_init(|| AtomicU64::new(config().delay_us))
+}

@@ -1,0 +1,130 @@
+//! Device memory: memfds, which a shareable handle is a descriptor of.
+//!
+//! The stand-in reaches the bytes through a mapping of its own (`alias`). What the program sees as a device pointer lies elsewhere
+//! and faults when it is touched (`reservation.rs`). A memfd says in its name that it is ours and of which device.
+
+use std::ffi::CString;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::abi::{INVALID_VALUE, OPERATING_SYSTEM, OUT_OF_MEMORY, Status};
+
+/// What sizes, addresses and offsets are multiples of.
+pub(crate) const GRANULARITY: u64 = 2 << 20;
+
+const NAME: &str = "rgaps-standin-device-";
+
+/// Memory of a device, given back when its last handle and its last mapping are gone.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    fd: OwnedFd,
+    alias: *mut u8,
+    pub bytes: u64,
+    /// The device's ordinal.
+    pub device: usize,
+    /// Bytes in use of the device; none where another process made the memory.
+    account: Option<Arc<AtomicU64>>,
+}
+
+// SAFETY: the mapping is plain memory that lives until drop. It is touched by copies and atomics only, as the program orders them.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    /// Makes memory of a device that has `total` bytes, `used` of them in use.
+    pub(crate) fn create(device: usize, bytes: u64, total: u64, used: &Arc<AtomicU64>) -> Status<Self> {
+        let add = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= total);
+        used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).map_err(|_| OUT_OF_MEMORY)?;
+        let made = memfd(device, bytes).and_then(|fd| Ok((alias(&fd, bytes)?, fd)));
+        if made.is_err() {
+            used.fetch_sub(bytes, Ordering::Relaxed);
+        }
+        let (alias, fd) = made?;
+        Ok(Self { fd, alias, bytes, device, account: Some(used.clone()) })
+    }
+
+    /// Memory of another process, or of this one, behind a descriptor that stays the caller's.
+    pub(crate) fn import(fd: RawFd) -> Status<Self> {
+        let fd = duplicate(fd)?;
+        let device = device_of(&fd)?;
+        // SAFETY: all zero is a value of this struct of numbers.
+        let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+        // SAFETY: the kernel writes one `stat`; the descriptor is open.
+        let code = unsafe { libc::fstat(fd.as_raw_fd(), &mut stat) };
+        let bytes = u64::try_from(stat.st_size).map_err(|_| OPERATING_SYSTEM)?;
+        if code != 0 || bytes == 0 {
+            return Err(INVALID_VALUE);
+        }
+        let alias = alias(&fd, bytes)?;
+        Ok(Self { fd, alias, bytes, device, account: None })
+    }
+
+    /// A new descriptor of it, closed on exec.
+    pub(crate) fn export(&self) -> Status<OwnedFd> {
+        duplicate(self.fd.as_raw_fd())
+    }
+
+    /// Where this process reaches the bytes from `offset`, at most the length.
+    pub(crate) fn at(&self, offset: u64) -> *mut u8 {
+        assert!(offset <= self.bytes, "offset {offset} of {} B", self.bytes);
+        // SAFETY: in the mapping or one past its end.
+        unsafe { self.alias.add(offset as usize) }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: exactly the pages that were mapped; whoever uses them holds an `Arc` of this.
+        unsafe { libc::munmap(self.alias.cast(), self.bytes as usize) };
+        if let Some(account) = &self.account {
+            account.fetch_sub(self.bytes, Ordering::Relaxed);
+        }
+    }
+}
+
+fn memfd(device: usize, bytes: u64) -> Status<OwnedFd> {
+    let name = CString::new(format!("{NAME}{device}")).map_err(|_| OPERATING_SYSTEM)?;
+    // SAFETY: the name is a C string; a new descriptor or -1 comes back.
+    let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
+    if fd < 0 {
+        return Err(OPERATING_SYSTEM);
+    }
+    // SAFETY: it was just opened and belongs to nobody else.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    let length = libc::off_t::try_from(bytes).map_err(|_| OUT_OF_MEMORY)?;
+    // SAFETY: a system call on numbers.
+    if unsafe { libc::ftruncate(fd.as_raw_fd(), length) } != 0 {
+        return Err(OUT_OF_MEMORY);
+    }
+    // SAFETY: a system call on numbers.
+    let sealed = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_SHRINK | libc::F_SEAL_GROW) };
+    if sealed == 0 { Ok(fd) } else { Err(OPERATING_SYSTEM) }
+}
+
+fn alias(fd: &OwnedFd, bytes: u64) -> Status<*mut u8> {
+    let length = usize::try_from(bytes).map_err(|_| OUT_OF_MEMORY)?;
+    let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_NORESERVE);
+    // SAFETY: a new mapping at an address that the kernel chooses replaces nothing.
+    let address = unsafe { libc::mmap(std::ptr::null_mut(), length, protection, flags, fd.as_raw_fd(), 0) };
+    if address == libc::MAP_FAILED { Err(OUT_OF_MEMORY) } else { Ok(address.cast()) }
+}
+
+fn duplicate(fd: RawFd) -> Status<OwnedFd> {
+    // SAFETY: a system call on numbers.
+    let fd = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
+    if fd < 0 {
+        return Err(INVALID_VALUE);
+    }
+    // SAFETY: it was just opened and belongs to nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Of which device the memory is; an error if it is not memory of a stand-in.
+fn device_of(fd: &OwnedFd) -> Status<usize> {
+    let path = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).map_err(|_| OPERATING_SYSTEM)?;
+    let name = path.to_str().and_then(|path| path.strip_prefix("/memfd:")?.strip_prefix(NAME)).ok_or(INVALID_VALUE)?;
+    let number = name.split(' ').next().unwrap_or(name);
+    number.parse().map_err(|_| INVALID_VALUE)
+}
