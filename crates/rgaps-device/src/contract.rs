@@ -43,6 +43,11 @@ fn must<T>(outcome: Result<T, DeviceError>) -> T {
     }
 }
 
+/// Part of a pool as device memory of the caller's. The pool must be kept until the stream that gets it has got there.
+pub fn part_of(pool: &dyn PoolMemory, offset: u64, bytes: u64) -> Result<DevicePart, DeviceError> {
+    Ok(DevicePart::of_pool(pool, offset, bytes)?)
+}
+
 fn made(backend: &dyn Backend) -> Arc<dyn PoolMemory> {
     must(backend.create_pool(&PoolSpec { name: "rgaps-contract".to_owned(), bytes: BYTES }))
 }
@@ -211,8 +216,8 @@ fn a_word_is_written_and_waited_for_in_stream_order(backend: &dyn Backend) {
     let (producer, consumer) = (must(backend.stream()), must(backend.stream()));
     let from = buffer(backend, BYTES);
     let to = buffer(backend, BYTES);
-    // Counts wrap: the third is 3 beyond the second.
-    for (round, value) in [1, u32::MAX, 2].into_iter().enumerate() {
+    // Counts wrap: the last is 3 beyond the one before it.
+    for (round, value) in [1 << 30, 1 << 31, u32::MAX, 2].into_iter().enumerate() {
         let content = vec![round as u8 + 1; BYTES as usize];
         put(&from, 0, &content);
         let place = PoolPart { pool: pool.as_ref(), offset: 0 };

@@ -132,7 +132,10 @@ impl Tended {
 
     /// Lets go of memory that publishers have given back.
     pub(crate) fn trim(&self) {
-        self.pools.lock().unwrap_or_else(PoisonError::into_inner).values().for_each(|pool| pool.trim());
+        // Who holds the lock may wait for an answer that the thread which is here brings: then the next look does it.
+        if let Ok(pools) = self.pools.try_lock() {
+            pools.values().for_each(|pool| pool.trim());
+        }
     }
 }
 

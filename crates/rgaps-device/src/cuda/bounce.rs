@@ -27,8 +27,22 @@ impl Bounce {
         Ok(Self { buffer, under_way: [None, None], is_stuck: false })
     }
 
-    /// Starts copies of all of `from`; the slice is no longer needed when this returns.
+    /// Starts copies of all of `from`; the slice is no longer needed when this returns. After an error no copy is under way.
     pub(super) fn copy_in(
+        &mut self,
+        backend: &CudaBackend,
+        stream: &Stream,
+        from: &[u8],
+        to: PoolPart<'_>,
+    ) -> Result<(), DeviceError> {
+        let copied = self.start_copies_in(backend, stream, from, to);
+        if copied.is_err() {
+            self.settle();
+        }
+        copied
+    }
+
+    fn start_copies_in(
         &mut self,
         backend: &CudaBackend,
         stream: &Stream,
@@ -50,8 +64,27 @@ impl Bounce {
         Ok(())
     }
 
-    /// Copies all of `to`, one half while the other is on its way.
+    /// Copies all of `to`, one half while the other is on its way. After an error no copy is under way.
     pub(super) fn copy_out(
+        &mut self,
+        backend: &CudaBackend,
+        stream: &Stream,
+        from: PoolPart<'_>,
+        to: &mut [u8],
+    ) -> Result<(), DeviceError> {
+        let copied = self.run_copies_out(backend, stream, from, to);
+        if copied.is_err() {
+            self.settle();
+        }
+        copied
+    }
+
+    /// What is under way is over, or given up.
+    fn settle(&mut self) {
+        (0..2).for_each(|half| drop(self.wait_for(half)));
+    }
+
+    fn run_copies_out(
         &mut self,
         backend: &CudaBackend,
         stream: &Stream,
@@ -94,7 +127,7 @@ impl Bounce {
     fn wait_for(&mut self, half: usize) -> Result<(), DeviceError> {
         let Some(copy) = &self.under_way[half] else { return Ok(()) };
         let waited = copy.wait(TIMEOUT);
-        self.is_stuck = waited.is_err();
+        self.is_stuck |= matches!(waited, Err(DeviceError::TimedOut(_)));
         self.under_way[half] = None;
         waited
     }

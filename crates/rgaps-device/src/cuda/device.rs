@@ -170,8 +170,12 @@ fn read(driver: &Driver, handle: CUdevice, ordinal: u32) -> Result<Properties, D
         // SAFETY: stores one integer; an attribute that the driver does not know is an error.
         unsafe { driver.device_attribute(&raw mut value, which as c_uint, handle) }.map(|()| value)
     };
-    // Older drivers do not know the newer ones.
-    let has = |which| attribute(which).unwrap_or(0) != 0;
+    let has = |which| match attribute(which) {
+        Ok(value) => Ok(value != 0),
+        // Older drivers do not know the newer ones.
+        Err(error) if error.is_invalid_value() => Ok(false),
+        Err(error) => Err(error),
+    };
     let mut name = [0; 256];
     // SAFETY: the driver writes at most as many bytes as it is told, the last a zero.
     unsafe { driver.device_name(name.as_mut_ptr(), name.len() as c_int, handle) }?;
@@ -191,13 +195,13 @@ fn read(driver: &Driver, handle: CUdevice, ordinal: u32) -> Result<Properties, D
         id: DeviceId(uuid.bytes.map(|byte| byte as u8)),
         name: String::from_utf8_lossy(&name).into_owned(),
         memory_bytes: memory_bytes as u64,
-        is_integrated: has(Attribute::CU_DEVICE_ATTRIBUTE_INTEGRATED),
-        has_slabs: has(Attribute::CU_DEVICE_ATTRIBUTE_VIRTUAL_ADDRESS_MANAGEMENT_SUPPORTED)
-            && has(Attribute::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED),
+        is_integrated: has(Attribute::CU_DEVICE_ATTRIBUTE_INTEGRATED)?,
+        has_slabs: has(Attribute::CU_DEVICE_ATTRIBUTE_VIRTUAL_ADDRESS_MANAGEMENT_SUPPORTED)?
+            && has(Attribute::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED)?,
         // No attribute speaks of the 32-bit operations of the second generation alone: where the 64-bit ones are, they are too.
         has_stream_words: driver.has_stream_words()
-            && (has(Attribute::CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS)
-                || has(Attribute::CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_MEM_OPS_V1)),
+            && (has(Attribute::CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS)?
+                || has(Attribute::CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_MEM_OPS_V1)?),
         capability: (capability.0 as u32, capability.1 as u32),
     })
 }

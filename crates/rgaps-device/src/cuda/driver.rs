@@ -27,6 +27,11 @@ pub struct DriverError {
 }
 
 impl DriverError {
+    /// An argument is unknown to the driver, or wrong.
+    pub fn is_invalid_value(&self) -> bool {
+        self.code == INVALID_VALUE
+    }
+
     /// The device has no memory left.
     pub fn is_out_of_memory(&self) -> bool {
         self.code == OUT_OF_MEMORY
@@ -34,6 +39,7 @@ impl DriverError {
 }
 
 const SUCCESS: c_int = 0;
+const INVALID_VALUE: c_int = 1;
 const OUT_OF_MEMORY: c_int = 2;
 const NOT_READY: c_int = 600;
 
@@ -44,7 +50,7 @@ fn hint(code: c_int) -> &'static str {
         34 => "; this is the toolkit's stub, not a driver: take its folder out of LD_LIBRARY_PATH",
         46 => "; another process has the device to itself (compute mode)",
         100 => "; no device is visible: see CUDA_VISIBLE_DEVICES",
-        700 | 710..=719 => {
+        700 | 710 | 714..=719 => {
             "; an earlier kernel or copy of this process failed, and its context with it: start the process anew"
         }
         803 | 804 => "; driver and kernel module are of different versions: reboot, or reinstall the driver",
@@ -154,6 +160,8 @@ driver! {
     create_stream = "cuStreamCreate"(stream: *mut CUstream, flags: c_uint);
     /// Its work goes on.
     destroy_stream = "cuStreamDestroy_v2"(stream: CUstream);
+    /// Whether all its work is done: `NOT_READY` is an error here, see `is_done`.
+    query_stream = "cuStreamQuery"(stream: CUstream);
     /// Later work of the stream waits for the event.
     stream_wait_event = "cuStreamWaitEvent"(stream: CUstream, event: CUevent, flags: c_uint);
     /// A function of the host, in stream order.
@@ -218,7 +226,7 @@ impl Driver {
     /// # Safety
     /// `at` is a 4-aligned word that the device can write for as long as the stream may get there.
     pub(crate) unsafe fn write_word(&self, stream: CUstream, at: CUdeviceptr, value: u32) -> Result<(), DriverError> {
-        let call = "cuStreamWriteValue32";
+        let call = "cuStreamWriteValue32_v2";
         let Some(words) = &self.stream_words else { return Err(self.error(call, NOT_SUPPORTED)) };
         // SAFETY: the caller's promise. Flags 0: a barrier stands before the write.
         let code = unsafe { (words.write)(stream, at, value, 0) };
@@ -230,7 +238,7 @@ impl Driver {
     /// # Safety
     /// As for `write_word`.
     pub(crate) unsafe fn wait_word(&self, stream: CUstream, at: CUdeviceptr, value: u32) -> Result<(), DriverError> {
-        let call = "cuStreamWaitValue32";
+        let call = "cuStreamWaitValue32_v2";
         let Some(words) = &self.stream_words else { return Err(self.error(call, NOT_SUPPORTED)) };
         // SAFETY: the caller's promise. Flags 0 is CU_STREAM_WAIT_VALUE_GEQ, a signed comparison of the difference.
         let code = unsafe { (words.wait)(stream, at, value, 0) };
@@ -243,11 +251,16 @@ impl Driver {
     /// The event is alive.
     pub(crate) unsafe fn is_there(&self, event: CUevent) -> Result<bool, DriverError> {
         // SAFETY: the caller's promise.
-        match unsafe { self.query_event(event) } {
-            Ok(()) => Ok(true),
-            Err(DriverError { code: NOT_READY, .. }) => Ok(false),
-            Err(error) => Err(error),
-        }
+        ready(unsafe { self.query_event(event) })
+    }
+
+    /// Whether a stream has nothing left to do.
+    ///
+    /// # Safety
+    /// The stream is alive.
+    pub(crate) unsafe fn is_done(&self, stream: CUstream) -> Result<bool, DriverError> {
+        // SAFETY: the caller's promise.
+        ready(unsafe { self.query_stream(stream) })
     }
 
     fn check(&self, call: &'static str, code: c_int) -> Result<(), DriverError> {
@@ -270,6 +283,14 @@ impl Driver {
 }
 
 const NOT_SUPPORTED: c_int = 801;
+
+fn ready(asked: Result<(), DriverError>) -> Result<bool, DriverError> {
+    match asked {
+        Ok(()) => Ok(true),
+        Err(DriverError { code: NOT_READY, .. }) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
 
 /// A function of the library.
 fn symbol<F: Copy>(library: &libloading::Library, name: &str) -> Result<F, String> {

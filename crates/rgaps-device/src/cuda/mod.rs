@@ -15,8 +15,6 @@ mod label;
 mod memory;
 mod pool;
 mod stream;
-#[cfg(test)]
-mod tests;
 
 use std::ffi::c_void;
 use std::os::fd::OwnedFd;

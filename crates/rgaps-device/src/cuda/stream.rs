@@ -27,6 +27,8 @@ const SPARE_EVENTS_MAX: usize = 64;
 const SPIN: Duration = Duration::from_micros(50);
 const LOOK_MIN: Duration = Duration::from_micros(20);
 const LOOK_MAX: Duration = Duration::from_millis(1);
+/// How long the work of a stream is waited for that takes no event any more.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A stream of the device.
 #[derive(Debug)]
@@ -83,11 +85,23 @@ impl CudaStream {
     }
 }
 
+impl CudaStream {
+    fn is_done(&self) -> Result<bool, DeviceError> {
+        let _entered = self.device.enter()?;
+        // SAFETY: alive until `drop`, or lent for so long.
+        Ok(unsafe { self.device.driver().is_done(self.handle) }?)
+    }
+}
+
 impl StreamBody for CudaStream {
     fn record(&self) -> Arc<dyn EventBody> {
         match self.try_record() {
             Ok(event) => Arc::new(event),
-            Err(error) => Arc::new(NeverRecorded(error)),
+            Err(error) => {
+                // Whoever hears that this failed gives the memory of the work away: it is over by then, or its context has failed.
+                let _ = looking(DRAIN_TIMEOUT, || self.is_done());
+                Arc::new(NeverRecorded(error))
+            }
         }
     }
 
@@ -252,22 +266,7 @@ impl EventBody for CudaEvent {
     }
 
     fn wait(&self, timeout: Duration) -> Result<(), DeviceError> {
-        let start = Instant::now();
-        let mut look = LOOK_MIN;
-        while !self.query()? {
-            let waited = start.elapsed();
-            let left = timeout.saturating_sub(waited);
-            if left.is_zero() {
-                return Err(DeviceError::TimedOut(timeout));
-            }
-            if waited < SPIN {
-                std::thread::yield_now();
-                continue;
-            }
-            std::thread::sleep(look.min(left));
-            look = (look * 2).min(LOOK_MAX);
-        }
-        Ok(())
+        looking(timeout, || self.query())
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -280,6 +279,26 @@ impl Drop for CudaEvent {
         // Recorded anew, it would still be right for whoever waited for this record in a stream.
         self.events.keep(self.handle);
     }
+}
+
+/// Waits until something is so, looking.
+fn looking(timeout: Duration, is_so: impl Fn() -> Result<bool, DeviceError>) -> Result<(), DeviceError> {
+    let start = Instant::now();
+    let mut look = LOOK_MIN;
+    while !is_so()? {
+        let waited = start.elapsed();
+        let left = timeout.saturating_sub(waited);
+        if left.is_zero() {
+            return Err(DeviceError::TimedOut(timeout));
+        }
+        if waited < SPIN {
+            std::thread::yield_now();
+            continue;
+        }
+        std::thread::sleep(look.min(left));
+        look = (look * 2).min(LOOK_MAX);
+    }
+    Ok(())
 }
 
 /// What `record` gives where the driver refused: the refusal, whenever it is asked.

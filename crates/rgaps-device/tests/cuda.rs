@@ -1,0 +1,374 @@
+//! The cuda backend on the stand-in for libcuda: the contract, every kind of device, and an error at every call of the driver.
+//!
+//! One process has one driver, whose settings come from the environment: a test of another setting runs itself again (`again_with`).
+
+#![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
+use std::path::Path;
+use std::process::Command;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rgaps_device::cuda::CudaBackend;
+use rgaps_device::{
+    Backend, BufferPart, BufferSpec, Choice, DeviceError, DeviceKind, HostBuffer, PayloadAccess, PoolMemory, PoolPart,
+    PoolRole, PoolSpec, Stream, Word, Words, contract,
+};
+use rgaps_os::{Access, Mapping, memfd};
+use rgaps_standin_cuda::{Control, DEVICE_NAME, link_into};
+use rgaps_testing::Watchdog;
+
+const MIB: u64 = 1 << 20;
+const PATIENCE: Duration = Duration::from_secs(30);
+const AGAIN: &str = "RGAPS_TEST_AGAIN";
+
+/// The stand-in, for one test at a time.
+fn standin() -> (Control, MutexGuard<'static, ()>, Watchdog) {
+    static ONE: Mutex<()> = Mutex::new(());
+    let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    (Control::load(), one, Watchdog::new(Duration::from_secs(120)))
+}
+
+/// Runs this test again in a process of its own with these settings; true in that process.
+fn again_with(settings: &[(&str, &str)]) -> bool {
+    if std::env::var_os(AGAIN).is_some() {
+        return true;
+    }
+    let thread = std::thread::current();
+    let folder = tempdir(thread.name().unwrap());
+    link_into(folder.as_ref()).unwrap();
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", thread.name().unwrap(), "--nocapture"]);
+    command.env(AGAIN, "1").env("LD_LIBRARY_PATH", folder.as_ref()).envs(settings.iter().copied());
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "with {settings:?}:\n{}\n{text}", String::from_utf8_lossy(&output.stdout));
+    false
+}
+
+/// A folder that goes with its guard.
+struct TempDir(std::path::PathBuf);
+
+impl AsRef<Path> for TempDir {
+    fn as_ref(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for TempDir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn tempdir(name: &str) -> TempDir {
+    let path = std::env::temp_dir().join(format!("rgaps-cuda-{}-{name}", std::process::id()));
+    std::fs::create_dir_all(&path).unwrap();
+    TempDir(path)
+}
+
+fn spec(bytes: u64) -> PoolSpec {
+    PoolSpec { name: "rgaps-test".to_owned(), bytes }
+}
+
+/// A pool as its maker, its writer and a reader have it.
+fn shared(backend: &dyn Backend, bytes: u64) -> Result<[Arc<dyn PoolMemory>; 3], DeviceError> {
+    let made = backend.create_pool(&spec(bytes))?;
+    let (description, descriptors) = made.export()?;
+    let writer = backend.import_pool(&description, descriptors, PoolRole::Writer)?;
+    made.seal()?;
+    let (description, descriptors) = made.export()?;
+    let reader = backend.import_pool(&description, descriptors, PoolRole::Reader)?;
+    Ok([made, writer, reader])
+}
+
+/// What the API does before it fills a block, and before it reads one.
+fn give_memory(pools: &[Arc<dyn PoolMemory>; 3], offset: u64, bytes: u64) -> Result<(), DeviceError> {
+    let [made, writer, reader] = pools;
+    let missing = writer.missing(offset, bytes)?;
+    if !missing.is_empty() {
+        let (slabs, descriptors) = made.commit(&missing, writer.newest_generation())?;
+        writer.add_slabs(&slabs, descriptors)?;
+    }
+    if !reader.missing(offset, bytes)?.is_empty() {
+        let (description, descriptors) = made.export()?;
+        reader.refresh(&description, descriptors)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn the_cuda_backend_keeps_the_contract() {
+    let (gpu, _one, _watchdog) = standin();
+    let backend = CudaBackend::open(0).unwrap();
+    assert_eq!((backend.kind(), backend.payload_access()), (DeviceKind::Cuda, PayloadAccess::Staged));
+    assert_eq!(backend.gpu().properties().name, DEVICE_NAME);
+    contract::check(&backend);
+    drop(backend);
+    assert_eq!(gpu.leaks(), []);
+}
+
+#[test]
+fn an_integrated_gpu_keeps_the_contract_too() {
+    if again_with(&[("RGAPS_STANDIN_INTEGRATED", "1")]) {
+        let (gpu, _one, _watchdog) = standin();
+        let backend = CudaBackend::open(0).unwrap();
+        assert_eq!(backend.payload_access(), PayloadAccess::Direct);
+        contract::check(&backend);
+        drop(backend);
+        assert_eq!(gpu.leaks(), []);
+    }
+}
+
+#[test]
+fn a_gpu_without_stream_memory_operations_keeps_the_contract_too() {
+    if again_with(&[("RGAPS_STANDIN_NO_STREAM_MEM_OPS", "1")]) {
+        let (gpu, _one, _watchdog) = standin();
+        let backend = CudaBackend::open(0).unwrap();
+        assert!(!backend.gpu().properties().has_stream_words);
+        contract::check(&backend);
+        assert!(gpu.calls("cuLaunchHostFunc") > 0);
+        drop(backend);
+        assert_eq!(gpu.leaks(), []);
+    }
+}
+
+#[test]
+fn what_is_missing_for_a_gpu_is_said_by_name() {
+    let cases = [
+        ("RGAPS_STANDIN_DEVICES", "0", "CUDA_ERROR_NO_DEVICE"),
+        ("RGAPS_STANDIN_NO_VMM", "1", "no VMM with POSIX descriptors"),
+        ("RGAPS_STANDIN_FAIL", "cuInit#1=999", "cuInit failed: CUDA_ERROR_UNKNOWN (999)"),
+        ("RGAPS_STANDIN_FAIL", "cuDevicePrimaryCtxRetain#1=2", "cuDevicePrimaryCtxRetain failed"),
+    ];
+    let again = std::env::var(AGAIN).ok();
+    for (name, value, reason) in cases {
+        if again.is_none() {
+            again_with(&[(name, value)]);
+        } else if std::env::var(name).as_deref() == Ok(value) {
+            let (_gpu, _one, _watchdog) = standin();
+            let error = rgaps_device::open(Choice::Cuda(0)).unwrap_err().to_string();
+            assert!(error.contains(reason) && error.contains("use --device host"), "{error}");
+        }
+    }
+    if again.is_none() {
+        let (_gpu, _one, _watchdog) = standin();
+        let error = rgaps_device::open(Choice::Cuda(7)).unwrap_err().to_string();
+        assert!(error.contains("there is no device 7: this process sees 1"), "{error}");
+    }
+}
+
+#[test]
+fn auto_takes_the_gpu_and_its_identity_opens_it_again() {
+    let (gpu, _one, _watchdog) = standin();
+    let chosen = rgaps_device::open(Choice::Auto).unwrap();
+    assert!(chosen.reason.contains(DEVICE_NAME), "{}", chosen.reason);
+    let by_identity: Choice = chosen.as_choice().to_string().parse().unwrap();
+    let again = rgaps_device::open(by_identity).unwrap();
+    assert_eq!(again.backend.device(), chosen.backend.device());
+    drop((chosen, again));
+    assert_eq!(gpu.leaks(), []);
+}
+
+#[test]
+fn memory_comes_with_the_first_message_that_needs_it_and_goes_when_the_pool_is_idle() {
+    let (gpu, _one, _watchdog) = standin();
+    let backend = CudaBackend::open(0).unwrap();
+    let pools = shared(&backend, 100 * MIB).unwrap();
+    let [made, writer, reader] = &pools;
+    let slab = writer.first_slab_bytes().unwrap();
+    let resident = |pool: &Arc<dyn PoolMemory>| pool.resident_bytes();
+    assert_eq!(pools.each_ref().map(resident), [slab; 3], "one slab until something is published");
+    assert!(slab <= 16 * MIB);
+
+    let block = (3 * slab - 4096, 8192);
+    assert_eq!(reader.missing(block.0, block.1).unwrap(), [2, 3]);
+    let stream = backend.stream().unwrap();
+    let absent = backend.copy_in(&stream, &[1; 8192], PoolPart { pool: writer.as_ref(), offset: block.0 });
+    assert!(matches!(absent, Err(DeviceError::Absent { slab: 2, .. })), "{absent:?}");
+    give_memory(&pools, block.0, block.1).unwrap();
+    assert_eq!(pools.each_ref().map(resident), [3 * slab; 3]);
+    let place = |pool| PoolPart { pool, offset: block.0 };
+    backend.copy_in(&stream, &[7; 8192], place(writer.as_ref())).unwrap().wait(PATIENCE).unwrap();
+    let mut found = [0; 8192];
+    backend.copy_out(&stream, place(reader.as_ref()), &mut found).unwrap();
+    assert_eq!(found, [7; 8192]);
+
+    // Idle: the writer lets go, the manager is told, the reader sees it.
+    let rest = 100 * MIB - slab;
+    writer.release_unused(slab, rest).unwrap();
+    made.release_unused(slab, rest).unwrap();
+    reader.trim();
+    assert_eq!(pools.each_ref().map(resident), [slab; 3]);
+    assert_eq!(gpu.live("allocated_bytes"), slab, "it is one memory in this process");
+    let gone = backend.copy_out(&stream, place(reader.as_ref()), &mut found);
+    assert!(matches!(gone, Err(DeviceError::Absent { slab: 2, .. })), "{gone:?}");
+
+    // And again, with memory that no reader takes for the old one.
+    let before = writer.newest_generation();
+    give_memory(&pools, block.0, block.1).unwrap();
+    assert!(writer.newest_generation() > before);
+    backend.copy_in(&stream, &[9; 8192], place(writer.as_ref())).unwrap().wait(PATIENCE).unwrap();
+    backend.copy_out(&stream, place(reader.as_ref()), &mut found).unwrap();
+    assert_eq!(found, [9; 8192]);
+    drop((stream, pools, backend));
+    assert_eq!(gpu.leaks(), []);
+}
+
+#[test]
+fn a_reader_that_was_away_while_memory_came_and_went_finds_the_new_one() {
+    let (_gpu, _one, _watchdog) = standin();
+    let backend = CudaBackend::open(0).unwrap();
+    let pools = shared(&backend, 64 * MIB).unwrap();
+    let [made, writer, reader] = &pools;
+    let (slab, stream) = (writer.first_slab_bytes().unwrap(), backend.stream().unwrap());
+    let place = |pool| PoolPart { pool, offset: slab };
+    for round in 1..4_u8 {
+        // The reader does not look in between: it still has the slab of the round before.
+        give_memory(&pools, slab, 100).unwrap();
+        backend.copy_in(&stream, &[round; 100], place(writer.as_ref())).unwrap().wait(PATIENCE).unwrap();
+        let mut found = [0; 100];
+        backend.copy_out(&stream, place(reader.as_ref()), &mut found).unwrap();
+        assert_eq!(found, [round; 100]);
+        writer.release_unused(slab, 64 * MIB - slab).unwrap();
+        made.release_unused(slab, 64 * MIB - slab).unwrap();
+    }
+}
+
+#[test]
+fn more_than_the_device_has_is_refused_with_the_numbers() {
+    let (gpu, _one, _watchdog) = standin();
+    let backend = CudaBackend::open(0).unwrap();
+    let error = backend.create_pool(&spec(1 << 40)).unwrap_err();
+    assert!(matches!(error, DeviceError::TooLarge { memory: 0x4000_0000, .. }), "{error}");
+    let most = backend.create_pool(&spec(900 * MIB)).unwrap();
+    most.commit(&(0..50).collect::<Vec<_>>(), 0).unwrap();
+    let other = backend.create_pool(&spec(900 * MIB)).unwrap();
+    let error = other.commit(&(0..50).collect::<Vec<_>>(), 0).unwrap_err();
+    assert!(matches!(error, DeviceError::OutOfMemory { .. }), "{error}");
+    assert!(error.to_string().contains("lower pool_bytes"), "{error}");
+    drop((most, other, backend));
+    assert_eq!(gpu.leaks(), []);
+}
+
+/// Everything that the backend does, once.
+fn everything() -> Result<(), DeviceError> {
+    let backend = CudaBackend::open(0)?;
+    let pools = shared(&backend, 40 * MIB)?;
+    let at = pools[0].first_slab_bytes().unwrap_or(0);
+    give_memory(&pools, at, MIB)?;
+    let (producer, consumer) = (backend.stream()?, backend.stream()?);
+    let page = memfd::create("rgaps-test", 4096).unwrap();
+    let words = backend.words(&Arc::new(Mapping::map(&page, 4096, Access::ReadWrite).unwrap()))?;
+    let buffer = backend.host_buffer(&BufferSpec { name: "rgaps-test".to_owned(), bytes: MIB })?;
+    let outcome = in_order(&backend, &pools, at, [&producer, &consumer], words.as_ref(), &buffer);
+    // Whatever failed, what was started is over before its memory goes. Twice: the error may strike here.
+    for stream in [&producer, &consumer, &producer, &consumer] {
+        let _ = stream.synchronize(PATIENCE);
+    }
+    outcome?;
+    let [_, writer, _] = &pools;
+    writer.release_unused(at, 40 * MIB - at)
+}
+
+fn in_order(
+    backend: &CudaBackend,
+    pools: &[Arc<dyn PoolMemory>; 3],
+    at: u64,
+    [producer, consumer]: [&Stream; 2],
+    words: &dyn Words,
+    buffer: &HostBuffer,
+) -> Result<(), DeviceError> {
+    let [_, writer, reader] = pools;
+    let word = Word { words, offset: 8 };
+    let (ring, read) = (BufferPart { buffer, offset: 0 }, PoolPart { pool: reader.as_ref(), offset: at });
+    let written = PoolPart { pool: writer.as_ref(), offset: at };
+    backend.copy_to_device(producer, ring, written, MIB)?.wait(PATIENCE)?;
+    producer.write_word(&word, 1)?;
+    consumer.wait_word(&word, 1, PATIENCE)?;
+    let event = producer.record();
+    consumer.wait(&event, PATIENCE)?;
+    backend.copy_to_host(consumer, read, ring, MIB)?.wait(PATIENCE)?;
+    backend.copy_in(producer, &[3; 5000], written)?.wait(PATIENCE)?;
+    let part = contract::part_of(reader.as_ref(), at, 5000)?;
+    backend.copy_within(producer, &part, PoolPart { pool: writer.as_ref(), offset: at + 8192 })?;
+    let mut found = [0; 5000];
+    backend.copy_out(producer, PoolPart { pool: reader.as_ref(), offset: at + 8192 }, &mut found)?;
+    assert_eq!(found, [3; 5000]);
+    backend.gpu().memory()?;
+    consumer.synchronize(PATIENCE)
+}
+
+/// The functions of the driver that the backend calls, from its own table.
+fn functions() -> Vec<&'static str> {
+    let table = include_str!("../src/cuda/driver.rs").lines();
+    let named = table.filter_map(|line| Some(line.split_once(" = \"cu")?.1.split_once('"')?.0));
+    let named: Vec<&str> = named.collect();
+    assert!(named.len() > 30, "{named:?}");
+    named
+}
+
+#[test]
+fn an_error_at_any_call_of_the_driver_is_named_and_leaks_nothing() {
+    if !again_with(&[]) {
+        return;
+    }
+    let (gpu, _one, _watchdog) = standin();
+    gpu.delay_us(0);
+    everything().unwrap();
+    assert_eq!(gpu.leaks(), []);
+    // Who cannot give something back has nobody to tell, and keeps it. Those come last.
+    let gives_back = |function: &&str| {
+        let what = ["Release", "Unmap", "AddressFree", "Unregister", "Destroy", "CtxP", "CtxS"];
+        what.iter().any(|part| function.contains(part))
+    };
+    let mut injected = 0;
+    let (last, first): (Vec<&str>, Vec<&str>) = functions().into_iter().partition(gives_back);
+    for function in first.into_iter().chain(last) {
+        let name = format!("cu{function}");
+        gpu.reset_calls();
+        everything().unwrap();
+        let calls = gpu.calls(&name);
+        let not_here = ["cuStreamQuery", "cuInit", "cuDriverGetVersion", "cuDeviceCanAccessPeer", "cuLaunchHostFunc"];
+        assert!(calls > 0 || not_here.contains(&name.as_str()), "{name} is never called");
+        // The first of each, the last, and some between: contexts are pushed and popped at each call.
+        let step = (calls / 12).max(1);
+        for nth in (1..=calls).step_by(step as usize).chain([calls]).filter(|nth| *nth > 0) {
+            injected += 1;
+            gpu.fail(&name, nth, 999);
+            let outcome = everything();
+            gpu.fail(&name, nth, 0);
+            if let Err(error) = outcome {
+                let text = error.to_string();
+                let named = text.contains(&name) && text.contains("CUDA_ERROR_UNKNOWN (999)");
+                assert!(named, "call {nth} of {name}: {text}");
+            }
+            assert!(gives_back(&function) || gpu.leaks().is_empty(), "call {nth} of {name}: {:?}", gpu.leaks());
+        }
+    }
+    assert!(injected > 150, "{injected}");
+}
+
+#[test]
+fn a_device_that_fails_under_way_is_an_error_and_never_a_wrong_byte() {
+    if !again_with(&[]) {
+        return;
+    }
+    let (gpu, _one, _watchdog) = standin();
+    gpu.delay_us(0);
+    for nth in 1..40 {
+        gpu.fail_later(nth, 719);
+        let outcome = everything();
+        gpu.fail_later(nth, 0);
+        match outcome {
+            Ok(()) => assert!(nth > 8, "the scenario has more operations than {nth}"),
+            Err(error) => {
+                let text = error.to_string();
+                assert!(
+                    text.contains("CUDA_ERROR_LAUNCH_FAILED (719)") && text.contains("start the process anew"),
+                    "{text}"
+                );
+            }
+        }
+        everything().unwrap_or_else(|error| panic!("a new context is whole again: {error}"));
+    }
+}
