@@ -2,8 +2,9 @@
 //!
 //! `layout` draws the segment, `segment` maps it, `queue` orders messages, `message` says who may read one and who frees its block,
 //! `pool` allocates, `writer` and `reader` are what publishers and subscribers do, `janitor` is what the manager does for them and
-//! after their death, `newest` is what the table still tells of what came, `observer` looks on, `notify` wakes. The words of `queue` and `message` are borrowed, so that loom can model
-//! them; everything that maps memory is left out of a loom build.
+//! after their death, `newest` is what the table still tells of what came, `unready` is a message before its bytes, `observer`
+//! looks on, `notify` wakes. The words of `queue` and `message` are borrowed, so that loom can model them; everything that maps memory
+//! is left out of a loom build.
 
 mod bell;
 pub mod info;
@@ -36,6 +37,8 @@ pub mod reader;
 #[cfg(not(loom))]
 pub mod segment;
 #[cfg(not(loom))]
+pub mod unready;
+#[cfg(not(loom))]
 pub mod writer;
 
 #[cfg(not(loom))]
@@ -46,6 +49,7 @@ pub use crate::{
     raw::bare::{BareBlock, BareTlsf},
     reader::{Held, ReaderPort},
     segment::{AttachError, Segment},
+    unready::Unready,
     writer::{Exhaustion, LoanError, LoanedMessage, MessageSpec, WriterPort},
 };
 pub use info::{Copies, MessageInfo, Origin, Route, Stamps, WhyNot};

@@ -25,11 +25,12 @@ use crate::crash;
 use crate::history::{History, MessageRef};
 use crate::info::{MessageInfo, encode_path};
 use crate::layout::{META_BYTES_MAX, MessageEntry, PublisherSlot, SlotState, SubscriberSlot};
-use crate::message::{Generation, Holding, MessageWords, Tenancy, ready_word};
-use crate::notify::{Bells, FutexWait, Wait, Wake, ring};
+use crate::message::{Generation, Holding, MessageWords, Tenancy};
+use crate::notify::{Bells, FutexWait, Wait, Wake};
 use crate::pool::{Block, PoolAllocator, PoolFull, PoolStats};
 use crate::queue::{MessageIndex, Named, Position, QueueError, Slot};
 use crate::segment::{Segment, bits, halves};
+use crate::unready::Unready;
 
 /// How often a writer that waits for space looks by itself: a stream that lets a message go rings nobody.
 const LOOK_FOR_SPACE: Duration = Duration::from_millis(2);
@@ -129,29 +130,6 @@ pub struct MessageSpec<'a> {
     pub meta: &'a [u8],
     /// How many last messages of this publisher late joiners get.
     pub history_depth: u32,
-}
-
-/// A message that is published before its bytes are there. The stream that brings them writes `word`.
-#[must_use = "subscribers wait until somebody makes the message ready, or poisons it"]
-#[derive(Debug)]
-pub struct Unready {
-    segment: Arc<Segment>,
-    message: MessageRef,
-}
-
-impl Unready {
-    /// What the stream writes: the offset of a 32-bit word of the segment, and the value that means READY.
-    pub fn word(&self) -> (u64, u32) {
-        (self.segment.geometry().ready_offset(self.message.index), ready_word(self.message.generation))
-    }
-
-    /// The bytes will never come: subscribers pass the message by. True if it was pending. No stream may get to `word` after this.
-    pub fn poison(&self) -> bool {
-        let entry = self.segment.message(self.message.index);
-        let poisoned = entry.is_some_and(|entry| entry.words().poison(self.message.generation));
-        ring(&self.segment.header().arrivals.0);
-        poisoned
-    }
 }
 
 /// Publishing failed; the block is free again.
@@ -271,7 +249,7 @@ impl WriterPort {
         spec: &MessageSpec<'_>,
     ) -> Result<(Position, Unready), PublishError> {
         let (position, message) = self.publish_to(loan, spec, None, Bytes::WillCome)?;
-        Ok((position, Unready { segment: self.segment.clone(), message }))
+        Ok((position, Unready::new(self.segment.clone(), message)))
     }
 
     /// Publishes a message that has been published here before, at `seen` or earlier, and is wanted again for history: who was here

@@ -11,10 +11,9 @@ use rgaps_os::{Access, Mapping, memfd};
 use rgaps_shm::layout::META_BYTES_MAX;
 use rgaps_shm::message::Readiness;
 use rgaps_shm::notify::Wait;
-use rgaps_shm::writer::Unready;
 use rgaps_shm::{
     Exhaustion, Geometry, Held, Janitor, LoanError, MessageInfo, MessageSpec, PublisherSpec, ReaderPort, Segment,
-    SubscriberSpec, WriterPort,
+    SubscriberSpec, Unready, WriterPort,
 };
 
 struct Host {

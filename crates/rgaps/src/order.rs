@@ -14,8 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rgaps_device::{Backend, DeviceError, Event, PoolMemory, Stream, Word, Words};
-use rgaps_shm::writer::Unready;
-use rgaps_shm::{Held, Segment};
+use rgaps_shm::{Held, Segment, Unready};
 
 /// Between two looks of a thread that waits for all of it.
 const LOOK: Duration = Duration::from_millis(1);

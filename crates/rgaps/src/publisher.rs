@@ -10,9 +10,9 @@ use rgaps_control::qos;
 use rgaps_device::{DeviceError, DeviceKind, DevicePart, PoolMemory, PoolPart, Stream};
 use rgaps_os::clock;
 use rgaps_shm::layout::META_BYTES_MAX;
-use rgaps_shm::writer::{Unready, loan_within};
+use rgaps_shm::writer::loan_within;
 use rgaps_shm::{
-    Copies, Exhaustion, LoanError, LoanedMessage, MessageInfo, MessageSpec, Origin, Stamps, WhyNot, WriterPort,
+    Copies, Exhaustion, LoanError, LoanedMessage, MessageInfo, MessageSpec, Origin, Stamps, Unready, WhyNot, WriterPort,
 };
 
 use crate::node::{DEVICE_TIMEOUT, NodeError, NodeInner, STREAM_TIMEOUT};

@@ -21,8 +21,7 @@ use rgaps_control::local::{
 use rgaps_control::spawn::{self, Autostart, SpawnError};
 use rgaps_control::{RuntimeDir, TopicId, TopicKey};
 use rgaps_os::{EventFd, PidFd};
-use rgaps_shm::Segment;
-use rgaps_shm::writer::Unready;
+use rgaps_shm::{Segment, Unready};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::idle::IdlePool;

@@ -1,0 +1,35 @@
+//! A message whose bytes a device has still to bring: who makes it ready, and who says that it never will be.
+
+use std::sync::Arc;
+
+use crate::history::MessageRef;
+use crate::message::ready_word;
+use crate::notify::ring;
+use crate::segment::Segment;
+
+/// A message that is published before its bytes are there. The stream that brings them writes `word`.
+#[must_use = "subscribers wait until somebody makes the message ready, or poisons it"]
+#[derive(Debug)]
+pub struct Unready {
+    segment: Arc<Segment>,
+    message: MessageRef,
+}
+
+impl Unready {
+    pub(crate) fn new(segment: Arc<Segment>, message: MessageRef) -> Self {
+        Self { segment, message }
+    }
+
+    /// What the stream writes: the offset of a 32-bit word of the segment, and the value that means READY.
+    pub fn word(&self) -> (u64, u32) {
+        (self.segment.geometry().ready_offset(self.message.index), ready_word(self.message.generation))
+    }
+
+    /// The bytes will never come: subscribers pass the message by. True if it was pending. No stream may get to `word` after this.
+    pub fn poison(&self) -> bool {
+        let entry = self.segment.message(self.message.index);
+        let poisoned = entry.is_some_and(|entry| entry.words().poison(self.message.generation));
+        ring(&self.segment.header().arrivals.0);
+        poisoned
+    }
+}
