@@ -259,8 +259,8 @@ impl Config {
         require(gid.is_empty() || gid.parse::<std::net::IpAddr>().is_ok(), "rdma_gid", gid, rule)?;
         let device = self.device.as_str();
         let numbered = device.strip_prefix("cuda:").is_some_and(|number| number.parse::<u32>().is_ok());
-        let known = ["auto", "host", "cuda"].contains(&device) || numbered;
-        require(known, "device", device, "auto, host, cuda or cuda:N")?;
+        let known = ["auto", "host", "cuda"].contains(&device) || numbered || device.starts_with("cuda:GPU-");
+        require(known, "device", device, "auto, host, cuda, cuda:N or cuda:GPU-<uuid>")?;
         let group = &self.socket_group;
         let rule = "the name of a group in /etc/group, or a group's number; `groupadd` makes one";
         require(group.is_empty() || self.socket_gid().is_some(), "socket_group", group, rule)?;

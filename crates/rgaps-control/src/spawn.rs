@@ -20,8 +20,19 @@ const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often a client looks whether it does.
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 /// Variables that a manager inherits; all others stay with the client that happened to be first.
-const KEPT: [&str; 8] =
-    ["PATH", "HOME", "LD_LIBRARY_PATH", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "RUST_LOG", "TMPDIR", "LANG"];
+const KEPT: [&str; 10] = [
+    "PATH",
+    "HOME",
+    "LD_LIBRARY_PATH",
+    "XDG_RUNTIME_DIR",
+    "XDG_CONFIG_HOME",
+    "RUST_LOG",
+    "TMPDIR",
+    "LANG",
+    // Which devices there are is the same for manager and clients.
+    "CUDA_VISIBLE_DEVICES",
+    "CUDA_DEVICE_ORDER",
+];
 
 /// No manager, and none could be started.
 #[derive(Debug, thiserror::Error)]

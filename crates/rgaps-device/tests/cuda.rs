@@ -1,10 +1,8 @@
 //! The cuda backend on the stand-in for libcuda: the contract, every kind of device, and an error at every call of the driver.
 //!
-//! One process has one driver, whose settings come from the environment: a test of another setting runs itself again (`again_with`).
+//! One process has one driver, whose settings come from the environment: a test of another setting runs itself again (`again`).
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
-use std::path::Path;
-use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -15,11 +13,10 @@ use rgaps_device::{
 };
 use rgaps_os::{Access, Mapping, memfd};
 use rgaps_standin_cuda::{Control, DEVICE_NAME, link_into};
-use rgaps_testing::Watchdog;
+use rgaps_testing::{Watchdog, again_with, is_again};
 
 const MIB: u64 = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(30);
-const AGAIN: &str = "RGAPS_TEST_AGAIN";
 
 /// The stand-in, for one test at a time.
 fn standin() -> (Control, MutexGuard<'static, ()>, Watchdog) {
@@ -28,42 +25,9 @@ fn standin() -> (Control, MutexGuard<'static, ()>, Watchdog) {
     (Control::load(), one, Watchdog::new(Duration::from_secs(120)))
 }
 
-/// Runs this test again in a process of its own with these settings; true in that process.
-fn again_with(settings: &[(&str, &str)]) -> bool {
-    if std::env::var_os(AGAIN).is_some() {
-        return true;
-    }
-    let thread = std::thread::current();
-    let folder = tempdir(thread.name().unwrap());
-    link_into(folder.as_ref()).unwrap();
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", thread.name().unwrap(), "--nocapture"]);
-    command.env(AGAIN, "1").env("LD_LIBRARY_PATH", folder.as_ref()).envs(settings.iter().copied());
-    let output = command.output().unwrap();
-    let text = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "with {settings:?}:\n{}\n{text}", String::from_utf8_lossy(&output.stdout));
-    false
-}
-
-/// A folder that goes with its guard.
-struct TempDir(std::path::PathBuf);
-
-impl AsRef<Path> for TempDir {
-    fn as_ref(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for TempDir {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-fn tempdir(name: &str) -> TempDir {
-    let path = std::env::temp_dir().join(format!("rgaps-cuda-{}-{name}", std::process::id()));
-    std::fs::create_dir_all(&path).unwrap();
-    TempDir(path)
+/// In a process of its own, on a stand-in with these settings.
+fn again(settings: &[(&str, &str)]) -> bool {
+    again_with(settings, link_into)
 }
 
 fn spec(bytes: u64) -> PoolSpec {
@@ -109,7 +73,7 @@ fn the_cuda_backend_keeps_the_contract() {
 
 #[test]
 fn an_integrated_gpu_keeps_the_contract_too() {
-    if again_with(&[("RGAPS_STANDIN_INTEGRATED", "1")]) {
+    if again(&[("RGAPS_TEST_STANDIN_INTEGRATED", "1")]) {
         let (gpu, _one, _watchdog) = standin();
         let backend = CudaBackend::open(0).unwrap();
         assert_eq!(backend.payload_access(), PayloadAccess::Direct);
@@ -121,7 +85,7 @@ fn an_integrated_gpu_keeps_the_contract_too() {
 
 #[test]
 fn a_gpu_without_stream_memory_operations_keeps_the_contract_too() {
-    if again_with(&[("RGAPS_STANDIN_NO_STREAM_MEM_OPS", "1")]) {
+    if again(&[("RGAPS_TEST_STANDIN_NO_STREAM_MEM_OPS", "1")]) {
         let (gpu, _one, _watchdog) = standin();
         let backend = CudaBackend::open(0).unwrap();
         assert!(!backend.gpu().properties().has_stream_words);
@@ -135,22 +99,21 @@ fn a_gpu_without_stream_memory_operations_keeps_the_contract_too() {
 #[test]
 fn what_is_missing_for_a_gpu_is_said_by_name() {
     let cases = [
-        ("RGAPS_STANDIN_DEVICES", "0", "CUDA_ERROR_NO_DEVICE"),
-        ("RGAPS_STANDIN_NO_VMM", "1", "no VMM with POSIX descriptors"),
-        ("RGAPS_STANDIN_FAIL", "cuInit#1=999", "cuInit failed: CUDA_ERROR_UNKNOWN (999)"),
-        ("RGAPS_STANDIN_FAIL", "cuDevicePrimaryCtxRetain#1=2", "cuDevicePrimaryCtxRetain failed"),
+        ("RGAPS_TEST_STANDIN_DEVICES", "0", "CUDA_ERROR_NO_DEVICE"),
+        ("RGAPS_TEST_STANDIN_NO_VMM", "1", "no VMM with POSIX descriptors"),
+        ("RGAPS_TEST_STANDIN_FAIL", "cuInit#1=999", "cuInit failed: CUDA_ERROR_UNKNOWN (999)"),
+        ("RGAPS_TEST_STANDIN_FAIL", "cuDevicePrimaryCtxRetain#1=2", "cuDevicePrimaryCtxRetain failed"),
     ];
-    let again = std::env::var(AGAIN).ok();
     for (name, value, reason) in cases {
-        if again.is_none() {
-            again_with(&[(name, value)]);
+        if !is_again() {
+            again(&[(name, value)]);
         } else if std::env::var(name).as_deref() == Ok(value) {
             let (_gpu, _one, _watchdog) = standin();
             let error = rgaps_device::open(Choice::Cuda(0)).unwrap_err().to_string();
             assert!(error.contains(reason) && error.contains("use --device host"), "{error}");
         }
     }
-    if again.is_none() {
+    if !is_again() {
         let (_gpu, _one, _watchdog) = standin();
         let error = rgaps_device::open(Choice::Cuda(7)).unwrap_err().to_string();
         assert!(error.contains("there is no device 7: this process sees 1"), "{error}");
@@ -309,7 +272,7 @@ fn functions() -> Vec<&'static str> {
 
 #[test]
 fn an_error_at_any_call_of_the_driver_is_named_and_leaks_nothing() {
-    if !again_with(&[]) {
+    if !again(&[]) {
         return;
     }
     let (gpu, _one, _watchdog) = standin();
@@ -350,7 +313,7 @@ fn an_error_at_any_call_of_the_driver_is_named_and_leaks_nothing() {
 
 #[test]
 fn a_device_that_fails_under_way_is_an_error_and_never_a_wrong_byte() {
-    if !again_with(&[]) {
+    if !again(&[]) {
         return;
     }
     let (gpu, _one, _watchdog) = standin();

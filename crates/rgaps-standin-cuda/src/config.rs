@@ -26,16 +26,16 @@ const DEVICES_MAX: usize = 16;
 pub(crate) fn config() -> &'static Config {
     static CONFIG: OnceLock<Config> = OnceLock::new();
     CONFIG.get_or_init(|| {
-        let devices = number("RGAPS_STANDIN_DEVICES", 1);
-        assert!(devices <= DEVICES_MAX, "RGAPS_STANDIN_DEVICES={devices}: at most {DEVICES_MAX}");
+        let devices = number("RGAPS_TEST_STANDIN_DEVICES", 1);
+        assert!(devices <= DEVICES_MAX, "RGAPS_TEST_STANDIN_DEVICES={devices}: at most {DEVICES_MAX}");
         Config {
-            delay_us: number("RGAPS_STANDIN_DELAY_US", 200),
+            delay_us: number("RGAPS_TEST_STANDIN_DELAY_US", 200),
             devices,
-            memory: number("RGAPS_STANDIN_MEMORY", 1 << 30),
-            integrated: is_set("RGAPS_STANDIN_INTEGRATED"),
-            stream_memory_operations: !is_set("RGAPS_STANDIN_NO_STREAM_MEM_OPS"),
-            vmm: !is_set("RGAPS_STANDIN_NO_VMM"),
-            peer: !is_set("RGAPS_STANDIN_NO_PEER"),
+            memory: number("RGAPS_TEST_STANDIN_MEMORY", 1 << 30),
+            integrated: is_set("RGAPS_TEST_STANDIN_INTEGRATED"),
+            stream_memory_operations: !is_set("RGAPS_TEST_STANDIN_NO_STREAM_MEM_OPS"),
+            vmm: !is_set("RGAPS_TEST_STANDIN_NO_VMM"),
+            peer: !is_set("RGAPS_TEST_STANDIN_NO_PEER"),
         }
     })
 }

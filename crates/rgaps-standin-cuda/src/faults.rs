@@ -21,7 +21,7 @@ struct Fault {
 }
 
 static CALLS: LazyLock<Mutex<Calls>> = LazyLock::new(|| {
-    let wanted = std::env::var("RGAPS_STANDIN_FAIL").unwrap_or_default();
+    let wanted = std::env::var("RGAPS_TEST_STANDIN_FAIL").unwrap_or_default();
     Mutex::new(Calls { counts: BTreeMap::new(), faults: parse(&wanted) })
 });
 
@@ -69,7 +69,7 @@ fn parse(text: &str) -> Vec<Fault> {
         .map(|item| match one(item) {
             Some(fault) => fault,
             None => panic!(
-                "RGAPS_STANDIN_FAIL: {item} is not NAME#CALL=CODE, NAME of a function that is there, CALL from 1 or *"
+                "RGAPS_TEST_STANDIN_FAIL: {item} is not NAME#CALL=CODE, NAME of a function that is there, CALL from 1 or *"
             ),
         })
         .collect()

@@ -5,14 +5,14 @@
 //! operation after the other, each after a delay: what a program forgets to wait for is not there yet. Tests make calls and operations
 //! fail, and stop streams, by `control.rs` and by the environment:
 //!
-//!   RGAPS_STANDIN_DELAY_US=200          before each operation of a stream
-//!   RGAPS_STANDIN_DEVICES=1             0 to 16; with 0, cuInit finds no device
-//!   RGAPS_STANDIN_MEMORY=1073741824     bytes of each device, counted in each process by itself
-//!   RGAPS_STANDIN_INTEGRATED=1          the devices share the host's memory (Jetson)
-//!   RGAPS_STANDIN_NO_STREAM_MEM_OPS=1   streams neither write words nor wait for them
-//!   RGAPS_STANDIN_NO_VMM=1              no memory that is mapped and shared piece by piece
-//!   RGAPS_STANDIN_NO_PEER=1             no device reaches another's memory
-//!   RGAPS_STANDIN_FAIL=cuMemCreate#3=2  the third cuMemCreate returns 2; `#*` for each, several by commas
+//!   RGAPS_TEST_STANDIN_DELAY_US=200          before each operation of a stream
+//!   RGAPS_TEST_STANDIN_DEVICES=1             0 to 16; with 0, cuInit finds no device
+//!   RGAPS_TEST_STANDIN_MEMORY=1073741824     bytes of each device, counted in each process by itself
+//!   RGAPS_TEST_STANDIN_INTEGRATED=1          the devices share the host's memory (Jetson)
+//!   RGAPS_TEST_STANDIN_NO_STREAM_MEM_OPS=1   streams neither write words nor wait for them
+//!   RGAPS_TEST_STANDIN_NO_VMM=1              no memory that is mapped and shared piece by piece
+//!   RGAPS_TEST_STANDIN_NO_PEER=1             no device reaches another's memory
+//!   RGAPS_TEST_STANDIN_FAIL=cuMemCreate#3=2  the third cuMemCreate returns 2; `#*` for each, several by commas
 //!
 //! It is stricter than the driver where the backend promises more: a copy of host memory that is not registered is refused, and so is
 //! any call of the driver in a function that a stream calls.

@@ -37,7 +37,8 @@ fn a_child_finds_it_in_its_library_path_and_obeys_its_environment() {
     let mut child = Command::new(std::env::current_exe().unwrap());
     child.args(["--exact", "a_child_finds_it_in_its_library_path_and_obeys_its_environment"]).env(CHILD, "1");
     child.env("LD_LIBRARY_PATH", folder.path());
-    let ended = child.env("RGAPS_STANDIN_DEVICES", "0").env("RGAPS_STANDIN_FAIL", "cuInit#2=2").output().unwrap();
+    let ended =
+        child.env("RGAPS_TEST_STANDIN_DEVICES", "0").env("RGAPS_TEST_STANDIN_FAIL", "cuInit#2=2").output().unwrap();
     let output = String::from_utf8_lossy(&ended.stdout);
     assert!(ended.status.success() && output.contains("1 passed"), "{output}");
 }

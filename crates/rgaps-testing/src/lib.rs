@@ -1,6 +1,6 @@
 //! What tests, and the demo, need to be several hosts on one machine, to kill processes at named steps, and to leave nothing behind.
 //!
-//! `hosts` makes network namespaces joined by a switch, with cables that can be pulled. `child` holds a process that does not outlive
+//! `again` runs a test in a process of its own. `hosts` makes network namespaces joined by a switch, with cables that can be pulled. `child` holds a process that does not outlive
 //! its guard. `crash` arms a crash point in a child and waits for what it does there. `programs` finds what was built. `runtime_dir` is a manager's runtime directory of its
 //! own. `watchdog` ends a test that hangs. `skip` says by name what cannot run here.
 //!
@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod again;
 pub mod child;
 pub mod crash;
 pub mod hosts;
@@ -16,6 +17,7 @@ pub mod runtime_dir;
 pub mod skip;
 pub mod watchdog;
 
+pub use again::{again_with, is_again};
 pub use child::{Child, Ended, kill_9};
 pub use crash::{Action, CrashPoint};
 pub use hosts::{Counters, Host, Hosts, HostsError};
