@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use rgaps_control::qos;
@@ -175,8 +175,8 @@ impl PublisherInner {
         added.map_err(|source| PublishError::Memory { topic: self.topic.clone(), source })
     }
 
-    /// Copies bytes of the CPU's into a block, and waits for it where a device does it.
-    fn fill(&self, message: &mut LoanedMessage, bytes: &[u8]) -> Result<(), PublishError> {
+    /// Copies bytes of the CPU's into a block: in the order of a stream, or so that they are there when this returns.
+    fn fill(&self, message: &mut LoanedMessage, bytes: &[u8], stream: Option<&Stream>) -> Result<(), PublishError> {
         match self.pool.block_mut(message.block_mut().range_mut()) {
             Ok(block) => {
                 block[..bytes.len()].copy_from_slice(bytes);
@@ -188,11 +188,20 @@ impl PublisherInner {
             Err(_) => {}
         }
         let place = PoolPart { pool: self.pool.as_ref(), offset: message.offset() };
-        let copied = self
-            .node
-            .own_stream()
-            .and_then(|stream| self.node.backend().copy_in(&stream, bytes, place)?.wait(DEVICE_TIMEOUT));
+        let backend = self.node.backend();
+        let copied = match stream {
+            Some(stream) => backend.copy_in(stream, bytes, place).map(drop),
+            None => self.node.own_stream().and_then(|own| backend.copy_in(&own, bytes, place)?.wait(DEVICE_TIMEOUT)),
+        };
         copied.map_err(|source| self.device(source))
+    }
+
+    /// The message that could not be filled is given back, unless the device may still write into its block.
+    fn not_filled(&self, message: LoanedMessage, error: PublishError) -> PublishError {
+        if !matches!(error, PublishError::Device { source: DeviceError::TimedOut(_), .. }) {
+            self.port().give_back(message);
+        }
+        error
     }
 
     fn device(&self, source: DeviceError) -> PublishError {
@@ -305,7 +314,8 @@ impl<T: Meta> Publisher<T> {
         let bytes = meta.payload_bytes();
         meta.check(bytes).map_err(|source| self.metadata(source))?;
         let message = self.inner.loan(bytes)?;
-        Ok(Loan { publisher: self.inner.clone(), message: Some(message), meta, bytes })
+        let publisher = self.inner.clone();
+        Ok(Loan { publisher, message: Some(message), meta, bytes, scratch: OnceLock::new(), is_scratch_written: false })
     }
 
     /// Publishes bytes that lie elsewhere: one copy into the pool, whatever the number of subscribers.
@@ -317,14 +327,8 @@ impl<T: Meta> Publisher<T> {
             return Err(PublishError::Length { topic: self.inner.topic.clone(), described, given: bytes.len() as u64 });
         }
         let mut message = self.inner.loan(described)?;
-        match self.inner.fill(&mut message, bytes) {
-            Ok(()) => {}
-            // The device may still write into the block: it is not given back.
-            Err(error @ PublishError::Device { source: DeviceError::TimedOut(_), .. }) => return Err(error),
-            Err(error) => {
-                self.inner.port().give_back(message);
-                return Err(error);
-            }
+        if let Err(error) = self.inner.fill(&mut message, bytes, None) {
+            return Err(self.inner.not_filled(message, error));
         }
         self.inner.publish(message, meta, Outcome { bytes: described, origin: Origin::Pushed }, None)
     }
@@ -380,8 +384,9 @@ impl<T: Meta> Publisher<T> {
 
 /// A block of the publisher's pool that is being filled. Dropping it gives the block back.
 ///
-/// A block that has been used before still holds its old bytes: fill all of it. As a slice it is empty where the CPU cannot reach it: on a
-/// GPU (`device_address`, or `Publisher::push`), and in a forked child, where the pool is not mapped.
+/// A block that has been used before still holds its old bytes: fill all of it. On a GPU a kernel fills it in place (`device_address`,
+/// `publish_on`); used as a slice there, it is memory of the CPU that is copied into the block when the message is published, as if pushed.
+/// Empty in a forked child, where the pool is not mapped.
 #[derive(Debug)]
 #[must_use = "a loan does nothing until it is published"]
 pub struct Loan<T> {
@@ -389,14 +394,18 @@ pub struct Loan<T> {
     message: Option<LoanedMessage>,
     meta: T,
     bytes: u64,
+    /// What the CPU sees of a block that it cannot reach.
+    scratch: OnceLock<Vec<u8>>,
+    /// Whether it may have written there, so that the block gets it.
+    is_scratch_written: bool,
 }
 
 impl<T: Meta> Loan<T> {
     /// Publishes the message: zero copies.
     pub fn publish(mut self) -> Result<Receipt, PublishError> {
         self.publisher.check_owner()?;
-        let Some(message) = self.message.take() else { unreachable!("only publish and drop take it") };
-        self.publisher.publish(message, &self.meta, Outcome { bytes: self.bytes, origin: Origin::Loaned }, None)
+        let (message, outcome) = self.complete(None)?;
+        self.publisher.publish(message, &self.meta, outcome, None)
     }
 
     /// Publishes the message in stream order: behind the work given to the stream so far, which fills the block. The call does not wait
@@ -404,9 +413,20 @@ impl<T: Meta> Loan<T> {
     pub fn publish_on(mut self, stream: &Stream) -> Result<Receipt, PublishError> {
         self.publisher.check_owner()?;
         self.publisher.check_order()?;
-        let Some(message) = self.message.take() else { unreachable!("only publish and drop take it") };
-        let outcome = Outcome { bytes: self.bytes, origin: Origin::Loaned };
+        let (message, outcome) = self.complete(Some(stream))?;
         self.publisher.publish(message, &self.meta, outcome, Some(stream))
+    }
+
+    /// The block, with what the CPU wrote of it.
+    fn complete(&mut self, stream: Option<&Stream>) -> Result<(LoanedMessage, Outcome), PublishError> {
+        let Some(mut message) = self.message.take() else { unreachable!("only publish and drop take it") };
+        let Some(scratch) = self.scratch.get().filter(|_| self.is_scratch_written) else {
+            return Ok((message, Outcome { bytes: self.bytes, origin: Origin::Loaned }));
+        };
+        match self.publisher.fill(&mut message, scratch, stream) {
+            Ok(()) => Ok((message, Outcome { bytes: self.bytes, origin: Origin::Pushed })),
+            Err(error) => Err(self.publisher.not_filled(message, error)),
+        }
     }
 
     /// Where the block lies on the device, for a kernel or a copy to fill it; on the host backend, a pointer.
@@ -441,7 +461,8 @@ impl<T> Deref for Loan<T> {
             return &[];
         }
         let offset = self.message.as_ref().map_or(0, LoanedMessage::offset);
-        self.publisher.pool.host_bytes(offset, self.bytes).unwrap_or(&[])
+        let in_place = self.publisher.pool.host_bytes(offset, self.bytes);
+        in_place.unwrap_or_else(|_| self.scratch.get_or_init(|| vec![0; self.bytes as usize]))
     }
 }
 
@@ -450,7 +471,11 @@ impl<T> DerefMut for Loan<T> {
         let Some(message) = self.message.as_mut().filter(|_| self.publisher.node.is_owner()) else { return &mut [] };
         match self.publisher.pool.block_mut(message.block_mut().range_mut()) {
             Ok(block) => &mut block[..self.bytes as usize],
-            Err(_) => &mut [],
+            Err(_) => {
+                self.is_scratch_written = true;
+                self.scratch.get_or_init(|| vec![0; self.bytes as usize]);
+                self.scratch.get_mut().map_or(&mut [], Vec::as_mut_slice)
+            }
         }
     }
 }

@@ -1,6 +1,5 @@
 //! Subscribing: take what is ready, read it where it lies, drop it to let it go.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::marker::PhantomData;
@@ -345,7 +344,8 @@ impl<T: Meta> Subscriber<T> {
         )?;
         let taken = clock::realtime_ns();
         let subscriber = self.inner.clone();
-        Ok(Frame { meta, offset, taken, info, held: Some(held), stream: None, pool, subscriber })
+        let (held, fetched) = (Some(held), OnceLock::new());
+        Ok(Frame { meta, offset, taken, info, held, stream: None, pool, subscriber, fetched })
     }
 
     fn check_owner(&self) -> Result<(), TakeError> {
@@ -379,6 +379,8 @@ pub struct Frame<T> {
     stream: Option<Stream>,
     pool: Arc<dyn PoolMemory>,
     subscriber: Arc<SubscriberInner>,
+    /// A copy for the CPU, of device memory.
+    fetched: OnceLock<Vec<u8>>,
 }
 
 impl<T> Drop for Frame<T> {
@@ -402,18 +404,21 @@ impl<T: Meta> Frame<T> {
         &self.meta
     }
 
-    /// The payload where the CPU can read it in place. Empty where it cannot: on a GPU (`to_host`, `device_address`), and in a forked child,
-    /// where the pool is not mapped.
+    /// The payload for the CPU: in place where it can read it, else a copy of its own, fetched at the first call and counted
+    /// (`SubscriberStatistics::copied_bytes`). Empty if it cannot be fetched, which is logged, and which `to_host` tells; and in a forked
+    /// child, where the pool is not mapped.
     pub fn bytes(&self) -> &[u8] {
         if !self.subscriber.node.is_owner() {
             return &[];
         }
-        self.pool.host_bytes(self.offset, self.info.bytes).unwrap_or(&[])
+        self.to_host().unwrap_or_else(|error| {
+            tracing::error!(%error, "a payload could not be fetched");
+            &[]
+        })
     }
 
-    /// The payload for the CPU: in place where it can read it, else a copy of its own, which is counted
-    /// (`SubscriberStatistics::copied_bytes`). Waits for bytes that a device has still to bring, at most 10 s.
-    pub fn to_host(&self) -> Result<Cow<'_, [u8]>, TakeError> {
+    /// As `bytes`, with the reason why not. Waits for bytes that a device has still to bring, at most 10 s.
+    pub fn to_host(&self) -> Result<&[u8], TakeError> {
         let inner = &self.subscriber;
         let (topic, sequence) = (inner.topic.clone(), self.info.sequence);
         let Some(held) = self.held.as_ref().filter(|_| inner.node.is_owner()) else {
@@ -429,14 +434,17 @@ impl<T: Meta> Frame<T> {
             return Err(TakeError::Poisoned { topic, sequence });
         }
         if let Ok(bytes) = self.pool.host_bytes(self.offset, self.info.bytes) {
-            return Ok(Cow::Borrowed(bytes));
+            return Ok(bytes);
+        }
+        if let Some(fetched) = self.fetched.get() {
+            return Ok(fetched);
         }
         let mut bytes = vec![0; self.info.bytes as usize];
         let from = PoolPart { pool: self.pool.as_ref(), offset: self.offset };
         let copied = inner.node.own_stream().and_then(|own| inner.node.backend().copy_out(&own, from, &mut bytes));
         copied.map_err(failed)?;
         inner.reader().counters().copied_bytes.fetch_add(self.info.bytes, Ordering::Relaxed);
-        Ok(Cow::Owned(bytes))
+        Ok(self.fetched.get_or_init(|| bytes))
     }
 
     /// Where the payload lies on the device, for a kernel or a copy to read it; on the host backend, a pointer.
