@@ -106,6 +106,15 @@ impl Default for Config {
     }
 }
 
+/// A configuration, and which of its keys are no defaults.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Given {
+    /// The configuration.
+    pub config: Config,
+    /// Each key that somebody gave, and where: a file's path, `environment` or `flags`.
+    pub origins: BTreeMap<String, String>,
+}
+
 /// The configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
@@ -149,8 +158,8 @@ pub enum ConfigError {
     },
 }
 
-impl Config {
-    /// The configuration of this process: file, environment, then `flags` (key to value as text).
+impl Given {
+    /// What this process is given: file, environment, then `flags` (key to value as text).
     pub fn load(flags: &BTreeMap<String, String>) -> Result<Self, ConfigError> {
         let variables = std::env::vars().filter_map(|(name, value)| Some((variable_key(&name)?, value)));
         let mut variables: BTreeMap<String, String> = variables.collect();
@@ -162,7 +171,7 @@ impl Config {
         Self::from_sources(file.as_deref(), &variables, flags)
     }
 
-    /// The configuration from named sources, for `load` and for tests.
+    /// What named sources give, for `load` and for tests.
     pub fn from_sources(
         file: Option<&Path>,
         variables: &BTreeMap<String, String>,
@@ -191,12 +200,19 @@ impl Config {
         }
         // Before the rest is read: it may be too large even for its type.
         check_message_count(&table, &origins)?;
-        let config: Self = table.try_into().map_err(|error: toml::de::Error| ConfigError::Syntax {
+        let config: Config = table.try_into().map_err(|error: toml::de::Error| ConfigError::Syntax {
             path: file.unwrap_or(Path::new("configuration")).to_owned(),
             message: error.to_string(),
         })?;
         config.check().map_err(|fault| fault.named(&origins))?;
-        Ok(config)
+        Ok(Self { config, origins })
+    }
+}
+
+impl Config {
+    /// The configuration of this process: file, environment, then `flags` (key to value as text).
+    pub fn load(flags: &BTreeMap<String, String>) -> Result<Self, ConfigError> {
+        Ok(Given::load(flags)?.config)
     }
 
     /// Bytes of credit that a receiver may keep back.
@@ -438,7 +454,7 @@ mod tests {
     }
 
     fn from(variables: &[(&str, &str)], flags: &[(&str, &str)]) -> Result<Config, ConfigError> {
-        Config::from_sources(None, &map(variables), &map(flags))
+        Ok(Given::from_sources(None, &map(variables), &map(flags))?.config)
     }
 
     #[test]

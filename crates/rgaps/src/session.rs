@@ -4,7 +4,7 @@
 //! publish and take go on without it; the thread connects to its successor (starting one if nobody has) and hands back every seat, with
 //! the segment and the pool, so that the successor makes nothing anew.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -18,7 +18,7 @@ use rgaps_control::local::{
     Welcome,
 };
 use rgaps_control::spawn::{self, Autostart, SpawnError};
-use rgaps_control::{RuntimeDir, TopicId, TopicKey};
+use rgaps_control::{Given, Running, RuntimeDir, TopicId, TopicKey};
 use rgaps_os::{EventFd, PidFd};
 use rgaps_shm::Segment;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -130,6 +130,10 @@ impl Session {
         autostart: Autostart,
     ) -> Result<(Arc<Self>, Welcome), SessionError> {
         let (connection, welcome) = greet(&dir, &program, autostart)?;
+        // Once a node: a successor that a client starts is started with that client's configuration.
+        if let Some(warning) = Running::new(dir.path(), welcome.manager_pid).warning(Given::load(&BTreeMap::new())) {
+            tracing::warn!("{warning}");
+        }
         Ok((Arc::new(Self::new(dir, program, autostart, connection)?), welcome))
     }
 
