@@ -53,3 +53,14 @@ fn what_a_running_manager_was_not_started_with_is_said_once_and_bad_values_are_r
         assert!(!good && errors.starts_with("rgaps: environment: peers = junk: as tcp/10.0.0.2:7447"), "{errors}");
     }
 }
+
+#[test]
+fn a_demo_of_one_frame_reads_it_everywhere_and_leaves_nothing_unread() {
+    let host = Host::new("demo");
+    let out = host.dir.path().join("out");
+    let mut demo = host.rgaps(&["demo", "--frames", "1", "--local", "1", "--remote", "1", "--loopback", "--out"]);
+    let (good, said, errors) = outcome(demo.arg(&out));
+    // The publisher complains of what is unread when it gives up.
+    assert!(good && errors.is_empty(), "{said}{errors}");
+    assert!(said.contains("frames 1 subscribers 2 lost 0 mismatched 0 copies/subscriber 0"), "{said}");
+}

@@ -241,7 +241,10 @@ impl<T: Meta> Publisher<T> {
         if !self.inner.node.is_owner() {
             return PublisherStatistics::default();
         }
-        PublisherStatistics::of(&self.inner.port())
+        let mut port = self.inner.port();
+        // What was read and let go since the last loan is free, though nobody has asked for its space yet.
+        port.reclaim();
+        PublisherStatistics::of(&port)
     }
 
     /// Subscribers on this host, remote hosts included: each remote host that wants the topic counts as one. None in a forked child.
