@@ -32,7 +32,7 @@ pub struct Arguments {
     /// A cut link may lose messages.
     #[arg(long)]
     best_effort: bool,
-    /// Late joiners get the last DEPTH messages.
+    /// Subscribers that come late with --latch of their own get the last DEPTH messages, as long as this command runs: see --linger.
     #[arg(long)]
     latch: bool,
     /// Messages kept for late joiners and for links that resend.
@@ -101,7 +101,11 @@ fn stream<T: Meta>(
     while publisher.subscriber_count() < arguments.wait_for && !interrupt.is_set() {
         interrupt.sleep_until(Instant::now() + Duration::from_millis(20));
     }
+    if let Some(hint) = hint(arguments, &publisher) {
+        eprintln!("rgaps pub: {hint}");
+    }
     let start = Instant::now();
+    let mut newest = start;
     let mut frame = 0_u64;
     'all: loop {
         for media in files {
@@ -111,6 +115,7 @@ fn stream<T: Meta>(
             }
             if let Some((meta, bytes)) = open(media) {
                 publish(&publisher, meta, bytes, frame)?;
+                newest = Instant::now();
                 frame += 1;
             }
         }
@@ -131,15 +136,34 @@ fn stream<T: Meta>(
     match format {
         Format::Json => output::json(&published),
         Format::Human => output::line(format_args!(
-            "{}: published {} messages, {}, refused {}, {:.1} Hz",
+            "{}: published {} messages, {}, refused {}, {}",
             published.topic,
             published.published,
             output::bytes(published.bytes as f64),
             published.refused,
-            published.published as f64 / seconds.max(1e-9)
+            output::rate(published.published, (newest - start).as_secs_f64())
         )),
     }
+    if published.published == 0 && published.refused > 0 {
+        return Err(CommandError::Other(format!(
+            "nothing was published: all {} messages were refused",
+            published.refused
+        )));
+    }
     Ok(())
+}
+
+/// What to do where nobody would see the first message.
+fn hint<T: Meta>(arguments: &Arguments, publisher: &Publisher<T>) -> Option<String> {
+    let kept = arguments.latch && (arguments.repeat || arguments.linger > 0.0);
+    let unseen = publisher.subscriber_count() == 0 && !kept;
+    unseen.then(|| {
+        format!(
+            "nobody subscribes to {} yet, and what is published before somebody does is seen by nobody; `--wait-for 1` waits for a \
+             subscriber, `--latch --linger 60` keeps the last messages for those who come late",
+            publisher.topic()
+        )
+    })
 }
 
 /// One message, written in place. A full pool is reported and the next message tried: a camera does not stop.

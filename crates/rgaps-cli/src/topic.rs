@@ -79,7 +79,7 @@ fn list(node: &Node, format: Format) -> Result<(), CommandError> {
 }
 
 fn hosts(here: u32, names: &[String]) -> String {
-    format!("{here} here; hosts: {}", if names.is_empty() { "-".to_owned() } else { names.join(", ") })
+    format!("{here} here; hosts: {}", output::list(names))
 }
 
 fn info(node: &Node, name: &str, format: Format) -> Result<(), CommandError> {

@@ -5,7 +5,7 @@
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use rgaps_testing::{RuntimeDir, Watchdog};
+use rgaps_testing::{Child, RuntimeDir, Watchdog};
 
 /// A runtime directory, and so a manager, of its own.
 struct Host {
@@ -63,4 +63,61 @@ fn a_demo_of_one_frame_reads_it_everywhere_and_leaves_nothing_unread() {
     // The publisher complains of what is unread when it gives up.
     assert!(good && errors.is_empty(), "{said}{errors}");
     assert!(said.contains("frames 1 subscribers 2 lost 0 mismatched 0 copies/subscriber 0"), "{said}");
+}
+
+/// A file of examples/data.
+fn example(file: &str) -> String {
+    format!("{}/../../examples/data/{file}", env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn what_was_refused_altogether_is_a_failure_and_what_nobody_will_see_is_said() {
+    let host = Host::new("pub");
+    let ramp = example("ramp.npy");
+    let publish = |more: &[&str]| outcome(&mut host.rgaps(&[&["pub", "late", "--input", &ramp], more].concat()));
+    let (good, said, errors) = publish(&["--pool-bytes", "4096", "--full", "refuse"]);
+    assert!(!good && said.contains("published 0 messages") && said.contains("refused 1, -"), "{said}");
+    assert!(errors.contains("larger than the pool") && errors.contains("all 1 messages were refused"), "{errors}");
+    let (good, said, errors) = publish(&[]);
+    assert!(good && said.contains("published 1 messages") && said.trim_end().ends_with("refused 0, -"), "{said}");
+    assert!(errors.contains("nobody subscribes to /late yet") && errors.contains("--wait-for 1"), "{errors}");
+    let (good, _, errors) = publish(&["--latch", "--linger", "0.01"]);
+    assert!(good && errors.is_empty(), "late subscribers would get it: {errors}");
+}
+
+#[test]
+fn too_few_messages_within_the_time_out_are_a_failure_also_of_a_topic_that_nobody_has() {
+    let host = Host::new("sub");
+    let (good, said, errors) = outcome(&mut host.rgaps(&["sub", "late/one", "--timeout", "0.2"]));
+    assert!(!good && said.is_empty() && errors.contains("nobody has /late/one after 0.2 s"), "{said}{errors}");
+    let subscribe = |more: &[&str]| {
+        let arguments = ["sub", "none", "--type", "tensor", "--timeout", "0.2"];
+        outcome(&mut host.rgaps(&[&arguments, more].concat()))
+    };
+    let (good, said, errors) = subscribe(&[]);
+    assert!(!good && errors.contains("no message came on /none within 0.2 s"), "{errors}");
+    assert!(said.trim_end().ends_with("-, path -"), "{said}");
+    let (good, _, errors) = subscribe(&["--count", "2"]);
+    assert!(!good && errors.contains("0 of 2 messages came on /none, then none for 0.2 s"), "{errors}");
+}
+
+#[test]
+fn a_time_out_after_all_that_was_wanted_is_no_failure() {
+    let host = Host::new("enough");
+    let ramp = example("ramp.npy");
+    let subscribe = ["sub", "array", "--type", "tensor", "--latch", "--timeout", "0.2"];
+    // Without an end, until the guard goes: what it sent first is what comes.
+    let mut publish = host.rgaps(&["pub", "array", "--input", &ramp, "--latch", "--linger", "1000"]);
+    let _publisher = Child::spawn(publish.stdout(Stdio::null())).unwrap();
+    // Latched: it comes whenever the publisher is there, as the limit of the test is the only one for that.
+    let mut first = host.rgaps(&["sub", "array", "--type", "tensor", "--latch", "--count", "1"]);
+    let (good, _, errors) = outcome(&mut first);
+    assert!(good, "{errors}");
+    let (good, said, errors) = outcome(&mut host.rgaps(&subscribe));
+    assert!(
+        good && said.contains("took 1 messages") && said.contains("-, path in place (loaned) x 1"),
+        "{said}{errors}"
+    );
+    let (good, _, errors) = outcome(host.rgaps(&subscribe).args(["--count", "2"]));
+    assert!(!good && errors.contains("1 of 2 messages came on /array"), "{errors}");
 }
