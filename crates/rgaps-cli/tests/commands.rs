@@ -121,3 +121,23 @@ fn a_time_out_after_all_that_was_wanted_is_no_failure() {
     let (good, _, errors) = outcome(host.rgaps(&subscribe).args(["--count", "2"]));
     assert!(!good && errors.contains("1 of 2 messages came on /array"), "{errors}");
 }
+
+#[test]
+fn looking_on_at_a_topic_that_nobody_has_is_an_error_and_stages_that_do_not_exist_have_no_time() {
+    let host = Host::new("topic");
+    for what in ["hz", "bw", "latency"] {
+        let (good, said, errors) = outcome(&mut host.rgaps(&["topic", what, "nope", "--reports", "1"]));
+        assert!(!good && said.is_empty(), "{said}");
+        assert!(errors.contains("nobody on this host publishes or subscribes to /nope"), "{errors}");
+    }
+    let ramp = example("ramp.npy");
+    let mut publish = host.rgaps(&["pub", "array", "--input", &ramp, "--rate", "100", "--loop", "--wait-for", "1"]);
+    let _publisher = Child::spawn(publish.stdout(Stdio::null())).unwrap();
+    // The topic is there, and so is its first message, when this has ended.
+    let (good, _, errors) = outcome(&mut host.rgaps(&["sub", "array", "--type", "tensor", "--count", "1"]));
+    assert!(good, "{errors}");
+    let (good, said, errors) = outcome(&mut host.rgaps(&["topic", "latency", "array", "--reports", "1"]));
+    assert!(good && said.trim_end().ends_with("landed to in pool -, publish to in pool -"), "{said}{errors}");
+    let (good, said, errors) = outcome(&mut host.rgaps(&["--json", "topic", "bw", "array", "--reports", "1"]));
+    assert!(good && said.contains("\"bytes_per_second\""), "{said}{errors}");
+}
