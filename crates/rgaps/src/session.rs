@@ -130,8 +130,10 @@ impl Session {
         autostart: Autostart,
     ) -> Result<(Arc<Self>, Welcome), SessionError> {
         let (connection, welcome) = greet(&dir, &program, autostart)?;
-        // Once a node: a successor that a client starts is started with that client's configuration.
-        if let Some(warning) = Running::new(dir.path(), welcome.manager_pid).warning(Given::load(&BTreeMap::new())) {
+        // Once a node, and not to those who leave the manager and its configuration to others.
+        let running = Running::new(dir.path(), welcome.manager_pid);
+        let warning = || running.warning(Given::load(&BTreeMap::new()));
+        if let Some(warning) = (autostart == Autostart::OnDemand).then(warning).flatten() {
             tracing::warn!("{warning}");
         }
         Ok((Arc::new(Self::new(dir, program, autostart, connection)?), welcome))
