@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use rgaps::types::{Meta, Stamp};
 use rgaps::{Durability, Exhaustion, Node, Publisher, PublisherQos, Reliability};
+use rgaps_control::size;
 use serde::Serialize;
 
 use crate::CommandError;
@@ -41,8 +42,8 @@ pub struct Arguments {
     /// What a full pool does: wait:MILLISECONDS, drop-oldest or refuse.
     #[arg(long, default_value = "wait:1000", value_parser = exhaustion)]
     full: Exhaustion,
-    /// Bytes of the pool.
-    #[arg(long)]
+    /// Bytes of the pool; 64MiB is 2^26, 64M is 64 million.
+    #[arg(long, value_parser = size)]
     pool_bytes: Option<u64>,
     /// Links do not wait for credit: a slow receiver loses the oldest.
     #[arg(long)]
@@ -191,6 +192,10 @@ fn qos(arguments: &Arguments) -> PublisherQos {
         pool_bytes: arguments.pool_bytes,
         flow_control: !arguments.no_flow_control,
     }
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    size::parse(text).ok_or_else(|| size::RULE.to_owned())
 }
 
 fn exhaustion(text: &str) -> Result<Exhaustion, String> {

@@ -2,7 +2,7 @@
 //! machine.
 //!
 //! The order is default, file (`RGAPS_CONFIG`, else ~/.config/rgaps/config.toml if it exists), environment (`RGAPS_` and the key in
-//! capitals), flags. An unknown key is an error that names the nearest one. Every value is checked when it is read, by clients, the
+//! capitals), flags. Numbers of bytes may have a unit (see `size`); in a file they are text then: "64MiB". An unknown key is an error that names the nearest one. Every value is checked when it is read, by clients, the
 //! command and the manager alike, so that whoever wrote it is told: where it was given, what it is, and what it must be.
 
 use std::collections::BTreeMap;
@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::size;
 use crate::wire::{ADDRESSES_MAX, SIZE_MAX};
 
 /// Bytes of the smallest pool: a page.
@@ -187,6 +188,12 @@ impl Given {
                 message: error.to_string(),
             })?;
             for (key, value) in given {
+                let value = match value {
+                    toml::Value::String(text) if is_size(&key) => {
+                        parse(&table, &path.display().to_string(), &key, &text)?
+                    }
+                    value => value,
+                };
                 set(&mut table, &path.display().to_string(), &key, value)?;
                 origins.insert(key, path.display().to_string());
             }
@@ -393,6 +400,10 @@ fn parse(table: &toml::Table, origin: &str, key: &str, text: &str) -> Result<tom
     };
     match default {
         toml::Value::String(_) => Ok(toml::Value::String(text.to_owned())),
+        toml::Value::Integer(_) if is_size(key) && !text.trim_start().starts_with('-') => {
+            let bytes = size::parse(text).and_then(|bytes| i64::try_from(bytes).ok());
+            bytes.map(toml::Value::Integer).ok_or_else(|| wrong(size::RULE))
+        }
         toml::Value::Integer(_) => text.trim().parse().map(toml::Value::Integer).map_err(|_| wrong("a whole number")),
         toml::Value::Boolean(_) => match text.trim() {
             "true" | "1" | "on" => Ok(toml::Value::Boolean(true)),
@@ -407,6 +418,11 @@ fn parse(table: &toml::Table, origin: &str, key: &str, text: &str) -> Result<tom
             .collect::<Vec<_>>()
             .into()),
     }
+}
+
+/// Whether the key's value is a number of bytes, which may have a unit.
+fn is_size(key: &str) -> bool {
+    key.ends_with("_bytes")
 }
 
 fn set(table: &mut toml::Table, origin: &str, key: &str, value: toml::Value) -> Result<(), ConfigError> {
@@ -462,6 +478,8 @@ mod tests {
         assert_eq!(from(&[], &[]).unwrap(), Config::default());
         let config = from(&[("pool_bytes", "8192"), ("multicast", "off")], &[("pool_bytes", "4096")]).unwrap();
         assert_eq!((config.pool_bytes, config.multicast), (4096, false));
+        let config = from(&[("ring_bytes", "16MiB")], &[("pool_bytes", "2 GB")]).unwrap();
+        assert_eq!((config.ring_bytes, config.pool_bytes), (16 << 20, 2_000_000_000));
         let config = from(&[("peers", "tcp/10.0.0.1:7447, tcp/10.0.0.2:7447")], &[]).unwrap();
         assert_eq!(config.peers, ["tcp/10.0.0.1:7447", "tcp/10.0.0.2:7447"]);
     }
@@ -551,6 +569,23 @@ mod tests {
         let mut variables = map(&[("peers", "tcp/1.2.3.4:1")]);
         apply_ros_range(&mut variables, |name| (name == "ROS_STATIC_PEERS").then(|| "5.6.7.8".to_owned()));
         assert_eq!(variables["peers"], "tcp/1.2.3.4:1");
+    }
+
+    #[test]
+    fn a_file_may_have_units_where_bytes_are_meant_and_nowhere_else() {
+        let path = std::env::temp_dir().join(format!("rgaps-config-{}.toml", std::process::id()));
+        let read = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            Given::from_sources(Some(&path), &BTreeMap::new(), &BTreeMap::new())
+        };
+        let config = read("ring_bytes = \"16MiB\"\npool_bytes = 8192").unwrap().config;
+        assert_eq!((config.ring_bytes, config.pool_bytes), (16 << 20, 8192));
+        for (text, rule) in [("ring_bytes = \"much\"", "powers of two"), ("message_count = \"1K\"", "of type integer")]
+        {
+            let said = read(text).unwrap_err().to_string();
+            assert!(said.starts_with(&path.display().to_string()) && said.contains(rule), "{said}");
+        }
+        std::fs::remove_file(&path).unwrap();
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The control plane: names, QoS, configuration, the local socket protocol, and (feature `network`) host discovery.
 //!
-//! `names` and `qos` say what a topic is and who fits together, `config` and `runtime` where things are, `local` how clients talk to
+//! `names` and `qos` say what a topic is and who fits together, `config`, `size` and `runtime` where things are and how large, `local` how clients talk to
 //! their manager, `spawn` how they start one and `running` which one they have, `directory` which links a host needs, `wire` and
 //! `network` how managers agree on them. Without `network` the crate is small: that is what client programs link.
 
@@ -15,6 +15,7 @@ pub mod network;
 pub mod qos;
 pub mod running;
 pub mod runtime;
+pub mod size;
 pub mod spawn;
 pub mod wire;
 
