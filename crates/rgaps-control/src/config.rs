@@ -45,7 +45,7 @@ pub struct Config {
     pub watermark_divisor: u64,
     /// Whether payload goes through staging: `auto` does so for device memory only, `always` also for host memory.
     pub staging: String,
-    /// `auto`, `tcp` or `rdma`.
+    /// What carries payload between hosts: `tcp`, `rdma`, or `auto` for RDMA where both hosts have devices with a route between them.
     pub transport: String,
     /// The RDMA device, or device and port, to be used: `mlx5_0`, `mlx5_0/1`; empty for any that reaches the other host.
     pub rdma_device: String,
@@ -55,7 +55,7 @@ pub struct Config {
     pub rdma_timeout_ms: u64,
     /// How long an RDMA link looks for completions before it sleeps, in microseconds; 0 sleeps at once and costs the least CPU time.
     pub rdma_spin_us: u64,
-    /// `auto`, `host`, `cuda` or `cuda:N`.
+    /// Where pools lie: `host`, `cuda`, `cuda:N` for one GPU, or `auto` for a GPU where this build can use it, else host memory.
     pub device: String,
     /// Where other managers are, as zenoh locators: tcp/10.0.0.2:7447.
     pub peers: Vec<String>,
