@@ -24,12 +24,18 @@
 
 #![forbid(unsafe_code)]
 
+mod error_text;
 mod node;
 mod publisher;
 mod session;
 mod statistics;
 mod subscriber;
 pub mod types;
+
+/// What the README shows compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
 
 pub use node::{Node, NodeBuilder, NodeError};
 pub use publisher::{Loan, PublishError, Publisher, Receipt};

@@ -26,7 +26,7 @@ use crate::subscriber::{Subscriber, SubscriberInner};
 use crate::types::Meta;
 
 /// A node, publisher or subscriber could not be made. Nothing of it is left behind.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum NodeError {
     /// The topic's name breaks a rule.
     #[error(transparent)]

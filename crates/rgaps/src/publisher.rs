@@ -21,7 +21,7 @@ use crate::statistics::PublisherStatistics;
 use crate::types::{Meta, MetaError};
 
 /// A message was not published. Nothing of it is left behind, and the publisher goes on.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum PublishError {
     /// There is no space, and the publisher's QoS does not make any.
     #[error("{topic}: {source}")]

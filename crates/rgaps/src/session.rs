@@ -36,7 +36,7 @@ const TICK: Duration = Duration::from_millis(500);
 const RECONNECT_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The manager did not do what was asked.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum SessionError {
     /// There is none, and none could be started.
     #[error(transparent)]
