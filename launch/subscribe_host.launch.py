@@ -31,8 +31,8 @@ def locator(peer):
 
 
 def manager_command(settings):
-    """`rgapsd`, told what the arguments say. It stays (a year) without clients: launch ends it."""
-    command = ['rgapsd', '--set', 'idle_timeout_ms=31536000000']
+    """`rgapsd`, told what the arguments say. It stays (a day, the most there is) without clients: launch ends it."""
+    command = ['rgapsd', '--set', 'idle_timeout_ms=86400000']
     for key, value in (('transport', settings['transport']), ('device', settings['device']),
                        ('listen', settings['listen']), ('data_address', settings['address'])):
         if value:

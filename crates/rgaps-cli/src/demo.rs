@@ -206,6 +206,10 @@ fn print(summary: &Summary, arguments: &Arguments, format: Format) {
     if format == Format::Json {
         return output::json(summary);
     }
+    output::line(format_args!(
+        "each frame is three messages, one of each topic ({}): frames, lost, mismatched and bytes count all three, rate and times are the camera's",
+        TOPICS.join(", ")
+    ));
     output::line(summary.table());
     if let Some(wire) = &summary.wire {
         output::line(format_args!(

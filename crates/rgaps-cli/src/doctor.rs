@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use rgaps_control::Config;
+use rgaps::device::cuda::{Device, Properties, uuid_text};
+use rgaps_control::{Config, Given, Running, spawn};
 use rgaps_link::rdma::{LinkLayer, Port};
 use serde::Serialize;
 
@@ -53,6 +54,7 @@ impl Finding {
 pub fn examine() -> Vec<Finding> {
     vec![
         configuration(),
+        manager(),
         kernel(),
         sealed_memory(),
         futex(),
@@ -126,19 +128,40 @@ fn futex() -> Finding {
 
 fn gpu() -> Finding {
     const WHAT: &str = "GPU";
-    let driver = fs::read_to_string("/proc/driver/nvidia/version").ok();
-    match driver.as_deref().and_then(|text| text.lines().next()) {
-        Some(line) => Finding::limited(
+    let none = "none needed: messages live in host memory; for GPU memory install the NVIDIA driver";
+    let found = Device::count().and_then(|count| (0..count).map(Device::properties_of).collect::<Result<Vec<_>, _>>());
+    let devices = match found {
+        Ok(devices) if devices.is_empty() => return Finding::limited(WHAT, "no device", none),
+        Ok(devices) => devices,
+        Err(reason) => return Finding::limited(WHAT, reason, none),
+    };
+    let driver =
+        Device::driver_version().map_or_else(|_| String::new(), |(major, minor)| format!("CUDA {major}.{minor}; "));
+    let lines: Vec<String> = devices.iter().map(device).collect();
+    let found = format!("{driver}{}", lines.join("; "));
+    match devices.first() {
+        Some(first) if first.is_integrated || first.has_slabs => Finding::ok(WHAT, found),
+        _ => Finding::limited(
             WHAT,
-            line.to_owned(),
-            "this build has the host backend only: messages live in host memory",
-        ),
-        None => Finding::limited(
-            WHAT,
-            "no NVIDIA driver (/proc/driver/nvidia/version is absent)",
-            "none needed: messages live in host memory; for GPU memory install the NVIDIA driver",
+            found,
+            "cuda:0 cannot share memory between processes: messages live in host memory (VMM, CUDA 11)",
         ),
     }
+}
+
+/// A GPU on one line.
+fn device(gpu: &Properties) -> String {
+    let words = if gpu.has_stream_words { "" } else { ", no stream memory operations" };
+    let kind = if gpu.is_integrated { ", integrated" } else { "" };
+    format!(
+        "cuda:{} {}, {}, compute {}.{}, {}{kind}{words}",
+        gpu.ordinal,
+        gpu.name,
+        output::bytes(gpu.memory_bytes as f64),
+        gpu.capability.0,
+        gpu.capability.1,
+        uuid_text(gpu.id),
+    )
 }
 
 fn verbs() -> Finding {
@@ -198,6 +221,36 @@ fn configuration() -> Finding {
     match Config::load(&BTreeMap::new()) {
         Ok(_) => Finding::ok(WHAT, "every value can work"),
         Err(error) => Finding::broken(WHAT, error.to_string(), "correct that value, or remove it for its default"),
+    }
+}
+
+fn manager() -> Finding {
+    let given = Given::load(&BTreeMap::new());
+    let found = Running::find();
+    // What is wrong with the configuration stands in the line before.
+    let warning = found.as_ref().filter(|_| given.is_ok()).and_then(|running| running.warning(given));
+    of_manager(found.map(|running| running.pid), warning, spawn::find_program(), spawn::is_turned_off())
+}
+
+fn of_manager(runs: Option<u32>, warning: Option<String>, program: Option<PathBuf>, is_turned_off: bool) -> Finding {
+    const WHAT: &str = "manager";
+    const LOOKED: &str = "RGAPSD, the folder of this program, the one above it, PATH";
+    match (runs, program) {
+        (Some(pid), _) => match warning {
+            Some(warning) => Finding::limited(WHAT, format!("process {pid} runs"), warning),
+            None => Finding::ok(WHAT, format!("process {pid} runs, as configured")),
+        },
+        (None, None) => Finding::broken(
+            WHAT,
+            "none runs, and there is no rgapsd",
+            format!("put rgapsd where it is looked for: {LOOKED}"),
+        ),
+        (None, Some(program)) if is_turned_off => Finding::limited(
+            WHAT,
+            "none runs, and RGAPS_AUTOSTART=0 keeps clients from starting one",
+            format!("start {}, or unset RGAPS_AUTOSTART", program.display()),
+        ),
+        (None, Some(program)) => Finding::ok(WHAT, format!("none runs; the first client starts {}", program.display())),
     }
 }
 
@@ -263,6 +316,21 @@ mod tests {
         assert_eq!(version("6.1.0-18-amd64"), Some((6, 1)));
         assert_eq!(version("5.15.0+rt"), Some((5, 15)));
         assert_eq!(version("unknown"), None);
+    }
+
+    #[test]
+    fn the_manager_that_runs_or_would_be_started_is_named() {
+        let program = || Some(PathBuf::from("/opt/rgapsd"));
+        let running = of_manager(Some(7), None, program(), false);
+        assert!(running.verdict == Verdict::Ok && running.found.contains("process 7"), "{running:?}");
+        let other = of_manager(Some(7), Some("without effect: listen".to_owned()), program(), false);
+        assert!(other.verdict == Verdict::Limited && other.remedy.contains("listen"), "{other:?}");
+        let started = of_manager(None, None, program(), false);
+        assert!(started.verdict == Verdict::Ok && started.found.contains("starts /opt/rgapsd"), "{started:?}");
+        let by_hand = of_manager(None, None, program(), true);
+        assert!(by_hand.verdict == Verdict::Limited && by_hand.remedy.contains("start /opt/rgapsd"), "{by_hand:?}");
+        let none = of_manager(None, None, None, false);
+        assert!(none.verdict == Verdict::Broken && none.remedy.contains("RGAPSD"), "{none:?}");
     }
 
     #[test]

@@ -2,11 +2,13 @@
 
 #![forbid(unsafe_code)]
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use rgaps_cli::output::Format;
 use rgaps_cli::{CommandError, bench, demo, doctor, publish, subscribe, topic};
+use rgaps_control::Config;
 
 /// Publish and subscribe device buffers: one shared copy a host.
 #[derive(Debug, Parser)]
@@ -45,6 +47,11 @@ fn main() -> ExitCode {
     let filter = tracing_subscriber::EnvFilter::try_from_env("RGAPS_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
+    // Also where a manager runs that will not read it. The doctor says itself what is wrong.
+    if let Some(error) = Config::load(&BTreeMap::new()).err().filter(|_| !matches!(arguments.command, Command::Doctor))
+    {
+        return failure(&error);
+    }
     let format = Format::from_json_flag(arguments.json);
     let outcome: Result<(), CommandError> = match &arguments.command {
         Command::Demo(arguments) => demo::run(arguments, format),
@@ -59,9 +66,11 @@ fn main() -> ExitCode {
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("rgaps: {error}");
-            ExitCode::FAILURE
-        }
+        Err(error) => failure(&error),
     }
+}
+
+fn failure(error: &dyn std::error::Error) -> ExitCode {
+    eprintln!("rgaps: {error}");
+    ExitCode::FAILURE
 }

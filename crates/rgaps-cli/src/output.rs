@@ -57,6 +57,16 @@ pub fn bytes(count: f64) -> String {
     if power == 0 { format!("{value:.0} B") } else { format!("{value:.2} {}", UNITS[power]) }
 }
 
+/// Messages a second for people, from the first message to the last: one message has no rate.
+pub fn rate(messages: u64, seconds: f64) -> String {
+    if messages < 2 || seconds <= 0.0 { "-".to_owned() } else { format!("{:.1} Hz", (messages - 1) as f64 / seconds) }
+}
+
+/// Parts of a list for people.
+pub fn list(parts: &[String]) -> String {
+    if parts.is_empty() { "-".to_owned() } else { parts.join(", ") }
+}
+
 /// Microseconds for people.
 pub fn micros(us: f64) -> String {
     match us {
@@ -75,6 +85,8 @@ mod tests {
         assert_eq!(bytes(999.0), "999 B");
         assert_eq!(bytes(6_220_800.0), "6.22 MB");
         assert_eq!(bytes(2.5e15), "2500.00 TB");
+        assert_eq!((rate(1, 1e-9), rate(2, 0.0), rate(3, 0.1)), ("-".to_owned(), "-".to_owned(), "20.0 Hz".to_owned()));
+        assert_eq!((list(&[]), list(&["tcp".to_owned(), "rdma".to_owned()])), ("-".to_owned(), "tcp, rdma".to_owned()));
         assert_eq!(micros(12.34), "12.3 us");
         assert_eq!(micros(1234.0), "1.23 ms");
     }

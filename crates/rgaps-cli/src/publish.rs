@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use rgaps::types::{Meta, Stamp};
 use rgaps::{Durability, Exhaustion, Node, Publisher, PublisherQos, Reliability};
+use rgaps_control::size;
 use serde::Serialize;
 
 use crate::CommandError;
@@ -32,7 +33,7 @@ pub struct Arguments {
     /// A cut link may lose messages.
     #[arg(long)]
     best_effort: bool,
-    /// Late joiners get the last DEPTH messages.
+    /// Subscribers that come late with --latch of their own get the last DEPTH messages, as long as this command runs: see --linger.
     #[arg(long)]
     latch: bool,
     /// Messages kept for late joiners and for links that resend.
@@ -41,8 +42,8 @@ pub struct Arguments {
     /// What a full pool does: wait:MILLISECONDS, drop-oldest or refuse.
     #[arg(long, default_value = "wait:1000", value_parser = exhaustion)]
     full: Exhaustion,
-    /// Bytes of the pool.
-    #[arg(long)]
+    /// Bytes of the pool; 64MiB is 2^26, 64M is 64 million.
+    #[arg(long, value_parser = size)]
     pool_bytes: Option<u64>,
     /// Links do not wait for credit: a slow receiver loses the oldest.
     #[arg(long)]
@@ -101,7 +102,11 @@ fn stream<T: Meta>(
     while publisher.subscriber_count() < arguments.wait_for && !interrupt.is_set() {
         interrupt.sleep_until(Instant::now() + Duration::from_millis(20));
     }
+    if let Some(hint) = hint(arguments, &publisher) {
+        eprintln!("rgaps pub: {hint}");
+    }
     let start = Instant::now();
+    let mut newest = start;
     let mut frame = 0_u64;
     'all: loop {
         for media in files {
@@ -111,6 +116,7 @@ fn stream<T: Meta>(
             }
             if let Some((meta, bytes)) = open(media) {
                 publish(&publisher, meta, bytes, frame)?;
+                newest = Instant::now();
                 frame += 1;
             }
         }
@@ -131,15 +137,34 @@ fn stream<T: Meta>(
     match format {
         Format::Json => output::json(&published),
         Format::Human => output::line(format_args!(
-            "{}: published {} messages, {}, refused {}, {:.1} Hz",
+            "{}: published {} messages, {}, refused {}, {}",
             published.topic,
             published.published,
             output::bytes(published.bytes as f64),
             published.refused,
-            published.published as f64 / seconds.max(1e-9)
+            output::rate(published.published, (newest - start).as_secs_f64())
         )),
     }
+    if published.published == 0 && published.refused > 0 {
+        return Err(CommandError::Other(format!(
+            "nothing was published: all {} messages were refused",
+            published.refused
+        )));
+    }
     Ok(())
+}
+
+/// What to do where nobody would see the first message.
+fn hint<T: Meta>(arguments: &Arguments, publisher: &Publisher<T>) -> Option<String> {
+    let kept = arguments.latch && (arguments.repeat || arguments.linger > 0.0);
+    let unseen = publisher.subscriber_count() == 0 && !kept;
+    unseen.then(|| {
+        format!(
+            "nobody subscribes to {} yet, and what is published before somebody does is seen by nobody; `--wait-for 1` waits for a \
+             subscriber, `--latch --linger 60` keeps the last messages for those who come late",
+            publisher.topic()
+        )
+    })
 }
 
 /// One message, written in place. A full pool is reported and the next message tried: a camera does not stop.
@@ -167,6 +192,10 @@ fn qos(arguments: &Arguments) -> PublisherQos {
         pool_bytes: arguments.pool_bytes,
         flow_control: !arguments.no_flow_control,
     }
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    size::parse(text).ok_or_else(|| size::RULE.to_owned())
 }
 
 fn exhaustion(text: &str) -> Result<Exhaustion, String> {

@@ -27,10 +27,10 @@ pub struct Arguments {
     /// Save what comes into this folder: PNG, PCD or NPY.
     #[arg(long)]
     save: Option<PathBuf>,
-    /// End after this many messages.
+    /// End after this many messages; fewer are a failure if --timeout ends the command.
     #[arg(long)]
     count: Option<u64>,
-    /// End if nothing comes for so many seconds.
+    /// End if nothing comes for so many seconds; a failure if nothing has come at all.
     #[arg(long)]
     timeout: Option<f64>,
     /// Accept a publisher that may lose messages.
@@ -100,13 +100,16 @@ pub struct Received {
     pub seconds: f64,
     /// Copies of the payload for this subscriber alone.
     pub copies_per_subscriber: u64,
+    /// Whether --timeout ended it.
+    pub timed_out: bool,
 }
 
 /// Runs `rgaps sub`.
 pub fn run(arguments: &Arguments, format: Format) -> Result<(), CommandError> {
     let interrupt = Interrupt::install()?;
     let node = Node::new("rgaps sub")?;
-    let Some(kind) = find_kind(arguments, &node, &interrupt)? else { return Ok(()) };
+    let start = Instant::now();
+    let Some(kind) = find_kind(arguments, &node, &interrupt, start)? else { return Ok(()) };
     let received = match kind {
         Kind::Image => follow::<Image>(arguments, format, &node, &interrupt, |prefix, frame| {
             media::save_image(prefix, frame.meta(), frame.bytes())
@@ -128,22 +131,46 @@ pub fn run(arguments: &Arguments, format: Format) -> Result<(), CommandError> {
     match format {
         Format::Json => output::json(&received),
         Format::Human => output::line(format_args!(
-            "{}: took {} messages, {}, lost {}, mismatched {}, copies/subscriber {}, {:.1} Hz, path {}",
+            "{}: took {} messages, {}, lost {}, mismatched {}, copies/subscriber {}, {}, path {}",
             received.topic,
             received.taken,
             output::bytes(received.bytes as f64),
             received.statistics.lost,
             received.mismatched,
             received.copies_per_subscriber,
-            received.taken.saturating_sub(1) as f64 / received.seconds.max(1e-9),
-            received.paths.iter().map(|(path, count)| format!("{path} x {count}")).collect::<Vec<_>>().join(", ")
+            output::rate(received.taken, received.seconds),
+            output::list(&received.paths.iter().map(|(path, count)| format!("{path} x {count}")).collect::<Vec<_>>())
         )),
     }
-    let bad = received.mismatched + received.missing;
-    if bad > 0 { Err(CommandError::Other(format!("{bad} messages were wrong or missing"))) } else { Ok(()) }
+    match fault(arguments, &received) {
+        Some(fault) => Err(CommandError::Other(fault)),
+        None => Ok(()),
+    }
 }
 
-fn find_kind(arguments: &Arguments, node: &Node, interrupt: &Interrupt) -> Result<Option<Kind>, CommandError> {
+/// What is wrong with what came. Ctrl-C is no fault: whoever ends the command knows that it has not all come.
+fn fault(arguments: &Arguments, received: &Received) -> Option<String> {
+    let bad = received.mismatched + received.missing;
+    if bad > 0 {
+        return Some(format!("{bad} messages were wrong or missing"));
+    }
+    let timeout = arguments.timeout.filter(|_| received.timed_out)?;
+    match (received.taken, arguments.count) {
+        (taken, Some(count)) if taken < count => {
+            Some(format!("{taken} of {count} messages came on {}, then none for {timeout} s", received.topic))
+        }
+        (0, None) => Some(format!("no message came on {} within {timeout} s", received.topic)),
+        _ => None,
+    }
+}
+
+/// The type, which is looked for from `start` on; `None` if interrupted.
+fn find_kind(
+    arguments: &Arguments,
+    node: &Node,
+    interrupt: &Interrupt,
+    start: Instant,
+) -> Result<Option<Kind>, CommandError> {
     if arguments.kind.is_some() {
         return Ok(arguments.kind);
     }
@@ -155,6 +182,11 @@ fn find_kind(arguments: &Arguments, node: &Node, interrupt: &Interrupt) -> Resul
             return Kind::of_type(&topic.type_name).map(Some).ok_or_else(|| {
                 CommandError::Other(format!("{name} carries {}, which this command does not know", topic.type_name))
             });
+        }
+        if let Some(timeout) = arguments.timeout.filter(|timeout| start.elapsed().as_secs_f64() > *timeout) {
+            return Err(CommandError::Other(format!(
+                "nobody has {name} after {timeout} s; `rgaps topic list` shows all"
+            )));
         }
         if !told {
             eprintln!("rgaps sub: nobody has {name} yet; waiting for it (--type says what it will be)");
@@ -182,6 +214,7 @@ fn follow<T: Meta>(
         let Some(frame) = subscriber.wait(interrupt.patience())? else {
             let silent = arguments.timeout.is_some_and(|timeout| last.elapsed().as_secs_f64() > timeout);
             if silent {
+                tally.received.timed_out = true;
                 break;
             }
             continue;
@@ -223,6 +256,7 @@ impl Tally {
             paths: HashMap::new(),
             seconds: 0.0,
             copies_per_subscriber: 0,
+            timed_out: false,
         };
         Self { received, first: None, newest: Instant::now(), sequences: HashMap::new(), skipped: 0 }
     }

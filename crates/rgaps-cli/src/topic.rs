@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use rgaps::{MessageInfo, Node, NodeError, Observer, TopicSummary};
+use rgaps::{MessageInfo, Node, NodeError, Observer, SessionError, TopicSummary};
+use rgaps_control::local::Refusal;
 use serde::Serialize;
 
 use crate::CommandError;
@@ -14,6 +15,8 @@ use crate::output::{self, Format, table};
 const LOOK: Duration = Duration::from_millis(2);
 /// How often a topic that nobody has is looked for.
 const FIND_INTERVAL: Duration = Duration::from_millis(200);
+/// For how long: who was started just before has made its topic by then.
+const FIND_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// `rgaps topic ...`.
 #[derive(Clone, Debug, clap::Subcommand)]
@@ -79,7 +82,7 @@ fn list(node: &Node, format: Format) -> Result<(), CommandError> {
 }
 
 fn hosts(here: u32, names: &[String]) -> String {
-    format!("{here} here; hosts: {}", if names.is_empty() { "-".to_owned() } else { names.join(", ") })
+    format!("{here} here; hosts: {}", output::list(names))
 }
 
 fn info(node: &Node, name: &str, format: Format) -> Result<(), CommandError> {
@@ -115,31 +118,26 @@ fn print_info(topic: &TopicSummary) {
 struct Window {
     topic: String,
     seconds: f64,
-    seen: Vec<(Instant, MessageInfo)>,
+    seen: Vec<MessageInfo>,
 }
 
 fn follow(node: &Node, watch: &Watch, report: impl Fn(&Window)) -> Result<(), CommandError> {
     let interrupt = Interrupt::install()?;
-    let mut observer = None;
+    let Some(mut observer) = await_topic(node, &watch.topic, &interrupt)? else { return Ok(()) };
     let mut reports = 0;
     let interval = Duration::from_secs_f64(watch.interval.clamp(0.05, 3600.0));
     while !interrupt.is_set() && watch.reports.is_none_or(|wanted| reports < wanted) {
         let start = Instant::now();
         let mut seen = Vec::new();
         while start.elapsed() < interval && !interrupt.is_set() {
-            match &mut observer {
-                None => observer = find(node, &watch.topic, &interrupt)?,
-                Some(observer) => {
-                    while let Some(info) = Observer::poll(observer) {
-                        seen.push((Instant::now(), info));
-                    }
-                    interrupt.sleep_until(Instant::now() + LOOK);
-                }
+            while let Some(info) = observer.poll() {
+                seen.push(info);
             }
+            interrupt.sleep_until(Instant::now() + LOOK);
         }
         if seen.is_empty() {
             // A topic that ended and was made anew has another segment.
-            observer = find(node, &watch.topic, &interrupt)?.or(observer);
+            observer = find(node, &watch.topic)?.unwrap_or(observer);
         }
         report(&Window { topic: watch.topic.clone(), seconds: start.elapsed().as_secs_f64(), seen });
         reports += 1;
@@ -147,98 +145,154 @@ fn follow(node: &Node, watch: &Watch, report: impl Fn(&Window)) -> Result<(), Co
     Ok(())
 }
 
-fn find(node: &Node, topic: &str, interrupt: &Interrupt) -> Result<Option<Observer>, CommandError> {
-    match node.observe(topic) {
-        Ok((observer, _)) => Ok(Some(observer)),
-        Err(NodeError::Session(rgaps::SessionError::Refused(_))) => {
-            interrupt.sleep_until(Instant::now() + FIND_INTERVAL);
-            Ok(None)
+/// The topic, which may be about to be made; `None` if interrupted.
+fn await_topic(node: &Node, topic: &str, interrupt: &Interrupt) -> Result<Option<Observer>, CommandError> {
+    let deadline = Instant::now() + FIND_TIMEOUT;
+    while !interrupt.is_set() {
+        match find(node, topic)? {
+            Ok(observer) => return Ok(Some(observer)),
+            Err(refusal) if Instant::now() >= deadline => {
+                return Err(CommandError::Other(format!("{refusal}; `rgaps topic list` shows what is known here")));
+            }
+            Err(_) => interrupt.sleep_until(Instant::now() + FIND_INTERVAL),
         }
+    }
+    Ok(None)
+}
+
+/// The topic, or the manager's words for that nobody has it.
+fn find(node: &Node, topic: &str) -> Result<Result<Observer, Refusal>, CommandError> {
+    match node.observe(topic) {
+        Ok((observer, _)) => Ok(Ok(observer)),
+        Err(NodeError::Session(SessionError::Refused(refusal @ Refusal::NotFound(_)))) => Ok(Err(refusal)),
         Err(error) => Err(error.into()),
     }
 }
 
+/// JSON has null, and people read `-`, where nothing was measured.
 #[derive(Serialize)]
 struct Hz {
     topic: String,
     messages: usize,
     hz: f64,
-    min_ms: f64,
-    max_ms: f64,
+    min_ms: Option<f64>,
+    max_ms: Option<f64>,
+}
+
+impl Hz {
+    fn of(window: &Window) -> Self {
+        let stamps: Vec<f64> = window.seen.iter().map(|info| info.stamps.published as f64 / 1e6).collect();
+        let gaps = || stamps.windows(2).map(|pair| pair[1] - pair[0]);
+        Self {
+            topic: window.topic.clone(),
+            messages: window.seen.len(),
+            hz: window.seen.len() as f64 / window.seconds,
+            min_ms: gaps().min_by(f64::total_cmp),
+            max_ms: gaps().max_by(f64::total_cmp),
+        }
+    }
 }
 
 fn report_hz(window: &Window, format: Format) {
-    let stamps = window.seen.iter().map(|(_, info)| info.stamps.published as f64 / 1e6);
-    let stamps: Vec<f64> = stamps.collect();
-    let gaps: Vec<f64> = stamps.windows(2).map(|pair| pair[1] - pair[0]).collect();
-    let report = Hz {
-        topic: window.topic.clone(),
-        messages: window.seen.len(),
-        hz: window.seen.len() as f64 / window.seconds,
-        min_ms: gaps.iter().copied().fold(f64::INFINITY, f64::min).min(f64::MAX),
-        max_ms: gaps.iter().copied().fold(0.0, f64::max),
+    let report = Hz::of(window);
+    let gaps = match report.min_ms.zip(report.max_ms) {
+        Some((min, max)) => format!("{min:.1} to {max:.1} ms"),
+        None => "-".to_owned(),
     };
     match format {
         Format::Json => output::json(&report),
-        Format::Human if gaps.is_empty() => output::line(format_args!("{}: {:.1} Hz", report.topic, report.hz)),
-        Format::Human => output::line(format_args!(
-            "{}: {:.1} Hz, gaps {:.1} to {:.1} ms",
-            report.topic, report.hz, report.min_ms, report.max_ms
-        )),
+        Format::Human => output::line(format_args!("{}: {:.1} Hz, gaps {gaps}", report.topic, report.hz)),
     }
 }
 
 fn report_bw(window: &Window, format: Format) {
-    let bytes: u64 = window.seen.iter().map(|(_, info)| info.bytes).sum();
-    let rate = bytes as f64 / window.seconds;
-    let mean = bytes as f64 / window.seen.len().max(1) as f64;
+    let bytes = window.seen.iter().map(|info| info.bytes).sum::<u64>() as f64;
+    let rate = bytes / window.seconds;
+    let mean = (!window.seen.is_empty()).then(|| bytes / window.seen.len() as f64);
     match format {
         Format::Json => output::json(&serde_json::json!({
             "topic": window.topic, "messages": window.seen.len(), "bytes_per_second": rate, "mean_bytes": mean,
         })),
         Format::Human => {
-            output::line(format_args!("{}: {}/s, {} a message", window.topic, output::bytes(rate), output::bytes(mean)))
+            let mean = mean.map_or_else(|| "-".to_owned(), output::bytes);
+            output::line(format_args!("{}: {}/s, {mean} a message", window.topic, output::bytes(rate)));
         }
     }
 }
 
-fn report_latency(window: &Window, format: Format) {
-    let mut stages: Vec<(&str, f64, f64)> = Vec::new();
-    let span = |from: u64, to: u64| (from > 0 && to >= from).then(|| (to - from) as f64 / 1e3);
+/// A stage of the messages' way. A message that did not pass it (one of this host goes to no link) does not count.
+#[derive(Debug, PartialEq, Serialize)]
+struct Stage {
+    stage: &'static str,
+    p50_us: Option<f64>,
+    p99_us: Option<f64>,
+}
+
+fn stages(seen: &[MessageInfo]) -> Vec<Stage> {
     type Pick = fn(&rgaps::Stamps) -> (u64, u64);
     let picks: [(&str, Pick); 5] = [
         ("publish to staged", |s| (s.published, s.staged)),
         ("staged to sent", |s| (s.staged, s.sent)),
         ("sent to landed", |s| (s.sent, s.landed)),
         ("landed to in pool", |s| (s.landed, s.pooled)),
-        ("publish to in pool", |s| (s.published, if s.pooled == 0 { s.published } else { s.pooled })),
+        ("publish to in pool", |s| (s.published, s.pooled)),
     ];
-    for (name, pick) in picks {
-        let mut values: Vec<f64> = window
-            .seen
-            .iter()
-            .filter_map(|(_, info)| {
-                let (from, to) = pick(&info.stamps);
-                span(from, to)
-            })
-            .collect();
-        if !values.is_empty() {
-            stages.push((name, percentile(&mut values, 50.0), percentile(&mut values, 99.0)));
-        }
-    }
+    let span = |(from, to): (u64, u64)| (from > 0 && to >= from).then(|| (to - from) as f64 / 1e3);
+    let stages = picks.into_iter().map(|(stage, pick)| {
+        let mut values: Vec<f64> = seen.iter().filter_map(|info| span(pick(&info.stamps))).collect();
+        let mut at = |percent| (!values.is_empty()).then(|| percentile(&mut values, percent));
+        Stage { stage, p50_us: at(50.0), p99_us: at(99.0) }
+    });
+    stages.collect()
+}
+
+fn report_latency(window: &Window, format: Format) {
+    let stages = stages(&window.seen);
     if format == Format::Json {
-        let stages: Vec<_> = stages
-            .iter()
-            .map(|(stage, p50, p99)| serde_json::json!({"stage": stage, "p50_us": p50, "p99_us": p99}))
-            .collect();
         return output::json(
             &serde_json::json!({"topic": window.topic, "messages": window.seen.len(), "stages": stages}),
         );
     }
     let text: Vec<String> = stages
         .iter()
-        .map(|(stage, p50, p99)| format!("{stage} {} (p99 {})", output::micros(*p50), output::micros(*p99)))
+        .map(|stage| match stage.p50_us.zip(stage.p99_us) {
+            Some((p50, p99)) => format!("{} {} (p99 {})", stage.stage, output::micros(p50), output::micros(p99)),
+            None => format!("{} -", stage.stage),
+        })
         .collect();
-    let route = window.seen.last().map_or("-", |(_, info)| info.route.name());
+    let route = window.seen.last().map_or("-", |info| info.route.name());
     output::line(format_args!("{}: {} messages, {route}: {}", window.topic, window.seen.len(), text.join(", ")));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rgaps::Stamps;
+
+    fn window(published: &[u64]) -> Window {
+        let info =
+            |published| MessageInfo { stamps: Stamps { published, ..Stamps::default() }, ..MessageInfo::default() };
+        Window { topic: "topic".to_owned(), seconds: 2.0, seen: published.iter().copied().map(info).collect() }
+    }
+
+    #[test]
+    fn gaps_are_between_messages_and_nothing_where_there_are_none() {
+        for published in [&[][..], &[1_000_000]] {
+            let json = serde_json::to_value(Hz::of(&window(published))).unwrap();
+            assert!(json["min_ms"].is_null() && json["max_ms"].is_null(), "{json}");
+        }
+        let report = Hz::of(&window(&[1_000_000, 3_000_000, 8_000_000]));
+        assert_eq!((report.hz, report.min_ms, report.max_ms), (1.5, Some(2.0), Some(5.0)));
+    }
+
+    #[test]
+    fn a_stage_that_no_message_passed_has_no_time() {
+        let here = stages(&window(&[1000, 2000]).seen);
+        assert_eq!(here.len(), 5);
+        assert!(here.iter().all(|stage| stage.p50_us.is_none() && stage.p99_us.is_none()), "{here:?}");
+        let stamps = Stamps { published: 1000, staged: 3000, sent: 3000, landed: 8000, pooled: 9000 };
+        let there = stages(&[MessageInfo { stamps, ..MessageInfo::default() }]);
+        let times: Vec<_> = there.iter().filter_map(|stage| stage.p50_us).collect();
+        assert_eq!(times, [2.0, 0.0, 5.0, 1.0, 8.0]);
+    }
 }

@@ -2,7 +2,7 @@
 //! machine.
 //!
 //! The order is default, file (`RGAPS_CONFIG`, else ~/.config/rgaps/config.toml if it exists), environment (`RGAPS_` and the key in
-//! capitals), flags. An unknown key is an error that names the nearest one. Every value is checked when it is read, by clients, the
+//! capitals), flags. Numbers of bytes may have a unit (see `size`); in a file they are text then: "64MiB". An unknown key is an error that names the nearest one. Every value is checked when it is read, by clients, the
 //! command and the manager alike, so that whoever wrote it is told: where it was given, what it is, and what it must be.
 
 use std::collections::BTreeMap;
@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::size;
 use crate::wire::{ADDRESSES_MAX, SIZE_MAX};
 
 /// Bytes of the smallest pool: a page.
@@ -44,7 +45,7 @@ pub struct Config {
     pub watermark_divisor: u64,
     /// Whether payload goes through staging: `auto` does so for device memory only, `always` also for host memory.
     pub staging: String,
-    /// `auto`, `tcp` or `rdma`.
+    /// What carries payload between hosts: `tcp`, `rdma`, or `auto` for RDMA where both hosts have devices with a route between them.
     pub transport: String,
     /// The RDMA device, or device and port, to be used: `mlx5_0`, `mlx5_0/1`; empty for any that reaches the other host.
     pub rdma_device: String,
@@ -54,7 +55,7 @@ pub struct Config {
     pub rdma_timeout_ms: u64,
     /// How long an RDMA link looks for completions before it sleeps, in microseconds; 0 sleeps at once and costs the least CPU time.
     pub rdma_spin_us: u64,
-    /// `auto`, `host`, `cuda` or `cuda:N`.
+    /// Where pools lie: `host`, `cuda`, `cuda:N` for one GPU, or `auto` for a GPU where this build can use it, else host memory.
     pub device: String,
     /// Where other managers are, as zenoh locators: tcp/10.0.0.2:7447.
     pub peers: Vec<String>,
@@ -106,6 +107,15 @@ impl Default for Config {
     }
 }
 
+/// A configuration, and which of its keys are no defaults.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Given {
+    /// The configuration.
+    pub config: Config,
+    /// Each key that somebody gave, and where: a file's path, `environment` or `flags`.
+    pub origins: BTreeMap<String, String>,
+}
+
 /// The configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
@@ -149,8 +159,8 @@ pub enum ConfigError {
     },
 }
 
-impl Config {
-    /// The configuration of this process: file, environment, then `flags` (key to value as text).
+impl Given {
+    /// What this process is given: file, environment, then `flags` (key to value as text).
     pub fn load(flags: &BTreeMap<String, String>) -> Result<Self, ConfigError> {
         let variables = std::env::vars().filter_map(|(name, value)| Some((variable_key(&name)?, value)));
         let mut variables: BTreeMap<String, String> = variables.collect();
@@ -162,7 +172,7 @@ impl Config {
         Self::from_sources(file.as_deref(), &variables, flags)
     }
 
-    /// The configuration from named sources, for `load` and for tests.
+    /// What named sources give, for `load` and for tests.
     pub fn from_sources(
         file: Option<&Path>,
         variables: &BTreeMap<String, String>,
@@ -178,6 +188,12 @@ impl Config {
                 message: error.to_string(),
             })?;
             for (key, value) in given {
+                let value = match value {
+                    toml::Value::String(text) if is_size(&key) => {
+                        parse(&table, &path.display().to_string(), &key, &text)?
+                    }
+                    value => value,
+                };
                 set(&mut table, &path.display().to_string(), &key, value)?;
                 origins.insert(key, path.display().to_string());
             }
@@ -191,12 +207,19 @@ impl Config {
         }
         // Before the rest is read: it may be too large even for its type.
         check_message_count(&table, &origins)?;
-        let config: Self = table.try_into().map_err(|error: toml::de::Error| ConfigError::Syntax {
+        let config: Config = table.try_into().map_err(|error: toml::de::Error| ConfigError::Syntax {
             path: file.unwrap_or(Path::new("configuration")).to_owned(),
             message: error.to_string(),
         })?;
         config.check().map_err(|fault| fault.named(&origins))?;
-        Ok(config)
+        Ok(Self { config, origins })
+    }
+}
+
+impl Config {
+    /// The configuration of this process: file, environment, then `flags` (key to value as text).
+    pub fn load(flags: &BTreeMap<String, String>) -> Result<Self, ConfigError> {
+        Ok(Given::load(flags)?.config)
     }
 
     /// Bytes of credit that a receiver may keep back.
@@ -377,6 +400,10 @@ fn parse(table: &toml::Table, origin: &str, key: &str, text: &str) -> Result<tom
     };
     match default {
         toml::Value::String(_) => Ok(toml::Value::String(text.to_owned())),
+        toml::Value::Integer(_) if is_size(key) && !text.trim_start().starts_with('-') => {
+            let bytes = size::parse(text).and_then(|bytes| i64::try_from(bytes).ok());
+            bytes.map(toml::Value::Integer).ok_or_else(|| wrong(size::RULE))
+        }
         toml::Value::Integer(_) => text.trim().parse().map(toml::Value::Integer).map_err(|_| wrong("a whole number")),
         toml::Value::Boolean(_) => match text.trim() {
             "true" | "1" | "on" => Ok(toml::Value::Boolean(true)),
@@ -391,6 +418,11 @@ fn parse(table: &toml::Table, origin: &str, key: &str, text: &str) -> Result<tom
             .collect::<Vec<_>>()
             .into()),
     }
+}
+
+/// Whether the key's value is a number of bytes, which may have a unit.
+fn is_size(key: &str) -> bool {
+    key.ends_with("_bytes")
 }
 
 fn set(table: &mut toml::Table, origin: &str, key: &str, value: toml::Value) -> Result<(), ConfigError> {
@@ -438,7 +470,7 @@ mod tests {
     }
 
     fn from(variables: &[(&str, &str)], flags: &[(&str, &str)]) -> Result<Config, ConfigError> {
-        Config::from_sources(None, &map(variables), &map(flags))
+        Ok(Given::from_sources(None, &map(variables), &map(flags))?.config)
     }
 
     #[test]
@@ -446,6 +478,8 @@ mod tests {
         assert_eq!(from(&[], &[]).unwrap(), Config::default());
         let config = from(&[("pool_bytes", "8192"), ("multicast", "off")], &[("pool_bytes", "4096")]).unwrap();
         assert_eq!((config.pool_bytes, config.multicast), (4096, false));
+        let config = from(&[("ring_bytes", "16MiB")], &[("pool_bytes", "2 GB")]).unwrap();
+        assert_eq!((config.ring_bytes, config.pool_bytes), (16 << 20, 2_000_000_000));
         let config = from(&[("peers", "tcp/10.0.0.1:7447, tcp/10.0.0.2:7447")], &[]).unwrap();
         assert_eq!(config.peers, ["tcp/10.0.0.1:7447", "tcp/10.0.0.2:7447"]);
     }
@@ -535,6 +569,23 @@ mod tests {
         let mut variables = map(&[("peers", "tcp/1.2.3.4:1")]);
         apply_ros_range(&mut variables, |name| (name == "ROS_STATIC_PEERS").then(|| "5.6.7.8".to_owned()));
         assert_eq!(variables["peers"], "tcp/1.2.3.4:1");
+    }
+
+    #[test]
+    fn a_file_may_have_units_where_bytes_are_meant_and_nowhere_else() {
+        let path = std::env::temp_dir().join(format!("rgaps-config-{}.toml", std::process::id()));
+        let read = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            Given::from_sources(Some(&path), &BTreeMap::new(), &BTreeMap::new())
+        };
+        let config = read("ring_bytes = \"16MiB\"\npool_bytes = 8192").unwrap().config;
+        assert_eq!((config.ring_bytes, config.pool_bytes), (16 << 20, 8192));
+        for (text, rule) in [("ring_bytes = \"much\"", "powers of two"), ("message_count = \"1K\"", "of type integer")]
+        {
+            let said = read(text).unwrap_err().to_string();
+            assert!(said.starts_with(&path.display().to_string()) && said.contains(rule), "{said}");
+        }
+        std::fs::remove_file(&path).unwrap();
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The control plane: names, QoS, configuration, the local socket protocol, and (feature `network`) host discovery.
 //!
-//! `names` and `qos` say what a topic is and who fits together, `config` and `runtime` where things are, `local` how clients talk to
-//! their manager and `spawn` how they start one, `directory` which links a host needs, `wire` and `network` how managers agree on
-//! them. Without `network` the crate is small: that is what client programs link.
+//! `names` and `qos` say what a topic is and who fits together, `config`, `size` and `runtime` where things are and how large, `local` how clients talk to
+//! their manager, `spawn` how they start one and `running` which one they have, `directory` which links a host needs, `wire` and
+//! `network` how managers agree on them. Without `network` the crate is small: that is what client programs link.
 
 #![forbid(unsafe_code)]
 
@@ -13,11 +13,14 @@ pub mod names;
 #[cfg(feature = "network")]
 pub mod network;
 pub mod qos;
+pub mod running;
 pub mod runtime;
+pub mod size;
 pub mod spawn;
 pub mod wire;
 
-pub use config::Config;
+pub use config::{Config, Given};
 pub use names::{HostId, NameError, TopicId, TopicKey};
 pub use qos::{Durability, Exhaustion, History, PublisherQos, Reliability, SubscriberQos};
+pub use running::Running;
 pub use runtime::RuntimeDir;

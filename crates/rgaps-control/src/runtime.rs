@@ -14,10 +14,16 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
+use crate::config::Config;
 use crate::names::{HostId, TopicId, TopicKey};
 
 /// Longest path of a Unix socket (sun_path, less its terminating zero).
 const SOCKET_PATH_MAX: usize = 107;
+
+/// The manager's socket in its directory.
+pub(crate) const SOCKET_FILE: &str = "rgapsd.sock";
+/// What the manager runs with, in its directory.
+pub(crate) const CONFIG_FILE: &str = "config.toml";
 
 /// Lock files that vanish under a locker before it counts as somebody else's.
 const LOCK_ATTEMPTS: u32 = 16;
@@ -201,7 +207,7 @@ impl RuntimeDir {
 
     /// The manager's socket.
     pub fn socket(&self) -> PathBuf {
-        self.path.join("rgapsd.sock")
+        self.path.join(SOCKET_FILE)
     }
 
     /// Where a manager that was started on demand writes its log.
@@ -271,6 +277,14 @@ impl RuntimeDir {
         Ok(host)
     }
 
+    /// Notes what this directory's manager runs with, for clients that ask for something else (see `running`).
+    pub fn note_config(&self, config: &Config) -> Result<(), RuntimeError> {
+        let path = self.path.join(CONFIG_FILE);
+        let failed = |source| RuntimeError::Io { path: path.clone(), source };
+        let text = toml::to_string(config).map_err(|error| failed(io::Error::other(error)))?;
+        replace(&path, text.as_bytes()).map_err(failed)
+    }
+
     /// Notes a topic for a successor, or what has changed of it.
     pub fn note_topic(&self, note: &TopicNote) -> Result<(), RuntimeError> {
         let path = self.topic_path(note.topic);
@@ -306,7 +320,7 @@ impl RuntimeDir {
 
     /// Removes what an orderly exit leaves no use for, and the directory if nothing else is in it.
     pub fn clear(&self, lock: ManagerLock) {
-        for name in ["rgapsd.sock", "rgapsd.log", "host", "rgapsd.lock", "start.lock"] {
+        for name in [SOCKET_FILE, "rgapsd.log", CONFIG_FILE, "host", "rgapsd.lock", "start.lock"] {
             let _ = fs::remove_file(self.path.join(name));
         }
         drop(lock);

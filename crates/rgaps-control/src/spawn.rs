@@ -64,7 +64,9 @@ pub enum SpawnError {
         why: String,
     },
     /// There is no program to start.
-    #[error("no rgapsd runs, and none was found beside this program or in PATH; install it or set RGAPSD to its path")]
+    #[error(
+        "no rgapsd runs, and none was found beside this program, in the folder above it or in PATH; install it or set RGAPSD to its path"
+    )]
     NotFound,
     /// It could not be started.
     #[error("{program} could not be started: {source}")]
@@ -110,7 +112,7 @@ pub fn connect(dir: &RuntimeDir, autostart: Autostart) -> Result<Connection, Spa
     if let Some(connection) = Connection::connect(&dir.socket())? {
         return Ok(connection);
     }
-    if autostart == Autostart::Never || std::env::var("RGAPS_AUTOSTART").as_deref() == Ok("0") {
+    if autostart == Autostart::Never || is_turned_off() {
         return Err(SpawnError::Forbidden(dir.path().to_owned()));
     }
     Config::load(&BTreeMap::new()).map_err(|error| SpawnError::Config(Box::new(error)))?;
@@ -135,6 +137,11 @@ pub fn connect(dir: &RuntimeDir, autostart: Autostart) -> Result<Connection, Spa
     let text = std::fs::read_to_string(dir.log()).unwrap_or_default();
     let last = text.lines().last().unwrap_or("(nothing)").to_owned();
     Err(SpawnError::Silent { program, seconds: START_TIMEOUT.as_secs(), log: dir.log(), last })
+}
+
+/// Whether the environment says that clients start no manager.
+pub fn is_turned_off() -> bool {
+    std::env::var("RGAPS_AUTOSTART").as_deref() == Ok("0")
 }
 
 /// Where `rgapsd` is.

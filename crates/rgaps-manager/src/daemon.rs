@@ -87,6 +87,8 @@ pub fn run(options: &Options) -> Result<(), DaemonError> {
         mailbox,
         verbs,
     );
+    // Before anybody can connect: a client compares it with what it was given.
+    dir.note_config(&config)?;
     let mut listener = Listener::bind(&dir.socket())?;
     dir.admit(config.socket_gid())?;
     listener.admit_group(config.socket_gid().is_some());

@@ -24,6 +24,7 @@
 
 #![forbid(unsafe_code)]
 
+mod error_text;
 mod idle;
 mod node;
 mod order;
@@ -32,6 +33,11 @@ mod session;
 mod statistics;
 mod subscriber;
 pub mod types;
+
+/// What the README shows compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
 
 pub use node::{Node, NodeBuilder, NodeError};
 pub use publisher::{Loan, PublishError, Publisher, Receipt};

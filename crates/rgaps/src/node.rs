@@ -35,7 +35,7 @@ pub(crate) const STREAM_TIMEOUT: Duration = Duration::from_secs(2);
 pub(crate) const READY_TICK: Duration = Duration::from_micros(500);
 
 /// A node, publisher or subscriber could not be made. Nothing of it is left behind.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum NodeError {
     /// The topic's name breaks a rule.
     #[error(transparent)]

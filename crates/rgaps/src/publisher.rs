@@ -22,7 +22,7 @@ use crate::statistics::PublisherStatistics;
 use crate::types::{Meta, MetaError};
 
 /// A message was not published. Nothing of it is left behind, and the publisher goes on.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum PublishError {
     /// There is no space, and the publisher's QoS does not make any.
     #[error("{topic}: {source}")]
@@ -365,7 +365,10 @@ impl<T: Meta> Publisher<T> {
         if !self.inner.node.is_owner() {
             return PublisherStatistics::default();
         }
-        PublisherStatistics::of(&self.inner.port())
+        let mut port = self.inner.port();
+        // What was read and let go since the last loan is free, though nobody has asked for its space yet.
+        port.reclaim();
+        PublisherStatistics::of(&port)
     }
 
     /// Subscribers on this host, remote hosts included: each remote host that wants the topic counts as one. None in a forked child.

@@ -4,7 +4,7 @@
 //! publish and take go on without it; the thread connects to its successor (starting one if nobody has) and hands back every seat, with
 //! the segment and the pool, so that the successor makes nothing anew.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -19,7 +19,7 @@ use rgaps_control::local::{
     Welcome,
 };
 use rgaps_control::spawn::{self, Autostart, SpawnError};
-use rgaps_control::{RuntimeDir, TopicId, TopicKey};
+use rgaps_control::{Given, Running, RuntimeDir, TopicId, TopicKey};
 use rgaps_os::{EventFd, PidFd};
 use rgaps_shm::{Segment, Unready};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -40,7 +40,7 @@ const TICK: Duration = Duration::from_millis(500);
 const RECONNECT_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The manager did not do what was asked.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum SessionError {
     /// There is none, and none could be started.
     #[error(transparent)]
@@ -144,6 +144,12 @@ impl Session {
         autostart: Autostart,
     ) -> Result<(Arc<Self>, Welcome), SessionError> {
         let (connection, welcome) = greet(&dir, &program, autostart)?;
+        // Once a node, and not to those who leave the manager and its configuration to others.
+        let running = Running::new(dir.path(), welcome.manager_pid);
+        let warning = || running.warning(Given::load(&BTreeMap::new()));
+        if let Some(warning) = (autostart == Autostart::OnDemand).then(warning).flatten() {
+            tracing::warn!("{warning}");
+        }
         Ok((Arc::new(Self::new(dir, program, autostart, connection)?), welcome))
     }
 

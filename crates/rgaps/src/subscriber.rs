@@ -23,7 +23,7 @@ use crate::statistics::SubscriberStatistics;
 use crate::types::{Meta, MetaError};
 
 /// A message could not be taken. It is let go; the next take goes on with the next message.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum TakeError {
     /// The publisher's pool could not be mapped.
     #[error("{topic}: the pool of publisher slot {slot} could not be mapped: {source}")]

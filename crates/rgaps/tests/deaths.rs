@@ -475,7 +475,7 @@ impl TopicMemory {
         until("every block is free again", || {
             survivors.go_on();
             survivors.drain();
-            survivors.publisher.statistics().outstanding <= 1
+            survivors.publisher.statistics().outstanding == 0
         });
         let used_bytes = survivors.publisher.statistics().used_bytes;
         Self { used_bytes, resident_bytes: survivors.topic().resident_bytes }

@@ -18,6 +18,18 @@ fn example(name: &str, argument: &str, dir: &RuntimeDir) -> Command {
 }
 
 #[test]
+fn an_example_that_cannot_start_says_why_in_words() {
+    let _watchdog = Watchdog::new(Duration::from_secs(120));
+    let dir = RuntimeDir::new("words").unwrap();
+    let output = example("camera", "1", &dir).env("RGAPS_AUTOSTART", "0").output().unwrap();
+    let path = dir.path().display();
+    let said = format!(
+        "Error: no rgapsd runs in {path}, and starting one is turned off (RGAPS_AUTOSTART=0 or the node's builder); start rgapsd first\n"
+    );
+    assert_eq!((output.status.success(), String::from_utf8(output.stderr).unwrap()), (false, said));
+}
+
+#[test]
 fn the_camera_is_seen_by_the_brightness_meter() {
     let _watchdog = Watchdog::new(Duration::from_secs(120));
     let dir = RuntimeDir::new("examples").unwrap();

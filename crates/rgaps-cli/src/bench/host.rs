@@ -71,7 +71,7 @@ impl Host {
 
     /// A node of this process.
     pub(super) fn node(&self) -> Result<Node, BenchError> {
-        let node = Node::builder().name("rgaps bench").runtime_dir(self.dir.path()).build();
+        let node = Node::builder().name("rgaps bench").runtime_dir(self.dir.path()).no_autostart().build();
         node.map_err(|error| BenchError::failed(self.bench, error))
     }
 
@@ -200,7 +200,7 @@ pub fn subscribe(args: &SubscriberArgs) -> Result<(), BenchError> {
     const BENCH: &str = "subscriber";
     let failed = |error: &dyn std::fmt::Display| BenchError::failed(BENCH, error);
     let page = Page::open(BENCH, &args.page)?;
-    let node = Node::builder().name("rgaps bench subscriber").runtime_dir(&args.runtime_dir).build();
+    let node = Node::builder().name("rgaps bench subscriber").runtime_dir(&args.runtime_dir).no_autostart().build();
     let node = node.map_err(|error| failed(&error))?;
     let qos = SubscriberQos { history: History::KeepAll, ..SubscriberQos::default() };
     let subscriber = node.subscriber_with::<Bytes>(&args.topic, qos).map_err(|error| failed(&error))?;

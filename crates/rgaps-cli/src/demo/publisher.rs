@@ -79,9 +79,11 @@ pub fn run(arguments: &Arguments) -> Result<(), CommandError> {
     output::json(&report);
     // Messages outlive their publisher, but a host that has not got them yet gets them from us.
     let deadline = Instant::now() + Duration::from_millis(PATIENCE_MS);
-    while [camera.statistics(), cloud.statistics(), tensor.statistics()].iter().any(|s| s.outstanding > 0) {
-        if Instant::now() > deadline || interrupt.is_set() {
-            break;
+    let unread = || camera.statistics().outstanding + cloud.statistics().outstanding + tensor.statistics().outstanding;
+    while unread() > 0 && !interrupt.is_set() {
+        if Instant::now() > deadline {
+            let seconds = PATIENCE_MS / 1000;
+            return Err(CommandError::Other(format!("{} messages are still unread after {seconds} s", unread())));
         }
         interrupt.sleep_until(Instant::now() + LOOK);
     }

@@ -105,7 +105,7 @@ pub(crate) fn table<'a>(rows: impl Iterator<Item = (&'a str, &'a Report)>) -> Ta
             report.frames.values().sum::<u64>().to_string(),
             report.lost.to_string(),
             report.mismatched.to_string(),
-            format!("{:.1}", report.hz),
+            if report.hz > 0.0 { format!("{:.1}", report.hz) } else { "-".to_owned() },
             output::bytes(report.bytes as f64),
             p50(0),
             p50(1),

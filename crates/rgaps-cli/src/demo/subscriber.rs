@@ -131,9 +131,10 @@ impl Tally {
         self.report.clone()
     }
 
+    /// One frame has no rate: 0.
     fn mean_hz(&self) -> f64 {
         let seconds = self.first.map_or(0.0, |first| first.elapsed().as_secs_f64());
-        self.camera_reported as f64 / seconds.max(1e-3)
+        self.camera_reported.saturating_sub(1) as f64 / seconds.max(1e-3)
     }
 
     /// The memory that frames came from, as the kernel shows it: none of its pages is writable.

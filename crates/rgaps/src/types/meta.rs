@@ -83,7 +83,7 @@ pub trait Meta: Clone + fmt::Debug + PartialEq + Send + Sync + Sized + 'static {
 }
 
 /// Metadata contradicts itself, its payload or its type. The message that carried it is unusable; others are not affected.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MetaError {
     /// The encoded form has the wrong length.
     #[error(

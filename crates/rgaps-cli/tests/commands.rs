@@ -1,0 +1,145 @@
+//! What commands say, and how they end: each run as a user would run it, on a host of its own.
+
+#![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
+
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use rgaps_testing::{Child, RuntimeDir, Watchdog};
+
+/// A runtime directory, and so a manager, of its own.
+struct Host {
+    dir: RuntimeDir,
+    _watchdog: Watchdog,
+}
+
+impl Host {
+    fn new(name: &str) -> Self {
+        Self { dir: RuntimeDir::new(name).unwrap(), _watchdog: Watchdog::new(Duration::from_secs(120)) }
+    }
+
+    /// `rgaps`; the manager that it may start stays until the test ends.
+    fn rgaps(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rgaps"));
+        self.dir.apply(&mut command);
+        command.env("RGAPSD", rgaps_testing::programs::find("rgapsd"));
+        command.env("RGAPS_MULTICAST", "off").env("RGAPS_LISTEN", "tcp/127.0.0.1:0");
+        command.env("RGAPS_IDLE_TIMEOUT_MS", "600000").env_remove("RGAPS_LOG");
+        command.args(arguments).stdin(Stdio::null());
+        command
+    }
+}
+
+/// How it ended, what it printed, what it complained of.
+fn outcome(command: &mut Command) -> (bool, String, String) {
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    (status.success(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
+}
+
+#[test]
+fn what_a_running_manager_was_not_started_with_is_said_once_and_bad_values_are_refused() {
+    let host = Host::new("given");
+    let list = || host.rgaps(&["topic", "list"]);
+    let (good, _, errors) = outcome(&mut list());
+    assert!(good && errors.is_empty(), "{errors}");
+    let (good, _, errors) =
+        outcome(list().env("RGAPS_PEERS", "tcp/127.0.0.9:7447").env("RGAPS_RING_BYTES", "67108864"));
+    assert!(good, "{errors}");
+    let said = "peers = [\"tcp/127.0.0.9:7447\"] (environment; the manager has [])";
+    assert_eq!((errors.lines().count(), errors.matches(said).count()), (1, 1), "{errors}");
+    assert!(!errors.contains("ring_bytes"), "{errors}");
+    for arguments in [&["topic", "list"][..], &["sub", "a"], &["pub", "a", "--input", "nothing"], &["demo"]] {
+        let (good, _, errors) = outcome(host.rgaps(arguments).env("RGAPS_PEERS", "junk"));
+        assert!(!good && errors.starts_with("rgaps: environment: peers = junk: as tcp/10.0.0.2:7447"), "{errors}");
+    }
+}
+
+#[test]
+fn a_demo_of_one_frame_reads_it_everywhere_and_leaves_nothing_unread() {
+    let host = Host::new("demo");
+    let out = host.dir.path().join("out");
+    let mut demo = host.rgaps(&["demo", "--frames", "1", "--local", "1", "--remote", "1", "--loopback", "--out"]);
+    let (good, said, errors) = outcome(demo.arg(&out));
+    // The publisher complains of what is unread when it gives up.
+    assert!(good && errors.is_empty(), "{said}{errors}");
+    assert!(said.contains("frames 1 subscribers 2 lost 0 mismatched 0 copies/subscriber 0"), "{said}");
+}
+
+/// A file of examples/data.
+fn example(file: &str) -> String {
+    format!("{}/../../examples/data/{file}", env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn what_was_refused_altogether_is_a_failure_and_what_nobody_will_see_is_said() {
+    let host = Host::new("pub");
+    let ramp = example("ramp.npy");
+    let publish = |more: &[&str]| outcome(&mut host.rgaps(&[&["pub", "late", "--input", &ramp], more].concat()));
+    let (good, said, errors) = publish(&["--pool-bytes", "4KiB", "--full", "refuse"]);
+    assert!(!good && said.contains("published 0 messages") && said.contains("refused 1, -"), "{said}");
+    assert!(errors.contains("larger than the pool") && errors.contains("all 1 messages were refused"), "{errors}");
+    let (good, _, errors) = publish(&["--pool-bytes", "4 bytes"]);
+    assert!(!good && errors.contains("powers of two"), "{errors}");
+    let (good, said, errors) = publish(&[]);
+    assert!(good && said.contains("published 1 messages") && said.trim_end().ends_with("refused 0, -"), "{said}");
+    assert!(errors.contains("nobody subscribes to /late yet") && errors.contains("--wait-for 1"), "{errors}");
+    let (good, _, errors) = publish(&["--latch", "--linger", "0.01"]);
+    assert!(good && errors.is_empty(), "late subscribers would get it: {errors}");
+}
+
+#[test]
+fn too_few_messages_within_the_time_out_are_a_failure_also_of_a_topic_that_nobody_has() {
+    let host = Host::new("sub");
+    let (good, said, errors) = outcome(&mut host.rgaps(&["sub", "late/one", "--timeout", "0.2"]));
+    assert!(!good && said.is_empty() && errors.contains("nobody has /late/one after 0.2 s"), "{said}{errors}");
+    let subscribe = |more: &[&str]| {
+        let arguments = ["sub", "none", "--type", "tensor", "--timeout", "0.2"];
+        outcome(&mut host.rgaps(&[&arguments, more].concat()))
+    };
+    let (good, said, errors) = subscribe(&[]);
+    assert!(!good && errors.contains("no message came on /none within 0.2 s"), "{errors}");
+    assert!(said.trim_end().ends_with("-, path -"), "{said}");
+    let (good, _, errors) = subscribe(&["--count", "2"]);
+    assert!(!good && errors.contains("0 of 2 messages came on /none, then none for 0.2 s"), "{errors}");
+}
+
+#[test]
+fn a_time_out_after_all_that_was_wanted_is_no_failure() {
+    let host = Host::new("enough");
+    let ramp = example("ramp.npy");
+    let subscribe = ["sub", "array", "--type", "tensor", "--latch", "--timeout", "0.2"];
+    // Without an end, until the guard goes: what it sent first is what comes.
+    let mut publish = host.rgaps(&["pub", "array", "--input", &ramp, "--latch", "--linger", "1000"]);
+    let _publisher = Child::spawn(publish.stdout(Stdio::null())).unwrap();
+    // Latched: it comes whenever the publisher is there, as the limit of the test is the only one for that.
+    let mut first = host.rgaps(&["sub", "array", "--type", "tensor", "--latch", "--count", "1"]);
+    let (good, _, errors) = outcome(&mut first);
+    assert!(good, "{errors}");
+    let (good, said, errors) = outcome(&mut host.rgaps(&subscribe));
+    assert!(
+        good && said.contains("took 1 messages") && said.contains("-, path in place (loaned) x 1"),
+        "{said}{errors}"
+    );
+    let (good, _, errors) = outcome(host.rgaps(&subscribe).args(["--count", "2"]));
+    assert!(!good && errors.contains("1 of 2 messages came on /array"), "{errors}");
+}
+
+#[test]
+fn looking_on_at_a_topic_that_nobody_has_is_an_error_and_stages_that_do_not_exist_have_no_time() {
+    let host = Host::new("topic");
+    for what in ["hz", "bw", "latency"] {
+        let (good, said, errors) = outcome(&mut host.rgaps(&["topic", what, "nope", "--reports", "1"]));
+        assert!(!good && said.is_empty(), "{said}");
+        assert!(errors.contains("nobody on this host publishes or subscribes to /nope"), "{errors}");
+    }
+    let ramp = example("ramp.npy");
+    let mut publish = host.rgaps(&["pub", "array", "--input", &ramp, "--rate", "100", "--loop", "--wait-for", "1"]);
+    let _publisher = Child::spawn(publish.stdout(Stdio::null())).unwrap();
+    // The topic is there, and so is its first message, when this has ended.
+    let (good, _, errors) = outcome(&mut host.rgaps(&["sub", "array", "--type", "tensor", "--count", "1"]));
+    assert!(good, "{errors}");
+    let (good, said, errors) = outcome(&mut host.rgaps(&["topic", "latency", "array", "--reports", "1"]));
+    assert!(good && said.trim_end().ends_with("landed to in pool -, publish to in pool -"), "{said}{errors}");
+    let (good, said, errors) = outcome(&mut host.rgaps(&["--json", "topic", "bw", "array", "--reports", "1"]));
+    assert!(good && said.contains("\"bytes_per_second\""), "{said}{errors}");
+}

@@ -1,0 +1,162 @@
+//! The manager that runs, for a client that wants to know whether it is the one it would have started.
+//!
+//! A manager reads its configuration when it starts and writes it into its runtime directory. A client that finds it running has no say
+//! in it: what the client was given otherwise is without effect, which `warning` says.
+
+use std::fmt;
+use std::fs;
+use std::path::Path;
+
+use crate::config::{Config, ConfigError, Given};
+use crate::local::Connection;
+use crate::runtime::{CONFIG_FILE, RuntimeDir, SOCKET_FILE};
+
+/// The manager of a runtime directory.
+#[derive(Clone, Debug)]
+pub struct Running {
+    /// Its process.
+    pub pid: u32,
+    /// What it runs with; `None` where that cannot be read.
+    pub config: Option<Config>,
+}
+
+/// A key that a client was given, and that the manager has with another value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// The key.
+    pub key: String,
+    /// The client's value, as TOML.
+    pub wanted: String,
+    /// Where the client has it from.
+    pub origin: String,
+    /// The manager's value, as TOML.
+    pub actual: String,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { key, wanted, origin, actual } = self;
+        write!(f, "{key} = {wanted} ({origin}; the manager has {actual})")
+    }
+}
+
+impl Running {
+    /// The manager of this process's runtime directory, if one listens there. Makes and starts nothing.
+    pub fn find() -> Option<Self> {
+        Self::find_in(&RuntimeDir::default_path())
+    }
+
+    fn find_in(dir: &Path) -> Option<Self> {
+        // The kernel says who listens: whatever a file says may be of a manager that was killed.
+        let connection = Connection::connect(&dir.join(SOCKET_FILE)).ok()??;
+        Some(Self::new(dir, connection.peer().ok()?.pid))
+    }
+
+    /// The process `pid`, which is known to serve a directory.
+    pub fn new(dir: &Path, pid: u32) -> Self {
+        let text = fs::read_to_string(dir.join(CONFIG_FILE)).unwrap_or_default();
+        let table = text.parse::<toml::Table>().ok().filter(|table| !table.is_empty());
+        Self { pid, config: table.and_then(|table| table.try_into().ok()) }
+    }
+
+    /// What somebody who was given this configuration should know, if anything of it is without effect on this manager.
+    pub fn warning(&self, given: Result<Given, ConfigError>) -> Option<String> {
+        let given = match given {
+            Ok(given) => given,
+            Err(error) => {
+                return Some(format!("the configuration is wrong, which the manager that runs ignores: {error}"));
+            }
+        };
+        let differences: Vec<String> = self.differences(&given).iter().map(ToString::to_string).collect();
+        let seconds = self.config.as_ref()?.idle_timeout_ms as f64 / 1e3;
+        (!differences.is_empty()).then(|| {
+            format!(
+                "without effect, since the manager already runs (process {pid}): {}; end it (`kill {pid}`, or end its clients and wait \
+                 {seconds} s) and begin again",
+                differences.join(", "),
+                pid = self.pid
+            )
+        })
+    }
+
+    /// What `given` asks for and this manager does otherwise. Defaults ask for nothing.
+    pub fn differences(&self, given: &Given) -> Vec<Difference> {
+        let table = |config: &Config| toml::Table::try_from(config).unwrap_or_default();
+        let Some(actual) = self.config.as_ref().map(table) else { return Vec::new() };
+        let wanted = table(&given.config);
+        let differing = given.origins.iter().filter_map(|(key, origin)| {
+            let (wanted, actual) = (wanted.get(key)?, actual.get(key)?);
+            (wanted != actual).then(|| Difference {
+                key: key.clone(),
+                wanted: wanted.to_string(),
+                origin: origin.clone(),
+                actual: actual.to_string(),
+            })
+        });
+        differing.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::local::Listener;
+    use std::collections::BTreeMap;
+
+    fn given(variables: &[(&str, &str)]) -> Given {
+        let map = variables.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        Given::from_sources(None, &map, &BTreeMap::new()).unwrap()
+    }
+
+    #[test]
+    fn a_manager_is_found_with_what_it_runs_with_and_gone_when_it_has_left() {
+        let path = std::env::temp_dir().join(format!("rgaps-running-{}", std::process::id()));
+        assert!(Running::find_in(&path).is_none() && !path.exists(), "looking makes nothing");
+        let dir = RuntimeDir::open(&path).unwrap();
+        let lock = dir.lock().unwrap();
+        let config = given(&[("listen", "tcp/127.0.0.1:0")]).config;
+        dir.note_config(&config).unwrap();
+        let listener = Listener::bind(&dir.socket()).unwrap();
+        let running = Running::find_in(&path).unwrap();
+        assert_eq!((running.pid, running.config), (std::process::id(), Some(config)));
+        drop(listener);
+        assert!(Running::find_in(&path).is_none());
+        dir.clear(lock);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn only_what_was_given_and_is_otherwise_differs() {
+        let config = given(&[("peers", "tcp/10.0.0.1:7447"), ("ring_bytes", "16777216")]).config;
+        let running = Running { pid: 1, config: Some(config) };
+        assert!(running.differences(&given(&[])).is_empty(), "defaults ask for nothing");
+        assert!(running.differences(&given(&[("ring_bytes", "16777216")])).is_empty());
+        let said: Vec<String> = running
+            .differences(&given(&[("peers", "tcp/10.0.0.2:7447"), ("multicast", "off")]))
+            .iter()
+            .map(Difference::to_string)
+            .collect();
+        assert_eq!(
+            said,
+            [
+                "multicast = false (environment; the manager has true)",
+                "peers = [\"tcp/10.0.0.2:7447\"] (environment; the manager has [\"tcp/10.0.0.1:7447\"])",
+            ]
+        );
+        assert!(Running { pid: 1, config: None }.differences(&given(&[("multicast", "off")])).is_empty());
+    }
+
+    #[test]
+    fn the_warning_has_the_key_both_values_and_what_to_do() {
+        let running = Running { pid: 12, config: Some(Config::default()) };
+        assert_eq!(running.warning(Ok(given(&[]))), None);
+        let said = running.warning(Ok(given(&[("listen", "tcp/0.0.0.0:7447")]))).unwrap();
+        for part in ["listen = \"tcp/0.0.0.0:7447\"", "has \"\"", "`kill 12`", "wait 10 s"] {
+            assert!(said.contains(part), "{said}");
+        }
+        let wrong =
+            Given::from_sources(None, &BTreeMap::from([("peers".to_owned(), "junk".to_owned())]), &BTreeMap::new());
+        let said = running.warning(wrong).unwrap();
+        assert!(said.contains("environment: peers = junk"), "{said}");
+    }
+}

@@ -1,0 +1,74 @@
+//! What pages and launch files say of the configuration is what the code takes.
+
+#![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rgaps_control::{Config, Given, size};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+#[test]
+fn every_setting_of_the_launch_files_is_accepted() {
+    let mut settings = Vec::new();
+    for file in fs::read_dir(root().join("launch")).unwrap() {
+        let text = fs::read_to_string(file.unwrap().path()).unwrap();
+        let quoted = text.split("'--set', '").skip(1).map(|rest| rest.split_once('\'').unwrap().0.to_owned());
+        settings.extend(quoted);
+    }
+    assert!(settings.len() >= 2, "the launch files set {settings:?}");
+    for setting in settings {
+        let (key, value) = setting.split_once('=').unwrap();
+        let flags = BTreeMap::from([(key.to_owned(), value.to_owned())]);
+        Given::from_sources(None, &BTreeMap::new(), &flags).unwrap();
+    }
+}
+
+/// The keys with what their comments say, in the order of the code.
+fn documented_keys() -> Vec<(String, String)> {
+    let code = fs::read_to_string(root().join("crates/rgaps-control/src/config.rs")).unwrap();
+    let (_, fields) = code.split_once("pub struct Config {").unwrap();
+    let (fields, _) = fields.split_once("\n}").unwrap();
+    let mut keys = Vec::new();
+    let mut meaning = Vec::new();
+    for line in fields.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        match line.strip_prefix("/// ") {
+            Some(text) => meaning.push(text),
+            None => {
+                let key = line.strip_prefix("pub ").unwrap().split_once(':').unwrap().0;
+                keys.push((key.to_owned(), meaning.join(" ")));
+                meaning.clear();
+            }
+        }
+    }
+    keys
+}
+
+fn shown(key: &str, default: &toml::Value) -> String {
+    match default {
+        toml::Value::Integer(bytes) if key.ends_with("_bytes") => size::in_words(u64::try_from(*bytes).unwrap()),
+        toml::Value::String(text) if text.is_empty() => "empty".to_owned(),
+        toml::Value::String(text) => text.clone(),
+        toml::Value::Array(list) if list.is_empty() => "empty".to_owned(),
+        value => value.to_string(),
+    }
+}
+
+#[test]
+fn the_page_lists_every_key_with_its_default_its_variable_and_its_meaning() {
+    let mut defaults = toml::Table::try_from(Config::default()).unwrap();
+    let mut rows = vec!["| Key | Default | Variable | Meaning |".to_owned(), "|---|---|---|---|".to_owned()];
+    for (key, meaning) in documented_keys() {
+        let default = shown(&key, &defaults.remove(&key).unwrap());
+        rows.push(format!("| `{key}` | {default} | `RGAPS_{}` | {meaning} |", key.to_ascii_uppercase()));
+    }
+    assert!(defaults.is_empty(), "keys that the struct's text does not have: {defaults:?}");
+    let page = fs::read_to_string(root().join("docs/configuration.md")).unwrap();
+    let (_, section) = page.split_once("## Keys\n\n").unwrap();
+    let (listed, _) = section.split_once("\n\n").unwrap();
+    assert_eq!(listed, rows.join("\n"), "docs/configuration.md should have this instead:\n{}\n", rows.join("\n"));
+}

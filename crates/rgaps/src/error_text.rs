@@ -1,0 +1,33 @@
+//! `Debug` of this crate's errors is their text: it is what `main() -> Result<(), NodeError>` and `unwrap` print, and a user should read
+//! there what happened and what to do, not the names of variants.
+
+use std::fmt;
+
+use crate::types::MetaError;
+use crate::{NodeError, PublishError, SessionError, TakeError};
+
+macro_rules! debug_is_the_text {
+    ($($error:ty),+) => {$(
+        impl fmt::Debug for $error {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self, f)
+            }
+        }
+    )+};
+}
+
+debug_is_the_text!(NodeError, SessionError, PublishError, TakeError, MetaError);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_inside_another_is_read_as_text_in_both_ways() {
+        let text = "rgapsd did not answer within 7 ms; is it stopped? its log is in the runtime directory";
+        let error = NodeError::from(SessionError::TimedOut(7));
+        assert_eq!((format!("{error}"), format!("{error:?}")), (text.to_owned(), text.to_owned()));
+        let error = TakeError::Pool { topic: "/topic".to_owned(), slot: 3, source: error };
+        assert_eq!(format!("{error:?}"), format!("/topic: the pool of publisher slot 3 could not be mapped: {text}"));
+    }
+}
