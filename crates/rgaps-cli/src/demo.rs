@@ -15,6 +15,7 @@ use std::process::Stdio;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
+use rgaps::device::Choice;
 use rgaps_testing::Child;
 
 pub use publisher::Arguments as PublisherArguments;
@@ -60,6 +61,9 @@ pub struct Arguments {
     /// auto, tcp or rdma.
     #[arg(long, default_value = "auto")]
     transport: String,
+    /// What messages lie in: auto, host, cuda, cuda:N or cuda:GPU-<uuid>.
+    #[arg(long, default_value = "auto")]
+    device: Choice,
     /// Two loopback addresses even where network namespaces can be had.
     #[arg(long)]
     loopback: bool,
@@ -74,7 +78,9 @@ enum Line {
 /// Runs `rgaps demo`.
 pub fn run(arguments: &Arguments, format: Format) -> Result<(), CommandError> {
     let interrupt = Interrupt::install()?;
-    let place = Place::new(arguments.loopback, &arguments.transport)?;
+    // Said once and before anything runs, if it is not there.
+    rgaps::device::open(arguments.device).map_err(rgaps::NodeError::from)?;
+    let place = Place::new(arguments.loopback, &arguments.transport, &arguments.device.to_string())?;
     if format == Format::Human {
         output::line(place.describe());
     }
@@ -218,6 +224,12 @@ fn print(summary: &Summary, arguments: &Arguments, format: Format) {
             output::bytes(wire.payload_bytes as f64),
             wire.times,
             arguments.remote
+        ));
+    }
+    if summary.fetched_bytes > 0 {
+        output::line(format_args!(
+            "subscribers fetched {} from the device, to check them by the CPU",
+            output::bytes(summary.fetched_bytes as f64)
         ));
     }
     output::line(format_args!("edge pictures: {}", arguments.out.display()));

@@ -65,6 +65,38 @@ fn a_demo_of_one_frame_reads_it_everywhere_and_leaves_nothing_unread() {
     assert!(said.contains("frames 1 subscribers 2 lost 0 mismatched 0 copies/subscriber 0"), "{said}");
 }
 
+#[test]
+fn a_demo_on_devices_is_staged_sent_once_and_shared_there() {
+    // The stand-in for libcuda: streams of their own, device memory that the CPU cannot touch.
+    let host = Host::new("demo-cuda");
+    rgaps_standin_cuda::link_into(host.dir.path()).unwrap();
+    let out = host.dir.path().join("out");
+    let mut demo = host.rgaps(&["demo", "--device", "cuda", "--frames", "5", "--local", "1", "--remote", "2"]);
+    demo.arg("--loopback").arg("--out").arg(&out).env("LD_LIBRARY_PATH", host.dir.path());
+    let (good, said, errors) = outcome(&mut demo);
+    assert!(good && errors.is_empty(), "{said}{errors}");
+    assert!(said.contains("frames 5 subscribers 3 lost 0 mismatched 0 copies/subscriber 0"), "{said}");
+    assert!(said.contains("from the device, to check them by the CPU"), "it ran on the host: {said}");
+}
+
+#[test]
+fn a_device_that_is_not_there_is_one_clear_error() {
+    let host = Host::new("no-cuda");
+    if let Ok(count) = rgaps::device::cuda::Device::count() {
+        return rgaps_testing::skipped(format!("this machine has a driver and {count} devices"));
+    }
+    let (good, _, errors) = outcome(&mut host.rgaps(&["demo", "--device", "cuda"]));
+    let said = "rgaps: device cuda:0 is not available: libcuda.so.1 is not there: no NVIDIA driver is installed, or not inside this \
+                container; use --device host\n";
+    assert!(!good && errors == said, "{errors}");
+    let mut manager = Command::new(rgaps_testing::programs::find("rgapsd"));
+    host.dir.apply(&mut manager);
+    let (good, _, errors) = outcome(manager.args(["--device", "cuda"]).env("RGAPS_MULTICAST", "off"));
+    assert!(!good && errors.contains(&said.replace("rgaps: ", "rgapsd: ")), "{errors}");
+    let (_, found, _) = outcome(&mut host.rgaps(&["doctor"]));
+    assert!(found.contains("libcuda.so.1 is not there"), "{found}");
+}
+
 /// A file of examples/data.
 fn example(file: &str) -> String {
     format!("{}/../../examples/data/{file}", env!("CARGO_MANIFEST_DIR"))

@@ -447,6 +447,11 @@ impl<T: Meta> Frame<T> {
         Ok(self.fetched.get_or_init(|| bytes))
     }
 
+    /// Whether `bytes` reads the payload where it lies.
+    pub fn is_in_place(&self) -> bool {
+        self.subscriber.node.is_owner() && self.pool.host_bytes(self.offset, self.info.bytes).is_ok()
+    }
+
     /// Where the payload lies on the device, for a kernel or a copy to read it; on the host backend, a pointer.
     ///
     /// What reads it must be done when the frame is dropped, or be in the stream that it was taken on or is released on.

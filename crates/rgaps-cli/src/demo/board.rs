@@ -60,7 +60,8 @@ impl Board {
             subscribers: self.names.len(),
             lost,
             mismatched: self.rows.values().map(|report| report.mismatched).sum(),
-            copies_per_subscriber: copied.div_ceil(payload_bytes.max(1)),
+            copies_per_subscriber: copied.div_ceil((payload_bytes * self.names.len() as u64).max(1)),
+            fetched_bytes: self.rows.values().map(|report| report.fetched_bytes).sum(),
             shared_read_only,
             namespaces,
             wire: received_bytes.map(|received_bytes| Wire {

@@ -47,10 +47,11 @@ pub(crate) struct Place {
     addresses: [Ipv4Addr; 2],
     ports: [u16; 2],
     transport: String,
+    device: String,
 }
 
 impl Place {
-    pub(crate) fn new(loopback: bool, transport: &str) -> Result<Self, CommandError> {
+    pub(crate) fn new(loopback: bool, transport: &str, device: &str) -> Result<Self, CommandError> {
         let hosts =
             if loopback { Err("--loopback".to_owned()) } else { Hosts::new(2).map_err(|error| error.to_string()) };
         let addresses = match &hosts {
@@ -62,7 +63,7 @@ impl Place {
             Err(_) => [free_port(addresses[0])?, free_port(addresses[1])?],
         };
         let dirs = [RuntimeDir::new("a")?, RuntimeDir::new("b")?];
-        Ok(Self { hosts, dirs, addresses, ports, transport: transport.to_owned() })
+        Ok(Self { hosts, dirs, addresses, ports, transport: transport.to_owned(), device: device.to_owned() })
     }
 
     pub(crate) fn describe(&self) -> String {
@@ -95,6 +96,7 @@ impl Place {
             .env("RGAPS_PEERS", format!("tcp/{}:{}", self.addresses[other], self.ports[other]))
             .env("RGAPS_DATA_ADDRESS", self.addresses[own].to_string())
             .env("RGAPS_TRANSPORT", &self.transport)
+            .env("RGAPS_DEVICE", &self.device)
             .env("RGAPS_IDLE_TIMEOUT_MS", IDLE_TIMEOUT_MS);
         Ok(command)
     }

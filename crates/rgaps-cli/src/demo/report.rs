@@ -21,8 +21,10 @@ pub(crate) struct Report {
     pub(crate) lost: u64,
     /// Frames whose checksum was wrong.
     pub(crate) mismatched: u64,
-    /// Bytes copied for this subscriber alone.
+    /// Bytes copied for this subscriber alone, by RGAPS.
     pub(crate) copied_bytes: u64,
+    /// Bytes of device memory that it has fetched to check them by the CPU.
+    pub(crate) fetched_bytes: u64,
     /// Frames a second of the camera topic, since the last report.
     pub(crate) hz: f64,
     /// Of each stage since publication: (p50, p99) in µs.
@@ -63,6 +65,8 @@ pub(crate) struct Summary {
     pub(crate) lost: u64,
     pub(crate) mismatched: u64,
     pub(crate) copies_per_subscriber: u64,
+    /// Bytes of device memory that subscribers fetched to check them by the CPU.
+    pub(crate) fetched_bytes: u64,
     /// Whether all subscribers of a host read the same memory, through pages that they cannot write.
     pub(crate) shared_read_only: bool,
     pub(crate) namespaces: bool,

@@ -76,7 +76,8 @@ pub fn run(arguments: &Arguments) -> Result<(), CommandError> {
     let mut report = tally.report(told.elapsed());
     report.hz = tally.mean_hz();
     report.lost += statistics.iter().map(|statistics| statistics.lost).sum::<u64>();
-    report.copied_bytes = statistics.iter().map(|statistics| statistics.copied_bytes).sum();
+    let copied: u64 = statistics.iter().map(|statistics| statistics.copied_bytes).sum();
+    report.copied_bytes = copied.saturating_sub(report.fetched_bytes);
     report.mapped = tally.mapped();
     report.done = true;
     output::json(&report);
@@ -104,6 +105,7 @@ impl Tally {
         self.first.get_or_insert_with(Instant::now);
         *self.report.frames.entry(topic.to_owned()).or_default() += 1;
         self.report.bytes += info.bytes;
+        self.report.fetched_bytes += if frame.is_in_place() { 0 } else { info.bytes };
         let intact = Mark::from_user(&frame.meta().header().user).is_some_and(|mark| mark.matches(frame.bytes()));
         self.report.mismatched += u64::from(!intact);
         let before = self.sequences.insert(topic.to_owned(), info.sequence).unwrap_or(0);

@@ -22,6 +22,9 @@ struct Arguments {
     /// A manager of another host, may be repeated: --peer tcp/10.0.0.2:7447.
     #[arg(long)]
     peer: Vec<String>,
+    /// What messages lie in: auto, host, cuda, cuda:N or cuda:GPU-<uuid>.
+    #[arg(long)]
+    device: Option<String>,
     /// Go on in a session of one's own, as clients start it.
     #[arg(long)]
     on_demand: bool,
@@ -52,6 +55,7 @@ fn main() -> ExitCode {
         if !arguments.peer.is_empty() {
             flags.insert("peers".to_owned(), arguments.peer.join(","));
         }
+        flags.extend(arguments.device.map(|device| ("device".to_owned(), device)));
         daemon::run(&Options { runtime_dir: arguments.runtime_dir, flags })
     };
     match outcome {
