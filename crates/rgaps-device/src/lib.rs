@@ -2,8 +2,8 @@
 //!
 //! `backend` is what the manager and the API call, `choice` opens one, `pool` and `buffer` are the memory they get, `stream` orders
 //! work on a device, `copy` moves a message chunk by chunk. `host` keeps pools in host memory: a real backend for machines without a
-//! GPU, on which streams and events are trivial because every operation is done when its call returns. `cuda` keeps them on a GPU.
-//! `contract` is what every backend keeps.
+//! GPU, on which streams and events are trivial because every operation is done when its call returns. `cuda` keeps them on a GPU,
+//! `idle` gives back what a GPU's pool does not use. `contract` is what every backend keeps.
 
 pub mod backend;
 pub mod buffer;
@@ -13,6 +13,7 @@ pub mod copy;
 pub mod cuda;
 pub mod error;
 pub mod host;
+pub mod idle;
 #[cfg(any(test, feature = "lazy"))]
 pub mod lazy;
 pub mod pool;
@@ -24,6 +25,7 @@ pub use buffer::{BufferSpec, HostBuffer};
 pub use choice::{Choice, Chosen, open};
 pub use copy::{Chunk, ChunkPlan, Lane, PoolingCopy, StagedChunk, StagingCopy, StagingSpec};
 pub use error::{DescriptionError, DeviceError};
+pub use idle::Idle;
 pub use pool::{DeviceId, DeviceKind, PoolDescription, PoolMemory, PoolRole, PoolSpec, SlabDescription};
 pub use raw::DevicePart;
 #[cfg(feature = "lazy")]

@@ -4,12 +4,13 @@
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rgaps_device::cuda::CudaBackend;
+use rgaps_device::idle::KEEP;
 use rgaps_device::{
-    Backend, BufferPart, BufferSpec, Choice, DeviceError, DeviceKind, HostBuffer, PayloadAccess, PoolMemory, PoolPart,
-    PoolRole, PoolSpec, Stream, Word, Words, contract,
+    Backend, BufferPart, BufferSpec, Choice, DeviceError, DeviceKind, HostBuffer, Idle, PayloadAccess, PoolMemory,
+    PoolPart, PoolRole, PoolSpec, Stream, Word, Words, contract,
 };
 use rgaps_os::{Access, Mapping, memfd};
 use rgaps_standin_cuda::{Control, DEVICE_NAME, link_into};
@@ -157,9 +158,13 @@ fn memory_comes_with_the_first_message_that_needs_it_and_goes_when_the_pool_is_i
     assert_eq!(found, [7; 8192]);
 
     // Idle: the writer lets go, the manager is told, the reader sees it.
-    let rest = 100 * MIB - slab;
-    writer.release_unused(slab, rest).unwrap();
-    made.release_unused(slab, rest).unwrap();
+    let (mut idle, now) = (Idle::default(), Instant::now());
+    assert_eq!(idle.look(writer.as_ref(), 0, now), None);
+    assert_eq!(idle.look(writer.as_ref(), 8192, now + KEEP), None, "not while something lies in it");
+    assert_eq!(idle.look(writer.as_ref(), 0, now + KEEP), None, "not at once");
+    let (offset, bytes) = idle.look(writer.as_ref(), 0, now + 2 * KEEP).unwrap();
+    assert_eq!((offset, bytes), (slab, 100 * MIB - slab));
+    made.release_unused(offset, bytes).unwrap();
     reader.trim();
     assert_eq!(pools.each_ref().map(resident), [slab; 3]);
     assert_eq!(gpu.live("allocated_bytes"), slab, "it is one memory in this process");

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use rgaps_control::qos::Exhaustion as QosExhaustion;
 use rgaps_control::{HostId, TopicId, TopicKey};
 use rgaps_device::copy::{Arrived, Target};
-use rgaps_device::{Backend, DeviceError, HostBuffer, Lane, PoolMemory, PoolingCopy, Stream};
+use rgaps_device::{Backend, DeviceError, HostBuffer, Idle, Lane, PoolMemory, PoolingCopy, Stream};
 use rgaps_link::position::RingSpan;
 use rgaps_link::tcp::Intake;
 use rgaps_link::{
@@ -120,6 +120,7 @@ pub(crate) struct Arrival {
     copies: PoolingCopy<()>,
     /// When a copy was over last, or the first of those under way was started.
     copied_at: Instant,
+    idle: Idle,
     messages: u64,
     duplicates: u64,
     dropped: u64,
@@ -169,6 +170,7 @@ impl Arrival {
             landed: VecDeque::with_capacity(COPIES_MAX + 1),
             copies: PoolingCopy::new(COPIES_MAX),
             copied_at: Instant::now(),
+            idle: Idle::default(),
             messages: 0,
             duplicates: 0,
             dropped: 0,
@@ -220,8 +222,17 @@ impl Arrival {
             }
             None => {
                 self.torn = self.arrivals.counters().torn;
+                self.rest();
                 Ok(())
             }
+        }
+    }
+
+    /// Nothing has come for a while: memory of the device that no message needs goes back.
+    fn rest(&mut self) {
+        if Idle::is_worth_a_look(self.state.pool.as_ref()) {
+            self.state.port.reclaim();
+            self.idle.look(self.state.pool.as_ref(), self.state.port.pool().used_bytes, Instant::now());
         }
     }
 

@@ -1,0 +1,59 @@
+//! Device memory of a pool that nobody uses: given back but for the first slab, some time after its last message was released.
+
+use std::time::{Duration, Instant};
+
+use crate::pool::PoolMemory;
+
+/// How long a pool keeps its memory after its last message.
+pub const KEEP: Duration = Duration::from_secs(10);
+
+/// Since when a pool has been empty. Its writer asks now and then.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Idle {
+    empty: Option<Instant>,
+}
+
+impl Idle {
+    /// Whether to look at the pool at all.
+    pub fn is_worth_a_look(pool: &dyn PoolMemory) -> bool {
+        pool.first_slab_bytes().is_some_and(|first| pool.resident_bytes() > first)
+    }
+
+    /// Gives back what is due and says which part: first byte, bytes. `used_bytes` are those in blocks; none is given out meanwhile.
+    pub fn look(&mut self, pool: &dyn PoolMemory, used_bytes: u64, now: Instant) -> Option<(u64, u64)> {
+        let first = pool.first_slab_bytes().filter(|first| pool.resident_bytes() > *first)?;
+        if used_bytes > 0 {
+            self.empty = None;
+            return None;
+        }
+        if now.duration_since(*self.empty.get_or_insert(now)) < KEEP {
+            return None;
+        }
+        self.empty = None;
+        let bytes = pool.bytes() - first;
+        match pool.release_unused(first, bytes) {
+            Ok(()) => Some((first, bytes)),
+            Err(error) => {
+                debug_assert!(false, "a part of the pool: {error}");
+                None
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::HostBackend;
+    use crate::{Backend, PoolSpec};
+
+    #[test]
+    fn a_pool_of_one_piece_is_left_alone() {
+        let pool = HostBackend::new().create_pool(&PoolSpec { name: "rgaps-test".to_owned(), bytes: 1 << 20 }).unwrap();
+        assert!(!Idle::is_worth_a_look(pool.as_ref()));
+        let mut idle = Idle::default();
+        let now = Instant::now();
+        assert_eq!(idle.look(pool.as_ref(), 0, now), None);
+        assert_eq!(idle.look(pool.as_ref(), 0, now + KEEP), None);
+    }
+}
