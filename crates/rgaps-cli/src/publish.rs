@@ -161,7 +161,7 @@ fn hint<T: Meta>(arguments: &Arguments, publisher: &Publisher<T>) -> Option<Stri
     unseen.then(|| {
         format!(
             "nobody subscribes to {} yet, and what is published before somebody does is seen by nobody; `--wait-for 1` waits for a \
-             subscriber, `--latch --linger 60` keeps the last messages for those who come late",
+             subscriber, `--latch --linger 60` keeps the last messages for late `rgaps sub --latch`",
             publisher.topic()
         )
     })
