@@ -56,6 +56,27 @@ pub fn open(choice: Choice) -> Result<Chosen, DeviceError> {
     }
 }
 
+/// Opens a backend that works by one device on pools that lie on another, or on the same.
+pub fn open_beside(choice: Choice, pools: Choice) -> Result<Chosen, DeviceError> {
+    let elsewhere = |reason| DeviceError::Elsewhere { asked: choice.to_string(), pools: pools.to_string(), reason };
+    let number = |choice: Choice| match choice {
+        Choice::Cuda(ordinal) => Device::properties_of(ordinal).map(|found| found.ordinal),
+        Choice::Gpu(id) => Device::with_id(id),
+        Choice::Auto | Choice::Host => Err("it is no GPU".to_owned()),
+    };
+    if choice == Choice::Auto || choice == pools {
+        return open(pools);
+    }
+    let (own, home) = (number(choice).map_err(elsewhere)?, number(pools).map_err(elsewhere)?);
+    if own == home {
+        return open(pools);
+    }
+    let backend = CudaBackend::open_beside(own, home).map_err(elsewhere)?;
+    let home = backend.gpu().home().name.clone();
+    let chosen = on(backend);
+    Ok(Chosen { reason: format!("{}, on the memory of {home}", chosen.reason), ..chosen })
+}
+
 fn on(backend: CudaBackend) -> Chosen {
     let found = backend.gpu().properties();
     let reason = format!("{} (cuda:{}, {})", found.name, found.ordinal, uuid_text(found.id));

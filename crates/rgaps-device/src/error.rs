@@ -102,6 +102,19 @@ pub enum DeviceError {
         /// What is missing.
         reason: String,
     },
+    /// A node cannot work on its host's pools by the device that it was told to use.
+    #[error(
+        "{asked} cannot work on the pools of this host, which lie on {pools}: {reason}; leave the node's device out to use that of the \
+         pools, or start rgapsd with another --device"
+    )]
+    Elsewhere {
+        /// The node's device.
+        asked: String,
+        /// That of the pools.
+        pools: String,
+        /// What is missing.
+        reason: String,
+    },
     /// Memory could not be pinned because of the limit on locked memory.
     #[error(
         "{name} needs {bytes} B of locked memory and the limit is {limit} B (of which other buffers may hold a part); raise it: \

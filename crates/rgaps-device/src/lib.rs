@@ -22,7 +22,7 @@ pub mod stream;
 
 pub use backend::{Backend, BufferPart, PayloadAccess, PoolPart};
 pub use buffer::{BufferSpec, HostBuffer};
-pub use choice::{Choice, Chosen, open};
+pub use choice::{Choice, Chosen, open, open_beside};
 pub use copy::{Chunk, ChunkPlan, Lane, PoolingCopy, StagedChunk, StagingCopy, StagingSpec};
 pub use error::{DescriptionError, DeviceError};
 pub use idle::Idle;

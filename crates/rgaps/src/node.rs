@@ -12,7 +12,7 @@ use rgaps_control::local::{Body, Reply, Role, Seat, TopicSummary};
 use rgaps_control::runtime::RuntimeError;
 use rgaps_control::spawn::Autostart;
 use rgaps_control::{NameError, PublisherQos, RuntimeDir, SubscriberQos, TopicId, TopicKey};
-use rgaps_device::{Backend, DeviceError, PoolDescription, PoolMemory, PoolRole, SlabDescription, Stream};
+use rgaps_device::{Backend, Choice, DeviceError, PoolDescription, PoolMemory, PoolRole, SlabDescription, Stream};
 use rgaps_os::{EventFd, ForkGuard};
 use rgaps_shm::message::Tenancy;
 use rgaps_shm::observer::Observer;
@@ -69,6 +69,7 @@ pub struct NodeBuilder {
     name: Option<String>,
     domain: Option<u32>,
     runtime_dir: Option<PathBuf>,
+    device: Choice,
     autostart: Autostart,
 }
 
@@ -94,6 +95,14 @@ impl NodeBuilder {
         self
     }
 
+    /// The GPU whose streams work on the host's pools; default: the one that the pools lie on. Another one must reach that one's memory (peer
+    /// mapping), else `build` says so.
+    #[must_use]
+    pub fn device(mut self, device: Choice) -> Self {
+        self.device = device;
+        self
+    }
+
     /// Never start a manager, neither now nor when it dies: a service manager does, or `rgapsd` was started by hand.
     #[must_use]
     pub fn no_autostart(mut self) -> Self {
@@ -106,7 +115,7 @@ impl NodeBuilder {
         let dir = RuntimeDir::for_client(self.runtime_dir.as_deref())?;
         let domain = self.domain.or_else(|| std::env::var("ROS_DOMAIN_ID").ok()?.parse().ok()).unwrap_or(0);
         let (session, welcome) = Session::open(dir, self.name.unwrap_or_else(program_name), self.autostart)?;
-        let backend = rgaps_device::open(welcome.device.parse()?)?.backend;
+        let backend = rgaps_device::open_beside(self.device, welcome.device.parse()?)?.backend;
         let fork = ForkGuard::new()?;
         let thread = {
             let session = session.clone();

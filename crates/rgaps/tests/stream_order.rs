@@ -8,9 +8,11 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rgaps::device::{DevicePart, PoolMemory, PoolPart, PoolSpec, Stream, contract};
+use rgaps::device::{Choice, DevicePart, PoolMemory, PoolPart, PoolSpec, Stream, contract};
 use rgaps::types::Bytes;
-use rgaps::{Exhaustion, Node, Origin, PublishError, Publisher, PublisherQos, Readiness, Subscriber, TakeError};
+use rgaps::{
+    Exhaustion, Node, NodeError, Origin, PublishError, Publisher, PublisherQos, Readiness, Subscriber, TakeError,
+};
 use rgaps_standin_cuda::{Control, link_into};
 use rgaps_testing::{Child, RuntimeDir, Watchdog, again_with, is_again, programs};
 
@@ -68,7 +70,7 @@ impl Bench {
 struct Source {
     part: DevicePart,
     content: Vec<u8>,
-    _pool: Arc<dyn PoolMemory>,
+    pool: Arc<dyn PoolMemory>,
 }
 
 impl Source {
@@ -80,7 +82,7 @@ impl Source {
         let copy =
             node.device().copy_in(&node.stream().unwrap(), &content, PoolPart { pool: pool.as_ref(), offset: 0 });
         copy.unwrap().wait(LONG).unwrap();
-        Self { part: contract::part_of(pool.as_ref(), 0, bytes).unwrap(), content, _pool: pool }
+        Self { part: contract::part_of(pool.as_ref(), 0, bytes).unwrap(), content, pool }
     }
 }
 
@@ -293,6 +295,47 @@ fn role_of_the_producer() {
     loop {
         std::thread::park();
     }
+}
+
+/// A node on the second GPU, where the pools lie on the first.
+fn beside(bench: &Bench) -> Result<Node, NodeError> {
+    Node::builder().runtime_dir(bench.dir.path()).device(Choice::Cuda(1)).build()
+}
+
+#[test]
+fn a_node_on_another_gpu_that_reaches_the_pools_works_on_them_in_place() {
+    if !on_standin(&[("RGAPS_TEST_STANDIN_DEVICES", "2")]) {
+        return;
+    }
+    let bench = Bench::new(64 * MIB);
+    let other = beside(&bench).unwrap();
+    let (subscriber, publisher) = (other.subscriber::<Bytes>(TOPIC).unwrap(), other.publisher::<Bytes>(TOPIC).unwrap());
+    let (stream, source) = (other.stream().unwrap(), bench.source(20 * MIB));
+    bench.push(&source);
+    let frame = subscriber.take_on(&stream).unwrap().unwrap();
+    stream.synchronize(LONG).unwrap();
+    assert!(frame.to_host().unwrap() == source.content);
+    let own = Source::new(&other, 20 * MIB);
+    publisher.push_on(&Bytes::new(20 * MIB), &own.part, &stream).unwrap();
+    for _ in 0..2 {
+        assert!(bench.subscriber.wait(LONG).unwrap().unwrap().to_host().unwrap() == source.content);
+    }
+    let error =
+        bench.node.device().copy_within(&stream, &source.part, PoolPart { pool: source.pool.as_ref(), offset: 0 });
+    assert!(error.unwrap_err().to_string().contains("not one of this device"));
+}
+
+#[test]
+fn a_node_on_another_gpu_that_does_not_reach_the_pools_is_told_so() {
+    if !on_standin(&[("RGAPS_TEST_STANDIN_DEVICES", "2"), ("RGAPS_TEST_STANDIN_NO_PEER", "1")]) {
+        return;
+    }
+    let bench = Bench::new(8 * MIB);
+    let error = beside(&bench).unwrap_err().to_string();
+    assert!(error.starts_with("cuda:1 cannot work on the pools of this host, which lie on cuda:GPU-"), "{error}");
+    assert!(error.contains("no way to the memory of") && error.contains("--device"), "{error}");
+    let on_host = Node::builder().runtime_dir(bench.dir.path()).device(Choice::Host).build().unwrap_err().to_string();
+    assert!(on_host.contains("it is no GPU"), "{on_host}");
 }
 
 #[test]

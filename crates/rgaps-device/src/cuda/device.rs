@@ -41,6 +41,8 @@ pub struct Device {
     handle: CUdevice,
     context: CUcontext,
     properties: Properties,
+    /// The device whose memory pools are; this one, or one whose memory this one reaches.
+    home: Properties,
 }
 
 // SAFETY: a context handle may be used from any thread; what is current is each thread's own and set by `enter`.
@@ -97,7 +99,28 @@ impl Device {
         let mut context: CUcontext = std::ptr::null_mut();
         // SAFETY: stores one handle; given back in `drop`.
         unsafe { driver.retain_context(&raw mut context, handle) }.map_err(|error| error.to_string())?;
-        Ok(Arc::new(Self { driver, handle, context, properties }))
+        let home = properties.clone();
+        Ok(Arc::new(Self { driver, handle, context, properties, home }))
+    }
+
+    /// Opens a device by number, to work on pools of another.
+    pub fn open_beside(ordinal: u32, home: u32) -> Result<Arc<Self>, String> {
+        let (_, home) = look(Driver::load()?, home)?;
+        let mut device = Self::open(ordinal)?;
+        match device.reaches(home.ordinal) {
+            Ok(true) => {}
+            Ok(false) => {
+                return Err(format!(
+                    "the driver gives {} no way to the memory of {}",
+                    device.properties.name, home.name
+                ));
+            }
+            Err(error) => return Err(error.to_string()),
+        }
+        if let Some(device) = Arc::get_mut(&mut device) {
+            device.home = home;
+        }
+        Ok(device)
     }
 
     /// The device with that identity.
@@ -110,6 +133,11 @@ impl Device {
     /// What it can do.
     pub fn properties(&self) -> &Properties {
         &self.properties
+    }
+
+    /// The device whose memory pools are.
+    pub fn home(&self) -> &Properties {
+        &self.home
     }
 
     /// Whether work of this device reaches the memory of another.

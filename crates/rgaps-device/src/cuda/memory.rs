@@ -14,7 +14,7 @@ use cudarc::driver::sys::{
 };
 use rgaps_os::{Access, Mapping};
 
-use super::device::Device;
+use super::device::{Device, Properties};
 use super::driver::DriverError;
 
 const POSIX_FD: c_uint = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR.0;
@@ -30,15 +30,15 @@ pub(crate) enum DeviceAccess {
     ReadWrite,
 }
 
-fn location(device: &Device) -> CUmemLocation {
-    CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: device.properties().ordinal as c_int }
+fn location(device: &Properties) -> CUmemLocation {
+    CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: device.ordinal as c_int }
 }
 
 fn allocation(device: &Device) -> CUmemAllocationProp {
     CUmemAllocationProp {
         type_: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
         requestedHandleTypes: CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-        location: location(device),
+        location: location(device.home()),
         win32HandleMetaData: std::ptr::null_mut(),
         allocFlags: CUmemAllocationProp_st__bindgen_ty_1 {
             compressionType: 0,
@@ -147,7 +147,7 @@ impl AddressRange {
             DeviceAccess::Read => CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READ,
             DeviceAccess::ReadWrite => CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
         };
-        let access = CUmemAccessDesc { location: location(&self.device), flags };
+        let access = CUmemAccessDesc { location: location(self.device.properties()), flags };
         // SAFETY: just mapped; reads one structure.
         let allowed = unsafe { driver.set_access(at, bytes, &raw const access, 1) };
         if allowed.is_err() {

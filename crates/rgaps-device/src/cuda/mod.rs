@@ -58,6 +58,11 @@ impl CudaBackend {
         Ok(Self { device, bounce: Mutex::new(None) })
     }
 
+    /// Opens a device by its number to work on the pools of another, whose memory it reaches by the driver's peer mapping.
+    pub fn open_beside(ordinal: u32, home: u32) -> Result<Self, String> {
+        Ok(Self { device: Device::open_beside(ordinal, home)?, bounce: Mutex::new(None) })
+    }
+
     /// The device.
     pub fn gpu(&self) -> &Arc<Device> {
         &self.device
@@ -120,7 +125,7 @@ impl Backend for CudaBackend {
     }
 
     fn device(&self) -> DeviceId {
-        self.device.properties().id
+        self.device.home().id
     }
 
     fn payload_access(&self) -> PayloadAccess {

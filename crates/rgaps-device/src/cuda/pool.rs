@@ -88,7 +88,7 @@ impl Slabs {
 impl CudaPool {
     pub(super) fn create(device: &Arc<Device>, spec: &PoolSpec) -> Result<Self, DeviceError> {
         let bytes = whole_pages(spec.bytes);
-        let memory = device.properties().memory_bytes;
+        let memory = device.home().memory_bytes;
         if bytes > memory {
             return Err(DeviceError::TooLarge { name: spec.name.clone(), bytes, memory });
         }
@@ -107,7 +107,7 @@ impl CudaPool {
         descriptors: Vec<OwnedFd>,
         role: PoolRole,
     ) -> Result<Self, DeviceError> {
-        let wanted = (DeviceKind::Cuda, device.properties().id);
+        let wanted = (DeviceKind::Cuda, device.home().id);
         description.check(wanted, SLABS_MAX, descriptors.len().saturating_sub(1))?;
         let granularity = granularity(device)?;
         let mut descriptors = descriptors.into_iter();
@@ -219,7 +219,7 @@ impl PoolMemory for CudaPool {
             descriptors.push(mapped.slab.export()?);
         }
         let described = (0..slabs.mapped.len()).map(|index| self.describe(&slabs, index)).collect();
-        let device = self.device.properties().id;
+        let device = self.device.home().id;
         Ok((PoolDescription { kind: DeviceKind::Cuda, device, bytes: self.bytes(), slabs: described }, descriptors))
     }
 
@@ -278,7 +278,7 @@ impl PoolMemory for CudaPool {
     }
 
     fn refresh(&self, description: &PoolDescription, descriptors: Vec<OwnedFd>) -> Result<(), DeviceError> {
-        let here = (DeviceKind::Cuda, self.device.properties().id);
+        let here = (DeviceKind::Cuda, self.device.home().id);
         description.check(here, SLABS_MAX, descriptors.len().saturating_sub(1))?;
         // The label comes first; it is mapped already, and knows which of these slabs are still the ones to have.
         let present = description.slabs.iter().filter(|slab| slab.is_present()).zip(descriptors.into_iter().skip(1));
