@@ -100,6 +100,8 @@ impl Outbox {
         self.queue.retain(|outgoing| {
             has.get(&outgoing.head.origin.publisher).is_none_or(|s| outgoing.head.origin.sequence > *s)
         });
+        // What was taken from history again was published before the rest.
+        self.queue.make_contiguous().sort_by_key(|outgoing| outgoing.held.info().position);
         for outgoing in &mut self.queue {
             outgoing.sent = None;
             outgoing.head.id = MessageId(self.next_id);

@@ -114,6 +114,8 @@ struct Pair {
     pool: Arc<dyn PoolMemory>,
     sequence: u64,
     depth: u32,
+    /// What the publisher keeps for late joiners.
+    history: u32,
 }
 
 impl Pair {
@@ -158,7 +160,7 @@ impl Pair {
             .publishers
             .insert(seat, LocalPublisher { qos: PublisherQos { history_depth: depth, ..qos }, pool_bytes: 1 << 20 });
         let directory = Directory::default();
-        Self { peer, publish, events, topic, directory, port, pool, sequence: 0, depth }
+        Self { peer, publish, events, topic, directory, port, pool, sequence: 0, depth, history: 0 }
     }
 
     fn to(&self) -> MutexGuard<'_, Subscribing> {
@@ -180,6 +182,15 @@ impl Pair {
         let key = self.topic.key.clone();
         let type_name = self.topic.type_name.clone();
         Endpoint { key, role: Role::Subscriber, type_name, offers: Vec::new(), requests: vec![qos] }
+    }
+
+    /// From now on the publisher keeps its last `history` messages for late joiners.
+    fn latch(&mut self, history: u32) {
+        self.history = history;
+        for publisher in self.topic.publishers.values_mut() {
+            publisher.qos =
+                PublisherQos { durability: Durability::TransientLocal, history_depth: history, ..publisher.qos };
+        }
     }
 
     /// The other host's announcement comes, or goes with its host.
@@ -207,7 +218,7 @@ impl Pair {
             bytes,
             ..MessageInfo::default()
         };
-        self.port.publish(loan, &MessageSpec { info, meta: b"meta", history_depth: 0 }).unwrap();
+        self.port.publish(loan, &MessageSpec { info, meta: b"meta", history_depth: self.history }).unwrap();
         self.topic.outbound.values().for_each(|outbound| outbound.control.event().signal().unwrap());
     }
 
@@ -434,6 +445,32 @@ fn what_came_through_a_port_that_is_gone_does_not_come_again() {
     pair.mend();
     assert_eq!(subscriber.sequences_to(4), [4]);
     assert_eq!(pair.to().resumes.last(), Some(&vec![(PUBLISHER, 3)]));
+}
+
+#[test]
+fn a_topic_that_its_last_subscriber_left_gets_what_is_kept_again_when_the_next_one_comes_at_once() {
+    let mut pair = Pair::new(host(), 20, 60_000);
+    pair.latch(5);
+    let mut early = pair.subscriber();
+    pair.announce(true);
+    (0..8).for_each(|_| pair.send(100));
+    assert_eq!(early.sequences_to(8), [1, 2, 3, 4, 5, 6, 7, 8]);
+    until("the acknowledgement", || pair.status().contains("8 messages sent"));
+    pair.cut();
+    // So quick that the sender never hears that nobody wants the topic.
+    let new = {
+        let mut to = pair.to();
+        let Subscribing { manager, topic, .. } = &mut *to;
+        manager.end(topic, FROM);
+        let anew = Topic::create(topic.key.clone(), &topic.type_name, 64).unwrap();
+        std::mem::replace(topic, anew)
+    };
+    let mut late = pair.subscriber();
+    pair.mend();
+    assert_eq!(late.sequences_to(8), [4, 5, 6, 7, 8]);
+    pair.send(100);
+    assert_eq!((late.sequences_to(9), late.lost()), (vec![9], 0));
+    drop((early, new));
 }
 
 #[test]

@@ -197,11 +197,27 @@ impl Sender {
         let geometry = geometry(&offer, self.setup.flow_control)?;
         let link = self.join(&offer, ends, geometry, timeout)?;
         let has: HashMap<u64, u64> = offer.resume.iter().copied().collect();
+        self.take_history_again(&has);
         let direct =
             self.setup.backend.payload_access() == PayloadAccess::Direct && self.setup.config.staging != "always";
         let staged = (!direct).then_some((&self.setup.backend, geometry.chunk_bytes()));
         self.outbox.connected(&has, staged)?;
         Ok(link)
+    }
+
+    /// A host that has made the topic anew (its last subscriber left, and one came) has nothing of what it acknowledged: what is kept for
+    /// late joiners goes there again.
+    fn take_history_again(&mut self, has: &HashMap<u64, u64>) {
+        if self.setup.control.kept_depth() == 0 {
+            return;
+        }
+        let own_host = self.setup.own_host.0;
+        let again = self.reader.take_history_again(|info| {
+            info.source_host == own_host && has.get(&info.publisher).is_none_or(|newest| info.sequence > *newest)
+        });
+        for held in again {
+            let _ = self.pack(held);
+        }
     }
 
     /// Ends of queue pairs for a request, unless rdma has just brought nothing.

@@ -7,6 +7,7 @@
 //!
 //!   FREE ──writer, or a late joiner while history is set──▶ PENDING ──take──▶ HELD ──drop──▶ RELEASED
 //!                                                            └───────revoke (keep-last)──────▶ RELEASED
+//!   RELEASED ──the same subscriber, while history is set──▶ PENDING
 //! ```
 //!
 //! Words       `life`: generation, owner, state; by the owner, or by the manager once the owner is dead. `ready`: by the producer,
@@ -275,9 +276,20 @@ impl<'a> MessageWords<'a> {
 
     /// FREE → PENDING by a late joiner, which lasts only if history still keeps the message.
     pub fn join_late(&self, slot: usize, generation: Generation, tenancy: Tenancy) -> bool {
-        if !self.offer(slot, generation, tenancy) {
-            return false;
-        }
+        self.offer(slot, generation, tenancy) && self.is_still_kept(slot, generation, tenancy)
+    }
+
+    /// RELEASED → PENDING by a subscriber that wants a message of history once more. Lasts as long as for a late joiner.
+    pub fn join_again(&self, slot: usize, generation: Generation, tenancy: Tenancy) -> bool {
+        let Some(word) = self.holders.get(slot) else { return false };
+        let released = Holder { generation, tenancy, state: Holding::Released };
+        let pending = Holder { state: Holding::Pending, ..released };
+        let joined = word.compare_exchange(released.word(), pending.word(), Ordering::AcqRel, Ordering::Relaxed);
+        joined.is_ok() && self.is_still_kept(slot, generation, tenancy)
+    }
+
+    /// M4's second half: what was written PENDING stays so only if history still keeps the message.
+    fn is_still_kept(&self, slot: usize, generation: Generation, tenancy: Tenancy) -> bool {
         fence(Ordering::SeqCst);
         let kept = self.history.load(Ordering::Acquire) == history_word(generation, true)
             && self.life().is_some_and(|life| life.generation == generation && life.state == State::Published);
@@ -514,6 +526,25 @@ mod tests {
         assert!(!words.join_late(5, generation, Tenancy::new(9)));
         assert_eq!(words.holding(5, generation, Tenancy::new(9)), Holding::Released);
         assert!(!words.try_reclaim(generation, 0, |_| Some(Tenancy::new(9))));
+    }
+
+    #[test]
+    fn what_was_released_is_had_again_only_while_history_keeps_it() {
+        let entry = Entry::new();
+        let words = entry.words();
+        let generation = entry.published_to(0, &[4, 5]);
+        assert!(!words.join_again(4, generation, Tenancy::new(1)), "it is pending");
+        for slot in [4, 5] {
+            assert!(words.revoke(slot, generation, Tenancy::new(1)));
+        }
+        assert!(!words.join_again(4, generation, Tenancy::new(2)), "another's");
+        assert!(words.join_again(4, generation, Tenancy::new(1)));
+        words.leave_history(generation);
+        assert!(!words.join_again(5, generation, Tenancy::new(1)));
+        assert!(!words.try_reclaim(generation, 0, tenant));
+        assert_eq!(words.claim(4, generation.low(), Tenancy::new(1)), Claim::Held(generation));
+        assert!(words.release(4, generation, Tenancy::new(1)));
+        assert!(words.try_reclaim(generation, 0, tenant));
     }
 
     #[test]

@@ -138,6 +138,21 @@ impl ReaderPort {
         None
     }
 
+    /// What history keeps and this reader has let go, once more, oldest first: for one that passes messages on to whoever has lost them.
+    /// `is_wanted` chooses.
+    pub fn take_history_again(&mut self, is_wanted: impl Fn(&MessageInfo) -> bool) -> Vec<Held> {
+        let mut kept = history(&self.segment, self.cursor);
+        kept.retain(|(position, message)| {
+            let entry = self.segment.message(message.index);
+            entry.is_some_and(|entry| {
+                is_wanted(&read_info(entry, *position))
+                    && entry.words().join_again(usize::from(self.slot), message.generation, self.tenancy)
+            })
+        });
+        let claimed = kept.into_iter();
+        claimed.filter_map(|(at, message)| self.claim(at, message.index, message.generation.low())).collect()
+    }
+
     /// What to sleep on until messages come.
     pub fn waiter(&self) -> FutexWait {
         FutexWait::for_messages(self.segment.clone(), self.slot)
@@ -314,6 +329,19 @@ fn claim_history(
     cursor: Position,
     depth: u64,
 ) -> VecDeque<(Position, MessageRef)> {
+    let kept = history(segment, cursor);
+    let skip = if depth == 0 { 0 } else { kept.len().saturating_sub(depth as usize) };
+    kept.into_iter()
+        .skip(skip)
+        .filter(|(_, message)| {
+            let words = segment.message(message.index).map(MessageEntry::words);
+            words.is_some_and(|words| words.join_late(usize::from(slot), message.generation, tenancy))
+        })
+        .collect()
+}
+
+/// What history keeps from before `cursor`, oldest first.
+fn history(segment: &Segment, cursor: Position) -> Vec<(Position, MessageRef)> {
     let mut kept: Vec<(Position, MessageRef)> = segment
         .indices()
         .filter_map(|index| {
@@ -326,14 +354,7 @@ fn claim_history(
         })
         .collect();
     kept.sort_by_key(|(position, _)| *position);
-    let skip = if depth == 0 { 0 } else { kept.len().saturating_sub(depth as usize) };
-    kept.into_iter()
-        .skip(skip)
-        .filter(|(_, message)| {
-            let words = segment.message(message.index).map(MessageEntry::words);
-            words.is_some_and(|words| words.join_late(usize::from(slot), message.generation, tenancy))
-        })
-        .collect()
+    kept
 }
 
 /// A published message's position: its own note, or the queue's if the writer has not noted it yet; `None` if it has none yet.
