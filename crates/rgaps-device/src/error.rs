@@ -142,6 +142,12 @@ pub enum DeviceError {
         /// The kernel's answer.
         source: std::io::Error,
     },
+    /// Memory cannot be given back while a copy uses it.
+    #[error("{name} is being copied from or to: its memory stays")]
+    Busy {
+        /// Which pool.
+        name: String,
+    },
     /// Pages of a sealed pool stay until the pool goes: the seal against writers covers giving back too.
     #[error(
         "{bytes} B of {name} cannot be given back: a sealed pool keeps the pages that were touched until it is dropped; \

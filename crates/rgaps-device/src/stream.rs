@@ -210,6 +210,11 @@ impl Completion {
         self.0.is_complete()
     }
 
+    /// Whether the copy touches no memory any more: it is complete, or has failed.
+    pub fn is_over(&self) -> bool {
+        !matches!(self.query(), Ok(false))
+    }
+
     /// The place in the stream where they are.
     pub fn event(&self) -> &Event {
         &self.0

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use rgaps_device::cuda::CudaBackend;
 use rgaps_device::idle::KEEP;
 use rgaps_device::{
-    Backend, BufferPart, BufferSpec, Choice, DeviceError, DeviceKind, HostBuffer, Idle, PayloadAccess, PoolMemory,
-    PoolPart, PoolRole, PoolSpec, Stream, Word, Words, contract,
+    Backend, BufferPart, BufferSpec, Choice, DescriptionError, DeviceError, DeviceKind, HostBuffer, Idle,
+    PayloadAccess, PoolMemory, PoolPart, PoolRole, PoolSpec, Stream, Word, Words, contract,
 };
 use rgaps_os::{Access, Mapping, memfd};
 use rgaps_standin_cuda::{Control, DEVICE_NAME, link_into};
@@ -200,6 +200,30 @@ fn a_reader_that_was_away_while_memory_came_and_went_finds_the_new_one() {
         writer.release_unused(slab, 64 * MIB - slab).unwrap();
         made.release_unused(slab, 64 * MIB - slab).unwrap();
     }
+}
+
+#[test]
+fn memory_is_not_taken_away_under_a_copy_and_more_slabs_than_there_are_are_refused() {
+    let (gpu, _one, _watchdog) = standin();
+    let backend = CudaBackend::open(0).unwrap();
+    let pools = shared(&backend, 64 * MIB).unwrap();
+    let [made, writer, _] = &pools;
+    let (slab, stream) = (writer.first_slab_bytes().unwrap(), backend.stream().unwrap());
+    give_memory(&pools, slab, MIB).unwrap();
+    let buffer = backend.host_buffer(&BufferSpec { name: "rgaps-test".to_owned(), bytes: MIB }).unwrap();
+    gpu.hold();
+    let from = PoolPart { pool: made.as_ref(), offset: slab };
+    let copy = backend.copy_to_host(&stream, from, BufferPart { buffer: &buffer, offset: 0 }, MIB).unwrap();
+    // A client that says that its pool is empty, and lies.
+    let refused = made.release_unused(slab, 64 * MIB - slab);
+    assert!(matches!(refused, Err(DeviceError::Busy { .. })), "{refused:?}");
+    gpu.go();
+    copy.wait(PATIENCE).unwrap();
+    made.release_unused(slab, 64 * MIB - slab).unwrap();
+    let refused = made.commit(&[0; 65], 0);
+    assert!(matches!(refused, Err(DeviceError::Refused(DescriptionError::Slabs { described: 65, .. }))), "{refused:?}");
+    let refused = made.commit(&[64], 0);
+    assert!(matches!(refused, Err(DeviceError::Refused(DescriptionError::Order { index: 64, .. }))), "{refused:?}");
 }
 
 #[test]

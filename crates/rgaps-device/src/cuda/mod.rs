@@ -182,7 +182,7 @@ impl Backend for CudaBackend {
             // SAFETY: both ends were checked to lie in memory that the caller keeps until the completion says so.
             unsafe { self.device.driver().copy_to_host(place as *mut c_void, at, bytes as usize, handle) }?;
         }
-        Ok(Completion::of(stream))
+        Ok(started(stream, from.pool))
     }
 
     fn copy_to_device(
@@ -200,7 +200,7 @@ impl Backend for CudaBackend {
             // SAFETY: both ends were checked to lie in memory that the caller keeps until the completion says so.
             unsafe { self.device.driver().copy_to_device(at, place as *const c_void, bytes as usize, handle) }?;
         }
-        Ok(Completion::of(stream))
+        Ok(started(stream, to.pool))
     }
 
     fn copy_in(&self, stream: &Stream, from: &[u8], to: PoolPart<'_>) -> Result<Completion, DeviceError> {
@@ -231,6 +231,15 @@ impl Backend for CudaBackend {
     fn as_cuda(&self) -> Option<&CudaBackend> {
         Some(self)
     }
+}
+
+/// A copy from or to a pool was given to a stream.
+fn started(stream: &Stream, pool: &dyn PoolMemory) -> Completion {
+    let copy = Completion::of(stream);
+    if let Some(pool) = pool.as_any().downcast_ref::<CudaPool>() {
+        pool.note_copy(&copy);
+    }
+    copy
 }
 
 /// The address of a part of a host buffer in this process.

@@ -13,9 +13,10 @@
 //! Trusts      descriptions are checked (`PoolDescription::check`), then the label; what a descriptor is, the driver knows. A reader maps
 //!             memory for reading: on a GPU that guards against mistakes, not against malice (docs/promises.md).
 
+use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use rgaps_os::{Access, AllocationRight, OutOfRange, OwnedRange, memfd};
 
@@ -25,6 +26,7 @@ use super::memory::{AddressRange, DeviceAccess, Slab, granularity};
 use crate::buffer::whole_pages;
 use crate::error::{DescriptionError, DeviceError};
 use crate::pool::{DeviceKind, PoolDescription, PoolMemory, PoolRole, PoolSpec, SlabDescription};
+use crate::stream::Completion;
 
 /// A slab is not made smaller than this, unless the pool is: each costs a descriptor and a call at every importer.
 const SLAB_BYTES_MIN: u64 = 16 << 20;
@@ -39,6 +41,8 @@ pub struct CudaPool {
     granularity: u64,
     name: String,
     right_given: AtomicBool,
+    /// Copies from and to it, oldest first, of which the first may not be over.
+    copies: Mutex<VecDeque<Completion>>,
 }
 
 /// What is mapped.
@@ -158,6 +162,7 @@ impl CudaPool {
             granularity,
             name: name.to_owned(),
             right_given: AtomicBool::new(false),
+            copies: Mutex::default(),
         })
     }
 
@@ -185,6 +190,21 @@ impl CudaPool {
     fn describe(&self, slabs: &Slabs, index: usize) -> SlabDescription {
         let (place, bytes) = (index as u32, self.label.cut().bytes_of(index));
         SlabDescription { index: place, generation: slabs.generation_of(index), bytes }
+    }
+
+    /// A copy from or to it was started: until it is over, nothing is taken away under it, whoever asks.
+    pub(super) fn note_copy(&self, copy: &Completion) {
+        let mut copies = self.copies.lock().unwrap_or_else(PoisonError::into_inner);
+        while copies.front().is_some_and(Completion::is_over) {
+            copies.pop_front();
+        }
+        copies.push_back(copy.clone());
+    }
+
+    fn is_busy(&self) -> bool {
+        let mut copies = self.copies.lock().unwrap_or_else(PoisonError::into_inner);
+        copies.retain(|copy| !copy.is_over());
+        !copies.is_empty()
     }
 
     /// The address of a part that has memory here, for a copy in that direction.
@@ -235,6 +255,9 @@ impl PoolMemory for CudaPool {
     }
 
     fn commit(&self, wanted: &[u32], newest: u32) -> Result<(Vec<SlabDescription>, Vec<OwnedFd>), DeviceError> {
+        if wanted.len() > SLABS_MAX {
+            return Err(DescriptionError::Slabs { described: wanted.len(), most: SLABS_MAX }.into());
+        }
         let mut slabs = self.slabs_mut();
         let (mut described, mut descriptors) = (Vec::new(), Vec::new());
         for &index in wanted {
@@ -345,6 +368,9 @@ impl PoolMemory for CudaPool {
         self.check(offset, bytes)?;
         let cut = self.label.cut();
         let mut slabs = self.slabs_mut();
+        if self.is_busy() {
+            return Err(DeviceError::Busy { name: self.name.clone() });
+        }
         for index in cut.touched(offset, bytes) {
             let (start, length) = (cut.offset(index), cut.bytes_of(index));
             // What is only partly given back stays whole.
