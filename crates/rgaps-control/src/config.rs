@@ -55,7 +55,7 @@ pub struct Config {
     pub rdma_timeout_ms: u64,
     /// How long an RDMA link looks for completions before it sleeps, in microseconds; 0 sleeps at once and costs the least CPU time.
     pub rdma_spin_us: u64,
-    /// Where pools lie: `host`, `cuda`, `cuda:N` for one GPU, or `auto` for a GPU where this build can use it, else host memory.
+    /// Where pools lie: `host`, `cuda`, `cuda:N` or `cuda:GPU-<uuid>` for one GPU, or `auto` for a GPU where this build can use it, else host memory.
     pub device: String,
     /// Where other managers are, as zenoh locators: tcp/10.0.0.2:7447.
     pub peers: Vec<String>,

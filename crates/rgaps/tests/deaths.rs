@@ -16,7 +16,8 @@ use rgaps::{
     Durability, Exhaustion, Frame, History, Node, NodeError, PublishError, Publisher, PublisherQos, Subscriber,
     SubscriberQos, TakeError, TopicSummary,
 };
-use rgaps_testing::{Action, Child, CrashPoint, Ended, RuntimeDir, Watchdog};
+use rgaps_standin_cuda::link_into;
+use rgaps_testing::{Action, Child, CrashPoint, Ended, RuntimeDir, Watchdog, again_with, programs};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, set_child_subreaper, waitpid};
 
 const TOPIC: &str = "deaths";
@@ -402,6 +403,20 @@ fn kill_the_manager(manager: u32, dir: &RuntimeDir, survivors: &mut Survivors) -
 
 #[test]
 fn survivors_go_on_whatever_dies_and_nothing_is_leaked() {
+    survive(rounds());
+}
+
+#[test]
+fn survivors_on_devices_go_on_whatever_dies() {
+    // The stand-in for libcuda in every process; whoever is killed leaves its streams in the middle of something.
+    let rgapsd = programs::find("rgapsd");
+    let device = [("RGAPS_DEVICE", "cuda"), ("RGAPS_TEST_STANDIN_DELAY_US", "0"), ("RGAPS_MULTICAST", "off")];
+    if again_with(&[&device[..], &[("RGAPSD", rgapsd.to_str().unwrap())]].concat(), link_into) {
+        survive(60);
+    }
+}
+
+fn survive(rounds: u32) {
     let _watchdog = Watchdog::new(Duration::from_secs(1800));
     let dir = RuntimeDir::new("deaths").unwrap();
     isolate();
@@ -419,7 +434,6 @@ fn survivors_go_on_whatever_dies_and_nothing_is_leaked() {
     ];
     let mut struck = BTreeSet::new();
     let topic_at_start = TopicMemory::of(&mut survivors);
-    let rounds = rounds();
     let (settled_after, mut settled_bytes) = (rounds / 8 * 5, None);
     for number in 0..rounds {
         // Managers die in the first half. The one that is left sees all of the second, and soon has what it will ever need.
