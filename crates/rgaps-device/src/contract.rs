@@ -116,9 +116,13 @@ fn a_pool_is_one_memory_in_every_process(backend: &dyn Backend) {
     let (description, slabs) = must(one.export());
     assert_eq!((description.kind, description.device), (backend.kind(), backend.device()));
     assert_eq!(description.bytes, one.bytes());
-    let two = must(backend.import_pool(&description, slabs, PoolRole::Reader));
+    let two = must(backend.import_pool(&description, slabs, PoolRole::Keeper));
     assert_eq!((two.kind(), two.bytes(), two.identity()), (backend.kind(), one.bytes(), one.identity()));
-    assert_eq!(must(two.export()).0, description, "an importer hands on what it was given");
+    let (handed_on, slabs) = must(two.export());
+    assert_eq!(handed_on, description, "an importer hands on what it was given");
+    let three = must(backend.import_pool(&handed_on, slabs, PoolRole::Reader));
+    fill(backend, one.as_ref(), 0, b"one memory");
+    assert_eq!(holds(backend, three.as_ref(), 0, 10), b"one memory");
     assert_ne!(made(backend).identity(), one.identity());
     for pool in [&one, &two] {
         let Ok(start) = pool.device_address(0) else { panic!("a pool starts somewhere") };

@@ -114,6 +114,8 @@ pub enum PoolRole {
     Writer,
     /// It reads; the kernel enforces that.
     Reader,
+    /// It reads, and hands the pool on (`export`): a manager that takes over from one that died.
+    Keeper,
 }
 
 /// A pool's memory in this process.

@@ -227,6 +227,24 @@ fn memory_is_not_taken_away_under_a_copy_and_more_slabs_than_there_are_are_refus
 }
 
 #[test]
+fn a_driver_without_mappings_for_reading_only_maps_for_both() {
+    let (gpu, _one, _watchdog) = standin();
+    let backend = CudaBackend::open(0).unwrap();
+    let made = backend.create_pool(&spec(MIB)).unwrap();
+    made.seal().unwrap();
+    let (description, descriptors) = made.export().unwrap();
+    gpu.fail("cuMemSetAccess", 1, 801);
+    let reader = backend.import_pool(&description, descriptors, PoolRole::Reader).unwrap();
+    let stream = backend.stream().unwrap();
+    backend.copy_in(&stream, b"read", PoolPart { pool: made.as_ref(), offset: 0 }).unwrap().wait(PATIENCE).unwrap();
+    let mut found = [0; 4];
+    backend.copy_out(&stream, PoolPart { pool: reader.as_ref(), offset: 0 }, &mut found).unwrap();
+    assert_eq!(&found, b"read");
+    let refused = backend.copy_in(&stream, b"no", PoolPart { pool: reader.as_ref(), offset: 0 });
+    assert!(refused.is_err(), "this side still does not write into it");
+}
+
+#[test]
 fn more_than_the_device_has_is_refused_with_the_numbers() {
     let (gpu, _one, _watchdog) = standin();
     let backend = CudaBackend::open(0).unwrap();

@@ -64,7 +64,7 @@ impl DeviceMemoryManager {
         description: &PoolDescription,
         slabs: Vec<OwnedFd>,
     ) -> Result<(), DeviceError> {
-        let memory = self.backend.import_pool(description, slabs, PoolRole::Reader)?;
+        let memory = self.backend.import_pool(description, slabs, PoolRole::Keeper)?;
         pools.insert(seat, Pool { memory, sealed: true });
         Ok(())
     }

@@ -32,6 +32,11 @@ impl DriverError {
         self.code == INVALID_VALUE
     }
 
+    /// The driver does not offer what was asked for.
+    pub fn is_not_offered(&self) -> bool {
+        matches!(self.code, INVALID_VALUE | NOT_SUPPORTED)
+    }
+
     /// The device has no memory left.
     pub fn is_out_of_memory(&self) -> bool {
         self.code == OUT_OF_MEMORY

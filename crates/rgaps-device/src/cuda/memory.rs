@@ -16,12 +16,15 @@ use rgaps_os::{Access, Mapping};
 
 use super::device::{Device, Properties};
 use super::driver::DriverError;
+use crate::error::DeviceError;
 
 const POSIX_FD: c_uint = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR.0;
 /// CU_MEMHOSTREGISTER_PORTABLE: for all contexts; CU_MEMHOSTREGISTER_DEVICEMAP: the device has an address for it.
 const REGISTER_FLAGS: c_uint = 1 | 2;
 /// CU_MEMHOSTREGISTER_READ_ONLY: for pages that may not be written.
 const REGISTER_READ_ONLY: c_uint = 8;
+
+const READ_WRITE: CUmemAccess_flags = CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 
 /// What a device may do with memory that is mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +69,8 @@ pub(crate) struct Slab {
     device: Arc<Device>,
     handle: u64,
     bytes: u64,
+    /// As it came from its maker. The driver need not export anew what was imported, and a descriptor may be handed on as often as one likes.
+    came_as: Option<OwnedFd>,
 }
 
 impl Slab {
@@ -76,22 +81,28 @@ impl Slab {
         let prop = allocation(device);
         // SAFETY: reads one structure and stores one handle, which is released in `drop`.
         unsafe { device.driver().create(&raw mut handle, bytes as usize, &raw const prop, 0) }?;
-        Ok(Self { device: device.clone(), handle, bytes })
+        Ok(Self { device: device.clone(), handle, bytes, came_as: None })
     }
 
     /// Memory that another process made. A descriptor of something else is an error. How long it is shows when it is mapped.
-    pub(crate) fn import(device: &Arc<Device>, fd: &OwnedFd, bytes: u64) -> Result<Self, DriverError> {
+    /// With `to_hand_on`, it can be exported again.
+    pub(crate) fn import(device: &Arc<Device>, fd: OwnedFd, bytes: u64, to_hand_on: bool) -> Result<Self, DriverError> {
         let _entered = device.enter()?;
         let mut handle = 0;
         // The driver takes a POSIX descriptor by value, in the place of a pointer.
-        let fd = fd.as_raw_fd() as usize as *mut c_void;
+        let number = fd.as_raw_fd() as usize as *mut c_void;
         // SAFETY: the descriptor is open; stores one handle, which is released in `drop`.
-        unsafe { device.driver().import(&raw mut handle, fd, POSIX_FD) }?;
-        Ok(Self { device: device.clone(), handle, bytes })
+        unsafe { device.driver().import(&raw mut handle, number, POSIX_FD) }?;
+        Ok(Self { device: device.clone(), handle, bytes, came_as: to_hand_on.then_some(fd) })
     }
 
     /// A descriptor of it, for another process.
-    pub(crate) fn export(&self) -> Result<OwnedFd, DriverError> {
+    pub(crate) fn export(&self) -> Result<OwnedFd, DeviceError> {
+        if let Some(fd) = &self.came_as {
+            let failed =
+                |source| DeviceError::Create { name: "a slab's descriptor".to_owned(), bytes: self.bytes, source };
+            return fd.try_clone().map_err(failed);
+        }
         let _entered = self.device.enter()?;
         let mut fd: c_int = -1;
         // SAFETY: stores one descriptor; the handle is alive.
@@ -145,11 +156,17 @@ impl AddressRange {
         unsafe { driver.map(at, bytes, 0, slab.handle, 0) }?;
         let flags = match access {
             DeviceAccess::Read => CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READ,
-            DeviceAccess::ReadWrite => CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+            DeviceAccess::ReadWrite => READ_WRITE,
         };
-        let access = CUmemAccessDesc { location: location(self.device.properties()), flags };
+        let mut access = CUmemAccessDesc { location: location(self.device.properties()), flags };
         // SAFETY: just mapped; reads one structure.
-        let allowed = unsafe { driver.set_access(at, bytes, &raw const access, 1) };
+        let mut allowed = unsafe { driver.set_access(at, bytes, &raw const access, 1) };
+        if flags != READ_WRITE && allowed.as_ref().is_err_and(DriverError::is_not_offered) {
+            // A driver that knows no mapping for reading only: then nothing guards against mistakes, as for malice anyway.
+            access.flags = READ_WRITE;
+            // SAFETY: as above.
+            allowed = unsafe { driver.set_access(at, bytes, &raw const access, 1) };
+        }
         if allowed.is_err() {
             // SAFETY: just mapped, and nobody knows of it yet.
             let _ = unsafe { driver.unmap(at, bytes) };

@@ -41,6 +41,8 @@ pub struct CudaPool {
     granularity: u64,
     name: String,
     right_given: AtomicBool,
+    /// Whether slabs that came from elsewhere may have to be handed on.
+    keeps_descriptors: bool,
     /// Copies from and to it, oldest first, of which the first may not be over.
     copies: Mutex<VecDeque<Completion>>,
 }
@@ -120,7 +122,7 @@ impl CudaPool {
         };
         let (host_access, access) = match role {
             PoolRole::Writer => (Access::ReadWrite, DeviceAccess::ReadWrite),
-            PoolRole::Reader => (Access::ReadOnly, DeviceAccess::Read),
+            PoolRole::Reader | PoolRole::Keeper => (Access::ReadOnly, DeviceAccess::Read),
         };
         // One slab is as long as the pool; of several all but the last have the length that the pool is cut by.
         let slab_bytes = if description.slabs.len() == 1 {
@@ -136,7 +138,8 @@ impl CudaPool {
         {
             return Err(DescriptionError::Cut { slab: place, bytes: slab.bytes, cut: cut.bytes_of(place) }.into());
         }
-        let pool = Self::with_label(device, label, access, granularity, "a pool")?;
+        let mut pool = Self::with_label(device, label, access, granularity, "a pool")?;
+        pool.keeps_descriptors = role != PoolRole::Reader;
         let present: Vec<SlabDescription> =
             description.slabs.iter().filter(|slab| slab.is_present()).copied().collect();
         pool.add_slabs(&present, descriptors.collect())?;
@@ -162,6 +165,7 @@ impl CudaPool {
             granularity,
             name: name.to_owned(),
             right_given: AtomicBool::new(false),
+            keeps_descriptors: false,
             copies: Mutex::default(),
         })
     }
@@ -293,7 +297,8 @@ impl PoolMemory for CudaPool {
             if slab.generation == 0 || slabs.generation_of(index) == slab.generation {
                 continue;
             }
-            let imported = Slab::import(&self.device, &fd, self.memory_of(index)).map_err(refused)?;
+            let memory = self.memory_of(index);
+            let imported = Slab::import(&self.device, fd, memory, self.keeps_descriptors).map_err(refused)?;
             slabs.map(index, Mapped { slab: imported, generation: slab.generation }, self.access)?;
             self.label.set_generation(index, slab.generation);
         }

@@ -46,13 +46,13 @@ impl HostPool {
             return Err(DescriptionError::Descriptors { described: 1, came: 0 }.into());
         };
         let name = "a pool".to_owned();
-        if role == PoolRole::Reader {
+        if role != PoolRole::Writer {
             memfd::check(&fd, description.bytes, Seals::SizeAndFutureWrite)
                 .map_err(|source| DeviceError::Map { name: name.clone(), source: source.into() })?;
         }
         let access = match role {
             PoolRole::Writer => Access::ReadWrite,
-            PoolRole::Reader => Access::ReadOnly,
+            PoolRole::Reader | PoolRole::Keeper => Access::ReadOnly,
         };
         Self::map(fd, description.bytes, access, &name)
     }
