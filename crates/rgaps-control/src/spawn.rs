@@ -14,7 +14,7 @@ use crate::local::{Connection, LocalError};
 use crate::runtime::{RuntimeDir, RuntimeError};
 
 /// How long a manager may take to listen.
-const START_TIMEOUT: Duration = Duration::from_secs(10);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long what starts it may take to leave.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often a client looks whether it does.

@@ -12,6 +12,9 @@ use rgaps_control::runtime::ClientNote;
 use rgaps_os::PidFd;
 use rgaps_shm::janitor::Seat;
 
+/// Connections that have not said hello.
+const STRANGERS_MAX: usize = 64;
+
 /// A client of this manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct ClientId(pub(crate) u64);
@@ -63,9 +66,17 @@ impl Client {
         Ok(())
     }
 
-    /// Answers a request; false if it does not reach the client, which is then cut off.
+    /// Answers a request; false if the answer does not reach the client.
     pub(crate) fn reply(&mut self, id: u64, reply: Result<Reply, Refusal>, descriptors: &[BorrowedFd<'_>]) -> bool {
-        self.tell(&ToClient::Reply { id, reply }, descriptors)
+        let Some(connection) = &self.connection else { return false };
+        let sent = connection.send_now(&ToClient::Reply { id, reply }, descriptors);
+        if !matches!(sent, Err(LocalError::Oversized)) {
+            return self.is_told(sent);
+        }
+        // No fault of the client's.
+        let refusal = Refusal::Exhausted("the answer is longer than a message may be".to_owned());
+        self.tell(&ToClient::Reply { id, reply: Err(refusal) }, &[]);
+        false
     }
 
     /// Speaks up; a client that does not read is cut off.
@@ -75,7 +86,13 @@ impl Client {
 
     fn tell(&mut self, message: &ToClient, descriptors: &[BorrowedFd<'_>]) -> bool {
         let Some(connection) = &self.connection else { return false };
-        match connection.send_now(message, descriptors) {
+        let sent = connection.send_now(message, descriptors);
+        self.is_told(sent)
+    }
+
+    /// Cuts the client off if something did not reach it.
+    fn is_told(&mut self, sent: Result<(), LocalError>) -> bool {
+        match sent {
             Ok(()) => return true,
             // Its process will say so, or has ended in order.
             Err(LocalError::Closed) => {}
@@ -105,7 +122,14 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
+    /// A connection that has said nothing yet. When there are too many of these, the oldest goes.
     pub(crate) fn add(&mut self, connection: Connection) -> ClientId {
+        let mut strangers: Vec<ClientId> =
+            self.by_id.iter().filter(|(_, client)| client.pidfd.is_none()).map(|(id, _)| *id).collect();
+        if strangers.len() >= STRANGERS_MAX {
+            strangers.sort_unstable();
+            self.by_id.remove(&strangers[0]);
+        }
         self.next += 1;
         let id = ClientId(self.next);
         self.by_id.insert(id, Client::new(connection));

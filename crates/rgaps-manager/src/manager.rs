@@ -12,7 +12,7 @@ use rgaps_control::local::{Body, Listener, LocalError, Notice, Packet, Request, 
 use rgaps_control::network::{Network, NetworkEvent};
 use rgaps_control::runtime::{ClientNote, TopicNote};
 use rgaps_control::wire::{Endpoint, RingRefusal, RingRequest};
-use rgaps_control::{Config, HostId, RuntimeDir, TopicId};
+use rgaps_control::{Config, HostId, RuntimeDir, TopicId, TopicKey};
 use rgaps_os::EventFd;
 use rgaps_shm::janitor::Seat;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -60,6 +60,8 @@ pub(crate) struct Manager {
     wake: Arc<EventFd>,
     stop: OwnedFd,
     idle_since: Option<Instant>,
+    /// Until when nobody is let in: there was nothing to hold a connection with.
+    full_until: Option<Instant>,
 }
 
 /// What a manager is made of.
@@ -113,6 +115,7 @@ impl Manager {
             wake: parts.wake,
             stop: parts.stop,
             idle_since: Some(Instant::now()),
+            full_until: None,
         }
     }
 
@@ -143,8 +146,13 @@ impl Manager {
     }
 
     fn sleep(&self) -> Vec<Source> {
-        let mut sources = vec![Source::Stop, Source::Mailbox, Source::Listener];
-        let mut fds: Vec<BorrowedFd<'_>> = vec![self.stop.as_fd(), self.wake.as_fd(), self.listener.as_fd()];
+        let mut sources = vec![Source::Stop, Source::Mailbox];
+        let mut fds: Vec<BorrowedFd<'_>> = vec![self.stop.as_fd(), self.wake.as_fd()];
+        let is_full = self.full_until.is_some_and(|until| until > Instant::now());
+        if !is_full {
+            sources.push(Source::Listener);
+            fds.push(self.listener.as_fd());
+        }
         for (id, client) in &self.clients.by_id {
             if let Some(connection) = &client.connection {
                 sources.push(Source::Socket(*id));
@@ -161,7 +169,7 @@ impl Manager {
                 .topics
                 .values()
                 .any(|topic| topic.janitor.buried().next().is_some() || topic.adoption_ends.is_some());
-        let tick = if busy { TICK } else { TICK_IDLE };
+        let tick = if busy || is_full { TICK } else { TICK_IDLE };
         let _ = poll(&mut polled, Some(&rgaps_os::poll::timespec(tick)));
         let ready = polled.iter().map(|fd| !fd.revents().is_empty());
         sources.into_iter().zip(ready).filter(|(_, ready)| *ready).map(|(source, _)| source).collect()
@@ -173,8 +181,15 @@ impl Manager {
                 Ok(Some(connection)) => {
                     self.clients.add(connection);
                 }
-                Ok(None) => return,
-                Err(error) => return tracing::warn!(%error, "a client could not be accepted"),
+                Ok(None) => return self.full_until = None,
+                Err(error) => {
+                    // Once, and then again only after somebody has got in.
+                    if self.full_until.is_none() {
+                        tracing::warn!(%error, "a client could not be accepted; it waits");
+                    }
+                    self.full_until = Some(Instant::now() + TICK);
+                    return;
+                }
             }
         }
     }
@@ -311,6 +326,12 @@ impl Manager {
         if let Err(error) = self.dir.note_topic(&note) {
             tracing::warn!(%error, "a successor will not know of a topic");
         }
+    }
+
+    /// A request was refused for which a topic may just have been made.
+    pub(crate) fn end_if_unused(&mut self, key: &TopicKey) {
+        let found = self.topics.values().find(|topic| topic.key == *key).map(|topic| topic.id);
+        found.into_iter().for_each(|id| self.end_if_over(id));
     }
 
     fn end_if_over(&mut self, id: TopicId) {

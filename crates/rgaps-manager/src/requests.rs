@@ -16,6 +16,11 @@ use crate::clients::{ClientId, Occupied};
 use crate::manager::Manager;
 use crate::topics::{LocalPublisher, LocalSubscriber, Topic};
 
+/// Of topics in one answer: half of what a message holds.
+const TOPIC_PAGE_BYTES: usize = 32 << 10;
+/// Lines of each kind that a topic's summary has.
+const SUMMARY_LINES_MAX: usize = 24;
+
 /// An answer and what travels beside it.
 pub(crate) struct Answer {
     pub(crate) reply: Reply,
@@ -51,16 +56,22 @@ impl Manager {
         }
         Outcome::Answered(match body {
             Body::Hello { protocol, program } => self.hello(client, *protocol, program, descriptors),
-            Body::Advertise { key, type_name, qos } => self.advertise(client, key, type_name, *qos),
+            Body::Advertise { key, type_name, qos } => {
+                let made = self.advertise(client, key, type_name, *qos);
+                made.inspect_err(|_| self.end_if_unused(key))
+            }
             Body::PoolMapped { topic, seat } => self.pool_mapped(client, *topic, *seat),
-            Body::Subscribe { key, type_name, qos } => self.subscribe(client, key, type_name, *qos),
+            Body::Subscribe { key, type_name, qos } => {
+                let made = self.subscribe(client, key, type_name, *qos);
+                made.inspect_err(|_| self.end_if_unused(key))
+            }
             Body::Pool { topic, seat } => self.pool(*topic, *seat),
             Body::Commit { topic, seat, slabs, newest } => self.commit(client, *topic, *seat, slabs, *newest),
             Body::Trim { topic, seat, offset, bytes } => self.trim(client, *topic, *seat, *offset, *bytes),
             Body::EventDescriptor { topic, seat } => self.event_descriptor(client, *topic, *seat),
             Body::Leave { topic, role, seat } => self.leave(client, *topic, *role, *seat),
             Body::Observe { key } => self.observe(key),
-            Body::Topics => Ok(Answer::bare(Reply::Topics(self.summaries()))),
+            Body::Topics { after } => Ok(Answer::bare(self.topic_page(after.as_ref()))),
             Body::HandBack(handed) => self.hand_back(client, handed, descriptors),
         })
     }
@@ -330,6 +341,21 @@ impl Manager {
         self.clients.by_id.get(&client).map_or(0, |client| client.pid())
     }
 
+    /// As many of the topics behind `after` as a message holds.
+    fn topic_page(&self, after: Option<&TopicKey>) -> Reply {
+        let mut summaries = self.summaries();
+        summaries.retain(|summary| after.is_none_or(|after| summary.key > *after));
+        let mut bytes = 0;
+        let fit = summaries.iter().take_while(|summary| {
+            bytes += serde_json::to_string(summary).map_or(usize::MAX / 2, |text| text.len());
+            bytes <= TOPIC_PAGE_BYTES
+        });
+        let fit = fit.count().max(1);
+        let more = summaries.len() > fit;
+        summaries.truncate(fit);
+        Reply::Topics { topics: summaries, more }
+    }
+
     fn summaries(&self) -> Vec<TopicSummary> {
         let mut summaries: Vec<TopicSummary> = self.topics.values().map(|topic| self.summary(topic)).collect();
         for (key, type_name) in self.directory.topics() {
@@ -338,8 +364,8 @@ impl Manager {
                     type_name,
                     publishers: 0,
                     subscribers: 0,
-                    publishing_hosts: self.directory.hosts_with(&key, Role::Publisher),
-                    subscribing_hosts: self.directory.hosts_with(&key, Role::Subscriber),
+                    publishing_hosts: shortened(self.directory.hosts_with(&key, Role::Publisher)),
+                    subscribing_hosts: shortened(self.directory.hosts_with(&key, Role::Subscriber)),
                     mismatches: Vec::new(),
                     links: Vec::new(),
                     resident_bytes: 0,
@@ -366,10 +392,10 @@ impl Manager {
             type_name: topic.type_name.clone(),
             publishers: topic.publishers.len() as u32,
             subscribers: topic.subscribers.len() as u32,
-            publishing_hosts: with_own(Role::Publisher, !topic.publishers.is_empty()),
-            subscribing_hosts: with_own(Role::Subscriber, !topic.subscribers.is_empty()),
-            mismatches: topic.reported.clone(),
-            links,
+            publishing_hosts: shortened(with_own(Role::Publisher, !topic.publishers.is_empty())),
+            subscribing_hosts: shortened(with_own(Role::Subscriber, !topic.subscribers.is_empty())),
+            mismatches: shortened(topic.reported.clone()),
+            links: shortened(links),
             resident_bytes: topic.resident_bytes(),
         }
     }
@@ -426,4 +452,14 @@ fn gone() -> Refusal {
 
 fn no_topic() -> Refusal {
     Refusal::NotFound("there is no such topic; it has ended".to_owned())
+}
+
+/// What people can still read, and how much there is beside it.
+fn shortened(mut lines: Vec<String>) -> Vec<String> {
+    let more = lines.len().saturating_sub(SUMMARY_LINES_MAX);
+    lines.truncate(SUMMARY_LINES_MAX);
+    if more > 0 {
+        lines.push(format!("and {more} more"));
+    }
+    lines
 }

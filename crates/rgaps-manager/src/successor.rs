@@ -64,7 +64,8 @@ impl Manager {
             Role::Publisher => topic.janitor.active_publishers().any(|active| active == seat),
             Role::Subscriber => topic.janitor.active_subscribers().any(|active| active == seat),
         };
-        if !sits {
+        // A seat of this manager's own, an arrival's or a sender's, is nobody's to hand back.
+        if !sits || topic.is_own(handed.role, seat) {
             return Err(Refusal::NotFound(format!("slot {} has no tenant of that generation", seat.slot)));
         }
         let occupied = Occupied { topic: handed.topic, role: handed.role, seat };
@@ -148,18 +149,19 @@ impl Manager {
 }
 
 fn bury_the_unclaimed(topic: &Topic) {
-    let own = |seat: &Seat| {
-        let outbound = topic.outbound.values().any(|outbound| outbound.seat == *seat);
-        let inbound = topic.inbound.values().any(|inbound| inbound.seat() == Some(*seat));
-        outbound || inbound
-    };
     let publishers: Vec<Seat> = topic.janitor.active_publishers().collect();
-    for seat in publishers.into_iter().filter(|seat| !topic.publishers.contains_key(seat) && !own(seat)) {
+    for seat in publishers
+        .into_iter()
+        .filter(|seat| !topic.publishers.contains_key(seat) && !topic.is_own(Role::Publisher, *seat))
+    {
         tracing::info!(topic = %topic.key, slot = seat.slot, "a publisher slot that nobody handed back is buried");
         topic.bury(seat);
     }
     let subscribers: Vec<Seat> = topic.janitor.active_subscribers().collect();
-    for seat in subscribers.into_iter().filter(|seat| !topic.subscribers.contains_key(seat) && !own(seat)) {
+    for seat in subscribers
+        .into_iter()
+        .filter(|seat| !topic.subscribers.contains_key(seat) && !topic.is_own(Role::Subscriber, *seat))
+    {
         tracing::info!(topic = %topic.key, slot = seat.slot, "a subscriber slot that nobody handed back is freed");
         topic.janitor.dismiss_subscriber(seat.slot, seat.generation);
     }

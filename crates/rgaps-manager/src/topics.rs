@@ -105,6 +105,14 @@ impl Topic {
         (!requests.is_empty()).then(|| self.endpoint(Role::Subscriber, Vec::new(), requests))
     }
 
+    /// Whether a seat is this manager's own: that of an arrival or of a sender.
+    pub(crate) fn is_own(&self, role: Role, seat: Seat) -> bool {
+        match role {
+            Role::Publisher => self.inbound.values().any(|inbound| inbound.seat() == Some(seat)),
+            Role::Subscriber => self.outbound.values().any(|outbound| outbound.seat == seat),
+        }
+    }
+
     /// Whether nobody of this host is in it any more and nothing of it is left to release.
     pub(crate) fn is_over(&self) -> bool {
         self.publishers.is_empty()

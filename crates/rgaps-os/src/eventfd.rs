@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 /// An eventfd, non-blocking and close-on-exec. Readable while its counter is not zero.
 #[derive(Debug)]
@@ -32,16 +32,26 @@ impl EventFd {
         Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{what} is no eventfd that does not block")))
     }
 
-    /// Makes the descriptor readable. A full counter is readable already, so that is no error.
+    /// Makes the descriptor readable. A full counter is readable already, so that is no error. Does not wait, whatever another holder of
+    /// the counter has made of its flags and its count. (One that races with this call can make it wait. It runs as this user, who
+    /// could stop this process by a signal just as well.)
     pub fn signal(&self) -> io::Result<()> {
+        let mut fds = [PollFd::new(&self.0, PollFlags::OUT)];
+        if poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))? == 0 {
+            return Ok(());
+        }
         match rustix::io::write(&self.0, &1_u64.to_ne_bytes()) {
             Ok(_) | Err(rustix::io::Errno::AGAIN) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Sets the counter back to zero; says whether it was signalled.
+    /// Sets the counter back to zero; says whether it was signalled. Does not wait either.
     pub fn drain(&self) -> io::Result<bool> {
+        let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
+        if poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))? == 0 {
+            return Ok(false);
+        }
         let mut count = [0_u8; 8];
         match rustix::io::read(&self.0, &mut count) {
             Ok(_) => Ok(true),
@@ -82,6 +92,17 @@ mod tests {
         for other in [blocking, file.into(), pipe] {
             assert!(EventFd::checked(other).unwrap_err().to_string().contains("no eventfd"));
         }
+    }
+
+    #[test]
+    fn a_counter_that_another_holder_made_blocking_and_full_holds_nobody_up() {
+        let event = EventFd::new().unwrap();
+        let other = event.try_clone().unwrap();
+        rustix::fs::fcntl_setfl(&other.0, rustix::fs::OFlags::empty()).unwrap();
+        assert!(!event.drain().unwrap());
+        rustix::io::write(&other.0, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+        event.signal().unwrap();
+        assert!(event.drain().unwrap());
     }
 
     #[test]

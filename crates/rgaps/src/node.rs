@@ -260,9 +260,23 @@ impl Node {
     /// The topics that this host knows of.
     pub fn topics(&self) -> Result<Vec<TopicSummary>, NodeError> {
         self.inner.check_owner()?;
-        match self.inner.session.request(&Body::Topics, &[])?.reply {
-            Reply::Topics(topics) => Ok(topics),
-            _ => Err(SessionError::Confused.into()),
+        let mut all: Vec<TopicSummary> = Vec::new();
+        loop {
+            let after = all.last().map(|topic| topic.key.clone());
+            let Reply::Topics { topics, more } =
+                self.inner.session.request(&Body::Topics { after: after.clone() }, &[])?.reply
+            else {
+                return Err(SessionError::Confused.into());
+            };
+            // Each part goes on where the one before it ended, so that the list ends.
+            if topics.first().is_some_and(|first| after.as_ref().is_some_and(|after| first.key <= *after)) {
+                return Err(SessionError::Confused.into());
+            }
+            let more = more && !topics.is_empty();
+            all.extend(topics);
+            if !more {
+                return Ok(all);
+            }
         }
     }
 

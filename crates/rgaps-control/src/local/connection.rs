@@ -285,7 +285,7 @@ mod tests {
     fn messages_and_descriptors_arrive_together() {
         let (one, two) = Connection::pair().unwrap();
         let memory = rgaps_os::memfd::create("test", 4096).unwrap();
-        let request = Request { id: 7, body: Body::Topics };
+        let request = Request { id: 7, body: Body::Topics { after: None } };
         one.send(&request, &[memory.as_fd(), memory.as_fd()]).unwrap();
         let packet: Packet<Request> = two.receive(LONG).unwrap().unwrap();
         assert_eq!(packet.message.id, 7);

@@ -103,8 +103,11 @@ pub enum Body {
         /// The topic.
         key: TopicKey,
     },
-    /// List the topics.
-    Topics,
+    /// List the topics, a part of the list at a time.
+    Topics {
+        /// The last one that the client has.
+        after: Option<TopicKey>,
+    },
     /// After the manager's restart: a seat and what it needs. Beside it: the segment, then the slabs of the publisher's own pool,
     /// or the event descriptor of a subscriber that has one.
     HandBack(HandedBack),
@@ -191,7 +194,12 @@ pub enum Reply {
         type_name: String,
     },
     /// To `Topics`.
-    Topics(Vec<TopicSummary>),
+    Topics {
+        /// In the order of their keys.
+        topics: Vec<TopicSummary>,
+        /// Whether there are more behind these.
+        more: bool,
+    },
     /// To all others.
     Done,
 }

@@ -16,6 +16,9 @@ use crate::tcp::intake::Intake;
 use crate::tcp::queue::Shared;
 use crate::tcp::socket::{self, TcpOptions, errno};
 
+/// Between two attempts to take a connection while descriptors or memory are used up.
+const SHORT_OF_RESOURCES: Duration = Duration::from_millis(50);
+
 /// Nobody was let in.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AcceptError {
@@ -128,9 +131,18 @@ impl TcpRingListener {
             match self.listener.accept() {
                 Ok((stream, peer)) => return Ok(Caller { stream, peer, timeout: self.hello_timeout }),
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-                // The connection was gone before it was taken.
-                Err(error) if matches!(errno(&error), Errno::CONNABORTED | Errno::INTR) => continue,
-                Err(error) => return Err(self.failed("accepting", errno(&error))),
+                Err(error) => match errno(&error) {
+                    // What is wrong with this one connection, which was gone before it was taken (accept(2)).
+                    Errno::CONNABORTED | Errno::INTR | Errno::PROTO | Errno::NETDOWN | Errno::NOPROTOOPT => continue,
+                    Errno::HOSTDOWN | Errno::NONET | Errno::HOSTUNREACH | Errno::OPNOTSUPP | Errno::NETUNREACH => {
+                        continue;
+                    }
+                    // Nothing to hold it with at the moment: it waits in the backlog.
+                    Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM => {
+                        std::thread::sleep(SHORT_OF_RESOURCES.min(timeout.saturating_sub(start.elapsed())));
+                    }
+                    errno => return Err(self.failed("accepting", errno)),
+                },
             }
             let waited = start.elapsed();
             let Some(rest) = timeout.checked_sub(waited).filter(|rest| !rest.is_zero()) else {
