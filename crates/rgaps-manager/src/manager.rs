@@ -26,6 +26,8 @@ use crate::subscribe::{Inbound, SubscribeManager};
 use crate::successor::Expected;
 use crate::topics::Topic;
 
+/// Requests of a client before others have their turn.
+const REQUESTS_A_TURN: usize = 8;
 /// How often the manager looks at what no descriptor tells: buried pools, offers, graces, idleness.
 const TICK: Duration = Duration::from_millis(50);
 const TICK_IDLE: Duration = Duration::from_millis(500);
@@ -194,8 +196,9 @@ impl Manager {
         }
     }
 
+    /// A few requests of a client; then it is the others' turn.
     fn read_client(&mut self, id: ClientId) {
-        loop {
+        for _ in 0..REQUESTS_A_TURN {
             let Some(connection) = self.clients.by_id.get(&id).and_then(|client| client.connection.as_ref()) else {
                 return;
             };

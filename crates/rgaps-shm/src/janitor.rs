@@ -4,14 +4,14 @@
 //!             J2 a buried publisher's slot is free again only when none of its messages is left, and with it goes its pool.
 //! Deaths      the janitor may be killed anywhere: its successor finds the same words and does the same again.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::layout::{PUBLISHERS_MAX, SlotState};
 use crate::message::{Life, SUBSCRIBERS_MAX, State, Tenancy};
 use crate::notify::ring_always;
-use crate::queue::{MessageIndex, Position};
-use crate::reader::find_in_queue;
+use crate::queue::{MessageIndex, Position, Slot};
 use crate::segment::{Segment, bits};
 
 /// A publisher that joins.
@@ -231,7 +231,8 @@ impl Janitor {
         let (generation, Some(SlotState::Buried)) = SlotState::decode(words.state.load(Ordering::Acquire)) else {
             return 0;
         };
-        let left = self.segment.indices().filter(|index| !self.finish_message(*index, slot)).count();
+        let named = self.named();
+        let left = self.segment.indices().filter(|index| !self.finish_message(*index, slot, &named)).count();
         if left == 0 {
             words.used_bytes.store(0, Ordering::Relaxed);
             words.state.store(SlotState::Free.word(generation), Ordering::Release);
@@ -279,7 +280,7 @@ impl Janitor {
     }
 
     /// True if nothing of the dead `owner` is left in this entry.
-    fn finish_message(&self, index: MessageIndex, owner: u8) -> bool {
+    fn finish_message(&self, index: MessageIndex, owner: u8, named: &HashSet<(MessageIndex, u16)>) -> bool {
         let Some(entry) = self.segment.message(index) else { return true };
         let words = entry.words();
         let Some(life) = words.life() else { return true };
@@ -292,15 +293,24 @@ impl Janitor {
             State::Loaned => words.give_back(generation, owner),
             State::Reclaiming => words.finish(generation, owner),
             State::Published => {
-                words.poison(generation);
-                words.leave_history(generation);
-                if find_in_queue(&self.segment, index, generation).is_none() {
+                words.abandon(generation);
+                if !named.contains(&(index, generation.low())) {
                     self.revoke_from_all(index, generation);
                 }
                 words.try_reclaim(generation, owner, |slot| self.segment.tenant(slot))
                     && words.finish(generation, owner)
             }
         }
+    }
+
+    /// What the queue's slots name: message and the low half of its generation.
+    fn named(&self) -> HashSet<(MessageIndex, u16)> {
+        let queue = self.segment.queue();
+        let named = (queue.begin().0..queue.end().0).filter_map(|position| match queue.read(Position(position)) {
+            Slot::Message(named) => Some((named.message, named.generation)),
+            Slot::Empty | Slot::Overrun => None,
+        });
+        named.collect()
     }
 
     fn revoke_from_all(&self, index: MessageIndex, generation: crate::message::Generation) {

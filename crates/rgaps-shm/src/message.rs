@@ -323,6 +323,15 @@ impl<'a> MessageWords<'a> {
         self.history.compare_exchange(kept, gone, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
+    /// By the manager, for a dead owner's message: history lets it go, and if its bytes are not there they never will be, whatever the
+    /// owner left in these words.
+    pub fn abandon(&self, generation: Generation) {
+        self.history.store(history_word(generation, false), Ordering::Release);
+        if self.readiness(generation) == Readiness::Pending {
+            self.ready.store(generation.0 << 2 | 2, Ordering::Release);
+        }
+    }
+
     /// Whether history keeps this life of the message.
     pub fn in_history(&self, generation: Generation) -> bool {
         self.history.load(Ordering::Acquire) == history_word(generation, true)

@@ -252,6 +252,27 @@ fn a_message_whose_producer_died_before_its_bytes_came_is_poisoned() {
 }
 
 #[test]
+fn whatever_a_dead_publisher_left_in_its_words_its_slot_is_free_again() {
+    for (history, ready) in [(u64::MAX, None), (0, Some(u32::MAX)), (7 << 40, Some(0)), (1, Some(12345))] {
+        let host = Host::new(16);
+        let mut publisher = host.publisher(1 << 20, 3);
+        for _ in 0..5 {
+            publisher.publish(10, Exhaustion::Refuse).unwrap();
+        }
+        let segment = host.janitor.segment();
+        for index in segment.indices() {
+            let entry = segment.message(index).unwrap();
+            entry.history.store(history, Ordering::Relaxed);
+            ready.into_iter().for_each(|ready| entry.ready.store(ready, Ordering::Relaxed));
+        }
+        let (slot, generation) = publisher.port.seat();
+        assert!(host.janitor.bury_publisher(slot, generation));
+        assert_eq!(host.janitor.sweep(slot), 0, "history {history:#x}, ready {ready:?}");
+        assert_eq!(host.janitor.messages_in_use(), 0);
+    }
+}
+
+#[test]
 fn late_joiners_get_the_last_k_and_others_nothing() {
     let host = Host::new(16);
     let mut publisher = host.publisher(1 << 20, 3);
