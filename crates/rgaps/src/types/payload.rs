@@ -173,9 +173,10 @@ impl PointCloud {
             shape.push(i64::try_from(self.points()).unwrap_or(i64::MAX));
             strides.push(point);
         }
+        let offset = if self.points() > 0 { u64::from(offset) } else { 0 };
         shape.extend(side_by_side.map(i64::from));
         strides.extend(side_by_side.map(|_| 1));
-        Ok(Tensor::strided(dtype, &shape, &strides, offset.into())?.with_header(self.header))
+        Ok(Tensor::strided(dtype, &shape, &strides, offset)?.with_header(self.header))
     }
 }
 
