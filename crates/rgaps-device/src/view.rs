@@ -12,9 +12,9 @@
 //!  32                       32                       dtype: u8 code, u8 bits, u16 lanes
 //! ```
 //!
-//! Each is a struct of C without padding, aligned to 8 bytes. `data` is an address of the device, sizes are in elements, steps in bytes, strides of
-//! tensors in elements, as everywhere in RGAPS. A view says where memory is and not for how long: that is the loan's or the frame's.
-//! The functions compute addresses for the CPU's use; none of them touches memory. `None`: outside.
+//! Each is a struct of C without padding, aligned to 8 bytes. `data` is an address of the device. Steps are in bytes, strides of tensors in
+//! elements. A view says where memory is and not for how long: that is the loan's or the frame's. The functions compute addresses; none
+//! of them touches memory, and `None` is outside.
 
 use std::mem::{offset_of, size_of};
 

@@ -40,11 +40,10 @@ impl Descriptor {
         let descriptor = Self { tensor: *tensor, range: *range };
         let element = tensor.dtype().alignment();
         if tensor.elements() > 0 && !descriptor.data().is_multiple_of(element) {
-            return Err(ViewError::Unaligned {
-                what: "address of the first element",
-                bytes: descriptor.data(),
-                element,
-            });
+            let is_the_offset = address.is_multiple_of(element);
+            let (what, bytes) =
+                if is_the_offset { ("byte offset", tensor.byte_offset()) } else { ("address", descriptor.data()) };
+            return Err(ViewError::Unaligned { what, bytes, element });
         }
         Ok(descriptor)
     }

@@ -196,6 +196,9 @@ fn what_no_tensor_can_say_is_refused_with_numbers_and_a_remedy() {
     let error = cloud.field_tensor("time").unwrap_err().to_string();
     assert_eq!(error, "the cloud has no field 'time'; it has: x, ring");
     assert_eq!(cloud.with_bigendian(true).field_tensor("ring"), Err(ViewError::ByteOrder { what: "cloud" }));
+    let crooked = Tensor::strided(DType::FLOAT32, &[2], &[1], 6).unwrap();
+    let error = crooked.describe(&range(14)).unwrap_err().to_string();
+    assert!(error.starts_with("the byte offset of 6 B is no multiple of the 4 B of an element"), "{error}");
     let lies = DeviceRange { address: u64::MAX, ..range(60) };
     assert!(matches!(cloud.describe(&lies), Err(ViewError::OutOfBounds { needed: 60, .. })));
 }

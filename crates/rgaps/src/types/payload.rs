@@ -2,14 +2,15 @@
 //!
 //! | type | tensor |
 //! |---|---|
-//! | `Image` | height x width x channels, or height x width of one channel; the step is the stride of rows. Of two planes (nv12, nv21, nv24): rows x step, bytes |
+//! | `Image` | height x width x channels, or height x width of one channel; rows are a step apart |
+//! | of two planes (nv12, nv21, nv24) | rows of both planes x step, bytes |
 //! | `PointCloud` | points x bytes of a point; rows x points x bytes where rows have gaps between them |
 //! | a field of it | points, or points x count; rows first where rows have gaps between them |
 //! | `Tensor` | itself |
 //! | `Bytes` | bytes |
 //!
-//! Strides count elements, as DLPack's do, and elements lie at multiples of their size: what cannot be said so is an error, and the payload is then
-//! read as bytes.
+//! Strides count elements, as DLPack's do, and elements lie at multiples of their size: what cannot be said so is an error, and the
+//! payload is then read as bytes.
 
 use rgaps_device::dlpack::DLDataType;
 use rgaps_device::{DeviceRange, FieldView, ImageView, PointCloudView, TensorView};
@@ -163,20 +164,20 @@ impl PointCloud {
     /// From byte `offset` of every point on, one element, or `side_by_side` of them as a dimension of their own.
     fn points_of(&self, dtype: DType, offset: u32, side_by_side: Option<u32>) -> Result<Tensor, ViewError> {
         let point = elements("point step", self.point_step.into(), dtype)?;
-        let (mut shape, mut strides) = (Vec::with_capacity(3), Vec::with_capacity(3));
         let has_gaps = u64::from(self.width) * u64::from(self.point_step) < u64::from(self.row_step);
-        if self.height > 1 && has_gaps {
-            shape.extend([i64::from(self.height), i64::from(self.width)]);
-            strides.extend([elements("row step", self.row_step.into(), dtype)?, point]);
+        let (inner, with_inner) = (side_by_side.map_or(0, i64::from), usize::from(side_by_side.is_some()));
+        let offset = if self.points() > 0 { u64::from(offset) } else { 0 };
+        let tensor = if self.height > 1 && has_gaps {
+            let (rows, row) = (i64::from(self.height), elements("row step", self.row_step.into(), dtype)?);
+            let (shape, strides) = ([rows, self.width.into(), inner], [row, point, 1]);
+            Tensor::strided(dtype, &shape[..2 + with_inner], &strides[..2 + with_inner], offset)
         } else {
             // Saturated only where a point has no bytes, and the tensor no elements.
-            shape.push(i64::try_from(self.points()).unwrap_or(i64::MAX));
-            strides.push(point);
-        }
-        let offset = if self.points() > 0 { u64::from(offset) } else { 0 };
-        shape.extend(side_by_side.map(i64::from));
-        strides.extend(side_by_side.map(|_| 1));
-        Ok(Tensor::strided(dtype, &shape, &strides, offset)?.with_header(self.header))
+            let points = i64::try_from(self.points()).unwrap_or(i64::MAX);
+            let (shape, strides) = ([points, inner], [point, 1]);
+            Tensor::strided(dtype, &shape[..1 + with_inner], &strides[..1 + with_inner], offset)
+        };
+        Ok(tensor?.with_header(self.header))
     }
 }
 
