@@ -3,7 +3,8 @@
 //! `backend` is what the manager and the API call, `choice` opens one, `pool` and `buffer` are the memory they get, `stream` orders
 //! work on a device, `copy` moves a message chunk by chunk. `host` keeps pools in host memory: a real backend for machines without a
 //! GPU, on which streams and events are trivial because every operation is done when its call returns. `cuda` keeps them on a GPU,
-//! `idle` gives back what a GPU's pool does not use. `contract` is what every backend keeps.
+//! `idle` gives back what a GPU's pool does not use. `contract` is what every backend keeps. `view` is what a kernel is told of a
+//! payload, `dlpack` what an array library is.
 
 pub mod backend;
 pub mod buffer;
@@ -19,6 +20,7 @@ pub mod lazy;
 pub mod pool;
 mod raw;
 pub mod stream;
+pub mod view;
 
 pub use backend::{Backend, BufferPart, PayloadAccess, PoolPart};
 pub use buffer::{BufferSpec, HostBuffer};
@@ -30,4 +32,6 @@ pub use pool::{DeviceId, DeviceKind, PoolDescription, PoolMemory, PoolRole, Pool
 pub use raw::DevicePart;
 #[cfg(feature = "lazy")]
 pub use raw::allocations;
+pub use raw::dlpack;
 pub use stream::{Completion, Event, Stream, Word, Words};
+pub use view::{DeviceRange, FieldView, ImageView, PointCloudView, TensorView};

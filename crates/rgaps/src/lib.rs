@@ -19,11 +19,15 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! On a GPU a kernel reads and fills payloads where they lie: `Loan::view` and `Frame::view` are what it is told of them, `publish_on` and
+//! `take_on` put it in stream order (`examples/kernel`). `dlpack` describes payloads to array libraries.
+//!
 //! A program that only uses this crate links neither zenoh nor verbs nor CUDA: `rgapsd`, the host's manager, does that for it, and is
 //! started if it does not run.
 
 #![forbid(unsafe_code)]
 
+pub mod dlpack;
 mod error_text;
 mod idle;
 mod node;
@@ -33,6 +37,7 @@ mod session;
 mod statistics;
 mod subscriber;
 pub mod types;
+mod views;
 
 /// What the README shows compiles.
 #[cfg(doctest)]

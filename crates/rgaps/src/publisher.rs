@@ -19,7 +19,7 @@ use crate::node::{DEVICE_TIMEOUT, NodeError, NodeInner, STREAM_TIMEOUT};
 use crate::order::Order;
 use crate::session::Seated;
 use crate::statistics::PublisherStatistics;
-use crate::types::{Meta, MetaError};
+use crate::types::{Meta, MetaError, ViewError};
 
 /// A message was not published. Nothing of it is left behind, and the publisher goes on.
 #[derive(thiserror::Error)]
@@ -73,6 +73,14 @@ pub enum PublishError {
         topic: String,
         /// What happened.
         source: DeviceError,
+    },
+    /// The block cannot be seen as asked; it is as good as before.
+    #[error("{topic}: {source}")]
+    View {
+        /// The topic.
+        topic: String,
+        /// Why not.
+        source: ViewError,
     },
     /// The manager has no memory for the block.
     #[error("{topic}: {source}")]
@@ -430,6 +438,14 @@ impl<T: Meta> Loan<T> {
             Ok(()) => Ok((message, Outcome { bytes: self.bytes, origin: Origin::Pushed })),
             Err(error) => Err(self.publisher.not_filled(message, error)),
         }
+    }
+
+    pub(crate) fn node(&self) -> &NodeInner {
+        &self.publisher.node
+    }
+
+    pub(crate) fn view_error(&self, source: ViewError) -> PublishError {
+        PublishError::View { topic: self.publisher.topic.clone(), source }
     }
 
     /// Where the block lies on the device, for a kernel or a copy to fill it; on the host backend, a pointer.

@@ -20,7 +20,7 @@ use crate::node::{DEVICE_TIMEOUT, NodeError, NodeInner, READY_TICK, STREAM_TIMEO
 use crate::order::{Order, Releasing};
 use crate::session::Seated;
 use crate::statistics::SubscriberStatistics;
-use crate::types::{Meta, MetaError};
+use crate::types::{Meta, MetaError, ViewError};
 
 /// A message could not be taken. It is let go; the next take goes on with the next message.
 #[derive(thiserror::Error)]
@@ -72,6 +72,16 @@ pub enum TakeError {
         topic: String,
         /// The publisher's count.
         sequence: u64,
+    },
+    /// The payload cannot be seen as asked; unless the frame was consumed, it is as good as before.
+    #[error("{topic}: message {sequence}: {source}")]
+    View {
+        /// The topic.
+        topic: String,
+        /// The publisher's count.
+        sequence: u64,
+        /// Why not.
+        source: ViewError,
     },
     /// The wait itself failed.
     #[error("{topic}: waiting failed: {source}")]
@@ -450,6 +460,14 @@ impl<T: Meta> Frame<T> {
     /// Whether `bytes` reads the payload where it lies.
     pub fn is_in_place(&self) -> bool {
         self.subscriber.node.is_owner() && self.pool.host_bytes(self.offset, self.info.bytes).is_ok()
+    }
+
+    pub(crate) fn node(&self) -> &NodeInner {
+        &self.subscriber.node
+    }
+
+    pub(crate) fn view_error(&self, source: ViewError) -> TakeError {
+        TakeError::View { topic: self.subscriber.topic.clone(), sequence: self.info.sequence, source }
     }
 
     /// Where the payload lies on the device, for a kernel or a copy to read it; on the host backend, a pointer.

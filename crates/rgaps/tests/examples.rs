@@ -6,7 +6,8 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use rgaps_testing::{Child, Ended, RuntimeDir, Watchdog};
+use rgaps::device::cuda::Device;
+use rgaps_testing::{Child, Ended, RuntimeDir, Watchdog, skipped};
 
 fn example(name: &str, argument: &str, dir: &RuntimeDir) -> Command {
     let own = std::env::current_exe().unwrap();
@@ -48,4 +49,37 @@ fn the_camera_is_seen_by_the_brightness_meter() {
     let mut said = String::new();
     camera.std().stdout.take().unwrap().read_to_string(&mut said).unwrap();
     assert!(said.contains("published message 8"));
+}
+
+#[test]
+fn a_kernels_example_without_a_gpu_says_what_it_needs() {
+    let _watchdog = Watchdog::new(Duration::from_secs(120));
+    let dir = RuntimeDir::new("kernel-host").unwrap();
+    for name in ["ramp", "invert"] {
+        let output = example(name, "1", &dir).env("RGAPS_DEVICE", "host").output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && said.contains("this example needs an NVIDIA GPU"), "{name}: {said}");
+    }
+}
+
+#[test]
+fn pictures_that_a_kernel_made_are_inverted_by_another_where_they_lie() {
+    match Device::count() {
+        Ok(1..) => {}
+        Ok(0) => return skipped("no GPU is visible"),
+        Err(reason) => return skipped(reason),
+    }
+    let _watchdog = Watchdog::new(Duration::from_secs(120));
+    let dir = RuntimeDir::new("kernel").unwrap();
+    let mut invert = Child::spawn(&mut example("invert", "5", &dir)).unwrap();
+    let mut lines = BufReader::new(invert.std().stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "ready");
+    let mut ramp = Child::spawn(&mut example("ramp", "8", &dir)).unwrap();
+    let text: Vec<String> = lines.map(Result::unwrap).collect();
+    assert_eq!(text.len(), 5, "{text:?}");
+    assert!(text.iter().all(|line| line.contains("307200 pixels inverted (in place)")), "{text:?}");
+    for child in [&mut invert, &mut ramp] {
+        let ended = child.wait_within(Duration::from_secs(20)).unwrap();
+        assert!(matches!(ended, Ended::Exited(status) if status.success()), "{ended:?}");
+    }
 }

@@ -1,12 +1,13 @@
 //! Backend `cuda`: pools in GPU memory, copies by the device's own engines, work in stream order.
 //!
 //! `driver` is libcuda with named errors, `device` a GPU and this process's context on it, `memory` and `stream` own what the driver hands
-//! out, `label` and `pool` are a pool that several processes map, `integrated` is one where CPU and GPU share memory. Nothing here panics
-//! where a driver, a device or a symbol is absent; the error says which.
+//! out, `label` and `pool` are a pool that several processes map, `integrated` is one where CPU and GPU share memory, `argument` lets views
+//! be arguments of kernels. Nothing here panics where a driver, a device or a symbol is absent; the error says which.
 //!
 //! Invariants  A call of the driver is made with the device's primary context current, and leaves the caller's current again. Copies are
 //!             asynchronous and from or to registered memory; the one blocking copy is `copy_in` of a plain slice.
 
+mod argument;
 mod bounce;
 mod device;
 mod driver;

@@ -1,8 +1,9 @@
-//! Advice about pages and pinning, and for tests a counting allocator: the only unsafe code of this crate. None of it changes what the
-//! memory holds.
+//! Advice about pages and pinning, DLPack's structures, and for tests a counting allocator: the only unsafe code of this crate outside the
+//! backend `cuda`. None of it changes what the memory holds.
 
 #[cfg(feature = "lazy")]
 pub mod allocations;
+pub mod dlpack;
 
 use std::ffi::c_void;
 

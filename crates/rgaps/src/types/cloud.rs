@@ -21,6 +21,7 @@ use std::mem::{offset_of, size_of};
 use rgaps_shm::layout::META_BYTES_MAX;
 
 use super::meta::{HEADER_BYTES, Header, Meta, MetaError, Text};
+use super::tensor::DType;
 use super::wire::{Fields, Layout};
 
 /// Fields of a point, at most.
@@ -73,6 +74,20 @@ impl Datatype {
             Self::Int16 | Self::Uint16 => 2,
             Self::Int32 | Self::Uint32 | Self::Float32 => 4,
             Self::Float64 => 8,
+        }
+    }
+
+    /// It as the type of a tensor's elements.
+    pub fn dtype(self) -> DType {
+        match self {
+            Self::Int8 => DType::INT8,
+            Self::Uint8 => DType::UINT8,
+            Self::Int16 => DType::INT16,
+            Self::Uint16 => DType::UINT16,
+            Self::Int32 => DType::INT32,
+            Self::Uint32 => DType::UINT32,
+            Self::Float32 => DType::FLOAT32,
+            Self::Float64 => DType::FLOAT64,
         }
     }
 

@@ -7,6 +7,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use super::tensor::{DType, DTypeCode};
+
 /// How pixels share colour samples and planes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sampling {
@@ -144,6 +146,17 @@ impl Encoding {
         self.layout().1
     }
 
+    /// Type of a channel.
+    pub fn channel_type(self) -> DType {
+        // The upper four bits of a code are OpenCV's depth where the name is OpenCV's.
+        let code = match self.code() >> 4 {
+            0x3 | 0x5 | 0x6 => DTypeCode::INT,
+            0x7 | 0x8 => DTypeCode::FLOAT,
+            _ => DTypeCode::UINT,
+        };
+        DType::scalar(code, self.bits_per_channel() as u8)
+    }
+
     /// Planes, one after another in the payload.
     pub fn planes(self) -> u32 {
         match self.layout().2 {
@@ -209,6 +222,23 @@ mod tests {
             let Some((depth, channels)) = encoding.name().split_once('C') else { continue };
             assert_eq!(channels.parse(), Ok(encoding.channels()), "{encoding}");
             assert_eq!(depth[..depth.len() - 1].parse(), Ok(encoding.bits_per_channel()), "{encoding}");
+        }
+    }
+
+    #[test]
+    fn a_channel_has_the_type_that_the_name_says() {
+        for &encoding in Encoding::ALL {
+            let opencv = encoding.name().split_once('C').map(|(depth, _)| depth.trim_start_matches(char::is_numeric));
+            let kind = match opencv {
+                Some("S") => "int",
+                Some("F") => "float",
+                _ => "uint",
+            };
+            assert_eq!(
+                encoding.channel_type().to_string(),
+                format!("{kind}{}", encoding.bits_per_channel()),
+                "{encoding}"
+            );
         }
     }
 }

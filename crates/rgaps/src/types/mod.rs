@@ -1,6 +1,7 @@
 //! Typed metadata: what the payload of a message is, in a fixed number of bytes that travel beside it.
 //!
-//! `meta` holds the trait and what all types share, `image`, `cloud`, `tensor` and `bytes` are the types, `encoding` names pixel formats.
+//! `meta` holds the trait and what all types share, `image`, `cloud`, `tensor` and `bytes` are the types, `encoding` names pixel formats,
+//! `payload` is the shape of the bytes that a type describes.
 //!
 //! The encoded bytes are those of the `#[repr(C)]` struct of the same name on a little-endian machine, without implicit padding
 //! inside. What follows the header has the layout of the ROS messages of rgaps_msgs, field by field. Each type's file draws its own. Nothing that is decoded is
@@ -11,6 +12,7 @@ pub mod cloud;
 pub mod encoding;
 pub mod image;
 pub mod meta;
+pub mod payload;
 pub mod tensor;
 mod wire;
 
@@ -19,5 +21,6 @@ pub use cloud::{Datatype, FIELDS_MAX, PointCloud, PointField};
 pub use encoding::{Encoding, UnknownEncoding};
 pub use image::Image;
 pub use meta::{FRAME_ID_BYTES, Header, Meta, MetaError, Stamp, Text, USER_BYTES};
+pub use payload::{Payload, ViewError};
 pub use rgaps_shm::layout::META_BYTES_MAX;
 pub use tensor::{DType, DTypeCode, NDIM_MAX, Tensor};

@@ -16,13 +16,13 @@
 use std::fmt;
 use std::mem::{offset_of, size_of};
 
+use rgaps_device::TensorView;
 use rgaps_shm::layout::META_BYTES_MAX;
 
 use super::meta::{HEADER_BYTES, Header, Meta, MetaError};
 use super::wire::{Fields, Layout};
 
-/// Dimensions of a tensor, at most.
-pub const NDIM_MAX: usize = 8;
+pub use rgaps_device::view::NDIM_MAX;
 
 /// DLPack's codes of element types (DLDataTypeCode). An opaque handle (3) means nothing in another process and is refused.
 pub struct DTypeCode;
@@ -202,6 +202,16 @@ impl Tensor {
     /// Number of elements.
     pub fn elements(&self) -> u64 {
         self.shape().iter().fold(1, |product: u64, &n| product.saturating_mul(n.unsigned_abs()))
+    }
+
+    pub(super) fn with_header(self, header: Header) -> Self {
+        Self { header, ..self }
+    }
+
+    /// What a kernel is told of it where element (0, 0, ...) lies at `data`.
+    pub(crate) fn view_at(&self, data: u64) -> TensorView {
+        let &Self { ndim, dtype, shape, strides, .. } = self;
+        TensorView { data, ndim, dtype: dtype.into(), shape, strides }
     }
 
     fn too_many(found: usize) -> MetaError {

@@ -1,0 +1,176 @@
+//! Views: what a kernel is told of a payload in a device's memory, passed to it by value.
+//!
+//! ```text
+//! ImageView, 32 B          FieldView, 32 B          PointCloudView, 24 B     TensorView, 144 B
+//!   0  u64  data             0  u64  data             0  u64  data             0  u64     data
+//!   8  u32  width            8  u32  width            8  u32  width            8  u32     ndim
+//!  12  u32  height          12  u32  height          12  u32  height          12  dtype   dtype
+//!  16  u32  step            16  u32  point_step      16  u32  point_step      16  i64[8]  shape
+//!  20  u32  channels        20  u32  row_step        20  u32  row_step        80  i64[8]  strides
+//!  24  dtype dtype          24  u32  count           24                      144
+//!  28  u32  encoding        28  dtype dtype
+//!  32                       32                       dtype: u8 code, u8 bits, u16 lanes
+//! ```
+//!
+//! Each is a struct of C without padding, aligned to 8 bytes. `data` is an address of the device. Steps are in bytes, strides of tensors in
+//! elements. A view says where memory is and not for how long: that is the loan's or the frame's. The functions compute addresses; none
+//! of them touches memory, and `None` is outside.
+
+use std::mem::{offset_of, size_of};
+
+use crate::raw::dlpack::{DLDataType, DLDevice};
+
+/// Dimensions of a tensor, at most.
+pub const NDIM_MAX: usize = 8;
+
+/// Where a payload lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceRange {
+    /// The device's address of its first byte; on the host backend, a pointer. 0 if it has none.
+    pub address: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// The device, in DLPack's terms.
+    pub device: DLDevice,
+    /// Whether it may only be read.
+    pub is_read_only: bool,
+}
+
+/// An image: rows of pixels of interleaved channels. Of an encoding with two planes, its first plane; the second follows at `step * height`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ImageView {
+    /// Address of the first pixel.
+    pub data: u64,
+    /// Pixels of a row.
+    pub width: u32,
+    /// Rows.
+    pub height: u32,
+    /// Bytes from row to row; a multiple of a channel's bytes.
+    pub step: u32,
+    /// Channels of a pixel.
+    pub channels: u32,
+    /// Type of a channel.
+    pub dtype: DLDataType,
+    /// Code of the pixel format, as in the metadata.
+    pub encoding: u32,
+}
+
+impl ImageView {
+    /// Address of pixel `x` of row `y`.
+    pub fn pixel(&self, x: u32, y: u32) -> Option<u64> {
+        if x >= self.width || y >= self.height {
+            return None;
+        }
+        let pixel_bytes = u64::from(self.channels) * self.dtype.bytes();
+        let offset = (u64::from(y) * u64::from(self.step)).checked_add(u64::from(x).checked_mul(pixel_bytes)?)?;
+        self.data.checked_add(offset)
+    }
+}
+
+/// A point cloud: rows of points, whose bytes are for the kernel to tell apart.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PointCloudView {
+    /// Address of the first point.
+    pub data: u64,
+    /// Points of a row.
+    pub width: u32,
+    /// Rows.
+    pub height: u32,
+    /// Bytes from point to point.
+    pub point_step: u32,
+    /// Bytes from row to row.
+    pub row_step: u32,
+}
+
+impl PointCloudView {
+    /// Address of a point, counted row by row.
+    pub fn point(&self, number: u64) -> Option<u64> {
+        place_of_point(number, self.width, self.height, self.point_step, self.row_step)?.checked_add(self.data)
+    }
+}
+
+/// One field of all points of a cloud.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FieldView {
+    /// Address of the field in the first point.
+    pub data: u64,
+    /// Points of a row.
+    pub width: u32,
+    /// Rows.
+    pub height: u32,
+    /// Bytes from point to point; a multiple of an element's bytes.
+    pub point_step: u32,
+    /// Bytes from row to row; a multiple of an element's bytes.
+    pub row_step: u32,
+    /// Elements of the field in a point.
+    pub count: u32,
+    /// Type of an element.
+    pub dtype: DLDataType,
+}
+
+impl FieldView {
+    /// Address of the field's first element in a point, counted row by row; `count` elements lie there side by side.
+    pub fn point(&self, number: u64) -> Option<u64> {
+        place_of_point(number, self.width, self.height, self.point_step, self.row_step)?.checked_add(self.data)
+    }
+}
+
+fn place_of_point(number: u64, width: u32, height: u32, point_step: u32, row_step: u32) -> Option<u64> {
+    let (row, column) = (number.checked_div(u64::from(width))?, number.checked_rem(u64::from(width))?);
+    if row >= u64::from(height) {
+        return None;
+    }
+    (row * u64::from(row_step)).checked_add(column * u64::from(point_step))
+}
+
+/// A tensor of up to eight dimensions.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TensorView {
+    /// Address of element (0, 0, ...).
+    pub data: u64,
+    /// Dimensions.
+    pub ndim: u32,
+    /// Type of the elements.
+    pub dtype: DLDataType,
+    /// Elements of each dimension, those past `ndim` zero.
+    pub shape: [i64; NDIM_MAX],
+    /// Elements (not bytes) from one to the next, those past `ndim` zero.
+    pub strides: [i64; NDIM_MAX],
+}
+
+impl TensorView {
+    /// Elements of each dimension.
+    pub fn shape(&self) -> &[i64] {
+        self.shape.get(..self.ndim as usize).unwrap_or(&self.shape)
+    }
+
+    /// Elements from one to the next in each dimension.
+    pub fn strides(&self) -> &[i64] {
+        self.strides.get(..self.ndim as usize).unwrap_or(&self.strides)
+    }
+
+    /// Address of an element, by its place in each dimension.
+    pub fn element(&self, place: &[i64]) -> Option<u64> {
+        if place.len() != self.shape().len() {
+            return None;
+        }
+        let mut elements = 0_i64;
+        for ((&at, &extent), &stride) in place.iter().zip(self.shape()).zip(self.strides()) {
+            if !(0..extent).contains(&at) {
+                return None;
+            }
+            elements = elements.checked_add(at.checked_mul(stride)?)?;
+        }
+        let bytes = elements.checked_mul(i64::try_from(self.dtype.bytes()).ok()?)?;
+        self.data.checked_add_signed(bytes)
+    }
+}
+
+const _: () = assert!(size_of::<ImageView>() == 32 && offset_of!(ImageView, dtype) == 24);
+const _: () = assert!(size_of::<FieldView>() == 32 && offset_of!(FieldView, dtype) == 28);
+const _: () = assert!(size_of::<PointCloudView>() == 24 && offset_of!(PointCloudView, row_step) == 20);
+const _: () = assert!(size_of::<TensorView>() == 144 && offset_of!(TensorView, strides) == 80);
