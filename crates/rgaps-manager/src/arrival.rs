@@ -386,7 +386,10 @@ impl Arrival {
     fn loan(&mut self, bytes: u64) -> Option<LoanedMessage> {
         let start = Instant::now();
         let patience = match self.setup.exhaustion {
-            Some(QosExhaustion::Wait { timeout_ms }) => Duration::from_millis(timeout_ms),
+            // No publisher's patience is longer than the fleet's.
+            Some(QosExhaustion::Wait { timeout_ms }) => {
+                Duration::from_millis(timeout_ms).min(self.setup.keep_all_timeout)
+            }
             Some(QosExhaustion::Refuse) => Duration::ZERO,
             _ => self.setup.keep_all_timeout,
         };

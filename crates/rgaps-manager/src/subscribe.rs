@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rgaps_control::wire::{RdmaRing, RingOffer, RingRefusal, RingRequest, WIRE_VERSION};
 use rgaps_control::{Config, HostId, TopicId};
-use rgaps_device::{BufferSpec, HostBuffer, PayloadAccess};
+use rgaps_device::{BufferSpec, DeviceError, HostBuffer, PayloadAccess};
 use rgaps_link::rdma::ReceiverEnd;
 use rgaps_link::tcp::{AcceptError, Incoming, Intake, LinkToken, RingSetup, TcpOptions, TcpRingListener};
 use rgaps_link::{FlowControl, LinkReceiver, RingGeometry, RingMemory, RingOptions, Watermark};
@@ -256,7 +256,15 @@ impl SubscribeManager {
         let bytes = self.config.arrival_pool_bytes.max(pool_bytes_for(request.message_bytes_max));
         let spec = PublisherSpec { publisher: 0, pid: std::process::id(), pool_bytes: bytes, remote: true };
         let seat = topic.janitor.admit_publisher(&spec).map_err(|error| failed(&error))?;
-        let made = self.memory.create(&topic.pools, seat, bytes).map_err(|error| failed(&error)).and_then(|pool| {
+        let pool = match self.memory.create(&topic.pools, seat, bytes) {
+            // A publisher's pool may be larger than this host's memory, and its messages small.
+            Err(error @ DeviceError::TooLarge { .. }) if bytes > self.config.arrival_pool_bytes => {
+                tracing::warn!(topic = %topic.key, %error, "the pool has arrival_pool_bytes instead; larger messages do not pass");
+                self.memory.create(&topic.pools, seat, self.config.arrival_pool_bytes)
+            }
+            made => made,
+        };
+        let made = pool.map_err(|error| failed(&error)).and_then(|pool| {
             topic.pools.seal(seat).map_err(|error| failed(&error))?;
             let right = pool.allocation_right().ok_or_else(|| failed(&"the pool is taken"))?;
             let port = WriterPort::new(topic.segment.clone(), seat.slot, seat.generation, right);
@@ -479,7 +487,11 @@ impl Inbound {
         match self {
             Self::Idle(state) => state.port.add_event(subscriber.slot, subscriber.tenancy(), event),
             Self::Active(control) => {
-                control.events.lock().unwrap_or_else(PoisonError::into_inner).push((subscriber, event));
+                let mut events = control.events.lock().unwrap_or_else(PoisonError::into_inner);
+                // One a slot, however often it is given anew before the worker takes it.
+                events.retain(|(known, _)| known.slot != subscriber.slot);
+                events.push((subscriber, event));
+                drop(events);
                 control.has_events.store(true, Ordering::Release);
             }
         }

@@ -14,7 +14,8 @@ use rgaps_control::local::{
 use rgaps_control::{RuntimeDir as Dir, TopicId, TopicKey};
 use rgaps_device::{Backend, PoolSpec};
 use rgaps_os::PidFd;
-use rgaps_testing::{Child, RuntimeDir, Watchdog, programs};
+use rgaps_standin_cuda::link_into;
+use rgaps_testing::{Child, RuntimeDir, Watchdog, again_with, programs};
 
 const TOPIC: &str = "hostile";
 const LONG: Duration = Duration::from_secs(60);
@@ -101,18 +102,42 @@ fn callers_that_never_say_hello_keep_nobody_out() {
     drop(strangers);
 }
 
-/// Two hosts on loopback, the second of which knows where the first is.
-fn linked(a: &RuntimeDir, b: &RuntimeDir) -> [Child; 2] {
+/// Two hosts on loopback, the second of which knows where the first is and has settings of its own.
+fn linked(a: &RuntimeDir, b: &RuntimeDir, settings: &[(&str, &str)]) -> [Child; 2] {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let address = format!("tcp/127.0.0.1:{port}");
-    [manager(a, &[("RGAPS_LISTEN", address.clone())]), manager(b, &[("RGAPS_PEERS", address)])]
+    let mut second = vec![("RGAPS_PEERS", address.clone())];
+    second.extend(settings.iter().map(|(name, value)| (*name, (*value).to_owned())));
+    [manager(a, &[("RGAPS_LISTEN", address)]), manager(b, &second)]
+}
+
+#[test]
+fn a_pool_larger_than_the_other_hosts_memory_keeps_small_messages_from_nobody() {
+    // Devices of different size, as only the stand-in has them on one machine.
+    if !again_with(&[("RGAPS_DEVICE", "cuda")], link_into) {
+        return;
+    }
+    let _watchdog = Watchdog::new(Duration::from_secs(120));
+    let (a, b) = (RuntimeDir::new("fat-a").unwrap(), RuntimeDir::new("fat-b").unwrap());
+    let small = [("RGAPS_TEST_STANDIN_MEMORY", "268435456"), ("RGAPS_ARRIVAL_POOL_BYTES", "33554432")];
+    let _managers = linked(&a, &b, &small);
+    let (sending, receiving) = (node(&a), node(&b));
+    let subscriber = receiving.subscriber::<Bytes>(TOPIC).unwrap();
+    let qos = PublisherQos { pool_bytes: Some(900 << 20), ..PublisherQos::default() };
+    let publisher = sending.publisher_with::<Bytes>(TOPIC, qos).unwrap();
+    loop {
+        publisher.push(&Bytes::new(1000), &[5; 1000]).unwrap();
+        if let Some(frame) = subscriber.wait(Duration::from_millis(100)).unwrap() {
+            return assert_eq!(frame.bytes(), [5; 1000]);
+        }
+    }
 }
 
 #[test]
 fn seats_that_are_the_managers_own_cannot_be_handed_back() {
     let _watchdog = Watchdog::new(Duration::from_secs(120));
     let (a, b) = (RuntimeDir::new("seats-a").unwrap(), RuntimeDir::new("seats-b").unwrap());
-    let _managers = linked(&a, &b);
+    let _managers = linked(&a, &b, &[]);
     let (sending, receiving) = (node(&a), node(&b));
     let subscriber = receiving.subscriber::<Bytes>(TOPIC).unwrap();
     let publisher = sending.publisher::<Bytes>(TOPIC).unwrap();
