@@ -7,6 +7,8 @@
 //! Invariants  A call of the driver is made with the device's primary context current, and leaves the caller's current again. Copies are
 //!             asynchronous and from or to registered memory; the one blocking copy is `copy_in` of a plain slice.
 
+#[cfg(feature = "baseline")]
+mod baseline;
 mod bounce;
 mod device;
 mod driver;
