@@ -259,7 +259,7 @@ impl<'a> Fan<'a> {
         content.write(arrived.mapping(), 0).map_err(failed)?;
         let bare = || bare_to_device(setup.backend.as_ref(), stream, arrived, block.part(), bytes).map_err(failed);
         // In turns, so that neither is always the one that finds the message in a cache.
-        let before = (self.sequence % 2 == 0).then(bare).transpose()?;
+        let before = self.sequence.is_multiple_of(2).then(bare).transpose()?;
         let start = clock::monotonic_ns();
         let loan = self.publisher.loan(Bytes::new(bytes)).map_err(failed)?;
         let malloc = since(start);

@@ -11,6 +11,9 @@ use super::{plot, print};
 use crate::bench::{Bound, Row};
 use crate::output;
 
+/// Columns, and the cells of each line.
+type Cells = (Vec<String>, Vec<Vec<String>>);
+
 /// A table of the paper with this run's figures.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Table {
@@ -79,7 +82,7 @@ impl Table {
         printed
     }
 
-    fn cells(&self) -> (Vec<String>, Vec<Vec<String>>) {
+    fn cells(&self) -> Cells {
         let line = |(name, values): &(String, Vec<f64>)| {
             [name.clone()].into_iter().chain(values.iter().map(|value| figure(*value))).collect()
         };
@@ -162,7 +165,7 @@ impl Report {
         std::fs::write(folder.join("gpu-bench.html"), self.page()?)
     }
 
-    fn ratios(&self) -> (Vec<String>, Vec<Vec<String>>) {
+    fn ratios(&self) -> Cells {
         let columns = ["bench", "case", "ours", "reference", "", "ratio", "bound"].map(str::to_owned).to_vec();
         let line = |row: &Row| {
             let bound = match row.bound {
@@ -185,7 +188,7 @@ impl Report {
     }
 
     /// Title and cells of each table.
-    fn all_tables(&self) -> Vec<(String, (Vec<String>, Vec<Vec<String>>))> {
+    fn all_tables(&self) -> Vec<(String, Cells)> {
         let ratios = ("Ratios, each of runs that took turns".to_owned(), self.ratios());
         let title = |table: &Table| format!("Table {}: {} ({})", table.number, table.title, table.unit);
         [ratios].into_iter().chain(self.part.tables.iter().map(|table| (title(table), table.cells()))).collect()
