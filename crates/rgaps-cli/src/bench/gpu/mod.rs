@@ -9,6 +9,7 @@
 //! `roles` are the processes, `copies` what they measure, `content` what they check in every message, `report` what is printed and written.
 //! Each ratio is of runs that took turns. On the tests' stand-in for libcuda nothing is measured: it is refused, or tried without times.
 
+mod bell;
 mod content;
 mod copies;
 mod crew;

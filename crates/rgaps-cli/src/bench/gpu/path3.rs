@@ -14,11 +14,12 @@ use rgaps::types::Bytes;
 use rgaps_os::clock;
 use rgaps_shm::notify::Wake;
 
+use super::bell::{BELL, waking};
 use super::content::Content;
 use super::copies::{Block, Pooling, bare_to_device, pinned, since};
 use super::crew::Crew;
 use super::report::{Figure, Part, Table};
-use super::roles::{BELL, Payload, waking};
+use super::roles::Payload;
 use super::{LARGE, Setup, WARM_UP, mean, publisher, rates, row, size};
 use crate::bench::host::{self, Host};
 use crate::bench::measure::median;

@@ -16,10 +16,10 @@ use rgaps::types::Bytes;
 use rgaps::{Frame, History, Node, Subscriber, SubscriberQos};
 use rgaps_link::RingMemory;
 use rgaps_os::clock;
-use rgaps_shm::notify::{Wait, Wake};
+use rgaps_shm::notify::Wake;
 
-use super::super::notify::{BareWait, BareWake};
 use super::super::page::{MARK, Page, open, path};
+use super::bell::{waiting, waking};
 use super::content::Content;
 use super::copies::{Block, Staging, bare_to_host, pinned};
 use crate::bench::BenchError;
@@ -333,26 +333,6 @@ impl Payload {
         }
         Ok(())
     }
-}
-
-/// What the baseline's subscribers are woken by.
-pub(super) const BELL: &str = if cfg!(feature = "iceoryx2") { "iceoryx2" } else { "a futex (built without iceoryx2)" };
-
-/// The bell's rope.
-pub(super) fn waking(page: &Page, service: &str) -> Result<Box<dyn Wake>, BenchError> {
-    #[cfg(feature = "iceoryx2")]
-    let bell = (page, rgaps_shm::notify::iceoryx::IceoryxWake::new(service).map_err(failed)?).1;
-    #[cfg(not(feature = "iceoryx2"))]
-    let bell = (service, BareWake(page.again()?)).1;
-    Ok(Box::new(bell))
-}
-
-fn waiting(page: &Page, service: &str) -> Result<Box<dyn Wait>, BenchError> {
-    #[cfg(feature = "iceoryx2")]
-    let bell = (page, rgaps_shm::notify::iceoryx::IceoryxWait::new(service).map_err(failed)?).1;
-    #[cfg(not(feature = "iceoryx2"))]
-    let bell = (service, BareWait { page: page.again()?, seen: 0 }).1;
-    Ok(Box::new(bell))
 }
 
 /// Writes a message behind its number and length.
