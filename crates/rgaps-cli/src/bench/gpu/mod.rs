@@ -95,7 +95,8 @@ pub fn run(
     format: Format,
 ) -> Result<(), CommandError> {
     let setup = Setup::new(device, effort)?;
-    let mut part = Part::default();
+    let mut report =
+        Report { circumstances: Circumstances::now(&setup.properties, &arguments.commit), part: Part::default() };
     for what in what {
         let found = match what {
             What::Path1 => path1::run(&setup)?,
@@ -106,18 +107,18 @@ pub fn run(
         if format == Format::Human || setup.is_trial {
             found.print(setup.is_trial);
         }
-        part.extend(found);
+        report.part.extend(found);
+        // After each, so that a run that is cut off has not been for nothing.
+        if let Some(folder) = arguments.out.as_ref().filter(|_| !setup.is_trial) {
+            report.write(folder)?;
+        }
     }
     if setup.is_trial {
         output::line("a trial on the stand-in for libcuda: every message was checked, nothing was measured");
         return Ok(());
     }
-    let report = Report { circumstances: Circumstances::now(&setup.properties, &arguments.commit), part };
     if format == Format::Json {
         output::json(&report);
-    }
-    if let Some(folder) = &arguments.out {
-        report.write(folder)?;
     }
     match report.part.rows.iter().filter(|row| !row.holds()).count() {
         0 => Ok(()),
@@ -209,7 +210,7 @@ impl Setup {
             _ if self.is_trial => 2,
             bytes if bytes < LARGE => self.effort.rounds(60),
             bytes if bytes < 512 * MIB => self.effort.rounds(30),
-            _ => self.effort.rounds(10),
+            _ => self.effort.rounds(7),
         }
     }
 

@@ -13,6 +13,8 @@ const COLOURS: [RGBColor; 4] =
     [RGBColor(31, 119, 180), RGBColor(255, 127, 14), RGBColor(44, 160, 44), RGBColor(148, 103, 189)];
 /// Of a group's width: what the bars take.
 const FILLED: f64 = 0.8;
+/// Of the highest bar: how high the picture is, with room for the names above it.
+const HEIGHT: f64 = 1.4;
 
 /// The figure as an `svg` element.
 pub(super) fn bars(figure: &Figure) -> Result<String, String> {
@@ -30,7 +32,7 @@ fn draw(figure: &Figure, text: &mut String) -> Result<(), Box<dyn std::error::Er
         .margin(10)
         .x_label_area_size(45)
         .y_label_area_size(80)
-        .build_cartesian_2d(-0.5..groups as f64 - 0.5, 0.0..highest.max(1.0) * 1.15)?;
+        .build_cartesian_2d(-0.5..groups as f64 - 0.5, 0.0..highest.max(1.0) * HEIGHT)?;
     let group = |x: &f64| {
         let is_whole = (x - x.round()).abs() < 0.01;
         figure.groups.get(x.round() as usize).filter(|_| is_whole && *x > -0.1).cloned().unwrap_or_default()
@@ -38,6 +40,8 @@ fn draw(figure: &Figure, text: &mut String) -> Result<(), Box<dyn std::error::Er
     chart
         .configure_mesh()
         .disable_x_mesh()
+        .max_light_lines(0)
+        .y_label_formatter(&|us| format!("{us:.0}"))
         .x_labels(groups * 2 + 1)
         .x_label_formatter(&group)
         .x_desc(figure.axis)
