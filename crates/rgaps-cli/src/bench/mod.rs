@@ -145,7 +145,7 @@ enum What {
     Scan,
     /// From host to host: cut-through against store-and-forward, and on a GPU against the paper's baseline.
     E2e {
-        /// What messages lie in: host, or cuda, cuda:N or cuda:GPU-<uuid>.
+        /// What messages lie in: host, or cuda, cuda:N or cuda:GPU-UUID.
         #[arg(long, default_value = "host")]
         device: Choice,
         #[command(flatten)]
@@ -174,7 +174,7 @@ enum What {
 
 #[derive(Clone, Debug, clap::Args)]
 struct Gpu {
-    /// cuda, cuda:N or cuda:GPU-<uuid>.
+    /// cuda, cuda:N or cuda:GPU-UUID.
     #[arg(long, default_value = "cuda")]
     device: Choice,
     #[command(flatten)]
