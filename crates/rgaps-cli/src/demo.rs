@@ -61,7 +61,7 @@ pub struct Arguments {
     /// auto, tcp or rdma.
     #[arg(long, default_value = "auto")]
     transport: String,
-    /// What messages lie in: auto, host, cuda, cuda:N or cuda:GPU-<uuid>.
+    /// What messages lie in: auto, host, cuda, cuda:N or cuda:GPU-UUID.
     #[arg(long, default_value = "auto")]
     device: Choice,
     /// Two loopback addresses even where network namespaces can be had.

@@ -382,3 +382,30 @@ fn a_device_that_fails_under_way_is_an_error_and_never_a_wrong_byte() {
         everything().unwrap_or_else(|error| panic!("a new context is whole again: {error}"));
     }
 }
+
+#[test]
+#[cfg(feature = "baseline")]
+fn pageable_memory_is_copied_there_and_back_when_the_call_returns() {
+    let (gpu, _one, _watchdog) = standin();
+    let backend = CudaBackend::open(0).unwrap();
+    let pools = shared(&backend, MIB).unwrap();
+    let [_, writer, reader] = &pools;
+    let part = |pool, offset| PoolPart { pool, offset };
+    let content: Vec<u8> = (0..100_000_u32).map(|n| (n * 7 % 251) as u8).collect();
+    backend.copy_from_pageable(&content, part(writer.as_ref(), 4096)).unwrap();
+    let mut found = vec![0; content.len()];
+    backend.copy_to_pageable(part(reader.as_ref(), 4096), &mut found).unwrap();
+    assert!(found == content);
+    for refused in [
+        backend.copy_from_pageable(&content, part(reader.as_ref(), 0)),
+        backend.copy_from_pageable(&content, part(writer.as_ref(), MIB - 1)),
+        backend.copy_to_pageable(part(reader.as_ref(), u64::MAX), &mut found),
+    ] {
+        assert!(matches!(refused, Err(DeviceError::Range(_))), "{refused:?}");
+    }
+    gpu.fail("cuMemcpyHtoD_v2", 1, 719);
+    let error = backend.copy_from_pageable(&content, part(writer.as_ref(), 0)).unwrap_err().to_string();
+    assert!(error.contains("cuMemcpyHtoD_v2 failed: CUDA_ERROR_LAUNCH_FAILED (719)"), "{error}");
+    drop((pools, backend));
+    assert_eq!(gpu.leaks(), []);
+}

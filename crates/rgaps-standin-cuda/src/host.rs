@@ -101,7 +101,7 @@ impl Registrations {
 }
 
 /// Whether all of these bytes are mapped, and may be written where that is asked.
-fn is_mapped(address: u64, end: u64, to_write: bool) -> bool {
+pub(crate) fn is_mapped(address: u64, end: u64, to_write: bool) -> bool {
     let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else { return false };
     let mut at = address;
     for line in maps.lines() {

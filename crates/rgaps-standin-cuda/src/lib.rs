@@ -14,7 +14,7 @@
 //!   RGAPS_TEST_STANDIN_NO_PEER=1             no device reaches another's memory
 //!   RGAPS_TEST_STANDIN_FAIL=cuMemCreate#3=2  the third cuMemCreate returns 2; `#*` for each, several by commas
 //!
-//! It is stricter than the driver where the backend promises more: a copy of host memory that is not registered is refused, and so is
+//! It is stricter than the driver where the backend promises more: an asynchronous copy of host memory that is not registered is refused, and so is
 //! any call of the driver in a function that a stream calls.
 //!
 //! The Rust library has the same functions, for the tests of this crate, and `Control` and `library`, for tests of others.

@@ -13,7 +13,7 @@ use crate::abi::{Code, ILLEGAL_ADDRESS, Status};
 use crate::context::Context;
 use crate::event::Record;
 use crate::gate;
-use crate::range::{Part, Refusal, Use};
+use crate::range::{Keep, Part, Refusal, Use};
 use crate::state::driver;
 use crate::stream::POLL;
 
@@ -24,6 +24,8 @@ pub(crate) enum End {
     Device(u64),
     /// A host address in registered memory.
     Registered(u64),
+    /// Any host address, of a caller that waits.
+    Pageable(u64),
 }
 
 /// An operation in a queue.
@@ -112,6 +114,7 @@ fn parts(context: &Context, end: End, bytes: u64, wanted: Use) -> Status<Vec<Par
     match end {
         End::Device(address) => driver()?.parts(address, bytes, context.device, wanted).map_err(illegal),
         End::Registered(address) => Ok(vec![driver()?.registrations.part(address, bytes, wanted).map_err(illegal)?]),
+        End::Pageable(address) => Ok(vec![Part { start: address as *mut u8, bytes, _keep: Keep::Caller }]),
     }
 }
 

@@ -58,6 +58,8 @@ pub(crate) enum Keep {
     Device { _memory: Arc<Memory> },
     /// A registration is not given back while this lives.
     Registered { _token: Arc<()> },
+    /// The caller waits for the operation.
+    Caller,
 }
 
 /// All ranges by their address.

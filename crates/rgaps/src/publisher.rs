@@ -458,6 +458,14 @@ impl<T: Meta> Loan<T> {
         self.publisher.pool.device_address(offset).map_err(failed)
     }
 
+    /// The block as part of its pool, for copies that the device makes into it (`Backend::copy_to_device`, `copy_within`). They are over when
+    /// the loan is dropped or published, or in the stream that it is published on. An error in a forked child, where the pool is not mapped.
+    pub fn part(&self) -> Result<PoolPart<'_>, PublishError> {
+        self.publisher.check_owner()?;
+        let offset = self.message.as_ref().map_or(0, LoanedMessage::offset);
+        Ok(PoolPart { pool: self.publisher.pool.as_ref(), offset })
+    }
+
     /// The metadata, to be completed before publishing. It keeps describing the same number of bytes.
     pub fn set_meta(&mut self, meta: T) -> Result<(), PublishError> {
         meta.check(self.bytes)

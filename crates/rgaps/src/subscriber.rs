@@ -482,6 +482,15 @@ impl<T: Meta> Frame<T> {
         self.pool.device_address(offset).map_err(|_| TakeError::OutOfBounds { topic, sequence, offset, bytes })
     }
 
+    /// The payload as part of its pool, for copies that the device makes of it (`Backend::copy_to_host`, `copy_out`). They are over when the
+    /// frame is dropped, or in the stream that it was taken on or is released on. An error in a forked child, where the pool is not mapped.
+    pub fn part(&self) -> Result<PoolPart<'_>, TakeError> {
+        if !self.subscriber.node.is_owner() {
+            return Err(TakeError::Forked { topic: self.subscriber.topic.clone() });
+        }
+        Ok(PoolPart { pool: self.pool.as_ref(), offset: self.offset })
+    }
+
     /// Whether its bytes are there. `Pending` can only be the answer for a frame of `take_on`.
     pub fn status(&self) -> Readiness {
         let held = self.held.as_ref().filter(|_| self.subscriber.node.is_owner());

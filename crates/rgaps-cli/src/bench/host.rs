@@ -75,6 +75,11 @@ impl Host {
         node.map_err(|error| BenchError::failed(self.bench, error))
     }
 
+    /// Its runtime directory, for processes of the bench.
+    pub(super) fn dir(&self) -> &std::path::Path {
+        self.dir.path()
+    }
+
     /// Starts subscriber processes and waits until each of them waits for messages.
     pub(super) fn subscribers(&self, topic: &str, count: u64, check: bool) -> Result<Subscribers, BenchError> {
         let page = Page::new(self.bench)?;

@@ -5,6 +5,7 @@
 pub mod alloc;
 pub mod e2e;
 pub mod fanout;
+pub mod gpu;
 pub mod host;
 pub mod link;
 pub mod measure;
@@ -13,6 +14,7 @@ mod page;
 pub mod rdma;
 mod ring;
 
+use rgaps::device::Choice;
 use serde::Serialize;
 
 use crate::CommandError;
@@ -141,9 +143,23 @@ enum What {
     },
     /// Ring lengths, chunks and watermarks over rdma, with the credits that each costs.
     Scan,
-    /// From host to host: cut-through against store-and-forward.
-    E2e,
-    /// All of them.
+    /// From host to host: cut-through against store-and-forward, and on a GPU against the paper's baseline.
+    E2e {
+        /// What messages lie in: host, or cuda, cuda:N or cuda:GPU-UUID.
+        #[arg(long, default_value = "host")]
+        device: Choice,
+        #[command(flatten)]
+        arguments: gpu::Arguments,
+    },
+    /// On a GPU: from a publisher's block to the host's memory, against a bare copy and the paper's baseline.
+    Path1(Gpu),
+    /// On a GPU: from the host's memory to 1, 2, 4 and 8 subscribers, against a bare copy and the paper's baseline.
+    Path3(Gpu),
+    /// On a GPU: what an asynchronous publication takes of the CPU.
+    Publish(Gpu),
+    /// On a GPU: path1, publish, path3 and e2e.
+    Gpu(Gpu),
+    /// All of them that need no GPU.
     All,
     /// A waiting process of `notify`.
     #[command(hide = true)]
@@ -151,6 +167,18 @@ enum What {
     /// A subscriber process of `fanout` and `e2e`.
     #[command(hide = true)]
     Subscriber(host::SubscriberArgs),
+    /// A process of the benches of a GPU.
+    #[command(hide = true)]
+    GpuRole(gpu::RoleArgs),
+}
+
+#[derive(Clone, Debug, clap::Args)]
+struct Gpu {
+    /// cuda, cuda:N or cuda:GPU-UUID.
+    #[arg(long, default_value = "cuda")]
+    device: Choice,
+    #[command(flatten)]
+    arguments: gpu::Arguments,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -165,13 +193,22 @@ type Bench = fn(Effort) -> Result<Vec<Row>, BenchError>;
 /// Runs `rgaps bench`.
 pub fn run(arguments: &Arguments, format: Format) -> Result<(), CommandError> {
     let effort = if arguments.quick { Effort::Quick } else { Effort::Full };
+    let on_gpu = |what: &[gpu::What], gpu: &Gpu| gpu::run(what, gpu.device, &gpu.arguments, effort, format);
     let benches: &[Bench] = match &arguments.what {
+        Some(What::GpuRole(role)) => return Ok(gpu::run_role(role)?),
+        Some(What::Path1(gpu)) => return on_gpu(&[gpu::What::Path1], gpu),
+        Some(What::Path3(gpu)) => return on_gpu(&[gpu::What::Path3], gpu),
+        Some(What::Publish(gpu)) => return on_gpu(&[gpu::What::Publish], gpu),
+        Some(What::Gpu(gpu)) => return on_gpu(&gpu::ALL, gpu),
+        Some(What::E2e { device, arguments }) if *device != Choice::Host => {
+            return gpu::run(&[gpu::What::E2e], *device, arguments, effort, format);
+        }
         Some(What::NotifyWaiter(waiter)) => return Ok(notify::wait(waiter)?),
         Some(What::Subscriber(subscriber)) => return Ok(host::subscribe(subscriber)?),
         Some(What::Alloc) => &[alloc::run],
         Some(What::Notify) => &[notify::run],
         Some(What::Fanout) => &[fanout::run],
-        Some(What::E2e) => &[e2e::run],
+        Some(What::E2e { .. }) => &[e2e::run],
         Some(What::Link { transport: Transport::Tcp }) => &[link::run],
         Some(What::Link { transport: Transport::Rdma }) => &[rdma::run],
         Some(What::Scan) => &[rdma::scan],

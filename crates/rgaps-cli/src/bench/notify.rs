@@ -162,7 +162,7 @@ impl Drop for Crowd {
     }
 }
 
-struct BareWake(Page);
+pub(super) struct BareWake(pub(super) Page);
 
 impl Wake for BareWake {
     fn wake(&mut self) -> std::io::Result<()> {
@@ -173,9 +173,9 @@ impl Wake for BareWake {
     }
 }
 
-struct BareWait {
-    page: Page,
-    seen: u32,
+pub(super) struct BareWait {
+    pub(super) page: Page,
+    pub(super) seen: u32,
 }
 
 impl Wait for BareWait {
@@ -241,7 +241,7 @@ pub fn wait(args: &WaiterArgs) -> Result<(), BenchError> {
         last = round;
         idle_since = Instant::now();
     }
-    Err(BenchError::failed(BENCH, "no round within 10 s: the bench has ended"))
+    Err(BenchError::failed(BENCH, format!("no round within {PATIENCE:?}: the bench has ended")))
 }
 
 fn system(what: &'static str) -> impl Fn(std::io::Error) -> BenchError {

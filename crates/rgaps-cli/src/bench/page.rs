@@ -13,9 +13,11 @@ use super::BenchError;
 use super::measure::median;
 
 /// A process or a round that takes longer than this has gone wrong.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 /// In `round`: leave. In `seen`: ready for the first round.
 pub(super) const MARK: u64 = u64::MAX;
+/// In `seen`: the process has ended, and said why.
+const FAILED: u64 = u64::MAX - 1;
 /// Processes that fit on a page.
 const SLOTS: u64 = 16;
 const PAGE_BYTES: u64 = 4096;
@@ -94,14 +96,19 @@ impl Page {
         self.word(SEEN + slot * 8).store(MARK, Ordering::Release);
     }
 
-    /// By the process in `slot`, before `woke`: what it has mapped.
+    /// By the process in `slot`: it cannot go on.
+    pub(super) fn failed(&self, slot: u64) {
+        self.word(SEEN + slot * 8).store(FAILED, Ordering::Release);
+    }
+
+    /// By the process in `slot`, before `woke`: what it has mapped, or what else the bench wants to know.
     pub(super) fn prove(&self, slot: u64, proof: Proof) {
         for (field, value) in (0..).zip(proof) {
             self.word(PROOF + slot * 32 + field * 8).store(value, Ordering::Release);
         }
     }
 
-    /// What the process in `slot` has mapped.
+    /// What the process in `slot` has told.
     pub(super) fn proof(&self, slot: u64) -> Proof {
         [0, 1, 2, 3].map(|field| self.word(PROOF + slot * 32 + field * 8).load(Ordering::Acquire))
     }
@@ -113,15 +120,25 @@ impl Page {
 
     /// Waits until the first `count` processes have woken for `round`; µs from `start` (monotonic) to the median one.
     pub(super) fn latency(&self, count: u64, round: u64, start: u64) -> Result<f64, BenchError> {
+        Ok(median(self.latencies(count, round, start)?))
+    }
+
+    /// Waits likewise; µs from `start` to each of them.
+    pub(super) fn latencies(&self, count: u64, round: u64, start: u64) -> Result<Vec<f64>, BenchError> {
         self.wait_until(count, round, "a waiting process did not wake", LOOK)?;
         let woke = (0..count).map(|slot| self.word(WOKE + slot * 8).load(Ordering::Acquire));
-        Ok(median(woke.map(|woke| woke.saturating_sub(start) as f64 / 1e3).collect()))
+        Ok(woke.map(|woke| woke.saturating_sub(start) as f64 / 1e3).collect())
     }
 
     fn wait_until(&self, count: u64, seen: u64, otherwise: &str, look: Duration) -> Result<(), BenchError> {
         let deadline = Instant::now() + PATIENCE;
         for slot in 0..count {
-            while self.word(SEEN + slot * 8).load(Ordering::Acquire) != seen {
+            loop {
+                match self.word(SEEN + slot * 8).load(Ordering::Acquire) {
+                    found if found == seen => break,
+                    FAILED => return Err(BenchError::failed(self.bench, "a process of the bench failed, see above")),
+                    _ => {}
+                }
                 if Instant::now() > deadline {
                     return Err(BenchError::failed(self.bench, format!("{otherwise} within {PATIENCE:?}")));
                 }

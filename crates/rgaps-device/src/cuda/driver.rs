@@ -268,7 +268,7 @@ impl Driver {
         ready(unsafe { self.query_stream(stream) })
     }
 
-    fn check(&self, call: &'static str, code: c_int) -> Result<(), DriverError> {
+    pub(crate) fn check(&self, call: &'static str, code: c_int) -> Result<(), DriverError> {
         if code == SUCCESS { Ok(()) } else { Err(self.error(call, code)) }
     }
 
@@ -298,7 +298,7 @@ fn ready(asked: Result<(), DriverError>) -> Result<bool, DriverError> {
 }
 
 /// A function of the library.
-fn symbol<F: Copy>(library: &libloading::Library, name: &str) -> Result<F, String> {
+pub(crate) fn symbol<F: Copy>(library: &libloading::Library, name: &str) -> Result<F, String> {
     // SAFETY: each caller names the signature that cuda.h has for this symbol.
     let found = unsafe { library.get::<F>(name.as_bytes()) };
     found

@@ -8,6 +8,8 @@
 //!             asynchronous and from or to registered memory; the one blocking copy is `copy_in` of a plain slice.
 
 mod argument;
+#[cfg(feature = "baseline")]
+mod baseline;
 mod bounce;
 mod device;
 mod driver;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use iceoryx2::port::listener::Listener;
 use iceoryx2::port::notifier::Notifier;
-use iceoryx2::prelude::{Node, NodeBuilder, ServiceName, ipc};
+use iceoryx2::prelude::{LogLevel, Node, NodeBuilder, ServiceName, ipc, set_log_level_from_env_or};
 use iceoryx2::service::port_factory::event::PortFactory;
 
 use super::{Wait, Wake};
@@ -66,6 +66,8 @@ impl Wait for IceoryxWait {
 }
 
 fn open(service: &str) -> io::Result<(Node<ipc::Service>, PortFactory<ipc::Service>)> {
+    // Else it warns, in every process, that it has no configuration file of its own.
+    set_log_level_from_env_or(LogLevel::Error);
     let node = NodeBuilder::new().create::<ipc::Service>().map_err(io::Error::other)?;
     let name = ServiceName::new(service).map_err(io::Error::other)?;
     let service = node

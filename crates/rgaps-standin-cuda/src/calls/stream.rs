@@ -8,6 +8,7 @@ use crate::abi::{
 };
 use crate::config::config;
 use crate::context;
+use crate::host::is_mapped;
 use crate::operation::{End, HostCall, Operation};
 use crate::state::{Driver, Kind, driver, new_handle};
 use crate::stream::{Place, Stream};
@@ -86,6 +87,16 @@ calls! {
         copy(End::Device(to), End::Registered(from), bytes, stream)
     }
 
+    /// Device to any host memory, behind what is queued in the null stream; waits for it.
+    fn cuMemcpyDtoH_v2(to: u64, from: u64, bytes: usize) {
+        copy_and_wait(End::Pageable(to), End::Device(from), to, bytes)
+    }
+
+    /// Any host memory to device, likewise.
+    fn cuMemcpyHtoD_v2(to: u64, from: u64, bytes: usize) {
+        copy_and_wait(End::Device(to), End::Pageable(from), from, bytes)
+    }
+
     /// Device to device.
     fn cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: u64) {
         copy(End::Device(to), End::Device(from), bytes, stream)
@@ -121,13 +132,24 @@ fn copy(to: End, from: End, bytes: usize, stream: u64) -> Status {
         match end {
             End::Registered(address) => driver.registrations.check(address, bytes as u64)?,
             // Looked up when the copy runs.
-            End::Device(_) => {}
+            End::Device(_) | End::Pageable(_) => {}
         }
     }
     if bytes == 0 {
         return find(&driver, stream)?.context.check();
     }
     push(driver, stream, Operation::Copy { to, from, bytes: bytes as u64 })
+}
+
+/// A copy on the null stream, of host memory that must be there until it is over, and so is waited for.
+fn copy_and_wait(to: End, from: End, host: u64, bytes: usize) -> Status {
+    let end = host.checked_add(bytes as u64).ok_or(INVALID_VALUE)?;
+    if !is_mapped(host, end, matches!(to, End::Pageable(_))) {
+        return Err(INVALID_VALUE);
+    }
+    copy(to, from, bytes, 0)?;
+    let end = find(&*driver()?, 0)?.end();
+    end.wait()
 }
 
 fn check_word(address: u64, flags: u32) -> Status {

@@ -1,0 +1,110 @@
+//! What the messages of the GPU benches hold: marks of eight bytes, at the beginning of each sixteenth and at the end.
+//!
+//! Each mark has the message's number and its place, so that a chunk that is missing, old or in another place is found wherever the
+//! message lies: in a slice, chunk by chunk, or on the device. Nobody times the looking.
+
+use std::time::Duration;
+
+use rgaps::device::{Backend, PoolPart, Stream};
+use rgaps_os::{Mapping, OutOfRange};
+
+const PARTS: u64 = 16;
+const MARK_BYTES: u64 = 8;
+/// How long the device may take for a few marks.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A message: its number, and its bytes, of which there are at least 256 and a multiple of 8.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Content {
+    pub(super) sequence: u64,
+    pub(super) bytes: u64,
+}
+
+impl Content {
+    /// Each mark with the offset of its first byte.
+    fn marks(self) -> impl Iterator<Item = (u64, [u8; MARK_BYTES as usize])> {
+        let starts = (0..PARTS).map(move |part| (self.bytes / PARTS * part).next_multiple_of(MARK_BYTES));
+        let all = starts.chain([self.bytes - MARK_BYTES]).zip(0..);
+        all.map(move |(offset, place): (u64, u64)| (offset, (self.sequence << 8 | place).to_le_bytes()))
+    }
+
+    /// Writes the marks into memory of the host's, the message's first byte at `start`.
+    pub(super) fn write(self, to: &Mapping, start: u64) -> Result<(), OutOfRange> {
+        self.marks().try_for_each(|(offset, mark)| to.copy_in(start + offset, &mark))
+    }
+
+    /// Writes the marks into memory of a device; they are there when this returns.
+    pub(super) fn write_on_device(
+        self,
+        backend: &dyn Backend,
+        stream: &Stream,
+        to: PoolPart<'_>,
+    ) -> Result<(), String> {
+        for (offset, mark) in self.marks() {
+            let place = PoolPart { pool: to.pool, offset: to.offset + offset };
+            let copied = backend.copy_in(stream, &mark, place).and_then(|copy| copy.wait(TIMEOUT));
+            copied.map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// Whether a part of the message, from `start` on, has its marks.
+    pub(super) fn check(self, part: &[u8], start: u64) -> Result<(), String> {
+        let end = start + part.len() as u64;
+        for (offset, mark) in self.marks().filter(|(offset, _)| (start..end).contains(offset)) {
+            let at = (offset - start) as usize;
+            let found = part.get(at..at + mark.len()).unwrap_or_default();
+            self.compare(offset, found, &mark)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a message on a device has its marks.
+    pub(super) fn check_on_device(
+        self,
+        backend: &dyn Backend,
+        stream: &Stream,
+        from: PoolPart<'_>,
+    ) -> Result<(), String> {
+        for (offset, mark) in self.marks() {
+            let mut found = [0; MARK_BYTES as usize];
+            let place = PoolPart { pool: from.pool, offset: from.offset + offset };
+            backend.copy_out(stream, place, &mut found).map_err(|error| error.to_string())?;
+            self.compare(offset, &found, &mark)?;
+        }
+        Ok(())
+    }
+
+    fn compare(self, offset: u64, found: &[u8], mark: &[u8]) -> Result<(), String> {
+        if found == mark {
+            return Ok(());
+        }
+        let Self { sequence, bytes } = self;
+        Err(format!("message {sequence} of {bytes} B has {found:x?} at {offset} in the place of {mark:x?}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_missing_and_displaced_parts_are_found_whole_or_by_chunks() {
+        let content = Content { sequence: 7, bytes: 4096 };
+        let memory = Mapping::anonymous(8192).unwrap();
+        content.write(&memory, 4096).unwrap();
+        let mut message = vec![0; 4096];
+        memory.copy_out(4096, &mut message).unwrap();
+        content.check(&message, 0).unwrap();
+        message.chunks(512).enumerate().for_each(|(n, part)| content.check(part, n as u64 * 512).unwrap());
+        let old = Content { sequence: 6, ..content };
+        assert!(old.check(&message, 0).unwrap_err().contains("message 6 of 4096 B"));
+        for at in [0, 256, 2048, 4088] {
+            let mut torn = message.clone();
+            torn[at] ^= 1;
+            content.check(&torn, 0).unwrap_err();
+        }
+        message.rotate_left(256);
+        content.check(&message, 0).unwrap_err();
+    }
+}

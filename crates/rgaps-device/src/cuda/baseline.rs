@@ -1,0 +1,50 @@
+//! What the backend is compared with: copies of pageable memory, as a program makes them that knows nothing of pinned memory.
+//!
+//! The driver copies them through its own pinned memory, and the call returns when they are done. For benches only (feature `baseline`).
+
+use std::ffi::{c_int, c_void};
+
+use cudarc::driver::sys::{self, CUdeviceptr};
+
+use super::CudaBackend;
+use super::driver::{Driver, symbol};
+use super::memory::DeviceAccess;
+use crate::backend::PoolPart;
+use crate::error::DeviceError;
+
+const TO_HOST: &str = "cuMemcpyDtoH_v2";
+const TO_DEVICE: &str = "cuMemcpyHtoD_v2";
+
+type ToHost = unsafe extern "C" fn(*mut c_void, CUdeviceptr, usize) -> c_int;
+type ToDevice = unsafe extern "C" fn(CUdeviceptr, *const c_void, usize) -> c_int;
+
+impl CudaBackend {
+    /// Copies part of a pool into pageable memory: cuMemcpyDtoH. It is there when the call returns. An error if the part is not in the pool,
+    /// if it has no memory yet, or if the driver refuses; `to` then holds anything.
+    pub fn copy_to_pageable(&self, from: PoolPart<'_>, to: &mut [u8]) -> Result<(), DeviceError> {
+        let at = self.address(from, to.len() as u64, DeviceAccess::Read)?;
+        let call: ToHost = find(TO_HOST)?;
+        let _entered = self.device.enter()?;
+        // SAFETY: the symbol has this signature in cuda.h; the part was checked, the slice is ours until the call returns.
+        let code = unsafe { call(to.as_mut_ptr().cast(), at, to.len()) };
+        Ok(self.device.driver().check(TO_HOST, code)?)
+    }
+
+    /// Copies pageable memory into part of a pool: cuMemcpyHtoD. It is there when the call returns. Errors as for `copy_to_pageable`.
+    pub fn copy_from_pageable(&self, from: &[u8], to: PoolPart<'_>) -> Result<(), DeviceError> {
+        let at = self.address(to, from.len() as u64, DeviceAccess::ReadWrite)?;
+        let call: ToDevice = find(TO_DEVICE)?;
+        let _entered = self.device.enter()?;
+        // SAFETY: as above.
+        let code = unsafe { call(at, from.as_ptr().cast(), from.len()) };
+        Ok(self.device.driver().check(TO_DEVICE, code)?)
+    }
+}
+
+/// A function of the driver that this process has loaded.
+fn find<F: Copy>(name: &str) -> Result<F, DeviceError> {
+    Driver::load().map_err(DeviceError::Failed)?;
+    // SAFETY: the driver is loaded, so this neither searches nor panics; it stays so.
+    let library = unsafe { sys::culib() };
+    symbol(library, name).map_err(DeviceError::Failed)
+}

@@ -1,0 +1,158 @@
+//! Publishing, taking and releasing in stream order without the help of a stand-in's controls: a stream is held by a word that it waits
+//! for. `cargo test` runs it on the stand-in for libcuda, `./dev test-gpu` on a real GPU.
+
+#![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rgaps::device::{DeviceKind, DevicePart, PoolMemory, PoolPart, PoolSpec, Stream, Word, Words, contract};
+use rgaps::types::Bytes;
+use rgaps::{Exhaustion, Node, PublishError, Publisher, PublisherQos, Readiness, Subscriber};
+use rgaps_os::{Access, Mapping, memfd};
+use rgaps_testing::{RuntimeDir, Watchdog, again_with, programs, skipped};
+
+/// Set where the device is a real GPU, which must be there.
+const REQUIRED: &str = "RGAPS_TEST_GPU";
+const TOPIC: &str = "gpu/order";
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const LONG: Duration = Duration::from_secs(60);
+
+/// On a real GPU, or in a process of its own whose libcuda, and whose manager's, is the stand-in.
+fn on_a_device() -> bool {
+    if std::env::var_os(REQUIRED).is_some() {
+        return true;
+    }
+    let rgapsd = programs::find("rgapsd");
+    let settings = [("RGAPSD", rgapsd.to_str().unwrap()), ("RGAPS_MULTICAST", "off")];
+    again_with(&settings, rgaps_standin_cuda::link_into)
+}
+
+struct Bench {
+    node: Node,
+    publisher: Publisher<Bytes>,
+    subscriber: Subscriber<Bytes>,
+    stream: Stream,
+    reader: Stream,
+    gate: Arc<dyn Words>,
+    // Last: it ends the manager.
+    _dir: RuntimeDir,
+    _watchdog: Watchdog,
+}
+
+impl Bench {
+    /// `None`, and said so, where streams cannot wait for words.
+    fn new(pool_bytes: u64, exhaustion: Exhaustion) -> Option<Self> {
+        let _watchdog = Watchdog::new(Duration::from_secs(240));
+        let _dir = RuntimeDir::new("gpu-order").unwrap();
+        let node = Node::builder().runtime_dir(_dir.path()).build().unwrap();
+        assert_eq!(node.device().kind(), DeviceKind::Cuda, "no GPU was found");
+        let found = node.device().as_cuda().unwrap().gpu().properties().clone();
+        if std::env::var_os(REQUIRED).is_some() {
+            assert_ne!(found.name, rgaps_standin_cuda::DEVICE_NAME, "this is to be a real GPU");
+        }
+        if !found.has_stream_words {
+            skipped(format!("streams of {} do not wait for words", found.name));
+            return None;
+        }
+        let qos = PublisherQos { pool_bytes: Some(pool_bytes), exhaustion, ..PublisherQos::default() };
+        let publisher = node.publisher_with(TOPIC, qos).unwrap();
+        let subscriber = node.subscriber(TOPIC).unwrap();
+        let page = memfd::create("gate", 4096).unwrap();
+        let page = Arc::new(Mapping::map(&page, 4096, Access::ReadWrite).unwrap());
+        let gate = node.device().words(&page).unwrap();
+        let (stream, reader) = (node.stream().unwrap(), node.stream().unwrap());
+        Some(Self { node, publisher, subscriber, stream, reader, gate, _dir, _watchdog })
+    }
+
+    fn gate(&self) -> Word<'_> {
+        Word { words: self.gate.as_ref(), offset: 0 }
+    }
+
+    /// A stream goes no further until `open`.
+    fn hold(&self, stream: &Stream) {
+        self.gate().write(0).unwrap();
+        stream.wait_word(&self.gate(), 1, LONG).unwrap();
+    }
+
+    fn open(&self) {
+        self.gate().write(1).unwrap();
+    }
+
+    /// Makes memory, words and streams known to the driver, which may wait for the device while it learns of them.
+    fn warm_up(&self, source: &Source) {
+        self.push(source).unwrap();
+        let frame = self.subscriber.take_on(&self.reader).unwrap().unwrap();
+        frame.release_on(&self.reader).unwrap();
+        self.reader.synchronize(LONG).unwrap();
+    }
+
+    fn push(&self, source: &Source) -> Result<rgaps::Receipt, PublishError> {
+        self.publisher.push_on(&Bytes::new(source.part.bytes()), &source.part, &self.stream)
+    }
+}
+
+/// Device memory of the caller's, with something in it.
+struct Source {
+    part: DevicePart,
+    content: Vec<u8>,
+    _pool: Arc<dyn PoolMemory>,
+}
+
+impl Source {
+    fn new(node: &Node, bytes: u64) -> Self {
+        let pool = node.device().create_pool(&PoolSpec { name: "source".to_owned(), bytes }).unwrap();
+        pool.commit(&pool.missing(0, bytes).unwrap(), 0).unwrap();
+        let content: Vec<u8> = (0..bytes).map(|n| (n * 7 % 253) as u8).collect();
+        let place = PoolPart { pool: pool.as_ref(), offset: 0 };
+        node.device().copy_in(&node.stream().unwrap(), &content, place).unwrap().wait(LONG).unwrap();
+        Self { part: contract::part_of(pool.as_ref(), 0, bytes).unwrap(), content, _pool: pool }
+    }
+}
+
+#[test]
+fn on_a_device_push_and_take_wait_for_nothing_and_the_bytes_come_in_stream_order() {
+    if !on_a_device() {
+        return;
+    }
+    let Some(bench) = Bench::new(256 * MIB, Exhaustion::Wait { timeout_ms: 60_000 }) else { return };
+    for bytes in [KIB, 40 * MIB] {
+        let source = Source::new(&bench.node, bytes);
+        bench.warm_up(&source);
+        bench.hold(&bench.stream);
+        bench.push(&source).unwrap();
+        assert!(bench.subscriber.take().unwrap().is_none(), "its bytes are not there");
+        let frame = bench.subscriber.take_on(&bench.reader).unwrap().unwrap();
+        assert_eq!(frame.status(), Readiness::Pending);
+        bench.open();
+        bench.reader.synchronize(LONG).unwrap();
+        assert_eq!(frame.status(), Readiness::Ready);
+        assert!(frame.to_host().unwrap() == source.content, "{bytes} B arrived otherwise");
+    }
+}
+
+#[test]
+fn on_a_device_a_block_is_used_again_only_after_the_stream_that_reads_it() {
+    if !on_a_device() {
+        return;
+    }
+    // Room for one message.
+    let Some(bench) = Bench::new(3 * MIB, Exhaustion::Refuse) else { return };
+    let source = Source::new(&bench.node, 2 * MIB);
+    bench.warm_up(&source);
+    while bench.push(&source).is_err() {
+        std::thread::yield_now();
+    }
+    let frame = bench.subscriber.take_on(&bench.reader).unwrap().unwrap();
+    bench.stream.synchronize(LONG).unwrap();
+    bench.hold(&bench.reader);
+    frame.release_on(&bench.reader).unwrap();
+    assert!(matches!(bench.push(&source), Err(PublishError::NoSpace { .. })), "the reader's stream has not got there");
+    bench.open();
+    while bench.push(&source).is_err() {
+        std::thread::yield_now();
+    }
+    let frame = bench.subscriber.wait(LONG).unwrap().unwrap();
+    assert!(frame.to_host().unwrap() == source.content);
+}
