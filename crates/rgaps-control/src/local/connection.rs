@@ -23,6 +23,8 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(5);
 /// What a manager may have sent that its client has not read. The kernel allows net.core.wmem_max (208 KiB by default) and counts each
 /// message with what it costs itself, so that hundreds of notices fit; net.unix.max_dgram_qlen does not bound connected sockets.
 const UNREAD_BYTES_MAX: usize = 1 << 20;
+/// Extension of a socket's file until it is listened to.
+const NEW_SOCKET: &str = "new";
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 128;
 
@@ -218,14 +220,17 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens on a path. The caller holds the directory's lock, so a file that is there is a dead manager's.
+    /// Listens on a path, at which there is a file from the moment on when it is listened to. The caller holds the directory's lock, so a
+    /// file that is there is a dead manager's.
     pub fn bind(path: &Path) -> Result<Self, LocalError> {
         let failed = |source: Errno| LocalError::Socket { path: path.to_owned(), source: source.into() };
-        let _ = std::fs::remove_file(path);
+        let new = path.with_extension(NEW_SOCKET);
+        let _ = std::fs::remove_file(&new);
         let socket = new_socket().map_err(failed)?;
-        let address = SocketAddrUnix::new(path).map_err(failed)?;
+        let address = SocketAddrUnix::new(&new).map_err(failed)?;
         rustix::net::bind(&socket, &address).map_err(failed)?;
         rustix::net::listen(&socket, BACKLOG).map_err(failed)?;
+        rustix::fs::rename(&new, path).map_err(failed)?;
         rustix::io::ioctl_fionbio(&socket, true).map_err(failed)?;
         Ok(Self { socket, path: path.to_owned(), admits_group: false })
     }
