@@ -83,12 +83,14 @@ impl<T: Settle> Order<T> {
         if let Err(error) = written {
             return Err((item, error));
         }
-        let mut under_way = lock(&self.under_way);
-        under_way.push(UnderWay { stream: stream.clone(), event: stream.record(), item });
+        let under_way = UnderWay { stream: stream.clone(), event: stream.record(), item };
+        lock(&self.under_way).push(under_way);
         // Two out for one in, so that the list stays short; the node's thread looks at all of it.
-        let over: Vec<_> = (0..2).map_while(|_| next_over(&mut under_way, 1)).collect();
-        drop(under_way);
-        over.into_iter().for_each(|(item, written)| item.settle(written));
+        for _ in 0..2 {
+            let over = next_over(&mut lock(&self.under_way), 1);
+            let Some((item, written)) = over else { break };
+            item.settle(written);
+        }
         Ok(())
     }
 

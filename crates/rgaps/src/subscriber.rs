@@ -430,9 +430,8 @@ impl<T: Meta> Frame<T> {
     /// As `bytes`, with the reason why not. Waits for bytes that a device has still to bring, at most 10 s.
     pub fn to_host(&self) -> Result<&[u8], TakeError> {
         let inner = &self.subscriber;
-        let (topic, sequence) = (inner.topic.clone(), self.info.sequence);
         let Some(held) = self.held.as_ref().filter(|_| inner.node.is_owner()) else {
-            return Err(TakeError::Forked { topic });
+            return Err(TakeError::Forked { topic: inner.topic.clone() });
         };
         let failed = |source| TakeError::Device { topic: inner.topic.clone(), source };
         if held.readiness() == Readiness::Pending {
@@ -441,7 +440,7 @@ impl<T: Meta> Frame<T> {
             Word { words: words.as_ref(), offset }.wait(value, DEVICE_TIMEOUT).map_err(failed)?;
         }
         if held.readiness() != Readiness::Ready {
-            return Err(TakeError::Poisoned { topic, sequence });
+            return Err(TakeError::Poisoned { topic: inner.topic.clone(), sequence: self.info.sequence });
         }
         if let Ok(bytes) = self.pool.host_bytes(self.offset, self.info.bytes) {
             return Ok(bytes);
@@ -474,12 +473,12 @@ impl<T: Meta> Frame<T> {
     ///
     /// What reads it must be done when the frame is dropped, or be in the stream that it was taken on or is released on.
     pub fn device_address(&self) -> Result<u64, TakeError> {
-        let (topic, sequence) = (self.subscriber.topic.clone(), self.info.sequence);
+        let topic = || self.subscriber.topic.clone();
         if !self.subscriber.node.is_owner() {
-            return Err(TakeError::Forked { topic });
+            return Err(TakeError::Forked { topic: topic() });
         }
-        let (offset, bytes) = (self.offset, self.info.bytes);
-        self.pool.device_address(offset).map_err(|_| TakeError::OutOfBounds { topic, sequence, offset, bytes })
+        let (offset, sequence, bytes) = (self.offset, self.info.sequence, self.info.bytes);
+        self.pool.device_address(offset).map_err(|_| TakeError::OutOfBounds { topic: topic(), sequence, offset, bytes })
     }
 
     /// The payload as part of its pool, for copies that the device makes of it (`Backend::copy_to_host`, `copy_out`). They are over when the
@@ -499,13 +498,13 @@ impl<T: Meta> Frame<T> {
 
     /// Lets the message go once a stream has done the work that it was given so far. The call does not wait for it.
     pub fn release_on(mut self, stream: &Stream) -> Result<(), TakeError> {
-        let topic = self.subscriber.topic.clone();
+        let topic = || self.subscriber.topic.clone();
         if !self.subscriber.node.is_owner() {
-            return Err(TakeError::Forked { topic });
+            return Err(TakeError::Forked { topic: topic() });
         }
         let Some(held) = self.held.take() else { return Ok(()) };
         let released = self.subscriber.release_on(held, self.pool.clone(), stream);
-        released.map_err(|source| TakeError::Device { topic, source })
+        released.map_err(|source| TakeError::Device { topic: topic(), source })
     }
 
     /// Where it came from, the path that it took and when it passed each stage.

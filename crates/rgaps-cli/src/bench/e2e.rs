@@ -17,7 +17,7 @@ use rgaps::{Node, Publisher};
 use rgaps_link::RingMemory;
 use rgaps_os::clock;
 
-use super::host::{self, Host, Subscribers, free_ports};
+use super::host::{self, Host, Subscribers, free_ports, loopback};
 use super::link::{Bare, source, write};
 use super::measure::{Pairs, seconds};
 use super::{BenchError, Bound, Effort, Row, available_bytes};
@@ -113,16 +113,8 @@ impl Journey {
     fn new(chunk_bytes: u64) -> Result<Self, BenchError> {
         let ports = free_ports::<2>(BENCH)?;
         let start = |own: usize| {
-            let settings = [
-                ("host_name", format!("bench-{own}")),
-                ("listen", format!("tcp/127.0.0.1:{}", ports[own])),
-                ("peers", format!("tcp/127.0.0.1:{}", ports[1 - own])),
-                ("data_address", format!("127.0.0.{}", own + 1)),
-                ("transport", "tcp".to_owned()),
-                ("ring_bytes", RING_BYTES.to_string()),
-                ("chunk_bytes", chunk_bytes.to_string()),
-            ];
-            Host::start(BENCH, &settings)
+            let ring = [("ring_bytes", RING_BYTES.to_string()), ("chunk_bytes", chunk_bytes.to_string())];
+            Host::start(BENCH, &[&loopback(own, ports)[..], &ring].concat())
         };
         let hosts = [start(0)?, start(1)?];
         let subscribers = hosts[1].subscribers(TOPIC, 1, true)?;

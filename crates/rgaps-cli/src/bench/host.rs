@@ -168,6 +168,17 @@ pub(super) fn mark(block: &mut [u8], number: u64) {
     block[last..].copy_from_slice(&number);
 }
 
+/// Settings of the two hosts of a bench, which are linked over loopback: which of them, and the port on which each listens.
+pub(super) fn loopback(own: usize, ports: [u16; 2]) -> Vec<(&'static str, String)> {
+    vec![
+        ("host_name", format!("bench-{own}")),
+        ("listen", format!("tcp/127.0.0.1:{}", ports[own])),
+        ("peers", format!("tcp/127.0.0.1:{}", ports[1 - own])),
+        ("data_address", format!("127.0.0.{}", own + 1)),
+        ("transport", "tcp".to_owned()),
+    ]
+}
+
 /// Ports that nobody has on loopback right now, all different.
 pub(super) fn free_ports<const N: usize>(bench: &'static str) -> Result<[u16; N], BenchError> {
     let mut ports = [0; N];

@@ -17,17 +17,16 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 pub(super) struct Bounce {
     buffer: HostBuffer,
     under_way: [Option<Completion>; 2],
-    /// Whether a copy was given up, and its half with it: from then on nothing is bounced.
-    is_stuck: bool,
 }
 
 impl Bounce {
     pub(super) fn new(backend: &CudaBackend) -> Result<Self, DeviceError> {
         let buffer = backend.host_buffer(&BufferSpec { name: "rgaps-bounce".to_owned(), bytes: 2 * HALF_BYTES })?;
-        Ok(Self { buffer, under_way: [None, None], is_stuck: false })
+        Ok(Self { buffer, under_way: [None, None] })
     }
 
-    /// Starts copies of all of `from`; the slice is no longer needed when this returns. After an error no copy is under way.
+    /// Starts copies of all of `from`; the slice is no longer needed when this returns. After an error no copy is
+    /// under way, unless the error is that one takes too long.
     pub(super) fn copy_in(
         &mut self,
         backend: &CudaBackend,
@@ -36,10 +35,7 @@ impl Bounce {
         to: PoolPart<'_>,
     ) -> Result<(), DeviceError> {
         let copied = self.start_copies_in(backend, stream, from, to);
-        if copied.is_err() {
-            self.settle();
-        }
-        copied
+        copied.inspect_err(|_| self.settle())
     }
 
     fn start_copies_in(
@@ -49,9 +45,6 @@ impl Bounce {
         from: &[u8],
         to: PoolPart<'_>,
     ) -> Result<(), DeviceError> {
-        if self.is_stuck {
-            return Err(DeviceError::TimedOut(TIMEOUT));
-        }
         for (number, part) in from.chunks(HALF_BYTES as usize).enumerate() {
             let half = number % 2;
             self.wait_for(half)?;
@@ -64,7 +57,7 @@ impl Bounce {
         Ok(())
     }
 
-    /// Copies all of `to`, one half while the other is on its way. After an error no copy is under way.
+    /// Copies all of `to`, one half while the other is on its way. As for `copy_in` after an error.
     pub(super) fn copy_out(
         &mut self,
         backend: &CudaBackend,
@@ -73,10 +66,7 @@ impl Bounce {
         to: &mut [u8],
     ) -> Result<(), DeviceError> {
         let copied = self.run_copies_out(backend, stream, from, to);
-        if copied.is_err() {
-            self.settle();
-        }
-        copied
+        copied.inspect_err(|_| self.settle())
     }
 
     /// What is under way is over, or given up.
@@ -91,9 +81,6 @@ impl Bounce {
         from: PoolPart<'_>,
         to: &mut [u8],
     ) -> Result<(), DeviceError> {
-        if self.is_stuck {
-            return Err(DeviceError::TimedOut(TIMEOUT));
-        }
         self.wait_for(0)?;
         self.wait_for(1)?;
         let mut parts = to.chunks_mut(HALF_BYTES as usize).enumerate().peekable();
@@ -124,11 +111,13 @@ impl Bounce {
         Ok(())
     }
 
+    /// Until a half can be used. One that is not free in time is waited for again by the next copy.
     fn wait_for(&mut self, half: usize) -> Result<(), DeviceError> {
         let Some(copy) = &self.under_way[half] else { return Ok(()) };
         let waited = copy.wait(TIMEOUT);
-        self.is_stuck |= matches!(waited, Err(DeviceError::TimedOut(_)));
-        self.under_way[half] = None;
+        if !matches!(waited, Err(DeviceError::TimedOut(_))) {
+            self.under_way[half] = None;
+        }
         waited
     }
 }

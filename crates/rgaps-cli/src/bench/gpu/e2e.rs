@@ -25,7 +25,7 @@ use super::crew::Crew;
 use super::report::{Figure, Part, Table};
 use super::roles::{Payload, write_message};
 use super::{MIB, Setup, WARM_UP, mean, publisher, row, size};
-use crate::bench::host::{self, Host, free_ports};
+use crate::bench::host::{self, Host, free_ports, loopback};
 use crate::bench::link::Bare;
 use crate::bench::measure::median;
 use crate::bench::ring::Ring;
@@ -198,16 +198,7 @@ struct Journey<'a> {
 impl<'a> Journey<'a> {
     fn new(setup: &'a Setup, count: u64) -> Result<Self, BenchError> {
         let ports = free_ports::<2>(BENCH)?;
-        let start = |own: usize| {
-            let settings = [
-                ("host_name", format!("bench-{own}")),
-                ("listen", format!("tcp/127.0.0.1:{}", ports[own])),
-                ("peers", format!("tcp/127.0.0.1:{}", ports[1 - own])),
-                ("data_address", format!("127.0.0.{}", own + 1)),
-                ("transport", "tcp".to_owned()),
-            ];
-            setup.host(BENCH, &settings)
-        };
+        let start = |own| setup.host(BENCH, &loopback(own, ports));
         let hosts = [start(0)?, start(1)?];
         let mut subscribers = Crew::new(BENCH, setup.largest())?;
         subscribers.add_takers(&hosts[1], &["subscriber"], TOPIC, count)?;
