@@ -6,6 +6,8 @@
 //! Invariants  P1 blocks in use never overlap. P2 every granule is in one block or free: freeing all gives the pool back whole.
 //! Source      TLSF: Masmano et al. 2004, as implemented by rlsf; the shadow range is ours (raw/shadow.rs).
 
+use std::num::NonZeroU32;
+
 use rgaps_os::{AllocationRight, MapError, OwnedRange};
 
 use crate::raw::shadow::{CLASS_BITS, Shadow, carve};
@@ -96,7 +98,9 @@ impl PoolAllocator {
             return Err(self.full(bytes));
         }
         let count = whole_class(((bytes + self.stats.granule_bytes - 1) >> self.granule_shift).max(1));
-        let Some(first) = self.shadow.allocate(count as usize) else { return Err(self.full(bytes)) };
+        // A pool has at most `GRANULES_MAX` granules, and the class of what fits is at most 1/32 more.
+        let granules = NonZeroU32::new(count as u32).unwrap_or(NonZeroU32::MIN);
+        let Some(first) = self.shadow.allocate(granules) else { return Err(self.full(bytes)) };
         let offset = (first as u64) << self.granule_shift;
         let bytes = count << self.granule_shift;
         self.stats.used_bytes += bytes;

@@ -2,10 +2,13 @@
 //! manages a private range in which 32 bytes stand for one granule of the pool, and only the positions of its blocks are used.
 
 use std::alloc::Layout;
+use std::num::NonZeroU32;
 use std::ptr::NonNull;
 
 use rgaps_os::{AllocationRight, MapError, Mapping, OwnedRange};
 use rlsf::Tlsf;
+
+const _: () = assert!(usize::BITS == 64);
 
 /// Shadow bytes that stand for one granule: rlsf's own granularity on 64-bit machines.
 pub(crate) const SHADOW_BYTES: usize = 32;
@@ -43,9 +46,10 @@ impl Shadow {
 
     /// The first of `count` free granules in a row.
     #[inline]
-    pub(crate) fn allocate(&mut self, count: usize) -> Option<usize> {
-        let bytes = count.checked_mul(SHADOW_BYTES)?.checked_sub(BLOCK_HEADER_BYTES)?;
-        let layout = Layout::from_size_align(bytes, BLOCK_HEADER_BYTES).ok()?;
+    pub(crate) fn allocate(&mut self, count: NonZeroU32) -> Option<usize> {
+        let bytes = count.get() as usize * SHADOW_BYTES - BLOCK_HEADER_BYTES;
+        // SAFETY: the alignment is a power of two, and 2^32 granules of 32 B are far below isize::MAX of 64 bits.
+        let layout = unsafe { Layout::from_size_align_unchecked(bytes, BLOCK_HEADER_BYTES) };
         let payload = self.engine.allocate(layout)?;
         let start = payload.as_ptr() as usize - BLOCK_HEADER_BYTES - self.base.as_ptr() as usize;
         debug_assert_eq!(start % SHADOW_BYTES, 0);
