@@ -1,11 +1,12 @@
 //! Starting a manager on demand: when nobody listens in the runtime directory, the first client starts `rgapsd` and waits for it.
 //!
-//! It is looked for in RGAPSD, beside this program, one folder up (tests live in a sub-folder), and in PATH. It runs in a session of
+//! It is looked for in RGAPSD, beside this program, one folder up (tests live in a sub-folder), beside the library that this code is part of
+//! (a wheel has it there) or in the bin folder next to that one, and in PATH. It runs in a session of
 //! its own with a clean environment. A lock file keeps clients that start at once from starting several. RGAPS_AUTOSTART=0 turns it off.
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -65,7 +66,7 @@ pub enum SpawnError {
     },
     /// There is no program to start.
     #[error(
-        "no rgapsd runs, and none was found beside this program, in the folder above it or in PATH; install it or set RGAPSD to its path"
+        "no rgapsd runs, and none was found beside this program or its librgaps, or in PATH; install it or set RGAPSD to its path"
     )]
     NotFound,
     /// It could not be started.
@@ -151,9 +152,27 @@ pub fn find_program() -> Option<PathBuf> {
     }
     let own = std::env::current_exe().ok()?;
     let beside = own.ancestors().skip(1).take(2).map(|folder| folder.join("rgapsd"));
+    let library = own_library().into_iter().flat_map(|library| {
+        let above = library.parent().and_then(Path::parent).map(|folder| folder.join("bin/rgapsd"));
+        [library.with_file_name("rgapsd")].into_iter().chain(above)
+    });
     let paths = std::env::var_os("PATH").unwrap_or_default();
     let in_path = std::env::split_paths(&paths).map(|folder| folder.join("rgapsd")).collect::<Vec<_>>();
-    beside.chain(in_path).find(|path| path.is_file())
+    beside.chain(library).chain(in_path).find(|path| path.is_file())
+}
+
+/// The file that this code was loaded from: the program itself, or a shared library of it.
+fn own_library() -> Option<PathBuf> {
+    let address = own_library as fn() -> Option<PathBuf> as usize;
+    // start-end mode offset device inode path
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    maps.lines().find_map(|line| {
+        let (start, rest) = line.split_once('-')?;
+        let (end, _) = rest.split_once(' ')?;
+        let hex = |text| usize::from_str_radix(text, 16).ok();
+        let is_here = (hex(start)?..hex(end)?).contains(&address);
+        line.find('/').filter(|_| is_here).map(|path| PathBuf::from(&line[path..]))
+    })
 }
 
 fn start(dir: &RuntimeDir) -> Result<PathBuf, SpawnError> {
@@ -186,4 +205,14 @@ fn wait_for_socket(dir: &RuntimeDir, deadline: Instant) -> Result<Option<Connect
         std::thread::sleep(LOOK_INTERVAL);
     }
     Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_that_code_was_loaded_from_is_found() {
+        assert_eq!(own_library(), std::env::current_exe().ok());
+    }
 }

@@ -18,7 +18,8 @@
 pub use rgaps_device::DeviceRange;
 use rgaps_device::TensorView;
 pub use rgaps_device::dlpack::{
-    DLDataType, DLDevice, DLManagedTensorVersioned, DLPackVersion, DLTensor, FLAG_READ_ONLY, ManagedTensor, VERSION,
+    DLDataType, DLDevice, DLManagedTensor, DLManagedTensorVersioned, DLPackVersion, DLTensor, FLAG_READ_ONLY,
+    ManagedTensor, VERSION,
 };
 
 use crate::types::{DType, Meta, Tensor, ViewError};

@@ -20,13 +20,15 @@
 //! ```
 //!
 //! On a GPU a kernel reads and fills payloads where they lie: `Loan::view` and `Frame::view` are what it is told of them, `publish_on` and
-//! `take_on` put it in stream order (`examples/kernel`). `dlpack` describes payloads to array libraries.
+//! `take_on` put it in stream order (`examples/kernel`). `dlpack` describes payloads to array libraries. `any` is for programs that know the type
+//! of a topic only when they run.
 //!
 //! A program that only uses this crate links neither zenoh nor verbs nor CUDA: `rgapsd`, the host's manager, does that for it, and is
 //! started if it does not run.
 
 #![forbid(unsafe_code)]
 
+pub mod any;
 pub mod dlpack;
 mod error_text;
 mod idle;

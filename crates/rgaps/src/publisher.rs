@@ -444,6 +444,11 @@ impl<T: Meta> Loan<T> {
         &self.publisher.node
     }
 
+    /// The pool that the block lies in.
+    pub(crate) fn memory(&self) -> Arc<dyn PoolMemory> {
+        self.publisher.pool.clone()
+    }
+
     pub(crate) fn view_error(&self, source: ViewError) -> PublishError {
         PublishError::View { topic: self.publisher.topic.clone(), source }
     }

@@ -465,6 +465,15 @@ impl<T: Meta> Frame<T> {
         &self.subscriber.node
     }
 
+    /// The stream that it was taken on.
+    pub(crate) fn taken_on(&self) -> Option<&Stream> {
+        self.stream.as_ref()
+    }
+
+    pub(crate) fn device_error(&self, source: DeviceError) -> TakeError {
+        TakeError::Device { topic: self.subscriber.topic.clone(), source }
+    }
+
     pub(crate) fn view_error(&self, source: ViewError) -> TakeError {
         TakeError::View { topic: self.subscriber.topic.clone(), sequence: self.info.sequence, source }
     }

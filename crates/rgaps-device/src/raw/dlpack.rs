@@ -15,6 +15,8 @@
 //! A byte offset goes into `data`: libraries that take tensors have ignored the field (pytorch/pytorch issue 168177, NVIDIA/cuda-python
 //! issue 2592).
 //!
+//! `DLManagedTensor` is the 64 B that libraries took before DLPack 1.0: the DLTensor, then manager_ctx and deleter.
+//!
 //! Source      DLPack 1.1, include/dlpack/dlpack.h of dmlc/dlpack, on a machine of 64 bits.
 
 use std::ffi::c_void;
@@ -114,6 +116,19 @@ pub struct DLManagedTensorVersioned {
     pub dl_tensor: DLTensor,
 }
 
+/// A tensor with what its memory needs to stay, as libraries before DLPack 1.0 take it: nothing in it says that it must not be written.
+#[repr(C)]
+#[derive(Debug)]
+pub struct DLManagedTensor {
+    /// The tensor.
+    pub dl_tensor: DLTensor,
+    /// The producer's own.
+    pub manager_ctx: *mut c_void,
+    /// Ends all of it. Called once, on any thread.
+    pub deleter: Option<unsafe extern "C" fn(*mut Self)>,
+}
+
+const _: () = assert!(size_of::<DLManagedTensor>() == 64 && offset_of!(DLManagedTensor, deleter) == 56);
 const _: () = assert!(size_of::<DLTensor>() == 48 && offset_of!(DLTensor, device) == 8);
 const _: () = assert!(offset_of!(DLTensor, ndim) == 16 && offset_of!(DLTensor, dtype) == 20);
 const _: () = assert!(offset_of!(DLTensor, shape) == 24 && offset_of!(DLTensor, strides) == 32);
@@ -175,6 +190,24 @@ impl ManagedTensor {
     pub fn into_raw(self) -> NonNull<DLManagedTensorVersioned> {
         ManuallyDrop::new(self).0
     }
+
+    /// Gives it away to a library of before DLPack 1.0, which calls the deleter, once.
+    pub fn into_legacy(self) -> NonNull<DLManagedTensor> {
+        let DLTensor { data, device, ndim, dtype, shape, strides, byte_offset } = self.as_raw().dl_tensor;
+        let dl_tensor = DLTensor { data, device, ndim, dtype, shape, strides, byte_offset };
+        let manager_ctx = self.into_raw().as_ptr().cast();
+        NonNull::from(Box::leak(Box::new(DLManagedTensor { dl_tensor, manager_ctx, deleter: Some(delete_legacy) })))
+    }
+}
+
+/// The deleter of a tensor of `into_legacy`. A null pointer is nobody's tensor.
+unsafe extern "C" fn delete_legacy(legacy: *mut DLManagedTensor) {
+    if legacy.is_null() {
+        return;
+    }
+    // SAFETY: `into_legacy` leaked it from a box, and a deleter is called once.
+    let legacy = unsafe { Box::from_raw(legacy) };
+    drop(NonNull::new(legacy.manager_ctx.cast()).map(ManagedTensor));
 }
 
 impl Drop for ManagedTensor {
@@ -265,6 +298,24 @@ mod tests {
         assert_eq!(Arc::strong_count(&owner), 1);
         // SAFETY: null is no tensor.
         unsafe { delete::<()>(std::ptr::null_mut()) };
+    }
+
+    #[test]
+    fn a_library_of_before_dlpack_1_sees_the_same_tensor_and_drops_the_same_owner() {
+        let owner = Arc::new(());
+        let tensor = ManagedTensor::new(&view(&[4, 5]), DLDevice::CPU, true, owner.clone());
+        let legacy = tensor.into_legacy().as_ptr();
+        // SAFETY: given away to this test alone.
+        let seen = unsafe { &*legacy };
+        assert_eq!((seen.dl_tensor.data as u64, seen.dl_tensor.ndim, seen.dl_tensor.dtype.bits), (0x7000, 2, 32));
+        // SAFETY: ndim elements, alive with the tensor.
+        assert_eq!(unsafe { std::slice::from_raw_parts(seen.dl_tensor.shape, 2) }, [4, 5]);
+        let deleter = seen.deleter.unwrap();
+        // SAFETY: called once.
+        unsafe { deleter(legacy) };
+        assert_eq!(Arc::strong_count(&owner), 1);
+        // SAFETY: null is no tensor.
+        unsafe { delete_legacy(std::ptr::null_mut()) };
     }
 
     #[test]

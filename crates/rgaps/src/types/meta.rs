@@ -97,6 +97,14 @@ pub enum MetaError {
         /// The length found.
         found: usize,
     },
+    /// It is of another type than the topic.
+    #[error("the metadata is of {found}, where {wanted} is needed")]
+    Kind {
+        /// The type that is needed.
+        wanted: &'static str,
+        /// Its type.
+        found: &'static str,
+    },
     /// It describes another number of bytes than the payload has.
     #[error(
         "metadata of {type_name} describes {described} B, but the payload has {found} B; compute the payload's size by payload_bytes()"

@@ -1,0 +1,250 @@
+//! Publishers, loans and subscribers of whichever kind.
+
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use rgaps_device::dlpack::ManagedTensor;
+use rgaps_device::{DevicePart, Stream};
+
+use super::message::{AnyFrame, Message};
+use super::{AnyMeta, Kind, another_kind, by_kind};
+use crate::dlpack::Descriptor;
+use crate::node::{Node, NodeError};
+use crate::publisher::{Loan, PublishError, Publisher, Receipt};
+use crate::statistics::{PublisherStatistics, SubscriberStatistics};
+use crate::subscriber::{Subscriber, TakeError};
+use crate::types::{Bytes, Image, PointCloud, Tensor, ViewError};
+use crate::{PublisherQos, SubscriberQos};
+
+/// A publisher of a kind that is known at run time. Cheap to clone; every clone is the same publisher.
+#[derive(Clone, Debug)]
+pub enum AnyPublisher {
+    /// Of raw bytes.
+    Bytes(Publisher<Bytes>),
+    /// Of pictures.
+    Image(Publisher<Image>),
+    /// Of point clouds.
+    PointCloud(Publisher<PointCloud>),
+    /// Of tensors.
+    Tensor(Publisher<Tensor>),
+}
+
+impl AnyPublisher {
+    /// As `Node::publisher_with`.
+    pub fn new(node: &Node, topic: &str, kind: Kind, qos: PublisherQos) -> Result<Self, NodeError> {
+        match kind {
+            Kind::Bytes => node.publisher_with(topic, qos).map(Self::Bytes),
+            Kind::Image => node.publisher_with(topic, qos).map(Self::Image),
+            Kind::PointCloud => node.publisher_with(topic, qos).map(Self::PointCloud),
+            Kind::Tensor => node.publisher_with(topic, qos).map(Self::Tensor),
+        }
+    }
+
+    /// Which kind.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Bytes(_) => Kind::Bytes,
+            Self::Image(_) => Kind::Image,
+            Self::PointCloud(_) => Kind::PointCloud,
+            Self::Tensor(_) => Kind::Tensor,
+        }
+    }
+
+    /// As `Publisher::loan`; metadata of another kind is refused.
+    pub fn loan(&self, meta: &AnyMeta) -> Result<AnyLoan, PublishError> {
+        match (self, meta) {
+            (Self::Bytes(publisher), AnyMeta::Bytes(meta)) => publisher.loan(*meta).map(AnyLoan::Bytes),
+            (Self::Image(publisher), AnyMeta::Image(meta)) => publisher.loan(*meta).map(AnyLoan::Image),
+            (Self::PointCloud(publisher), AnyMeta::PointCloud(meta)) => publisher.loan(*meta).map(AnyLoan::PointCloud),
+            (Self::Tensor(publisher), AnyMeta::Tensor(meta)) => publisher.loan(*meta).map(AnyLoan::Tensor),
+            _ => Err(self.refuse(meta)),
+        }
+    }
+
+    /// As `Publisher::push`; metadata of another kind is refused.
+    pub fn push(&self, meta: &AnyMeta, bytes: &[u8]) -> Result<Receipt, PublishError> {
+        match (self, meta) {
+            (Self::Bytes(publisher), AnyMeta::Bytes(meta)) => publisher.push(meta, bytes),
+            (Self::Image(publisher), AnyMeta::Image(meta)) => publisher.push(meta, bytes),
+            (Self::PointCloud(publisher), AnyMeta::PointCloud(meta)) => publisher.push(meta, bytes),
+            (Self::Tensor(publisher), AnyMeta::Tensor(meta)) => publisher.push(meta, bytes),
+            _ => Err(self.refuse(meta)),
+        }
+    }
+
+    /// As `Publisher::push_on`; metadata of another kind is refused.
+    pub fn push_on(&self, meta: &AnyMeta, from: &DevicePart, stream: &Stream) -> Result<Receipt, PublishError> {
+        match (self, meta) {
+            (Self::Bytes(publisher), AnyMeta::Bytes(meta)) => publisher.push_on(meta, from, stream),
+            (Self::Image(publisher), AnyMeta::Image(meta)) => publisher.push_on(meta, from, stream),
+            (Self::PointCloud(publisher), AnyMeta::PointCloud(meta)) => publisher.push_on(meta, from, stream),
+            (Self::Tensor(publisher), AnyMeta::Tensor(meta)) => publisher.push_on(meta, from, stream),
+            _ => Err(self.refuse(meta)),
+        }
+    }
+
+    /// The topic's fully qualified name.
+    pub fn topic(&self) -> &str {
+        by_kind!(Self, self, publisher => publisher.topic())
+    }
+
+    /// As `Publisher::statistics`.
+    pub fn statistics(&self) -> PublisherStatistics {
+        by_kind!(Self, self, publisher => publisher.statistics())
+    }
+
+    /// As `Publisher::subscriber_count`.
+    pub fn subscriber_count(&self) -> usize {
+        by_kind!(Self, self, publisher => publisher.subscriber_count())
+    }
+
+    fn refuse(&self, meta: &AnyMeta) -> PublishError {
+        PublishError::Metadata { topic: self.topic().to_owned(), source: another_kind(self.kind(), meta.kind()) }
+    }
+}
+
+/// A loan of a kind that is known at run time.
+#[derive(Debug)]
+#[must_use = "a loan does nothing until it is published"]
+#[allow(clippy::large_enum_variant)] // A loan is moved twice at most: to its caller and to `publish`.
+pub enum AnyLoan {
+    /// Of raw bytes.
+    Bytes(Loan<Bytes>),
+    /// Of a picture.
+    Image(Loan<Image>),
+    /// Of a point cloud.
+    PointCloud(Loan<PointCloud>),
+    /// Of a tensor.
+    Tensor(Loan<Tensor>),
+}
+
+impl AnyLoan {
+    /// As `Loan::publish`.
+    pub fn publish(self) -> Result<Receipt, PublishError> {
+        by_kind!(Self, self, loan => loan.publish())
+    }
+
+    /// As `Loan::publish_on`.
+    pub fn publish_on(self, stream: &Stream) -> Result<Receipt, PublishError> {
+        by_kind!(Self, self, loan => loan.publish_on(stream))
+    }
+
+    /// The block for the CPU, to be read.
+    pub fn bytes(&self) -> &[u8] {
+        by_kind!(Self, self, loan => loan)
+    }
+
+    /// The block for the CPU, to be filled: in place where it can reach it, else memory that is copied there when the loan is published.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        by_kind!(Self, self, loan => loan)
+    }
+
+    /// As `Loan::device_address`.
+    pub fn device_address(&self) -> Result<u64, PublishError> {
+        by_kind!(Self, self, loan => loan.device_address())
+    }
+
+    /// As `Loan::describe`.
+    pub fn describe(&self) -> Result<Descriptor, PublishError> {
+        by_kind!(Self, self, loan => loan.describe())
+    }
+
+    /// One field of a loaned cloud, as `Loan::describe_field`.
+    pub fn describe_field(&self, name: &str) -> Result<Descriptor, PublishError> {
+        match self {
+            Self::PointCloud(loan) => loan.describe_field(name),
+            other => Err(other.view_error(another_kind(Kind::PointCloud, other.meta().kind()).into())),
+        }
+    }
+
+    /// The block as a tensor for an array library to fill. The tensor keeps the pool mapped, and nothing else: its memory is the message's
+    /// until the loan is published or dropped, and whoever writes there later writes into what subscribers read.
+    pub fn to_dlpack(&self, described: &Descriptor) -> ManagedTensor {
+        described.manage(by_kind!(Self, self, loan => loan.memory()))
+    }
+
+    /// As `Loan::set_meta`; metadata of another kind is refused.
+    pub fn set_meta(&mut self, meta: &AnyMeta) -> Result<(), PublishError> {
+        match (self, meta) {
+            (Self::Bytes(loan), AnyMeta::Bytes(meta)) => loan.set_meta(*meta),
+            (Self::Image(loan), AnyMeta::Image(meta)) => loan.set_meta(*meta),
+            (Self::PointCloud(loan), AnyMeta::PointCloud(meta)) => loan.set_meta(*meta),
+            (Self::Tensor(loan), AnyMeta::Tensor(meta)) => loan.set_meta(*meta),
+            (loan, meta) => Err(loan.view_error(another_kind(loan.meta().kind(), meta.kind()).into())),
+        }
+    }
+
+    /// The metadata.
+    pub fn meta(&self) -> AnyMeta {
+        by_kind!(Self, self, loan => (*loan.meta()).into())
+    }
+
+    fn view_error(&self, source: ViewError) -> PublishError {
+        by_kind!(Self, self, loan => loan.view_error(source))
+    }
+}
+
+/// A subscriber of a kind that is known at run time. Cheap to clone; every clone is the same subscriber.
+#[derive(Clone, Debug)]
+pub enum AnySubscriber {
+    /// Of raw bytes.
+    Bytes(Subscriber<Bytes>),
+    /// Of pictures.
+    Image(Subscriber<Image>),
+    /// Of point clouds.
+    PointCloud(Subscriber<PointCloud>),
+    /// Of tensors.
+    Tensor(Subscriber<Tensor>),
+}
+
+impl AnySubscriber {
+    /// As `Node::subscriber_with`.
+    pub fn new(node: &Node, topic: &str, kind: Kind, qos: SubscriberQos) -> Result<Self, NodeError> {
+        match kind {
+            Kind::Bytes => node.subscriber_with(topic, qos).map(Self::Bytes),
+            Kind::Image => node.subscriber_with(topic, qos).map(Self::Image),
+            Kind::PointCloud => node.subscriber_with(topic, qos).map(Self::PointCloud),
+            Kind::Tensor => node.subscriber_with(topic, qos).map(Self::Tensor),
+        }
+    }
+
+    /// Which kind.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Bytes(_) => Kind::Bytes,
+            Self::Image(_) => Kind::Image,
+            Self::PointCloud(_) => Kind::PointCloud,
+            Self::Tensor(_) => Kind::Tensor,
+        }
+    }
+
+    /// As `Subscriber::take`.
+    pub fn take(&self) -> Result<Option<Message>, TakeError> {
+        by_kind!(Self, self, subscriber => Ok(subscriber.take()?.map(AnyFrame::from).map(Message::new)))
+    }
+
+    /// As `Subscriber::take_on`.
+    pub fn take_on(&self, stream: &Stream) -> Result<Option<Message>, TakeError> {
+        by_kind!(Self, self, subscriber => Ok(subscriber.take_on(stream)?.map(AnyFrame::from).map(Message::new)))
+    }
+
+    /// As `Subscriber::wait`.
+    pub fn wait(&self, timeout: Duration) -> Result<Option<Message>, TakeError> {
+        by_kind!(Self, self, subscriber => Ok(subscriber.wait(timeout)?.map(AnyFrame::from).map(Message::new)))
+    }
+
+    /// As `Subscriber::descriptor`.
+    pub fn descriptor(&self) -> Result<BorrowedFd<'_>, TakeError> {
+        by_kind!(Self, self, subscriber => subscriber.descriptor())
+    }
+
+    /// The topic's fully qualified name.
+    pub fn topic(&self) -> &str {
+        by_kind!(Self, self, subscriber => subscriber.topic())
+    }
+
+    /// As `Subscriber::statistics`.
+    pub fn statistics(&self) -> SubscriberStatistics {
+        by_kind!(Self, self, subscriber => subscriber.statistics())
+    }
+}

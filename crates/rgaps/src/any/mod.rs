@@ -1,0 +1,242 @@
+//! Publishers, subscribers and messages whose type is a value: what a binding for another language, a recorder or a bridge builds on.
+//!
+//! ```text
+//!   Kind ──▶ AnyPublisher ──loan──▶ AnyLoan ──▶ publish        AnyMeta: the metadata of whichever kind
+//!   Kind ──▶ AnySubscriber ──take──▶ Message, which several may hold
+//! ```
+//!
+//! Each is one of the typed ones of this crate, and costs what it costs.
+
+mod endpoints;
+mod message;
+
+use std::fmt;
+use std::str::FromStr;
+
+use rgaps_shm::layout::META_BYTES_MAX;
+
+use crate::types::{Bytes, Header, Image, Meta, MetaError, Payload, PointCloud, Tensor, ViewError};
+
+pub use endpoints::{AnyLoan, AnyPublisher, AnySubscriber};
+pub use message::Message;
+
+/// What each kind has in common, said once: `$each` is a body for the value inside, `$wrap` what becomes of its result.
+macro_rules! by_kind {
+    ($any:ident, $value:expr, $inner:ident => $each:expr) => {
+        match $value {
+            $any::Bytes($inner) => $each,
+            $any::Image($inner) => $each,
+            $any::PointCloud($inner) => $each,
+            $any::Tensor($inner) => $each,
+        }
+    };
+    ($any:ident => $wrap:ident, $value:expr, $inner:ident => $each:expr) => {
+        match $value {
+            $any::Bytes($inner) => $each.map($wrap::Bytes),
+            $any::Image($inner) => $each.map($wrap::Image),
+            $any::PointCloud($inner) => $each.map($wrap::PointCloud),
+            $any::Tensor($inner) => $each.map($wrap::Tensor),
+        }
+    };
+}
+pub(crate) use by_kind;
+
+/// A type of message. The codes are those of the segment and the wire.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Raw bytes.
+    Bytes = Bytes::KIND,
+    /// Pictures.
+    Image = Image::KIND,
+    /// Point clouds.
+    PointCloud = PointCloud::KIND,
+    /// Tensors.
+    Tensor = Tensor::KIND,
+}
+
+/// A name or a code that stands for no kind.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no kind of message '{0}'; there are bytes (0), image (1), point_cloud (2) and tensor (3)")]
+pub struct UnknownKind(pub String);
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Bytes, Self::Image, Self::PointCloud, Self::Tensor];
+
+    /// The kind with this code.
+    pub fn from_code(code: u32) -> Result<Self, UnknownKind> {
+        Self::ALL.into_iter().find(|kind| kind.code() == code).ok_or_else(|| UnknownKind(code.to_string()))
+    }
+
+    /// Its code.
+    pub fn code(self) -> u32 {
+        self as u32
+    }
+
+    /// Its name in lower case.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Bytes => "bytes",
+            Self::Image => "image",
+            Self::PointCloud => "point_cloud",
+            Self::Tensor => "tensor",
+        }
+    }
+
+    /// The type's name in the topic directory.
+    pub fn type_name(self) -> &'static str {
+        match self {
+            Self::Bytes => Bytes::TYPE_NAME,
+            Self::Image => Image::TYPE_NAME,
+            Self::PointCloud => PointCloud::TYPE_NAME,
+            Self::Tensor => Tensor::TYPE_NAME,
+        }
+    }
+
+    /// Encoded length of its metadata.
+    pub fn encoded_bytes(self) -> usize {
+        match self {
+            Self::Bytes => Bytes::ENCODED_BYTES,
+            Self::Image => Image::ENCODED_BYTES,
+            Self::PointCloud => PointCloud::ENCODED_BYTES,
+            Self::Tensor => Tensor::ENCODED_BYTES,
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Kind {
+    type Err = UnknownKind;
+
+    fn from_str(text: &str) -> Result<Self, UnknownKind> {
+        let found = Self::ALL.into_iter().find(|kind| kind.name() == text || kind.type_name() == text);
+        found.ok_or_else(|| UnknownKind(text.to_owned()))
+    }
+}
+
+/// Metadata of whichever kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::large_enum_variant)] // It lives on the stack, on its way between a caller and the segment.
+pub enum AnyMeta {
+    /// Of raw bytes.
+    Bytes(Bytes),
+    /// Of a picture.
+    Image(Image),
+    /// Of a point cloud.
+    PointCloud(PointCloud),
+    /// Of a tensor.
+    Tensor(Tensor),
+}
+
+impl AnyMeta {
+    /// Which kind.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Bytes(_) => Kind::Bytes,
+            Self::Image(_) => Kind::Image,
+            Self::PointCloud(_) => Kind::PointCloud,
+            Self::Tensor(_) => Kind::Tensor,
+        }
+    }
+
+    /// Reads what `encode` wrote, perhaps in another language: `kind.encoded_bytes()` of it.
+    pub fn decode(kind: Kind, bytes: &[u8]) -> Result<Self, MetaError> {
+        match kind {
+            Kind::Bytes => Bytes::decode(bytes).map(Self::Bytes),
+            Kind::Image => Image::decode(bytes).map(Self::Image),
+            Kind::PointCloud => PointCloud::decode(bytes).map(Self::PointCloud),
+            Kind::Tensor => Tensor::decode(bytes).map(Self::Tensor),
+        }
+    }
+
+    /// Writes the encoded form to the start of `to`; returns its length.
+    pub fn encode(&self, to: &mut [u8; META_BYTES_MAX]) -> usize {
+        by_kind!(Self, self, meta => meta.encode(to))
+    }
+
+    /// How many bytes of payload it describes.
+    pub fn payload_bytes(&self) -> u64 {
+        by_kind!(Self, self, meta => meta.payload_bytes())
+    }
+
+    /// Whether it is consistent in itself.
+    pub fn check_shape(&self) -> Result<(), MetaError> {
+        by_kind!(Self, self, meta => meta.check_shape())
+    }
+
+    /// The payload as a tensor, with the same header.
+    pub fn tensor(&self) -> Result<Tensor, ViewError> {
+        by_kind!(Self, self, meta => Payload::tensor(meta))
+    }
+
+    /// Stamp, frame and the application's bytes.
+    pub fn header(&self) -> &Header {
+        by_kind!(Self, self, meta => meta.header())
+    }
+
+    /// Stamp, frame and the application's bytes, to be changed.
+    pub fn header_mut(&mut self) -> &mut Header {
+        by_kind!(Self, self, meta => meta.header_mut())
+    }
+}
+
+macro_rules! from_meta {
+    ($($kind:ident),*) => {$(
+        impl From<$kind> for AnyMeta {
+            fn from(meta: $kind) -> Self {
+                Self::$kind(meta)
+            }
+        }
+    )*};
+}
+from_meta!(Bytes, Image, PointCloud, Tensor);
+
+/// Metadata of one kind met a topic or a question of another.
+fn another_kind(wanted: Kind, found: Kind) -> MetaError {
+    MetaError::Kind { wanted: wanted.type_name(), found: found.type_name() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::{DType, Datatype, Encoding};
+
+    #[test]
+    fn every_kind_survives_its_bytes_and_no_other_reads_them() {
+        let all: [AnyMeta; 4] = [
+            Bytes::new(7).into(),
+            Image::new(4, 2, Encoding::Rgb8).unwrap().into(),
+            PointCloud::packed(3, &[("x", Datatype::Float32)]).unwrap().into(),
+            Tensor::new(DType::FLOAT32, &[2, 3]).unwrap().into(),
+        ];
+        for (meta, kind) in all.iter().zip(Kind::ALL) {
+            let mut bytes = [0; META_BYTES_MAX];
+            let length = meta.encode(&mut bytes);
+            assert_eq!((meta.kind(), length), (kind, kind.encoded_bytes()));
+            assert_eq!(AnyMeta::decode(kind, &bytes[..length]).as_ref(), Ok(meta));
+            for other in Kind::ALL.into_iter().filter(|other| *other != kind) {
+                assert!(AnyMeta::decode(other, &bytes[..length]).is_err(), "{kind} as {other}");
+            }
+        }
+    }
+
+    #[test]
+    fn kinds_are_known_by_name_and_code_and_others_are_refused_with_the_list() {
+        for kind in Kind::ALL {
+            assert_eq!((kind.name().parse(), kind.type_name().parse()), (Ok(kind), Ok(kind)));
+            assert_eq!(Kind::from_code(kind.code()), Ok(kind));
+        }
+        let error = Kind::from_code(4).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "there is no kind of message '4'; there are bytes (0), image (1), point_cloud (2) and tensor (3)"
+        );
+        assert!("picture".parse::<Kind>().is_err());
+    }
+}
