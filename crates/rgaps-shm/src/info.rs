@@ -95,6 +95,13 @@ pub struct MessageInfo {
     pub copies: Copies,
 }
 
+impl MessageInfo {
+    /// Origin, route, reason, and copies pushed, staged and pooled as the numbers that stand for them in the segment; then zeros.
+    pub fn path_codes(&self) -> [u8; 8] {
+        encode_path(self).to_le_bytes()
+    }
+}
+
 /// Origin, route, reason and copies as one word of the segment.
 pub fn encode_path(info: &MessageInfo) -> u64 {
     let origin = match info.origin {

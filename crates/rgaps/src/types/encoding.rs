@@ -4,6 +4,7 @@
 //! plane of colour pairs, which follows at `step * height`. nv12 and nv21 have one pair for two by two pixels (half as many rows of
 //! `step` bytes), nv24 one for each pixel (rows of `2 * step` bytes).
 
+use std::ffi::CStr;
 use std::fmt;
 use std::str::FromStr;
 
@@ -47,6 +48,18 @@ macro_rules! encodings {
             pub fn name(self) -> &'static str {
                 match self {
                     $(Self::$variant => $name,)*
+                }
+            }
+
+            /// Its name in ROS, as C has texts.
+            pub fn c_name(self) -> &'static CStr {
+                match self {
+                    $(Self::$variant => const {
+                        match CStr::from_bytes_with_nul(concat!($name, "\0").as_bytes()) {
+                            Ok(name) => name,
+                            Err(_) => panic!("a name has no zero inside"),
+                        }
+                    },)*
                 }
             }
 

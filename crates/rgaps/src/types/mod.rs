@@ -17,7 +17,7 @@ pub mod tensor;
 mod wire;
 
 pub use bytes::Bytes;
-pub use cloud::{Datatype, FIELDS_MAX, PointCloud, PointField};
+pub use cloud::{Datatype, FIELD_NAME_BYTES, FIELDS_MAX, PointCloud, PointField};
 pub use encoding::{Encoding, UnknownEncoding};
 pub use image::Image;
 pub use meta::{FRAME_ID_BYTES, Header, Meta, MetaError, Stamp, Text, USER_BYTES};

@@ -1,0 +1,261 @@
+//! Handles: what a C program holds in place of an object. They look like pointers and are none.
+//!
+//! ```text
+//!   63        32 31           5 4     1   0
+//!  ┌────────────┬──────────────┬───────┬───┐   generation  of the place: another one than now means that the handle was released
+//!  │ generation │    index     │ what  │ 1 │   index       place in the table of that kind of object
+//!  └────────────┴──────────────┴───────┴───┘   what        kind of object, so that none passes for another; the low bit is in no pointer
+//! ```
+//!
+//! Invariants  H1 places are made and never unmade, so that any number may be asked for. H2 a place changes its generation when its object
+//!             goes; generation 0 is never given out. H3 a look-up gives a clone, so that an object that is being used outlives its handle.
+//!
+//! Costs       a look-up is an uncontended lock and a clone of an `Arc`; places are used again, so that handles need no heap per message.
+
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// Places of the first block; each further block has twice as many as the one before it.
+const FIRST_BLOCK: u32 = 64;
+/// Blocks, so that indices fit their 27 bits.
+const BLOCKS: usize = 21;
+
+/// Kinds of objects that have handles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum What {
+    /// A node.
+    Node = 1,
+    /// A publisher.
+    Publisher,
+    /// A subscriber.
+    Subscriber,
+    /// A loan.
+    Loan,
+    /// A message.
+    Message,
+}
+
+impl What {
+    const ALL: [Self; 5] = [Self::Node, Self::Publisher, Self::Subscriber, Self::Loan, Self::Message];
+}
+
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Node => "node",
+            Self::Publisher => "publisher",
+            Self::Subscriber => "subscriber",
+            Self::Loan => "loan",
+            Self::Message => "message",
+        })
+    }
+}
+
+/// A handle that stands for nothing that was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BadHandle {
+    /// NULL.
+    Null(What),
+    /// Not one of ours, or one that was never given out.
+    Foreign(What, u64),
+    /// Of another kind of object.
+    Other(What, What),
+    /// Its object is gone.
+    Released(What),
+}
+
+impl fmt::Display for BadHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Null(wanted) => write!(f, "the {wanted} is NULL"),
+            Self::Foreign(wanted, handle) => {
+                write!(f, "{handle:#x} is no {wanted} of RGAPS; it may be a pointer to one")
+            }
+            Self::Other(wanted, found) => write!(f, "a {wanted} is needed, this is the handle of a {found}"),
+            Self::Released(wanted) => {
+                write!(f, "the {wanted} has been released or destroyed; its handle means nothing any more")
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Place<T> {
+    generation: u32,
+    object: Option<T>,
+}
+
+#[derive(Debug, Default)]
+struct Free {
+    /// Places to be used again.
+    list: Vec<u32>,
+    /// Places that have been used.
+    used: u32,
+}
+
+type Block<T> = OnceLock<Box<[Mutex<Place<T>>]>>;
+
+/// The objects of one kind that C programs hold.
+#[derive(Debug)]
+pub struct Table<T> {
+    what: What,
+    blocks: [Block<T>; BLOCKS],
+    free: Mutex<Free>,
+}
+
+impl<T: Clone> Table<T> {
+    /// An empty table.
+    pub const fn new(what: What) -> Self {
+        Self { what, blocks: [const { OnceLock::new() }; BLOCKS], free: Mutex::new(Free { list: Vec::new(), used: 0 }) }
+    }
+
+    /// Gives an object a handle. `None` if there are 2^27 already.
+    pub fn insert(&self, object: T) -> Option<u64> {
+        let mut free = lock(&self.free);
+        let index = match free.list.pop() {
+            Some(index) => index,
+            None => {
+                let index = free.used;
+                self.make(index)?;
+                free.used += 1;
+                index
+            }
+        };
+        drop(free);
+        let mut place = lock(self.place(index)?);
+        place.object = Some(object);
+        Some(u64::from(place.generation) << 32 | u64::from(index) << 5 | (self.what as u64) << 1 | 1)
+    }
+
+    /// The object of a handle.
+    pub fn look_up(&self, handle: u64) -> Result<T, BadHandle> {
+        let (index, generation) = self.parts(handle)?;
+        let place = lock(self.place(index).ok_or(BadHandle::Foreign(self.what, handle))?);
+        let object = place.object.as_ref().filter(|_| place.generation == generation);
+        object.cloned().ok_or(BadHandle::Released(self.what))
+    }
+
+    /// Takes the object away from its handle.
+    pub fn remove(&self, handle: u64) -> Result<T, BadHandle> {
+        let (index, generation) = self.parts(handle)?;
+        let mut place = lock(self.place(index).ok_or(BadHandle::Foreign(self.what, handle))?);
+        if place.generation != generation {
+            return Err(BadHandle::Released(self.what));
+        }
+        let object = place.object.take().ok_or(BadHandle::Released(self.what))?;
+        place.generation = place.generation.checked_add(1).unwrap_or(1);
+        drop(place);
+        lock(&self.free).list.push(index);
+        Ok(object)
+    }
+
+    fn parts(&self, handle: u64) -> Result<(u32, u32), BadHandle> {
+        if handle == 0 {
+            return Err(BadHandle::Null(self.what));
+        }
+        let generation = (handle >> 32) as u32;
+        let what = What::ALL.into_iter().find(|what| *what as u64 == handle >> 1 & 0xf);
+        match what.filter(|_| handle & 1 == 1 && generation != 0) {
+            Some(what) if what == self.what => Ok((handle as u32 >> 5, generation)),
+            Some(what) => Err(BadHandle::Other(self.what, what)),
+            None => Err(BadHandle::Foreign(self.what, handle)),
+        }
+    }
+
+    fn place(&self, index: u32) -> Option<&Mutex<Place<T>>> {
+        let (block, offset) = block_of(index);
+        self.blocks.get(block)?.get()?.get(offset)
+    }
+
+    /// There is a place of this index.
+    fn make(&self, index: u32) -> Option<()> {
+        let (block, _) = block_of(index);
+        let empty = || Mutex::new(Place { generation: 1, object: None });
+        self.blocks.get(block)?.get_or_init(|| (0..FIRST_BLOCK << block).map(|_| empty()).collect());
+        Some(())
+    }
+}
+
+/// The block that an index is in, and its place there.
+fn block_of(index: u32) -> (usize, usize) {
+    let number = u64::from(index) + u64::from(FIRST_BLOCK);
+    let block = number.ilog2() - FIRST_BLOCK.ilog2();
+    (block as usize, (number - (u64::from(FIRST_BLOCK) << block)) as usize)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn every_index_has_a_place_of_its_own() {
+        let mut expected = (0, 0);
+        for index in 0..100_000 {
+            assert_eq!(block_of(index), expected);
+            expected.1 += 1;
+            if expected.1 == (FIRST_BLOCK as usize) << expected.0 {
+                expected = (expected.0 + 1, 0);
+            }
+        }
+        assert!(block_of((1 << 27) - 1).0 <= BLOCKS, "an index of 27 bits");
+    }
+
+    #[test]
+    fn a_handle_stands_for_its_object_until_it_is_released_and_for_nothing_afterwards() {
+        let table = Table::new(What::Message);
+        let handles: Vec<u64> = (0..1000).map(|number| table.insert(number).unwrap()).collect();
+        for (number, handle) in handles.iter().enumerate() {
+            assert_eq!((table.look_up(*handle), handle & 1), (Ok(number), 1));
+        }
+        assert_eq!(table.remove(handles[7]), Ok(7));
+        let released = Err(BadHandle::Released(What::Message));
+        assert_eq!((table.look_up(handles[7]), table.remove(handles[7])), (released, released));
+        let again = table.insert(70).unwrap();
+        assert_ne!(again, handles[7], "the same place, another generation");
+        assert_eq!((table.look_up(again), table.look_up(handles[7])), (Ok(70), released));
+    }
+
+    #[test]
+    fn what_is_no_handle_of_the_table_is_refused_by_its_reason() {
+        let (nodes, loans) = (Table::new(What::Node), Table::new(What::Loan));
+        let (node, loan) = (nodes.insert(()).unwrap(), loans.insert(()).unwrap());
+        assert_eq!(nodes.look_up(0), Err(BadHandle::Null(What::Node)));
+        assert_eq!(nodes.look_up(loan), Err(BadHandle::Other(What::Node, What::Loan)));
+        let pointer = std::ptr::from_ref(&nodes) as u64;
+        for foreign in [pointer, u64::MAX, 1, node | 0x1f << 27 | 0xffff << 5, node & 0xffff_ffff] {
+            assert!(matches!(nodes.look_up(foreign), Err(BadHandle::Foreign(What::Node, _))), "{foreign:#x}");
+            assert!(matches!(nodes.remove(foreign), Err(BadHandle::Foreign(What::Node, _))), "{foreign:#x}");
+        }
+        assert_eq!(loans.remove(loan), Ok(()));
+    }
+
+    #[test]
+    fn an_object_that_is_used_outlives_its_handle() {
+        let table = Table::new(What::Publisher);
+        let handle = table.insert(Arc::new(5)).unwrap();
+        let used = table.look_up(handle).unwrap();
+        drop(table.remove(handle));
+        assert_eq!((*used, Arc::strong_count(&used)), (5, 1));
+    }
+
+    #[test]
+    fn threads_that_release_the_same_handle_release_it_once() {
+        let table = Table::new(What::Message);
+        for _ in 0..200 {
+            let handle = table.insert(()).unwrap();
+            let released: usize = std::thread::scope(|scope| {
+                let threads: Vec<_> =
+                    (0..3).map(|_| scope.spawn(|| usize::from(table.remove(handle).is_ok()))).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+            });
+            assert_eq!(released, 1);
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Constructors of metadata, so that programs need not fill structs by hand.
+
+use std::ffi::c_char;
+use std::mem::MaybeUninit;
+
+use rgaps::any::AnyMeta;
+use rgaps::types::{Bytes, Encoding, Image, PointCloud, PointField, Stamp, Tensor, Text};
+
+use crate::raw;
+use crate::status::{Failure, guard, guard_or, rgaps_status_t};
+use crate::types::{datatype, dtype, encoding, fixed_text, rgaps_meta_t, rgaps_point_field_t};
+
+/// Metadata of raw bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rgaps_meta_bytes(meta: Option<&mut MaybeUninit<rgaps_meta_t>>, bytes: u64) -> rgaps_status_t {
+    made(meta, || Ok(Bytes::new(bytes).into()))
+}
+
+/// Metadata of a picture whose rows follow each other without gaps. For rows with gaps, raise `as.image.step` afterwards.
+///
+/// @param encoding  a name of sensor_msgs/image_encodings, such as "rgb8", "mono8", "16UC1" or "nv12"
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rgaps_meta_image(
+    meta: Option<&mut MaybeUninit<rgaps_meta_t>>,
+    width: u32,
+    height: u32,
+    encoding_name: *const c_char,
+) -> rgaps_status_t {
+    made(meta, || Ok(Image::new(width, height, encoding(raw::text(encoding_name, "encoding")?)?)?.into()))
+}
+
+/// Metadata of a cloud of `width` x `height` points of `point_step` bytes that follow each other without gaps; dense, little-endian. Fields
+/// are added by `rgaps_meta_add_field`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rgaps_meta_point_cloud(
+    meta: Option<&mut MaybeUninit<rgaps_meta_t>>,
+    width: u32,
+    height: u32,
+    point_step: u32,
+) -> rgaps_status_t {
+    made(meta, || Ok(PointCloud::new(width, height, point_step, &[])?.into()))
+}
+
+/// Adds a field of one element to the metadata of a cloud.
+///
+/// @param name      such as "x" or "intensity", at most 32 bytes
+/// @param offset    its first byte in a point
+/// @param datatype  a code of sensor_msgs/PointField, such as 7 for float32
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rgaps_meta_add_field(
+    meta: Option<&mut rgaps_meta_t>,
+    name: *const c_char,
+    offset: u32,
+    datatype_code: u32,
+) -> rgaps_status_t {
+    guard(|| {
+        let meta = meta.ok_or_else(|| Failure::null("meta"))?;
+        let cloud = match meta.check()? {
+            AnyMeta::PointCloud(cloud) => cloud,
+            other => return Err(wrong_kind("point_cloud", &other)),
+        };
+        let mut fields = cloud.fields().to_vec();
+        fields.push(PointField::new(raw::text(name, "name")?, offset, datatype(datatype_code)?)?);
+        let mut with =
+            PointCloud::new(cloud.width, cloud.height, cloud.point_step, &fields)?.with_row_step(cloud.row_step)?;
+        with = with.with_dense(cloud.is_dense).with_bigendian(cloud.is_bigendian);
+        with.header = cloud.header;
+        *meta = rgaps_meta_t::of(&with.into());
+        Ok(())
+    })
+}
+
+/// Metadata of a tensor in C order: the last dimension is contiguous, nothing lies between or before the elements.
+///
+/// @param code   DLPack's DLDataTypeCode: 0 signed, 1 unsigned, 2 floating point, 4 bfloat, 5 complex, 6 bool
+/// @param bits   of an element
+/// @param ndim   dimensions, at most 8
+/// @param shape  elements of each dimension
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rgaps_meta_tensor(
+    meta: Option<&mut MaybeUninit<rgaps_meta_t>>,
+    code: u32,
+    bits: u32,
+    ndim: u32,
+    shape: *const i64,
+) -> rgaps_status_t {
+    made(meta, || Ok(Tensor::new(dtype(code, bits)?, raw::slice(shape, ndim.into(), "shape")?)?.into()))
+}
+
+/// Sets stamp and frame of metadata.
+///
+/// @param ns        since 1970; `rgaps_now` tells it
+/// @param frame_id  at most 64 bytes; NULL leaves it empty
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rgaps_meta_set_header(
+    meta: Option<&mut rgaps_meta_t>,
+    ns: u64,
+    frame_id: *const c_char,
+) -> rgaps_status_t {
+    guard(|| {
+        let meta = meta.ok_or_else(|| Failure::null("meta"))?;
+        let mut changed = meta.check()?;
+        let header = changed.header_mut();
+        header.stamp = Stamp::from_ns(ns);
+        header.frame_id = Text::new("frame_id", raw::optional_text(frame_id, "frame_id")?.unwrap_or_default())?;
+        *meta = rgaps_meta_t::of(&changed);
+        Ok(())
+    })
+}
+
+/// Now, in ns since 1970 on this host's clock.
+#[unsafe(no_mangle)]
+pub extern "C" fn rgaps_now() -> u64 {
+    u64::try_from(Stamp::now().to_ns()).unwrap_or(0)
+}
+
+/// Bytes of payload that metadata describes; 0 if it contradicts itself, which `rgaps_error_text` then explains.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rgaps_meta_payload_bytes(meta: Option<&rgaps_meta_t>) -> u64 {
+    guard_or(|| Ok(meta.ok_or_else(|| Failure::null("meta"))?.check()?.payload_bytes())).unwrap_or(0)
+}
+
+/// The code of an encoding's name; 0 if there is none.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rgaps_encoding_code(name: *const c_char) -> u32 {
+    guard_or(|| Ok(encoding(raw::text(name, "encoding")?)?.code())).unwrap_or(0)
+}
+
+/// The name of an encoding's code; NULL if there is none.
+#[unsafe(no_mangle)]
+pub extern "C" fn rgaps_encoding_name(code: u32) -> *const c_char {
+    Encoding::from_code(code).map_or(std::ptr::null(), |encoding| encoding.c_name().as_ptr())
+}
+
+/// The field of a cloud with this name.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rgaps_meta_field(
+    meta: Option<&rgaps_meta_t>,
+    name: *const c_char,
+    field: Option<&mut MaybeUninit<rgaps_point_field_t>>,
+) -> rgaps_status_t {
+    guard(|| {
+        let cloud = match meta.ok_or_else(|| Failure::null("meta"))?.check()? {
+            AnyMeta::PointCloud(cloud) => cloud,
+            other => return Err(wrong_kind("point_cloud", &other)),
+        };
+        let out = field.ok_or_else(|| Failure::null("field"))?;
+        let name = raw::text(name, "name")?;
+        let found = cloud.field(name).ok_or_else(|| {
+            let names: Vec<&str> = cloud.fields().iter().map(|field| field.name.as_str()).collect();
+            Failure::argument(format_args!("the cloud has no field '{name}'; it has: {}", names.join(", ")))
+        })?;
+        let (offset, datatype, count) = (found.offset, found.datatype.code(), found.count);
+        out.write(rgaps_point_field_t { name: fixed_text("name", found.name.as_str())?, offset, datatype, count });
+        Ok(())
+    })
+}
+
+fn made(
+    meta: Option<&mut MaybeUninit<rgaps_meta_t>>,
+    make: impl FnOnce() -> Result<AnyMeta, Failure>,
+) -> rgaps_status_t {
+    guard(|| {
+        let place = meta.ok_or_else(|| Failure::null("meta"))?;
+        place.write(rgaps_meta_t::of(&make()?));
+        Ok(())
+    })
+}
+
+fn wrong_kind(wanted: &str, found: &AnyMeta) -> Failure {
+    let text = format!("the metadata is of kind {}, where {wanted} is needed", found.kind());
+    Failure::new(rgaps_status_t::RGAPS_WRONG_KIND, text)
+}

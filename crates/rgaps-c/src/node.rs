@@ -1,0 +1,159 @@
+//! Nodes, and what the library says of itself.
+
+use std::ffi::{c_char, c_void};
+use std::mem::MaybeUninit;
+
+use rgaps::device::DeviceKind;
+use rgaps::{Node, NodeBuilder};
+
+use crate::handle::{Table, What};
+use crate::raw;
+use crate::status::{Failure, guard, rgaps_status_t};
+use crate::types::rgaps_device_t;
+
+/// The version of this ABI. It changes when a program built against an older rgaps.h cannot work with this library.
+pub const RGAPS_ABI_VERSION: u32 = 1;
+
+/// A process's part in RGAPS: its connection to the host's manager, and the factory of publishers and subscribers. Usable from any thread;
+/// not after fork.
+pub struct rgaps_node_t {
+    _handle: c_void,
+}
+
+static NODES: Table<Node> = Table::new(What::Node);
+
+/// A node's settings. Start from `rgaps_node_options_default`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct rgaps_node_options_t {
+    /// For people; NULL takes the program's name.
+    pub name: *const c_char,
+    /// The directory of the manager to use; NULL takes RGAPS_RUNTIME_DIR, else this user's.
+    pub runtime_dir: *const c_char,
+    /// The GPU whose streams work on the host's pools, as "cuda:0"; NULL takes the one that they lie on.
+    pub device: *const c_char,
+    /// ROS domain id; -1 takes ROS_DOMAIN_ID, else 0.
+    pub domain: i64,
+    /// Not 0: never start a manager.
+    pub no_autostart: u32,
+    /// 0.
+    pub reserved: u32,
+}
+
+/// The version of the ABI that this library has.
+#[unsafe(no_mangle)]
+pub extern "C" fn rgaps_abi_version() -> u32 {
+    RGAPS_ABI_VERSION
+}
+
+/// The version of RGAPS, as "0.1.0".
+#[unsafe(no_mangle)]
+pub extern "C" fn rgaps_version() -> *const c_char {
+    concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
+}
+
+/// Settings that work on one machine.
+#[unsafe(no_mangle)]
+pub extern "C" fn rgaps_node_options_default() -> rgaps_node_options_t {
+    let (none, reserved) = (std::ptr::null(), 0);
+    rgaps_node_options_t { name: none, runtime_dir: none, device: none, domain: -1, no_autostart: 0, reserved }
+}
+
+/// Makes a node: connects to the host's manager, and starts one if none runs. Called through `rgaps_node_create`.
+///
+/// @param abi_version  RGAPS_ABI_VERSION of the header that the program was built with
+/// @param options      NULL takes the defaults
+/// @param node         the node; `rgaps_node_destroy` ends it
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rgaps_node_create_abi(
+    abi_version: u32,
+    options: Option<&rgaps_node_options_t>,
+    node: Option<&mut MaybeUninit<*mut rgaps_node_t>>,
+) -> rgaps_status_t {
+    guard(|| {
+        check_abi(abi_version)?;
+        let node = node.ok_or_else(|| Failure::null("node"))?;
+        let made = match options {
+            Some(options) => builder(options)?.build()?,
+            None => Node::builder().build()?,
+        };
+        node.write(handle(&NODES, made)?);
+        Ok(())
+    })
+}
+
+/// Ends a node. Its publishers, subscribers and messages stay usable until they are destroyed. NULL is no error.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rgaps_node_destroy(node: *mut rgaps_node_t) {
+    let _ = guard(|| {
+        if !node.is_null() {
+            NODES.remove(node as u64)?;
+        }
+        Ok(())
+    });
+}
+
+/// Where the payloads of this host are. Pointers to payloads are of this device; on the host backend they are plain pointers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rgaps_node_device(
+    node: *const rgaps_node_t,
+    device: Option<&mut MaybeUninit<rgaps_device_t>>,
+) -> rgaps_status_t {
+    guard(|| {
+        let backend = look_up(node)?.device().clone();
+        let device = device.ok_or_else(|| Failure::null("device"))?;
+        let (device_type, device_id) = match backend.as_cuda() {
+            Some(cuda) if backend.kind() == DeviceKind::Cuda => (2, cuda.gpu().properties().ordinal as i32),
+            _ => (1, 0),
+        };
+        device.write(rgaps_device_t { device_type, device_id });
+        Ok(())
+    })
+}
+
+pub(crate) fn look_up(node: *const rgaps_node_t) -> Result<Node, Failure> {
+    Ok(NODES.look_up(node as u64)?)
+}
+
+/// A handle of an object, as C holds it.
+pub(crate) fn handle<T: Clone, H>(table: &Table<T>, object: T) -> Result<*mut H, Failure> {
+    let handle =
+        table.insert(object).ok_or_else(|| Failure::new(rgaps_status_t::RGAPS_NO_SPACE, "2^27 handles are in use"))?;
+    Ok(handle as *mut H)
+}
+
+pub(crate) fn check_abi(version: u32) -> Result<(), Failure> {
+    if version == RGAPS_ABI_VERSION {
+        return Ok(());
+    }
+    let text = format!(
+        "this program was built with rgaps.h of ABI {version}, librgaps has ABI {RGAPS_ABI_VERSION}; build it again, or install the librgaps \
+         that it was built with"
+    );
+    Err(Failure::new(rgaps_status_t::RGAPS_WRONG_VERSION, text))
+}
+
+fn builder(options: &rgaps_node_options_t) -> Result<NodeBuilder, Failure> {
+    let mut builder = Node::builder();
+    if let Some(name) = raw::optional_text(options.name, "name")? {
+        builder = builder.name(name);
+    }
+    if let Some(path) = raw::optional_text(options.runtime_dir, "runtime_dir")? {
+        builder = builder.runtime_dir(path);
+    }
+    if let Some(device) = raw::optional_text(options.device, "device")? {
+        builder = builder.device(device.parse()?);
+    }
+    match options.domain {
+        -1 => {}
+        domain => {
+            let domain = u32::try_from(domain);
+            builder =
+                builder.domain(domain.map_err(|_| Failure::argument(format_args!("domain is {}", options.domain)))?);
+        }
+    }
+    if options.no_autostart != 0 {
+        builder = builder.no_autostart();
+    }
+    Ok(builder)
+}

@@ -1,0 +1,302 @@
+//! Publishers and loans.
+
+use std::ffi::{c_char, c_void};
+use std::mem::MaybeUninit;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rgaps::any::{AnyLoan, AnyPublisher, Kind};
+use rgaps::device::Stream;
+use rgaps::device::dlpack::DLManagedTensorVersioned;
+use rgaps::{Node, PublisherQos, Receipt};
+
+use crate::handle::{BadHandle, Table, What};
+use crate::node::{handle, look_up as look_up_node, rgaps_node_t};
+use crate::raw;
+use crate::status::{Failure, guard, guard_or, rgaps_status_t};
+use crate::types::{rgaps_meta_t, rgaps_publisher_qos_t, rgaps_publisher_statistics_t, rgaps_receipt_t};
+
+/// Publishes messages of one kind on one topic. Usable from any thread.
+pub struct rgaps_publisher_t {
+    _handle: c_void,
+}
+
+/// A block of a publisher's pool that is being filled. Used by one thread at a time.
+pub struct rgaps_loan_t {
+    _handle: c_void,
+}
+
+#[derive(Clone)]
+pub(crate) struct PublisherObject {
+    pub(crate) node: Node,
+    pub(crate) publisher: AnyPublisher,
+}
+
+/// A loan; taken out when it is published or discarded. The lock is for misuse only: a loan is one thread's.
+#[derive(Clone)]
+struct LoanObject {
+    node: Node,
+    loan: Arc<Mutex<Option<AnyLoan>>>,
+}
+
+pub(crate) static PUBLISHERS: Table<PublisherObject> = Table::new(What::Publisher);
+static LOANS: Table<LoanObject> = Table::new(What::Loan);
+
+impl LoanObject {
+    fn with<R>(&self, body: impl FnOnce(&mut AnyLoan) -> Result<R, Failure>) -> Result<R, Failure> {
+        let mut loan = self.loan.lock().unwrap_or_else(PoisonError::into_inner);
+        body(loan.as_mut().ok_or(BadHandle::Released(What::Loan))?)
+    }
+}
+
+/// ROS 2's default QoS: reliable, volatile, depth 10. A full pool waits a second.
+#[unsafe(no_mangle)]
+pub extern "C" fn rgaps_publisher_qos_default() -> rgaps_publisher_qos_t {
+    rgaps_publisher_qos_t::of(&PublisherQos::default())
+}
+
+/// Makes a publisher. The topic is made if it does not exist; its type must be of this kind.
+///
+/// @param topic      a ROS name; with or without the leading slash it is one
+/// @param kind       an rgaps_kind_t
+/// @param qos        NULL takes the default
+/// @param publisher  the publisher; `rgaps_publisher_destroy` ends it
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rgaps_publisher_create(
+    node: *const rgaps_node_t,
+    topic: *const c_char,
+    kind: u32,
+    qos: Option<&rgaps_publisher_qos_t>,
+    publisher: Option<&mut MaybeUninit<*mut rgaps_publisher_t>>,
+) -> rgaps_status_t {
+    guard(|| {
+        let node = look_up_node(node)?;
+        let out = publisher.ok_or_else(|| Failure::null("publisher"))?;
+        let qos = qos.map(rgaps_publisher_qos_t::check).transpose()?.unwrap_or_default();
+        let publisher = AnyPublisher::new(&node, raw::text(topic, "topic")?, Kind::from_code(kind)?, qos)?;
+        out.write(handle(&PUBLISHERS, PublisherObject { node, publisher })?);
+        Ok(())
+    })
+}
+
+/// Ends a publisher. What it has published stays until subscribers let go. Its loans can still be published. NULL is no error.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rgaps_publisher_destroy(publisher: *mut rgaps_publisher_t) {
+    let _ = guard(|| {
+        if !publisher.is_null() {
+            PUBLISHERS.remove(publisher as u64)?;
+        }
+        Ok(())
+    });
+}
+
+/// A block of the pool for the bytes that `meta` describes, to be filled in place and published without a copy. What happens while the pool
+/// is full is the publisher's QoS.
+///
+/// A block that has been used before still holds its old bytes: fill all of it.
+///
+/// @param loan  ends with `rgaps_loan_publish` or `rgaps_loan_discard`
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rgaps_publisher_loan(
+    publisher: *const rgaps_publisher_t,
+    meta: Option<&rgaps_meta_t>,
+    loan: Option<&mut MaybeUninit<*mut rgaps_loan_t>>,
+) -> rgaps_status_t {
+    guard(|| {
+        let PublisherObject { node, publisher } = PUBLISHERS.look_up(publisher as u64)?;
+        let meta = meta.ok_or_else(|| Failure::null("meta"))?.check()?;
+        let out = loan.ok_or_else(|| Failure::null("loan"))?;
+        let loan = Arc::new(Mutex::new(Some(publisher.loan(&meta)?)));
+        out.write(handle(&LOANS, LoanObject { node, loan })?);
+        Ok(())
+    })
+}
+
+/// Publishes bytes that lie on the device elsewhere: one copy on the device into the pool, behind the work given to the stream so far,
+/// whatever the number of subscribers. The call does not wait for the device.
+///
+/// @param meta     describes `bytes` bytes
+/// @param data     a pointer of the node's device, on the host backend a plain one. It stays, and nobody writes there, until the stream has
+///                 made the copy; on the host backend, until the call returns.
+/// @param stream   a CUstream or cudaStream_t of the device's primary context; NULL is CUDA's default stream. Of no meaning on the host
+///                 backend.
+/// @param receipt  may be NULL
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rgaps_publisher_push_message(
+    publisher: *const rgaps_publisher_t,
+    meta: Option<&rgaps_meta_t>,
+    data: *const c_void,
+    bytes: u64,
+    stream: *mut c_void,
+    receipt: Option<&mut MaybeUninit<rgaps_receipt_t>>,
+) -> rgaps_status_t {
+    guard(|| {
+        let PublisherObject { node, publisher } = PUBLISHERS.look_up(publisher as u64)?;
+        let meta = meta.ok_or_else(|| Failure::null("meta"))?.check()?;
+        if data.is_null() && bytes > 0 {
+            return Err(Failure::null("data"));
+        }
+        let pushed = match raw::stream(&node, stream) {
+            Some(stream) => publisher.push_on(&meta, &raw::device_part(data, bytes), &stream)?,
+            None => publisher.push(&meta, raw::slice(data.cast(), bytes, "data")?)?,
+        };
+        say(receipt, pushed)
+    })
+}
+
+/// Publishes bytes that lie in the CPU's memory, on whatever device the node works: one copy into the pool, done when the call returns.
+///
+/// @param meta     describes `bytes` bytes
+/// @param receipt  may be NULL
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rgaps_publisher_push_host(
+    publisher: *const rgaps_publisher_t,
+    meta: Option<&rgaps_meta_t>,
+    data: *const c_void,
+    bytes: u64,
+    receipt: Option<&mut MaybeUninit<rgaps_receipt_t>>,
+) -> rgaps_status_t {
+    guard(|| {
+        let publisher = PUBLISHERS.look_up(publisher as u64)?.publisher;
+        let meta = meta.ok_or_else(|| Failure::null("meta"))?.check()?;
+        say(receipt, publisher.push(&meta, raw::slice(data.cast(), bytes, "data")?)?)
+    })
+}
+
+/// How many subscribers the topic has on this host; each remote host that wants it counts as one. 0 if the handle is none.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rgaps_publisher_subscriber_count(publisher: *const rgaps_publisher_t) -> u64 {
+    guard_or(|| Ok(PUBLISHERS.look_up(publisher as u64)?.publisher.subscriber_count() as u64)).unwrap_or(0)
+}
+
+/// The counters of a publisher and its pool.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rgaps_publisher_statistics(
+    publisher: *const rgaps_publisher_t,
+    statistics: Option<&mut MaybeUninit<rgaps_publisher_statistics_t>>,
+) -> rgaps_status_t {
+    guard(|| {
+        let publisher = PUBLISHERS.look_up(publisher as u64)?.publisher;
+        statistics.ok_or_else(|| Failure::null("statistics"))?.write(publisher.statistics().into());
+        Ok(())
+    })
+}
+
+/// Where the CPU fills a loan: the block itself, or on a GPU memory that is copied there when the loan is published. Valid until the loan is
+/// published or discarded.
+///
+/// @param bytes  may be NULL
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rgaps_loan_data(
+    loan: *const rgaps_loan_t,
+    data: Option<&mut MaybeUninit<*mut c_void>>,
+    bytes: Option<&mut MaybeUninit<u64>>,
+) -> rgaps_status_t {
+    guard(|| {
+        let data = data.ok_or_else(|| Failure::null("data"))?;
+        LOANS.look_up(loan as u64)?.with(|loan| {
+            let block = loan.bytes_mut();
+            data.write(block.as_mut_ptr().cast());
+            if let Some(bytes) = bytes {
+                bytes.write(block.len() as u64);
+            }
+            Ok(())
+        })
+    })
+}
+
+/// Where the device fills a loan: a kernel, or a copy. What writes there is given to the stream that the loan is published on. Valid until
+/// the loan is published or discarded. On the host backend the same as `rgaps_loan_data`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rgaps_loan_device_pointer(
+    loan: *const rgaps_loan_t,
+    pointer: Option<&mut MaybeUninit<*mut c_void>>,
+) -> rgaps_status_t {
+    guard(|| {
+        let pointer = pointer.ok_or_else(|| Failure::null("pointer"))?;
+        let address = LOANS.look_up(loan as u64)?.with(|loan| Ok(loan.device_address()?))?;
+        pointer.write(address as *mut c_void);
+        Ok(())
+    })
+}
+
+/// Completes a loan's metadata before it is published. It keeps describing the same number of bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rgaps_loan_set_meta(loan: *const rgaps_loan_t, meta: Option<&rgaps_meta_t>) -> rgaps_status_t {
+    guard(|| {
+        let meta = meta.ok_or_else(|| Failure::null("meta"))?.check()?;
+        LOANS.look_up(loan as u64)?.with(|loan| Ok(loan.set_meta(&meta)?))
+    })
+}
+
+/// A loan as a DLPack tensor for an array library to fill. Delete it by its deleter. It keeps memory mapped, not the loan: after the loan is
+/// published or discarded nobody may write there.
+///
+/// @param field   of a cloud, one field of its points; NULL for the whole payload
+/// @param tensor  a DLManagedTensorVersioned of dlpack.h
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rgaps_loan_dlpack(
+    loan: *const rgaps_loan_t,
+    field: *const c_char,
+    tensor: Option<&mut MaybeUninit<*mut DLManagedTensorVersioned>>,
+) -> rgaps_status_t {
+    guard(|| {
+        let out = tensor.ok_or_else(|| Failure::null("tensor"))?;
+        let field = raw::optional_text(field, "field")?;
+        let tensor = LOANS.look_up(loan as u64)?.with(|loan| {
+            let described = match field {
+                Some(name) => loan.describe_field(name)?,
+                None => loan.describe()?,
+            };
+            Ok(loan.to_dlpack(&described))
+        })?;
+        out.write(tensor.into_raw().as_ptr());
+        Ok(())
+    })
+}
+
+/// Publishes a loan: zero copies. On a GPU in stream order: behind the work given to the stream so far, which fills the block; the call does
+/// not wait for it. The handle is released, whatever is returned.
+///
+/// @param stream   a CUstream or cudaStream_t of the device's primary context; NULL is CUDA's default stream. Of no meaning on the host
+///                 backend.
+/// @param receipt  may be NULL
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rgaps_loan_publish(
+    loan: *mut rgaps_loan_t,
+    stream: *mut c_void,
+    receipt: Option<&mut MaybeUninit<rgaps_receipt_t>>,
+) -> rgaps_status_t {
+    guard(|| {
+        let (stream, loan) = end(loan, stream)?;
+        let published = match stream {
+            Some(stream) => loan.publish_on(&stream)?,
+            None => loan.publish()?,
+        };
+        say(receipt, published)
+    })
+}
+
+/// Gives a loan's block back unpublished. What a device was writing there must be done. NULL is no error.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rgaps_loan_discard(loan: *mut rgaps_loan_t) -> rgaps_status_t {
+    guard(|| {
+        if !loan.is_null() {
+            drop(end(loan, std::ptr::null_mut())?);
+        }
+        Ok(())
+    })
+}
+
+/// Takes a loan from its handle, and its stream from the caller.
+fn end(loan: *mut rgaps_loan_t, stream: *mut c_void) -> Result<(Option<Stream>, AnyLoan), Failure> {
+    let LoanObject { node, loan } = LOANS.remove(loan as u64)?;
+    let taken = loan.lock().unwrap_or_else(PoisonError::into_inner).take();
+    Ok((raw::stream(&node, stream), taken.ok_or(BadHandle::Released(What::Loan))?))
+}
+
+pub(crate) fn say(to: Option<&mut MaybeUninit<rgaps_receipt_t>>, receipt: Receipt) -> Result<(), Failure> {
+    if let Some(to) = to {
+        to.write(receipt.into());
+    }
+    Ok(())
+}

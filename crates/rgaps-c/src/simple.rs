@@ -1,0 +1,140 @@
+//! The paper's calls: publishers and subscribers of raw bytes with one name each. They have the same handles as the others, so that
+//! statistics, descriptors and time-outs are there for them too.
+//!
+//! Source      the paper's §3.7, whose names get the prefix `rgaps_` where they have none. Where it is silent: each handle has a node of its
+//!             own; the kind is bytes; device work is in CUDA's default stream; a pull waits, and releases what was pulled before, because
+//!             there is no call for that.
+
+use std::ffi::{c_char, c_void};
+use std::sync::PoisonError;
+
+use rgaps::Node;
+use rgaps::any::{AnyMeta, AnyPublisher, AnySubscriber, Kind};
+use rgaps::types::Bytes;
+use rgaps::{PublisherQos, SubscriberQos};
+
+use crate::message::{device_pointer, hand_out, release, rgaps_message_t};
+use crate::node::{check_abi, handle};
+use crate::publisher::{PUBLISHERS, PublisherObject, rgaps_publisher_t};
+use crate::raw;
+use crate::status::{Failure, guard, guard_or, rgaps_status_t};
+use crate::subscriber::{SUBSCRIBERS, SubscriberObject, rgaps_subscriber_t, wait};
+
+/// ns that a pull waits for a message.
+pub const RGAPS_PULL_TIMEOUT_NS: u64 = 1_000_000_000;
+
+/// Attaches the calling process as a publisher of raw bytes. Called through `rgaps_publisher_init`.
+///
+/// @param abi_version  RGAPS_ABI_VERSION of the header that the program was built with
+/// @return             NULL on failure: see `rgaps_error_text`
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rgaps_publisher_init_abi(
+    abi_version: u32,
+    topic_name: *const c_char,
+) -> *mut rgaps_publisher_t {
+    let made = guard_or(|| {
+        check_abi(abi_version)?;
+        let topic = raw::text(topic_name, "topic_name")?;
+        let node = Node::builder().build()?;
+        let publisher = AnyPublisher::new(&node, topic, Kind::Bytes, PublisherQos::default())?;
+        handle(&PUBLISHERS, PublisherObject { node, publisher })
+    });
+    made.unwrap_or(std::ptr::null_mut())
+}
+
+/// Publishes one message of raw bytes.
+///
+/// @param device_pointer  `message_size` bytes of device memory, on the host backend of plain memory. The copy is behind the work of CUDA's
+///                        default stream so far; the memory stays as it is until that stream has made it.
+/// @return                0, or an rgaps_status_t
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rgaps_publisher_push(
+    publisher: *mut rgaps_publisher_t,
+    message_size: usize,
+    device_pointer: *const c_void,
+) -> i32 {
+    let status = guard(|| {
+        let PublisherObject { node, publisher } = PUBLISHERS.look_up(publisher as u64)?;
+        let bytes = message_size as u64;
+        if device_pointer.is_null() && bytes > 0 {
+            return Err(Failure::null("device_pointer"));
+        }
+        let meta = AnyMeta::Bytes(Bytes::new(bytes));
+        match raw::stream(&node, std::ptr::null_mut()) {
+            Some(stream) => publisher.push_on(&meta, &raw::device_part(device_pointer, bytes), &stream)?,
+            None => publisher.push(&meta, raw::slice(device_pointer.cast(), bytes, "device_pointer")?)?,
+        };
+        Ok(())
+    });
+    status as i32
+}
+
+/// Attaches the calling process as a subscriber of raw bytes. Called through `rgaps_subscriber_init`.
+///
+/// @param abi_version  RGAPS_ABI_VERSION of the header that the program was built with
+/// @return             NULL on failure: see `rgaps_error_text`
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rgaps_subscriber_init_abi(
+    abi_version: u32,
+    topic_name: *const c_char,
+) -> *mut rgaps_subscriber_t {
+    let made = guard_or(|| {
+        check_abi(abi_version)?;
+        let topic = raw::text(topic_name, "topic_name")?;
+        let node = Node::builder().build()?;
+        let subscriber = AnySubscriber::new(&node, topic, Kind::Bytes, SubscriberQos::default())?;
+        handle(&SUBSCRIBERS, SubscriberObject { node, subscriber, pulled: Default::default() })
+    });
+    made.unwrap_or(std::ptr::null_mut())
+}
+
+/// Retrieves one message; waits at most RGAPS_PULL_TIMEOUT_NS for it. Releases the message that this handle pulled before, behind the work
+/// that CUDA's default stream has got by then.
+///
+/// @return  the payload on the device, on the host backend a plain pointer; it must not be written, and is valid until the handle's next pull
+///          or destroy. NULL if none came (`rgaps_error_status` is RGAPS_TIMED_OUT), if the message has no bytes (RGAPS_OK: see
+///          `rgaps_subscriber_pulled`), or on failure.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rgaps_subscriber_pull(subscriber: *mut rgaps_subscriber_t) -> *mut c_void {
+    let pulled = guard_or(|| {
+        let object = SUBSCRIBERS.look_up(subscriber as u64)?;
+        release_pulled(&object)?;
+        let Some(message) = wait(&object, RGAPS_PULL_TIMEOUT_NS)? else {
+            let text = format!(
+                "{}: no message came within {} ms",
+                object.subscriber.topic(),
+                RGAPS_PULL_TIMEOUT_NS / 1_000_000
+            );
+            return Err(Failure::new(rgaps_status_t::RGAPS_TIMED_OUT, text));
+        };
+        let message = hand_out(&object.node, message)?;
+        let before =
+            std::mem::replace(&mut *object.pulled.lock().unwrap_or_else(PoisonError::into_inner), message as u64);
+        if before != 0 {
+            // Another thread has pulled by the same handle meanwhile; its pointer ends here, as the contract says.
+            let _ = release(before as *mut rgaps_message_t, std::ptr::null_mut());
+        }
+        Ok(device_pointer(message)?.cast_mut())
+    });
+    pulled.unwrap_or(std::ptr::null_mut())
+}
+
+/// The message that a handle has pulled last, for its size and all else; NULL if none. It is the handle's: do not release it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rgaps_subscriber_pulled(subscriber: *const rgaps_subscriber_t) -> *const rgaps_message_t {
+    let pulled = guard_or(|| {
+        let object = SUBSCRIBERS.look_up(subscriber as u64)?;
+        let pulled = *object.pulled.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(pulled as *const rgaps_message_t)
+    });
+    pulled.unwrap_or(std::ptr::null())
+}
+
+/// Releases what a handle has pulled, if its user has not.
+pub(crate) fn release_pulled(object: &SubscriberObject) -> Result<(), Failure> {
+    let pulled = std::mem::take(&mut *object.pulled.lock().unwrap_or_else(PoisonError::into_inner));
+    if pulled != 0 {
+        let _ = release(pulled as *mut rgaps_message_t, std::ptr::null_mut());
+    }
+    Ok(())
+}

@@ -1,0 +1,276 @@
+//! What a call says: a status for the program, and a text for people, kept for each thread until its next failure.
+
+use std::cell::RefCell;
+use std::ffi::{CString, c_char};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use rgaps::any::UnknownKind;
+use rgaps::device::{DescriptionError, DeviceError};
+use rgaps::types::{MetaError, UnknownEncoding, ViewError};
+use rgaps::{LoanError, NodeError, PublishError, Refusal, SessionError, TakeError};
+
+use crate::handle::BadHandle;
+
+/// What a call returns. Everything but `RGAPS_OK` leaves its outputs as they were; `rgaps_error_text` says the rest, for all but
+/// `RGAPS_NO_MESSAGE`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum rgaps_status_t {
+    /// Done.
+    RGAPS_OK = 0,
+    /// Nothing is wrong, and there is no message now.
+    RGAPS_NO_MESSAGE = 1,
+    /// The time-out came first.
+    RGAPS_TIMED_OUT = 2,
+    /// An argument is NULL where it must not be, contradicts itself, or is out of its range.
+    RGAPS_INVALID_ARGUMENT = 3,
+    /// A handle is NULL, was released, is of another kind of object, or never was one.
+    RGAPS_INVALID_HANDLE = 4,
+    /// The program was built for another version of the ABI than the library's.
+    RGAPS_WRONG_VERSION = 5,
+    /// Message, metadata, topic or question are of different kinds.
+    RGAPS_WRONG_KIND = 6,
+    /// The pool or the message table is full; messages must be released, or the pool be larger.
+    RGAPS_NO_SPACE = 7,
+    /// The manager, rgapsd, is not there, could not be started or does not answer.
+    RGAPS_NO_MANAGER = 8,
+    /// The manager refused: no free place in the topic, no such topic, no memory.
+    RGAPS_REFUSED = 9,
+    /// The device refused or failed.
+    RGAPS_DEVICE_ERROR = 10,
+    /// The message's bytes never came: its producer died, or its device failed.
+    RGAPS_POISONED = 11,
+    /// This process was forked from the one that made the object.
+    RGAPS_FORKED = 12,
+    /// What another process wrote makes no sense. It was not followed.
+    RGAPS_CORRUPT = 13,
+    /// The kernel refused.
+    RGAPS_SYSTEM_ERROR = 14,
+    /// A defect of the library. The call was given up.
+    RGAPS_INTERNAL_ERROR = 15,
+}
+
+use rgaps_status_t::*;
+
+/// A failure on its way to the caller.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) status: rgaps_status_t,
+    pub(crate) text: String,
+}
+
+impl Failure {
+    pub(crate) fn new(status: rgaps_status_t, text: impl ToString) -> Self {
+        Self { status, text: text.to_string() }
+    }
+
+    /// An argument that must not be NULL is.
+    pub(crate) fn null(name: &str) -> Self {
+        Self::new(RGAPS_INVALID_ARGUMENT, format_args!("{name} is NULL"))
+    }
+
+    /// An argument is out of its range.
+    pub(crate) fn argument(text: impl ToString) -> Self {
+        Self::new(RGAPS_INVALID_ARGUMENT, text)
+    }
+}
+
+impl From<BadHandle> for Failure {
+    fn from(error: BadHandle) -> Self {
+        Self::new(RGAPS_INVALID_HANDLE, error)
+    }
+}
+
+impl From<UnknownKind> for Failure {
+    fn from(error: UnknownKind) -> Self {
+        Self::argument(error)
+    }
+}
+
+impl From<UnknownEncoding> for Failure {
+    fn from(error: UnknownEncoding) -> Self {
+        Self::argument(error)
+    }
+}
+
+impl From<DescriptionError> for Failure {
+    fn from(error: DescriptionError) -> Self {
+        Self::argument(error)
+    }
+}
+
+impl From<MetaError> for Failure {
+    fn from(error: MetaError) -> Self {
+        Self::new(status_of_meta(&error), error)
+    }
+}
+
+impl From<ViewError> for Failure {
+    fn from(error: ViewError) -> Self {
+        Self::new(status_of_view(&error), error)
+    }
+}
+
+impl From<DeviceError> for Failure {
+    fn from(error: DeviceError) -> Self {
+        Self::new(RGAPS_DEVICE_ERROR, error)
+    }
+}
+
+impl From<NodeError> for Failure {
+    fn from(error: NodeError) -> Self {
+        Self::new(status_of_node(&error), error)
+    }
+}
+
+impl From<PublishError> for Failure {
+    fn from(error: PublishError) -> Self {
+        let status = match &error {
+            PublishError::NoSpace { source: LoanError::TimedOut { .. }, .. } => RGAPS_TIMED_OUT,
+            PublishError::NoSpace { .. } => RGAPS_NO_SPACE,
+            PublishError::Metadata { source, .. } => status_of_meta(source),
+            PublishError::Length { .. } => RGAPS_INVALID_ARGUMENT,
+            PublishError::Topic { .. } | PublishError::Block { .. } => RGAPS_CORRUPT,
+            PublishError::Device { .. } => RGAPS_DEVICE_ERROR,
+            PublishError::View { source, .. } => status_of_view(source),
+            PublishError::Memory { source, .. } => status_of_node(source),
+            PublishError::Forked { .. } => RGAPS_FORKED,
+        };
+        Self::new(status, error)
+    }
+}
+
+impl From<TakeError> for Failure {
+    fn from(error: TakeError) -> Self {
+        let status = match &error {
+            TakeError::Pool { source, .. } => status_of_node(source),
+            TakeError::OutOfBounds { .. } | TakeError::Metadata { .. } => RGAPS_CORRUPT,
+            TakeError::Device { .. } => RGAPS_DEVICE_ERROR,
+            TakeError::Poisoned { .. } => RGAPS_POISONED,
+            TakeError::View { source, .. } => status_of_view(source),
+            TakeError::Wait { .. } => RGAPS_SYSTEM_ERROR,
+            TakeError::Forked { .. } => RGAPS_FORKED,
+        };
+        Self::new(status, error)
+    }
+}
+
+fn status_of_meta(error: &MetaError) -> rgaps_status_t {
+    if matches!(error, MetaError::Kind { .. }) { RGAPS_WRONG_KIND } else { RGAPS_INVALID_ARGUMENT }
+}
+
+fn status_of_view(error: &ViewError) -> rgaps_status_t {
+    if let ViewError::Meta(error) = error { status_of_meta(error) } else { RGAPS_INVALID_ARGUMENT }
+}
+
+fn status_of_node(error: &NodeError) -> rgaps_status_t {
+    match error {
+        NodeError::Name(_) | NodeError::Runtime(_) => RGAPS_INVALID_ARGUMENT,
+        NodeError::Session(SessionError::Refused(Refusal::Type { .. })) => RGAPS_WRONG_KIND,
+        NodeError::Session(SessionError::Refused(Refusal::Protocol { .. })) => RGAPS_WRONG_VERSION,
+        NodeError::Session(SessionError::Refused(_)) => RGAPS_REFUSED,
+        NodeError::Session(_) => RGAPS_NO_MANAGER,
+        NodeError::Segment(_) | NodeError::Port(_) => RGAPS_CORRUPT,
+        NodeError::Device(_) => RGAPS_DEVICE_ERROR,
+        NodeError::Io(_) => RGAPS_SYSTEM_ERROR,
+        NodeError::Forked => RGAPS_FORKED,
+    }
+}
+
+thread_local! {
+    static LAST: RefCell<(rgaps_status_t, CString)> = RefCell::new((RGAPS_OK, CString::default()));
+}
+
+/// Remembers a failure for the thread that will ask.
+pub(crate) fn remember(failure: Failure) -> rgaps_status_t {
+    let status = failure.status;
+    let text = CString::new(failure.text.replace('\0', " ")).unwrap_or_default();
+    // A thread that is ending has no memory for it, and asks no more.
+    let _ = LAST.try_with(|last| *last.borrow_mut() = (status, text));
+    status
+}
+
+/// Runs the body of a call: its failure is remembered, and a panic becomes one.
+pub(crate) fn guard(body: impl FnOnce() -> Result<(), Failure>) -> rgaps_status_t {
+    guard_or(|| body().map(|()| RGAPS_OK)).unwrap_or_else(|status| status)
+}
+
+/// As `guard`, for calls that return something else.
+pub(crate) fn guard_or<T>(body: impl FnOnce() -> Result<T, Failure>) -> Result<T, rgaps_status_t> {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(failure)) => Err(remember(failure)),
+        Err(_) => Err(remember(Failure::new(
+            RGAPS_INTERNAL_ERROR,
+            "a defect of RGAPS: what it was is on the standard error stream; please report it",
+        ))),
+    }
+}
+
+/// What the last failed call of this thread said, with its numbers and the next step. Never NULL; empty if none has failed. Valid until
+/// the thread's next failed call.
+#[unsafe(no_mangle)]
+pub extern "C" fn rgaps_error_text() -> *const c_char {
+    LAST.try_with(|last| last.borrow().1.as_ptr()).unwrap_or(c"".as_ptr())
+}
+
+/// The status of the last failed call of this thread, for calls that return something else; `RGAPS_OK` if none has failed.
+#[unsafe(no_mangle)]
+pub extern "C" fn rgaps_error_status() -> rgaps_status_t {
+    LAST.try_with(|last| last.borrow().0).unwrap_or(RGAPS_INTERNAL_ERROR)
+}
+
+/// The name of a status, such as "RGAPS_NO_SPACE"; "unknown" for a number that is none.
+#[unsafe(no_mangle)]
+pub extern "C" fn rgaps_status_name(status: i32) -> *const c_char {
+    let name = match status {
+        0 => c"RGAPS_OK",
+        1 => c"RGAPS_NO_MESSAGE",
+        2 => c"RGAPS_TIMED_OUT",
+        3 => c"RGAPS_INVALID_ARGUMENT",
+        4 => c"RGAPS_INVALID_HANDLE",
+        5 => c"RGAPS_WRONG_VERSION",
+        6 => c"RGAPS_WRONG_KIND",
+        7 => c"RGAPS_NO_SPACE",
+        8 => c"RGAPS_NO_MANAGER",
+        9 => c"RGAPS_REFUSED",
+        10 => c"RGAPS_DEVICE_ERROR",
+        11 => c"RGAPS_POISONED",
+        12 => c"RGAPS_FORKED",
+        13 => c"RGAPS_CORRUPT",
+        14 => c"RGAPS_SYSTEM_ERROR",
+        15 => c"RGAPS_INTERNAL_ERROR",
+        _ => c"unknown",
+    };
+    name.as_ptr()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::CStr;
+
+    use super::*;
+
+    #[test]
+    fn a_panic_becomes_a_status_and_goes_no_further() {
+        assert_eq!(guard(|| panic!("on purpose")), RGAPS_INTERNAL_ERROR);
+        assert_eq!(rgaps_error_status(), RGAPS_INTERNAL_ERROR);
+    }
+
+    #[test]
+    fn each_thread_has_its_own_text() {
+        guard(|| Err(Failure::argument("with a\0zero")));
+        std::thread::spawn(|| assert_eq!(rgaps_error_status(), RGAPS_OK)).join().unwrap();
+        // SAFETY: a text of the library's, and no call fails meanwhile.
+        assert_eq!(unsafe { CStr::from_ptr(rgaps_error_text()) }, c"with a zero");
+    }
+
+    #[test]
+    fn every_status_has_its_name() {
+        for status in [RGAPS_OK, RGAPS_NO_MESSAGE, RGAPS_TIMED_OUT, RGAPS_NO_SPACE, RGAPS_INTERNAL_ERROR] {
+            // SAFETY: a text of the library's.
+            let name = unsafe { CStr::from_ptr(rgaps_status_name(status as i32)) };
+            assert_eq!(name.to_str(), Ok(format!("{status:?}").as_str()));
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! Subscribers.
+
+use std::ffi::{c_char, c_void};
+use std::mem::MaybeUninit;
+use std::os::fd::AsRawFd;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rgaps::any::{AnySubscriber, Kind, Message};
+use rgaps::{Node, SubscriberQos};
+
+use crate::handle::{Table, What};
+use crate::message::{hand_out, rgaps_message_t};
+use crate::node::{look_up as look_up_node, rgaps_node_t};
+use crate::raw;
+use crate::status::rgaps_status_t::*;
+use crate::status::{Failure, guard, guard_or, rgaps_status_t};
+use crate::types::{rgaps_subscriber_qos_t, rgaps_subscriber_statistics_t};
+
+/// Takes messages of one kind from one topic. Usable from any thread.
+pub struct rgaps_subscriber_t {
+    _handle: c_void,
+}
+
+#[derive(Clone)]
+pub(crate) struct SubscriberObject {
+    pub(crate) node: Node,
+    pub(crate) subscriber: AnySubscriber,
+    /// The message that `rgaps_subscriber_pull` gave out last: its handle.
+    pub(crate) pulled: Arc<Mutex<u64>>,
+}
+
+pub(crate) static SUBSCRIBERS: Table<SubscriberObject> = Table::new(What::Subscriber);
+
+/// ROS 2's default QoS: reliable, volatile, keep-last 10.
+#[unsafe(no_mangle)]
+pub extern "C" fn rgaps_subscriber_qos_default() -> rgaps_subscriber_qos_t {
+    rgaps_subscriber_qos_t::of(&SubscriberQos::default())
+}
+
+/// Makes a subscriber. The topic is made if it does not exist; its type must be of this kind. From the return on, no message is missed.
+///
+/// @param topic       a ROS name; with or without the leading slash it is one
+/// @param kind        an rgaps_kind_t
+/// @param qos         NULL takes the default
+/// @param subscriber  the subscriber; `rgaps_subscriber_destroy` ends it
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rgaps_subscriber_create(
+    node: *const rgaps_node_t,
+    topic: *const c_char,
+    kind: u32,
+    qos: Option<&rgaps_subscriber_qos_t>,
+    subscriber: Option<&mut MaybeUninit<*mut rgaps_subscriber_t>>,
+) -> rgaps_status_t {
+    guard(|| {
+        let node = look_up_node(node)?;
+        let out = subscriber.ok_or_else(|| Failure::null("subscriber"))?;
+        let qos = qos.map(rgaps_subscriber_qos_t::check).transpose()?.unwrap_or_default();
+        let subscriber = AnySubscriber::new(&node, raw::text(topic, "topic")?, Kind::from_code(kind)?, qos)?;
+        let object = SubscriberObject { node, subscriber, pulled: Arc::default() };
+        out.write(crate::node::handle(&SUBSCRIBERS, object)?);
+        Ok(())
+    })
+}
+
+/// Ends a subscriber. Messages that it has taken stay until they are released, but for the one that `rgaps_subscriber_pull` gave out. NULL
+/// is no error.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rgaps_subscriber_destroy(subscriber: *mut rgaps_subscriber_t) {
+    let _ = guard(|| {
+        if subscriber.is_null() {
+            return Ok(());
+        }
+        let object = SUBSCRIBERS.remove(subscriber as u64)?;
+        crate::simple::release_pulled(&object)
+    });
+}
+
+/// The next message if one is ready, with its bytes there; else `RGAPS_NO_MESSAGE`.
+///
+/// @param message  ends with `rgaps_message_release`
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rgaps_subscriber_take(
+    subscriber: *const rgaps_subscriber_t,
+    message: Option<&mut MaybeUninit<*mut rgaps_message_t>>,
+) -> rgaps_status_t {
+    give(subscriber, message, RGAPS_NO_MESSAGE, |object| Ok(object.subscriber.take()?))
+}
+
+/// The next message, whose bytes the device may still have to bring: later work of the stream waits for them. The call does not wait for the
+/// device. `rgaps_message_readiness` tells, after the stream has been synchronised, whether they came.
+///
+/// @param stream   a CUstream or cudaStream_t of the device's primary context; NULL is CUDA's default stream. On the host backend this is
+///                 `rgaps_subscriber_take`.
+/// @param message  ends with `rgaps_message_release`
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rgaps_subscriber_take_on(
+    subscriber: *const rgaps_subscriber_t,
+    stream: *mut c_void,
+    message: Option<&mut MaybeUninit<*mut rgaps_message_t>>,
+) -> rgaps_status_t {
+    give(subscriber, message, RGAPS_NO_MESSAGE, |object| match raw::stream(&object.node, stream) {
+        Some(stream) => Ok(object.subscriber.take_on(&stream)?),
+        None => Ok(object.subscriber.take()?),
+    })
+}
+
+/// Everything that is ready, oldest first, at most `capacity` messages.
+///
+/// @param messages  `capacity` places; each message that was given out ends with `rgaps_message_release`
+/// @param count     how many there are, also if the call fails in the middle
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rgaps_subscriber_take_all(
+    subscriber: *const rgaps_subscriber_t,
+    messages: *mut *mut rgaps_message_t,
+    capacity: u64,
+    count: Option<&mut MaybeUninit<u64>>,
+) -> rgaps_status_t {
+    guard(|| {
+        let object = SUBSCRIBERS.look_up(subscriber as u64)?;
+        let places = raw::places(messages, capacity, "messages")?;
+        let count = count.ok_or_else(|| Failure::null("count"))?.write(0);
+        for place in places {
+            let Some(message) = object.subscriber.take()? else { break };
+            place.write(hand_out(&object.node, message)?);
+            *count += 1;
+        }
+        Ok(())
+    })
+}
+
+/// The next message, with its bytes there; `RGAPS_TIMED_OUT` if none came in time. Other threads may use the subscriber meanwhile.
+///
+/// @param timeout_ns  ns to wait at most; UINT64_MAX for as long as it takes
+/// @param message     ends with `rgaps_message_release`
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rgaps_subscriber_wait(
+    subscriber: *const rgaps_subscriber_t,
+    timeout_ns: u64,
+    message: Option<&mut MaybeUninit<*mut rgaps_message_t>>,
+) -> rgaps_status_t {
+    give(subscriber, message, RGAPS_TIMED_OUT, |object| wait(object, timeout_ns))
+}
+
+pub(crate) fn wait(object: &SubscriberObject, timeout_ns: u64) -> Result<Option<Message>, Failure> {
+    let timeout = if timeout_ns == u64::MAX { Duration::MAX } else { Duration::from_nanos(timeout_ns) };
+    Ok(object.subscriber.wait(timeout)?)
+}
+
+/// A descriptor that is readable while a message may be ready, for epoll, poll and select. Do not read or close it: take until there is no
+/// message, which silences it. It is the subscriber's, and ends with it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rgaps_subscriber_fd(
+    subscriber: *const rgaps_subscriber_t,
+    fd: Option<&mut MaybeUninit<i32>>,
+) -> rgaps_status_t {
+    guard(|| {
+        let subscriber = SUBSCRIBERS.look_up(subscriber as u64)?.subscriber;
+        let out = fd.ok_or_else(|| Failure::null("fd"))?;
+        out.write(subscriber.descriptor()?.as_raw_fd());
+        Ok(())
+    })
+}
+
+/// The counters of a subscriber.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rgaps_subscriber_statistics(
+    subscriber: *const rgaps_subscriber_t,
+    statistics: Option<&mut MaybeUninit<rgaps_subscriber_statistics_t>>,
+) -> rgaps_status_t {
+    guard(|| {
+        let subscriber = SUBSCRIBERS.look_up(subscriber as u64)?.subscriber;
+        statistics.ok_or_else(|| Failure::null("statistics"))?.write(subscriber.statistics().into());
+        Ok(())
+    })
+}
+
+/// Gives a message out if there is one; if not, says `none`.
+fn give(
+    subscriber: *const rgaps_subscriber_t,
+    message: Option<&mut MaybeUninit<*mut rgaps_message_t>>,
+    none: rgaps_status_t,
+    take: impl FnOnce(&SubscriberObject) -> Result<Option<Message>, Failure>,
+) -> rgaps_status_t {
+    let given = guard_or(|| {
+        let object = SUBSCRIBERS.look_up(subscriber as u64)?;
+        let out = message.ok_or_else(|| Failure::null("message"))?;
+        let Some(taken) = take(&object)? else {
+            return match none {
+                RGAPS_TIMED_OUT => {
+                    Err(Failure::new(none, format_args!("{}: no message came in time", object.subscriber.topic())))
+                }
+                _ => Ok(none),
+            };
+        };
+        out.write(hand_out(&object.node, taken)?);
+        Ok(RGAPS_OK)
+    });
+    given.unwrap_or_else(|status| status)
+}

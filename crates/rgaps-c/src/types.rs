@@ -1,0 +1,538 @@
+//! The structs of the header, and their ways to the Rust types of the same names.
+//!
+//! Metadata has the encoded layout of its kind (crates/rgaps/src/types), so that it passes `decode`, the one check of all metadata, whoever
+//! made it. Numbers that stand for something (kinds, policies) are plain integers here, because a C program may put anything there.
+
+use std::ffi::c_char;
+use std::mem::{offset_of, size_of};
+
+use rgaps::any::{AnyMeta, Kind};
+use rgaps::device::dlpack::DLDevice;
+use rgaps::types::{
+    DType, Datatype, Encoding, FIELD_NAME_BYTES, FIELDS_MAX, FRAME_ID_BYTES, META_BYTES_MAX, Meta, NDIM_MAX, Text,
+    USER_BYTES,
+};
+use rgaps::{
+    Durability, Exhaustion, History, MessageInfo, PublisherQos, PublisherStatistics, Receipt, Reliability,
+    SubscriberQos, SubscriberStatistics,
+};
+
+use crate::raw;
+use crate::status::Failure;
+
+/// Bytes of the longest metadata, a point cloud's.
+pub(crate) const META_BYTES: usize = 832;
+
+/// A kind of message: the type of a topic.
+#[repr(C)]
+pub enum rgaps_kind_t {
+    /// Raw bytes.
+    RGAPS_KIND_BYTES = 0,
+    /// Pictures.
+    RGAPS_KIND_IMAGE = 1,
+    /// Point clouds.
+    RGAPS_KIND_POINT_CLOUD = 2,
+    /// Tensors.
+    RGAPS_KIND_TENSOR = 3,
+}
+
+/// The start of all metadata. 104 bytes.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct rgaps_header_t {
+    /// Seconds since 1970-01-01 UTC, as builtin_interfaces/Time.
+    pub sec: i32,
+    /// Nanoseconds of that second.
+    pub nanosec: u32,
+    /// Coordinate frame (of a tensor, perhaps its name): UTF-8, filled up with zeros; all 64 bytes may be used.
+    pub frame_id: [c_char; 64],
+    /// Free for the application.
+    pub user: [u8; 32],
+}
+
+/// What the payload of an image message is, as sensor_msgs/Image. Made by `rgaps_meta_image`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct rgaps_image_t {
+    /// Stamp, frame, the application's bytes.
+    pub header: rgaps_header_t,
+    /// Pixels of a row.
+    pub width: u32,
+    /// Rows.
+    pub height: u32,
+    /// Bytes from one row of the first plane to the next.
+    pub step: u32,
+    /// Pixel format, by its code: `rgaps_encoding_code`, `rgaps_encoding_name`.
+    pub encoding: u32,
+    /// 1 if channels of more than 8 bits have their high byte first, else 0.
+    pub is_bigendian: u8,
+    /// 0.
+    pub reserved: [u8; 3],
+}
+
+/// One field of every point. Made by `rgaps_meta_add_field`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct rgaps_point_field_t {
+    /// UTF-8, filled up with zeros; all 32 bytes may be used.
+    pub name: [c_char; 32],
+    /// Its first byte in a point.
+    pub offset: u32,
+    /// Type of its elements, with the codes of sensor_msgs/PointField: 1 int8, 2 uint8, 3 int16, 4 uint16, 5 int32, 6 uint32, 7 float32,
+    /// 8 float64.
+    pub datatype: u32,
+    /// Its elements, usually one.
+    pub count: u32,
+}
+
+/// What the payload of a point cloud message is, as sensor_msgs/PointCloud2. Made by `rgaps_meta_point_cloud`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct rgaps_point_cloud_t {
+    /// Stamp, frame, the application's bytes.
+    pub header: rgaps_header_t,
+    /// Points of a row.
+    pub width: u32,
+    /// Rows; 1 for a cloud without order.
+    pub height: u32,
+    /// Bytes from point to point.
+    pub point_step: u32,
+    /// Bytes from row to row.
+    pub row_step: u32,
+    /// Fields, at most 16.
+    pub field_count: u32,
+    /// 1 if elements have their high byte first, else 0.
+    pub is_bigendian: u8,
+    /// 1 if every point is valid, 0 if some may be NaN or infinite.
+    pub is_dense: u8,
+    /// 0.
+    pub reserved: [u8; 2],
+    /// Those past `field_count` are zero.
+    pub fields: [rgaps_point_field_t; 16],
+}
+
+/// What the payload of a tensor message is, as DLPack's DLTensor. Made by `rgaps_meta_tensor`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct rgaps_tensor_t {
+    /// Stamp, frame or name, the application's bytes.
+    pub header: rgaps_header_t,
+    /// Dimensions, at most 8.
+    pub ndim: u32,
+    /// Type of the elements, by DLPack's DLDataTypeCode: 0 signed, 1 unsigned, 2 floating point, 4 bfloat, 5 complex, 6 bool.
+    pub code: u8,
+    /// Bits of a lane.
+    pub bits: u8,
+    /// Lanes of an element, usually one.
+    pub lanes: u16,
+    /// Elements of each dimension.
+    pub shape: [i64; 8],
+    /// Elements (not bytes) from one to the next in each dimension.
+    pub strides: [i64; 8],
+    /// First byte of element (0, 0, ...) in the payload.
+    pub byte_offset: u64,
+}
+
+/// A payload of raw bytes.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct rgaps_bytes_t {
+    /// Stamp, frame, the application's bytes.
+    pub header: rgaps_header_t,
+    /// Length of the payload.
+    pub bytes: u64,
+}
+
+/// The metadata of one kind.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub union rgaps_any_meta_t {
+    /// What all kinds begin with.
+    pub header: rgaps_header_t,
+    /// Of raw bytes.
+    pub bytes: rgaps_bytes_t,
+    /// Of a picture.
+    pub image: rgaps_image_t,
+    /// Of a point cloud.
+    pub point_cloud: rgaps_point_cloud_t,
+    /// Of a tensor.
+    pub tensor: rgaps_tensor_t,
+}
+
+/// Metadata, and of which kind it is.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct rgaps_meta_t {
+    /// An `rgaps_kind_t`: which member of `as` there is.
+    pub kind: u32,
+    /// 0.
+    pub reserved: u32,
+    /// The metadata.
+    pub r#as: rgaps_any_meta_t,
+}
+
+const _: () = assert!(size_of::<rgaps_header_t>() == 104 && size_of::<rgaps_point_field_t>() == 44);
+const _: () = assert!(size_of::<rgaps_image_t>() == rgaps::types::Image::ENCODED_BYTES);
+const _: () = assert!(size_of::<rgaps_point_cloud_t>() == rgaps::types::PointCloud::ENCODED_BYTES);
+const _: () = assert!(size_of::<rgaps_tensor_t>() == rgaps::types::Tensor::ENCODED_BYTES);
+const _: () = assert!(size_of::<rgaps_bytes_t>() == rgaps::types::Bytes::ENCODED_BYTES);
+const _: () = assert!(size_of::<rgaps_any_meta_t>() == META_BYTES && offset_of!(rgaps_meta_t, r#as) == 8);
+// The lengths that the header says in numbers.
+const _: () =
+    assert!(FRAME_ID_BYTES == 64 && USER_BYTES == 32 && FIELD_NAME_BYTES == 32 && FIELDS_MAX == 16 && NDIM_MAX == 8);
+
+impl rgaps_meta_t {
+    pub(crate) fn of(meta: &AnyMeta) -> Self {
+        let mut encoded = [0; META_BYTES_MAX];
+        let length = meta.encode(&mut encoded);
+        raw::meta_of(meta.kind().code(), &encoded[..length])
+    }
+
+    pub(crate) fn check(&self) -> Result<AnyMeta, Failure> {
+        let kind = Kind::from_code(self.kind)?;
+        let meta = AnyMeta::decode(kind, raw::meta_bytes(self, kind.encoded_bytes()))?;
+        meta.check_shape()?;
+        Ok(meta)
+    }
+}
+
+/// Whether what was published must arrive.
+#[repr(C)]
+pub enum rgaps_reliability_t {
+    /// A link that is cut loses what was on its way.
+    RGAPS_BEST_EFFORT = 0,
+    /// A link that is cut sends again what history still has.
+    RGAPS_RELIABLE = 1,
+}
+
+/// Whether late joiners get what was published before.
+#[repr(C)]
+pub enum rgaps_durability_t {
+    /// No.
+    RGAPS_VOLATILE = 0,
+    /// Yes, the publisher's last `history_depth` messages.
+    RGAPS_TRANSIENT_LOCAL = 1,
+}
+
+/// What a publisher does when its pool is full.
+#[repr(C)]
+pub enum rgaps_exhaustion_t {
+    /// Waits until subscribers let go, at most `exhaustion_timeout_ms`; then `RGAPS_TIMED_OUT`.
+    RGAPS_WAIT = 0,
+    /// Takes the oldest unread messages from keep-last subscribers.
+    RGAPS_DROP_OLDEST = 1,
+    /// Says `RGAPS_NO_SPACE`.
+    RGAPS_REFUSE = 2,
+}
+
+/// What a publisher offers. Start from `rgaps_publisher_qos_default`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct rgaps_publisher_qos_t {
+    /// An `rgaps_reliability_t`.
+    pub reliability: u32,
+    /// An `rgaps_durability_t`.
+    pub durability: u32,
+    /// How many last messages are kept for late joiners, and sent again by a link that was cut.
+    pub history_depth: u32,
+    /// An `rgaps_exhaustion_t`.
+    pub exhaustion: u32,
+    /// Milliseconds that a full pool is waited for.
+    pub exhaustion_timeout_ms: u64,
+    /// Bytes of the publisher's pool; 0 takes the configuration's.
+    pub pool_bytes: u64,
+    /// 0: links wait for no credit, and a slow receiver's oldest messages are overwritten and counted. Else they wait.
+    pub flow_control: u32,
+    /// 0.
+    pub reserved: u32,
+}
+
+/// What a subscriber requests. Start from `rgaps_subscriber_qos_default`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct rgaps_subscriber_qos_t {
+    /// An `rgaps_reliability_t`.
+    pub reliability: u32,
+    /// An `rgaps_durability_t`.
+    pub durability: u32,
+    /// How many unread messages are kept; older ones are counted as lost. 0 keeps all, and publishers wait.
+    pub depth: u32,
+    /// 0.
+    pub reserved: u32,
+}
+
+fn reliability(code: u32) -> Result<Reliability, Failure> {
+    match code {
+        0 => Ok(Reliability::BestEffort),
+        1 => Ok(Reliability::Reliable),
+        _ => {
+            Err(Failure::argument(format_args!("reliability is {code}, neither RGAPS_BEST_EFFORT nor RGAPS_RELIABLE")))
+        }
+    }
+}
+
+fn durability(code: u32) -> Result<Durability, Failure> {
+    match code {
+        0 => Ok(Durability::Volatile),
+        1 => Ok(Durability::TransientLocal),
+        _ => Err(Failure::argument(format_args!(
+            "durability is {code}, neither RGAPS_VOLATILE nor RGAPS_TRANSIENT_LOCAL"
+        ))),
+    }
+}
+
+impl rgaps_publisher_qos_t {
+    pub(crate) fn of(qos: &PublisherQos) -> Self {
+        let (exhaustion, exhaustion_timeout_ms) = match qos.exhaustion {
+            Exhaustion::Wait { timeout_ms } => (0, timeout_ms),
+            Exhaustion::DropOldest => (1, 0),
+            Exhaustion::Refuse => (2, 0),
+        };
+        Self {
+            reliability: u32::from(qos.reliability == Reliability::Reliable),
+            durability: u32::from(qos.durability == Durability::TransientLocal),
+            history_depth: qos.history_depth,
+            exhaustion,
+            exhaustion_timeout_ms,
+            pool_bytes: qos.pool_bytes.unwrap_or(0),
+            flow_control: u32::from(qos.flow_control),
+            reserved: 0,
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<PublisherQos, Failure> {
+        let exhaustion = match self.exhaustion {
+            0 => Exhaustion::Wait { timeout_ms: self.exhaustion_timeout_ms },
+            1 => Exhaustion::DropOldest,
+            2 => Exhaustion::Refuse,
+            code => {
+                let text = "neither RGAPS_WAIT nor RGAPS_DROP_OLDEST nor RGAPS_REFUSE";
+                return Err(Failure::argument(format_args!("exhaustion is {code}, {text}")));
+            }
+        };
+        Ok(PublisherQos {
+            reliability: reliability(self.reliability)?,
+            durability: durability(self.durability)?,
+            history_depth: self.history_depth,
+            exhaustion,
+            pool_bytes: Some(self.pool_bytes).filter(|bytes| *bytes > 0),
+            flow_control: self.flow_control != 0,
+        })
+    }
+}
+
+impl rgaps_subscriber_qos_t {
+    pub(crate) fn of(qos: &SubscriberQos) -> Self {
+        Self {
+            reliability: u32::from(qos.reliability == Reliability::Reliable),
+            durability: u32::from(qos.durability == Durability::TransientLocal),
+            depth: qos.depth(),
+            reserved: 0,
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<SubscriberQos, Failure> {
+        let history = if self.depth == 0 { History::KeepAll } else { History::KeepLast(self.depth) };
+        Ok(SubscriberQos {
+            reliability: reliability(self.reliability)?,
+            durability: durability(self.durability)?,
+            history,
+        })
+    }
+}
+
+/// What became of a published message.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct rgaps_receipt_t {
+    /// This publisher's count of its messages, from 1.
+    pub sequence: u64,
+    /// Place in the order of the topic on this host.
+    pub position: u64,
+}
+
+impl From<Receipt> for rgaps_receipt_t {
+    fn from(Receipt { sequence, position }: Receipt) -> Self {
+        Self { sequence, position }
+    }
+}
+
+/// Whether a message's bytes are there.
+#[repr(C)]
+pub enum rgaps_readiness_t {
+    /// Not yet: the device is still to bring them. Only for messages of `rgaps_subscriber_take_on`.
+    RGAPS_PENDING = 0,
+    /// Yes.
+    RGAPS_READY = 1,
+    /// Never: their producer died, or its device failed.
+    RGAPS_NEVER_READY = 2,
+}
+
+/// Where a message came from, the path that it took, and when it passed each stage.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct rgaps_info_t {
+    /// Place in the order of the topic on this host.
+    pub position: u64,
+    /// Identity of the publisher.
+    pub publisher: u64,
+    /// The publisher's count of its messages, from 1.
+    pub sequence: u64,
+    /// Bytes of the payload.
+    pub bytes: u64,
+    /// Identity of the publisher's host.
+    pub source_host: [u8; 16],
+    /// ns since 1970 when it was published, on the publisher's host; as all that follow, 0 where there was no such stage.
+    pub published_ns: u64,
+    /// When the publisher's manager took it.
+    pub staged_ns: u64,
+    /// When its first byte was handed to the link.
+    pub sent_ns: u64,
+    /// When its last byte was in the receive ring, on this host.
+    pub landed_ns: u64,
+    /// When its last byte was in this host's pool.
+    pub pooled_ns: u64,
+    /// When it was taken.
+    pub taken_ns: u64,
+    /// The memory that it lies in: device of the pool's file. The same for every subscriber of a host, as the two that follow.
+    pub pool_device: u64,
+    /// Inode of the pool's file.
+    pub pool_inode: u64,
+    /// First byte of the payload in the pool.
+    pub pool_offset: u64,
+    /// An `rgaps_kind_t`.
+    pub kind: u32,
+    /// How it was handed over: 0 not stated, 1 loaned, 2 pushed.
+    pub origin: u8,
+    /// How it came to this host: 0 published here, 1 over TCP, 2 over RDMA.
+    pub route: u8,
+    /// Why not by a better route: 0 there is none, 1 pushed, 2 configured so, 3 no RDMA device, 4 RDMA failed, 5 no flow control.
+    pub why_not: u8,
+    /// Copies on the device, by push.
+    pub copies_pushed: u8,
+    /// Copies from the device to staging.
+    pub copies_staged: u8,
+    /// Copies into this host's pool.
+    pub copies_pooled: u8,
+    /// 0.
+    pub reserved: [u8; 6],
+}
+
+impl rgaps_info_t {
+    pub(crate) fn new(info: &MessageInfo, taken_ns: u64, mapped_from: ((u64, u64), u64)) -> Self {
+        let ((pool_device, pool_inode), pool_offset) = mapped_from;
+        let [origin, route, why_not, ..] = info.path_codes();
+        Self {
+            position: info.position,
+            publisher: info.publisher,
+            sequence: info.sequence,
+            bytes: info.bytes,
+            source_host: info.source_host,
+            published_ns: info.stamps.published,
+            staged_ns: info.stamps.staged,
+            sent_ns: info.stamps.sent,
+            landed_ns: info.stamps.landed,
+            pooled_ns: info.stamps.pooled,
+            taken_ns,
+            pool_device,
+            pool_inode,
+            pool_offset,
+            kind: info.kind,
+            origin,
+            route,
+            why_not,
+            copies_pushed: info.copies.pushed,
+            copies_staged: info.copies.staged,
+            copies_pooled: info.copies.pooled,
+            reserved: [0; 6],
+        }
+    }
+}
+
+/// A publisher's counters.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct rgaps_publisher_statistics_t {
+    /// Messages published.
+    pub published: u64,
+    /// Their bytes.
+    pub published_bytes: u64,
+    /// Loans that were refused or timed out.
+    pub refused: u64,
+    /// Bytes of the pool.
+    pub pool_bytes: u64,
+    /// Bytes of it in use.
+    pub used_bytes: u64,
+    /// Messages that are still read or kept.
+    pub outstanding: u64,
+}
+
+impl From<PublisherStatistics> for rgaps_publisher_statistics_t {
+    fn from(all: PublisherStatistics) -> Self {
+        let PublisherStatistics { published, published_bytes, refused, pool_bytes, used_bytes, outstanding } = all;
+        Self { published, published_bytes, refused, pool_bytes, used_bytes, outstanding }
+    }
+}
+
+/// A subscriber's counters.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct rgaps_subscriber_statistics_t {
+    /// Messages taken.
+    pub taken: u64,
+    /// Messages lost: older than the depth, or needed for their space, or lost on the way from another host.
+    pub lost: u64,
+    /// Messages whose bytes never came.
+    pub poisoned: u64,
+    /// Messages held now.
+    pub held: u64,
+    /// Bytes that were copied for this subscriber alone: 0, unless it asked for a copy of device memory.
+    pub copied_bytes: u64,
+}
+
+impl From<SubscriberStatistics> for rgaps_subscriber_statistics_t {
+    fn from(all: SubscriberStatistics) -> Self {
+        let SubscriberStatistics { taken, lost, poisoned, held, copied_bytes, .. } = all;
+        Self { taken, lost, poisoned, held, copied_bytes }
+    }
+}
+
+/// Where memory is, in DLPack's terms.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct rgaps_device_t {
+    /// A DLDeviceType: 1 memory of the host, 2 an NVIDIA GPU.
+    pub device_type: i32,
+    /// Its number as this process counts them; 0 for the host.
+    pub device_id: i32,
+}
+
+impl From<DLDevice> for rgaps_device_t {
+    fn from(DLDevice { device_type, device_id }: DLDevice) -> Self {
+        Self { device_type, device_id }
+    }
+}
+
+/// A text in a fixed place of C's.
+pub(crate) fn fixed_text<const N: usize>(field: &'static str, text: &str) -> Result<[c_char; N], Failure> {
+    Ok(Text::<N>::new(field, text)?.bytes().map(|byte| byte as c_char))
+}
+
+/// The encoding of a name.
+pub(crate) fn encoding(name: &str) -> Result<Encoding, Failure> {
+    Ok(name.parse()?)
+}
+
+/// The type of a field, by its code.
+pub(crate) fn datatype(code: u32) -> Result<Datatype, Failure> {
+    Datatype::from_code(code)
+        .ok_or_else(|| Failure::argument(format_args!("datatype is {code}; there are 1 (int8) to 8 (float64)")))
+}
+
+/// The type of a tensor's elements.
+pub(crate) fn dtype(code: u32, bits: u32) -> Result<DType, Failure> {
+    match (u8::try_from(code), u8::try_from(bits)) {
+        (Ok(code), Ok(bits)) => Ok(DType::scalar(code, bits)),
+        _ => Err(Failure::argument(format_args!("there is no element type of code {code} and {bits} bits"))),
+    }
+}
