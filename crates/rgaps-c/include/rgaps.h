@@ -779,7 +779,7 @@ rgaps_status_t rgaps_meta_bytes(rgaps_meta_t *meta, uint64_t bytes);
 rgaps_status_t rgaps_meta_image(rgaps_meta_t *meta,
                                 uint32_t width,
                                 uint32_t height,
-                                const char *encoding_name);
+                                const char *encoding);
 
 /**
  * Metadata of a cloud of `width` x `height` points of `point_step` bytes that follow each other without gaps; dense, little-endian. Fields
@@ -797,7 +797,7 @@ rgaps_status_t rgaps_meta_point_cloud(rgaps_meta_t *meta,
  * @param offset    its first byte in a point
  * @param datatype  a code of sensor_msgs/PointField, such as 7 for float32
  */
-rgaps_status_t rgaps_meta_add_field(rgaps_meta_t *meta, const char *name, uint32_t offset, uint32_t datatype_code);
+rgaps_status_t rgaps_meta_add_field(rgaps_meta_t *meta, const char *name, uint32_t offset, uint32_t datatype);
 
 /**
  * Metadata of a tensor in C order: the last dimension is contiguous, nothing lies between or before the elements.

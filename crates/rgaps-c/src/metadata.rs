@@ -8,7 +8,7 @@ use rgaps::types::{Bytes, Encoding, Image, PointCloud, PointField, Stamp, Tensor
 
 use crate::raw;
 use crate::status::{Failure, guard, guard_or, rgaps_status_t};
-use crate::types::{datatype, dtype, encoding, fixed_text, rgaps_meta_t, rgaps_point_field_t};
+use crate::types::{datatype_of, dtype, encoding_of, fixed_text, rgaps_meta_t, rgaps_point_field_t};
 
 /// Metadata of raw bytes.
 #[unsafe(no_mangle)]
@@ -24,9 +24,9 @@ pub unsafe extern "C" fn rgaps_meta_image(
     meta: Option<&mut MaybeUninit<rgaps_meta_t>>,
     width: u32,
     height: u32,
-    encoding_name: *const c_char,
+    encoding: *const c_char,
 ) -> rgaps_status_t {
-    made(meta, || Ok(Image::new(width, height, encoding(raw::text(encoding_name, "encoding")?)?)?.into()))
+    made(meta, || Ok(Image::new(width, height, encoding_of(raw::text(encoding, "encoding")?)?)?.into()))
 }
 
 /// Metadata of a cloud of `width` x `height` points of `point_step` bytes that follow each other without gaps; dense, little-endian. Fields
@@ -51,7 +51,7 @@ pub unsafe extern "C" fn rgaps_meta_add_field(
     meta: Option<&mut rgaps_meta_t>,
     name: *const c_char,
     offset: u32,
-    datatype_code: u32,
+    datatype: u32,
 ) -> rgaps_status_t {
     guard(|| {
         let meta = meta.ok_or_else(|| Failure::null("meta"))?;
@@ -60,7 +60,7 @@ pub unsafe extern "C" fn rgaps_meta_add_field(
             other => return Err(wrong_kind("point_cloud", &other)),
         };
         let mut fields = cloud.fields().to_vec();
-        fields.push(PointField::new(raw::text(name, "name")?, offset, datatype(datatype_code)?)?);
+        fields.push(PointField::new(raw::text(name, "name")?, offset, datatype_of(datatype)?)?);
         let mut with =
             PointCloud::new(cloud.width, cloud.height, cloud.point_step, &fields)?.with_row_step(cloud.row_step)?;
         with = with.with_dense(cloud.is_dense).with_bigendian(cloud.is_bigendian);
@@ -123,7 +123,7 @@ pub unsafe extern "C" fn rgaps_meta_payload_bytes(meta: Option<&rgaps_meta_t>) -
 /// The code of an encoding's name; 0 if there is none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_encoding_code(name: *const c_char) -> u32 {
-    guard_or(|| Ok(encoding(raw::text(name, "encoding")?)?.code())).unwrap_or(0)
+    guard_or(|| Ok(encoding_of(raw::text(name, "encoding")?)?.code())).unwrap_or(0)
 }
 
 /// The name of an encoding's code; NULL if there is none.

@@ -519,12 +519,12 @@ pub(crate) fn fixed_text<const N: usize>(field: &'static str, text: &str) -> Res
 }
 
 /// The encoding of a name.
-pub(crate) fn encoding(name: &str) -> Result<Encoding, Failure> {
+pub(crate) fn encoding_of(name: &str) -> Result<Encoding, Failure> {
     Ok(name.parse()?)
 }
 
 /// The type of a field, by its code.
-pub(crate) fn datatype(code: u32) -> Result<Datatype, Failure> {
+pub(crate) fn datatype_of(code: u32) -> Result<Datatype, Failure> {
     Datatype::from_code(code)
         .ok_or_else(|| Failure::argument(format_args!("datatype is {code}; there are 1 (int8) to 8 (float64)")))
 }

@@ -35,7 +35,10 @@ impl Installed {
 
     /// Compiles an example with a compiler and its flags, as a user would: with what pkg-config says.
     fn compiled(&self, compiler: &str, flags: &[&str], source: &str) -> PathBuf {
-        let source = repository().join("examples").join(source);
+        self.compiled_from(compiler, flags, &repository().join("examples").join(source))
+    }
+
+    fn compiled_from(&self, compiler: &str, flags: &[&str], source: &Path) -> PathBuf {
         let program = Path::new(env!("CARGO_TARGET_TMPDIR"))
             .join(source.file_name().unwrap().to_str().unwrap().replace('.', "-"));
         let mut pkg_config = Command::new("pkg-config");
@@ -199,4 +202,19 @@ fn a_filter_in_c_thins_a_cloud() {
         .map(|point| [0, 4, 8].map(|at| (f64::from(float(&point[at..at + 4])) / 0.2).floor() as i64))
         .collect();
     assert_eq!((cubes.len() as u64, cloud.info().origin), (cloud.meta().points(), Origin::Loaned), "one point a cube");
+}
+
+#[test]
+fn what_the_readme_shows_compiles() {
+    let _watchdog = Watchdog::new(Duration::from_secs(120));
+    let Some(installed) = Installed::new("lang-readme") else { return };
+    let readme = std::fs::read_to_string(repository().join("crates/rgaps-c/README.md")).unwrap();
+    for (language, compiler, flags) in [("c", "cc", "-std=c11"), ("cpp", "c++", "-std=c++17")] {
+        let shown: Vec<&str> = readme.split(&format!("```{language}\n")).skip(1).collect();
+        assert_eq!(shown.len(), 1, "programs in {language}");
+        let program = shown[0].split("```").next().unwrap();
+        let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("readme.{language}"));
+        std::fs::write(&source, program).unwrap();
+        installed.compiled_from(compiler, &[flags], &source);
+    }
 }
