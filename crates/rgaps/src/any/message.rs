@@ -81,11 +81,13 @@ impl Shared {
             None => frame.node().own_stream(),
         };
         for event in &behind {
-            let waits = stream.as_ref().is_ok_and(|stream| stream.wait(event, DEVICE_TIMEOUT).is_ok());
+            if stream.as_ref().is_ok_and(|stream| stream.wait(event, DEVICE_TIMEOUT).is_ok()) {
+                continue;
+            }
             // A stream that cannot be told to wait: the caller does. If that takes too long, the message stays held rather than be
             // overwritten.
-            if let (false, Err(DeviceError::TimedOut(after))) = (waits, event.wait(DEVICE_TIMEOUT)) {
-                let error = frame.device_error(DeviceError::TimedOut(after));
+            if let Err(error @ DeviceError::TimedOut(_)) = event.wait(DEVICE_TIMEOUT) {
+                let error = frame.device_error(error);
                 std::mem::forget(frame);
                 return Err(error);
             }
