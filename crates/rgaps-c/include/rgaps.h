@@ -574,6 +574,44 @@ typedef struct {
 } rgaps_device_t;
 
 /**
+ * A topic that the host knows of.
+ */
+typedef struct {
+  /**
+   * Fully qualified name; ends with a zero.
+   */
+  char name[256];
+  /**
+   * Its type, such as "rgaps/Image"; ends with a zero.
+   */
+  char type_name[256];
+  /**
+   * ROS domain id.
+   */
+  uint32_t domain;
+  /**
+   * Publishers on this host.
+   */
+  uint32_t publishers;
+  /**
+   * Subscribers on this host.
+   */
+  uint32_t subscribers;
+  /**
+   * Other hosts that publish it.
+   */
+  uint32_t publishing_hosts;
+  /**
+   * Other hosts that subscribe to it.
+   */
+  uint32_t subscribing_hosts;
+  /**
+   * 0.
+   */
+  uint32_t reserved;
+} rgaps_topic_t;
+
+/**
  * What a publisher offers. Start from `rgaps_publisher_qos_default`.
  */
 typedef struct {
@@ -876,6 +914,14 @@ void rgaps_node_destroy(rgaps_node_t *node);
  */
 rgaps_status_t rgaps_node_device(const rgaps_node_t *node,
                                  rgaps_device_t *device);
+
+/**
+ * The topics that this host knows of.
+ *
+ * @param topics    `capacity` places; as many as there are topics are filled
+ * @param count     how many topics there are, perhaps more than `capacity`
+ */
+rgaps_status_t rgaps_node_topics(const rgaps_node_t *node, rgaps_topic_t *topics, uint64_t capacity, uint64_t *count);
 
 /**
  * ROS 2's default QoS: reliable, volatile, depth 10. A full pool waits a second.

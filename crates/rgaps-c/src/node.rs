@@ -9,7 +9,7 @@ use rgaps::{Node, NodeBuilder};
 use crate::handle::{Table, What};
 use crate::raw;
 use crate::status::{Failure, guard, rgaps_status_t};
-use crate::types::rgaps_device_t;
+use crate::types::{fixed_text, rgaps_device_t};
 
 /// The version of this ABI. It changes when a program built against an older rgaps.h cannot work with this library.
 pub const RGAPS_ABI_VERSION: u32 = 1;
@@ -36,6 +36,28 @@ pub struct rgaps_node_options_t {
     pub domain: i64,
     /// Not 0: never start a manager.
     pub no_autostart: u32,
+    /// 0.
+    pub reserved: u32,
+}
+
+/// A topic that the host knows of.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct rgaps_topic_t {
+    /// Fully qualified name; ends with a zero.
+    pub name: [c_char; 256],
+    /// Its type, such as "rgaps/Image"; ends with a zero.
+    pub type_name: [c_char; 256],
+    /// ROS domain id.
+    pub domain: u32,
+    /// Publishers on this host.
+    pub publishers: u32,
+    /// Subscribers on this host.
+    pub subscribers: u32,
+    /// Other hosts that publish it.
+    pub publishing_hosts: u32,
+    /// Other hosts that subscribe to it.
+    pub subscribing_hosts: u32,
     /// 0.
     pub reserved: u32,
 }
@@ -107,6 +129,39 @@ pub unsafe extern "C" fn rgaps_node_device(
             _ => (1, 0),
         };
         device.write(rgaps_device_t { device_type, device_id });
+        Ok(())
+    })
+}
+
+/// The topics that this host knows of.
+///
+/// @param topics    `capacity` places; as many as there are topics are filled
+/// @param count     how many topics there are, perhaps more than `capacity`
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rgaps_node_topics(
+    node: *const rgaps_node_t,
+    topics: *mut rgaps_topic_t,
+    capacity: u64,
+    count: Option<&mut MaybeUninit<u64>>,
+) -> rgaps_status_t {
+    guard(|| {
+        let node = look_up(node)?;
+        let places = raw::places(topics, capacity, "topics")?;
+        let count = count.ok_or_else(|| Failure::null("count"))?;
+        let all = node.topics()?;
+        for (place, topic) in places.iter_mut().zip(&all) {
+            place.write(rgaps_topic_t {
+                name: fixed_text("topic", topic.key.name())?,
+                type_name: fixed_text("type", &topic.type_name)?,
+                domain: topic.key.domain(),
+                publishers: topic.publishers,
+                subscribers: topic.subscribers,
+                publishing_hosts: topic.publishing_hosts.len() as u32,
+                subscribing_hosts: topic.subscribing_hosts.len() as u32,
+                reserved: 0,
+            });
+        }
+        count.write(all.len() as u64);
         Ok(())
     })
 }
