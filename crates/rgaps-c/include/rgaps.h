@@ -598,11 +598,11 @@ typedef struct {
    */
   uint32_t subscribers;
   /**
-   * Other hosts that publish it.
+   * Hosts that publish it, this one included.
    */
   uint32_t publishing_hosts;
   /**
-   * Other hosts that subscribe to it.
+   * Hosts that subscribe to it, this one included.
    */
   uint32_t subscribing_hosts;
   /**

@@ -54,9 +54,9 @@ pub struct rgaps_topic_t {
     pub publishers: u32,
     /// Subscribers on this host.
     pub subscribers: u32,
-    /// Other hosts that publish it.
+    /// Hosts that publish it, this one included.
     pub publishing_hosts: u32,
-    /// Other hosts that subscribe to it.
+    /// Hosts that subscribe to it, this one included.
     pub subscribing_hosts: u32,
     /// 0.
     pub reserved: u32,
