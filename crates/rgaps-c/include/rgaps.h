@@ -1,13 +1,14 @@
-/*
+/**
+ * @file
  * RGAPS: GPU-resident images, point clouds and tensors between the processes of a robot and between its computers.
  *
  * Made by cbindgen of crates/rgaps-c/src; do not edit.
  *
- * Handles      rgaps_node_t and the like are handles, not pointers to memory: NULL, released and wrong ones are errors, never crashes.
- * Results      RGAPS_OK, or a status whose reason rgaps_error_text() tells. Outputs are written on RGAPS_OK only.
- * Threads      nodes, publishers and subscribers may be used by any thread at once; a loan or a message by one thread at a time.
- * fork         the child cannot use what its parent made (RGAPS_FORKED); it makes a node of its own.
- * Devices      payloads are where rgaps_node_device says: on a GPU, or in the host's memory. A call that takes a stream is in its order.
+ * - **Handles**: rgaps_node_t and the like are handles, not pointers to memory: NULL, released and wrong ones are errors, never crashes.
+ * - **Results**: RGAPS_OK, or a status whose reason rgaps_error_text() tells. Outputs are written on RGAPS_OK only.
+ * - **Threads**: nodes, publishers and subscribers may be used by any thread at once; a loan or a message by one thread at a time.
+ * - **fork**: the child cannot use what its parent made (RGAPS_FORKED); it makes a node of its own.
+ * - **Devices**: payloads are where rgaps_node_device says: on a GPU, or in the host's memory. A call that takes a stream is in its order.
  */
 
 #ifndef RGAPS_H

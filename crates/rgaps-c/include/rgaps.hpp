@@ -1,17 +1,18 @@
-/*
+/**
+ * @file
  * RGAPS for C++17: rgaps.h with owners, types and errors; no logic of its own.
  *
- *   auto node = rgaps::Node::create("camera").value();
- *   auto publisher = node.publisher<rgaps::Image>("camera/front").value();
- *   auto loan = publisher.loan(rgaps::Image::create(640, 480, "mono8").value()).value();
- *   for (auto &pixel : loan.as<std::uint8_t>().value()) pixel = 128;
- *   std::move(loan).publish().value();
+ *     auto node = rgaps::Node::create("camera").value();
+ *     auto publisher = node.publisher<rgaps::Image>("camera/front").value();
+ *     auto loan = publisher.loan(rgaps::Image::create(640, 480, "mono8").value()).value();
+ *     for (auto &pixel : loan.as<std::uint8_t>().value()) pixel = 128;
+ *     std::move(loan).publish().value();
  *
- * Errors    every call that may fail returns a Result. Whoever likes exceptions says .value(), which throws rgaps::Error; whoever does not
- *           asks the Result, as of std::expected. Nothing else throws but what the standard library throws for want of memory.
- * Owners    Node, Publisher, Subscriber, Loan and Message are moved, not copied, and end what they own. An owner that was moved from, or
- *           whose message was published or released, answers RGAPS_INVALID_HANDLE.
- * Streams   a cudaStream_t or CUstream of the device's primary context; nullptr is CUDA's default stream. Of no meaning on the host backend.
+ * - **Errors**: every call that may fail returns a Result. Whoever likes exceptions says .value(), which throws rgaps::Error; whoever does not
+ *   asks the Result, as of std::expected. Nothing else throws but what the standard library throws for want of memory.
+ * - **Owners**: Node, Publisher, Subscriber, Loan and Message are moved, not copied, and end what they own. An owner that was moved from, or
+ *   whose message was published or released, answers RGAPS_INVALID_HANDLE.
+ * - **Streams**: a cudaStream_t or CUstream of the device's primary context; nullptr is CUDA's default stream. Of no meaning on the host backend.
  */
 
 #ifndef RGAPS_HPP
