@@ -94,7 +94,11 @@ fn end(driver: &mut Driver, context: &Context) -> Vec<Place> {
     driver.events.retain(|_, event| event.context.id != context.id);
     driver.registrations.0.retain(|_, registration| registration.context != context.id);
     let after = driver.streams.len() + driver.events.len() + driver.registrations.0.len();
-    driver.orphans += (before - after) as u64;
+    let ordered: Vec<(u64, bool)> =
+        driver.ordered.iter().filter(|(_, of)| of.context == context.id).map(|(at, of)| (*at, of.is_freed)).collect();
+    ordered.iter().for_each(|(address, _)| driver.free_ordered(*address));
+    let kept = ordered.iter().filter(|(_, is_freed)| !is_freed).count();
+    driver.orphans += (before - after + kept) as u64;
     streams.iter().for_each(|stream| stream.close());
     streams.iter().map(Stream::end).collect()
 }
