@@ -24,6 +24,8 @@ pub(crate) struct Driver {
     pub ranges: Ranges,
     pub registrations: Registrations,
     pub streams: BTreeMap<u64, Arc<Stream>>,
+    /// Destroyed, and perhaps not done: a context that ends waits for these too.
+    pub closing: Vec<Arc<Stream>>,
     pub events: BTreeMap<u64, Event>,
     /// Memory that comes and goes in the order of a stream, by its address; each is a range too.
     pub ordered: BTreeMap<u64, Ordered>,

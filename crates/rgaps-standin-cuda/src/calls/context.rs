@@ -88,7 +88,8 @@ calls! {
 /// Ends a context: what its streams run is to be drained, once the tables are unlocked.
 fn end(driver: &mut Driver, context: &Context) -> Vec<Place> {
     context.end();
-    let streams = driver.streams_of(context.id);
+    let mut streams = driver.streams_of(context.id);
+    streams.extend(driver.closing.extract_if(.., |stream| stream.context.id == context.id));
     let before = driver.streams.len() + driver.events.len() + driver.registrations.0.len();
     driver.streams.retain(|_, stream| stream.context.id != context.id);
     driver.events.retain(|_, event| event.context.id != context.id);

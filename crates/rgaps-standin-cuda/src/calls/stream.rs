@@ -30,7 +30,11 @@ calls! {
 
     /// Destroys a stream; what is queued in it is run.
     fn cuStreamDestroy_v2(stream: u64) {
-        let stream = driver()?.streams.remove(&stream).ok_or(INVALID_HANDLE)?;
+        let mut driver = driver()?;
+        let stream = driver.streams.remove(&stream).ok_or(INVALID_HANDLE)?;
+        driver.closing.retain(|stream| !stream.end().is_passed());
+        driver.closing.push(stream.clone());
+        drop(driver);
         stream.close();
         stream.context.check()
     }
