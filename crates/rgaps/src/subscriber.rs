@@ -374,7 +374,8 @@ impl<T: Meta> Subscriber<T> {
     }
 }
 
-/// A message that is being read, in the memory where its publisher (or, from another host, the manager) put it.
+/// A message that is being read, in the memory where its publisher (or, from another host, the manager) put it; where the node's device does
+/// not reach that (`NodeBuilder::device`), in a copy on that device.
 ///
 /// It stays valid however far the publisher runs ahead, and outlives its subscriber. Dropping it lets the message go.
 #[derive(Debug)]

@@ -352,9 +352,19 @@ fn seen(node: &Node, frame: &Frame<Bytes>, stream: &Stream) -> Vec<u8> {
 
 #[test]
 fn a_node_on_another_gpu_that_does_not_reach_the_pools_gets_one_copy_of_each_message() {
-    if !on_standin(&APART) {
-        return;
+    if on_standin(&APART) {
+        messages_are_copied_once_a_node();
     }
+}
+
+#[test]
+fn a_node_on_such_a_gpu_without_stream_memory_operations_gets_one_copy_too() {
+    if on_standin(&[APART[0], APART[1], ("RGAPS_TEST_STANDIN_NO_STREAM_MEM_OPS", "1")]) {
+        messages_are_copied_once_a_node();
+    }
+}
+
+fn messages_are_copied_once_a_node() {
     let bench = Bench::new(256 * MIB);
     let other = beside(&bench).unwrap();
     let (first, second) = (other.subscriber::<Bytes>(TOPIC).unwrap(), other.subscriber::<Bytes>(TOPIC).unwrap());
