@@ -482,9 +482,9 @@ impl<T: Meta> Loan<T> {
         &self.publisher.node
     }
 
-    /// The pool that the block lies in.
+    /// The pool that the block lies in, or the memory that is filled in its place (`device_address`).
     pub(crate) fn memory(&self) -> Arc<dyn PoolMemory> {
-        self.publisher.pool.clone()
+        self.beside.get().unwrap_or(&self.publisher.pool).clone()
     }
 
     pub(crate) fn view_error(&self, source: ViewError) -> PublishError {

@@ -160,12 +160,11 @@ impl CudaBackend {
             Place::Apart(target) => target,
             Place::Here(_) => return Err(DeviceError::Failed("the block is filled in place".to_owned())),
         };
-        // What fills it may be under way there, also if the copy is refused.
-        scratch.give_back_on(stream);
-        if bytes > 0 {
-            self.send(stream, source, target, bytes)?;
-        }
-        Ok(started(stream, to.pool))
+        let sent = if bytes > 0 { self.send(stream, source, target, bytes) } else { Ok(()) };
+        let copied = started(stream, to.pool);
+        // What fills it may be under way there, also if the copy was refused.
+        scratch.give_back_behind(stream, &copied);
+        sent.map(|()| copied)
     }
 
     /// The one copy of a message on this device.

@@ -1,11 +1,11 @@
 //! Memory of one process on its own device, from the driver's stream-ordered allocator: for copies of what lies on another device.
 //!
 //! Invariants  The memory is there for work behind its allocation: on the stream that it was made on, or on one that waits for an event
-//!             behind that. It is given back in the order of that stream, or of the last that `give_back_on` named; whoever drops it knows
-//!             that work of no other stream touches it any more.
+//!             behind that. It is given back in the order of that stream, and behind what `give_back_behind` named; whoever drops it knows
+//!             that no other work touches it any more.
 
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::sys::CUdeviceptr;
 use rgaps_os::{AllocationRight, OutOfRange, OwnedRange};
@@ -14,7 +14,7 @@ use super::device::Device;
 use super::stream::CudaStream;
 use crate::error::DeviceError;
 use crate::pool::{DeviceKind, PoolDescription, PoolMemory};
-use crate::stream::Stream;
+use crate::stream::{Completion, Stream};
 
 /// Device memory that no other process knows.
 #[derive(Debug)]
@@ -22,8 +22,10 @@ pub(super) struct Scratch {
     device: Arc<Device>,
     at: CUdeviceptr,
     bytes: u64,
-    /// In whose order it is given back.
-    stream: Mutex<Stream>,
+    /// On which it was made.
+    stream: Stream,
+    /// Work of another stream, up to here.
+    behind: Mutex<Option<(Stream, Completion)>>,
     /// What it is a copy of: mapped while this lives, and so for as long as the copy may be under way.
     _original: Option<Arc<dyn PoolMemory>>,
 }
@@ -55,7 +57,14 @@ impl Scratch {
                 _ => error.into(),
             });
         }
-        Ok(Self { device: device.clone(), at, bytes, stream: Mutex::new(stream.clone()), _original: original })
+        Ok(Self {
+            device: device.clone(),
+            at,
+            bytes,
+            stream: stream.clone(),
+            behind: Mutex::default(),
+            _original: original,
+        })
     }
 
     /// The device's address of the first byte.
@@ -63,9 +72,9 @@ impl Scratch {
         self.at
     }
 
-    /// It is given back in the order of this stream, whose work is the last that touches it.
-    pub(super) fn give_back_on(&self, stream: &Stream) {
-        *self.stream.lock().unwrap_or_else(PoisonError::into_inner) = stream.clone();
+    /// Work of this stream touches it up to here.
+    pub(super) fn give_back_behind(&self, stream: &Stream, work: &Completion) {
+        *lock(&self.behind) = Some((stream.clone(), work.clone()));
     }
 
     /// The address of a part.
@@ -79,11 +88,17 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        let Some(stream) = cuda(self.stream.get_mut().unwrap_or_else(PoisonError::into_inner)) else { return };
-        let Ok(_entered) = self.device.enter() else { return };
-        // SAFETY: our own, once; work of the stream that touches it is before this. A failure could only keep the memory.
+        // Once that work is over, its stream may be gone: a caller's lives no longer.
+        let behind = lock(&self.behind).take().filter(|(_, work)| !work.is_complete());
+        let stream = behind.as_ref().map_or(&self.stream, |(stream, _)| stream);
+        let (Some(stream), Ok(_entered)) = (cuda(stream), self.device.enter()) else { return };
+        // SAFETY: our own, once; work that touches it is over, or before this on the stream. A failure could only keep the memory.
         let _ = unsafe { self.device.driver().free(self.at, stream.handle()) };
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn cuda(stream: &Stream) -> Option<&CudaStream> {
