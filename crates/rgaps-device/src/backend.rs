@@ -6,6 +6,7 @@
 use std::fmt::Debug;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rgaps_os::Mapping;
 
@@ -13,7 +14,7 @@ use crate::buffer::{BufferSpec, HostBuffer};
 use crate::error::DeviceError;
 use crate::pool::{DeviceId, DeviceKind, PoolDescription, PoolMemory, PoolRole, PoolSpec};
 use crate::raw::DevicePart;
-use crate::stream::{Completion, Stream, Words};
+use crate::stream::{Completion, Stream, Word, Words};
 
 /// Whether a link may read payload where it lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +41,34 @@ pub struct BufferPart<'a> {
     pub buffer: &'a HostBuffer,
     /// First byte.
     pub offset: u64,
+}
+
+/// A message in a pool, to be copied to a device that does not reach the pool.
+#[derive(Clone, Copy, Debug)]
+pub struct Original<'a> {
+    /// The pool.
+    pub pool: &'a Arc<dyn PoolMemory>,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// Its place in the order of its topic, which tells it from what lay there before.
+    pub position: u64,
+    /// The word that says that its bytes are there, and from which value on; `None`: they are.
+    pub awaited: Option<(Word<'a>, u32)>,
+    /// How long the caller waits for that word, where the device cannot.
+    pub timeout: Duration,
+}
+
+/// A copy of a message on the device. All who ask for it while it lives share it.
+#[derive(Debug)]
+pub struct Mirror {
+    /// The copy, from its first byte on. Kept until work on it is over.
+    pub memory: Arc<dyn PoolMemory>,
+    /// Its bytes are there. The original must stay until then.
+    pub copied: Completion,
+    /// Somebody had it already: nothing was copied for this call.
+    pub is_shared: bool,
 }
 
 /// A kind of device memory.
@@ -104,6 +133,32 @@ pub trait Backend: Debug + Send + Sync {
     /// Stream order: copies device memory of the caller's into a pool, behind the work given so far: the one copy of `push`. One call of
     /// the driver, whatever the size.
     fn copy_within(&self, stream: &Stream, from: &DevicePart, to: PoolPart<'_>) -> Result<(), DeviceError>;
+
+    /// Memory of the device's own, in which kernels fill a block of a pool that the device does not reach. `None`: it does, and they work in
+    /// place. It is dropped when no work but that of the stream of `copy_scratch` touches it.
+    fn scratch(&self, bytes: u64) -> Result<Option<Arc<dyn PoolMemory>>, DeviceError> {
+        let _ = bytes;
+        Ok(None)
+    }
+
+    /// Starts the copy of such memory into its block, behind the work given so far. It may be dropped at once.
+    fn copy_scratch(
+        &self,
+        stream: &Stream,
+        from: &dyn PoolMemory,
+        to: PoolPart<'_>,
+        bytes: u64,
+    ) -> Result<Completion, DeviceError> {
+        let _ = (stream, from, to, bytes);
+        Err(DeviceError::Failed("this device works in place".to_owned()))
+    }
+
+    /// A message of a pool that the device does not reach, as a copy in memory of its own: one for all who ask while it lives. `None`: the
+    /// device reaches it, and reads it in place. The call does not wait for the device, unless `awaited` says so.
+    fn mirror(&self, of: &Original<'_>) -> Result<Option<Mirror>, DeviceError> {
+        let _ = of;
+        Ok(None)
+    }
 
     /// The cuda backend's own view of it.
     fn as_cuda(&self) -> Option<&crate::cuda::CudaBackend> {

@@ -56,7 +56,7 @@ pub fn open(choice: Choice) -> Result<Chosen, DeviceError> {
     }
 }
 
-/// Opens a backend that works by one device on pools that lie on another, or on the same.
+/// Opens a backend that works by one device on pools that lie on another, or on the same: in place, or on copies where it does not reach them.
 pub fn open_beside(choice: Choice, pools: Choice) -> Result<Chosen, DeviceError> {
     let elsewhere = |reason| DeviceError::Elsewhere { asked: choice.to_string(), pools: pools.to_string(), reason };
     let number = |choice: Choice| match choice {
@@ -72,9 +72,10 @@ pub fn open_beside(choice: Choice, pools: Choice) -> Result<Chosen, DeviceError>
         return open(pools);
     }
     let backend = CudaBackend::open_beside(own, home).map_err(elsewhere)?;
-    let home = backend.gpu().home().name.clone();
+    let (home, reaches) = (backend.home().name.clone(), backend.reaches_pools());
     let chosen = on(backend);
-    Ok(Chosen { reason: format!("{}, on the memory of {home}", chosen.reason), ..chosen })
+    let how = if reaches { "on the memory of" } else { "on copies of messages, since it does not reach the memory of" };
+    Ok(Chosen { reason: format!("{}, {how} {home}", chosen.reason), ..chosen })
 }
 
 fn on(backend: CudaBackend) -> Chosen {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rgaps_os::{Access, Mapping, memfd};
 
-use crate::backend::{Backend, BufferPart, PayloadAccess, PoolPart};
+use crate::backend::{Backend, BufferPart, Original, PayloadAccess, PoolPart};
 use crate::buffer::{BufferSpec, HostBuffer};
 use crate::error::{DescriptionError, DeviceError};
 use crate::pool::{DeviceKind, PoolDescription, PoolMemory, PoolRole, PoolSpec};
@@ -29,6 +29,7 @@ pub fn check(backend: &dyn Backend) {
     foreign_memory_is_copied_in(backend);
     device_memory_is_copied_within_and_comes_back(backend);
     a_word_is_written_and_waited_for_in_stream_order(backend);
+    a_message_out_of_reach_has_one_mirror_and_a_block_a_scratch(backend);
     host_buffers_are_shared_by_descriptor(backend);
     the_right_to_allocate_is_given_once(backend);
     memory_is_prepared_and_given_back(backend);
@@ -50,6 +51,11 @@ pub fn part_of(pool: &dyn PoolMemory, offset: u64, bytes: u64) -> Result<DeviceP
 
 fn made(backend: &dyn Backend) -> Arc<dyn PoolMemory> {
     must(backend.create_pool(&PoolSpec { name: "rgaps-contract".to_owned(), bytes: BYTES }))
+}
+
+/// Memory of a caller's that streams of the device work on.
+fn own_memory(backend: &dyn Backend) -> Arc<dyn PoolMemory> {
+    must(backend.scratch(BYTES)).unwrap_or_else(|| made(backend))
 }
 
 fn buffer(backend: &dyn Backend, bytes: u64) -> HostBuffer {
@@ -189,7 +195,7 @@ fn foreign_memory_is_copied_in(backend: &dyn Backend) {
 }
 
 fn device_memory_is_copied_within_and_comes_back(backend: &dyn Backend) {
-    let (from, to) = (made(backend), made(backend));
+    let (from, to) = (own_memory(backend), made(backend));
     fill(backend, from.as_ref(), 256, b"there and back");
     let stream = must(backend.stream());
     let Ok(part) = DevicePart::of_pool(from.as_ref(), 256, 14) else { panic!("a pool has device addresses") };
@@ -237,6 +243,52 @@ fn a_word_is_written_and_waited_for_in_stream_order(backend: &dyn Backend) {
     for offset in [4096, 4094, 2, u64::MAX] {
         assert!(producer.write_word(&word(offset), 1).is_err(), "a word at {offset}");
         assert!(consumer.wait_word(&word(offset), 0, PATIENCE).is_err(), "a word at {offset}");
+    }
+}
+
+fn a_message_out_of_reach_has_one_mirror_and_a_block_a_scratch(backend: &dyn Backend) {
+    let (Ok(fd), pool) = (memfd::create("rgaps-contract", 4096), made(backend)) else {
+        panic!("a page of shared memory")
+    };
+    let Ok(mapping) = Mapping::map(&fd, 4096, Access::ReadWrite) else { panic!("it can be mapped") };
+    let words = must(backend.words(&Arc::new(mapping)));
+    let word = Word { words: words.as_ref(), offset: 0 };
+    let (producer, consumer) = (must(backend.stream()), must(backend.stream()));
+    fill(backend, pool.as_ref(), 0, b"before");
+    let original =
+        Original { pool: &pool, offset: 0, bytes: 6, position: 7, awaited: Some((word, 1)), timeout: PATIENCE };
+    let part = PoolPart { pool: pool.as_ref(), offset: 0 };
+    let Some(scratch) = must(backend.scratch(6)) else {
+        assert!(must(backend.mirror(&original)).is_none(), "who works in place needs no copy");
+        assert!(backend.copy_scratch(&producer, pool.as_ref(), part, 6).is_err());
+        return;
+    };
+    // Filled, copied and given back in the order of one stream.
+    let _behind = must(backend.copy_in(&producer, b"behind", PoolPart { pool: scratch.as_ref(), offset: 0 }));
+    let _copied = must(backend.copy_scratch(&producer, scratch.as_ref(), part, 6));
+    drop(scratch);
+    must(producer.write_word(&word, 1));
+    let mirror = |of: &Original<'_>| match must(backend.mirror(of)) {
+        Some(mirror) => mirror,
+        None => panic!("it does not reach the pool"),
+    };
+    let first = mirror(&original);
+    must(consumer.wait(first.copied.event(), PATIENCE));
+    let mut found = [0; 6];
+    must(backend.copy_out(&consumer, PoolPart { pool: first.memory.as_ref(), offset: 0 }, &mut found));
+    assert_eq!(&found, b"behind", "the copy was made too early");
+    let again = mirror(&original);
+    assert!(!first.is_shared && again.is_shared && again.memory.identity() == first.memory.identity());
+    let later = mirror(&Original { position: 8, ..original });
+    assert!(!later.is_shared, "what lies there later is another message");
+    drop((first, again));
+    let anew = mirror(&original);
+    assert!(!anew.is_shared, "nobody had it any more");
+    let empty = mirror(&Original { offset: BYTES, bytes: 0, position: 9, ..original });
+    assert!(empty.memory.device_address(0).is_ok(), "an empty message is somewhere too");
+    [later, anew, empty].iter().for_each(|mirror| must(mirror.copied.wait(PATIENCE)));
+    for offset in [BYTES - 5, u64::MAX] {
+        assert!(backend.mirror(&Original { offset, ..original }).is_err(), "beyond the pool");
     }
 }
 

@@ -102,7 +102,8 @@ pub enum DeviceError {
         /// What is missing.
         reason: String,
     },
-    /// A node cannot work on its host's pools by the device that it was told to use.
+    /// A node cannot work on its host's pools by the device that it was told to use: it neither reaches their memory nor can messages be copied
+    /// to it.
     #[error(
         "{asked} cannot work on the pools of this host, which lie on {pools}: {reason}; leave the node's device out to use that of the \
          pools, or start rgapsd with another --device"

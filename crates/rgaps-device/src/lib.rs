@@ -22,7 +22,7 @@ mod raw;
 pub mod stream;
 pub mod view;
 
-pub use backend::{Backend, BufferPart, PayloadAccess, PoolPart};
+pub use backend::{Backend, BufferPart, Mirror, Original, PayloadAccess, PoolPart};
 pub use buffer::{BufferSpec, HostBuffer};
 pub use choice::{Choice, Chosen, open, open_beside};
 pub use copy::{Chunk, ChunkPlan, Lane, PoolingCopy, StagedChunk, StagingCopy, StagingSpec};

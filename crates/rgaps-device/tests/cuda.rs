@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rgaps_device::cuda::{CudaBackend, Device};
 use rgaps_device::idle::KEEP;
 use rgaps_device::{
-    Backend, BufferPart, BufferSpec, Choice, DescriptionError, DeviceError, DeviceKind, HostBuffer, Idle,
+    Backend, BufferPart, BufferSpec, Choice, DescriptionError, DeviceError, DeviceKind, HostBuffer, Idle, Original,
     PayloadAccess, PoolMemory, PoolPart, PoolRole, PoolSpec, Stream, Word, Words, contract,
 };
 use rgaps_os::{Access, Mapping, memfd};
@@ -17,6 +17,9 @@ use rgaps_standin_cuda::{Control, DEVICE_NAME, link_into};
 use rgaps_testing::{Watchdog, again_with, is_again};
 
 const MIB: u64 = 1 << 20;
+const NO_PEER: &str = "RGAPS_TEST_STANDIN_NO_PEER";
+/// Two devices, of which none reaches the other's memory.
+const BESIDE: [(&str, &str); 2] = [("RGAPS_TEST_STANDIN_DEVICES", "2"), (NO_PEER, "1")];
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The stand-in, for one test at a time.
@@ -94,6 +97,42 @@ fn a_gpu_without_stream_memory_operations_keeps_the_contract_too() {
         assert!(gpu.calls("cuLaunchHostFunc") > 0);
         drop(backend);
         assert_eq!(gpu.leaks(), []);
+    }
+}
+
+#[test]
+fn a_gpu_beside_the_pools_keeps_the_contract_whether_it_reaches_them_or_not() {
+    for (settings, reaches) in [(&BESIDE[..1], true), (&BESIDE[..], false)] {
+        if !is_again() {
+            again(settings);
+        } else if reaches == std::env::var_os(NO_PEER).is_none() {
+            let (gpu, _one, _watchdog) = standin();
+            let backend = CudaBackend::open_beside(1, 0).unwrap();
+            assert_eq!(backend.reaches_pools(), reaches);
+            contract::check(&backend);
+            assert_eq!(gpu.calls("cuMemcpyPeerAsync") > 0, !reaches);
+            drop(backend);
+            assert_eq!(gpu.leaks(), []);
+        }
+    }
+}
+
+#[test]
+fn what_is_missing_for_copies_between_gpus_is_said_by_name() {
+    let cases = [
+        ("RGAPS_TEST_STANDIN_NO_MEMORY_POOLS", "no stream-ordered memory for copies"),
+        ("RGAPS_TEST_STANDIN_INTEGRATED", "has no pools to be copied from"),
+    ];
+    for (name, reason) in cases {
+        if !is_again() {
+            again(&[BESIDE[0], BESIDE[1], (name, "1")]);
+        } else if std::env::var_os(name).is_some() {
+            let (gpu, _one, _watchdog) = standin();
+            let error = rgaps_device::open_beside(Choice::Cuda(1), Choice::Cuda(0)).unwrap_err();
+            assert!(matches!(error, DeviceError::Elsewhere { .. }), "{error:?}");
+            assert!(error.to_string().contains(reason), "{error}");
+            assert_eq!(gpu.leaks(), []);
+        }
     }
 }
 
@@ -317,18 +356,74 @@ fn functions() -> Vec<&'static str> {
     named
 }
 
-#[test]
-fn an_error_at_any_call_of_the_driver_is_named_and_leaks_nothing() {
-    if !again(&[]) {
-        return;
+/// Everything that a backend does whose device does not reach the pools, once. The manager's is on theirs.
+fn everything_apart() -> Result<(), DeviceError> {
+    let manager = CudaBackend::open(0)?;
+    let backend = CudaBackend::open_beside(1, 0).map_err(DeviceError::Failed)?;
+    let made = manager.create_pool(&spec(4 * MIB))?;
+    let (description, descriptors) = made.export()?;
+    let writer = backend.import_pool(&description, descriptors, PoolRole::Writer)?;
+    made.seal()?;
+    let (description, descriptors) = made.export()?;
+    let reader = backend.import_pool(&description, descriptors, PoolRole::Reader)?;
+    let stream = backend.stream()?;
+    let page = memfd::create("rgaps-test", 4096).unwrap();
+    let words = backend.words(&Arc::new(Mapping::map(&page, 4096, Access::ReadWrite).unwrap()))?;
+    let buffer = backend.host_buffer(&BufferSpec { name: "rgaps-test".to_owned(), bytes: MIB })?;
+    let outcome = across(&backend, [&writer, &reader], &stream, words.as_ref(), &buffer);
+    // As in `everything`.
+    for _ in 0..2 {
+        let _ = stream.synchronize(PATIENCE);
     }
-    let (gpu, _one, _watchdog) = standin();
-    gpu.delay_us(0);
-    everything().unwrap();
+    outcome
+}
+
+fn across(
+    backend: &CudaBackend,
+    [writer, reader]: [&Arc<dyn PoolMemory>; 2],
+    stream: &Stream,
+    words: &dyn Words,
+    buffer: &HostBuffer,
+) -> Result<(), DeviceError> {
+    let block = |offset| PoolPart { pool: writer.as_ref(), offset };
+    let ring = BufferPart { buffer, offset: 0 };
+    backend.copy_to_device(stream, ring, block(MIB), 4096)?.wait(PATIENCE)?;
+    backend.copy_to_host(stream, block(MIB), ring, 4096)?.wait(PATIENCE)?;
+    let scratch = backend.scratch(5000)?.expect("it does not reach the pools");
+    let filled = backend.copy_in(stream, &[5; 5000], PoolPart { pool: scratch.as_ref(), offset: 0 });
+    let filled = filled.and_then(|copy| copy.wait(PATIENCE));
+    // Whatever that says, the copy is over before the memory goes.
+    let _ = stream.synchronize(PATIENCE);
+    filled?;
+    backend.copy_within(stream, &contract::part_of(scratch.as_ref(), 0, 5000)?, block(8192))?;
+    let _behind = backend.copy_scratch(stream, scratch.as_ref(), block(0), 5000)?;
+    drop(scratch);
+    let word = Word { words, offset: 8 };
+    stream.write_word(&word, 1)?;
+    let original =
+        Original { pool: reader, offset: 0, bytes: 5000, position: 1, awaited: Some((word, 1)), timeout: PATIENCE };
+    let mirror = backend.mirror(&original)?.expect("it does not reach the pools");
+    let mut found = [0; 5000];
+    let read = stream
+        .wait(mirror.copied.event(), PATIENCE)
+        .and_then(|()| backend.copy_out(stream, PoolPart { pool: mirror.memory.as_ref(), offset: 0 }, &mut found));
+    // The original must stay until the copy is over. Twice: the error may strike here.
+    let over = mirror.copied.wait(PATIENCE).or_else(|_| mirror.copied.wait(PATIENCE));
+    read.and(over)?;
+    assert_eq!(found, [5; 5000]);
+    backend.copy_out(stream, PoolPart { pool: reader.as_ref(), offset: 8192 }, &mut found)?;
+    assert_eq!(found, [5; 5000]);
+    Ok(())
+}
+
+/// Fails each function of the driver at calls of a scenario, one at a time: each is named, and nothing is leaked. Returns how many were
+/// failed.
+fn inject(gpu: &Control, scenario: fn() -> Result<(), DeviceError>, not_here: &[&str]) -> usize {
+    scenario().unwrap();
     assert_eq!(gpu.leaks(), []);
     // Who cannot give something back has nobody to tell, and keeps it. Those come last.
     let gives_back = |function: &&str| {
-        let what = ["Release", "Unmap", "AddressFree", "Unregister", "Destroy", "CtxP", "CtxS"];
+        let what = ["Release", "Unmap", "AddressFree", "FreeAsync", "Unregister", "Destroy", "CtxP", "CtxS"];
         what.iter().any(|part| function.contains(part))
     };
     let mut injected = 0;
@@ -336,17 +431,15 @@ fn an_error_at_any_call_of_the_driver_is_named_and_leaks_nothing() {
     for function in first.into_iter().chain(last) {
         let name = format!("cu{function}");
         gpu.reset_calls();
-        everything().unwrap();
+        scenario().unwrap();
         let calls = gpu.calls(&name);
-        // These have tests of their own: below, and `what_is_missing_for_a_gpu_is_said_by_name`.
-        let not_here = ["cuStreamQuery", "cuInit", "cuDriverGetVersion", "cuDeviceCanAccessPeer", "cuLaunchHostFunc"];
         assert!(calls > 0 || not_here.contains(&name.as_str()), "{name} is never called");
         // The first of each, the last, and some between: contexts are pushed and popped at each call.
         let step = (calls / 12).max(1);
         for nth in (1..=calls).step_by(step as usize).chain([calls]).filter(|nth| *nth > 0) {
             injected += 1;
             gpu.fail(&name, nth, 999);
-            let outcome = everything();
+            let outcome = scenario();
             gpu.fail(&name, nth, 0);
             // Whether an event is over may be asked for the backend's own sake.
             let may_pass = gives_back(&function) || function.starts_with("Event");
@@ -361,6 +454,20 @@ fn an_error_at_any_call_of_the_driver_is_named_and_leaks_nothing() {
             assert!(gives_back(&function) || gpu.leaks().is_empty(), "call {nth} of {name}: {:?}", gpu.leaks());
         }
     }
+    injected
+}
+
+#[test]
+fn an_error_at_any_call_of_the_driver_is_named_and_leaks_nothing() {
+    if !again(&[]) {
+        return;
+    }
+    let (gpu, _one, _watchdog) = standin();
+    gpu.delay_us(0);
+    // These have tests of their own: below, and `what_is_missing_for_a_gpu_is_said_by_name`.
+    let alone = ["cuStreamQuery", "cuInit", "cuDriverGetVersion", "cuLaunchHostFunc"];
+    let beside = ["cuDeviceCanAccessPeer", "cuMemcpyPeerAsync", "cuMemAllocAsync", "cuMemFreeAsync"];
+    let injected = inject(&gpu, everything, &[&alone[..], &beside[..]].concat());
     assert!(injected > 150, "{injected}");
 }
 
@@ -374,13 +481,29 @@ fn failing<T>(gpu: &Control, name: &str, action: impl FnOnce() -> T) -> T {
 
 #[test]
 fn an_error_at_a_call_that_a_second_device_needs_is_named() {
-    if again(&[("RGAPS_TEST_STANDIN_DEVICES", "2")]) {
+    for settings in [&BESIDE[..1], &BESIDE[..]] {
+        let apart = settings.len() > 1;
+        if !is_again() {
+            again(settings);
+            continue;
+        }
+        if apart != std::env::var_os(NO_PEER).is_some() {
+            continue;
+        }
         let (gpu, _one, _watchdog) = standin();
+        gpu.delay_us(0);
         let error = failing(&gpu, "cuDeviceCanAccessPeer", || CudaBackend::open_beside(1, 0)).unwrap_err();
         assert!(error.contains("cuDeviceCanAccessPeer failed: CUDA_ERROR_UNKNOWN (999)"), "{error}");
         let error = failing(&gpu, "cuDriverGetVersion", Device::driver_version).unwrap_err();
         assert!(error.contains("cuDriverGetVersion failed"), "{error}");
         assert_eq!(gpu.leaks(), []);
+        if apart {
+            // Those that this does not need are failed above.
+            let not_here =
+                ["cuStreamQuery", "cuInit", "cuDriverGetVersion", "cuLaunchHostFunc", "cuMemcpyDtoDAsync_v2"];
+            let injected = inject(&gpu, everything_apart, &[&not_here[..], &["cuMemGetInfo_v2"]].concat());
+            assert!(injected > 150, "{injected}");
+        }
     }
 }
 
@@ -403,17 +526,28 @@ fn a_stream_that_takes_no_event_and_cannot_be_asked_either_is_an_error_and_no_wa
 
 #[test]
 fn a_device_that_fails_under_way_is_an_error_and_never_a_wrong_byte() {
-    if !again(&[]) {
-        return;
+    if again(&[]) {
+        fail_under_way(everything, 8);
     }
+}
+
+#[test]
+fn a_device_that_fails_while_messages_are_copied_to_it_is_an_error_and_never_a_wrong_byte() {
+    if again(&BESIDE) {
+        fail_under_way(everything_apart, 12);
+    }
+}
+
+/// An operation of any stream fails, one after the other.
+fn fail_under_way(scenario: fn() -> Result<(), DeviceError>, operations_min: u64) {
     let (gpu, _one, _watchdog) = standin();
     gpu.delay_us(0);
-    for nth in 1..40 {
+    for nth in 1..60 {
         gpu.fail_later(nth, 719);
-        let outcome = everything();
+        let outcome = scenario();
         gpu.fail_later(nth, 0);
         match outcome {
-            Ok(()) => assert!(nth > 8, "the scenario has more operations than {nth}"),
+            Ok(()) => assert!(nth > operations_min, "the scenario has more operations than {nth}"),
             Err(error) => {
                 let text = error.to_string();
                 assert!(
@@ -422,7 +556,7 @@ fn a_device_that_fails_under_way_is_an_error_and_never_a_wrong_byte() {
                 );
             }
         }
-        everything().unwrap_or_else(|error| panic!("a new context is whole again: {error}"));
+        scenario().unwrap_or_else(|error| panic!("a new context is whole again: {error}"));
     }
 }
 

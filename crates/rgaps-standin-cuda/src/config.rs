@@ -17,6 +17,7 @@ pub(crate) struct Config {
     pub stream_memory_operations: bool,
     pub vmm: bool,
     pub peer: bool,
+    pub memory_pools: bool,
 }
 
 /// Most devices; each has its place in the access rights of a mapping.
@@ -36,6 +37,7 @@ pub(crate) fn config() -> &'static Config {
             stream_memory_operations: !is_set("RGAPS_TEST_STANDIN_NO_STREAM_MEM_OPS"),
             vmm: !is_set("RGAPS_TEST_STANDIN_NO_VMM"),
             peer: !is_set("RGAPS_TEST_STANDIN_NO_PEER"),
+            memory_pools: !is_set("RGAPS_TEST_STANDIN_NO_MEMORY_POOLS"),
         }
     })
 }

@@ -62,8 +62,8 @@ pub extern "C" fn rgaps_standin_reset_calls() {
 }
 
 /// How much of a kind there is now: "handles" of device memory, "ranges" of addresses, "mapped_bytes", "allocated_bytes",
-/// "registrations", "streams", "events", "contexts" (retains), "orphans" (streams, events and registrations that were still there when
-/// their context ended, ever).
+/// "registrations", "streams", "events", "contexts" (retains), "orphans" (streams, events, registrations and memory of streams that were
+/// still there when their context ended, ever).
 ///
 /// # Safety
 /// `what` is null or a C string.

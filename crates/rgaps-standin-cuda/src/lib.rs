@@ -12,10 +12,12 @@
 //!   RGAPS_TEST_STANDIN_NO_STREAM_MEM_OPS=1   streams neither write words nor wait for them
 //!   RGAPS_TEST_STANDIN_NO_VMM=1              no memory that is mapped and shared piece by piece
 //!   RGAPS_TEST_STANDIN_NO_PEER=1             no device reaches another's memory
+//!   RGAPS_TEST_STANDIN_NO_MEMORY_POOLS=1     no memory that comes and goes in the order of a stream
 //!   RGAPS_TEST_STANDIN_FAIL=cuMemCreate#3=2  the third cuMemCreate returns 2; `#*` for each, several by commas
 //!
 //! It is stricter than the driver where the backend promises more: an asynchronous copy of host memory that is not registered is refused, and so is
-//! any call of the driver in a function that a stream calls.
+//! any call of the driver in a function that a stream calls. Memory that comes in the order of a stream cannot be touched before that stream has
+//! got there, nor after it was given back.
 //!
 //! The Rust library has the same functions, for the tests of this crate, and `Control` and `library`, for tests of others.
 

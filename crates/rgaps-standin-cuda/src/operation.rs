@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
-use crate::abi::{Code, ILLEGAL_ADDRESS, Status};
+use crate::abi::{CONTEXT_IS_DESTROYED, Code, ILLEGAL_ADDRESS, PROT_READWRITE, Status};
 use crate::context::Context;
 use crate::event::Record;
 use crate::gate;
@@ -26,6 +26,8 @@ pub(crate) enum End {
     Registered(u64),
     /// Any host address, of a caller that waits.
     Pageable(u64),
+    /// A device address, reached by the device of this context and not by the stream's.
+    Of { context: u64, address: u64 },
 }
 
 /// An operation in a queue.
@@ -48,6 +50,15 @@ pub(crate) enum Operation {
         value: u32,
     },
     Call(HostCall),
+    /// From now on the stream's device accesses memory that was allocated in its order.
+    Allocate {
+        address: u64,
+        bytes: u64,
+    },
+    /// Takes it away.
+    Free {
+        address: u64,
+    },
 }
 
 /// A function of the program with its argument.
@@ -77,6 +88,13 @@ impl Operation {
         match self {
             Self::Copy { to, from, bytes } => copy(context, *to, *from, *bytes),
             Self::Record(_) => Ok(()),
+            Self::Allocate { address, bytes } => {
+                driver()?.ranges.set_access(*address, *bytes, context.device, PROT_READWRITE)
+            }
+            Self::Free { address } => {
+                driver()?.free_ordered(*address);
+                Ok(())
+            }
             Self::WriteValue { address, value } => with_word(context, *address, Use::Write, |word| {
                 word.store(*value, Ordering::Release);
             }),
@@ -113,6 +131,12 @@ fn parts(context: &Context, end: End, bytes: u64, wanted: Use) -> Status<Vec<Par
     let illegal = |_: Refusal| -> Code { ILLEGAL_ADDRESS };
     match end {
         End::Device(address) => driver()?.parts(address, bytes, context.device, wanted).map_err(illegal),
+        End::Of { context, address } => {
+            let driver = driver()?;
+            let context = driver.context(context).ok_or(CONTEXT_IS_DESTROYED)?;
+            context.check()?;
+            driver.parts(address, bytes, context.device, wanted).map_err(illegal)
+        }
         End::Registered(address) => Ok(vec![driver()?.registrations.part(address, bytes, wanted).map_err(illegal)?]),
         End::Pageable(address) => Ok(vec![Part { start: address as *mut u8, bytes, _keep: Keep::Caller }]),
     }

@@ -24,7 +24,11 @@ pub(crate) struct Driver {
     pub ranges: Ranges,
     pub registrations: Registrations,
     pub streams: BTreeMap<u64, Arc<Stream>>,
+    /// Destroyed, and perhaps not done: a context that ends waits for these too.
+    pub closing: Vec<Arc<Stream>>,
     pub events: BTreeMap<u64, Event>,
+    /// Memory that comes and goes in the order of a stream, by its address; each is a range too.
+    pub ordered: BTreeMap<u64, Ordered>,
     /// Objects that were still there when their context ended.
     pub orphans: u64,
 }
@@ -51,6 +55,15 @@ pub(crate) struct Handle {
     pub memory: Arc<Memory>,
     /// `CUmemAllocationHandleType` bits that it was made for.
     pub handle_types: u32,
+}
+
+/// Memory that a stream allocated.
+#[derive(Debug)]
+pub(crate) struct Ordered {
+    /// The stream's context, with which it goes at the latest.
+    pub context: u64,
+    /// A stream was told to give it back, and may not have got there.
+    pub is_freed: bool,
 }
 
 /// What a handle is of. It is the handle's first byte, so that no two kinds are taken for each other and none is an address.
@@ -128,6 +141,12 @@ impl Driver {
             Some(address) => Ok(vec![self.registrations.part(address, bytes, wanted)?]),
             None => self.ranges.parts(address, bytes, device, wanted),
         }
+    }
+
+    /// Takes away what a stream allocated.
+    pub(crate) fn free_ordered(&mut self, address: u64) {
+        self.ordered.remove(&address);
+        self.ranges.0.remove(&address);
     }
 
     /// How many objects of a kind there are; for leak checks.

@@ -319,6 +319,48 @@ fn memory_that_is_not_there_when_a_copy_runs_is_an_illegal_address() {
 }
 
 #[test]
+fn memory_of_a_stream_comes_and_goes_in_its_order() {
+    let _gpu = Gpu::new();
+    let (one, back, stream) = (Pinned::of(1), Pinned::of(0), Stream::new());
+    let context = made(|out| cu!(context::cuCtxGetCurrent(out)));
+    let allocate = |bytes| made(|out| cu!(ordered::cuMemAllocAsync(out, bytes, stream.0)));
+    let (memory, other) = (allocate(BYTES), allocate(UNIT + 1));
+    assert_eq!(cu!(stream::cuMemcpyHtoDAsync_v2(memory, one.address(), BYTES, stream.0)), 0);
+    assert_eq!(cu!(stream::cuMemcpyPeerAsync(other, context, memory, context, BYTES, stream.0)), 0);
+    assert_eq!(cu!(stream::cuMemcpyDtoHAsync_v2(back.address(), other, BYTES, stream.0)), 0);
+    for memory in [memory, other] {
+        assert_eq!(cu!(ordered::cuMemFreeAsync(memory, stream.0)), 0);
+        assert_eq!(cu!(ordered::cuMemFreeAsync(memory, stream.0)), abi::INVALID_VALUE);
+    }
+    assert_eq!(stream.synchronize(), 0);
+    assert!(back.is_all(1), "what was given back behind the copies was there for them");
+    assert_eq!(live(c"allocated_bytes"), 0);
+    assert_eq!(cu!(stream::cuMemcpyPeerAsync(other, 1, memory, context, BYTES, stream.0)), abi::INVALID_CONTEXT);
+}
+
+#[test]
+fn memory_of_a_stream_is_not_there_before_its_stream_has_got_there_nor_after() {
+    for too_late in [false, true] {
+        let _gpu = Gpu::new();
+        let (one, word, stream, other) = (Pinned::of(1), Pinned::of(0), Stream::new(), Stream::new());
+        if !too_late {
+            assert_eq!(cu!(stream::cuStreamWaitValue32_v2(stream.0, word.device_address, 1, 0)), 0);
+        }
+        let memory = made(|out| cu!(ordered::cuMemAllocAsync(out, BYTES, stream.0)));
+        if too_late {
+            assert_eq!(cu!(ordered::cuMemFreeAsync(memory, stream.0)), 0);
+            assert_eq!(stream.synchronize(), 0);
+        }
+        assert_eq!(cu!(stream::cuMemcpyHtoDAsync_v2(memory, one.address(), BYTES, other.0)), 0);
+        assert_eq!(other.synchronize(), abi::ILLEGAL_ADDRESS);
+        if !too_late {
+            // Taken though the context has failed, whose error is there again.
+            assert_eq!(cu!(ordered::cuMemFreeAsync(memory, stream.0)), abi::ILLEGAL_ADDRESS);
+        }
+    }
+}
+
+#[test]
 fn host_memory_that_is_not_registered_is_not_copied() {
     let _gpu = Gpu::new();
     let (memory, stream, pinned) = (DeviceMemory::new(), Stream::new(), Pinned::of(1));

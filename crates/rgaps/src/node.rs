@@ -95,8 +95,10 @@ impl NodeBuilder {
         self
     }
 
-    /// The GPU whose streams work on the host's pools; default: the one that the pools lie on. Another one must reach that one's memory (peer
-    /// mapping), else `build` says so.
+    /// The GPU whose streams work on the host's pools; default: the one that the pools lie on. Another one works on them in place where it
+    /// reaches that one's memory (peer mapping). Else messages are copied to it, each once a node, and counted
+    /// (`SubscriberStatistics::copied_bytes`); what it publishes is copied into the pool, as if pushed; and the process has a context on both
+    /// GPUs, with the memory that the driver takes for one. `build` says so where a GPU cannot do that either.
     #[must_use]
     pub fn device(mut self, device: Choice) -> Self {
         self.device = device;
@@ -280,7 +282,7 @@ impl Node {
         }
     }
 
-    /// The device that pools of this host live on. Its streams and buffers are what `push_on`, `publish_on`, `take_on` and `release_on` take.
+    /// The device that this node works on: the one that pools of this host live on, unless `NodeBuilder::device` named another. Its streams and buffers are what `push_on`, `publish_on`, `take_on` and `release_on` take.
     pub fn device(&self) -> &Arc<dyn Backend> {
         &self.inner.backend
     }

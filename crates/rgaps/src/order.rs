@@ -33,10 +33,11 @@ impl Settle for Unready {
     }
 }
 
-/// A held message, and the pool that the stream reads it from.
+/// A message, and the pool, or the copy of it, that the stream reads it from.
 #[derive(Debug)]
 pub(crate) struct Releasing {
-    pub(crate) _held: Held,
+    /// `None`: it was let go when its copy was made.
+    pub(crate) _held: Option<Held>,
     pub(crate) _pool: Arc<dyn PoolMemory>,
 }
 
@@ -83,6 +84,12 @@ impl<T: Settle> Order<T> {
         if let Err(error) = written {
             return Err((item, error));
         }
+        self.keep(stream, item);
+        Ok(())
+    }
+
+    /// Settles `item` once a stream has done the work that it was given so far.
+    pub(crate) fn keep(&self, stream: &Stream, item: T) {
         let under_way = UnderWay { stream: stream.clone(), event: stream.record(), item };
         lock(&self.under_way).push(under_way);
         // Two out for one in, so that the list stays short; the node's thread looks at all of it.
@@ -91,7 +98,6 @@ impl<T: Settle> Order<T> {
             let Some((item, written)) = over else { break };
             item.settle(written);
         }
-        Ok(())
     }
 
     /// Settles all that is over. True if nothing is left.

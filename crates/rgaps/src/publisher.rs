@@ -204,6 +204,26 @@ impl PublisherInner {
         copied.map_err(|source| self.device(source))
     }
 
+    /// As `fill`, from memory of the node's device that does not reach the block.
+    fn fill_from(
+        &self,
+        message: &LoanedMessage,
+        from: &dyn PoolMemory,
+        bytes: u64,
+        stream: Option<&Stream>,
+    ) -> Result<(), PublishError> {
+        let place = PoolPart { pool: self.pool.as_ref(), offset: message.offset() };
+        let backend = self.node.backend();
+        let copied = match stream {
+            Some(stream) => backend.copy_scratch(stream, from, place, bytes).map(drop),
+            None => self
+                .node
+                .own_stream()
+                .and_then(|own| backend.copy_scratch(&own, from, place, bytes)?.wait(DEVICE_TIMEOUT)),
+        };
+        copied.map_err(|source| self.device(source))
+    }
+
     /// The message that could not be filled is given back, unless the device may still write into its block.
     fn not_filled(&self, message: LoanedMessage, error: PublishError) -> PublishError {
         if !matches!(error, PublishError::Device { source: DeviceError::TimedOut(_), .. }) {
@@ -323,7 +343,8 @@ impl<T: Meta> Publisher<T> {
         meta.check(bytes).map_err(|source| self.metadata(source))?;
         let message = self.inner.loan(bytes)?;
         let publisher = self.inner.clone();
-        Ok(Loan { publisher, message: Some(message), meta, bytes, scratch: OnceLock::new(), is_scratch_written: false })
+        let (beside, scratch) = (OnceLock::new(), OnceLock::new());
+        Ok(Loan { publisher, message: Some(message), meta, bytes, beside, scratch, is_scratch_written: false })
     }
 
     /// Publishes bytes that lie elsewhere: one copy into the pool, whatever the number of subscribers.
@@ -405,6 +426,8 @@ pub struct Loan<T> {
     message: Option<LoanedMessage>,
     meta: T,
     bytes: u64,
+    /// What kernels fill of a block that the node's device does not reach.
+    beside: OnceLock<Arc<dyn PoolMemory>>,
     /// What the CPU sees of a block that it cannot reach.
     scratch: OnceLock<Vec<u8>>,
     /// Whether it may have written there, so that the block gets it.
@@ -431,42 +454,64 @@ impl<T: Meta> Loan<T> {
     /// The block, with what the CPU wrote of it.
     fn complete(&mut self, stream: Option<&Stream>) -> Result<(LoanedMessage, Outcome), PublishError> {
         let Some(mut message) = self.message.take() else { unreachable!("only publish and drop take it") };
-        let Some(scratch) = self.scratch.get().filter(|_| self.is_scratch_written) else {
+        let (scratch, beside) = (self.scratch.get().filter(|_| self.is_scratch_written), self.beside.get());
+        if scratch.is_none() && beside.is_none() {
             return Ok((message, Outcome { bytes: self.bytes, origin: Origin::Loaned }));
-        };
-        match self.publisher.fill(&mut message, scratch, stream) {
-            Ok(()) => Ok((message, Outcome { bytes: self.bytes, origin: Origin::Pushed })),
-            Err(error) => Err(self.publisher.not_filled(message, error)),
         }
+        // Both in this order, as a kernel and then a slice would have filled the block itself.
+        let mut filled = Ok(());
+        if let Some(beside) = beside {
+            filled = self.publisher.fill_from(&message, beside.as_ref(), self.bytes, stream);
+        }
+        if let (Ok(()), Some(scratch)) = (&filled, scratch) {
+            filled = self.publisher.fill(&mut message, scratch, stream);
+        }
+        let Err(error) = filled else {
+            return Ok((message, Outcome { bytes: self.bytes, origin: Origin::Pushed }));
+        };
+        // The first of two copies may be under way; while it is, the block is nobody's to use again.
+        if let (Some(_), Some(stream)) = (beside, stream)
+            && let Err(DeviceError::TimedOut(_)) = stream.synchronize(DEVICE_TIMEOUT)
+        {
+            return Err(error);
+        }
+        Err(self.publisher.not_filled(message, error))
     }
 
     pub(crate) fn node(&self) -> &NodeInner {
         &self.publisher.node
     }
 
-    /// The pool that the block lies in.
+    /// The pool that the block lies in, or the memory that is filled in its place (`device_address`).
     pub(crate) fn memory(&self) -> Arc<dyn PoolMemory> {
-        self.publisher.pool.clone()
+        self.beside.get().unwrap_or(&self.publisher.pool).clone()
     }
 
     pub(crate) fn view_error(&self, source: ViewError) -> PublishError {
         PublishError::View { topic: self.publisher.topic.clone(), source }
     }
 
-    /// Where the block lies on the device, for a kernel or a copy to fill it; on the host backend, a pointer.
+    /// Where the block lies on the device, for a kernel or a copy to fill it; on the host backend, a pointer. Where the node's device does not
+    /// reach the block, memory of its own, which is copied into the block when the message is published, as if pushed.
     ///
     /// What writes there must be done when the loan is dropped or published, or be in the stream that it is published on.
     pub fn device_address(&self) -> Result<u64, PublishError> {
-        self.publisher.check_owner()?;
-        let offset = self.message.as_ref().map_or(0, LoanedMessage::offset);
+        let part = self.part()?;
         let failed = |source| PublishError::Block { topic: self.publisher.topic.clone(), source };
-        self.publisher.pool.device_address(offset).map_err(failed)
+        part.pool.device_address(part.offset).map_err(failed)
     }
 
-    /// The block as part of its pool, for copies that the device makes into it (`Backend::copy_to_device`, `copy_within`). They are over when
+    /// The block as part of its pool (of the node's own memory, as for `device_address`), for copies that the device makes into it (`Backend::copy_to_device`, `copy_within`). They are over when
     /// the loan is dropped or published, or in the stream that it is published on. An error in a forked child, where the pool is not mapped.
     pub fn part(&self) -> Result<PoolPart<'_>, PublishError> {
         self.publisher.check_owner()?;
+        if let Some(beside) = self.beside.get() {
+            return Ok(PoolPart { pool: beside.as_ref(), offset: 0 });
+        }
+        let scratch = self.publisher.node.backend().scratch(self.bytes);
+        if let Some(made) = scratch.map_err(|source| self.publisher.device(source))? {
+            return Ok(PoolPart { pool: self.beside.get_or_init(|| made).as_ref(), offset: 0 });
+        }
         let offset = self.message.as_ref().map_or(0, LoanedMessage::offset);
         Ok(PoolPart { pool: self.publisher.pool.as_ref(), offset })
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use rgaps_device::{DeviceError, PoolMemory, PoolPart, Stream, Word};
+use rgaps_device::{Completion, DeviceError, Original, PoolMemory, PoolPart, Stream, Word};
 use rgaps_os::{EventFd, clock};
 use rgaps_shm::layout::META_BYTES_MAX;
 use rgaps_shm::message::Readiness;
@@ -197,11 +197,14 @@ impl SubscriberInner {
     }
 
     /// Lets a message go once a stream has done the work that it was given so far.
-    fn release_on(&self, held: Held, pool: Arc<dyn PoolMemory>, stream: &Stream) -> Result<(), DeviceError> {
-        let word = held.release_word();
-        let Err((releasing, error)) = self.order.write(stream, word, Releasing { _held: held, _pool: pool }) else {
+    fn release_on(&self, held: Option<Held>, pool: Arc<dyn PoolMemory>, stream: &Stream) -> Result<(), DeviceError> {
+        let word = held.as_ref().map(Held::release_word);
+        let releasing = Releasing { _held: held, _pool: pool };
+        let Some(word) = word else {
+            self.order.keep(stream, releasing);
             return Ok(());
         };
+        let Err((releasing, error)) = self.order.write(stream, word, releasing) else { return Ok(()) };
         // The stream cannot be told: wait for it. If that takes too long, the message stays held rather than be overwritten.
         if let Err(DeviceError::TimedOut(_)) = stream.synchronize(DEVICE_TIMEOUT) {
             std::mem::forget(releasing);
@@ -228,9 +231,13 @@ impl<T: Meta> Subscriber<T> {
         Self { inner: Arc::new(inner), kind: PhantomData }
     }
 
-    /// The next message if one is ready.
+    /// The next message if one is ready. The call does not wait, unless the node's device does not reach the message: then for a copy of it,
+    /// at most 10 s.
     pub fn take(&self) -> Result<Option<Frame<T>>, TakeError> {
-        self.next_held(false)?.map(|held| self.open(held)).transpose()
+        let Some(held) = self.next_held(false)? else { return Ok(None) };
+        let mut frame = self.open(held)?;
+        frame.bring(None, None).map_err(|source| self.device_error(source))?;
+        Ok(Some(frame))
     }
 
     /// The next message, whose bytes a device may still have to bring: later work of `stream` waits for them. The call does not wait for
@@ -242,14 +249,7 @@ impl<T: Meta> Subscriber<T> {
         let Some(held) = self.next_held(true)? else { return Ok(None) };
         let awaited = (held.readiness() == Readiness::Pending).then(|| held.ready_word());
         let mut frame = self.open(held)?;
-        if let Some((offset, value)) = awaited {
-            let told = self
-                .inner
-                .order
-                .words()
-                .and_then(|words| stream.wait_word(&Word { words: words.as_ref(), offset }, value, DEVICE_TIMEOUT));
-            told.map_err(|source| self.device_error(source))?;
-        }
+        frame.bring(awaited, Some(stream)).map_err(|source| self.device_error(source))?;
         frame.stream = Some(stream.clone());
         Ok(Some(frame))
     }
@@ -355,7 +355,7 @@ impl<T: Meta> Subscriber<T> {
         let taken = clock::realtime_ns();
         let subscriber = self.inner.clone();
         let (held, fetched) = (Some(held), OnceLock::new());
-        Ok(Frame { meta, offset, taken, info, held, stream: None, pool, subscriber, fetched })
+        Ok(Frame { meta, offset, taken, info, held, stream: None, copied: None, pool, subscriber, fetched })
     }
 
     fn check_owner(&self) -> Result<(), TakeError> {
@@ -374,7 +374,8 @@ impl<T: Meta> Subscriber<T> {
     }
 }
 
-/// A message that is being read, in the memory where its publisher (or, from another host, the manager) put it.
+/// A message that is being read, in the memory where its publisher (or, from another host, the manager) put it; where the node's device does
+/// not reach that (`NodeBuilder::device`), in a copy on that device.
 ///
 /// It stays valid however far the publisher runs ahead, and outlives its subscriber. Dropping it lets the message go.
 #[derive(Debug)]
@@ -387,6 +388,8 @@ pub struct Frame<T> {
     held: Option<Held>,
     /// Behind whose work it is let go.
     stream: Option<Stream>,
+    /// Where the node's device does not reach the message: the end of its copy, which is in the place of the pool then.
+    copied: Option<Completion>,
     pool: Arc<dyn PoolMemory>,
     subscriber: Arc<SubscriberInner>,
     /// A copy for the CPU, of device memory.
@@ -395,16 +398,66 @@ pub struct Frame<T> {
 
 impl<T> Drop for Frame<T> {
     fn drop(&mut self) {
-        let held = self.held.take();
         if !self.subscriber.node.is_owner() {
             // In a forked child the segment is not mapped, and the message is the parent's to let go.
-            return std::mem::forget(held);
+            return std::mem::forget(self.held.take());
         }
-        if let (Some(held), Some(stream)) = (held, &self.stream)
-            && let Err(error) = self.subscriber.release_on(held, self.pool.clone(), stream)
+        if let Some(stream) = self.stream.take()
+            && let Err(error) = self.let_go_on(&stream)
         {
             tracing::error!(topic = self.subscriber.topic, %error, "a message could not be let go in stream order");
         }
+    }
+}
+
+impl<T> Frame<T> {
+    /// Makes the frame one that the node's device reaches: where it does not reach the pool, a copy takes its place, once a message and
+    /// node. With a stream, its later work waits for the bytes; without, this waits, and lets the message go.
+    fn bring(&mut self, awaited: Option<(u64, u32)>, stream: Option<&Stream>) -> Result<(), DeviceError> {
+        let inner = &self.subscriber;
+        let words = awaited.is_some().then(|| inner.order.words()).transpose()?;
+        let word = |(words, (offset, value))| (Word { words: Arc::as_ref(words), offset }, value);
+        let awaited = words.as_ref().zip(awaited).map(word);
+        let (pool, offset, position) = (&self.pool, self.offset, self.info.position);
+        let original = Original { pool, offset, bytes: self.info.bytes, position, awaited, timeout: DEVICE_TIMEOUT };
+        let Some(mirror) = inner.node.backend().mirror(&original)? else {
+            let (Some((word, value)), Some(stream)) = (awaited, stream) else { return Ok(()) };
+            return stream.wait_word(&word, value, DEVICE_TIMEOUT);
+        };
+        if !mirror.is_shared {
+            inner.reader().counters().copied_bytes.fetch_add(self.info.bytes, Ordering::Relaxed);
+        }
+        let brought = match stream {
+            Some(stream) => stream.wait(mirror.copied.event(), DEVICE_TIMEOUT),
+            None => mirror.copied.wait(DEVICE_TIMEOUT),
+        };
+        let goes_on = match &brought {
+            Ok(()) => false,
+            Err(DeviceError::TimedOut(_)) => true,
+            Err(_) => matches!(mirror.copied.wait(DEVICE_TIMEOUT), Err(DeviceError::TimedOut(_))),
+        };
+        if goes_on {
+            // What the copy reads and waits for stays until the process ends.
+            std::mem::forget((self.held.take(), mirror, inner.clone()));
+            return brought;
+        }
+        brought?;
+        if stream.is_none() {
+            self.held = None;
+        }
+        (self.pool, self.offset, self.copied) = (mirror.memory, 0, Some(mirror.copied));
+        Ok(())
+    }
+
+    /// Lets the message, and the copy if there is one, go once a stream has done the work that it was given so far.
+    fn let_go_on(&mut self, stream: &Stream) -> Result<(), DeviceError> {
+        let is_copied = self.copied.as_ref().is_some_and(Completion::is_complete);
+        // A message whose copy is made has no more to do with that work.
+        let held = self.held.take().filter(|_| !is_copied);
+        if held.is_none() && self.copied.is_none() {
+            return Ok(());
+        }
+        self.subscriber.release_on(held, self.pool.clone(), stream)
     }
 }
 
@@ -430,17 +483,20 @@ impl<T: Meta> Frame<T> {
     /// As `bytes`, with the reason why not. Waits for bytes that a device has still to bring, at most 10 s.
     pub fn to_host(&self) -> Result<&[u8], TakeError> {
         let inner = &self.subscriber;
-        let Some(held) = self.held.as_ref().filter(|_| inner.node.is_owner()) else {
+        if !inner.node.is_owner() {
             return Err(TakeError::Forked { topic: inner.topic.clone() });
-        };
+        }
         let failed = |source| TakeError::Device { topic: inner.topic.clone(), source };
-        if held.readiness() == Readiness::Pending {
+        if let Some(held) = self.held.as_ref().filter(|held| held.readiness() == Readiness::Pending) {
             let (offset, value) = held.ready_word();
             let words = inner.order.words().map_err(failed)?;
             Word { words: words.as_ref(), offset }.wait(value, DEVICE_TIMEOUT).map_err(failed)?;
         }
-        if held.readiness() != Readiness::Ready {
+        if self.status() != Readiness::Ready {
             return Err(TakeError::Poisoned { topic: inner.topic.clone(), sequence: self.info.sequence });
+        }
+        if let Some(copied) = &self.copied {
+            copied.wait(DEVICE_TIMEOUT).map_err(failed)?;
         }
         if let Ok(bytes) = self.pool.host_bytes(self.offset, self.info.bytes) {
             return Ok(bytes);
@@ -501,19 +557,21 @@ impl<T: Meta> Frame<T> {
 
     /// Whether its bytes are there. `Pending` can only be the answer for a frame of `take_on`.
     pub fn status(&self) -> Readiness {
-        let held = self.held.as_ref().filter(|_| self.subscriber.node.is_owner());
-        held.map_or(Readiness::Poisoned, Held::readiness)
+        if !self.subscriber.node.is_owner() {
+            return Readiness::Poisoned;
+        }
+        // Only a message that was copied with its bytes there has been let go.
+        self.held.as_ref().map_or(Readiness::Ready, Held::readiness)
     }
 
     /// Lets the message go once a stream has done the work that it was given so far. The call does not wait for it.
     pub fn release_on(mut self, stream: &Stream) -> Result<(), TakeError> {
-        let topic = || self.subscriber.topic.clone();
         if !self.subscriber.node.is_owner() {
-            return Err(TakeError::Forked { topic: topic() });
+            return Err(TakeError::Forked { topic: self.subscriber.topic.clone() });
         }
-        let Some(held) = self.held.take() else { return Ok(()) };
-        let released = self.subscriber.release_on(held, self.pool.clone(), stream);
-        released.map_err(|source| TakeError::Device { topic: topic(), source })
+        self.stream = None;
+        let released = self.let_go_on(stream);
+        released.map_err(|source| TakeError::Device { topic: self.subscriber.topic.clone(), source })
     }
 
     /// Where it came from, the path that it took and when it passed each stage.
@@ -526,7 +584,8 @@ impl<T: Meta> Frame<T> {
         self.taken
     }
 
-    /// What the payload is mapped from: (device, inode) of the pool's memory, and the offset in it. The same for every subscriber.
+    /// What the payload is mapped from: (device, inode) of the pool's memory, and the offset in it. The same for every subscriber; where the
+    /// node's device does not reach the pool, the same for every frame of the node that shares a copy.
     pub fn mapped_from(&self) -> ((u64, u64), u64) {
         (self.pool.identity(), self.offset)
     }

@@ -6,9 +6,9 @@ use std::ffi::{c_int, c_void};
 
 use cudarc::driver::sys::{self, CUdeviceptr};
 
-use super::CudaBackend;
 use super::driver::{Driver, symbol};
 use super::memory::DeviceAccess;
+use super::{CudaBackend, Place};
 use crate::backend::PoolPart;
 use crate::error::DeviceError;
 
@@ -19,10 +19,17 @@ type ToHost = unsafe extern "C" fn(*mut c_void, CUdeviceptr, usize) -> c_int;
 type ToDevice = unsafe extern "C" fn(CUdeviceptr, *const c_void, usize) -> c_int;
 
 impl CudaBackend {
+    fn here(&self, part: PoolPart<'_>, bytes: u64, access: DeviceAccess) -> Result<CUdeviceptr, DeviceError> {
+        match self.address(part, bytes, access)? {
+            Place::Here(at) => Ok(at),
+            Place::Apart(_) => Err(DeviceError::Failed("benches run on the device of the pools".to_owned())),
+        }
+    }
+
     /// Copies part of a pool into pageable memory: cuMemcpyDtoH. It is there when the call returns. An error if the part is not in the pool,
     /// if it has no memory yet, or if the driver refuses; `to` then holds anything.
     pub fn copy_to_pageable(&self, from: PoolPart<'_>, to: &mut [u8]) -> Result<(), DeviceError> {
-        let at = self.address(from, to.len() as u64, DeviceAccess::Read)?;
+        let at = self.here(from, to.len() as u64, DeviceAccess::Read)?;
         let call: ToHost = find(TO_HOST)?;
         let _entered = self.device.enter()?;
         // SAFETY: the symbol has this signature in cuda.h; the part was checked, the slice is ours until the call returns.
@@ -32,7 +39,7 @@ impl CudaBackend {
 
     /// Copies pageable memory into part of a pool: cuMemcpyHtoD. It is there when the call returns. Errors as for `copy_to_pageable`.
     pub fn copy_from_pageable(&self, from: &[u8], to: PoolPart<'_>) -> Result<(), DeviceError> {
-        let at = self.address(to, from.len() as u64, DeviceAccess::ReadWrite)?;
+        let at = self.here(to, from.len() as u64, DeviceAccess::ReadWrite)?;
         let call: ToDevice = find(TO_DEVICE)?;
         let _entered = self.device.enter()?;
         // SAFETY: as above.

@@ -115,6 +115,10 @@ impl Bounce {
     fn wait_for(&mut self, half: usize) -> Result<(), DeviceError> {
         let Some(copy) = &self.under_way[half] else { return Ok(()) };
         let waited = copy.wait(TIMEOUT);
+        if !matches!(waited, Ok(()) | Err(DeviceError::TimedOut(_))) {
+            // The question may have failed, and not the copy: what it reads is not to be given back under it.
+            let _ = copy.wait(TIMEOUT);
+        }
         if !matches!(waited, Err(DeviceError::TimedOut(_))) {
             self.under_way[half] = None;
         }

@@ -30,6 +30,8 @@ pub struct Properties {
     pub has_slabs: bool,
     /// Whether a stream can write a 32-bit word and wait for one.
     pub has_stream_words: bool,
+    /// Whether memory comes and goes in the order of a stream.
+    pub has_memory_pools: bool,
     /// Compute capability.
     pub capability: (u32, u32),
 }
@@ -103,24 +105,15 @@ impl Device {
         Ok(Arc::new(Self { driver, handle, context, properties, home }))
     }
 
-    /// Opens a device by number, to work on pools of another.
-    pub fn open_beside(ordinal: u32, home: u32) -> Result<Arc<Self>, String> {
+    /// Opens a device by number, to work on pools of another; and whether it reaches the memory of that one. If not, it is its own home.
+    pub fn open_beside(ordinal: u32, home: u32) -> Result<(Arc<Self>, bool), String> {
         let (_, home) = look(Driver::load()?, home)?;
         let mut device = Self::open(ordinal)?;
-        match device.reaches(home.ordinal) {
-            Ok(true) => {}
-            Ok(false) => {
-                return Err(format!(
-                    "the driver gives {} no way to the memory of {}",
-                    device.properties.name, home.name
-                ));
-            }
-            Err(error) => return Err(error.to_string()),
-        }
-        if let Some(device) = Arc::get_mut(&mut device) {
+        let reaches = device.reaches(home.ordinal).map_err(|error| error.to_string())?;
+        if let Some(device) = Arc::get_mut(&mut device).filter(|_| reaches) {
             device.home = home;
         }
-        Ok(device)
+        Ok((device, reaches))
     }
 
     /// The device with that identity.
@@ -158,6 +151,11 @@ impl Device {
         // SAFETY: stores two integers.
         unsafe { self.driver.memory_info(&raw mut free, &raw mut total) }?;
         Ok((free as u64, total as u64))
+    }
+
+    /// Its context, retained while this lives.
+    pub(crate) fn context(&self) -> CUcontext {
+        self.context
     }
 
     pub(crate) fn driver(&self) -> &'static Driver {
@@ -230,6 +228,7 @@ fn read(driver: &Driver, handle: CUdevice, ordinal: u32) -> Result<Properties, D
         has_stream_words: driver.has_stream_words()
             && (has(Attribute::CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS)?
                 || has(Attribute::CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_MEM_OPS_V1)?),
+        has_memory_pools: has(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)?,
         capability: (capability.0 as u32, capability.1 as u32),
     })
 }

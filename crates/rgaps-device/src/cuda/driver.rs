@@ -161,6 +161,12 @@ driver! {
     copy_to_device = "cuMemcpyHtoDAsync_v2"(to: CUdeviceptr, from: *const c_void, bytes: usize, stream: CUstream);
     /// Device to device.
     copy_device = "cuMemcpyDtoDAsync_v2"(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream);
+    /// Device to device, where neither need reach the other's memory: through the host if there is no other way.
+    copy_peer = "cuMemcpyPeerAsync"(to: CUdeviceptr, to_context: CUcontext, from: CUdeviceptr, from_context: CUcontext, bytes: usize, stream: CUstream);
+    /// Stream order: memory of the stream's device.
+    allocate = "cuMemAllocAsync"(at: *mut CUdeviceptr, bytes: usize, stream: CUstream);
+    /// Stream order: gives it back.
+    free = "cuMemFreeAsync"(at: CUdeviceptr, stream: CUstream);
     /// A stream of the current context.
     create_stream = "cuStreamCreate"(stream: *mut CUstream, flags: c_uint);
     /// Its work goes on.

@@ -2,11 +2,12 @@
 //!
 //! `driver` is libcuda with named errors, `device` a GPU and this process's context on it, `memory` and `stream` own what the driver hands
 //! out, `label` and `pool` are a pool that several processes map, `integrated` is one where CPU and GPU share memory, `argument` lets views
-//! be arguments of kernels. Nothing here panics where a driver, a device or a symbol is absent; the error says which.
+//! be arguments of kernels, `apart` and `scratch` are for a device that does not reach the pools. Nothing here panics where a driver, a device or a symbol is absent; the error says which.
 //!
 //! Invariants  A call of the driver is made with the device's primary context current, and leaves the caller's current again. Copies are
 //!             asynchronous and from or to registered memory; the one blocking copy is `copy_in` of a plain slice.
 
+mod apart;
 mod argument;
 #[cfg(feature = "baseline")]
 mod baseline;
@@ -17,6 +18,7 @@ mod integrated;
 mod label;
 mod memory;
 mod pool;
+mod scratch;
 mod stream;
 
 use std::ffi::c_void;
@@ -29,10 +31,12 @@ pub use integrated::IntegratedPool;
 pub use pool::CudaPool;
 use rgaps_os::{Mapping, OutOfRange};
 
+use self::apart::Apart;
 use self::bounce::Bounce;
 use self::memory::{DeviceAccess, Registration};
+use self::scratch::Scratch;
 use self::stream::CudaStream;
-use crate::backend::{Backend, BufferPart, PayloadAccess, PoolPart};
+use crate::backend::{Backend, BufferPart, Mirror, Original, PayloadAccess, PoolPart};
 use crate::buffer::{BufferSpec, HostBuffer};
 use crate::error::DeviceError;
 use crate::pool::{DeviceId, DeviceKind, PoolDescription, PoolMemory, PoolRole, PoolSpec};
@@ -43,7 +47,18 @@ use crate::stream::{Completion, Stream, Words};
 #[derive(Debug)]
 pub struct CudaBackend {
     device: Arc<Device>,
+    /// Where pools lie on a device that this one does not reach.
+    apart: Option<Apart>,
     bounce: Mutex<Option<Bounce>>,
+}
+
+/// Where a part of a pool is.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    /// At an address that this device reaches.
+    Here(u64),
+    /// At one that only the pools' device reaches.
+    Apart(u64),
 }
 
 impl CudaBackend {
@@ -58,12 +73,30 @@ impl CudaBackend {
                 "{name} cannot share memory between processes (no VMM with POSIX descriptors)"
             )));
         }
-        Ok(Self { device, bounce: Mutex::new(None) })
+        Ok(Self { device, apart: None, bounce: Mutex::new(None) })
     }
 
-    /// Opens a device by its number to work on the pools of another, whose memory it reaches by the driver's peer mapping.
+    /// Opens a device by its number to work on the pools of another: in place where it reaches that one's memory (peer mapping), else on
+    /// copies.
     pub fn open_beside(ordinal: u32, home: u32) -> Result<Self, String> {
-        Ok(Self { device: Device::open_beside(ordinal, home)?, bounce: Mutex::new(None) })
+        let (device, reaches) = Device::open_beside(ordinal, home)?;
+        let apart = if reaches { None } else { Some(Apart::new(&device, Device::open(home)?)?) };
+        Ok(Self { device, apart, bounce: Mutex::new(None) })
+    }
+
+    /// The device whose memory pools are.
+    pub fn home(&self) -> &Properties {
+        self.pools_on().home()
+    }
+
+    /// Whether it reaches the pools. If not, it works on copies of messages (`Backend::mirror`) and of blocks (`Backend::scratch`).
+    pub fn reaches_pools(&self) -> bool {
+        self.apart.is_none()
+    }
+
+    /// The device that pools are made and mapped for.
+    fn pools_on(&self) -> &Arc<Device> {
+        self.apart.as_ref().map_or(&self.device, Apart::home)
     }
 
     /// The device.
@@ -93,16 +126,36 @@ impl CudaBackend {
         own.ok_or_else(|| DeviceError::Failed("the stream is not one of this device".to_owned()))
     }
 
-    /// The device's address of a part of a pool.
-    fn address(&self, part: PoolPart<'_>, bytes: u64, access: DeviceAccess) -> Result<u64, DeviceError> {
+    /// Where a part of a pool is.
+    fn address(&self, part: PoolPart<'_>, bytes: u64, access: DeviceAccess) -> Result<Place, DeviceError> {
         let any = part.pool.as_any();
         if let Some(pool) = any.downcast_ref::<CudaPool>() {
-            return pool.address_for(part.offset, bytes, access);
+            let at = pool.address_for(part.offset, bytes, access)?;
+            return Ok(if self.apart.is_some() { Place::Apart(at) } else { Place::Here(at) });
+        }
+        if let Some(scratch) = any.downcast_ref::<Scratch>() {
+            return Ok(Place::Here(scratch.address_for(part.offset, bytes)?));
         }
         match any.downcast_ref::<IntegratedPool>() {
-            Some(pool) => Ok(pool.address_for(part.offset, bytes, access == DeviceAccess::ReadWrite)?),
+            Some(pool) => Ok(Place::Here(pool.address_for(part.offset, bytes, access == DeviceAccess::ReadWrite)?)),
             None => Err(DeviceError::Foreign { wanted: DeviceKind::Cuda, found: part.pool.kind() }),
         }
+    }
+
+    /// Gives a stream a copy to host memory.
+    fn to_host(&self, stream: &Stream, from: u64, to: u64, bytes: u64) -> Result<(), DeviceError> {
+        let handle = self.own_stream(stream)?.handle();
+        let _entered = self.device.enter()?;
+        // SAFETY: both ends were checked to lie in memory that the caller keeps until the completion says so.
+        Ok(unsafe { self.device.driver().copy_to_host(to as *mut c_void, from, bytes as usize, handle) }?)
+    }
+
+    /// Gives a stream a copy from host memory.
+    fn to_device(&self, stream: &Stream, from: u64, to: u64, bytes: u64) -> Result<(), DeviceError> {
+        let handle = self.own_stream(stream)?.handle();
+        let _entered = self.device.enter()?;
+        // SAFETY: both ends were checked to lie in memory that the caller keeps until the completion says so.
+        Ok(unsafe { self.device.driver().copy_to_device(to, from as *const c_void, bytes as usize, handle) }?)
     }
 
     fn bounce<T>(&self, copy: impl FnOnce(&mut Bounce) -> Result<T, DeviceError>) -> Result<T, DeviceError> {
@@ -128,18 +181,19 @@ impl Backend for CudaBackend {
     }
 
     fn device(&self) -> DeviceId {
-        self.device.home().id
+        self.home().id
     }
 
     fn payload_access(&self) -> PayloadAccess {
-        if self.device.properties().is_integrated { PayloadAccess::Direct } else { PayloadAccess::Staged }
+        if self.pools_on().properties().is_integrated { PayloadAccess::Direct } else { PayloadAccess::Staged }
     }
 
     fn create_pool(&self, spec: &PoolSpec) -> Result<Arc<dyn PoolMemory>, DeviceError> {
-        if self.device.properties().is_integrated {
-            return Ok(Arc::new(IntegratedPool::create(&self.device, spec)?));
+        let device = self.pools_on();
+        if device.properties().is_integrated {
+            return Ok(Arc::new(IntegratedPool::create(device, spec)?));
         }
-        Ok(Arc::new(CudaPool::create(&self.device, spec)?))
+        Ok(Arc::new(CudaPool::create(device, spec)?))
     }
 
     fn import_pool(
@@ -148,10 +202,11 @@ impl Backend for CudaBackend {
         slabs: Vec<OwnedFd>,
         role: PoolRole,
     ) -> Result<Arc<dyn PoolMemory>, DeviceError> {
-        if self.device.properties().is_integrated {
-            return Ok(Arc::new(IntegratedPool::import(&self.device, description, slabs, role)?));
+        let device = self.pools_on();
+        if device.properties().is_integrated {
+            return Ok(Arc::new(IntegratedPool::import(device, description, slabs, role)?));
         }
-        Ok(Arc::new(CudaPool::import(&self.device, description, slabs, role)?))
+        Ok(Arc::new(CudaPool::import(device, description, slabs, role)?))
     }
 
     fn host_buffer(&self, spec: &BufferSpec) -> Result<HostBuffer, DeviceError> {
@@ -177,13 +232,18 @@ impl Backend for CudaBackend {
         to: BufferPart<'_>,
         bytes: u64,
     ) -> Result<Completion, DeviceError> {
-        let handle = self.own_stream(stream)?.handle();
-        let at = self.address(from, bytes, DeviceAccess::Read)?;
-        let place = host_address(to, bytes)?;
+        self.own_stream(stream)?;
+        let place = self.address(from, bytes, DeviceAccess::Read)?;
+        let target = host_address(to, bytes)?;
         if bytes > 0 {
-            let _entered = self.device.enter()?;
-            // SAFETY: both ends were checked to lie in memory that the caller keeps until the completion says so.
-            unsafe { self.device.driver().copy_to_host(place as *mut c_void, at, bytes as usize, handle) }?;
+            match place {
+                Place::Here(at) => self.to_host(stream, at, target, bytes)?,
+                Place::Apart(at) => {
+                    let scratch = self.fetched(stream, at, bytes)?;
+                    let copied = self.to_host(stream, scratch.address(), target, bytes);
+                    copied.inspect_err(|_| apart::settle(stream, from.pool))?;
+                }
+            }
         }
         Ok(started(stream, from.pool))
     }
@@ -195,13 +255,19 @@ impl Backend for CudaBackend {
         to: PoolPart<'_>,
         bytes: u64,
     ) -> Result<Completion, DeviceError> {
-        let handle = self.own_stream(stream)?.handle();
-        let at = self.address(to, bytes, DeviceAccess::ReadWrite)?;
-        let place = host_address(from, bytes)?;
+        self.own_stream(stream)?;
+        let place = self.address(to, bytes, DeviceAccess::ReadWrite)?;
+        let source = host_address(from, bytes)?;
         if bytes > 0 {
-            let _entered = self.device.enter()?;
-            // SAFETY: both ends were checked to lie in memory that the caller keeps until the completion says so.
-            unsafe { self.device.driver().copy_to_device(at, place as *const c_void, bytes as usize, handle) }?;
+            match place {
+                Place::Here(at) => self.to_device(stream, source, at, bytes)?,
+                Place::Apart(at) => {
+                    let scratch = self.scratch_on(stream, bytes)?;
+                    self.to_device(stream, source, scratch.address(), bytes)?;
+                    let sent = self.send(stream, scratch.address(), at, bytes);
+                    sent.inspect_err(|_| apart::settle(stream, to.pool))?;
+                }
+            }
         }
         Ok(started(stream, to.pool))
     }
@@ -222,13 +288,37 @@ impl Backend for CudaBackend {
 
     fn copy_within(&self, stream: &Stream, from: &DevicePart, to: PoolPart<'_>) -> Result<(), DeviceError> {
         let handle = self.own_stream(stream)?.handle();
-        let at = self.address(to, from.bytes(), DeviceAccess::ReadWrite)?;
-        if from.bytes() > 0 {
-            let _entered = self.device.enter()?;
-            // SAFETY: `DevicePart` promises the source until the stream has got there, the pool part was checked.
-            unsafe { self.device.driver().copy_device(at, from.address(), from.bytes() as usize, handle) }?;
+        let place = self.address(to, from.bytes(), DeviceAccess::ReadWrite)?;
+        if from.bytes() == 0 {
+            return Ok(());
+        }
+        match place {
+            Place::Here(at) => {
+                let _entered = self.device.enter()?;
+                // SAFETY: `DevicePart` promises the source until the stream has got there, the pool part was checked.
+                unsafe { self.device.driver().copy_device(at, from.address(), from.bytes() as usize, handle) }?;
+            }
+            Place::Apart(at) => self.send(stream, from.address(), at, from.bytes())?,
         }
         Ok(())
+    }
+
+    fn scratch(&self, bytes: u64) -> Result<Option<Arc<dyn PoolMemory>>, DeviceError> {
+        if self.reaches_pools() { Ok(None) } else { self.new_scratch(bytes).map(Some) }
+    }
+
+    fn copy_scratch(
+        &self,
+        stream: &Stream,
+        from: &dyn PoolMemory,
+        to: PoolPart<'_>,
+        bytes: u64,
+    ) -> Result<Completion, DeviceError> {
+        self.send_scratch(stream, from, to, bytes)
+    }
+
+    fn mirror(&self, of: &Original<'_>) -> Result<Option<Mirror>, DeviceError> {
+        if self.reaches_pools() { Ok(None) } else { self.mirrored(of).map(Some) }
     }
 
     fn as_cuda(&self) -> Option<&CudaBackend> {

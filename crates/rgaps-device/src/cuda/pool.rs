@@ -16,7 +16,7 @@
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use rgaps_os::{Access, AllocationRight, OutOfRange, OwnedRange, memfd};
 
@@ -26,7 +26,7 @@ use super::memory::{AddressRange, DeviceAccess, Slab, granularity};
 use crate::buffer::whole_pages;
 use crate::error::{DescriptionError, DeviceError};
 use crate::pool::{DeviceKind, PoolDescription, PoolMemory, PoolRole, PoolSpec, SlabDescription};
-use crate::stream::Completion;
+use crate::stream::{Completion, Stream};
 
 /// A slab is not made smaller than this, unless the pool is: each costs a descriptor and a call at every importer.
 const SLAB_BYTES_MIN: u64 = 16 << 20;
@@ -45,6 +45,8 @@ pub struct CudaPool {
     keeps_descriptors: bool,
     /// Copies from and to it, oldest first, of which the first may not be over.
     copies: Mutex<VecDeque<Completion>>,
+    /// The stream of another device that fetches messages from it (apart.rs).
+    lane: OnceLock<Stream>,
 }
 
 /// What is mapped.
@@ -167,6 +169,7 @@ impl CudaPool {
             right_given: AtomicBool::new(false),
             keeps_descriptors: false,
             copies: Mutex::default(),
+            lane: OnceLock::new(),
         })
     }
 
@@ -203,6 +206,15 @@ impl CudaPool {
             copies.pop_front();
         }
         copies.push_back(copy.clone());
+    }
+
+    /// The stream that fetches messages from it, made at the first call.
+    pub(super) fn lane(&self, make: impl FnOnce() -> Result<Stream, DeviceError>) -> Result<Stream, DeviceError> {
+        if let Some(lane) = self.lane.get() {
+            return Ok(lane.clone());
+        }
+        let made = make()?;
+        Ok(self.lane.get_or_init(|| made).clone())
     }
 
     fn is_busy(&self) -> bool {

@@ -88,13 +88,18 @@ calls! {
 /// Ends a context: what its streams run is to be drained, once the tables are unlocked.
 fn end(driver: &mut Driver, context: &Context) -> Vec<Place> {
     context.end();
-    let streams = driver.streams_of(context.id);
+    let mut streams = driver.streams_of(context.id);
+    streams.extend(driver.closing.extract_if(.., |stream| stream.context.id == context.id));
     let before = driver.streams.len() + driver.events.len() + driver.registrations.0.len();
     driver.streams.retain(|_, stream| stream.context.id != context.id);
     driver.events.retain(|_, event| event.context.id != context.id);
     driver.registrations.0.retain(|_, registration| registration.context != context.id);
     let after = driver.streams.len() + driver.events.len() + driver.registrations.0.len();
-    driver.orphans += (before - after) as u64;
+    let ordered: Vec<(u64, bool)> =
+        driver.ordered.iter().filter(|(_, of)| of.context == context.id).map(|(at, of)| (*at, of.is_freed)).collect();
+    ordered.iter().for_each(|(address, _)| driver.free_ordered(*address));
+    let kept = ordered.iter().filter(|(_, is_freed)| !is_freed).count();
+    driver.orphans += (before - after + kept) as u64;
     streams.iter().for_each(|stream| stream.close());
     streams.iter().map(Stream::end).collect()
 }

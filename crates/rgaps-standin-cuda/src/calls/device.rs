@@ -94,6 +94,8 @@ fn property(attribute: c_uint) -> Option<c_int> {
         92 | 93 | 122 => config.stream_memory_operations.into(),
         // VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED.
         102 | 103 => config.vmm.into(),
+        // MEMORY_POOLS_SUPPORTED.
+        115 => config.memory_pools.into(),
         _ => return None,
     })
 }

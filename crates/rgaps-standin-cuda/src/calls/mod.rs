@@ -23,10 +23,12 @@ pub mod device;
 pub mod event;
 pub mod host;
 pub mod memory;
+pub mod ordered;
 pub mod stream;
 
 /// Whether a function of this name is exported.
 pub(crate) fn is_known(name: &str) -> bool {
-    let files = [context::NAMES, device::NAMES, event::NAMES, host::NAMES, memory::NAMES, stream::NAMES];
+    let files =
+        [context::NAMES, device::NAMES, event::NAMES, host::NAMES, memory::NAMES, ordered::NAMES, stream::NAMES];
     files.iter().any(|names| names.contains(&name))
 }

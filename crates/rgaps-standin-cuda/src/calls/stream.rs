@@ -4,7 +4,8 @@ use std::ffi::c_void;
 use std::sync::{Arc, MutexGuard};
 
 use crate::abi::{
-    HostFn, INVALID_HANDLE, INVALID_VALUE, NOT_SUPPORTED, Out, STREAM_LEGACY, STREAM_NON_BLOCKING, Status,
+    HostFn, INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE, NOT_SUPPORTED, Out, STREAM_LEGACY, STREAM_NON_BLOCKING,
+    Status,
 };
 use crate::config::config;
 use crate::context;
@@ -29,7 +30,11 @@ calls! {
 
     /// Destroys a stream; what is queued in it is run.
     fn cuStreamDestroy_v2(stream: u64) {
-        let stream = driver()?.streams.remove(&stream).ok_or(INVALID_HANDLE)?;
+        let mut driver = driver()?;
+        let stream = driver.streams.remove(&stream).ok_or(INVALID_HANDLE)?;
+        driver.closing.retain(|stream| !stream.end().is_passed());
+        driver.closing.push(stream.clone());
+        drop(driver);
         stream.close();
         stream.context.check()
     }
@@ -101,6 +106,12 @@ calls! {
     fn cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: u64) {
         copy(End::Device(to), End::Device(from), bytes, stream)
     }
+
+    /// Device to device, each end reached by the device of its own context.
+    fn cuMemcpyPeerAsync(to: u64, to_context: u64, from: u64, from_context: u64, bytes: usize, stream: u64) {
+        let (to, from) = (End::Of { context: to_context, address: to }, End::Of { context: from_context, address: from });
+        copy(to, from, bytes, stream)
+    }
 }
 
 /// The stream with this handle, or the null stream of the current context.
@@ -109,7 +120,7 @@ pub(super) fn find(driver: &Driver, stream: u64) -> Status<Arc<Stream>> {
         return driver.streams.get(&stream).cloned().ok_or(INVALID_HANDLE);
     }
     let id = context::current_id()?;
-    driver.primary(id).map(|primary| primary.null_stream.clone()).ok_or(crate::abi::INVALID_CONTEXT)
+    driver.primary(id).map(|primary| primary.null_stream.clone()).ok_or(INVALID_CONTEXT)
 }
 
 /// Queues an operation. The null stream keeps order with all streams that are not made as non-blocking.
@@ -133,6 +144,7 @@ fn copy(to: End, from: End, bytes: usize, stream: u64) -> Status {
             End::Registered(address) => driver.registrations.check(address, bytes as u64)?,
             // Looked up when the copy runs.
             End::Device(_) | End::Pageable(_) => {}
+            End::Of { context, .. } => driver.context(context).ok_or(INVALID_CONTEXT)?.check()?,
         }
     }
     if bytes == 0 {
