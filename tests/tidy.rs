@@ -24,6 +24,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("rgaps-control", &["rgaps-os"]),
     ("rgaps-manager", &["rgaps-os", "rgaps-shm", "rgaps-device", "rgaps-link", "rgaps-control"]),
     ("rgaps", &["rgaps-os", "rgaps-shm", "rgaps-device", "rgaps-control"]),
+    ("rgaps-py", &["rgaps"]),
     ("rgaps-testing", &[]),
     ("rgaps-standin-cuda", &[]),
     ("rgaps-cli", &["rgaps", "rgaps-os", "rgaps-shm", "rgaps-device", "rgaps-link", "rgaps-control", "rgaps-testing"]),

@@ -48,12 +48,14 @@ struct Readme;
 
 pub use node::{Node, NodeBuilder, NodeError};
 pub use publisher::{Loan, PublishError, Publisher, Receipt};
-pub use rgaps_control::local::TopicSummary;
+pub use rgaps_control::local::{Refusal, TopicSummary};
 pub use rgaps_control::qos::{Durability, Exhaustion, History, PublisherQos, Reliability, SubscriberQos};
 pub use rgaps_device as device;
 pub use rgaps_shm::info::{Copies, MessageInfo, Origin, Route, Stamps, WhyNot};
 pub use rgaps_shm::message::Readiness;
 pub use rgaps_shm::observer::Observer;
+pub use rgaps_shm::pool::PoolFull;
+pub use rgaps_shm::writer::{LoanError, NoSpace};
 pub use session::SessionError;
 pub use statistics::{PublisherStatistics, SubscriberStatistics};
 pub use subscriber::{Frame, Subscriber, TakeError};
