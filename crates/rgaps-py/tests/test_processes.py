@@ -346,7 +346,7 @@ VICTIMS = {
         asyncio.run(main())
     """,
 }
-ROUNDS = 6
+ROUNDS = 20
 
 
 @pytest.mark.parametrize("victim", list(VICTIMS))
