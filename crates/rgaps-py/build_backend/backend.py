@@ -11,7 +11,7 @@ import subprocess
 from pathlib import Path
 
 import maturin
-from maturin import get_requires_for_build_editable, get_requires_for_build_sdist, get_requires_for_build_wheel
+from maturin import get_requires_for_build_editable, get_requires_for_build_wheel
 from maturin import prepare_metadata_for_build_editable, prepare_metadata_for_build_wheel
 
 HERE = Path(__file__).resolve().parent.parent
@@ -48,4 +48,4 @@ def build_editable(wheel_directory, config_settings=None, metadata_directory=Non
 
 
 def build_sdist(sdist_directory, config_settings=None):
-    return maturin.build_sdist(sdist_directory, config_settings)
+    raise SystemExit("the package is built from a clone of the repository: pip install ./crates/rgaps-py")

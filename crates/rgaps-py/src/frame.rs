@@ -48,14 +48,22 @@ impl Frame {
     }
 
     fn message(&self) -> PyResult<Message> {
-        let state = self.lock();
-        match state.message.as_ref().filter(|_| !state.is_released) {
-            Some(message) => Ok(message.clone()),
+        let message = {
+            let state = self.lock();
+            state.message.clone().filter(|_| !state.is_released)
+        };
+        // The lock is let go before an exception is made: that runs Python, which lets other threads run.
+        match message {
+            Some(message) => Ok(message),
             None => Err(errors::released(&format!(
                 "the frame of {}, message {}, is released: its memory may hold another message by now",
                 self.topic, self.info.sequence
             ))),
         }
+    }
+
+    pub(crate) fn any_meta(&self) -> AnyMeta {
+        self.meta
     }
 
     fn make_view(&self, field: Option<&str>) -> PyResult<View> {

@@ -202,7 +202,8 @@ impl From<rgaps::Receipt> for Receipt {
 
 impl From<rgaps::PublisherStatistics> for PublisherStatistics {
     fn from(found: rgaps::PublisherStatistics) -> Self {
-        let rgaps::PublisherStatistics { published, published_bytes, refused, pool_bytes, used_bytes, outstanding } = found;
+        let rgaps::PublisherStatistics { published, published_bytes, refused, pool_bytes, used_bytes, outstanding } =
+            found;
         Self { published, published_bytes, refused, pool_bytes, used_bytes, outstanding }
     }
 }

@@ -24,7 +24,10 @@ pub(crate) fn like(kind: Kind, array: &Bound<'_, PyAny>, shape: &Shape, encoding
 
 pub(crate) fn tensor_like(shape: &Shape) -> PyResult<types::Tensor> {
     let Element::Of(dtype) = shape.element else {
-        return Err(errors::metadata(&format!("an array of {} is no tensor: its elements are no numbers", shape.text())));
+        return Err(errors::metadata(&format!(
+            "an array of {} is no tensor: its elements are no numbers",
+            shape.text()
+        )));
     };
     native(shape)?;
     types::Tensor::new(dtype, &shape.shape).map_err(|error| errors::of_meta(&error))
@@ -104,7 +107,8 @@ pub(crate) fn cloud_like(array: &Bound<'_, PyAny>, shape: &Shape) -> PyResult<ty
     match (shape.element, &shape.shape[..]) {
         (Element::Of(DType::FLOAT32), &[points, fields @ (3 | 4)]) => {
             native(shape)?;
-            let fields: Vec<_> = names[..fields as usize].iter().map(|name| (*name, types::Datatype::Float32)).collect();
+            let fields: Vec<_> =
+                names[..fields as usize].iter().map(|name| (*name, types::Datatype::Float32)).collect();
             types::PointCloud::packed(size(points)?, &fields).map_err(|error| errors::of_meta(&error))
         }
         _ => Err(none()),
@@ -174,8 +178,9 @@ fn points(cloud: &types::PointCloud, shape: &Shape) -> PyResult<Gather> {
         Element::Of(dtype) => {
             let last = outer.pop().ok_or_else(refused)?;
             point_bytes = point_bytes.saturating_mul(last.unsigned_abs());
-            let fits = cloud.fields().iter().all(|field| field.datatype.dtype() == dtype);
-            if !fits || shape.is_bigendian != (cloud.is_bigendian && shape.item_bytes > 1) {
+            // Bytes are what DLPack makes of a cloud.
+            let fits = dtype == DType::UINT8 || cloud.fields().iter().all(|field| field.datatype.dtype() == dtype);
+            if !fits || (shape.item_bytes > 1 && shape.is_bigendian != cloud.is_bigendian) {
                 return Err(refused());
             }
             Some(last)
@@ -254,4 +259,3 @@ fn another_shape(wanted: &types::Tensor, shape: &Shape) -> PyErr {
         shape.text()
     ))
 }
-

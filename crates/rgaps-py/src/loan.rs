@@ -42,7 +42,9 @@ impl LoanCell {
     }
 
     fn with<R>(&self, look: impl FnOnce(&mut AnyLoan) -> Result<R, PublishError>) -> PyResult<R> {
-        match self.lock().as_mut().map(look) {
+        // The lock is let go before an exception is made: that runs Python, which lets other threads run.
+        let looked = self.lock().as_mut().map(look);
+        match looked {
             Some(found) => found.map_err(|error| errors::of_publish(&error)),
             None => Err(errors::released(OVER)),
         }
@@ -89,7 +91,8 @@ impl LoanCell {
     }
 
     fn take(&self) -> PyResult<AnyLoan> {
-        self.lock().take().ok_or_else(|| errors::released(OVER))
+        let loan = self.lock().take();
+        loan.ok_or_else(|| errors::released(OVER))
     }
 
     fn publish(&self, py: Python<'_>, stream: Option<Stream>) -> PyResult<Receipt> {
@@ -214,10 +217,18 @@ impl Loan {
     fn copy_from(&self, py: Python<'_>, array: &Bound<'_, PyAny>) -> PyResult<()> {
         let source = Source::of(array, 0)?;
         if source.is_cuda {
-            return Err(errors::device("copy_from takes arrays of the CPU: torch.from_dlpack(loan).copy_(array) copies on the GPU"));
+            return Err(errors::device(
+                "copy_from takes arrays of the CPU: torch.from_dlpack(loan).copy_(array) copies on the GPU",
+            ));
         }
         let wanted = self.cell.with(|loan| Ok(loan.meta()))?;
         let plan = layout::gather(&wanted, &source.shape)?;
+        if self.cell.node.backend().as_cuda().is_some() {
+            let staging = Buffer::of(self.cell.staging(py)?.as_any())?;
+            py.detach(|| raw::gather_into_staging(&plan, source.address, &staging, wanted.payload_bytes()))
+                .map_err(|_| errors::metadata("the array does not fit into the block"))?;
+            return Ok(());
+        }
         // Out of the cell, so that no lock is held without the GIL; who publishes meanwhile hears that the loan is in use.
         let mut loan = self.cell.take()?;
         let copied = py.detach(|| raw::gather(&plan, source.address, loan.bytes_mut()));

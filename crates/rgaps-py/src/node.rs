@@ -140,7 +140,8 @@ impl Node {
     ) -> PyResult<Subscriber> {
         let (node, kind) = (self.cell.node()?, kind_of(r#type)?);
         let qos = subscriber_qos(&merged(py, "SubscriberQos", qos, fields)?)?;
-        let made = py.detach(|| AnySubscriber::new(&node, topic, kind, qos)).map_err(|error| errors::of_node(&error))?;
+        let made =
+            py.detach(|| AnySubscriber::new(&node, topic, kind, qos)).map_err(|error| errors::of_node(&error))?;
         let cell = Arc::new(SubscriberCell::new(made, self.cell.clone()));
         self.cell.adopt(Arc::<SubscriberCell>::downgrade(&cell));
         Ok(Subscriber::new(cell))

@@ -9,6 +9,7 @@ use rgaps::any::{AnyMeta, AnyPublisher};
 use rgaps::device::{DeviceError, Event};
 use rgaps::types::{Bytes, Image, PointCloud, Tensor};
 
+use crate::frame::Frame;
 use crate::info::{PublisherStatistics, Receipt};
 use crate::loan::Loan;
 use crate::node::{Child, NodeCell};
@@ -37,7 +38,9 @@ impl PublisherCell {
     }
 
     fn get(&self) -> PyResult<AnyPublisher> {
-        self.lock().clone().ok_or_else(|| errors::closed("publisher"))
+        // The lock is let go before an exception is made: that runs Python, which lets other threads run.
+        let publisher = self.lock().clone();
+        publisher.ok_or_else(|| errors::closed("publisher"))
     }
 
     fn sent(&self) -> MutexGuard<'_, Vec<(Event, Keep)>> {
@@ -57,7 +60,8 @@ impl Child for PublisherCell {
         py.detach(|| drop(publisher));
         let sent = std::mem::take(&mut *self.sent());
         let (over, stuck): (Vec<_>, Vec<_>) = py.detach(|| {
-            sent.into_iter().partition(|(event, _)| !matches!(event.wait(DEVICE_TIMEOUT), Err(DeviceError::TimedOut(_))))
+            sent.into_iter()
+                .partition(|(event, _)| !matches!(event.wait(DEVICE_TIMEOUT), Err(DeviceError::TimedOut(_))))
         });
         drop(over);
         // What a stream may still read stays.
@@ -102,7 +106,7 @@ impl Publisher {
     /// Publishes an array that lies elsewhere: one copy into the pool, whatever the number of subscribers.
     ///
     /// The array is numpy's, torch's, cupy's, or anything with a buffer. Without `meta` it is described by itself, and `encoding`, `stamp`,
-    /// `frame_id` and `user` complete that. An array on a GPU is copied in the order of `stream`, the legacy default stream if none is
+    /// `frame_id` and `user` complete that; a frame that is sent on keeps its metadata. An array on a GPU is copied in the order of `stream`, the legacy default stream if none is
     /// said; the call does not wait for it, and the array is kept until then, but must not be written before.
     #[pyo3(signature = (array, meta = None, *, stream = None, encoding = None, stamp = None, frame_id = None, user = None))]
     #[allow(clippy::too_many_arguments)] // Keywords, in Python.
@@ -124,6 +128,7 @@ impl Publisher {
         let mut described = match meta {
             Some(meta) if encoding.is_none() => meta::of_python(meta)?,
             Some(_) => return Err(errors::metadata("an encoding was given beside metadata, which has one")),
+            None if encoding.is_none() && array.is_instance_of::<Frame>() => array.cast::<Frame>()?.get().any_meta(),
             None => layout::like(publisher.kind(), array, &source.shape, encoding)?,
         };
         described = with_header(described, stamp, frame_id, user)?;
@@ -198,7 +203,10 @@ impl Publisher {
     }
 
     #[classmethod]
-    fn __class_getitem__<'py>(class: &Bound<'py, pyo3::types::PyType>, item: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    fn __class_getitem__<'py>(
+        class: &Bound<'py, pyo3::types::PyType>,
+        item: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
         generic(class, item)
     }
 
@@ -253,6 +261,9 @@ fn with_header(meta: AnyMeta, stamp: Option<u64>, frame_id: Option<&str>, user: 
 }
 
 /// `Publisher[rgaps.Image]` and the like, for annotations.
-pub(crate) fn generic<'py>(class: &Bound<'py, pyo3::types::PyType>, item: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+pub(crate) fn generic<'py>(
+    class: &Bound<'py, pyo3::types::PyType>,
+    item: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyAny>> {
     class.py().import("types")?.getattr("GenericAlias")?.call1((class, item))
 }

@@ -73,7 +73,9 @@ impl Source {
             let kind: i32 = device.get_item(0)?.extract()?;
             return match kind {
                 CUDA | CUDA_MANAGED => Self::by_dlpack(object, Some(crate::stream::for_interface(stream))),
-                CPU | CUDA_HOST => Buffer::of(object).and_then(Self::by_buffer).or_else(|_| Self::by_dlpack(object, None)),
+                CPU | CUDA_HOST => {
+                    Buffer::of(object).and_then(Self::by_buffer).or_else(|_| Self::by_dlpack(object, None))
+                }
                 _ => Err(PyBufferError::new_err(format!(
                     "an array on a device of DLPack's type {kind} cannot be published: copy it to the CPU first"
                 ))),

@@ -63,7 +63,12 @@ pub(crate) struct Named(Mutex<HashMap<u64, Py<PyAny>>>);
 
 impl Named {
     /// The stream of this handle; an error where the pools' device has none.
-    pub(crate) fn borrow(&self, device: &dyn Backend, handle: u64, object: Option<&Bound<'_, PyAny>>) -> PyResult<Stream> {
+    pub(crate) fn borrow(
+        &self,
+        device: &dyn Backend,
+        handle: u64,
+        object: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Stream> {
         let Some(cuda) = device.as_cuda() else {
             return Err(errors::device(
                 "this host's pools are in host memory, which has no streams: leave out the stream",

@@ -37,7 +37,9 @@ impl SubscriberCell {
     }
 
     fn get(&self) -> PyResult<AnySubscriber> {
-        self.lock().clone().ok_or_else(|| errors::closed("subscriber"))
+        // The lock is let go before an exception is made: that runs Python, which lets other threads run.
+        let subscriber = self.lock().clone();
+        subscriber.ok_or_else(|| errors::closed("subscriber"))
     }
 
     fn frame(self: &Arc<Self>, message: rgaps::any::Message, taken_on: Option<u64>) -> Frame {
@@ -153,13 +155,19 @@ impl Subscriber {
     /// What asyncio's tasks wait by. For the package's own use.
     #[getter]
     fn _waiters(slf: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {
-        let py = slf.py();
-        let made = slf.py().import("rgaps._aio")?.call_method0("Waiters")?.unbind();
-        let cell = &slf.get().cell;
-        // Closed meanwhile: whoever waits is told so at once.
+        let (py, cell) = (slf.py(), &slf.get().cell);
+        let known = || cell.waiters.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(waiters) = known().as_ref().map(|waiters| waiters.clone_ref(py)) {
+            return Ok(waiters);
+        }
+        let made = py.import("rgaps._aio")?.call_method0("Waiters")?.unbind();
+        let waiters = known().get_or_insert_with(|| made.clone_ref(py)).clone_ref(py);
+        // Whoever closed it before now has not seen them, and there is nobody else to tell whoever waits.
+        if slf.get().closed() {
+            waiters.call_method0(py, "close")?;
+        }
         cell.get()?;
-        let mut waiters = cell.waiters.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(waiters.get_or_insert(made).clone_ref(py))
+        Ok(waiters)
     }
 
     /// A descriptor that is readable while a message may be ready, for select, epoll and event loops. Do not read it: `take` until it gives

@@ -5,8 +5,8 @@
 //!                                 ──__array__──▶ numpy array ──base──▶ Memory, which does
 //! ```
 
-use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use pyo3::exceptions::{PyAttributeError, PyBufferError, PyValueError};
 use pyo3::prelude::*;
@@ -66,7 +66,10 @@ impl View {
             (None, plain) => plain.tensor(),
             (Some(name), AnyMeta::PointCloud(cloud)) => cloud.field_tensor(name),
             (Some(_), _) => {
-                return Err(errors::metadata(&format!("only a point cloud has fields, and this is of {}", meta.kind())));
+                return Err(errors::metadata(&format!(
+                    "only a point cloud has fields, and this is of {}",
+                    meta.kind()
+                )));
             }
         };
         let tensor = tensor.map_err(|error| errors::of_view(&error))?;
@@ -124,9 +127,9 @@ impl View {
         }
         let stream = self.consumer(stream)?;
         let tensor = match &self.holder {
-            Holder::Message(message) => py
-                .detach(|| message.to_dlpack(&described, stream.as_ref()))
-                .map_err(|error| errors::of_take(&error))?,
+            Holder::Message(message) => {
+                py.detach(|| message.to_dlpack(&described, stream.as_ref())).map_err(|error| errors::of_take(&error))?
+            }
             Holder::Loan(cell) => LoanCell::manage(cell, &described)?,
         };
         raw::capsule(py, tensor, is_versioned, 0)
@@ -236,7 +239,10 @@ impl View {
             }
             Holder::Loan(cell) if self.is_on_cpu() => {
                 // The pool stays mapped after the loan has gone, as long as there is an array.
-                let pool = LoanCell::manage(cell, &Descriptor::new(&self.tensor, &self.range).map_err(|error| errors::of_view(&error))?)?;
+                let pool = LoanCell::manage(
+                    cell,
+                    &Descriptor::new(&self.tensor, &self.range).map_err(|error| errors::of_view(&error))?,
+                )?;
                 (self.range.address, Memory { interface: None, _keep: Keep::Pool { _pool: pool.into() } })
             }
             Holder::Loan(cell) => {

@@ -208,7 +208,9 @@ fn datatype_of(object: &Bound<'_, PyAny>) -> PyResult<Datatype> {
     let dtype = dtype_of(object)?;
     let found = Datatype::ALL.into_iter().find(|datatype| datatype.dtype() == dtype);
     found.ok_or_else(|| {
-        PyTypeError::new_err(format!("a field of a cloud cannot be {dtype}: int8 to int32, uint8 to uint32, float32 or float64"))
+        PyTypeError::new_err(format!(
+            "a field of a cloud cannot be {dtype}: int8 to int32, uint8 to uint32, float32 or float64"
+        ))
     })
 }
 

@@ -102,9 +102,7 @@ pub(crate) fn of_python(object: &Bound<'_, PyAny>) -> PyResult<AnyMeta> {
         Ok(meta.get().0.into())
     } else {
         let found = object.get_type();
-        Err(PyTypeError::new_err(format!(
-            "metadata is an rgaps.Image, PointCloud, Tensor or Bytes, not {found}"
-        )))
+        Err(PyTypeError::new_err(format!("metadata is an rgaps.Image, PointCloud, Tensor or Bytes, not {found}")))
     }
 }
 

@@ -34,6 +34,19 @@ pub(crate) fn with_bytes<R>(address: u64, bytes: u64, work: impl FnOnce(&[u8]) -
     work(unsafe { std::slice::from_raw_parts(address as *const u8, bytes as usize) })
 }
 
+/// Copies an array into a bytearray of ours that stands for a block of `bytes` bytes.
+pub(crate) fn gather_into_staging(plan: &Gather, from: u64, staging: &Buffer, bytes: u64) -> Result<(), OutOfBlock> {
+    let bytes = bytes as usize;
+    let place = staging.address() as *mut u8;
+    if staging.item_bytes() != 1 || staging.shape() != [bytes as i64] || bytes == 0 {
+        return if bytes == 0 { Ok(()) } else { Err(OutOfBlock) };
+    }
+    // SAFETY: so many bytes of a bytearray, which cannot be resized while `staging` is there. numpy arrays of it may be written meanwhile by
+    // another thread of Python's, as with every copy that numpy makes without the GIL.
+    let block = unsafe { std::slice::from_raw_parts_mut(place, bytes) };
+    gather(plan, from, block)
+}
+
 /// Copies an array in this process's memory into a block.
 pub(crate) fn gather(gather: &Gather, address: u64, block: &mut [u8]) -> Result<(), OutOfBlock> {
     // SAFETY: as in `with_bytes`: its library's word for shape and strides, and the caller keeps the array.
