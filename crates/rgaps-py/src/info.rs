@@ -8,8 +8,8 @@ use pyo3::types::PyBytes;
 macro_rules! mapping {
     ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty),* $(,)? }) => {
         $(#[$doc])*
-        #[pyclass(frozen, eq, module = "rgaps")]
-        #[derive(Clone, Debug, PartialEq)]
+        #[pyclass(frozen, eq, hash, module = "rgaps")]
+        #[derive(Clone, Debug, PartialEq, Eq, Hash)]
         pub(crate) struct $name {
             $($(#[$field_doc])* #[pyo3(get)] pub(crate) $field: $type,)*
         }
@@ -154,7 +154,7 @@ mapping! {
 }
 
 /// Identity of a host.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Host(pub(crate) [u8; 16]);
 
 impl<'py> IntoPyObject<'py> for Host {

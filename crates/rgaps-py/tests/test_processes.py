@@ -394,3 +394,36 @@ def test_a_program_that_is_killed_at_any_moment_harms_nobody_else(program, victi
         until(lambda: publisher.statistics.outstanding == 0)
         until(lambda: [topic.publishers for topic in node.topics()] == [1])
         assert survivor.process.poll() is None
+
+
+def test_other_threads_run_during_every_copy(program):
+    # Python itself would not switch threads for an hour: another thread runs only while somebody has let go of the GIL.
+    program("""
+        import sys, threading
+        import numpy as np, rgaps
+        node = rgaps.Node("copies")
+        publisher = node.publisher("t", rgaps.Tensor, exhaustion="drop_oldest")
+        subscriber = node.subscriber("t", rgaps.Tensor)
+        content = np.zeros((1000, 1000), np.float32)
+        publisher.push(content)
+        frame, loan = subscriber.wait(60), publisher.loan(rgaps.Tensor.like(content))
+        sys.setswitchinterval(3600)
+        for name, copy in {
+            "push": lambda: publisher.push(content),
+            "push of pieces": lambda: publisher.push(content.T),
+            "copy_from": lambda: loan.copy_from(content),
+            "tobytes": frame.tobytes,
+            "copy": lambda: frame.__dlpack__(copy=True),
+        }.items():
+            gate, ran = threading.Lock(), []
+            gate.acquire()
+            thread = threading.Thread(target=lambda: (gate.acquire(), ran.append(True)))
+            thread.start()
+            gate.release()
+            for _ in range(1000):
+                copy()
+                if ran:
+                    break
+            assert ran, name
+            thread.join()
+    """).end()

@@ -8,19 +8,19 @@ import rgaps
 
 with rgaps.Node("camera") as node:
     publisher = node.publisher("camera/front", rgaps.Image)
+    subscriber = node.subscriber("camera/front", rgaps.Image)  # from here on it misses nothing
     with publisher.loan(rgaps.Image(1920, 1080, "rgb8")) as loan:
         np.asarray(loan)[:] = 128  # in place, where subscribers will read it
 
     publisher.push(np.zeros((1080, 1920, 3), np.uint8))  # or: one copy of an array that lies elsewhere
 
-    subscriber = node.subscriber("camera/front", rgaps.Image)
     frame = subscriber.wait(timeout=1.0)  # other threads go on meanwhile; or: async for frame in subscriber
     if frame is not None:
         picture = np.asarray(frame)  # or torch.from_dlpack(frame), cupy.from_dlpack(frame)
         print(frame.meta, frame.info.route, picture.mean())
 ```
 
-The message is let go when the frame and all its arrays are gone. The first node on a host starts its manager, `rgapsd`, which the package
+The message is let go when the frame and all its arrays are gone: in a loop, `with frame:` does so before the next one comes. The first node on a host starts its manager, `rgapsd`, which the package
 brings along.
 
 Streams of CUDA are named by their handle, or by an object of torch, of cupy or with `__cuda_stream__`. A stream must live as long as the
