@@ -13,8 +13,6 @@
 //! Invariants  P1 a payload stays mapped while an array of it lives: each array has a holder of the message, or of the loan's pool. P2 nothing
 //!             waits or copies with the GIL held. P3 no lock of ours is held while the GIL is asked for.
 
-#![deny(unsafe_op_in_unsafe_fn)]
-
 mod errors;
 mod frame;
 mod info;

@@ -24,6 +24,8 @@ pub(crate) trait Child: Send + Sync {
 pub(crate) struct NodeCell {
     node: Mutex<Option<rgaps::Node>>,
     backend: Arc<dyn Backend>,
+    /// The process that made it: a forked child has neither the device's context nor its threads.
+    process: u32,
     named: Named,
     children: Mutex<Vec<Weak<dyn Child>>>,
 }
@@ -38,6 +40,11 @@ impl NodeCell {
         &self.backend
     }
 
+    /// Whether this process made it, and is no child that was forked from it.
+    pub(crate) fn is_owner(&self) -> bool {
+        self.process == std::process::id()
+    }
+
     /// A stream of another library's, with the object that it was named by.
     pub(crate) fn borrow_stream(&self, handle: u64, object: Option<&Bound<'_, PyAny>>) -> PyResult<Stream> {
         self.named.borrow(self.backend.as_ref(), handle, object)
@@ -45,7 +52,7 @@ impl NodeCell {
 
     /// Lets a message go behind the work of the stream that it was taken on, or of the legacy default stream.
     pub(crate) fn release_behind(&self, message: Message, taken_on: Option<u64>) {
-        let Some(cuda) = self.backend.as_cuda() else { return };
+        let Some(cuda) = self.backend.as_cuda().filter(|_| self.is_owner()) else { return };
         // An error is logged by the core, and the message stays held rather than be overwritten.
         let _ = message.release_on(&raw::borrow_stream(cuda, taken_on.unwrap_or(0)));
     }
@@ -106,7 +113,8 @@ impl Node {
         let node = py.detach(|| builder.build()).map_err(|error| errors::of_node(&error))?;
         let backend = node.device().clone();
         let (named, children) = (Named::default(), Mutex::default());
-        Ok(Self { cell: Arc::new(NodeCell { node: Mutex::new(Some(node)), backend, named, children }) })
+        let (node, process) = (Mutex::new(Some(node)), std::process::id());
+        Ok(Self { cell: Arc::new(NodeCell { node, backend, process, named, children }) })
     }
 
     /// A publisher of `type`, one of the metadata classes. `qos` is a PublisherQos, and keywords are fields of it.

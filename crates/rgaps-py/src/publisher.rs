@@ -47,8 +47,26 @@ impl PublisherCell {
         self.sent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The arrays that have been copied, once they have. What a stream may still read after its time stays; in a forked child all of it does,
+    /// since it is the parent's.
+    fn wait_for(&self, sent: Vec<(Event, Keep)>) -> Vec<Keep> {
+        let mut over = Vec::new();
+        for (event, keep) in sent {
+            let is_over = self.node.is_owner() && !matches!(event.wait(DEVICE_TIMEOUT), Err(DeviceError::TimedOut(_)));
+            if is_over {
+                over.push(keep);
+            } else {
+                std::mem::forget((event, keep));
+            }
+        }
+        over
+    }
+
     /// Lets go of arrays that have been copied. They go without the lock, since their libraries may call Python.
     fn let_go(&self) {
+        if !self.node.is_owner() {
+            return;
+        }
         let over: Vec<_> = self.sent().extract_if(.., |(event, _)| !matches!(event.query(), Ok(false))).collect();
         drop(over);
     }
@@ -59,13 +77,18 @@ impl Child for PublisherCell {
         let publisher = self.lock().take();
         py.detach(|| drop(publisher));
         let sent = std::mem::take(&mut *self.sent());
-        let (over, stuck): (Vec<_>, Vec<_>) = py.detach(|| {
-            sent.into_iter()
-                .partition(|(event, _)| !matches!(event.wait(DEVICE_TIMEOUT), Err(DeviceError::TimedOut(_))))
-        });
-        drop(over);
-        // What a stream may still read stays.
-        std::mem::forget(stuck);
+        if !sent.is_empty() {
+            let over = py.detach(|| self.wait_for(sent));
+            drop(over);
+        }
+    }
+}
+
+impl Drop for PublisherCell {
+    fn drop(&mut self) {
+        // What was pushed by another thread while it was closed.
+        let sent = std::mem::take(&mut *self.sent());
+        drop(self.wait_for(sent));
     }
 }
 

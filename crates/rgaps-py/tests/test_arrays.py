@@ -408,7 +408,7 @@ def test_errors_carry_their_numbers(node):
     with pytest.raises(rgaps.NoSpaceTimeoutError) as raised:
         waiting.push(bytes(40_000))
     assert isinstance(raised.value, TimeoutError) and isinstance(raised.value, rgaps.TimeoutError)
-    assert raised.value.waited_ms == 10
+    assert raised.value.waited_ms >= 10
     del held, other
     with pytest.raises(rgaps.TypeMismatchError) as raised:
         node.subscriber("t", rgaps.Image)
@@ -432,6 +432,9 @@ def test_wrong_arguments_are_refused(node):
         lambda: node.subscriber("t", rgaps.Image, history_depth=3),
         lambda: node.subscriber("t", rgaps.Image).wait("long"),
         lambda: node.subscriber("t", rgaps.Image).take(object()),
+        lambda: node.publisher("t", rgaps.Image).push(None),
+        lambda: node.publisher(None, rgaps.Image),
+        lambda: rgaps.Image(None, 4),
         lambda: rgaps.Publisher(),
         lambda: rgaps.Frame(),
     ]:
@@ -483,6 +486,62 @@ def test_frames_and_publishers_are_used_from_any_thread(pair):
     for thread in threads:
         thread.join()
     assert not errors and sorted(seen) == list(range(8)) and subscriber.statistics.held == 0
+
+
+def test_everything_may_be_used_and_ended_by_many_threads_at_once(node):
+    publisher = node.publisher("t", rgaps.Bytes, exhaustion="drop_oldest", pool_bytes=1 << 20)
+    shared, errors, start = [], [], threading.Barrier(6)
+
+    def publish():
+        for number in range(150):
+            with publisher.loan(rgaps.Bytes(1000)) as loan:
+                shared[:] = [*shared[-5:], loan]
+                np.asarray(loan)[:] = number % 256
+
+    def read():
+        subscriber = node.subscriber("t", rgaps.Bytes)
+        shared.append(subscriber)
+        for _ in range(150):
+            frame = subscriber.take() or subscriber.wait(0.001)
+            if frame is not None:
+                shared.append(frame)
+                content = frame.tobytes()
+                assert content.count(content[:1]) == 1000
+
+    def meddle():
+        for number in range(1500):
+            for one in shared[-8:]:
+                repr(one)
+                if isinstance(one, rgaps.Frame):
+                    array = np.asarray(one)
+                    assert (array == array[0]).all()
+                    one.release()
+                elif isinstance(one, rgaps.Subscriber):
+                    assert one.statistics.taken >= 0
+                    if number % 500 == 499:
+                        one.close()
+                elif number % 7 == 0:
+                    one.discard()
+
+    def guarded(work):
+        start.wait()
+        while True:
+            try:
+                return work()
+            except ValueError:  # ReleasedError and ClosedError are, and what numpy says of an array that is for reading now
+                pass  # Another thread was faster.
+            except BaseException as error:
+                return errors.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(work,)) for work in (publish, read, read, meddle, meddle, publish)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    shared.clear()
+    gc.collect()
+    assert publisher.statistics.outstanding == 0
 
 
 def test_torch_reads_and_writes_where_the_bytes_lie(pair):

@@ -230,6 +230,36 @@ def test_a_loan_that_arrays_on_the_gpu_were_made_of_is_published_behind_their_st
     """)
 
 
+def test_a_forked_child_leaves_the_gpu_to_its_parent(on_standin):
+    on_standin("""
+        for _ in range(3):
+            publisher.push(content)
+        mine = stream()
+        frames = [subscriber.wait(60), subscriber.take(stream=mine), subscriber.wait(60)]
+        held = [frames[0].__dlpack__(stream=mine), frames[1].view, frames[2].__cuda_array_interface__]
+        out = node.publisher("out", rgaps.Tensor)
+        hold()
+        out.push(frames[0], stream=mine)
+        loan = publisher.loan(rgaps.Tensor.like(content))
+        filling = np.asarray(loan)
+        child = os.fork()
+        if child == 0:
+            for use in (lambda: out.push(frames[0]), loan.publish, subscriber.take, frames[0].tobytes):
+                with pytest.raises(rgaps.ForkedError):
+                    use()
+            held.clear()
+            sys.exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        go()
+        held.clear()
+        for frame in frames:
+            frame.release()
+        loan.discard()
+        del frame, frames
+        until(lambda: out.statistics and publisher.statistics.outstanding == 0)
+    """)
+
+
 def test_the_interpreter_ends_in_order_with_arrays_on_the_gpu(on_standin):
     on_standin("""
         for _ in range(4):
