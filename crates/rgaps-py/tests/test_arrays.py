@@ -1,6 +1,7 @@
 """Arrays in and out, in one process: every kind, every protocol, and what is refused."""
 
 import array
+import contextlib
 import gc
 import pickle
 import tempfile
@@ -492,9 +493,11 @@ def test_everything_may_be_used_and_ended_by_many_threads_at_once(node):
     publisher = node.publisher("t", rgaps.Bytes, exhaustion="drop_oldest", pool_bytes=1 << 20)
     shared, errors, start = [], [], threading.Barrier(6)
 
+    # Another thread may be faster at any step: ReleasedError and ClosedError are ValueErrors, and so is what numpy says of an array that is
+    # for reading now.
     def publish():
         for number in range(150):
-            with publisher.loan(rgaps.Bytes(1000)) as loan:
+            with contextlib.suppress(ValueError), publisher.loan(rgaps.Bytes(100)) as loan:
                 shared[:] = [*shared[-5:], loan]
                 np.asarray(loan)[:] = number % 256
 
@@ -502,36 +505,38 @@ def test_everything_may_be_used_and_ended_by_many_threads_at_once(node):
         subscriber = node.subscriber("t", rgaps.Bytes)
         shared.append(subscriber)
         for _ in range(150):
-            frame = subscriber.take() or subscriber.wait(0.001)
-            if frame is not None:
-                shared.append(frame)
-                content = frame.tobytes()
-                assert content.count(content[:1]) == 1000
+            with contextlib.suppress(ValueError):
+                frame = subscriber.take() or subscriber.wait(0.001)
+                if frame is not None:
+                    shared.append(frame)
+                    content = frame.tobytes()
+                    assert content.count(content[:1]) == 100
 
     def meddle():
         for number in range(1500):
             for one in shared[-8:]:
-                repr(one)
-                if isinstance(one, rgaps.Frame):
-                    array = np.asarray(one)
-                    assert (array == array[0]).all()
-                    one.release()
-                elif isinstance(one, rgaps.Subscriber):
-                    assert one.statistics.taken >= 0
-                    if number % 500 == 499:
-                        one.close()
-                elif number % 7 == 0:
-                    one.discard()
+                with contextlib.suppress(ValueError):
+                    use(one, number)
+
+    def use(one, number):
+        repr(one)
+        if isinstance(one, rgaps.Frame):
+            array = np.asarray(one)
+            assert (array == array[0]).all()
+            one.release()
+        elif isinstance(one, rgaps.Subscriber):
+            assert one.statistics.taken >= 0
+            if number % 500 == 499:
+                one.close()
+        elif number % 7 == 0:
+            one.discard()
 
     def guarded(work):
         start.wait()
-        while True:
-            try:
-                return work()
-            except ValueError:  # ReleasedError and ClosedError are, and what numpy says of an array that is for reading now
-                pass  # Another thread was faster.
-            except BaseException as error:
-                return errors.append(error)
+        try:
+            work()
+        except BaseException as error:
+            errors.append(error)
 
     threads = [threading.Thread(target=guarded, args=(work,)) for work in (publish, read, read, meddle, meddle, publish)]
     for thread in threads:
