@@ -24,6 +24,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("rgaps-control", &["rgaps-os"]),
     ("rgaps-manager", &["rgaps-os", "rgaps-shm", "rgaps-device", "rgaps-link", "rgaps-control"]),
     ("rgaps", &["rgaps-os", "rgaps-shm", "rgaps-device", "rgaps-control"]),
+    ("rgaps-py", &["rgaps"]),
     ("rgaps-testing", &[]),
     ("rgaps-standin-cuda", &[]),
     ("rgaps-cli", &["rgaps", "rgaps-os", "rgaps-shm", "rgaps-device", "rgaps-link", "rgaps-control", "rgaps-testing"]),
@@ -362,7 +363,11 @@ fn every_crash_point_is_listed_passed_and_killed_at_by_name() {
 fn every_promise_names_its_test_or_says_that_it_has_none() {
     let promises = fs::read_to_string(root().join("docs/promises.md")).unwrap();
     let all = files();
-    let tests: String = all.iter().filter(|file| file.path.ends_with(".rs")).map(|file| file.text.as_str()).collect();
+    let written_in = |ending: &str| -> String {
+        all.iter().filter(|file| file.path.ends_with(ending)).map(|file| file.text.as_str()).collect()
+    };
+    let (tests, python) = (written_in(".rs"), written_in(".py"));
+    let is_test = |name: &str| tests.contains(&format!("fn {name}(")) || python.contains(&format!("def {name}("));
     let mut breaches = Vec::new();
     let mut count = 0;
     for row in promises.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| Promise")) {
@@ -377,7 +382,7 @@ fn every_promise_names_its_test_or_says_that_it_has_none() {
         }
         for name in names {
             let is_file = all.iter().any(|file| file.path == name);
-            if !is_file && !tests.contains(&format!("fn {name}(")) {
+            if !is_file && !is_test(name) {
                 breaches.push(format!("no test `{name}`: {row}"));
             }
         }

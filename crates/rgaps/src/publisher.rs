@@ -362,6 +362,15 @@ impl<T: Meta> Publisher<T> {
         self.inner.publish(message, meta, Outcome { bytes: described, origin: Origin::Pushed }, None)
     }
 
+    /// Publishes what `fill` copies into the block, from memory that lies elsewhere and perhaps in pieces: one copy, as `push`. The block has
+    /// the bytes that `meta` describes, and what it does not write of them is what the block held before.
+    pub fn push_with(&self, meta: &T, fill: impl FnOnce(&mut [u8])) -> Result<Receipt, PublishError> {
+        let mut loan = self.loan(meta.clone())?;
+        fill(&mut loan);
+        let (message, outcome) = loan.complete(None)?;
+        self.inner.publish(message, meta, Outcome { origin: Origin::Pushed, ..outcome }, None)
+    }
+
     /// Publishes device memory of the caller's in stream order: one copy on the device, behind the work given to the stream so far. The
     /// call does not wait for the device, whatever the size; subscribers get the message once the copy is done.
     ///

@@ -72,6 +72,17 @@ impl AnyPublisher {
         }
     }
 
+    /// As `Publisher::push_with`; metadata of another kind is refused.
+    pub fn push_with(&self, meta: &AnyMeta, fill: impl FnOnce(&mut [u8])) -> Result<Receipt, PublishError> {
+        match (self, meta) {
+            (Self::Bytes(publisher), AnyMeta::Bytes(meta)) => publisher.push_with(meta, fill),
+            (Self::Image(publisher), AnyMeta::Image(meta)) => publisher.push_with(meta, fill),
+            (Self::PointCloud(publisher), AnyMeta::PointCloud(meta)) => publisher.push_with(meta, fill),
+            (Self::Tensor(publisher), AnyMeta::Tensor(meta)) => publisher.push_with(meta, fill),
+            _ => Err(self.refuse(meta)),
+        }
+    }
+
     /// As `Publisher::push_on`; metadata of another kind is refused.
     pub fn push_on(&self, meta: &AnyMeta, from: &DevicePart, stream: &Stream) -> Result<Receipt, PublishError> {
         match (self, meta) {

@@ -1,0 +1,62 @@
+"""Quality of service, as in ROS 2. The defaults are ROS 2's."""
+
+from dataclasses import dataclass, replace
+from typing import Any, Optional, Union
+
+
+def _one_of(name: str, value: object, words: "tuple[str, ...]") -> None:
+    if value not in words:
+        raise ValueError(f"{name} is {value!r}; it is one of {', '.join(words)}")
+
+
+@dataclass(frozen=True)
+class PublisherQos:
+    """What a publisher offers."""
+
+    reliability: str = "reliable"
+    """"reliable" or "best_effort": whether a link that was cut sends again."""
+    durability: str = "volatile"
+    """"volatile" or "transient_local": whether late joiners get the last `history_depth` messages."""
+    history_depth: int = 10
+    """How many last messages are kept for late joiners, and sent again by a link that was cut."""
+    exhaustion: str = "wait"
+    """What happens when the pool is full: "wait" at most `timeout`, "drop_oldest" takes unread messages back, "refuse" raises at once."""
+    timeout: float = 1.0
+    """Seconds that "wait" waits."""
+    pool_bytes: Optional[int] = None
+    """Bytes of the publisher's pool; None takes the configuration's."""
+    flow_control: bool = True
+    """Whether links wait for slow hosts. Without, their oldest messages are overwritten and counted."""
+
+    def __post_init__(self) -> None:
+        _one_of("reliability", self.reliability, ("reliable", "best_effort"))
+        _one_of("durability", self.durability, ("volatile", "transient_local"))
+        _one_of("exhaustion", self.exhaustion, ("wait", "drop_oldest", "refuse"))
+        if not 0 <= self.timeout < 2**53 / 1000:
+            raise ValueError(f"timeout is {self.timeout!r}; it is a number of seconds")
+
+
+@dataclass(frozen=True)
+class SubscriberQos:
+    """What a subscriber requests."""
+
+    reliability: str = "reliable"
+    """"reliable" or "best_effort"."""
+    durability: str = "volatile"
+    """"volatile" or "transient_local": whether it wants what was published before it joined."""
+    depth: Optional[int] = 10
+    """How many unread messages are kept; None keeps all, and publishers wait for this subscriber up to their time-out."""
+
+    def __post_init__(self) -> None:
+        _one_of("reliability", self.reliability, ("reliable", "best_effort"))
+        _one_of("durability", self.durability, ("volatile", "transient_local"))
+
+
+def merged(class_name: str, qos: Any, **fields: Any) -> Union[PublisherQos, SubscriberQos]:
+    """The QoS that was given, or the default one, with these fields."""
+    kind = {"PublisherQos": PublisherQos, "SubscriberQos": SubscriberQos}[class_name]
+    if qos is None:
+        return kind(**fields)
+    if not isinstance(qos, kind):
+        raise TypeError(f"qos is an rgaps.{class_name}, not {type(qos)}")
+    return replace(qos, **fields)

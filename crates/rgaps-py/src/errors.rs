@@ -1,0 +1,207 @@
+//! Errors of the core as exceptions of `rgaps._errors`: the same text, and the numbers in it as attributes.
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use rgaps::device::DeviceError;
+use rgaps::types::{MetaError, ViewError};
+use rgaps::{LoanError, NoSpace, NodeError, PublishError, Refusal, SessionError, TakeError};
+
+/// A number or a name that an exception carries.
+#[derive(Clone, Copy)]
+enum Value<'a> {
+    Number(u64),
+    Text(&'a str),
+}
+
+/// An exception of the package by its name.
+fn exception(class: &str, text: &str, carried: &[(&str, Value<'_>)]) -> PyErr {
+    Python::attach(|py| {
+        let made = || {
+            let keywords = PyDict::new(py);
+            for (name, value) in carried {
+                match value {
+                    Value::Number(number) => keywords.set_item(name, number)?,
+                    Value::Text(text) => keywords.set_item(name, text)?,
+                }
+            }
+            py.import("rgaps._errors")?.getattr(class)?.call((text,), Some(&keywords))
+        };
+        // The package is damaged if its own exceptions cannot be made; the text is worth more than that.
+        made().map_or_else(|_| PyRuntimeError::new_err(text.to_owned()), PyErr::from_value)
+    })
+}
+
+/// Something that was closed is used.
+pub(crate) fn closed(what: &str) -> PyErr {
+    exception("ClosedError", &format!("the {what} is closed"), &[])
+}
+
+/// A frame or a loan is used after its end.
+pub(crate) fn released(what: &str) -> PyErr {
+    exception("ReleasedError", what, &[])
+}
+
+/// Metadata, or an array that does not fit to it.
+pub(crate) fn metadata(text: &str) -> PyErr {
+    exception("MetadataError", text, &[])
+}
+
+/// A device that cannot do what was asked.
+pub(crate) fn device(text: &str) -> PyErr {
+    exception("DeviceError", text, &[])
+}
+
+pub(crate) fn of_meta(error: &MetaError) -> PyErr {
+    of_meta_in(error, &error.to_string(), &[])
+}
+
+fn of_meta_in(error: &MetaError, text: &str, context: &[(&str, Value<'_>)]) -> PyErr {
+    let mut carried = context.to_vec();
+    let class = match error {
+        MetaError::Kind { wanted, found } => {
+            carried.extend([("wanted", Value::Text(wanted)), ("found", Value::Text(found))]);
+            "TypeMismatchError"
+        }
+        MetaError::PayloadLength { described, found, .. } => {
+            carried.extend([("described", Value::Number(*described)), ("given", Value::Number(*found))]);
+            "MetadataError"
+        }
+        MetaError::TextLength { found, limit, .. } | MetaError::TooMany { found, limit, .. } => {
+            carried.extend([("found", Value::Number(*found as u64)), ("limit", Value::Number(*limit as u64))]);
+            "MetadataError"
+        }
+        _ => "MetadataError",
+    };
+    exception(class, text, &carried)
+}
+
+pub(crate) fn of_view(error: &ViewError) -> PyErr {
+    of_view_in(error, &error.to_string(), &[])
+}
+
+fn of_view_in(error: &ViewError, text: &str, context: &[(&str, Value<'_>)]) -> PyErr {
+    match error {
+        ViewError::Meta(source) => of_meta_in(source, text, context),
+        _ => exception("MetadataError", text, context),
+    }
+}
+
+fn of_device_in(error: &DeviceError, text: &str, context: &[(&str, Value<'_>)]) -> PyErr {
+    let mut carried = context.to_vec();
+    let class = match error {
+        DeviceError::TimedOut(after) => {
+            carried.push(("waited_ms", Value::Number(after.as_millis() as u64)));
+            "DeviceTimeoutError"
+        }
+        DeviceError::OutOfMemory { bytes, free, total, .. } => {
+            let numbers = [("wanted", *bytes), ("free", *free), ("capacity", *total)];
+            carried.extend(numbers.map(|(name, number)| (name, Value::Number(number))));
+            "NoSpaceError"
+        }
+        _ => "DeviceError",
+    };
+    exception(class, text, &carried)
+}
+
+pub(crate) fn of_device(error: &DeviceError) -> PyErr {
+    of_device_in(error, &error.to_string(), &[])
+}
+
+pub(crate) fn of_node(error: &NodeError) -> PyErr {
+    of_node_in(error, &error.to_string(), &[])
+}
+
+fn of_node_in(error: &NodeError, text: &str, context: &[(&str, Value<'_>)]) -> PyErr {
+    let mut carried = context.to_vec();
+    let class = match error {
+        NodeError::Forked => "ForkedError",
+        NodeError::Device(source) => return of_device_in(source, text, context),
+        NodeError::Name(_) => "TopicNameError",
+        NodeError::Session(SessionError::TimedOut(ms)) => {
+            carried.push(("waited_ms", Value::Number(*ms as u64)));
+            "NodeTimeoutError"
+        }
+        NodeError::Session(SessionError::Refused(Refusal::Type { topic, existing, wanted })) => {
+            let names = [("topic", topic), ("found", existing), ("wanted", wanted)];
+            carried.extend(names.map(|(name, text)| (name, Value::Text(text))));
+            "TypeMismatchError"
+        }
+        _ => "NodeError",
+    };
+    exception(class, text, &carried)
+}
+
+fn of_loan(error: &LoanError, text: &str, topic: &str) -> PyErr {
+    let mut carried = vec![("topic", Value::Text(topic))];
+    let mut full = |numbers: &[(&'static str, u64)]| {
+        carried.extend(numbers.iter().map(|(name, number)| (*name, Value::Number(*number))));
+    };
+    let class = match error {
+        LoanError::Pool(pool) => {
+            full(&[("wanted", pool.wanted), ("free", pool.free), ("capacity", pool.capacity)]);
+            "NoSpaceError"
+        }
+        LoanError::TooLarge { wanted, capacity } => {
+            full(&[("wanted", *wanted), ("capacity", *capacity)]);
+            "NoSpaceError"
+        }
+        LoanError::Messages(count) => {
+            full(&[("messages", u64::from(*count))]);
+            "NoSpaceError"
+        }
+        LoanError::TimedOut { waited_ms, full: missing } => {
+            full(&[("waited_ms", *waited_ms)]);
+            match missing {
+                NoSpace::Pool(pool) => {
+                    full(&[("wanted", pool.wanted), ("free", pool.free), ("capacity", pool.capacity)]);
+                }
+                NoSpace::Messages(count) => full(&[("messages", u64::from(*count))]),
+            }
+            "NoSpaceTimeoutError"
+        }
+    };
+    exception(class, text, &carried)
+}
+
+pub(crate) fn of_publish(error: &PublishError) -> PyErr {
+    let text = error.to_string();
+    match error {
+        PublishError::NoSpace { topic, source } => of_loan(source, &text, topic),
+        PublishError::Metadata { topic, source } => of_meta_in(source, &text, &[("topic", Value::Text(topic))]),
+        PublishError::View { topic, source } => of_view_in(source, &text, &[("topic", Value::Text(topic))]),
+        PublishError::Device { topic, source } => of_device_in(source, &text, &[("topic", Value::Text(topic))]),
+        PublishError::Memory { topic, source } => of_node_in(source, &text, &[("topic", Value::Text(topic))]),
+        PublishError::Length { topic, described, given } => {
+            let numbers = [("described", Value::Number(*described)), ("given", Value::Number(*given))];
+            exception("MetadataError", &text, &[&[("topic", Value::Text(topic))], &numbers[..]].concat())
+        }
+        PublishError::Forked { topic } => exception("ForkedError", &text, &[("topic", Value::Text(topic))]),
+        PublishError::Topic { topic, .. } | PublishError::Block { topic, .. } => {
+            exception("PublishError", &text, &[("topic", Value::Text(topic))])
+        }
+    }
+}
+
+pub(crate) fn of_take(error: &TakeError) -> PyErr {
+    let text = error.to_string();
+    let message = |topic: &str, sequence: u64, class: &str| {
+        exception(class, &text, &[("topic", Value::Text(topic)), ("sequence", Value::Number(sequence))])
+    };
+    match error {
+        TakeError::Pool { topic, source, .. } => of_node_in(source, &text, &[("topic", Value::Text(topic))]),
+        TakeError::Device { topic, source } => of_device_in(source, &text, &[("topic", Value::Text(topic))]),
+        TakeError::Poisoned { topic, sequence } => message(topic, *sequence, "PoisonedError"),
+        TakeError::OutOfBounds { topic, sequence, .. } => message(topic, *sequence, "TakeError"),
+        TakeError::Metadata { topic, sequence, source } => {
+            let context = [("topic", Value::Text(topic)), ("sequence", Value::Number(*sequence))];
+            of_meta_in(source, &text, &context)
+        }
+        TakeError::View { topic, sequence, source } => {
+            let context = [("topic", Value::Text(topic)), ("sequence", Value::Number(*sequence))];
+            of_view_in(source, &text, &context)
+        }
+        TakeError::Wait { topic, .. } => exception("TakeError", &text, &[("topic", Value::Text(topic))]),
+        TakeError::Forked { topic } => exception("ForkedError", &text, &[("topic", Value::Text(topic))]),
+    }
+}

@@ -1,0 +1,250 @@
+//! Frames: messages that were taken.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyTuple, PyType};
+use rgaps::Readiness;
+use rgaps::any::{AnyMeta, Message};
+
+use crate::info::MessageInfo;
+use crate::node::NodeCell;
+use crate::publisher::generic;
+use crate::view::{Holder, View};
+use crate::{errors, meta, stream};
+
+struct State {
+    /// What the frame itself holds. Arrays of it hold the message by themselves.
+    message: Option<Message>,
+    is_released: bool,
+    /// Whether `__cuda_array_interface__` was read: then those who use the address hold the frame, and nothing else.
+    is_exported: bool,
+}
+
+/// A message that is being read, in the memory where its publisher put it, or, from another host, the manager.
+///
+/// `numpy.asarray(frame)`, `torch.from_dlpack(frame)` and `cupy.from_dlpack(frame)` are arrays of that memory. The message is let go when the
+/// frame (by `release`, at the end of `with`, or with the object) and all its arrays are gone. The memory is mapped for reading only: numpy
+/// refuses to write there. A library of before DLPack 1.0 does not know that, and a program that writes through it ends by SIGSEGV.
+#[pyclass(frozen, weakref, module = "rgaps")]
+pub(crate) struct Frame {
+    state: Mutex<State>,
+    node: Arc<NodeCell>,
+    topic: String,
+    meta: AnyMeta,
+    info: MessageInfo,
+    taken_on: Option<u64>,
+}
+
+impl Frame {
+    pub(crate) fn new(message: Message, node: Arc<NodeCell>, topic: String, taken_on: Option<u64>) -> Self {
+        let (meta, info) = (message.meta(), MessageInfo::of(message.info(), message.taken_ns()));
+        let state = Mutex::new(State { message: Some(message), is_released: false, is_exported: false });
+        Self { state, node, topic, meta, info, taken_on }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn message(&self) -> PyResult<Message> {
+        let message = {
+            let state = self.lock();
+            state.message.clone().filter(|_| !state.is_released)
+        };
+        // The lock is let go before an exception is made: that runs Python, which lets other threads run.
+        match message {
+            Some(message) => Ok(message),
+            None => Err(errors::released(&format!(
+                "the frame of {}, message {}, is released: its memory may hold another message by now",
+                self.topic, self.info.sequence
+            ))),
+        }
+    }
+
+    pub(crate) fn any_meta(&self) -> AnyMeta {
+        self.meta
+    }
+
+    fn make_view(&self, field: Option<&str>) -> PyResult<View> {
+        let message = self.message()?;
+        let range = message.device_range().map_err(|error| errors::of_take(&error))?;
+        View::new(Holder::Message(message), self.node.clone(), &self.meta, range, field, self.taken_on)
+    }
+}
+
+impl Drop for Frame {
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(message) = state.message.take().filter(|_| state.is_exported) {
+            self.node.release_behind(message, self.taken_on);
+        }
+    }
+}
+
+#[pymethods]
+impl Frame {
+    /// The typed metadata. It stays after the frame's release.
+    #[getter]
+    fn meta(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        meta::to_python(py, self.meta)
+    }
+
+    /// Where it came from, the path that it took and when it passed each stage. It stays after the frame's release.
+    #[getter]
+    fn info(&self) -> MessageInfo {
+        self.info.clone()
+    }
+
+    /// The topic's fully qualified name.
+    #[getter]
+    fn topic(&self) -> &str {
+        &self.topic
+    }
+
+    /// Bytes of the payload.
+    #[getter]
+    fn nbytes(&self) -> u64 {
+        self.info.bytes
+    }
+
+    /// "ready", or, for a frame that was taken on a stream, "pending" or "poisoned": whether its bytes are there.
+    #[getter]
+    fn status(&self) -> PyResult<&'static str> {
+        Ok(match self.message()?.status() {
+            Readiness::Ready => "ready",
+            Readiness::Pending => "pending",
+            Readiness::Poisoned => "poisoned",
+        })
+    }
+
+    /// What the payload is mapped from: ((device, inode) of the pool's memory, offset in it). The same for every subscriber of the host.
+    #[getter]
+    fn mapped_from(&self) -> PyResult<((u64, u64), u64)> {
+        Ok(self.message()?.mapped_from())
+    }
+
+    /// Address of the payload: the device's, or on the CPU a pointer.
+    #[getter]
+    fn address(&self) -> PyResult<u64> {
+        let range = self.message()?.device_range();
+        range.map(|range| range.address).map_err(|error| errors::of_take(&error))
+    }
+
+    /// Whether the CPU reads the payload where it lies.
+    #[getter]
+    fn is_in_place(&self) -> PyResult<bool> {
+        Ok(self.message()?.is_in_place())
+    }
+
+    /// Whether `release` was called.
+    #[getter]
+    fn released(&self) -> bool {
+        self.lock().is_released
+    }
+
+    /// The whole payload as an array.
+    #[getter]
+    fn view(&self) -> PyResult<View> {
+        self.make_view(None)
+    }
+
+    /// One field of the points of a cloud, as an array.
+    fn field(&self, name: &str) -> PyResult<View> {
+        self.make_view(Some(name))
+    }
+
+    /// A copy of the payload.
+    fn tobytes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let message = self.message()?;
+        let fetched = py.detach(|| message.to_host().map(<[u8]>::len)).map_err(|error| errors::of_take(&error))?;
+        PyBytes::new_with(py, fetched, |to| {
+            let from = message.to_host().map_err(|error| errors::of_take(&error))?;
+            py.detach(|| to.copy_from_slice(from));
+            Ok(())
+        })
+    }
+
+    /// Lets the message go, as far as the frame holds it: at once, or behind the work given to `stream` so far. Arrays of it stay good.
+    #[pyo3(signature = (stream = None))]
+    fn release(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        let on = match stream::handle(stream)? {
+            Some(handle) => Some(self.node.borrow_stream(handle, stream)?),
+            None => None,
+        };
+        let message = {
+            let mut state = self.lock();
+            if state.is_released {
+                return Ok(());
+            }
+            state.is_released = true;
+            if state.is_exported { None } else { state.message.take() }
+        };
+        let Some(message) = message else { return Ok(()) };
+        py.detach(|| match &on {
+            Some(stream) => message.release_on(stream),
+            None => {
+                drop(message);
+                Ok(())
+            }
+        })
+        .map_err(|error| errors::of_take(&error))
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
+        self.release(py, None)
+    }
+
+    /// As of the array API, with DLPack 1.1. The array must not be written.
+    #[pyo3(signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
+    fn __dlpack__(
+        &self,
+        py: Python<'_>,
+        stream: Option<&Bound<'_, PyAny>>,
+        max_version: Option<(u32, u32)>,
+        dl_device: Option<(i32, i32)>,
+        copy: Option<bool>,
+    ) -> PyResult<Py<PyAny>> {
+        self.make_view(None)?.dlpack(py, stream, max_version, dl_device, copy)
+    }
+
+    /// DLPack's device: (1, 0) is the CPU, (2, n) a GPU.
+    fn __dlpack_device__(&self) -> PyResult<(i32, i32)> {
+        Ok(self.make_view(None)?.device())
+    }
+
+    /// The payload as a numpy array, for reading: in place, or from a GPU a copy. A cloud's is of a structured type.
+    #[pyo3(signature = (dtype = None, copy = None))]
+    fn __array__<'py>(
+        &self,
+        py: Python<'py>,
+        dtype: Option<&Bound<'py, PyAny>>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.make_view(None)?.array(py, dtype, copy)
+    }
+
+    /// Version 3; there is none where the payload is in memory of the host. Once it was read, the message is held until the object has gone.
+    #[getter]
+    fn __cuda_array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let interface = self.make_view(None)?.cuda_interface(py)?;
+        self.lock().is_exported = true;
+        Ok(interface)
+    }
+
+    #[classmethod]
+    fn __class_getitem__<'py>(class: &Bound<'py, PyType>, item: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        generic(class, item)
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let meta = self.meta(py)?;
+        let state = if self.released() { ", released" } else { "" };
+        Ok(format!("<rgaps.Frame {} of {}: {}{state}>", self.info.sequence, self.topic, meta.bind(py).repr()?))
+    }
+}

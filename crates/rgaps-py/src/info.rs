@@ -1,0 +1,232 @@
+//! What is told of messages, publishers and topics: values to be read.
+
+use pyo3::exceptions::PyKeyError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+/// Attributes that are also items, so that `dict(value)` works.
+macro_rules! mapping {
+    ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty),* $(,)? }) => {
+        $(#[$doc])*
+        #[pyclass(frozen, eq, hash, module = "rgaps")]
+        #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+        pub(crate) struct $name {
+            $($(#[$field_doc])* #[pyo3(get)] pub(crate) $field: $type,)*
+        }
+
+        #[pymethods]
+        impl $name {
+            /// The names of the attributes.
+            fn keys(&self) -> Vec<&'static str> {
+                vec![$(stringify!($field)),*]
+            }
+
+            fn __getitem__<'py>(slf: &Bound<'py, Self>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+                match name {
+                    $(stringify!($field))|* => slf.getattr(name),
+                    _ => Err(PyKeyError::new_err(name.to_owned())),
+                }
+            }
+
+            fn __len__(&self) -> usize {
+                self.keys().len()
+            }
+
+            fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
+                let mut parts = Vec::new();
+                for name in slf.get().keys() {
+                    parts.push(format!("{name}={}", slf.getattr(name)?.repr()?));
+                }
+                Ok(format!("{}({})", stringify!($name), parts.join(", ")))
+            }
+        }
+    };
+}
+
+mapping! {
+    /// What became of a published message.
+    Receipt {
+        /// The publisher's count of its messages, from 1.
+        sequence: u64,
+        /// Place in the order of the topic on this host.
+        position: u64,
+    }
+}
+
+mapping! {
+    /// Counters of a publisher and its pool.
+    PublisherStatistics {
+        /// Messages published.
+        published: u64,
+        /// Their bytes.
+        published_bytes: u64,
+        /// Loans that were refused or timed out.
+        refused: u64,
+        /// Bytes of the pool.
+        pool_bytes: u64,
+        /// Bytes of it in use.
+        used_bytes: u64,
+        /// Messages that are still read or kept.
+        outstanding: u64,
+    }
+}
+
+mapping! {
+    /// Counters of a subscriber.
+    SubscriberStatistics {
+        /// Messages taken.
+        taken: u64,
+        /// Messages that were revoked because they were too old or their space was needed, or lost on the way from another host.
+        lost: u64,
+        /// Messages whose producer died before their bytes were there.
+        poisoned: u64,
+        /// Messages held now.
+        held: u64,
+        /// Bytes that were copied for this subscriber alone; 0 unless the CPU asked for device memory.
+        copied_bytes: u64,
+    }
+}
+
+mapping! {
+    /// A topic, as `rgaps topic list` shows it.
+    TopicSummary {
+        /// Its fully qualified name.
+        name: String,
+        /// Its type.
+        type_name: String,
+        /// Publishers on this host.
+        publishers: u32,
+        /// Subscribers on this host.
+        subscribers: u32,
+        /// Hosts that publish it.
+        publishing_hosts: Vec<String>,
+        /// Hosts that subscribe to it.
+        subscribing_hosts: Vec<String>,
+        /// What keeps publishers and subscribers apart.
+        mismatches: Vec<String>,
+        /// State of the links, one line each.
+        links: Vec<String>,
+        /// Bytes of memory that it occupies on this host.
+        resident_bytes: u64,
+    }
+}
+
+mapping! {
+    /// All that is known of a message besides payload and metadata. Times are ns since 1970 on the clock of the host where it happened, 0 where it did not.
+    MessageInfo {
+        /// Place in the order of the topic on this host.
+        position: u64,
+        /// Identity of the publisher.
+        publisher: u64,
+        /// The publisher's count of its messages, from 1.
+        sequence: u64,
+        /// Host of the publisher, 16 bytes.
+        source_host: Host,
+        /// Bytes of the message.
+        bytes: u64,
+        /// "loaned" (in place) or "pushed" (copied once).
+        origin: &'static str,
+        /// How it came to this host: "in place", "tcp" or "rdma".
+        route: &'static str,
+        /// Why no better route was taken.
+        why_not: &'static str,
+        /// Copies of the payload on the way: those of push, of staging, and into this host's pool.
+        copies: u32,
+        /// Copies by push.
+        pushed_copies: u8,
+        /// Copies to staging.
+        staged_copies: u8,
+        /// Copies from the receive ring into the pool.
+        pooled_copies: u8,
+        /// Published.
+        published_ns: u64,
+        /// The manager took it, to send it.
+        staged_ns: u64,
+        /// Its first byte went to the link.
+        sent_ns: u64,
+        /// Its last byte was in the receive ring.
+        landed_ns: u64,
+        /// Its last byte was in this host's pool.
+        pooled_ns: u64,
+        /// Taken by this subscriber.
+        taken_ns: u64,
+    }
+}
+
+/// Identity of a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Host(pub(crate) [u8; 16]);
+
+impl<'py> IntoPyObject<'py> for Host {
+    type Target = PyBytes;
+    type Output = Bound<'py, PyBytes>;
+    type Error = std::convert::Infallible;
+
+    fn into_pyobject(self, py: Python<'py>) -> Result<Self::Output, Self::Error> {
+        Ok(PyBytes::new(py, &self.0))
+    }
+}
+
+impl MessageInfo {
+    pub(crate) fn of(info: &rgaps::MessageInfo, taken_ns: u64) -> Self {
+        let rgaps::Copies { pushed, staged, pooled } = info.copies;
+        let stamps = info.stamps;
+        Self {
+            position: info.position,
+            publisher: info.publisher,
+            sequence: info.sequence,
+            source_host: Host(info.source_host),
+            bytes: info.bytes,
+            origin: info.origin.name(),
+            route: info.route.name(),
+            why_not: info.why_not.name(),
+            copies: u32::from(pushed) + u32::from(staged) + u32::from(pooled),
+            pushed_copies: pushed,
+            staged_copies: staged,
+            pooled_copies: pooled,
+            published_ns: stamps.published,
+            staged_ns: stamps.staged,
+            sent_ns: stamps.sent,
+            landed_ns: stamps.landed,
+            pooled_ns: stamps.pooled,
+            taken_ns,
+        }
+    }
+}
+
+impl From<rgaps::Receipt> for Receipt {
+    fn from(rgaps::Receipt { sequence, position }: rgaps::Receipt) -> Self {
+        Self { sequence, position }
+    }
+}
+
+impl From<rgaps::PublisherStatistics> for PublisherStatistics {
+    fn from(found: rgaps::PublisherStatistics) -> Self {
+        let rgaps::PublisherStatistics { published, published_bytes, refused, pool_bytes, used_bytes, outstanding } =
+            found;
+        Self { published, published_bytes, refused, pool_bytes, used_bytes, outstanding }
+    }
+}
+
+impl From<rgaps::SubscriberStatistics> for SubscriberStatistics {
+    fn from(found: rgaps::SubscriberStatistics) -> Self {
+        let rgaps::SubscriberStatistics { taken, lost, poisoned, held, copied_bytes } = found;
+        Self { taken, lost, poisoned, held, copied_bytes }
+    }
+}
+
+impl From<rgaps::TopicSummary> for TopicSummary {
+    fn from(found: rgaps::TopicSummary) -> Self {
+        Self {
+            name: found.key.name().to_owned(),
+            type_name: found.type_name,
+            publishers: found.publishers,
+            subscribers: found.subscribers,
+            publishing_hosts: found.publishing_hosts,
+            subscribing_hosts: found.subscribing_hosts,
+            mismatches: found.mismatches,
+            links: found.links,
+            resident_bytes: found.resident_bytes,
+        }
+    }
+}

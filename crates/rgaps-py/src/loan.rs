@@ -1,0 +1,329 @@
+//! Loans: blocks of a publisher's pool that are being filled.
+//!
+//! Invariants  L1 the block is given back once: by publishing, by discarding, or when the last array of it has gone. L2 numpy arrays of it can
+//!             be written until then and not after.
+
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use pyo3::prelude::*;
+use pyo3::types::{PyByteArray, PyDict, PyWeakrefMethods, PyWeakrefReference};
+use rgaps::PublishError;
+use rgaps::any::{AnyLoan, AnyMeta};
+use rgaps::device::Stream;
+use rgaps::dlpack::{DLDevice, Descriptor, DeviceRange, ManagedTensor};
+
+use crate::info::Receipt;
+use crate::node::NodeCell;
+use crate::raw::Buffer;
+use crate::source::Source;
+use crate::view::{Holder, View};
+use crate::{errors, layout, meta, raw, stream};
+
+/// How long a stream may take to hear of another's work.
+const DEVICE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
+
+const OVER: &str = "the loan is published or discarded: its block is no longer this program's to fill";
+
+/// What a loan and its arrays share.
+pub(crate) struct LoanCell {
+    loan: Mutex<Option<AnyLoan>>,
+    node: Arc<NodeCell>,
+    /// Numpy arrays that were made of it, weakly.
+    arrays: Mutex<Vec<Py<PyWeakrefReference>>>,
+    /// Streams that were told where the block is.
+    streams: Mutex<Vec<u64>>,
+    /// What the CPU sees of a block that it cannot reach.
+    staging: OnceLock<Py<PyByteArray>>,
+}
+
+impl LoanCell {
+    fn lock(&self) -> MutexGuard<'_, Option<AnyLoan>> {
+        self.loan.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn with<R>(&self, look: impl FnOnce(&mut AnyLoan) -> Result<R, PublishError>) -> PyResult<R> {
+        // The lock is let go before an exception is made: that runs Python, which lets other threads run.
+        let looked = self.lock().as_mut().map(look);
+        match looked {
+            Some(found) => found.map_err(|error| errors::of_publish(&error)),
+            None => Err(errors::released(OVER)),
+        }
+    }
+
+    /// A tensor that holds the loan, and its pool after it.
+    pub(crate) fn manage(cell: &Arc<Self>, described: &Descriptor) -> PyResult<ManagedTensor> {
+        let pool = cell.with(|loan| Ok(loan.to_dlpack(described)))?;
+        Ok(described.manage((cell.clone(), pool)))
+    }
+
+    pub(crate) fn note_stream(&self, handle: u64) {
+        let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        if !streams.contains(&handle) {
+            streams.push(handle);
+        }
+    }
+
+    pub(crate) fn note_array(&self, array: &Bound<'_, PyAny>) -> PyResult<()> {
+        let weak = PyWeakrefReference::new(array)?.unbind();
+        self.arrays.lock().unwrap_or_else(PoisonError::into_inner).push(weak);
+        Ok(())
+    }
+
+    /// Bytes of the CPU's, copied into the block when the loan is published.
+    pub(crate) fn staging<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyByteArray>> {
+        if let Some(staging) = self.staging.get() {
+            return Ok(staging.bind(py).clone());
+        }
+        let bytes = self.with(|loan| Ok(loan.meta().payload_bytes()))?;
+        let made = py.get_type::<PyByteArray>().call1((bytes,))?.cast_into::<PyByteArray>()?;
+        Ok(self.staging.get_or_init(|| made.unbind()).bind(py).clone())
+    }
+
+    /// Numpy arrays of the block are for reading from now on.
+    fn close_arrays(&self, py: Python<'_>) -> PyResult<()> {
+        let arrays = std::mem::take(&mut *self.arrays.lock().unwrap_or_else(PoisonError::into_inner));
+        for weak in arrays {
+            if let Some(array) = weak.bind(py).upgrade() {
+                array.getattr("flags")?.setattr("writeable", false)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&self) -> PyResult<AnyLoan> {
+        let loan = self.lock().take();
+        loan.ok_or_else(|| errors::released(OVER))
+    }
+
+    fn publish(&self, py: Python<'_>, stream: Option<Stream>) -> PyResult<Receipt> {
+        let mut loan = self.take()?;
+        self.close_arrays(py)?;
+        let staged = self.staging.get().map(|staging| Buffer::of(staging.bind(py).as_any())).transpose()?;
+        let stream = match stream {
+            Some(stream) => Some(stream),
+            None => self.last_stream()?,
+        };
+        let published = py.detach(move || {
+            if let Some(staged) = &staged {
+                let block = loan.bytes_mut();
+                raw::with_bytes(staged.address(), block.len() as u64, |bytes| block.copy_from_slice(bytes));
+            }
+            match &stream {
+                Some(stream) => loan.publish_on(stream),
+                None => loan.publish(),
+            }
+        });
+        published.map(Into::into).map_err(|error| errors::of_publish(&error))
+    }
+
+    /// The stream whose work the message is behind where none was said: one that was told where the block is, which waits for the others.
+    fn last_stream(&self) -> PyResult<Option<Stream>> {
+        let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some(last) = streams.pop() else { return Ok(None) };
+        let last = self.node.borrow_stream(last, None)?;
+        for other in streams {
+            let event = self.node.borrow_stream(other, None)?.record();
+            last.wait(&event, DEVICE_TIMEOUT).map_err(|error| errors::of_device(&error))?;
+        }
+        Ok(Some(last))
+    }
+}
+
+/// A block of the publisher's pool, to be filled in place and published without a copy.
+///
+/// `with publisher.loan(meta) as loan: numpy.asarray(loan)[:] = ...` publishes at the end, and gives the block back if an exception comes. A
+/// block that has been used before still holds its old bytes: fill all of it. After publishing, numpy arrays of it can only be read; other
+/// libraries' arrays must not be written any more, since subscribers read the very memory.
+#[pyclass(frozen, weakref, module = "rgaps")]
+pub(crate) struct Loan {
+    cell: Arc<LoanCell>,
+    topic: String,
+    /// The stream that `with` publishes on.
+    stream: Option<u64>,
+    receipt: OnceLock<Receipt>,
+}
+
+impl Loan {
+    pub(crate) fn new(loan: AnyLoan, node: Arc<NodeCell>, topic: String, stream: Option<u64>) -> Self {
+        let cell = LoanCell {
+            loan: Mutex::new(Some(loan)),
+            node,
+            arrays: Mutex::default(),
+            streams: Mutex::default(),
+            staging: OnceLock::new(),
+        };
+        Self { cell: Arc::new(cell), topic, stream, receipt: OnceLock::new() }
+    }
+
+    fn make_view(&self, field: Option<&str>) -> PyResult<View> {
+        let device = match self.cell.node.backend().as_cuda() {
+            Some(cuda) => DLDevice::cuda(cuda.gpu().properties().ordinal),
+            None => DLDevice::CPU,
+        };
+        let (meta, range) = self.cell.with(|loan| {
+            let meta = loan.meta();
+            let bytes = meta.payload_bytes();
+            let address = if bytes > 0 { loan.device_address()? } else { 0 };
+            Ok((meta, DeviceRange { address, bytes, device, is_read_only: false }))
+        })?;
+        View::new(Holder::Loan(self.cell.clone()), self.cell.node.clone(), &meta, range, field, None)
+    }
+
+    fn publish_and_note(&self, py: Python<'_>, stream: Option<Stream>) -> PyResult<Receipt> {
+        let receipt = self.cell.publish(py, stream)?;
+        Ok(self.receipt.get_or_init(|| receipt).clone())
+    }
+}
+
+#[pymethods]
+impl Loan {
+    /// The metadata. It may be set until the loan is published, as long as it describes as many bytes.
+    #[getter]
+    fn meta(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let found: AnyMeta = self.cell.with(|loan| Ok(loan.meta()))?;
+        meta::to_python(py, found)
+    }
+
+    #[setter]
+    fn set_meta(&self, meta: &Bound<'_, PyAny>) -> PyResult<()> {
+        let meta = meta::of_python(meta)?;
+        self.cell.with(|loan| loan.set_meta(&meta))
+    }
+
+    /// Bytes of the block.
+    #[getter]
+    fn nbytes(&self) -> PyResult<u64> {
+        self.cell.with(|loan| Ok(loan.meta().payload_bytes()))
+    }
+
+    /// Address of the block: the device's, or on the CPU a pointer.
+    #[getter]
+    fn address(&self) -> PyResult<u64> {
+        self.cell.with(|loan| loan.device_address())
+    }
+
+    /// The whole block as an array.
+    #[getter]
+    fn view(&self) -> PyResult<View> {
+        self.make_view(None)
+    }
+
+    /// One field of the points of a cloud, as an array.
+    fn field(&self, name: &str) -> PyResult<View> {
+        self.make_view(Some(name))
+    }
+
+    /// Copies an array of the same shape and type, wherever its items lie, into the block; the GIL is released meanwhile.
+    fn copy_from(&self, py: Python<'_>, array: &Bound<'_, PyAny>) -> PyResult<()> {
+        let source = Source::of(array, 0)?;
+        if source.is_cuda {
+            return Err(errors::device(
+                "copy_from takes arrays of the CPU: torch.from_dlpack(loan).copy_(array) copies on the GPU",
+            ));
+        }
+        let wanted = self.cell.with(|loan| Ok(loan.meta()))?;
+        let plan = layout::gather(&wanted, &source.shape)?;
+        if self.cell.node.backend().as_cuda().is_some() {
+            let staging = Buffer::of(self.cell.staging(py)?.as_any())?;
+            py.detach(|| raw::gather_into_staging(&plan, source.address, &staging, wanted.payload_bytes()))
+                .map_err(|_| errors::metadata("the array does not fit into the block"))?;
+            return Ok(());
+        }
+        // Out of the cell, so that no lock is held without the GIL; who publishes meanwhile hears that the loan is in use.
+        let mut loan = self.cell.take()?;
+        let copied = py.detach(|| raw::gather(&plan, source.address, loan.bytes_mut()));
+        *self.cell.lock() = Some(loan);
+        copied.map_err(|_| errors::metadata("the array does not fit into the block"))
+    }
+
+    /// Publishes the message: in the order of `stream`, or, on a GPU, behind the work of the streams that arrays of the loan were made for.
+    #[pyo3(signature = (stream = None))]
+    fn publish(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<Receipt> {
+        let stream = match stream::handle(stream)? {
+            Some(handle) => Some(self.cell.node.borrow_stream(handle, stream)?),
+            None => None,
+        };
+        self.publish_and_note(py, stream)
+    }
+
+    /// Gives the block back without publishing it. Nothing happens if it is published or discarded already.
+    fn discard(&self, py: Python<'_>) -> PyResult<()> {
+        let loan = self.cell.lock().take();
+        if let Some(loan) = loan {
+            self.cell.close_arrays(py)?;
+            py.detach(|| drop(loan));
+        }
+        Ok(())
+    }
+
+    /// What became of it; None until it is published.
+    #[getter]
+    fn receipt(&self) -> Option<Receipt> {
+        self.receipt.get().cloned()
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        kind: Option<&Bound<'_, PyAny>>,
+        _error: Option<&Bound<'_, PyAny>>,
+        _traceback: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        if kind.is_some() {
+            return self.discard(py);
+        }
+        if self.cell.lock().is_some() {
+            let stream = self.stream.map(|handle| self.cell.node.borrow_stream(handle, None)).transpose()?;
+            self.publish_and_note(py, stream)?;
+        }
+        Ok(())
+    }
+
+    /// As of the array API, with DLPack 1.1. The array may be written until the loan is published.
+    #[pyo3(signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
+    fn __dlpack__(
+        &self,
+        py: Python<'_>,
+        stream: Option<&Bound<'_, PyAny>>,
+        max_version: Option<(u32, u32)>,
+        dl_device: Option<(i32, i32)>,
+        copy: Option<bool>,
+    ) -> PyResult<Py<PyAny>> {
+        self.make_view(None)?.dlpack(py, stream, max_version, dl_device, copy)
+    }
+
+    /// DLPack's device: (1, 0) is the CPU, (2, n) a GPU.
+    fn __dlpack_device__(&self) -> PyResult<(i32, i32)> {
+        Ok(self.make_view(None)?.device())
+    }
+
+    /// The block as a numpy array: in place, or on a GPU memory of the CPU's that is copied when the loan is published.
+    #[pyo3(signature = (dtype = None, copy = None))]
+    fn __array__<'py>(
+        &self,
+        py: Python<'py>,
+        dtype: Option<&Bound<'py, PyAny>>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.make_view(None)?.array(py, dtype, copy)
+    }
+
+    /// Version 3; there is none where the block is in memory of the host.
+    #[getter]
+    fn __cuda_array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        self.make_view(None)?.cuda_interface(py)
+    }
+
+    fn __repr__(&self) -> String {
+        let state = match (&*self.cell.lock(), self.receipt.get()) {
+            (Some(loan), _) => format!("{} B", loan.meta().payload_bytes()),
+            (None, Some(receipt)) => format!("published as {}", receipt.sequence),
+            (None, None) => "discarded".to_owned(),
+        };
+        format!("<rgaps.Loan of {}: {state}>", self.topic)
+    }
+}

@@ -1,0 +1,137 @@
+//! The metadata classes: what the payload of a message is, as values that do not change.
+
+pub(crate) mod bytes;
+pub(crate) mod cloud;
+mod dtype;
+pub(crate) mod image;
+pub(crate) mod tensor;
+
+pub(crate) use dtype::{array_type, dtype_of};
+
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use rgaps::any::{AnyMeta, Kind};
+use rgaps::types::{Meta, Stamp, USER_BYTES};
+
+use crate::errors;
+
+/// What all of them show of their header, beside their own methods.
+macro_rules! metadata {
+    ($name:ident { $($methods:tt)* }) => {
+        #[pymethods]
+        impl $name {
+            $($methods)*
+
+            /// Stamp of the header, ns since 1970.
+            #[getter]
+            fn stamp(&self) -> i64 {
+                rgaps::types::Meta::header(&self.0).stamp.to_ns()
+            }
+
+            /// Coordinate frame of the header, or the name of a tensor: at most 64 bytes of UTF-8.
+            #[getter]
+            fn frame_id(&self) -> String {
+                rgaps::types::Meta::header(&self.0).frame_id.as_str().to_owned()
+            }
+
+            /// The application's own 32 bytes.
+            #[getter]
+            fn user<'py>(&self, py: Python<'py>) -> Bound<'py, pyo3::types::PyBytes> {
+                pyo3::types::PyBytes::new(py, &rgaps::types::Meta::header(&self.0).user)
+            }
+
+            /// Bytes of payload that it describes.
+            #[getter]
+            fn nbytes(&self) -> u64 {
+                rgaps::types::Meta::payload_bytes(&self.0)
+            }
+
+            /// The same with another stamp, frame or user bytes.
+            #[pyo3(signature = (*, stamp = None, frame_id = None, user = None))]
+            fn replace(&self, stamp: Option<u64>, frame_id: Option<&str>, user: Option<&[u8]>) -> PyResult<Self> {
+                $crate::meta::with_header(self.0, stamp, frame_id, user).map(Self)
+            }
+        }
+    };
+}
+pub(crate) use metadata;
+
+/// Header fields as constructors take them; those left out stay as they are.
+pub(crate) fn with_header<T: Meta>(
+    mut meta: T,
+    stamp: Option<u64>,
+    frame_id: Option<&str>,
+    user: Option<&[u8]>,
+) -> PyResult<T> {
+    if let Some(ns) = stamp {
+        meta = meta.stamped(Stamp::from_ns(ns));
+    }
+    if let Some(frame_id) = frame_id {
+        meta = meta.in_frame(frame_id).map_err(|error| errors::of_meta(&error))?;
+    }
+    if let Some(user) = user {
+        let mut bytes = [0; USER_BYTES];
+        let Some(place) = bytes.get_mut(..user.len()) else {
+            return Err(PyValueError::new_err(format!("user has {} B; at most {USER_BYTES} B fit", user.len())));
+        };
+        place.copy_from_slice(user);
+        meta = meta.with_user(bytes);
+    }
+    Ok(meta)
+}
+
+/// The Python object of metadata.
+pub(crate) fn to_python(py: Python<'_>, meta: AnyMeta) -> PyResult<Py<PyAny>> {
+    Ok(match meta {
+        AnyMeta::Bytes(meta) => Py::new(py, bytes::Bytes(meta))?.into_any(),
+        AnyMeta::Image(meta) => Py::new(py, image::Image(meta))?.into_any(),
+        AnyMeta::PointCloud(meta) => Py::new(py, cloud::PointCloud(meta))?.into_any(),
+        AnyMeta::Tensor(meta) => Py::new(py, tensor::Tensor(meta))?.into_any(),
+    })
+}
+
+/// The metadata of a Python object.
+pub(crate) fn of_python(object: &Bound<'_, PyAny>) -> PyResult<AnyMeta> {
+    if let Ok(meta) = object.cast::<bytes::Bytes>() {
+        Ok(meta.get().0.into())
+    } else if let Ok(meta) = object.cast::<image::Image>() {
+        Ok(meta.get().0.into())
+    } else if let Ok(meta) = object.cast::<cloud::PointCloud>() {
+        Ok(meta.get().0.into())
+    } else if let Ok(meta) = object.cast::<tensor::Tensor>() {
+        Ok(meta.get().0.into())
+    } else {
+        let found = object.get_type();
+        Err(PyTypeError::new_err(format!("metadata is an rgaps.Image, PointCloud, Tensor or Bytes, not {found}")))
+    }
+}
+
+/// The kind that a metadata class stands for.
+pub(crate) fn kind_of(class: &Bound<'_, PyAny>) -> PyResult<Kind> {
+    let py = class.py();
+    if class.is(py.get_type::<bytes::Bytes>()) {
+        Ok(Kind::Bytes)
+    } else if class.is(py.get_type::<image::Image>()) {
+        Ok(Kind::Image)
+    } else if class.is(py.get_type::<cloud::PointCloud>()) {
+        Ok(Kind::PointCloud)
+    } else if class.is(py.get_type::<tensor::Tensor>()) {
+        Ok(Kind::Tensor)
+    } else {
+        Err(PyTypeError::new_err(format!(
+            "the type of a topic is rgaps.Image, PointCloud, Tensor or Bytes, not {}",
+            class.repr()?
+        )))
+    }
+}
+
+/// The class of a kind.
+pub(crate) fn class_of(py: Python<'_>, kind: Kind) -> Bound<'_, PyAny> {
+    match kind {
+        Kind::Bytes => py.get_type::<bytes::Bytes>(),
+        Kind::Image => py.get_type::<image::Image>(),
+        Kind::PointCloud => py.get_type::<cloud::PointCloud>(),
+        Kind::Tensor => py.get_type::<tensor::Tensor>(),
+    }
+    .into_any()
+}

@@ -1,0 +1,245 @@
+//! Nodes.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use rgaps::any::{AnyPublisher, AnySubscriber, Message};
+use rgaps::device::{Backend, Choice, Stream};
+use rgaps::{Durability, Exhaustion, History, PublisherQos, Reliability, SubscriberQos};
+
+use crate::info::TopicSummary;
+use crate::meta::kind_of;
+use crate::publisher::{Publisher, PublisherCell};
+use crate::stream::Named;
+use crate::subscriber::{Subscriber, SubscriberCell};
+use crate::{errors, raw};
+
+/// What ends with its node.
+pub(crate) trait Child: Send + Sync {
+    fn close(&self, py: Python<'_>);
+}
+
+/// What a node's publishers, subscribers and frames share.
+pub(crate) struct NodeCell {
+    node: Mutex<Option<rgaps::Node>>,
+    backend: Arc<dyn Backend>,
+    /// The process that made it: a forked child has neither the device's context nor its threads.
+    process: u32,
+    named: Named,
+    children: Mutex<Vec<Weak<dyn Child>>>,
+}
+
+impl NodeCell {
+    fn node(&self) -> PyResult<rgaps::Node> {
+        let node = self.node.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        node.ok_or_else(|| errors::closed("node"))
+    }
+
+    pub(crate) fn backend(&self) -> &Arc<dyn Backend> {
+        &self.backend
+    }
+
+    /// Whether this process made it, and is no child that was forked from it.
+    pub(crate) fn is_owner(&self) -> bool {
+        self.process == std::process::id()
+    }
+
+    /// A stream of another library's, with the object that it was named by.
+    pub(crate) fn borrow_stream(&self, handle: u64, object: Option<&Bound<'_, PyAny>>) -> PyResult<Stream> {
+        self.named.borrow(self.backend.as_ref(), handle, object)
+    }
+
+    /// Lets a message go behind the work of the stream that it was taken on, or of the legacy default stream.
+    pub(crate) fn release_behind(&self, message: Message, taken_on: Option<u64>) {
+        let Some(cuda) = self.backend.as_cuda().filter(|_| self.is_owner()) else { return };
+        // An error is logged by the core, and the message stays held rather than be overwritten.
+        let _ = message.release_on(&raw::borrow_stream(cuda, taken_on.unwrap_or(0)));
+    }
+
+    fn adopt(&self, child: Weak<dyn Child>) {
+        let mut children = self.children.lock().unwrap_or_else(PoisonError::into_inner);
+        children.retain(|known| known.strong_count() > 0);
+        children.push(child);
+    }
+
+    fn close(&self, py: Python<'_>) {
+        let children = std::mem::take(&mut *self.children.lock().unwrap_or_else(PoisonError::into_inner));
+        for child in children.iter().filter_map(Weak::upgrade) {
+            child.close(py);
+        }
+        let node = self.node.lock().unwrap_or_else(PoisonError::into_inner).take();
+        py.detach(|| drop(node));
+    }
+}
+
+/// A process's part in RGAPS: the factory of publishers and subscribers.
+///
+/// The first node on a host starts its manager, `rgapsd`, unless `autostart` is false. `domain` is ROS_DOMAIN_ID's, `runtime_dir` names the
+/// manager, and `device` is "auto", "host", "cuda" or "cuda:N"; all have defaults that work on one machine. Usable from any thread, and in `with`.
+/// After a fork, make another.
+#[pyclass(frozen, weakref, module = "rgaps")]
+pub(crate) struct Node {
+    cell: Arc<NodeCell>,
+}
+
+#[pymethods]
+impl Node {
+    #[new]
+    #[pyo3(signature = (name = None, *, domain = None, runtime_dir = None, device = "auto", autostart = true))]
+    fn new(
+        py: Python<'_>,
+        name: Option<String>,
+        domain: Option<u32>,
+        runtime_dir: Option<std::path::PathBuf>,
+        device: &str,
+        autostart: bool,
+    ) -> PyResult<Self> {
+        let device: Choice = device.parse().map_err(|error| errors::of_device(&error))?;
+        let mut builder = rgaps::Node::builder().device(device);
+        builder = match name {
+            Some(name) => builder.name(name),
+            None => builder.name(program_name(py)),
+        };
+        if let Some(domain) = domain {
+            builder = builder.domain(domain);
+        }
+        if let Some(path) = runtime_dir {
+            builder = builder.runtime_dir(path);
+        }
+        if !autostart {
+            builder = builder.no_autostart();
+        }
+        let node = py.detach(|| builder.build()).map_err(|error| errors::of_node(&error))?;
+        let backend = node.device().clone();
+        let (named, children) = (Named::default(), Mutex::default());
+        let (node, process) = (Mutex::new(Some(node)), std::process::id());
+        Ok(Self { cell: Arc::new(NodeCell { node, backend, process, named, children }) })
+    }
+
+    /// A publisher of `type`, one of the metadata classes. `qos` is a PublisherQos, and keywords are fields of it.
+    #[pyo3(signature = (topic, r#type, qos = None, **fields))]
+    fn publisher(
+        &self,
+        py: Python<'_>,
+        topic: &str,
+        r#type: &Bound<'_, PyAny>,
+        qos: Option<&Bound<'_, PyAny>>,
+        fields: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Publisher> {
+        let (node, kind) = (self.cell.node()?, kind_of(r#type)?);
+        let qos = publisher_qos(&merged(py, "PublisherQos", qos, fields)?)?;
+        let made = py.detach(|| AnyPublisher::new(&node, topic, kind, qos)).map_err(|error| errors::of_node(&error))?;
+        let cell = Arc::new(PublisherCell::new(made, self.cell.clone()));
+        self.cell.adopt(Arc::<PublisherCell>::downgrade(&cell));
+        Ok(Publisher::new(cell))
+    }
+
+    /// A subscriber of `type`, one of the metadata classes. From the return on, no message is missed. `qos` is a SubscriberQos, and keywords
+    /// are fields of it.
+    #[pyo3(signature = (topic, r#type, qos = None, **fields))]
+    fn subscriber(
+        &self,
+        py: Python<'_>,
+        topic: &str,
+        r#type: &Bound<'_, PyAny>,
+        qos: Option<&Bound<'_, PyAny>>,
+        fields: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Subscriber> {
+        let (node, kind) = (self.cell.node()?, kind_of(r#type)?);
+        let qos = subscriber_qos(&merged(py, "SubscriberQos", qos, fields)?)?;
+        let made =
+            py.detach(|| AnySubscriber::new(&node, topic, kind, qos)).map_err(|error| errors::of_node(&error))?;
+        let cell = Arc::new(SubscriberCell::new(made, self.cell.clone()));
+        self.cell.adopt(Arc::<SubscriberCell>::downgrade(&cell));
+        Ok(Subscriber::new(cell))
+    }
+
+    /// The topics that this host knows of.
+    fn topics(&self, py: Python<'_>) -> PyResult<Vec<TopicSummary>> {
+        let node = self.cell.node()?;
+        let topics = py.detach(|| node.topics()).map_err(|error| errors::of_node(&error))?;
+        Ok(topics.into_iter().map(Into::into).collect())
+    }
+
+    /// Where the host's pools are: "host" or "cuda:N".
+    #[getter]
+    fn device(&self) -> String {
+        match self.cell.backend.as_cuda() {
+            Some(cuda) => format!("cuda:{}", cuda.gpu().properties().ordinal),
+            None => "host".to_owned(),
+        }
+    }
+
+    /// Ends the node, its publishers and its subscribers. Frames that were taken stay as they are.
+    fn close(&self, py: Python<'_>) {
+        self.cell.close(py);
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) {
+        self.cell.close(py);
+    }
+
+    fn __repr__(&self) -> String {
+        let state = if self.cell.node().is_ok() { "" } else { ", closed" };
+        format!("<rgaps.Node on {}{state}>", self.device())
+    }
+}
+
+/// The script rather than the interpreter.
+fn program_name(py: Python<'_>) -> String {
+    let script = || -> PyResult<String> { py.import("sys")?.getattr("argv")?.get_item(0)?.extract() };
+    let script = script().unwrap_or_default();
+    let name = std::path::Path::new(&script).file_name().map(|name| name.to_string_lossy().into_owned());
+    name.filter(|name| !name.is_empty() && name != "-c").unwrap_or_else(|| "python".to_owned())
+}
+
+/// The QoS with the fields that were given as keywords.
+fn merged<'py>(
+    py: Python<'py>,
+    class: &str,
+    qos: Option<&Bound<'py, PyAny>>,
+    fields: Option<&Bound<'py, PyDict>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    py.import("rgaps._qos")?.call_method("merged", (class, qos), fields)
+}
+
+fn publisher_qos(qos: &Bound<'_, PyAny>) -> PyResult<PublisherQos> {
+    let exhaustion = match qos.getattr("exhaustion")?.extract::<String>()?.as_str() {
+        "drop_oldest" => Exhaustion::DropOldest,
+        "refuse" => Exhaustion::Refuse,
+        // _qos.py has refused every other word.
+        _ => Exhaustion::Wait { timeout_ms: (qos.getattr("timeout")?.extract::<f64>()? * 1000.0) as u64 },
+    };
+    Ok(PublisherQos {
+        reliability: reliability(qos)?,
+        durability: durability(qos)?,
+        history_depth: qos.getattr("history_depth")?.extract()?,
+        exhaustion,
+        pool_bytes: qos.getattr("pool_bytes")?.extract()?,
+        flow_control: qos.getattr("flow_control")?.extract()?,
+    })
+}
+
+fn subscriber_qos(qos: &Bound<'_, PyAny>) -> PyResult<SubscriberQos> {
+    let history = match qos.getattr("depth")?.extract::<Option<u32>>()? {
+        Some(depth) => History::KeepLast(depth),
+        None => History::KeepAll,
+    };
+    Ok(SubscriberQos { reliability: reliability(qos)?, durability: durability(qos)?, history })
+}
+
+fn reliability(qos: &Bound<'_, PyAny>) -> PyResult<Reliability> {
+    let name: String = qos.getattr("reliability")?.extract()?;
+    Ok(if name == "best_effort" { Reliability::BestEffort } else { Reliability::Reliable })
+}
+
+fn durability(qos: &Bound<'_, PyAny>) -> PyResult<Durability> {
+    let name: String = qos.getattr("durability")?.extract()?;
+    Ok(if name == "transient_local" { Durability::TransientLocal } else { Durability::Volatile })
+}

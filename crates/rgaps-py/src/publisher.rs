@@ -1,0 +1,292 @@
+//! Publishers.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use rgaps::any::{AnyMeta, AnyPublisher};
+use rgaps::device::{DeviceError, Event};
+use rgaps::types::{Bytes, Image, PointCloud, Tensor};
+
+use crate::frame::Frame;
+use crate::info::{PublisherStatistics, Receipt};
+use crate::loan::Loan;
+use crate::node::{Child, NodeCell};
+use crate::source::{Keep, Source};
+use crate::{errors, layout, meta, raw, stream};
+
+/// How long the end of a publisher waits for streams that still read what was pushed.
+const DEVICE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A publisher, and the arrays on a GPU that streams have still to copy.
+pub(crate) struct PublisherCell {
+    publisher: Mutex<Option<AnyPublisher>>,
+    node: Arc<NodeCell>,
+    topic: String,
+    sent: Mutex<Vec<(Event, Keep)>>,
+}
+
+impl PublisherCell {
+    pub(crate) fn new(publisher: AnyPublisher, node: Arc<NodeCell>) -> Self {
+        let topic = publisher.topic().to_owned();
+        Self { publisher: Mutex::new(Some(publisher)), node, topic, sent: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<AnyPublisher>> {
+        self.publisher.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn get(&self) -> PyResult<AnyPublisher> {
+        // The lock is let go before an exception is made: that runs Python, which lets other threads run.
+        let publisher = self.lock().clone();
+        publisher.ok_or_else(|| errors::closed("publisher"))
+    }
+
+    fn sent(&self) -> MutexGuard<'_, Vec<(Event, Keep)>> {
+        self.sent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The arrays that have been copied, once they have. What a stream may still read after its time stays; in a forked child all of it does,
+    /// since it is the parent's.
+    fn wait_for(&self, sent: Vec<(Event, Keep)>) -> Vec<Keep> {
+        let mut over = Vec::new();
+        for (event, keep) in sent {
+            let is_over = self.node.is_owner() && !matches!(event.wait(DEVICE_TIMEOUT), Err(DeviceError::TimedOut(_)));
+            if is_over {
+                over.push(keep);
+            } else {
+                std::mem::forget((event, keep));
+            }
+        }
+        over
+    }
+
+    /// Lets go of arrays that have been copied. They go without the lock, since their libraries may call Python.
+    fn let_go(&self) {
+        if !self.node.is_owner() {
+            return;
+        }
+        let over: Vec<_> = self.sent().extract_if(.., |(event, _)| !matches!(event.query(), Ok(false))).collect();
+        drop(over);
+    }
+}
+
+impl Child for PublisherCell {
+    fn close(&self, py: Python<'_>) {
+        let publisher = self.lock().take();
+        py.detach(|| drop(publisher));
+        let sent = std::mem::take(&mut *self.sent());
+        if !sent.is_empty() {
+            let over = py.detach(|| self.wait_for(sent));
+            drop(over);
+        }
+    }
+}
+
+impl Drop for PublisherCell {
+    fn drop(&mut self) {
+        // What was pushed by another thread while it was closed.
+        let sent = std::mem::take(&mut *self.sent());
+        drop(self.wait_for(sent));
+    }
+}
+
+/// Publishes messages of one type on one topic. Usable from any thread, and in `with`.
+#[pyclass(frozen, weakref, module = "rgaps")]
+pub(crate) struct Publisher {
+    cell: Arc<PublisherCell>,
+}
+
+impl Publisher {
+    pub(crate) fn new(cell: Arc<PublisherCell>) -> Self {
+        Self { cell }
+    }
+}
+
+impl Drop for Publisher {
+    fn drop(&mut self) {
+        // The manager is told, and is not waited for with the GIL held; without an interpreter the fields' own drops do.
+        Python::try_attach(|py| self.cell.close(py));
+    }
+}
+
+#[pymethods]
+impl Publisher {
+    /// A block of the pool for the bytes that `meta` describes, to be filled in place. What happens while the pool is full is the publisher's
+    /// QoS. `stream` is the one that `with` publishes on.
+    #[pyo3(signature = (meta, *, stream = None))]
+    fn loan(&self, py: Python<'_>, meta: &Bound<'_, PyAny>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<Loan> {
+        let (publisher, meta) = (self.cell.get()?, meta::of_python(meta)?);
+        let stream_handle = stream::handle(stream)?;
+        if let Some(handle) = stream_handle {
+            self.cell.node.borrow_stream(handle, stream)?;
+        }
+        let loan = py.detach(|| publisher.loan(&meta)).map_err(|error| errors::of_publish(&error))?;
+        Ok(Loan::new(loan, self.cell.node.clone(), self.cell.topic.clone(), stream_handle))
+    }
+
+    /// Publishes an array that lies elsewhere: one copy into the pool, whatever the number of subscribers.
+    ///
+    /// The array is numpy's, torch's, cupy's, or anything with a buffer. Without `meta` it is described by itself, and `encoding`, `stamp`,
+    /// `frame_id` and `user` complete that; a frame that is sent on keeps its metadata. An array on a GPU is copied in the order of `stream`, the legacy default stream if none is
+    /// said; the call does not wait for it, and the array is kept until then, but must not be written before.
+    #[pyo3(signature = (array, meta = None, *, stream = None, encoding = None, stamp = None, frame_id = None, user = None))]
+    #[allow(clippy::too_many_arguments)] // Keywords, in Python.
+    fn push(
+        &self,
+        py: Python<'_>,
+        array: &Bound<'_, PyAny>,
+        meta: Option<&Bound<'_, PyAny>>,
+        stream: Option<&Bound<'_, PyAny>>,
+        encoding: Option<&str>,
+        stamp: Option<u64>,
+        frame_id: Option<&str>,
+        user: Option<&[u8]>,
+    ) -> PyResult<Receipt> {
+        let publisher = self.cell.get()?;
+        self.cell.let_go();
+        let handle = stream::handle(stream)?;
+        let source = Source::of(array, handle.unwrap_or(0))?;
+        let mut described = match meta {
+            Some(meta) if encoding.is_none() => meta::of_python(meta)?,
+            Some(_) => return Err(errors::metadata("an encoding was given beside metadata, which has one")),
+            None if encoding.is_none() && array.is_instance_of::<Frame>() => array.cast::<Frame>()?.get().any_meta(),
+            None => layout::like(publisher.kind(), array, &source.shape, encoding)?,
+        };
+        described = with_header(described, stamp, frame_id, user)?;
+        if described.kind() != publisher.kind() {
+            let refused = publisher.push(&described, &[]).map(Receipt::from);
+            return refused.map_err(|error| errors::of_publish(&error));
+        }
+        let plan = layout::gather(&described, &source.shape)?;
+        let bytes = described.payload_bytes();
+        let is_one_run = plan.is_one_run(bytes);
+        if source.is_cuda {
+            if !is_one_run {
+                return Err(errors::metadata(&format!(
+                    "the array on the GPU, {}, does not lie there as the metadata describes: make it contiguous first",
+                    source.shape.text()
+                )));
+            }
+            return self.push_on(py, &publisher, &described, source, handle.unwrap_or(0), stream);
+        }
+        if handle.is_some() {
+            return Err(errors::device("an array of the CPU has no stream: leave it out"));
+        }
+        let pushed = py.detach(|| match is_one_run {
+            true => raw::with_bytes(source.address, bytes, |bytes| publisher.push(&described, bytes)),
+            false => publisher.push_with(&described, |block| {
+                // `plan` was checked against the bytes that the metadata describes, which the block has.
+                let _ = raw::gather(&plan, source.address, block);
+            }),
+        });
+        pushed.map(Into::into).map_err(|error| errors::of_publish(&error))
+    }
+
+    /// The topic's fully qualified name.
+    #[getter]
+    fn topic(&self) -> &str {
+        &self.cell.topic
+    }
+
+    /// The metadata class of the topic.
+    #[getter]
+    fn r#type<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        Ok(meta::class_of(py, self.cell.get()?.kind()))
+    }
+
+    /// Counters of this publisher and its pool.
+    #[getter]
+    fn statistics(&self, py: Python<'_>) -> PyResult<PublisherStatistics> {
+        let publisher = self.cell.get()?;
+        self.cell.let_go();
+        Ok(py.detach(|| publisher.statistics()).into())
+    }
+
+    /// Subscribers on this host; each remote host that wants the topic counts as one.
+    #[getter]
+    fn subscriber_count(&self, py: Python<'_>) -> PyResult<usize> {
+        let publisher = self.cell.get()?;
+        Ok(py.detach(|| publisher.subscriber_count()))
+    }
+
+    /// Ends the publisher. What was published is read to its end.
+    fn close(&self, py: Python<'_>) {
+        self.cell.close(py);
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) {
+        self.cell.close(py);
+    }
+
+    #[classmethod]
+    fn __class_getitem__<'py>(
+        class: &Bound<'py, pyo3::types::PyType>,
+        item: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        generic(class, item)
+    }
+
+    fn __repr__(&self) -> String {
+        let state = if self.cell.lock().is_some() { "" } else { ", closed" };
+        format!("<rgaps.Publisher of {}{state}>", self.cell.topic)
+    }
+}
+
+impl Publisher {
+    /// One copy on the device, behind the work given to the stream so far.
+    fn push_on(
+        &self,
+        py: Python<'_>,
+        publisher: &AnyPublisher,
+        described: &AnyMeta,
+        source: Source,
+        handle: u64,
+        object: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Receipt> {
+        let Some(cuda) = self.cell.node.backend().as_cuda() else {
+            return Err(errors::device(
+                "the array is on a GPU, and this host's pools are in host memory: push array.cpu(), or start rgapsd with --device cuda",
+            ));
+        };
+        let own = cuda.gpu().properties().ordinal;
+        if let Some(other) = source.ordinal.filter(|other| i64::from(*other) != i64::from(own)) {
+            return Err(errors::device(&format!(
+                "the array is on cuda:{other}, and this node works on cuda:{own}: move it there first"
+            )));
+        }
+        let stream = self.cell.node.borrow_stream(handle, object)?;
+        if let Some(producer) = source.stream {
+            let event = raw::borrow_stream(cuda, producer).record();
+            stream.wait(&event, DEVICE_TIMEOUT).map_err(|error| errors::of_device(&error))?;
+        }
+        let part = raw::device_part(source.address, described.payload_bytes());
+        let pushed = py.detach(|| publisher.push_on(described, &part, &stream));
+        // Also after a failure: the copy may have been started.
+        self.cell.sent().push((stream.record(), source.keep));
+        pushed.map(Into::into).map_err(|error| errors::of_publish(&error))
+    }
+}
+
+fn with_header(meta: AnyMeta, stamp: Option<u64>, frame_id: Option<&str>, user: Option<&[u8]>) -> PyResult<AnyMeta> {
+    Ok(match meta {
+        AnyMeta::Bytes(meta) => meta::with_header::<Bytes>(meta, stamp, frame_id, user)?.into(),
+        AnyMeta::Image(meta) => meta::with_header::<Image>(meta, stamp, frame_id, user)?.into(),
+        AnyMeta::PointCloud(meta) => meta::with_header::<PointCloud>(meta, stamp, frame_id, user)?.into(),
+        AnyMeta::Tensor(meta) => meta::with_header::<Tensor>(meta, stamp, frame_id, user)?.into(),
+    })
+}
+
+/// `Publisher[rgaps.Image]` and the like, for annotations.
+pub(crate) fn generic<'py>(
+    class: &Bound<'py, pyo3::types::PyType>,
+    item: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyAny>> {
+    class.py().import("types")?.getattr("GenericAlias")?.call1((class, item))
+}

@@ -1,0 +1,248 @@
+//! Subscribers. asyncio's part is python/rgaps/_aio.py.
+
+use std::os::fd::AsRawFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyTuple, PyType};
+use rgaps::any::AnySubscriber;
+
+use crate::frame::Frame;
+use crate::info::SubscriberStatistics;
+use crate::node::{Child, NodeCell};
+use crate::publisher::generic;
+use crate::{errors, meta, stream};
+
+/// How long a wait is deaf to Ctrl-C.
+const SLICE: Duration = Duration::from_millis(100);
+
+pub(crate) struct SubscriberCell {
+    subscriber: Mutex<Option<AnySubscriber>>,
+    node: Arc<NodeCell>,
+    topic: String,
+    /// What asyncio's tasks wait by; made when the first one does.
+    waiters: Mutex<Option<Py<PyAny>>>,
+}
+
+impl SubscriberCell {
+    pub(crate) fn new(subscriber: AnySubscriber, node: Arc<NodeCell>) -> Self {
+        let topic = subscriber.topic().to_owned();
+        Self { subscriber: Mutex::new(Some(subscriber)), node, topic, waiters: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<AnySubscriber>> {
+        self.subscriber.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn get(&self) -> PyResult<AnySubscriber> {
+        // The lock is let go before an exception is made: that runs Python, which lets other threads run.
+        let subscriber = self.lock().clone();
+        subscriber.ok_or_else(|| errors::closed("subscriber"))
+    }
+
+    fn frame(self: &Arc<Self>, message: rgaps::any::Message, taken_on: Option<u64>) -> Frame {
+        Frame::new(message, self.node.clone(), self.topic.clone(), taken_on)
+    }
+}
+
+impl Child for SubscriberCell {
+    fn close(&self, py: Python<'_>) {
+        let subscriber = self.lock().take();
+        py.detach(|| drop(subscriber));
+        let waiters = self.waiters.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(waiters) = waiters
+            && let Err(error) = waiters.call_method0(py, "close")
+        {
+            error.write_unraisable(py, Some(waiters.bind(py)));
+        }
+    }
+}
+
+/// Takes messages of one type from one topic. Usable from any thread, in `with`, `for` and `async for`.
+#[pyclass(frozen, weakref, module = "rgaps")]
+pub(crate) struct Subscriber {
+    cell: Arc<SubscriberCell>,
+}
+
+impl Subscriber {
+    pub(crate) fn new(cell: Arc<SubscriberCell>) -> Self {
+        Self { cell }
+    }
+
+    fn wait_for(&self, py: Python<'_>, timeout: Option<Duration>) -> PyResult<Option<Frame>> {
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        loop {
+            let subscriber = self.cell.get()?;
+            let left = deadline.map_or(SLICE, |deadline| deadline.saturating_duration_since(Instant::now()));
+            let found = py.detach(|| {
+                let found = subscriber.wait(left.min(SLICE));
+                // Perhaps the last one, if somebody closes it meanwhile.
+                drop(subscriber);
+                found
+            });
+            if let Some(message) = found.map_err(|error| errors::of_take(&error))? {
+                return Ok(Some(self.cell.frame(message, None)));
+            }
+            py.check_signals()?;
+            if deadline.is_some() && left <= SLICE {
+                return Ok(None);
+            }
+        }
+    }
+}
+
+impl Drop for Subscriber {
+    fn drop(&mut self) {
+        // The manager is told, and is not waited for with the GIL held; without an interpreter the fields' own drops do.
+        Python::try_attach(|py| self.cell.close(py));
+    }
+}
+
+/// A time-out in seconds.
+fn seconds(timeout: Option<f64>) -> PyResult<Option<Duration>> {
+    match timeout {
+        None => Ok(None),
+        Some(seconds) if seconds.is_nan() => Err(PyValueError::new_err("a time-out is a number of seconds, or None")),
+        // More than there are is for ever.
+        Some(seconds) => Ok(Some(Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX))),
+    }
+}
+
+#[pymethods]
+impl Subscriber {
+    /// The next message if one is ready, else None.
+    ///
+    /// With a stream, a message whose bytes a GPU has still to bring: later work of the stream waits for them, this call does not.
+    #[pyo3(signature = (stream = None))]
+    fn take(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Frame>> {
+        let subscriber = self.cell.get()?;
+        let handle = stream::handle(stream)?;
+        let on = handle.map(|handle| self.cell.node.borrow_stream(handle, stream)).transpose()?;
+        let found = py.detach(|| match &on {
+            Some(stream) => subscriber.take_on(stream),
+            None => subscriber.take(),
+        });
+        let found = found.map_err(|error| errors::of_take(&error))?;
+        Ok(found.map(|message| self.cell.frame(message, handle)))
+    }
+
+    /// Everything that is ready, oldest first.
+    fn take_all(&self, py: Python<'_>) -> PyResult<Vec<Frame>> {
+        let mut frames = Vec::new();
+        while let Some(frame) = self.take(py, None)? {
+            frames.push(frame);
+        }
+        Ok(frames)
+    }
+
+    /// The next message, or None if none came within `timeout` seconds; without a time-out it waits for ever. Other threads go on
+    /// meanwhile, and Ctrl-C ends it.
+    #[pyo3(signature = (timeout = None))]
+    fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Frame>> {
+        self.wait_for(py, seconds(timeout)?)
+    }
+
+    /// The next message, in a coroutine of asyncio; None if none came within `timeout` seconds. Several tasks may wait on one subscriber,
+    /// each message is one's, and a task that is cancelled takes none along.
+    #[pyo3(signature = (timeout = None))]
+    fn next<'py>(slf: &Bound<'py, Self>, timeout: Option<f64>) -> PyResult<Bound<'py, PyAny>> {
+        seconds(timeout)?;
+        slf.py().import("rgaps._aio")?.call_method1("next_message", (slf, timeout))
+    }
+
+    /// What asyncio's tasks wait by. For the package's own use.
+    #[getter]
+    fn _waiters(slf: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {
+        let (py, cell) = (slf.py(), &slf.get().cell);
+        let known = || cell.waiters.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(waiters) = known().as_ref().map(|waiters| waiters.clone_ref(py)) {
+            return Ok(waiters);
+        }
+        let made = py.import("rgaps._aio")?.call_method0("Waiters")?.unbind();
+        let waiters = known().get_or_insert_with(|| made.clone_ref(py)).clone_ref(py);
+        // Whoever closed it before now has not seen them, and there is nobody else to tell whoever waits.
+        if slf.get().closed() {
+            waiters.call_method0(py, "close")?;
+        }
+        cell.get()?;
+        Ok(waiters)
+    }
+
+    /// A descriptor that is readable while a message may be ready, for select, epoll and event loops. Do not read it: `take` until it gives
+    /// None, which silences it.
+    fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
+        let subscriber = self.cell.get()?;
+        let found = py.detach(|| subscriber.descriptor().map(|descriptor| descriptor.as_raw_fd()));
+        found.map_err(|error| errors::of_take(&error))
+    }
+
+    /// The topic's fully qualified name.
+    #[getter]
+    fn topic(&self) -> &str {
+        &self.cell.topic
+    }
+
+    /// The metadata class of the topic.
+    #[getter]
+    fn r#type<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        Ok(meta::class_of(py, self.cell.get()?.kind()))
+    }
+
+    /// Counters of this subscriber.
+    #[getter]
+    fn statistics(&self, py: Python<'_>) -> PyResult<SubscriberStatistics> {
+        let subscriber = self.cell.get()?;
+        Ok(py.detach(|| subscriber.statistics()).into())
+    }
+
+    /// Whether it was closed.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.cell.lock().is_none()
+    }
+
+    /// Ends the subscriber. Frames that were taken stay as they are; whoever waits hears ClosedError, and loops end.
+    fn close(&self, py: Python<'_>) {
+        self.cell.close(py);
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) {
+        self.cell.close(py);
+    }
+
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Frame>> {
+        match self.wait_for(py, None) {
+            Err(_) if self.closed() => Ok(None),
+            other => other,
+        }
+    }
+
+    fn __aiter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __anext__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("rgaps._aio")?.call_method1("next_of_loop", (slf,))
+    }
+
+    #[classmethod]
+    fn __class_getitem__<'py>(class: &Bound<'py, PyType>, item: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        generic(class, item)
+    }
+
+    fn __repr__(&self) -> String {
+        let state = if self.closed() { ", closed" } else { "" };
+        format!("<rgaps.Subscriber of {}{state}>", self.cell.topic)
+    }
+}

@@ -1,0 +1,429 @@
+"""Between processes: one copy for all, waiting in every way, and deaths that harm nobody else."""
+
+import json
+import os
+import random
+import signal
+
+import numpy as np
+import pytest
+import rgaps
+from conftest import LONG
+
+PUBLISHER = """
+    import json, sys
+    import numpy as np, rgaps
+
+    node = rgaps.Node("camera")
+    publisher = node.publisher("camera/front", rgaps.Image, exhaustion="drop_oldest")
+    print("ready", flush=True)
+    for line in sys.stdin:
+        number = int(line)
+        with publisher.loan(rgaps.Image(64, 48, "rgb8", stamp=number)) as loan:
+            np.asarray(loan)[:] = number
+        print(json.dumps(dict(loan.receipt)), flush=True)
+"""
+
+PLAIN = """
+    import json, sys
+    import numpy as np, rgaps
+
+    node = rgaps.Node("reader")
+    subscriber = node.subscriber("camera/front", rgaps.Image)
+    print("ready", flush=True)
+    for frame in subscriber:
+        seen = np.from_dlpack(frame)
+        said = {"same": bool((seen == frame.meta.stamp).all()), "shape": seen.shape, "stamp": frame.meta.stamp}
+        said |= {"from": frame.mapped_from, "copies": frame.info.copies, "at": seen.ctypes.data == frame.address}
+        said |= {"copied": subscriber.statistics.copied_bytes}
+        print(json.dumps(said), flush=True)
+        del frame, seen
+        if sys.stdin.readline() == "end\\n":
+            break
+    assert subscriber.statistics.held == 0
+"""
+
+ASYNC = """
+    import asyncio, json, sys
+    import numpy as np, rgaps
+
+    async def main():
+        subscriber = node.subscriber("camera/front", rgaps.Image)
+        print("ready", flush=True)
+        async for frame in subscriber:
+            seen = np.from_dlpack(frame)
+            said = {"same": bool((seen == frame.meta.stamp).all()), "shape": seen.shape, "stamp": frame.meta.stamp}
+            said |= {"from": frame.mapped_from, "copies": frame.info.copies, "at": seen.ctypes.data == frame.address}
+            said |= {"copied": subscriber.statistics.copied_bytes}
+            print(json.dumps(said), flush=True)
+            del frame, seen
+            if await asyncio.to_thread(sys.stdin.readline) == "end\\n":
+                break
+        assert subscriber.statistics.held == 0
+
+    node = rgaps.Node("reader")
+    asyncio.run(main())
+"""
+
+
+def test_four_processes_read_one_picture_in_one_place(program):
+    publisher = program(PUBLISHER)
+    readers = [program(PLAIN), program(PLAIN), program(ASYNC), program(ASYNC)]
+    for one in [publisher, *readers]:
+        assert one.line() == "ready"
+    for number in (1, 2, 3):
+        publisher.tell(str(number))
+        assert json.loads(publisher.line())["sequence"] == number
+        said = [json.loads(reader.line()) for reader in readers]
+        for one in said:
+            assert one["same"] and one["shape"] == [48, 64, 3] and one["stamp"] == number
+            assert one["at"] and one["copies"] == 0 and one["copied"] == 0
+        # The same bytes of the same memory: device and inode of the pool, and the offset in it.
+        assert all(one["from"] == said[0]["from"] for one in said)
+        for reader in readers:
+            reader.tell("end" if number == 3 else "")
+    for reader in readers:
+        reader.end()
+    publisher.end()
+
+
+def test_ctrl_c_ends_a_wait(program):
+    source = """
+        import rgaps
+        subscriber = rgaps.Node("waits").subscriber("silent", rgaps.Bytes)
+        try:
+            print("waiting", flush=True)
+            {wait}
+        except KeyboardInterrupt:
+            print("interrupted", subscriber.take(), flush=True)
+    """
+    for wait in ("subscriber.wait()", "next(iter(subscriber))", "import asyncio; asyncio.run(subscriber.next())"):
+        waiter = program(source.replace("{wait}", wait))
+        assert waiter.line() == "waiting"
+        waiter.process.send_signal(signal.SIGINT)
+        assert waiter.end() == "interrupted None\n"
+
+
+def test_other_threads_go_on_while_one_waits(program):
+    # The other thread ends the wait; with the GIL held it never could.
+    waiter = program("""
+        import threading, rgaps
+        node = rgaps.Node("threads")
+        subscriber, publisher = node.subscriber("t", rgaps.Bytes), node.publisher("t", rgaps.Bytes)
+        counted = 0
+        def count():
+            global counted
+            while counted < 100_000:
+                counted += 1
+            publisher.push(b"done")
+        thread = threading.Thread(target=count)
+        thread.start()
+        assert subscriber.wait().tobytes() == b"done" and counted == 100_000
+        thread.join()
+    """)
+    waiter.end()
+
+
+def test_closing_ends_the_waits_of_other_threads_and_tasks(program):
+    program("""
+        import asyncio, threading, rgaps
+        node = rgaps.Node("closes")
+        for_thread, for_task = node.subscriber("t", rgaps.Bytes), node.subscriber("t", rgaps.Bytes)
+        heard = []
+        def wait():
+            try:
+                for_thread.wait()
+            except rgaps.ClosedError:
+                heard.append("wait")
+        def loop():
+            for frame in for_thread:
+                pass
+            heard.append("for")
+        async def tasks():
+            async def one():
+                try:
+                    await for_task.next()
+                except rgaps.ClosedError:
+                    heard.append("next")
+            async def all():
+                async for frame in for_task:
+                    pass
+                heard.append("async for")
+            waiting = [asyncio.ensure_future(one()), asyncio.ensure_future(all())]
+            await asyncio.sleep(0)  # both wait now
+            threading.Thread(target=node.close).start()
+            await asyncio.gather(*waiting)
+        threads = [threading.Thread(target=wait), threading.Thread(target=loop)]
+        for thread in threads:
+            thread.start()
+        asyncio.run(tasks())
+        for thread in threads:
+            thread.join()
+        assert sorted(heard) == ["async for", "for", "next", "wait"], heard
+    """).end()
+
+
+def test_tasks_share_a_subscriber_and_a_cancelled_one_takes_nothing_along(program):
+    program("""
+        import asyncio, rgaps
+        node = rgaps.Node("tasks")
+        subscriber = node.subscriber("t", rgaps.Bytes, depth=None)
+        publisher = node.publisher("t", rgaps.Bytes)
+
+        async def main():
+            taken = []
+            async def take():
+                frame = await subscriber.next()
+                taken.append(frame.tobytes()[0])
+            tasks = [asyncio.create_task(take()) for _ in range(10)]
+            await asyncio.sleep(0)
+            for number in range(5):
+                publisher.push(bytes([number]))
+            # Woken by the descriptor, and cancelled in the same turn of the loop, before they run.
+            loop = asyncio.get_running_loop()
+            reader, = subscriber._waiters.readers.values()
+            reader.wake()
+            for task in tasks[:5]:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            assert sorted(taken) == list(range(5)), taken
+            assert all(task.cancelled() for task in tasks[:5])
+            assert not subscriber._waiters.readers  # nothing is left in the loop
+            assert await subscriber.next(timeout=0) is None and await subscriber.next(timeout=0.001) is None
+            try:
+                await asyncio.wait_for(subscriber.next(), 0.001)
+                raise AssertionError("there was a message")
+            except asyncio.TimeoutError:
+                pass
+            publisher.push(b"last")
+            assert (await subscriber.next(timeout=60)).tobytes() == b"last"
+
+        asyncio.run(main())
+        asyncio.run(main())  # in another loop
+    """).end()
+
+
+def test_a_loop_that_cannot_watch_descriptors_is_named(program):
+    program("""
+        import asyncio, rgaps
+        class Loop(asyncio.SelectorEventLoop):
+            def add_reader(self, *arguments):
+                if getattr(self, "is_used", False):
+                    raise NotImplementedError
+                super().add_reader(*arguments)
+        subscriber = rgaps.Node("loop").subscriber("t", rgaps.Bytes)
+        loop = Loop()
+        loop.is_used = True
+        try:
+            loop.run_until_complete(subscriber.next())
+            raise AssertionError("it waited")
+        except rgaps.Error as error:
+            assert "Loop cannot watch descriptors" in str(error), error
+    """).end()
+
+
+def test_a_forked_child_hears_that_it_must_make_a_node(program):
+    said = program("""
+        import os, sys
+        import numpy as np, rgaps
+        node = rgaps.Node("parent")
+        publisher, subscriber = node.publisher("t", rgaps.Bytes), node.subscriber("t", rgaps.Bytes)
+        for content in (b"one", b"two"):
+            publisher.push(content)
+        frame, other, loan = subscriber.wait(10), subscriber.wait(10), publisher.loan(rgaps.Bytes(3))
+        array, capsule = np.asarray(other), other.__dlpack__()
+        child = os.fork()
+        if child == 0:
+            for use in (lambda: publisher.push(b"x"), subscriber.take, lambda: subscriber.wait(1), subscriber.fileno,
+                        lambda: node.topics(), lambda: node.publisher("t", rgaps.Bytes), lambda: frame.address,
+                        frame.tobytes, frame.__dlpack__, lambda: np.asarray(frame), lambda: loan.address, loan.publish):
+                try:
+                    use()
+                    print("no error", use, flush=True)
+                except rgaps.ForkedError:
+                    pass
+            frame.release()
+            mine = rgaps.Node("child")
+            mine.publisher("t", rgaps.Bytes).push(b"child's")
+            mine.close()
+            sys.exit(0)  # with all of the parent's still there
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert subscriber.wait(30).tobytes() == b"child's"
+        assert frame.tobytes() == b"one" and bytes(array) == b"two" and subscriber.statistics.held == 2
+        loan.publish()
+        assert subscriber.wait(30).nbytes == 3
+    """).end()
+    assert said == ""
+
+
+@pytest.mark.parametrize("way", ["end", "exit", "thread", "exception"])
+def test_the_interpreter_ends_in_order_with_everything_held(program, way):
+    with rgaps.Node("looks on") as node:
+        publisher = node.publisher("t", rgaps.Bytes)
+        holder = program(
+            """
+            import sys, threading
+            import numpy as np, rgaps
+            node = rgaps.Node("holds")
+            publisher, subscriber = node.publisher("own", rgaps.Bytes), node.subscriber("t", rgaps.Bytes)
+            print("ready", flush=True)
+            frames = [subscriber.wait(60) for _ in range(4)]
+            arrays = [np.asarray(frames[0]), np.from_dlpack(frames[1]), frames[2].__dlpack__(), frames[3].view]
+            loan = publisher.loan(rgaps.Bytes(10))
+            array = np.asarray(loan)
+            cycle = [frames, arrays, loan]
+            cycle.append(cycle)
+            class Late:
+                def __del__(self):
+                    self.held = None
+            late = Late()
+            late.held = (node, publisher, subscriber, frames, arrays)
+            way = sys.argv[1]
+            if way == "thread":
+                started = threading.Event()
+                def forever():
+                    started.set()
+                    subscriber.wait()
+                for _ in range(3):
+                    threading.Thread(target=forever, daemon=True).start()
+                started.wait()
+            print("holds", flush=True)
+            sys.stdin.readline()
+            if way == "exit":
+                sys.exit(0)
+            if way == "exception":
+                sys.excepthook = lambda *error: None
+                raise RuntimeError("on purpose")
+            """,
+            way,
+        )
+        assert holder.line() == "ready"
+        for number in range(4):
+            publisher.push(bytes([number]))
+        assert holder.line() == "holds"
+        assert publisher.statistics.outstanding == 4
+        holder.tell()
+        said, errors = holder.process.communicate(timeout=LONG)
+        assert (holder.process.returncode, said, errors) == (1 if way == "exception" else 0, "", "")
+        # The manager has seen it leave: what it held is free, and its topic has no publisher.
+        until(lambda: publisher.statistics.outstanding == 0)
+        until(lambda: all(topic.publishers == 0 for topic in node.topics() if topic.name == "/own"))
+
+
+def until(is_so):
+    """Until it is so; pytest's time-out ends a wait for ever."""
+    while not is_so():
+        os.sched_yield()
+
+
+VICTIMS = {
+    "publisher": """
+        import numpy as np, rgaps
+        publisher = rgaps.Node("victim").publisher("t", rgaps.Bytes, pool_bytes=1 << 20, timeout=30.0)
+        print("ready", flush=True)
+        while True:
+            with publisher.loan(rgaps.Bytes(100_000)) as loan:
+                np.asarray(loan)[:] = 1
+            publisher.push(np.ones(50_000, np.uint8))
+            print(flush=True)
+    """,
+    "subscriber": """
+        import numpy as np, rgaps
+        subscriber = rgaps.Node("victim").subscriber("t", rgaps.Bytes)
+        print("ready", flush=True)
+        held = []
+        for frame in subscriber:
+            held = [*held[-3:], np.asarray(frame), np.from_dlpack(frame)]
+            print(flush=True)
+    """,
+    "waiting subscriber": """
+        import asyncio, numpy as np, rgaps
+        async def main():
+            async for frame in rgaps.Node("victim").subscriber("t", rgaps.Bytes):
+                array = np.asarray(frame)
+                print(flush=True)
+        print("ready", flush=True)
+        asyncio.run(main())
+    """,
+}
+ROUNDS = 20
+
+
+@pytest.mark.parametrize("victim", list(VICTIMS))
+def test_a_program_that_is_killed_at_any_moment_harms_nobody_else(program, victim):
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    chance = random.Random(seed)
+    survivor = program("""
+        import sys, rgaps
+        node = rgaps.Node("survivor")
+        subscriber = node.subscriber("t", rgaps.Bytes, depth=None)
+        print("ready", flush=True)
+        for frame in subscriber:
+            with frame:  # the loop's variable would hold it until the next one comes
+                content = frame.tobytes()
+            assert content.count(content[:1]) == len(content), "a message of two"
+            if content[0] == 77:
+                print(content[:1].decode(), frame.meta.stamp, flush=True)
+    """)
+    assert survivor.line() == "ready"
+    with rgaps.Node("survives too") as node:
+        publisher = node.publisher("t", rgaps.Bytes, pool_bytes=1 << 20, timeout=30.0)
+        own = node.subscriber("t", rgaps.Bytes, depth=1)
+        stamp = 0
+        for _ in range(ROUNDS):
+            dying = program(VICTIMS[victim])
+            assert dying.line() == "ready"
+            for _ in range(chance.randrange(40)):
+                stamp += 1
+                publisher.push(b"M" * 30_000, stamp=stamp)
+                assert survivor.line() == f"M {stamp}"
+                if victim == "publisher":
+                    dying.line()
+            for _ in range(chance.randrange(3000)):
+                pass
+            dying.kill()
+            # More than the pool has: what the dead one held is free again.
+            for _ in range(60):
+                stamp += 1
+                publisher.push(b"M" * 30_000, stamp=stamp)
+                assert survivor.line() == f"M {stamp}"
+            taken = own.take_all()
+            assert taken and taken[-1].nbytes > 0
+        del taken
+        until(lambda: publisher.statistics.outstanding == 0)
+        until(lambda: [topic.publishers for topic in node.topics()] == [1])
+        assert survivor.process.poll() is None
+
+
+def test_other_threads_run_during_every_copy(program):
+    # Python itself would not switch threads for an hour: another thread runs only while somebody has let go of the GIL.
+    program("""
+        import sys, threading
+        import numpy as np, rgaps
+        node = rgaps.Node("copies")
+        publisher = node.publisher("t", rgaps.Tensor, exhaustion="drop_oldest")
+        subscriber = node.subscriber("t", rgaps.Tensor)
+        content = np.zeros((1000, 1000), np.float32)
+        publisher.push(content)
+        frame, loan = subscriber.wait(60), publisher.loan(rgaps.Tensor.like(content))
+        sys.setswitchinterval(3600)
+        for name, copy in {
+            "push": lambda: publisher.push(content),
+            "push of pieces": lambda: publisher.push(content.T),
+            "copy_from": lambda: loan.copy_from(content),
+            "tobytes": frame.tobytes,
+            "copy": lambda: frame.__dlpack__(copy=True),
+        }.items():
+            gate, ran = threading.Lock(), []
+            gate.acquire()
+            thread = threading.Thread(target=lambda: (gate.acquire(), ran.append(True)))
+            thread.start()
+            gate.release()
+            for _ in range(1000):
+                copy()
+                if ran:
+                    break
+            assert ran, name
+            thread.join()
+    """).end()

@@ -1,0 +1,21 @@
+"""A subscriber: takes pictures and computes their mean brightness from the bytes where they lie.
+
+`python examples/picture/brightness.py`; ends after the number of pictures given, or when none comes for ten seconds. Pictures come from
+`cargo run -p rgaps --example camera`, or from `rgaps pub camera/front --input examples/data --loop`.
+"""
+
+import sys
+
+import numpy as np
+import rgaps
+
+pictures = int(sys.argv[1]) if len(sys.argv) > 1 else 10
+with rgaps.Node("brightness") as node:
+    subscriber = node.subscriber("camera/front", rgaps.Image)
+    print("ready", flush=True)
+    for _ in range(pictures):
+        frame = subscriber.wait(timeout=10.0)
+        if frame is None:
+            sys.exit("no picture within ten seconds")
+        with frame:  # let go at the end
+            print(f"picture {frame.info.sequence}: {np.asarray(frame).mean():.1f} ({frame.info.route})", flush=True)
