@@ -2,11 +2,14 @@
 //!
 //! A waiter arms, looks for a message, and only then sleeps; a waker publishes, and then wakes. With a full fence in both, either the
 //! waiter's look finds the message or the waker sees that somebody sleeps. So nobody pays a system call for waking nobody.
+//!
+//! A slot has one bit that says so, and several threads of its process may wait: the bit stays until the last of them has disarmed, because
+//! one that leaves must not silence the wake-up of those that sleep.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rgaps_os::{EventFd, futex};
@@ -40,6 +43,9 @@ pub struct FutexWait {
     words: Which,
     slot: u8,
     seen: u32,
+    is_armed: bool,
+    /// How many of the slot's waiters are armed. The bit of the slot changes under this lock only.
+    armed: Arc<Mutex<u32>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -60,23 +66,49 @@ impl Which {
 impl FutexWait {
     /// Subscriber `slot` waits for messages.
     pub fn for_messages(segment: Arc<Segment>, slot: u8) -> Self {
-        Self { segment, words: Which::Arrivals, slot, seen: 0 }
+        Self::new(segment, Which::Arrivals, slot)
     }
 
     /// Publisher `slot` waits for space.
     pub fn for_space(segment: Arc<Segment>, slot: u8) -> Self {
-        Self { segment, words: Which::Space, slot, seen: 0 }
+        Self::new(segment, Which::Space, slot)
+    }
+
+    fn new(segment: Arc<Segment>, words: Which, slot: u8) -> Self {
+        Self { segment, words, slot, seen: 0, is_armed: false, armed: Arc::default() }
+    }
+
+    /// One more waiter of the same slot, for another thread.
+    pub fn another(&self) -> Self {
+        let mut another = Self::new(self.segment.clone(), self.words, self.slot);
+        another.armed = self.armed.clone();
+        another
     }
 
     /// After the wait, or when the look found something: nobody needs to wake us any more.
     pub fn disarm(&mut self) {
-        self.words.of(&self.segment).sleepers.fetch_and(!(1 << self.slot), Ordering::Relaxed);
+        if !std::mem::take(&mut self.is_armed) {
+            return;
+        }
+        let mut armed = self.armed.lock().unwrap_or_else(PoisonError::into_inner);
+        *armed -= 1;
+        if *armed == 0 {
+            self.words.of(&self.segment).sleepers.fetch_and(!(1 << self.slot), Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for FutexWait {
+    fn drop(&mut self) {
+        self.disarm();
     }
 }
 
 impl Wait for FutexWait {
     fn arm(&mut self) -> io::Result<()> {
         let words = self.words.of(&self.segment);
+        let mut armed = self.armed.lock().unwrap_or_else(PoisonError::into_inner);
+        *armed += u32::from(!std::mem::replace(&mut self.is_armed, true));
         self.seen = bell::announce(&words.count, &words.sleepers, self.slot);
         Ok(())
     }
@@ -192,6 +224,23 @@ mod tests {
     fn a_futex_waiter_is_woken() {
         let segment = segment();
         wakes(&mut FutexWait::for_messages(segment.clone(), 3), &mut Bells::new(segment));
+    }
+
+    #[test]
+    fn a_waiter_that_leaves_does_not_silence_another_of_its_slot() {
+        let segment = segment();
+        let mut long = FutexWait::for_messages(segment.clone(), 3);
+        let mut brief = long.another();
+        long.arm().unwrap();
+        brief.arm().unwrap();
+        brief.arm().unwrap();
+        brief.disarm();
+        Bells::new(segment.clone()).wake().unwrap();
+        assert!(long.wait(LONG).unwrap(), "the bit was there still");
+        assert_eq!(segment.header().arrivals.0.sleepers.load(Ordering::Relaxed), 0);
+        long.arm().unwrap();
+        drop(long);
+        assert_eq!(segment.header().arrivals.0.sleepers.load(Ordering::Relaxed), 0, "gone with its waiter");
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::history::MessageRef;
 use crate::info::{MessageInfo, Stamps, decode_path};
 use crate::layout::{META_BYTES_MAX, MessageEntry, SlotState, SubscriberSlot};
 use crate::message::{Claim, Generation, Life, MessageWords, Readiness, State, Tenancy, ready_word, released_word};
-use crate::notify::{FutexWait, ring};
+use crate::notify::{FutexWait, ring, ring_always};
 use crate::queue::{Position, Slot};
 use crate::segment::{Segment, whole};
 use crate::writer::PortError;
@@ -40,6 +40,8 @@ pub struct ReaderPort {
     backlog: VecDeque<(Position, MessageRef)>,
     /// Held, and passed by because their bytes were not there yet; oldest first.
     unready: VecDeque<Held>,
+    /// What those that `waiter` gives out have in common.
+    waiter: FutexWait,
 }
 
 /// Messages that are passed by at most, so that a stalled device holds up no other publisher.
@@ -57,7 +59,8 @@ impl ReaderPort {
         let depth = subscriber.depth.load(Ordering::Relaxed);
         let tenancy = Tenancy::new(generation);
         let backlog = if history { claim_history(&segment, slot, tenancy, cursor, depth) } else { VecDeque::new() };
-        Ok(Self { segment, slot, tenancy, cursor, backlog, unready: VecDeque::new() })
+        let waiter = FutexWait::for_messages(segment.clone(), slot);
+        Ok(Self { segment, slot, tenancy, cursor, backlog, unready: VecDeque::new(), waiter })
     }
 
     /// The next message whose bytes are there. One whose bytes are not holds up those of its publisher only.
@@ -153,9 +156,26 @@ impl ReaderPort {
         claimed.filter_map(|(at, message)| self.claim(at, message.index, message.generation.low())).collect()
     }
 
-    /// What to sleep on until messages come.
+    /// Takes no part in the topic any more, though messages that it has given out are still held: none is addressed to it, what it had not
+    /// read is let go, and no publisher waits for it. The slot stays taken until the manager dismisses it.
+    pub fn retire(&mut self) {
+        let header = self.segment.header();
+        header.subscribers.0.fetch_and(!(1 << self.slot), Ordering::SeqCst);
+        // No keep-all subscriber that is behind.
+        self.counters().depth.store(1, Ordering::Release);
+        self.unready.clear();
+        // Ends with what was addressed to it until now; a publisher that is in the middle of it may still add one message.
+        while self.next().is_some() {}
+    }
+
+    /// What to sleep on until messages come. Several threads may, each on one of its own.
     pub fn waiter(&self) -> FutexWait {
-        FutexWait::for_messages(self.segment.clone(), self.slot)
+        self.waiter.another()
+    }
+
+    /// Whoever sleeps on a waiter looks again.
+    pub fn wake_waiters(&self) {
+        ring_always(&self.segment.header().arrivals.0);
     }
 
     /// This subscriber's counters.

@@ -164,6 +164,8 @@ pub struct WriterPort {
     /// Published and not yet reclaimed, oldest first.
     outstanding: VecDeque<MessageRef>,
     bells: Bells,
+    /// What those that `space` gives out have in common.
+    space: FutexWait,
     seen_released: u64,
     next_entry: u16,
 }
@@ -178,6 +180,7 @@ impl WriterPort {
         let messages = segment.geometry().messages as usize;
         Ok(Self {
             bells: Bells::new(segment.clone()),
+            space: FutexWait::for_space(segment.clone(), slot),
             allocator: PoolAllocator::new(right)?,
             history: History::default(),
             blocks: (0..messages).map(|_| None).collect(),
@@ -225,7 +228,7 @@ impl WriterPort {
 
     /// What `loan_within` sleeps on.
     pub fn space(&self) -> FutexWait {
-        FutexWait::for_space(self.segment.clone(), self.slot)
+        self.space.another()
     }
 
     /// Takes back a loan that will not be published.

@@ -147,6 +147,26 @@ fn keep_all_loses_nothing_and_the_publisher_times_out() {
 }
 
 #[test]
+fn a_reader_that_has_retired_holds_nobody_up_though_its_message_is_held() {
+    let host = Host::new(8);
+    let mut publisher = host.publisher(64 << 10, 0);
+    let mut reader = host.subscriber(0);
+    publisher.publish(20_000, Exhaustion::Refuse).unwrap();
+    publisher.publish(20_000, Exhaustion::Refuse).unwrap();
+    let held = reader.take().unwrap();
+    reader.retire();
+    for _ in 0..20 {
+        publisher.publish(30_000, Exhaustion::Refuse).unwrap();
+    }
+    assert!(publisher.content(&held).iter().all(|byte| *byte == 1));
+    assert!(reader.take().is_none(), "nothing is addressed to it");
+    drop(held);
+    publisher.port.reclaim();
+    assert_eq!(publisher.port.pool().used_bytes, 0);
+    host.dismiss(&reader);
+}
+
+#[test]
 fn a_publisher_that_waits_goes_on_when_a_holder_lets_go() {
     let host = Host::new(4);
     let mut publisher = host.publisher(8192, 0);
