@@ -31,6 +31,7 @@
 pub mod any;
 pub mod dlpack;
 mod error_text;
+mod frame;
 mod idle;
 mod node;
 mod order;
@@ -46,6 +47,7 @@ mod views;
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
+pub use frame::Frame;
 pub use node::{Node, NodeBuilder, NodeError};
 pub use publisher::{Loan, PublishError, Publisher, Receipt};
 pub use rgaps_control::local::{Refusal, TopicSummary};
@@ -57,4 +59,4 @@ pub use rgaps_shm::observer::Observer;
 pub use rgaps_shm::writer::{LoanError, NoSpace};
 pub use session::SessionError;
 pub use statistics::{PublisherStatistics, SubscriberStatistics};
-pub use subscriber::{Frame, Subscriber, TakeError};
+pub use subscriber::{Subscriber, TakeError};

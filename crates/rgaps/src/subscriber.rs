@@ -1,4 +1,4 @@
-//! Subscribing: take what is ready, read it where it lies, drop it to let it go.
+//! Subscribing: take what is ready. What was taken is read where it lies, and dropped to let it go (`frame`).
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -8,14 +8,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use rgaps_device::{Completion, DeviceError, Original, PoolMemory, PoolPart, Stream, Word};
+use rgaps_device::{DeviceError, PoolMemory, Stream};
 use rgaps_os::{EventFd, clock};
 use rgaps_shm::layout::META_BYTES_MAX;
 use rgaps_shm::message::Readiness;
 use rgaps_shm::notify::Wait;
 use rgaps_shm::reader::PoolRef;
-use rgaps_shm::{Held, MessageInfo, ReaderPort};
+use rgaps_shm::{Held, ReaderPort};
 
+use crate::frame::Frame;
 use crate::node::{DEVICE_TIMEOUT, NodeError, NodeInner, READY_TICK, STREAM_TIMEOUT};
 use crate::order::{Order, Releasing};
 use crate::session::Seated;
@@ -103,12 +104,25 @@ pub enum TakeError {
 #[derive(Debug)]
 pub struct Subscriber<T> {
     inner: Arc<SubscriberInner>,
+    presence: Arc<Presence>,
     kind: PhantomData<fn() -> T>,
+}
+
+/// That there is somebody who takes: frames, which have the inner part too, outlive it.
+#[derive(Debug)]
+struct Presence(Arc<SubscriberInner>);
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        if self.0.node.is_owner() {
+            self.0.reader().retire();
+        }
+    }
 }
 
 impl<T> Clone for Subscriber<T> {
     fn clone(&self) -> Self {
-        Self { inner: self.inner.clone(), kind: PhantomData }
+        Self { inner: self.inner.clone(), presence: self.presence.clone(), kind: PhantomData }
     }
 }
 
@@ -197,7 +211,12 @@ impl SubscriberInner {
     }
 
     /// Lets a message go once a stream has done the work that it was given so far.
-    fn release_on(&self, held: Option<Held>, pool: Arc<dyn PoolMemory>, stream: &Stream) -> Result<(), DeviceError> {
+    pub(crate) fn release_on(
+        &self,
+        held: Option<Held>,
+        pool: Arc<dyn PoolMemory>,
+        stream: &Stream,
+    ) -> Result<(), DeviceError> {
         let word = held.as_ref().map(Held::release_word);
         let releasing = Releasing { _held: held, _pool: pool };
         let Some(word) = word else {
@@ -228,7 +247,8 @@ impl<T: Meta> Subscriber<T> {
     }
 
     pub(crate) fn new(inner: SubscriberInner) -> Self {
-        Self { inner: Arc::new(inner), kind: PhantomData }
+        let inner = Arc::new(inner);
+        Self { presence: Arc::new(Presence(inner.clone())), inner, kind: PhantomData }
     }
 
     /// The next message if one is ready. The call does not wait, unless the node's device does not reach the message: then for a copy of it,
@@ -265,6 +285,12 @@ impl<T: Meta> Subscriber<T> {
 
     /// The next message, or `None` if none came within `timeout`.
     pub fn wait(&self, timeout: Duration) -> Result<Option<Frame<T>>, TakeError> {
+        self.wait_unless(timeout, || false)
+    }
+
+    /// The next message, or `None` if none came within `timeout`, or if `is_over` when there is none. That is asked before each sleep;
+    /// `wake_waiters` has it asked again.
+    pub fn wait_unless(&self, timeout: Duration, is_over: impl Fn() -> bool) -> Result<Option<Frame<T>>, TakeError> {
         self.check_owner()?;
         let deadline = Instant::now().checked_add(timeout);
         let mut waiter = self.inner.reader().waiter();
@@ -275,7 +301,7 @@ impl<T: Meta> Subscriber<T> {
                 return Ok(Some(frame));
             }
             let mut left = deadline.map_or(timeout, |deadline| deadline.saturating_duration_since(Instant::now()));
-            if left.is_zero() {
+            if left.is_zero() || is_over() {
                 waiter.disarm();
                 return Ok(None);
             }
@@ -283,6 +309,13 @@ impl<T: Meta> Subscriber<T> {
                 left = left.min(READY_TICK);
             }
             waiter.wait(left).map_err(|source| self.wait_error(source))?;
+        }
+    }
+
+    /// Threads that wait look again: each for a message, and `wait_unless` whether it is over.
+    pub fn wake_waiters(&self) {
+        if self.inner.node.is_owner() {
+            self.inner.reader().wake_waiters();
         }
     }
 
@@ -371,222 +404,5 @@ impl<T: Meta> Subscriber<T> {
 
     fn wait_error(&self, source: std::io::Error) -> TakeError {
         TakeError::Wait { topic: self.inner.topic.clone(), source }
-    }
-}
-
-/// A message that is being read, in the memory where its publisher (or, from another host, the manager) put it; where the node's device does
-/// not reach that (`NodeBuilder::device`), in a copy on that device.
-///
-/// It stays valid however far the publisher runs ahead, and outlives its subscriber. Dropping it lets the message go.
-#[derive(Debug)]
-pub struct Frame<T> {
-    meta: T,
-    offset: u64,
-    taken: u64,
-    info: MessageInfo,
-    // Let go in `drop`, before the pool may be unmapped and before the subscriber leaves.
-    held: Option<Held>,
-    /// Behind whose work it is let go.
-    stream: Option<Stream>,
-    /// Where the node's device does not reach the message: the end of its copy, which is in the place of the pool then.
-    copied: Option<Completion>,
-    pool: Arc<dyn PoolMemory>,
-    subscriber: Arc<SubscriberInner>,
-    /// A copy for the CPU, of device memory.
-    fetched: OnceLock<Vec<u8>>,
-}
-
-impl<T> Drop for Frame<T> {
-    fn drop(&mut self) {
-        if !self.subscriber.node.is_owner() {
-            // In a forked child the segment is not mapped, and the message is the parent's to let go.
-            return std::mem::forget(self.held.take());
-        }
-        if let Some(stream) = self.stream.take()
-            && let Err(error) = self.let_go_on(&stream)
-        {
-            tracing::error!(topic = self.subscriber.topic, %error, "a message could not be let go in stream order");
-        }
-    }
-}
-
-impl<T> Frame<T> {
-    /// Makes the frame one that the node's device reaches: where it does not reach the pool, a copy takes its place, once a message and
-    /// node. With a stream, its later work waits for the bytes; without, this waits, and lets the message go.
-    fn bring(&mut self, awaited: Option<(u64, u32)>, stream: Option<&Stream>) -> Result<(), DeviceError> {
-        let inner = &self.subscriber;
-        let words = awaited.is_some().then(|| inner.order.words()).transpose()?;
-        let word = |(words, (offset, value))| (Word { words: Arc::as_ref(words), offset }, value);
-        let awaited = words.as_ref().zip(awaited).map(word);
-        let (pool, offset, position) = (&self.pool, self.offset, self.info.position);
-        let original = Original { pool, offset, bytes: self.info.bytes, position, awaited, timeout: DEVICE_TIMEOUT };
-        let Some(mirror) = inner.node.backend().mirror(&original)? else {
-            let (Some((word, value)), Some(stream)) = (awaited, stream) else { return Ok(()) };
-            return stream.wait_word(&word, value, DEVICE_TIMEOUT);
-        };
-        if !mirror.is_shared {
-            inner.reader().counters().copied_bytes.fetch_add(self.info.bytes, Ordering::Relaxed);
-        }
-        let brought = match stream {
-            Some(stream) => stream.wait(mirror.copied.event(), DEVICE_TIMEOUT),
-            None => mirror.copied.wait(DEVICE_TIMEOUT),
-        };
-        let goes_on = match &brought {
-            Ok(()) => false,
-            Err(DeviceError::TimedOut(_)) => true,
-            Err(_) => matches!(mirror.copied.wait(DEVICE_TIMEOUT), Err(DeviceError::TimedOut(_))),
-        };
-        if goes_on {
-            // What the copy reads and waits for stays until the process ends.
-            std::mem::forget((self.held.take(), mirror, inner.clone()));
-            return brought;
-        }
-        brought?;
-        if stream.is_none() {
-            self.held = None;
-        }
-        (self.pool, self.offset, self.copied) = (mirror.memory, 0, Some(mirror.copied));
-        Ok(())
-    }
-
-    /// Lets the message, and the copy if there is one, go once a stream has done the work that it was given so far.
-    fn let_go_on(&mut self, stream: &Stream) -> Result<(), DeviceError> {
-        let is_copied = self.copied.as_ref().is_some_and(Completion::is_complete);
-        // A message whose copy is made has no more to do with that work.
-        let held = self.held.take().filter(|_| !is_copied);
-        if held.is_none() && self.copied.is_none() {
-            return Ok(());
-        }
-        self.subscriber.release_on(held, self.pool.clone(), stream)
-    }
-}
-
-impl<T: Meta> Frame<T> {
-    /// The typed metadata.
-    pub fn meta(&self) -> &T {
-        &self.meta
-    }
-
-    /// The payload for the CPU: in place where it can read it, else a copy of its own, fetched at the first call and counted
-    /// (`SubscriberStatistics::copied_bytes`). Empty if it cannot be fetched, which is logged, and which `to_host` tells; and in a forked
-    /// child, where the pool is not mapped.
-    pub fn bytes(&self) -> &[u8] {
-        if !self.subscriber.node.is_owner() {
-            return &[];
-        }
-        self.to_host().unwrap_or_else(|error| {
-            tracing::error!(%error, "a payload could not be fetched");
-            &[]
-        })
-    }
-
-    /// As `bytes`, with the reason why not. Waits for bytes that a device has still to bring, at most 10 s.
-    pub fn to_host(&self) -> Result<&[u8], TakeError> {
-        let inner = &self.subscriber;
-        if !inner.node.is_owner() {
-            return Err(TakeError::Forked { topic: inner.topic.clone() });
-        }
-        let failed = |source| TakeError::Device { topic: inner.topic.clone(), source };
-        if let Some(held) = self.held.as_ref().filter(|held| held.readiness() == Readiness::Pending) {
-            let (offset, value) = held.ready_word();
-            let words = inner.order.words().map_err(failed)?;
-            Word { words: words.as_ref(), offset }.wait(value, DEVICE_TIMEOUT).map_err(failed)?;
-        }
-        if self.status() != Readiness::Ready {
-            return Err(TakeError::Poisoned { topic: inner.topic.clone(), sequence: self.info.sequence });
-        }
-        if let Some(copied) = &self.copied {
-            copied.wait(DEVICE_TIMEOUT).map_err(failed)?;
-        }
-        if let Ok(bytes) = self.pool.host_bytes(self.offset, self.info.bytes) {
-            return Ok(bytes);
-        }
-        if let Some(fetched) = self.fetched.get() {
-            return Ok(fetched);
-        }
-        let mut bytes = vec![0; self.info.bytes as usize];
-        let from = PoolPart { pool: self.pool.as_ref(), offset: self.offset };
-        let copied = inner.node.own_stream().and_then(|own| inner.node.backend().copy_out(&own, from, &mut bytes));
-        copied.map_err(failed)?;
-        inner.reader().counters().copied_bytes.fetch_add(self.info.bytes, Ordering::Relaxed);
-        Ok(self.fetched.get_or_init(|| bytes))
-    }
-
-    /// Whether `bytes` reads the payload where it lies.
-    pub fn is_in_place(&self) -> bool {
-        self.subscriber.node.is_owner() && self.pool.host_bytes(self.offset, self.info.bytes).is_ok()
-    }
-
-    pub(crate) fn node(&self) -> &NodeInner {
-        &self.subscriber.node
-    }
-
-    /// The stream that it was taken on.
-    pub(crate) fn taken_on(&self) -> Option<&Stream> {
-        self.stream.as_ref()
-    }
-
-    pub(crate) fn device_error(&self, source: DeviceError) -> TakeError {
-        TakeError::Device { topic: self.subscriber.topic.clone(), source }
-    }
-
-    pub(crate) fn view_error(&self, source: ViewError) -> TakeError {
-        TakeError::View { topic: self.subscriber.topic.clone(), sequence: self.info.sequence, source }
-    }
-
-    /// Where the payload lies on the device, for a kernel or a copy to read it; on the host backend, a pointer.
-    ///
-    /// What reads it must be done when the frame is dropped, or be in the stream that it was taken on or is released on.
-    pub fn device_address(&self) -> Result<u64, TakeError> {
-        let topic = || self.subscriber.topic.clone();
-        if !self.subscriber.node.is_owner() {
-            return Err(TakeError::Forked { topic: topic() });
-        }
-        let (offset, sequence, bytes) = (self.offset, self.info.sequence, self.info.bytes);
-        self.pool.device_address(offset).map_err(|_| TakeError::OutOfBounds { topic: topic(), sequence, offset, bytes })
-    }
-
-    /// The payload as part of its pool, for copies that the device makes of it (`Backend::copy_to_host`, `copy_out`). They are over when the
-    /// frame is dropped, or in the stream that it was taken on or is released on. An error in a forked child, where the pool is not mapped.
-    pub fn part(&self) -> Result<PoolPart<'_>, TakeError> {
-        if !self.subscriber.node.is_owner() {
-            return Err(TakeError::Forked { topic: self.subscriber.topic.clone() });
-        }
-        Ok(PoolPart { pool: self.pool.as_ref(), offset: self.offset })
-    }
-
-    /// Whether its bytes are there. `Pending` can only be the answer for a frame of `take_on`.
-    pub fn status(&self) -> Readiness {
-        if !self.subscriber.node.is_owner() {
-            return Readiness::Poisoned;
-        }
-        // Only a message that was copied with its bytes there has been let go.
-        self.held.as_ref().map_or(Readiness::Ready, Held::readiness)
-    }
-
-    /// Lets the message go once a stream has done the work that it was given so far. The call does not wait for it.
-    pub fn release_on(mut self, stream: &Stream) -> Result<(), TakeError> {
-        if !self.subscriber.node.is_owner() {
-            return Err(TakeError::Forked { topic: self.subscriber.topic.clone() });
-        }
-        self.stream = None;
-        let released = self.let_go_on(stream);
-        released.map_err(|source| TakeError::Device { topic: self.subscriber.topic.clone(), source })
-    }
-
-    /// Where it came from, the path that it took and when it passed each stage.
-    pub fn info(&self) -> &MessageInfo {
-        &self.info
-    }
-
-    /// When it was taken, in ns since 1970 on this host's clock.
-    pub fn taken_ns(&self) -> u64 {
-        self.taken
-    }
-
-    /// What the payload is mapped from: (device, inode) of the pool's memory, and the offset in it. The same for every subscriber; where the
-    /// node's device does not reach the pool, the same for every frame of the node that shares a copy.
-    pub fn mapped_from(&self) -> ((u64, u64), u64) {
-        (self.pool.identity(), self.offset)
     }
 }

@@ -4,8 +4,9 @@ use rgaps_device::dlpack::{DLDevice, ManagedTensor};
 use rgaps_device::{Backend, DeviceRange, FieldView};
 
 use crate::dlpack::Descriptor;
+use crate::frame::Frame;
 use crate::publisher::{Loan, PublishError};
-use crate::subscriber::{Frame, TakeError};
+use crate::subscriber::TakeError;
 use crate::types::{Meta, Payload, PointCloud};
 
 /// The device of a backend in DLPack's terms.

@@ -244,6 +244,18 @@ impl AnySubscriber {
         by_kind!(Self, self, subscriber => Ok(subscriber.wait(timeout)?.map(AnyFrame::from).map(Message::new)))
     }
 
+    /// As `Subscriber::wait_unless`.
+    pub fn wait_unless(&self, timeout: Duration, is_over: impl Fn() -> bool) -> Result<Option<Message>, TakeError> {
+        by_kind!(Self, self, subscriber => {
+            Ok(subscriber.wait_unless(timeout, is_over)?.map(AnyFrame::from).map(Message::new))
+        })
+    }
+
+    /// As `Subscriber::wake_waiters`.
+    pub fn wake_waiters(&self) {
+        by_kind!(Self, self, subscriber => subscriber.wake_waiters());
+    }
+
     /// As `Subscriber::descriptor`.
     pub fn descriptor(&self) -> Result<BorrowedFd<'_>, TakeError> {
         by_kind!(Self, self, subscriber => subscriber.descriptor())

@@ -12,8 +12,9 @@ use rgaps_shm::message::Readiness;
 
 use super::{AnyMeta, Kind, another_kind, by_kind};
 use crate::dlpack::Descriptor;
+use crate::frame::Frame;
 use crate::node::{DEVICE_TIMEOUT, NodeInner};
-use crate::subscriber::{Frame, TakeError};
+use crate::subscriber::TakeError;
 use crate::types::{Bytes, Image, PointCloud, Tensor};
 
 #[derive(Debug)]
