@@ -22,6 +22,11 @@ struct DLManagedTensorVersioned;
 
 
 /**
+ * Places of a table, so that indices fit their bits.
+ */
+#define PLACES_MAX (1 << 22)
+
+/**
  * The version of this ABI. It changes when a program built against an older rgaps.h cannot work with this library.
  */
 #define RGAPS_ABI_VERSION 1
@@ -1128,8 +1133,8 @@ rgaps_status_t rgaps_subscriber_create(const rgaps_node_t *node,
                                        rgaps_subscriber_t **subscriber);
 
 /**
- * Ends a subscriber. Messages that it has taken stay until they are released, but for the one that `rgaps_subscriber_pull` gave out. NULL
- * is no error.
+ * Ends a subscriber; threads that wait for its messages are told that it is gone (`RGAPS_INVALID_HANDLE`). Messages that it has taken stay
+ * until they are released, but for the one that `rgaps_subscriber_pull` gave out. NULL is no error.
  */
 void rgaps_subscriber_destroy(rgaps_subscriber_t *subscriber);
 

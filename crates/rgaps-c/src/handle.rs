@@ -1,24 +1,34 @@
 //! Handles: what a C program holds in place of an object. They look like pointers and are none.
 //!
 //! ```text
-//!   63        32 31           5 4     1   0
-//!  ┌────────────┬──────────────┬───────┬───┐   generation  of the place: another one than now means that the handle was released
-//!  │ generation │    index     │ what  │ 1 │   index       place in the table of that kind of object
-//!  └────────────┴──────────────┴───────┴───┘   what        kind of object, so that none passes for another; the low bit is in no pointer
+//!   63        32 31       10 9      5 4     1   0
+//!  ┌────────────┬───────────┬────────┬───────┬───┐   generation  of the place: another one than now means that the handle was released
+//!  │ generation │   index   │ forks  │ what  │ 1 │   index       place in the table of that kind of object
+//!  └────────────┴───────────┴────────┴───────┴───┘   forks       how many there were before the process, so that no child uses its parent's
+//!                                                    what        kind of object, so that none passes for another
 //! ```
+//!
+//! The low bit is in no pointer. A child begins with empty tables: those of its parent may be locked by threads that it does not have.
 //!
 //! Invariants  H1 places are made and never unmade, so that any number may be asked for. H2 a place changes its generation when its object
 //!             goes; generation 0 is never given out. H3 a look-up gives a clone, so that an object that is being used outlives its handle.
+//!             H4 nothing of a parent's table is touched in a child, neither its locks nor its objects.
 //!
 //! Costs       a look-up is an uncontended lock and a clone of an `Arc`; places are used again, so that handles need no heap per message.
 
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
+use crate::raw;
+
 /// Places of the first block; each further block has twice as many as the one before it.
 const FIRST_BLOCK: u32 = 64;
-/// Blocks, so that indices fit their 27 bits.
-const BLOCKS: usize = 21;
+/// Places of a table, so that indices fit their bits.
+pub const PLACES_MAX: u32 = 1 << 22;
+/// Blocks that have so many.
+const BLOCKS: usize = 17;
+/// Tables of processes that were forked from each other; the 33rd has the first one's again.
+const FORKS: u32 = 32;
 
 /// Kinds of objects that have handles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +73,8 @@ pub enum BadHandle {
     Other(What, What),
     /// Its object is gone.
     Released(What),
+    /// It was given out by the process that this one was forked from.
+    Forked(What),
 }
 
 impl fmt::Display for BadHandle {
@@ -76,6 +88,7 @@ impl fmt::Display for BadHandle {
             Self::Released(wanted) => {
                 write!(f, "the {wanted} has been released or destroyed; its handle means nothing any more")
             }
+            Self::Forked(wanted) => write!(f, "the {wanted} belongs to the parent process; make a node after fork"),
         }
     }
 }
@@ -96,22 +109,98 @@ struct Free {
 
 type Block<T> = OnceLock<Box<[Mutex<Place<T>>]>>;
 
+#[derive(Debug)]
+struct Places<T> {
+    blocks: [Block<T>; BLOCKS],
+    free: Mutex<Free>,
+}
+
 /// The objects of one kind that C programs hold.
 #[derive(Debug)]
 pub struct Table<T> {
     what: What,
-    blocks: [Block<T>; BLOCKS],
-    free: Mutex<Free>,
+    /// Those of this process and of the ones that it was forked from.
+    of: [OnceLock<Box<Places<T>>>; FORKS as usize],
 }
 
 impl<T: Clone> Table<T> {
     /// An empty table.
     pub const fn new(what: What) -> Self {
-        Self { what, blocks: [const { OnceLock::new() }; BLOCKS], free: Mutex::new(Free { list: Vec::new(), used: 0 }) }
+        Self { what, of: [const { OnceLock::new() }; FORKS as usize] }
     }
 
-    /// Gives an object a handle. `None` if there are 2^27 already.
+    /// Gives an object a handle. `None` if there are `PLACES_MAX` already.
     pub fn insert(&self, object: T) -> Option<u64> {
+        self.insert_after(raw::forks() % FORKS, object)
+    }
+
+    /// The object of a handle.
+    pub fn look_up(&self, handle: u64) -> Result<T, BadHandle> {
+        self.look_up_after(raw::forks() % FORKS, handle)
+    }
+
+    /// Takes the object away from its handle.
+    pub fn remove(&self, handle: u64) -> Result<T, BadHandle> {
+        self.remove_after(raw::forks() % FORKS, handle)
+    }
+
+    fn insert_after(&self, forks: u32, object: T) -> Option<u64> {
+        let places = self.of.get(forks as usize)?.get_or_init(Box::default);
+        let (index, generation) = places.insert(object)?;
+        let handle = u64::from(generation) << 32 | u64::from(index) << 10 | u64::from(forks) << 5;
+        Some(handle | (self.what as u64) << 1 | 1)
+    }
+
+    fn look_up_after(&self, forks: u32, handle: u64) -> Result<T, BadHandle> {
+        let (place, generation) = self.place(forks, handle)?;
+        let place = lock(place);
+        let object = place.object.as_ref().filter(|_| place.generation == generation);
+        object.cloned().ok_or(BadHandle::Released(self.what))
+    }
+
+    fn remove_after(&self, forks: u32, handle: u64) -> Result<T, BadHandle> {
+        let (place, generation) = self.place(forks, handle)?;
+        let mut place = lock(place);
+        if place.generation != generation {
+            return Err(BadHandle::Released(self.what));
+        }
+        let object = place.object.take().ok_or(BadHandle::Released(self.what))?;
+        place.generation = place.generation.checked_add(1).unwrap_or(1);
+        drop(place);
+        if let Some(places) = self.of.get(forks as usize).and_then(OnceLock::get) {
+            lock(&places.free).list.push(index_of(handle));
+        }
+        Ok(object)
+    }
+
+    /// The place that a handle names, and its generation.
+    fn place(&self, forks: u32, handle: u64) -> Result<(&Mutex<Place<T>>, u32), BadHandle> {
+        if handle == 0 {
+            return Err(BadHandle::Null(self.what));
+        }
+        let generation = (handle >> 32) as u32;
+        let what = What::ALL.into_iter().find(|what| *what as u64 == handle >> 1 & 0xf);
+        match what.filter(|_| handle & 1 == 1 && generation != 0) {
+            Some(what) if what != self.what => return Err(BadHandle::Other(self.what, what)),
+            Some(_) if (handle >> 5) as u32 % FORKS != forks => return Err(BadHandle::Forked(self.what)),
+            Some(_) => {}
+            None => return Err(BadHandle::Foreign(self.what, handle)),
+        }
+        let places = self.of.get(forks as usize).and_then(OnceLock::get);
+        let place = places.and_then(|places| places.place(index_of(handle)));
+        Ok((place.ok_or(BadHandle::Foreign(self.what, handle))?, generation))
+    }
+}
+
+impl<T> Default for Places<T> {
+    fn default() -> Self {
+        Self { blocks: [const { OnceLock::new() }; BLOCKS], free: Mutex::default() }
+    }
+}
+
+impl<T> Places<T> {
+    /// Where the object is now, and the place's generation.
+    fn insert(&self, object: T) -> Option<(u32, u32)> {
         let mut free = lock(&self.free);
         let index = match free.list.pop() {
             Some(index) => index,
@@ -125,42 +214,7 @@ impl<T: Clone> Table<T> {
         drop(free);
         let mut place = lock(self.place(index)?);
         place.object = Some(object);
-        Some(u64::from(place.generation) << 32 | u64::from(index) << 5 | (self.what as u64) << 1 | 1)
-    }
-
-    /// The object of a handle.
-    pub fn look_up(&self, handle: u64) -> Result<T, BadHandle> {
-        let (index, generation) = self.parts(handle)?;
-        let place = lock(self.place(index).ok_or(BadHandle::Foreign(self.what, handle))?);
-        let object = place.object.as_ref().filter(|_| place.generation == generation);
-        object.cloned().ok_or(BadHandle::Released(self.what))
-    }
-
-    /// Takes the object away from its handle.
-    pub fn remove(&self, handle: u64) -> Result<T, BadHandle> {
-        let (index, generation) = self.parts(handle)?;
-        let mut place = lock(self.place(index).ok_or(BadHandle::Foreign(self.what, handle))?);
-        if place.generation != generation {
-            return Err(BadHandle::Released(self.what));
-        }
-        let object = place.object.take().ok_or(BadHandle::Released(self.what))?;
-        place.generation = place.generation.checked_add(1).unwrap_or(1);
-        drop(place);
-        lock(&self.free).list.push(index);
-        Ok(object)
-    }
-
-    fn parts(&self, handle: u64) -> Result<(u32, u32), BadHandle> {
-        if handle == 0 {
-            return Err(BadHandle::Null(self.what));
-        }
-        let generation = (handle >> 32) as u32;
-        let what = What::ALL.into_iter().find(|what| *what as u64 == handle >> 1 & 0xf);
-        match what.filter(|_| handle & 1 == 1 && generation != 0) {
-            Some(what) if what == self.what => Ok((handle as u32 >> 5, generation)),
-            Some(what) => Err(BadHandle::Other(self.what, what)),
-            None => Err(BadHandle::Foreign(self.what, handle)),
-        }
+        Some((index, place.generation))
     }
 
     fn place(&self, index: u32) -> Option<&Mutex<Place<T>>> {
@@ -170,11 +224,15 @@ impl<T: Clone> Table<T> {
 
     /// There is a place of this index.
     fn make(&self, index: u32) -> Option<()> {
-        let (block, _) = block_of(index);
+        let (block, _) = block_of(Some(index).filter(|index| *index < PLACES_MAX)?);
         let empty = || Mutex::new(Place { generation: 1, object: None });
         self.blocks.get(block)?.get_or_init(|| (0..FIRST_BLOCK << block).map(|_| empty()).collect());
         Some(())
     }
+}
+
+fn index_of(handle: u64) -> u32 {
+    handle as u32 >> 10
 }
 
 /// The block that an index is in, and its place there.
@@ -204,7 +262,8 @@ mod tests {
                 expected = (expected.0 + 1, 0);
             }
         }
-        assert!(block_of((1 << 27) - 1).0 <= BLOCKS, "an index of 27 bits");
+        assert!(block_of(PLACES_MAX - 1).0 < BLOCKS);
+        assert_eq!(index_of(u64::from(u32::MAX)), PLACES_MAX - 1, "its bits hold no more");
     }
 
     #[test]
@@ -229,11 +288,34 @@ mod tests {
         assert_eq!(nodes.look_up(0), Err(BadHandle::Null(What::Node)));
         assert_eq!(nodes.look_up(loan), Err(BadHandle::Other(What::Node, What::Loan)));
         let pointer = std::ptr::from_ref(&nodes) as u64;
-        for foreign in [pointer, u64::MAX, 1, node | 0x1f << 27 | 0xffff << 5, node & 0xffff_ffff] {
+        for foreign in [pointer, u64::MAX, 1, node | 0x1f << 27 | 0xffff << 10, node & 0xffff_ffff] {
             assert!(matches!(nodes.look_up(foreign), Err(BadHandle::Foreign(What::Node, _))), "{foreign:#x}");
             assert!(matches!(nodes.remove(foreign), Err(BadHandle::Foreign(What::Node, _))), "{foreign:#x}");
         }
         assert_eq!(loans.remove(loan), Ok(()));
+    }
+
+    #[test]
+    fn a_forked_process_begins_with_an_empty_table_and_is_told_of_its_parents_handles() {
+        let table = Table::new(What::Loan);
+        let parents = table.insert_after(0, 1).unwrap();
+        let forked = Err(BadHandle::Forked(What::Loan));
+        assert_eq!((table.look_up_after(1, parents), table.remove_after(1, parents)), (forked, forked));
+        let childs = table.insert_after(1, 2).unwrap();
+        assert_ne!(childs, parents);
+        assert_eq!((table.look_up_after(1, childs), table.look_up_after(0, parents)), (Ok(2), Ok(1)));
+        assert_eq!(table.look_up_after(0, childs), forked);
+        assert_eq!((table.remove_after(1, childs), table.remove_after(0, parents)), (Ok(2), Ok(1)));
+    }
+
+    #[test]
+    fn a_child_does_not_wait_for_a_lock_that_its_parent_held() {
+        let table = Table::new(What::Loan);
+        let parents = table.insert_after(0, 1).unwrap();
+        let places = table.of[0].get().unwrap();
+        let _locked = (lock(&places.free), lock(places.place(0).unwrap()));
+        assert!(table.look_up_after(1, parents).is_err());
+        assert_eq!(table.insert_after(1, 2).map(|childs| table.remove_after(1, childs)), Some(Ok(2)));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::ffi::c_char;
 use std::mem::MaybeUninit;
 
 use rgaps::any::AnyMeta;
-use rgaps::types::{Bytes, Encoding, Image, PointCloud, PointField, Stamp, Tensor, Text};
+use rgaps::types::{Bytes, Encoding, Image, NDIM_MAX, PointCloud, PointField, Stamp, Tensor, Text};
 
 use crate::raw;
 use crate::status::{Failure, guard, guard_or, rgaps_status_t};
@@ -84,7 +84,13 @@ pub unsafe extern "C" fn rgaps_meta_tensor(
     ndim: u32,
     shape: *const i64,
 ) -> rgaps_status_t {
-    made(meta, || Ok(Tensor::new(dtype(code, bits)?, raw::slice(shape, ndim.into(), "shape")?)?.into()))
+    made(meta, || {
+        // Before so many numbers are believed to be there.
+        if ndim as usize > NDIM_MAX {
+            return Err(Failure::argument(format_args!("{ndim} dimensions; at most {NDIM_MAX} fit")));
+        }
+        Ok(Tensor::new(dtype(code, bits)?, raw::slice(shape, ndim.into(), "shape")?)?.into())
+    })
 }
 
 /// Sets stamp and frame of metadata.

@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use rgaps::device::DeviceKind;
 use rgaps::{Node, NodeBuilder};
 
-use crate::handle::{Table, What};
+use crate::handle::{PLACES_MAX, Table, What};
 use crate::raw;
 use crate::status::{Failure, guard, rgaps_status_t};
 use crate::types::{fixed_text, rgaps_device_t};
@@ -172,8 +172,9 @@ pub(crate) fn look_up(node: *const rgaps_node_t) -> Result<Node, Failure> {
 
 /// A handle of an object, as C holds it.
 pub(crate) fn handle<T: Clone, H>(table: &Table<T>, object: T) -> Result<*mut H, Failure> {
-    let handle =
-        table.insert(object).ok_or_else(|| Failure::new(rgaps_status_t::RGAPS_NO_SPACE, "2^27 handles are in use"))?;
+    let handle = table
+        .insert(object)
+        .ok_or_else(|| Failure::new(rgaps_status_t::RGAPS_NO_SPACE, format_args!("{PLACES_MAX} handles are in use")))?;
     Ok(handle as *mut H)
 }
 

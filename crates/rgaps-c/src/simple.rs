@@ -18,7 +18,7 @@ use crate::node::{check_abi, handle};
 use crate::publisher::{PUBLISHERS, PublisherObject, rgaps_publisher_t};
 use crate::raw;
 use crate::status::{Failure, guard, guard_or, rgaps_status_t};
-use crate::subscriber::{SUBSCRIBERS, SubscriberObject, rgaps_subscriber_t, wait};
+use crate::subscriber::{SUBSCRIBERS, State, SubscriberObject, rgaps_subscriber_t, wait};
 
 /// ns that a pull waits for a message.
 pub const RGAPS_PULL_TIMEOUT_NS: u64 = 1_000_000_000;
@@ -83,7 +83,7 @@ pub unsafe extern "C" fn rgaps_subscriber_init_abi(
         let topic = raw::text(topic_name, "topic_name")?;
         let node = Node::builder().build()?;
         let subscriber = AnySubscriber::new(&node, topic, Kind::Bytes, SubscriberQos::default())?;
-        handle(&SUBSCRIBERS, SubscriberObject { node, subscriber, pulled: Default::default() })
+        handle(&SUBSCRIBERS, SubscriberObject { node, subscriber, state: Default::default() })
     });
     made.unwrap_or(std::ptr::null_mut())
 }
@@ -98,7 +98,7 @@ pub unsafe extern "C" fn rgaps_subscriber_init_abi(
 pub unsafe extern "C" fn rgaps_subscriber_pull(subscriber: *mut rgaps_subscriber_t) -> *mut c_void {
     let pulled = guard_or(|| {
         let object = SUBSCRIBERS.look_up(subscriber as u64)?;
-        release_pulled(&object)?;
+        release_pulled(&object.state);
         let Some(message) = wait(&object, RGAPS_PULL_TIMEOUT_NS)? else {
             let text = format!(
                 "{}: no message came within {} ms",
@@ -109,7 +109,7 @@ pub unsafe extern "C" fn rgaps_subscriber_pull(subscriber: *mut rgaps_subscriber
         };
         let message = hand_out(&object.node, message)?;
         let before =
-            std::mem::replace(&mut *object.pulled.lock().unwrap_or_else(PoisonError::into_inner), message as u64);
+            std::mem::replace(&mut *object.state.pulled.lock().unwrap_or_else(PoisonError::into_inner), message as u64);
         if before != 0 {
             // Another thread has pulled by the same handle meanwhile; its pointer ends here, as the contract says.
             let _ = release(before as *mut rgaps_message_t, std::ptr::null_mut());
@@ -124,17 +124,16 @@ pub unsafe extern "C" fn rgaps_subscriber_pull(subscriber: *mut rgaps_subscriber
 pub unsafe extern "C" fn rgaps_subscriber_pulled(subscriber: *const rgaps_subscriber_t) -> *const rgaps_message_t {
     let pulled = guard_or(|| {
         let object = SUBSCRIBERS.look_up(subscriber as u64)?;
-        let pulled = *object.pulled.lock().unwrap_or_else(PoisonError::into_inner);
+        let pulled = *object.state.pulled.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(pulled as *const rgaps_message_t)
     });
     pulled.unwrap_or(std::ptr::null())
 }
 
 /// Releases what a handle has pulled, if its user has not.
-pub(crate) fn release_pulled(object: &SubscriberObject) -> Result<(), Failure> {
-    let pulled = std::mem::take(&mut *object.pulled.lock().unwrap_or_else(PoisonError::into_inner));
+pub(crate) fn release_pulled(state: &State) {
+    let pulled = std::mem::take(&mut *state.pulled.lock().unwrap_or_else(PoisonError::into_inner));
     if pulled != 0 {
         let _ = release(pulled as *mut rgaps_message_t, std::ptr::null_mut());
     }
-    Ok(())
 }

@@ -77,7 +77,8 @@ impl Failure {
 
 impl From<BadHandle> for Failure {
     fn from(error: BadHandle) -> Self {
-        Self::new(RGAPS_INVALID_HANDLE, error)
+        let status = if matches!(error, BadHandle::Forked(_)) { RGAPS_FORKED } else { RGAPS_INVALID_HANDLE };
+        Self::new(status, error)
     }
 }
 

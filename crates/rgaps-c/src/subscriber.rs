@@ -3,16 +3,18 @@
 use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rgaps::any::{AnySubscriber, Kind, Message};
 use rgaps::{Node, SubscriberQos};
 
-use crate::handle::{Table, What};
+use crate::handle::{BadHandle, Table, What};
 use crate::message::{hand_out, rgaps_message_t};
 use crate::node::{look_up as look_up_node, rgaps_node_t};
 use crate::raw;
+use crate::simple::release_pulled;
 use crate::status::rgaps_status_t::*;
 use crate::status::{Failure, guard, guard_or, rgaps_status_t};
 use crate::types::{rgaps_subscriber_qos_t, rgaps_subscriber_statistics_t};
@@ -26,8 +28,23 @@ pub struct rgaps_subscriber_t {
 pub(crate) struct SubscriberObject {
     pub(crate) node: Node,
     pub(crate) subscriber: AnySubscriber,
+    pub(crate) state: Arc<State>,
+}
+
+/// What the users of a subscriber's handle share.
+#[derive(Debug, Default)]
+pub(crate) struct State {
     /// The message that `rgaps_subscriber_pull` gave out last: its handle.
-    pub(crate) pulled: Arc<Mutex<u64>>,
+    pub(crate) pulled: Mutex<u64>,
+    /// Its handle is released; whoever still waits gives up.
+    is_ended: AtomicBool,
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        // A pull that was under way when the handle was released.
+        release_pulled(self);
+    }
 }
 
 pub(crate) static SUBSCRIBERS: Table<SubscriberObject> = Table::new(What::Subscriber);
@@ -57,14 +74,14 @@ pub unsafe extern "C" fn rgaps_subscriber_create(
         let out = subscriber.ok_or_else(|| Failure::null("subscriber"))?;
         let qos = qos.map(rgaps_subscriber_qos_t::check).transpose()?.unwrap_or_default();
         let subscriber = AnySubscriber::new(&node, raw::text(topic, "topic")?, Kind::from_code(kind)?, qos)?;
-        let object = SubscriberObject { node, subscriber, pulled: Arc::default() };
+        let object = SubscriberObject { node, subscriber, state: Arc::default() };
         out.write(crate::node::handle(&SUBSCRIBERS, object)?);
         Ok(())
     })
 }
 
-/// Ends a subscriber. Messages that it has taken stay until they are released, but for the one that `rgaps_subscriber_pull` gave out. NULL
-/// is no error.
+/// Ends a subscriber; threads that wait for its messages are told that it is gone (`RGAPS_INVALID_HANDLE`). Messages that it has taken stay
+/// until they are released, but for the one that `rgaps_subscriber_pull` gave out. NULL is no error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_subscriber_destroy(subscriber: *mut rgaps_subscriber_t) {
     let _ = guard(|| {
@@ -72,7 +89,10 @@ pub unsafe extern "C" fn rgaps_subscriber_destroy(subscriber: *mut rgaps_subscri
             return Ok(());
         }
         let object = SUBSCRIBERS.remove(subscriber as u64)?;
-        crate::simple::release_pulled(&object)
+        object.state.is_ended.store(true, Ordering::Release);
+        object.subscriber.wake_waiters();
+        release_pulled(&object.state);
+        Ok(())
     });
 }
 
@@ -144,7 +164,12 @@ pub unsafe extern "C" fn rgaps_subscriber_wait(
 
 pub(crate) fn wait(object: &SubscriberObject, timeout_ns: u64) -> Result<Option<Message>, Failure> {
     let timeout = if timeout_ns == u64::MAX { Duration::MAX } else { Duration::from_nanos(timeout_ns) };
-    Ok(object.subscriber.wait(timeout)?)
+    let is_ended = || object.state.is_ended.load(Ordering::Acquire);
+    let message = object.subscriber.wait_unless(timeout, is_ended)?;
+    if message.is_none() && is_ended() {
+        return Err(BadHandle::Released(What::Subscriber).into());
+    }
+    Ok(message)
 }
 
 /// A descriptor that is readable while a message may be ready, for epoll, poll and select. Do not read or close it: take until there is no

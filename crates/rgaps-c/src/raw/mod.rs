@@ -2,12 +2,30 @@
 
 use std::ffi::{CStr, c_char, c_void};
 use std::mem::{MaybeUninit, size_of};
+use std::sync::Once;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rgaps::Node;
 use rgaps::device::{DevicePart, Stream};
 
 use crate::status::Failure;
 use crate::types::{META_BYTES, rgaps_meta_t};
+
+/// Forks between the process that first asked and this one.
+static FORKS: AtomicU32 = AtomicU32::new(0);
+
+/// How many processes this one was forked from since the first of them asked.
+pub(crate) fn forks() -> u32 {
+    extern "C" fn count() {
+        FORKS.fetch_add(1, Ordering::Relaxed);
+    }
+    static COUNTING: Once = Once::new();
+    COUNTING.call_once(|| {
+        // SAFETY: the function stays as long as the library, which is never unloaded, and does nothing but count, as a child may.
+        let _ = unsafe { libc::pthread_atfork(None, None, Some(count)) };
+    });
+    FORKS.load(Ordering::Relaxed)
+}
 
 /// A text of the caller's, which may be NULL.
 pub(crate) fn optional_text<'a>(text: *const c_char, name: &str) -> Result<Option<&'a str>, Failure> {
