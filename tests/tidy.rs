@@ -367,7 +367,13 @@ fn every_promise_names_its_test_or_says_that_it_has_none() {
         all.iter().filter(|file| file.path.ends_with(ending)).map(|file| file.text.as_str()).collect()
     };
     let (tests, python) = (written_in(".rs"), written_in(".py"));
-    let is_test = |name: &str| tests.contains(&format!("fn {name}(")) || python.contains(&format!("def {name}("));
+    // Tests in C and C++ are functions of the programs that ctest runs.
+    let is_c = |file: &&File| file.path.starts_with("crates/rgaps-c/tests/");
+    let c_tests: String = all.iter().filter(is_c).map(|file| file.text.as_str()).collect();
+    let is_test = |name: &str| {
+        let written = [format!("fn {name}("), format!("def {name}("), format!("void {name}(")];
+        tests.contains(&written[0]) || python.contains(&written[1]) || c_tests.contains(&written[2])
+    };
     let mut breaches = Vec::new();
     let mut count = 0;
     for row in promises.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| Promise")) {

@@ -1,0 +1,99 @@
+/* What the tests share: a check that says what did not hold, and the calls that every test begins with. */
+
+#ifndef CHECK_H
+#define CHECK_H
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "rgaps.h"
+
+/* ns that a test waits for what must come: a test that hangs is ended by the script `run`, and no test depends on how long anything takes. */
+#define LONG_NS UINT64_C(60000000000)
+
+/* Fails the test, with where and why. _exit, because other threads and atexit handlers may be in the middle of something. */
+#define CHECK(condition)                                                                                        \
+  do {                                                                                                          \
+    if (!(condition)) {                                                                                         \
+      fprintf(stderr, "%s:%d: does not hold: %s\n  last error: %s: %s\n", __FILE__, __LINE__, #condition,        \
+              rgaps_status_name((int32_t)rgaps_error_status()), rgaps_error_text());                            \
+      fflush(NULL);                                                                                             \
+      _exit(1);                                                                                                 \
+    }                                                                                                           \
+  } while (0)
+
+/* A call that must succeed. */
+#define OK(call) CHECK((call) == RGAPS_OK)
+
+/* A call that must fail with this status, and with a text that has this part. */
+#define FAILS(call, expected, part)                                                                             \
+  do {                                                                                                          \
+    CHECK((call) == (expected));                                                                                \
+    CHECK(rgaps_error_status() == (expected));                                                                  \
+    CHECK(strstr(rgaps_error_text(), (part)) != NULL);                                                          \
+  } while (0)
+
+/* A node, on the device that the test was told to use if any. */
+static inline rgaps_node_t *node_on(const char *device) {
+  rgaps_node_options_t options = rgaps_node_options_default();
+  rgaps_node_t *node = NULL;
+  options.name = "ctest";
+  options.device = device;
+  OK(rgaps_node_create(&options, &node));
+  CHECK(node != NULL);
+  return node;
+}
+
+static inline rgaps_publisher_t *publisher_of(const rgaps_node_t *node, const char *topic, uint32_t kind) {
+  rgaps_publisher_t *publisher = NULL;
+  OK(rgaps_publisher_create(node, topic, kind, NULL, &publisher));
+  return publisher;
+}
+
+static inline rgaps_subscriber_t *subscriber_of(const rgaps_node_t *node, const char *topic, uint32_t kind) {
+  rgaps_subscriber_t *subscriber = NULL;
+  OK(rgaps_subscriber_create(node, topic, kind, NULL, &subscriber));
+  return subscriber;
+}
+
+static inline rgaps_meta_t bytes_meta(uint64_t bytes) {
+  rgaps_meta_t meta;
+  OK(rgaps_meta_bytes(&meta, bytes));
+  return meta;
+}
+
+/* Publishes a number. */
+static inline void publish_number(const rgaps_publisher_t *publisher, uint64_t number) {
+  rgaps_meta_t meta = bytes_meta(sizeof number);
+  OK(rgaps_publisher_push_host(publisher, &meta, &number, sizeof number, NULL));
+}
+
+/* The number in a message. */
+static inline uint64_t number_in(const rgaps_message_t *message) {
+  const void *data = NULL;
+  uint64_t bytes = 0, number = 0;
+  OK(rgaps_message_data(message, &data, &bytes));
+  CHECK(bytes == sizeof number);
+  memcpy(&number, data, sizeof number);
+  return number;
+}
+
+/* Waits for a message. */
+static inline rgaps_message_t *next_of(const rgaps_subscriber_t *subscriber) {
+  rgaps_message_t *message = NULL;
+  OK(rgaps_subscriber_wait(subscriber, LONG_NS, &message));
+  CHECK(message != NULL);
+  return message;
+}
+
+/* Waits for a message, and takes the number out of it. */
+static inline uint64_t next_number(const rgaps_subscriber_t *subscriber) {
+  rgaps_message_t *message = next_of(subscriber);
+  uint64_t number = number_in(message);
+  OK(rgaps_message_release(message, NULL));
+  return number;
+}
+
+#endif /* CHECK_H */
