@@ -34,6 +34,7 @@ pub struct PoolRef {
 pub struct ReaderPort {
     segment: Arc<Segment>,
     slot: u8,
+    generation: u32,
     tenancy: Tenancy,
     cursor: Position,
     /// What history gave a late joiner, oldest first, claimed but not taken.
@@ -60,7 +61,7 @@ impl ReaderPort {
         let tenancy = Tenancy::new(generation);
         let backlog = if history { claim_history(&segment, slot, tenancy, cursor, depth) } else { VecDeque::new() };
         let waiter = FutexWait::for_messages(segment.clone(), slot);
-        Ok(Self { segment, slot, tenancy, cursor, backlog, unready: VecDeque::new(), waiter })
+        Ok(Self { segment, slot, generation, tenancy, cursor, backlog, unready: VecDeque::new(), waiter })
     }
 
     /// The next message whose bytes are there. One whose bytes are not holds up those of its publisher only.
@@ -159,6 +160,10 @@ impl ReaderPort {
     /// Takes no part in the topic any more, though messages that it has given out are still held: none is addressed to it, what it had not
     /// read is let go, and no publisher waits for it. The slot stays taken until the manager dismisses it.
     pub fn retire(&mut self) {
+        // A slot that a manager has given to somebody else is that one's to change.
+        if self.counters().state.load(Ordering::Acquire) != SlotState::Active.word(self.generation) {
+            return;
+        }
         let header = self.segment.header();
         header.subscribers.0.fetch_and(!(1 << self.slot), Ordering::SeqCst);
         // No keep-all subscriber that is behind.

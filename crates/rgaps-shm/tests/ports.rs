@@ -167,6 +167,19 @@ fn a_reader_that_has_retired_holds_nobody_up_though_its_message_is_held() {
 }
 
 #[test]
+fn a_reader_whose_slot_is_somebody_elses_changes_nothing_there() {
+    let host = Host::new(8);
+    let mut publisher = host.publisher(64 << 10, 0);
+    let mut before = host.subscriber(0);
+    host.dismiss(&before);
+    let mut next = host.subscriber(0);
+    before.retire();
+    publisher.publish(100, Exhaustion::Refuse).unwrap();
+    publisher.publish(100, Exhaustion::Refuse).unwrap();
+    assert_eq!(sequences(&mut next), [1, 2], "addressed to it, and all of them kept");
+}
+
+#[test]
 fn a_publisher_that_waits_goes_on_when_a_holder_lets_go() {
     let host = Host::new(4);
     let mut publisher = host.publisher(8192, 0);
