@@ -172,6 +172,7 @@ impl Node {
         let body = Body::Advertise { key: key.clone(), type_name: T::TYPE_NAME.to_owned(), qos };
         let mut answer = node.session.request(&body, &[])?;
         let Reply::Advertised(advertised) = answer.reply.clone() else { return Err(SessionError::Confused.into()) };
+        let given = node.session.given(advertised.topic, Role::Publisher, advertised.seat);
         let segment = attach(&mut answer, advertised.topic)?;
         let description = pool_description(advertised.pool)?;
         let slabs = (0..advertised.pool_descriptors).map(|_| answer.descriptor()).collect::<Result<_, _>>()?;
@@ -183,6 +184,7 @@ impl Node {
         for seat in &advertised.events {
             port.add_event(seat.slot, Tenancy::new(seat.generation), EventFd::from_fd(answer.descriptor()?));
         }
+        given.taken();
         let topic_name = key.name().to_owned();
         let seated = Seated {
             key,
@@ -221,10 +223,12 @@ impl Node {
         let body = Body::Subscribe { key: key.clone(), type_name: T::TYPE_NAME.to_owned(), qos };
         let mut answer = node.session.request(&body, &[])?;
         let Reply::Subscribed(subscribed) = answer.reply.clone() else { return Err(SessionError::Confused.into()) };
+        let given = node.session.given(subscribed.topic, Role::Subscriber, subscribed.seat);
         let segment = attach(&mut answer, subscribed.topic)?;
         let Seat { slot, generation } = subscribed.seat;
         let history = qos.durability == rgaps_control::Durability::TransientLocal;
         let reader = ReaderPort::new(segment.clone(), slot, generation, history)?;
+        given.taken();
         let topic_name = key.name().to_owned();
         let seated = Seated {
             key,

@@ -100,6 +100,29 @@ enum Tended {
     Subscriber { order: Weak<Order<Releasing>>, tended: Weak<subscriber::Tended> },
 }
 
+/// See `Session::given`.
+#[must_use]
+pub(crate) struct GivenSeat<'a> {
+    session: &'a Session,
+    leave: Option<Body>,
+}
+
+impl GivenSeat<'_> {
+    /// Somebody sits on it, who leaves by himself.
+    pub(crate) fn taken(mut self) {
+        self.leave = None;
+    }
+}
+
+impl Drop for GivenSeat<'_> {
+    fn drop(&mut self) {
+        let Some(leave) = self.leave.take() else { return };
+        if let Err(error) = self.session.request_within(&leave, &[], LEAVE_TIMEOUT) {
+            tracing::debug!(%error, "a seat that nobody took could not be given back");
+        }
+    }
+}
+
 /// See `Session::joining`.
 #[must_use]
 #[derive(Debug)]
@@ -192,6 +215,11 @@ impl Session {
             Member::Subscriber(subscriber, _) => subscriber.strong_count() > 0,
         });
         self.prune_events();
+    }
+
+    /// The manager has given a seat, which is given back unless somebody sits on it.
+    pub(crate) fn given(&self, topic: TopicId, role: Role, seat: Seat) -> GivenSeat<'_> {
+        GivenSeat { session: self, leave: Some(Body::Leave { topic, role, seat }) }
     }
 
     /// A publisher is about to ask for its seat. The guard lives until it is a member, or has failed.

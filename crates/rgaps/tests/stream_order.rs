@@ -133,6 +133,20 @@ fn push_and_take_wait_for_nothing() {
 }
 
 #[test]
+fn a_publisher_that_cannot_be_made_keeps_no_seat() {
+    if !on_standin(&[]) {
+        return;
+    }
+    let bench = Bench::new(MIB);
+    bench.gpu.fail("cuMemAddressReserve", 1, 999);
+    assert!(matches!(bench.node.publisher::<Bytes>("never"), Err(NodeError::Device(_))));
+    bench.gpu.fail("cuMemAddressReserve", 1, 0);
+    let topics = bench.node.topics().unwrap();
+    let left = topics.iter().find(|topic| topic.key.name() == "/never");
+    assert!(left.is_none_or(|topic| topic.publishers == 0), "{left:?}");
+}
+
+#[test]
 fn push_take_and_release_are_in_stream_order_and_wait_for_nothing() {
     if on_standin(&[]) {
         push_and_take_wait_for_nothing();
