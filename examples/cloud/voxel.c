@@ -13,7 +13,6 @@
 #include <string.h>
 
 #define WAIT_NS 10000000000u
-#define FLOAT32 7
 
 /* A point, and the cube that it lies in. */
 struct place {
@@ -52,7 +51,7 @@ static void offsets(const rgaps_meta_t *meta, uint32_t at[3]) {
   for (int axis = 0; axis < 3; ++axis) {
     rgaps_point_field_t field;
     check(rgaps_meta_field(meta, names[axis], &field), "field");
-    if (field.datatype != FLOAT32) {
+    if (field.datatype != RGAPS_FLOAT32) {
       fprintf(stderr, "voxel: field %s is no float32\n", names[axis]);
       exit(1);
     }

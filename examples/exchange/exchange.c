@@ -12,7 +12,6 @@
 #include <time.h>
 
 #define WAIT_NS 10000000000u
-#define FLOAT32 7
 
 /* Ends the program if a call failed, with the library's words for it. */
 static void check(rgaps_status_t status, const char *what) {
@@ -43,10 +42,10 @@ static rgaps_meta_t described(uint32_t kind, long n) {
   rgaps_meta_t meta;
   switch (kind) {
     case RGAPS_KIND_IMAGE: check(rgaps_meta_image(&meta, 64, 48, "rgb8"), "image"); break;
-    case RGAPS_KIND_TENSOR: check(rgaps_meta_tensor(&meta, 2, 32, 3, shape), "tensor"); break;
+    case RGAPS_KIND_TENSOR: check(rgaps_meta_tensor(&meta, RGAPS_FLOAT, 32, 3, shape), "tensor"); break;
     case RGAPS_KIND_POINT_CLOUD:
       check(rgaps_meta_point_cloud(&meta, 100, 1, 16), "cloud");
-      for (uint32_t i = 0; i < 4; ++i) check(rgaps_meta_add_field(&meta, fields[i], 4 * i, FLOAT32), fields[i]);
+      for (uint32_t i = 0; i < 4; ++i) check(rgaps_meta_add_field(&meta, fields[i], 4 * i, RGAPS_FLOAT32), fields[i]);
       break;
     default: check(rgaps_meta_bytes(&meta, 1000), "bytes"); break;
   }

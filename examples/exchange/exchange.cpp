@@ -15,7 +15,6 @@ using std::chrono::seconds;
 namespace {
 
 constexpr std::int32_t wait_s = 10;
-constexpr std::uint32_t float32 = 7;
 
 // What every message of a kind looks like, but for its content.
 template <class M>
@@ -36,7 +35,7 @@ rgaps::PointCloud described() {
   auto cloud = rgaps::PointCloud::create(100, 1, 16).value();
   std::uint32_t offset = 0;
   for (const char *name : {"x", "y", "z", "intensity"}) {
-    cloud.add_field(name, offset, float32).value();
+    cloud.add_field(name, offset, RGAPS_FLOAT32).value();
     offset += 4;
   }
   return cloud;
@@ -44,7 +43,7 @@ rgaps::PointCloud described() {
 
 template <>
 rgaps::Tensor described() {
-  return rgaps::Tensor::create(2, 32, {2, 3, 4}).value();
+  return rgaps::Tensor::create(RGAPS_FLOAT, 32, {2, 3, 4}).value();
 }
 
 // What byte `i` of a payload of bytes, or element `i` of one of floats, is in message `n`.

@@ -22,11 +22,6 @@ struct DLManagedTensorVersioned;
 
 
 /**
- * Places of a table, so that indices fit their bits.
- */
-#define PLACES_MAX (1 << 22)
-
-/**
  * The version of this ABI. It changes when a program built against an older rgaps.h cannot work with this library.
  */
 #define RGAPS_ABI_VERSION 1
@@ -194,6 +189,74 @@ typedef enum {
 } rgaps_readiness_t;
 
 /**
+ * Type of the elements of a field, with the codes of sensor_msgs/PointField.
+ */
+typedef enum {
+  /**
+   * Signed byte.
+   */
+  RGAPS_INT8 = 1,
+  /**
+   * Unsigned byte.
+   */
+  RGAPS_UINT8 = 2,
+  /**
+   * Signed, 16 bits.
+   */
+  RGAPS_INT16 = 3,
+  /**
+   * Unsigned, 16 bits.
+   */
+  RGAPS_UINT16 = 4,
+  /**
+   * Signed, 32 bits.
+   */
+  RGAPS_INT32 = 5,
+  /**
+   * Unsigned, 32 bits.
+   */
+  RGAPS_UINT32 = 6,
+  /**
+   * Floating point, 32 bits.
+   */
+  RGAPS_FLOAT32 = 7,
+  /**
+   * Floating point, 64 bits.
+   */
+  RGAPS_FLOAT64 = 8,
+} rgaps_datatype_t;
+
+/**
+ * Kind of the elements of a tensor, with the codes of DLPack's DLDataTypeCode; their size is given in bits.
+ */
+typedef enum {
+  /**
+   * Signed integers.
+   */
+  RGAPS_INT = 0,
+  /**
+   * Unsigned integers.
+   */
+  RGAPS_UINT = 1,
+  /**
+   * Floating point.
+   */
+  RGAPS_FLOAT = 2,
+  /**
+   * The upper half of a float of 32 bits.
+   */
+  RGAPS_BFLOAT = 4,
+  /**
+   * Pairs of floats; the bits count both.
+   */
+  RGAPS_COMPLEX = 5,
+  /**
+   * Truth values, of 8 bits.
+   */
+  RGAPS_BOOL = 6,
+} rgaps_type_code_t;
+
+/**
  * A block of a publisher's pool that is being filled. Used by one thread at a time.
  */
 typedef struct rgaps_loan_t rgaps_loan_t;
@@ -303,8 +366,7 @@ typedef struct {
    */
   uint32_t offset;
   /**
-   * Type of its elements, with the codes of sensor_msgs/PointField: 1 int8, 2 uint8, 3 int16, 4 uint16, 5 int32, 6 uint32, 7 float32,
-   * 8 float64.
+   * An rgaps_datatype_t.
    */
   uint32_t datatype;
   /**
@@ -372,7 +434,7 @@ typedef struct {
    */
   uint32_t ndim;
   /**
-   * Type of the elements, by DLPack's DLDataTypeCode: 0 signed, 1 unsigned, 2 floating point, 4 bfloat, 5 complex, 6 bool.
+   * An rgaps_type_code_t, or another DLDataTypeCode.
    */
   uint8_t code;
   /**
@@ -839,14 +901,17 @@ rgaps_status_t rgaps_meta_point_cloud(rgaps_meta_t *meta,
  *
  * @param name      such as "x" or "intensity", at most 32 bytes
  * @param offset    its first byte in a point
- * @param datatype  a code of sensor_msgs/PointField, such as 7 for float32
+ * @param datatype  an rgaps_datatype_t, such as RGAPS_FLOAT32. For several elements set `count` of the field in `as.point_cloud.fields`.
  */
-rgaps_status_t rgaps_meta_add_field(rgaps_meta_t *meta, const char *name, uint32_t offset, uint32_t datatype);
+rgaps_status_t rgaps_meta_add_field(rgaps_meta_t *meta,
+                                    const char *name,
+                                    uint32_t offset,
+                                    uint32_t datatype);
 
 /**
  * Metadata of a tensor in C order: the last dimension is contiguous, nothing lies between or before the elements.
  *
- * @param code   DLPack's DLDataTypeCode: 0 signed, 1 unsigned, 2 floating point, 4 bfloat, 5 complex, 6 bool
+ * @param code   an rgaps_type_code_t, such as RGAPS_FLOAT, or another DLDataTypeCode of DLPack's
  * @param bits   of an element
  * @param ndim   dimensions, at most 8
  * @param shape  elements of each dimension

@@ -246,7 +246,7 @@ class PointCloud : public Meta {
     const auto status = rgaps_meta_point_cloud(&meta.meta_, width, height, point_step);
     return detail::made(status, std::move(meta));
   }
-  /// Adds a field of one element; `datatype` is a code of sensor_msgs/PointField, 7 for float32.
+  /// Adds a field of one element; `datatype` is an rgaps_datatype_t, such as RGAPS_FLOAT32.
   Result<void> add_field(const std::string &name, std::uint32_t offset, std::uint32_t datatype) {
     return detail::done(rgaps_meta_add_field(&meta_, name.c_str(), offset, datatype));
   }
@@ -269,7 +269,7 @@ class PointCloud : public Meta {
 class Tensor : public Meta {
  public:
   static constexpr rgaps_kind_t kind = RGAPS_KIND_TENSOR;
-  /// A tensor in C order. `code` and `bits` are those of DLPack's DLDataType: 2 and 32 for float.
+  /// A tensor in C order. `code` is an rgaps_type_code_t: RGAPS_FLOAT and 32 bits for float.
   static Result<Tensor> create(std::uint32_t code, std::uint32_t bits, const std::vector<std::int64_t> &shape) {
     Tensor meta;
     const auto status =

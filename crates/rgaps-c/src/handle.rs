@@ -24,7 +24,7 @@ use crate::raw;
 /// Places of the first block; each further block has twice as many as the one before it.
 const FIRST_BLOCK: u32 = 64;
 /// Places of a table, so that indices fit their bits.
-pub const PLACES_MAX: u32 = 1 << 22;
+pub(crate) const PLACES_MAX: u32 = 1 << 22;
 /// Blocks that have so many.
 const BLOCKS: usize = 17;
 /// Tables of processes that were forked from each other; the 33rd has the first one's again.

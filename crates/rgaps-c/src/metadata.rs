@@ -45,7 +45,7 @@ pub unsafe extern "C" fn rgaps_meta_point_cloud(
 ///
 /// @param name      such as "x" or "intensity", at most 32 bytes
 /// @param offset    its first byte in a point
-/// @param datatype  a code of sensor_msgs/PointField, such as 7 for float32
+/// @param datatype  an rgaps_datatype_t, such as RGAPS_FLOAT32. For several elements set `count` of the field in `as.point_cloud.fields`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_meta_add_field(
     meta: Option<&mut rgaps_meta_t>,
@@ -72,7 +72,7 @@ pub unsafe extern "C" fn rgaps_meta_add_field(
 
 /// Metadata of a tensor in C order: the last dimension is contiguous, nothing lies between or before the elements.
 ///
-/// @param code   DLPack's DLDataTypeCode: 0 signed, 1 unsigned, 2 floating point, 4 bfloat, 5 complex, 6 bool
+/// @param code   an rgaps_type_code_t, such as RGAPS_FLOAT, or another DLDataTypeCode of DLPack's
 /// @param bits   of an element
 /// @param ndim   dimensions, at most 8
 /// @param shape  elements of each dimension

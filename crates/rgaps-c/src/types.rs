@@ -70,6 +70,44 @@ pub struct rgaps_image_t {
     pub reserved: [u8; 3],
 }
 
+/// Type of the elements of a field, with the codes of sensor_msgs/PointField.
+#[repr(C)]
+pub enum rgaps_datatype_t {
+    /// Signed byte.
+    RGAPS_INT8 = 1,
+    /// Unsigned byte.
+    RGAPS_UINT8 = 2,
+    /// Signed, 16 bits.
+    RGAPS_INT16 = 3,
+    /// Unsigned, 16 bits.
+    RGAPS_UINT16 = 4,
+    /// Signed, 32 bits.
+    RGAPS_INT32 = 5,
+    /// Unsigned, 32 bits.
+    RGAPS_UINT32 = 6,
+    /// Floating point, 32 bits.
+    RGAPS_FLOAT32 = 7,
+    /// Floating point, 64 bits.
+    RGAPS_FLOAT64 = 8,
+}
+
+/// Kind of the elements of a tensor, with the codes of DLPack's DLDataTypeCode; their size is given in bits.
+#[repr(C)]
+pub enum rgaps_type_code_t {
+    /// Signed integers.
+    RGAPS_INT = 0,
+    /// Unsigned integers.
+    RGAPS_UINT = 1,
+    /// Floating point.
+    RGAPS_FLOAT = 2,
+    /// The upper half of a float of 32 bits.
+    RGAPS_BFLOAT = 4,
+    /// Pairs of floats; the bits count both.
+    RGAPS_COMPLEX = 5,
+    /// Truth values, of 8 bits.
+    RGAPS_BOOL = 6,
+}
+
 /// One field of every point. Made by `rgaps_meta_add_field`.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -78,8 +116,7 @@ pub struct rgaps_point_field_t {
     pub name: [c_char; 32],
     /// Its first byte in a point.
     pub offset: u32,
-    /// Type of its elements, with the codes of sensor_msgs/PointField: 1 int8, 2 uint8, 3 int16, 4 uint16, 5 int32, 6 uint32, 7 float32,
-    /// 8 float64.
+    /// An rgaps_datatype_t.
     pub datatype: u32,
     /// Its elements, usually one.
     pub count: u32,
@@ -119,7 +156,7 @@ pub struct rgaps_tensor_t {
     pub header: rgaps_header_t,
     /// Dimensions, at most 8.
     pub ndim: u32,
-    /// Type of the elements, by DLPack's DLDataTypeCode: 0 signed, 1 unsigned, 2 floating point, 4 bfloat, 5 complex, 6 bool.
+    /// An rgaps_type_code_t, or another DLDataTypeCode.
     pub code: u8,
     /// Bits of a lane.
     pub bits: u8,

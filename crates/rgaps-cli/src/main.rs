@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -46,7 +47,8 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let filter = tracing_subscriber::EnvFilter::try_from_env("RGAPS_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time();
+    log.with_ansi(std::io::stderr().is_terminal()).init();
     // Also where a manager runs that will not read it. The doctor says itself what is wrong.
     if let Some(error) = Config::load(&BTreeMap::new()).err().filter(|_| !matches!(arguments.command, Command::Doctor))
     {

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rgaps::types::{Bytes, Image, Meta, PointCloud, Tensor};
-use rgaps::{Durability, Frame, History, Node, Reliability, Subscriber, SubscriberQos, SubscriberStatistics};
+use rgaps::{
+    Durability, Frame, History, Node, NodeError, Reliability, Subscriber, SubscriberQos, SubscriberStatistics,
+};
 use serde::Serialize;
 
 use crate::CommandError;
@@ -173,6 +175,10 @@ fn find_kind(
 ) -> Result<Option<Kind>, CommandError> {
     if arguments.kind.is_some() {
         return Ok(arguments.kind);
+    }
+    // Nobody will ever have a topic of a name that breaks a rule.
+    if let Err(error @ NodeError::Name(_)) = node.observe(&arguments.topic) {
+        return Err(error.into());
     }
     let name = format!("/{}", arguments.topic.trim_start_matches('/'));
     let mut told = false;

@@ -136,6 +136,14 @@ fn too_few_messages_within_the_time_out_are_a_failure_also_of_a_topic_that_nobod
 }
 
 #[test]
+fn a_name_that_no_topic_can_have_is_not_waited_for() {
+    let host = Host::new("name");
+    let (good, _, errors) = outcome(&mut host.rgaps(&["sub", "bad name", "--count", "1"]));
+    let said = "rgaps: \"bad name\" is not a topic name: ' ' is not a letter, a digit, '_' or '/'\n";
+    assert_eq!((good, errors.as_str()), (false, said));
+}
+
+#[test]
 fn a_time_out_after_all_that_was_wanted_is_no_failure() {
     let host = Host::new("enough");
     let ramp = example("ramp.npy");

@@ -213,6 +213,12 @@ pub enum MetaError {
         /// Bytes of a point.
         point_step: u32,
     },
+    /// A field of a point could not be told from another.
+    #[error("the point has two fields of the name '{name}'")]
+    Twice {
+        /// The name.
+        name: String,
+    },
     /// An element type that cannot be described to another process.
     #[error("dtype (code {code}, {bits} bits, {lanes} lanes) {reason}")]
     DType {
@@ -245,7 +251,7 @@ pub enum MetaError {
     },
     /// Strides lead before the first byte of the payload or past what 64 bits count.
     #[error(
-        "the tensor reaches from byte {lowest} to byte {end} of its payload; raise byte_offset or correct the strides"
+        "the tensor reaches from byte {lowest} to byte {end} of its payload; correct shape, strides or byte_offset"
     )]
     Extent {
         /// Its first byte.
