@@ -59,8 +59,12 @@ pub unsafe extern "C" fn rgaps_meta_add_field(
             AnyMeta::PointCloud(cloud) => cloud,
             other => return Err(wrong_kind("point_cloud", &other)),
         };
+        let name = raw::text(name, "name")?;
+        if cloud.field(name).is_some() {
+            return Err(Failure::argument(format_args!("the point has a field of the name '{name}' already")));
+        }
         let mut fields = cloud.fields().to_vec();
-        fields.push(PointField::new(raw::text(name, "name")?, offset, datatype_of(datatype)?)?);
+        fields.push(PointField::new(name, offset, datatype_of(datatype)?)?);
         let mut with =
             PointCloud::new(cloud.width, cloud.height, cloud.point_step, &fields)?.with_row_step(cloud.row_step)?;
         with = with.with_dense(cloud.is_dense).with_bigendian(cloud.is_bigendian);

@@ -207,10 +207,6 @@ impl PointCloud {
             Some(own) => own.copy_from_slice(fields),
             None => return Err(MetaError::TooMany { what: "point fields", found: fields.len(), limit: FIELDS_MAX }),
         }
-        let is_twice = |at: &usize| fields[..*at].iter().any(|before| before.name == fields[*at].name);
-        if let Some(at) = (0..fields.len()).find(is_twice) {
-            return Err(MetaError::Twice { name: fields[at].name.to_string() });
-        }
         let cloud = Self {
             header: Header::default(),
             height,
@@ -355,12 +351,6 @@ mod tests {
         }
         let named = PointField::new(&"n".repeat(32), 4, Datatype::Float64).unwrap().with_count(33);
         survives_its_bytes(&PointCloud::new(7, 1, 268, &[named]).unwrap().with_bigendian(true));
-    }
-
-    #[test]
-    fn two_fields_of_one_name_are_refused() {
-        let error = PointCloud::packed(1, &[("x", Datatype::Float32), ("y", Datatype::Float32), ("x", Datatype::Int8)]);
-        assert_eq!(error.unwrap_err().to_string(), "the point has two fields of the name 'x'");
     }
 
     #[test]

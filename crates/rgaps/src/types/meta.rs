@@ -213,12 +213,6 @@ pub enum MetaError {
         /// Bytes of a point.
         point_step: u32,
     },
-    /// A field of a point could not be told from another.
-    #[error("the point has two fields of the name '{name}'")]
-    Twice {
-        /// The name.
-        name: String,
-    },
     /// An element type that cannot be described to another process.
     #[error("dtype (code {code}, {bits} bits, {lanes} lanes) {reason}")]
     DType {
