@@ -283,13 +283,13 @@ static void what_is_out_of_its_range_is_refused_with_numbers(void) {
   FAILS(rgaps_meta_tensor(&wrong, 2, 7, 1, shape), RGAPS_INVALID_ARGUMENT, "7 bits");
   CHECK(rgaps_meta_point_cloud(&wrong, UINT32_MAX, UINT32_MAX, UINT32_MAX) == RGAPS_INVALID_ARGUMENT);
   OK(rgaps_meta_point_cloud(&wrong, 2, 1, 8));
-  FAILS(rgaps_meta_add_field(&wrong, "other", 0, 9), RGAPS_INVALID_ARGUMENT, "datatype is 9");
-  OK(rgaps_meta_add_field(&wrong, "twice", 0, RGAPS_FLOAT32));
-  FAILS(rgaps_meta_add_field(&wrong, "twice", 0, RGAPS_FLOAT32), RGAPS_INVALID_ARGUMENT, "'twice' already");
+  FAILS(rgaps_meta_add_field(&wrong, "x", 0, 9), RGAPS_INVALID_ARGUMENT, "datatype is 9");
   FAILS(rgaps_meta_add_field(&wrong, "x", 0, 0), RGAPS_INVALID_ARGUMENT, "datatype is 0");
   FAILS(rgaps_meta_add_field(&wrong, "x", 5, 7), RGAPS_INVALID_ARGUMENT, "");
   FAILS(rgaps_meta_add_field(&wrong, "x", UINT32_MAX, 7), RGAPS_INVALID_ARGUMENT, "");
   CHECK(wrong.as.point_cloud.field_count == 0);
+  OK(rgaps_meta_add_field(&wrong, "twice", 0, RGAPS_FLOAT32));
+  FAILS(rgaps_meta_add_field(&wrong, "twice", 0, RGAPS_FLOAT32), RGAPS_INVALID_ARGUMENT, "'twice' already");
   for (int index = 0; index < 16; index++) {
     char name[16];
     snprintf(name, sizeof name, "f%d", index);
