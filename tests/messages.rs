@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use rgaps::Handle;
 use rgaps::types::{DType, Datatype, Encoding, Image, META_BYTES_MAX, Meta, PointCloud, PointField, Stamp, Tensor};
 
 const HANDLE: &str = "GpuHandle";
@@ -164,6 +165,32 @@ fn a_tensor_is_what_gpu_tensor_says() {
     };
     assert_eq!(first_two("shape"), [2, 3]);
     assert_eq!(first_two("strides"), [4, 1]);
+}
+
+#[test]
+fn a_handle_is_what_gpu_handle_says() {
+    let layouts = Layouts::read();
+    let handle = Handle {
+        source_host: [1; 16],
+        topic_id: [2; 16],
+        host_epoch: 3,
+        publisher: 4,
+        sequence: 5,
+        position: 6,
+        payload_bytes: 7,
+        slot: 8,
+        generation: 9,
+        layout_version: 10,
+        kind: 11,
+    };
+    let message = Message { layouts: &layouts, name: HANDLE, bytes: handle.to_bytes().to_vec() };
+    assert_eq!(message.bytes.len(), layouts.bytes(HANDLE));
+    assert_eq!((message.field("source_host"), message.field("topic_id")), (&[1; 16][..], &[2; 16][..]));
+    let numbers = ["host_epoch", "publisher", "sequence", "position", "payload_bytes", "slot", "generation"];
+    let numbers = numbers.into_iter().chain(["layout_version", "kind"]);
+    assert_eq!(numbers.map(|field| message.number(field)).collect::<Vec<_>>(), (3..=11).collect::<Vec<u64>>());
+    let versions = constants("rgaps_msgs/msg/GpuHandle.msg", "LAYOUT_");
+    assert_eq!(versions, [("VERSION".to_owned(), Handle::LAYOUT_VERSION)].into());
 }
 
 #[test]

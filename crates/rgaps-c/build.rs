@@ -3,6 +3,6 @@
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,librgaps.so.1");
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,librgaps.so.2");
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
 }

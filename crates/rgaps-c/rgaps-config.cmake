@@ -5,8 +5,8 @@ get_filename_component(RGAPS_PREFIX "${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUT
 if(NOT TARGET rgaps::rgaps)
   add_library(rgaps::rgaps SHARED IMPORTED)
   set_target_properties(rgaps::rgaps PROPERTIES
-    IMPORTED_LOCATION "${RGAPS_PREFIX}/lib/librgaps.so.1"
-    IMPORTED_SONAME librgaps.so.1
+    IMPORTED_LOCATION "${RGAPS_PREFIX}/lib/librgaps.so.2"
+    IMPORTED_SONAME librgaps.so.2
     INTERFACE_INCLUDE_DIRECTORIES "${RGAPS_PREFIX}/include"
   )
 

@@ -24,7 +24,7 @@ struct DLManagedTensorVersioned;
 /**
  * The version of this ABI. It changes when a program built against an older rgaps.h cannot work with this library.
  */
-#define RGAPS_ABI_VERSION 1
+#define RGAPS_ABI_VERSION 2
 
 /**
  * ns that a pull waits for a message.
@@ -100,6 +100,10 @@ typedef enum {
    * A defect of the library. The call was given up.
    */
   RGAPS_INTERNAL_ERROR = 15,
+  /**
+   * A message's handle names nothing that this subscriber has or will have.
+   */
+  RGAPS_STALE = 16,
 } rgaps_status_t;
 
 /**
@@ -598,6 +602,56 @@ typedef struct {
 } rgaps_info_t;
 
 /**
+ * Names a message outside RGAPS: the bytes of rgaps_msgs/GpuHandle. It holds nothing; `rgaps_subscriber_claim` says what it still names.
+ */
+typedef struct {
+  /**
+   * Identity of the publisher's host.
+   */
+  uint8_t source_host[16];
+  /**
+   * The topic's segment on the host that wrote this.
+   */
+  uint8_t topic_id[16];
+  /**
+   * ns since 1970 when the publisher's host came to life.
+   */
+  uint64_t host_epoch;
+  /**
+   * Identity of the publisher.
+   */
+  uint64_t publisher;
+  /**
+   * The publisher's count of its messages, from 1.
+   */
+  uint64_t sequence;
+  /**
+   * Place in the order of the topic on the host that wrote this.
+   */
+  uint64_t position;
+  /**
+   * Bytes of the payload.
+   */
+  uint64_t payload_bytes;
+  /**
+   * Entry of that host's message table.
+   */
+  uint32_t slot;
+  /**
+   * Which of the entry's lives.
+   */
+  uint32_t generation;
+  /**
+   * Of this layout.
+   */
+  uint32_t layout_version;
+  /**
+   * An rgaps_kind_t.
+   */
+  uint32_t kind;
+} rgaps_message_handle_t;
+
+/**
  * A node's settings. Start from `rgaps_node_options_default`.
  */
 typedef struct {
@@ -718,20 +772,6 @@ typedef struct {
 } rgaps_publisher_qos_t;
 
 /**
- * What became of a published message.
- */
-typedef struct {
-  /**
-   * This publisher's count of its messages, from 1.
-   */
-  uint64_t sequence;
-  /**
-   * Place in the order of the topic on this host.
-   */
-  uint64_t position;
-} rgaps_receipt_t;
-
-/**
  * A publisher's counters.
  */
 typedef struct {
@@ -822,6 +862,11 @@ rgaps_status_t rgaps_message_meta(const rgaps_message_t *message, rgaps_meta_t *
  * Where the message came from, the path that it took and when it passed each stage.
  */
 rgaps_status_t rgaps_message_info(const rgaps_message_t *message, rgaps_info_t *info);
+
+/**
+ * What names the message outside RGAPS.
+ */
+rgaps_status_t rgaps_message_handle(const rgaps_message_t *message, rgaps_message_handle_t *handle);
 
 /**
  * The payload for the CPU: in place where it can read it; from a GPU a copy, fetched at the first call and counted
@@ -1039,26 +1084,26 @@ rgaps_status_t rgaps_publisher_loan(const rgaps_publisher_t *publisher,
  *                 made the copy; on the host backend, until the call returns.
  * @param stream   a CUstream or cudaStream_t of the device's primary context; NULL is CUDA's default stream. Of no meaning on the host
  *                 backend.
- * @param receipt  may be NULL
+ * @param handle   names the message; may be NULL
  */
 rgaps_status_t rgaps_publisher_push_message(const rgaps_publisher_t *publisher,
                                             const rgaps_meta_t *meta,
                                             const void *data,
                                             uint64_t bytes,
                                             void *stream,
-                                            rgaps_receipt_t *receipt);
+                                            rgaps_message_handle_t *handle);
 
 /**
  * Publishes bytes that lie in the CPU's memory, on whatever device the node works: one copy into the pool, done when the call returns.
  *
  * @param meta     describes `bytes` bytes
- * @param receipt  may be NULL
+ * @param handle   names the message; may be NULL
  */
 rgaps_status_t rgaps_publisher_push_host(const rgaps_publisher_t *publisher,
                                          const rgaps_meta_t *meta,
                                          const void *data,
                                          uint64_t bytes,
-                                         rgaps_receipt_t *receipt);
+                                         rgaps_message_handle_t *handle);
 
 /**
  * How many subscribers the topic has on this host; each remote host that wants it counts as one. 0 if the handle is none.
@@ -1109,11 +1154,11 @@ rgaps_status_t rgaps_loan_dlpack(const rgaps_loan_t *loan,
  *
  * @param stream   a CUstream or cudaStream_t of the device's primary context; NULL is CUDA's default stream. Of no meaning on the host
  *                 backend.
- * @param receipt  may be NULL
+ * @param handle   names the message; may be NULL
  */
 rgaps_status_t rgaps_loan_publish(rgaps_loan_t *loan,
                                   void *stream,
-                                  rgaps_receipt_t *receipt);
+                                  rgaps_message_handle_t *handle);
 
 /**
  * Gives a loan's block back unpublished. What a device was writing there must be done. NULL is no error.
@@ -1242,6 +1287,31 @@ rgaps_status_t rgaps_subscriber_take_all(const rgaps_subscriber_t *subscriber,
 rgaps_status_t rgaps_subscriber_wait(const rgaps_subscriber_t *subscriber,
                                      uint64_t timeout_ns,
                                      rgaps_message_t **message);
+
+/**
+ * The message that a handle names, as this subscriber gets it: in its order or out of it. Waits at most `timeout_ns` for it to come from
+ * another host. Messages before it stay for later claims and takes, as many as the subscriber's depth (at least 8, at most 64).
+ *
+ * `RGAPS_STALE` if the handle names nothing that this subscriber has or will have: of an earlier run (replayed), let go, or claimed before.
+ *
+ * @param handle      from a publisher of this topic, or another subscriber, by any way; it may be wrong
+ * @param timeout_ns  ns to wait at most
+ * @param stream      as for `rgaps_subscriber_take_on`: NULL with a node on a GPU is CUDA's default stream
+ * @param message     ends with `rgaps_message_release`
+ */
+rgaps_status_t rgaps_subscriber_claim_on(const rgaps_subscriber_t *subscriber,
+                                         const rgaps_message_handle_t *handle,
+                                         uint64_t timeout_ns,
+                                         void *stream,
+                                         rgaps_message_t **message);
+
+/**
+ * As `rgaps_subscriber_claim_on`, with the message's bytes there.
+ */
+rgaps_status_t rgaps_subscriber_claim(const rgaps_subscriber_t *subscriber,
+                                      const rgaps_message_handle_t *handle,
+                                      uint64_t timeout_ns,
+                                      rgaps_message_t **message);
 
 /**
  * A descriptor that is readable while a message may be ready, for epoll, poll and select. Do not read or close it: take until there is no

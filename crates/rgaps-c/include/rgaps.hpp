@@ -311,10 +311,10 @@ class [[nodiscard]] Loan {
     return detail::made(status, std::move(tensor));
   }
   /// Publishes, behind the stream's work so far. The loan is over, whatever is returned.
-  Result<rgaps_receipt_t> publish(Stream stream = nullptr) && {
-    rgaps_receipt_t receipt{};
-    const auto status = rgaps_loan_publish(loan_.release(), stream, &receipt);
-    return detail::made(status, std::move(receipt));
+  Result<rgaps_message_handle_t> publish(Stream stream = nullptr) && {
+    rgaps_message_handle_t handle{};
+    const auto status = rgaps_loan_publish(loan_.release(), stream, &handle);
+    return detail::made(status, std::move(handle));
   }
 
  private:
@@ -338,16 +338,16 @@ class Publisher {
     return detail::made(status, Loan<M>(loan));
   }
   /// Publishes device memory, behind the stream's work so far: one copy on the device. See rgaps_publisher_push_message.
-  Result<rgaps_receipt_t> push(const M &meta, const void *data, std::uint64_t bytes, Stream stream = nullptr) const {
-    rgaps_receipt_t receipt{};
-    const auto status = rgaps_publisher_push_message(publisher_.get(), &meta.c(), data, bytes, stream, &receipt);
-    return detail::made(status, std::move(receipt));
+  Result<rgaps_message_handle_t> push(const M &meta, const void *data, std::uint64_t bytes, Stream stream = nullptr) const {
+    rgaps_message_handle_t handle{};
+    const auto status = rgaps_publisher_push_message(publisher_.get(), &meta.c(), data, bytes, stream, &handle);
+    return detail::made(status, std::move(handle));
   }
   /// Publishes memory of the CPU's, on whatever device: one copy, done when the call returns.
-  Result<rgaps_receipt_t> push_host(const M &meta, const void *data, std::uint64_t bytes) const {
-    rgaps_receipt_t receipt{};
-    const auto status = rgaps_publisher_push_host(publisher_.get(), &meta.c(), data, bytes, &receipt);
-    return detail::made(status, std::move(receipt));
+  Result<rgaps_message_handle_t> push_host(const M &meta, const void *data, std::uint64_t bytes) const {
+    rgaps_message_handle_t handle{};
+    const auto status = rgaps_publisher_push_host(publisher_.get(), &meta.c(), data, bytes, &handle);
+    return detail::made(status, std::move(handle));
   }
   /// Subscribers on this host; each remote host that wants the topic counts as one.
   std::uint64_t subscriber_count() const { return rgaps_publisher_subscriber_count(publisher_.get()); }
@@ -384,6 +384,12 @@ class [[nodiscard]] Message {
     rgaps_info_t info{};
     const auto status = rgaps_message_info(message_.get(), &info);
     return detail::made(status, std::move(info));
+  }
+  /// What names it elsewhere, as in a ROS message.
+  Result<rgaps_message_handle_t> handle() const {
+    rgaps_message_handle_t handle{};
+    const auto status = rgaps_message_handle(message_.get(), &handle);
+    return detail::made(status, std::move(handle));
   }
   /// The payload for the CPU: in place where it can read it, else a copy of its own, counted. It must not be written.
   template <class T = std::byte>
@@ -457,6 +463,20 @@ class Subscriber {
     const auto ns = timeout.count() > 0 ? static_cast<std::uint64_t>(timeout.count()) : 0;
     const auto status = rgaps_subscriber_wait(subscriber_.get(), ns, &message);
     return given(status, RGAPS_TIMED_OUT, message, nullptr);
+  }
+  /// The message that a handle names, in its order or out of it; waits for it to come from another host. See rgaps_subscriber_claim.
+  Result<Message<M>> claim(const rgaps_message_handle_t &handle, std::chrono::nanoseconds timeout) const {
+    rgaps_message_t *message = nullptr;
+    const auto ns = timeout.count() > 0 ? static_cast<std::uint64_t>(timeout.count()) : 0;
+    const auto status = rgaps_subscriber_claim(subscriber_.get(), &handle, ns, &message);
+    return detail::made(status, Message<M>(message, nullptr));
+  }
+  /// The same for a stream, whose later work waits for the bytes.
+  Result<Message<M>> claim_on(const rgaps_message_handle_t &handle, std::chrono::nanoseconds timeout, Stream stream) const {
+    rgaps_message_t *message = nullptr;
+    const auto ns = timeout.count() > 0 ? static_cast<std::uint64_t>(timeout.count()) : 0;
+    const auto status = rgaps_subscriber_claim_on(subscriber_.get(), &handle, ns, stream, &message);
+    return detail::made(status, Message<M>(message, stream));
   }
   /// A descriptor for epoll; see rgaps_subscriber_fd.
   Result<int> fd() const {

@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 
 use rgaps::any::Message;
 use rgaps::device::dlpack::DLManagedTensorVersioned;
-use rgaps::{Node, Readiness};
+use rgaps::{Handle, Node, Readiness};
 
 use crate::handle::{Table, What};
 use crate::node::handle;
@@ -17,6 +17,76 @@ use crate::types::{rgaps_info_t, rgaps_meta_t};
 /// released, however far the publisher runs ahead, and outlives its subscriber.
 pub struct rgaps_message_t {
     _handle: c_void,
+}
+
+/// Names a message outside RGAPS: the bytes of rgaps_msgs/GpuHandle. It holds nothing; `rgaps_subscriber_claim` says what it still names.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct rgaps_message_handle_t {
+    /// Identity of the publisher's host.
+    pub source_host: [u8; 16],
+    /// The topic's segment on the host that wrote this.
+    pub topic_id: [u8; 16],
+    /// ns since 1970 when the publisher's host came to life.
+    pub host_epoch: u64,
+    /// Identity of the publisher.
+    pub publisher: u64,
+    /// The publisher's count of its messages, from 1.
+    pub sequence: u64,
+    /// Place in the order of the topic on the host that wrote this.
+    pub position: u64,
+    /// Bytes of the payload.
+    pub payload_bytes: u64,
+    /// Entry of that host's message table.
+    pub slot: u32,
+    /// Which of the entry's lives.
+    pub generation: u32,
+    /// Of this layout.
+    pub layout_version: u32,
+    /// An rgaps_kind_t.
+    pub kind: u32,
+}
+
+const _: () = assert!(size_of::<rgaps_message_handle_t>() == Handle::BYTES);
+
+impl From<Handle> for rgaps_message_handle_t {
+    fn from(handle: Handle) -> Self {
+        let Handle { source_host, topic_id, host_epoch, publisher, sequence, position, payload_bytes, .. } = handle;
+        let Handle { slot, generation, layout_version, kind, .. } = handle;
+        Self {
+            source_host,
+            topic_id,
+            host_epoch,
+            publisher,
+            sequence,
+            position,
+            payload_bytes,
+            slot,
+            generation,
+            layout_version,
+            kind,
+        }
+    }
+}
+
+impl From<rgaps_message_handle_t> for Handle {
+    fn from(handle: rgaps_message_handle_t) -> Self {
+        let rgaps_message_handle_t { source_host, topic_id, host_epoch, publisher, sequence, position, .. } = handle;
+        let rgaps_message_handle_t { payload_bytes, slot, generation, layout_version, kind, .. } = handle;
+        Self {
+            source_host,
+            topic_id,
+            host_epoch,
+            publisher,
+            sequence,
+            position,
+            payload_bytes,
+            slot,
+            generation,
+            layout_version,
+            kind,
+        }
+    }
 }
 
 #[derive(Clone)]
@@ -70,6 +140,19 @@ pub unsafe extern "C" fn rgaps_message_info(
         let message = MESSAGES.look_up(message as u64)?.message;
         let told = rgaps_info_t::new(message.info(), message.taken_ns(), message.mapped_from());
         info.ok_or_else(|| Failure::null("info"))?.write(told);
+        Ok(())
+    })
+}
+
+/// What names the message outside RGAPS.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rgaps_message_handle(
+    message: *const rgaps_message_t,
+    handle: Option<&mut MaybeUninit<rgaps_message_handle_t>>,
+) -> rgaps_status_t {
+    guard(|| {
+        let message = MESSAGES.look_up(message as u64)?.message;
+        handle.ok_or_else(|| Failure::null("handle"))?.write(message.handle().into());
         Ok(())
     })
 }

@@ -12,7 +12,7 @@ use crate::status::{Failure, guard, rgaps_status_t};
 use crate::types::{fixed_text, rgaps_device_t};
 
 /// The version of this ABI. It changes when a program built against an older rgaps.h cannot work with this library.
-pub const RGAPS_ABI_VERSION: u32 = 1;
+pub const RGAPS_ABI_VERSION: u32 = 2;
 
 /// A process's part in RGAPS: its connection to the host's manager, and the factory of publishers and subscribers. Usable from any thread;
 /// not after fork.

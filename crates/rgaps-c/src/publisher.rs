@@ -7,13 +7,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rgaps::any::{AnyLoan, AnyPublisher, Kind};
 use rgaps::device::Stream;
 use rgaps::device::dlpack::DLManagedTensorVersioned;
-use rgaps::{Node, PublisherQos, Receipt};
+use rgaps::{Handle, Node, PublisherQos};
 
 use crate::handle::{BadHandle, Table, What};
+use crate::message::rgaps_message_handle_t;
 use crate::node::{handle, look_up as look_up_node, rgaps_node_t};
 use crate::raw;
 use crate::status::{Failure, guard, guard_or, rgaps_status_t};
-use crate::types::{rgaps_meta_t, rgaps_publisher_qos_t, rgaps_publisher_statistics_t, rgaps_receipt_t};
+use crate::types::{rgaps_meta_t, rgaps_publisher_qos_t, rgaps_publisher_statistics_t};
 
 /// Publishes messages of one kind on one topic. Usable from any thread.
 pub struct rgaps_publisher_t {
@@ -119,7 +120,7 @@ pub unsafe extern "C" fn rgaps_publisher_loan(
 ///                 made the copy; on the host backend, until the call returns.
 /// @param stream   a CUstream or cudaStream_t of the device's primary context; NULL is CUDA's default stream. Of no meaning on the host
 ///                 backend.
-/// @param receipt  may be NULL
+/// @param handle   names the message; may be NULL
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_publisher_push_message(
     publisher: *const rgaps_publisher_t,
@@ -127,7 +128,7 @@ pub unsafe extern "C" fn rgaps_publisher_push_message(
     data: *const c_void,
     bytes: u64,
     stream: *mut c_void,
-    receipt: Option<&mut MaybeUninit<rgaps_receipt_t>>,
+    handle: Option<&mut MaybeUninit<rgaps_message_handle_t>>,
 ) -> rgaps_status_t {
     guard(|| {
         let PublisherObject { node, publisher } = PUBLISHERS.look_up(publisher as u64)?;
@@ -139,26 +140,26 @@ pub unsafe extern "C" fn rgaps_publisher_push_message(
             Some(stream) => publisher.push_on(&meta, &raw::device_part(data, bytes), &stream)?,
             None => publisher.push(&meta, raw::slice(data.cast(), bytes, "data")?)?,
         };
-        say(receipt, pushed)
+        say(handle, pushed)
     })
 }
 
 /// Publishes bytes that lie in the CPU's memory, on whatever device the node works: one copy into the pool, done when the call returns.
 ///
 /// @param meta     describes `bytes` bytes
-/// @param receipt  may be NULL
+/// @param handle   names the message; may be NULL
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_publisher_push_host(
     publisher: *const rgaps_publisher_t,
     meta: Option<&rgaps_meta_t>,
     data: *const c_void,
     bytes: u64,
-    receipt: Option<&mut MaybeUninit<rgaps_receipt_t>>,
+    handle: Option<&mut MaybeUninit<rgaps_message_handle_t>>,
 ) -> rgaps_status_t {
     guard(|| {
         let publisher = PUBLISHERS.look_up(publisher as u64)?.publisher;
         let meta = meta.ok_or_else(|| Failure::null("meta"))?.check()?;
-        say(receipt, publisher.push(&meta, raw::slice(data.cast(), bytes, "data")?)?)
+        say(handle, publisher.push(&meta, raw::slice(data.cast(), bytes, "data")?)?)
     })
 }
 
@@ -259,12 +260,12 @@ pub unsafe extern "C" fn rgaps_loan_dlpack(
 ///
 /// @param stream   a CUstream or cudaStream_t of the device's primary context; NULL is CUDA's default stream. Of no meaning on the host
 ///                 backend.
-/// @param receipt  may be NULL
+/// @param handle   names the message; may be NULL
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_loan_publish(
     loan: *mut rgaps_loan_t,
     stream: *mut c_void,
-    receipt: Option<&mut MaybeUninit<rgaps_receipt_t>>,
+    handle: Option<&mut MaybeUninit<rgaps_message_handle_t>>,
 ) -> rgaps_status_t {
     guard(|| {
         let (stream, loan) = end(loan, stream)?;
@@ -272,7 +273,7 @@ pub unsafe extern "C" fn rgaps_loan_publish(
             Some(stream) => loan.publish_on(&stream)?,
             None => loan.publish()?,
         };
-        say(receipt, published)
+        say(handle, published)
     })
 }
 
@@ -294,9 +295,9 @@ fn end(loan: *mut rgaps_loan_t, stream: *mut c_void) -> Result<(Option<Stream>, 
     Ok((raw::stream(&node, stream), taken.ok_or(BadHandle::Released(What::Loan))?))
 }
 
-pub(crate) fn say(to: Option<&mut MaybeUninit<rgaps_receipt_t>>, receipt: Receipt) -> Result<(), Failure> {
+pub(crate) fn say(to: Option<&mut MaybeUninit<rgaps_message_handle_t>>, handle: Handle) -> Result<(), Failure> {
     if let Some(to) = to {
-        to.write(receipt.into());
+        to.write(handle.into());
     }
     Ok(())
 }

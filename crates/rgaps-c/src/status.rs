@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use rgaps::any::UnknownKind;
 use rgaps::device::{DescriptionError, DeviceError};
 use rgaps::types::{MetaError, UnknownEncoding, ViewError};
-use rgaps::{LoanError, NodeError, PublishError, Refusal, SessionError, TakeError};
+use rgaps::{ClaimError, LoanError, NodeError, PublishError, Refusal, SessionError, TakeError};
 
 use crate::handle::BadHandle;
 
@@ -48,6 +48,8 @@ pub enum rgaps_status_t {
     RGAPS_SYSTEM_ERROR = 14,
     /// A defect of the library. The call was given up.
     RGAPS_INTERNAL_ERROR = 15,
+    /// A message's handle names nothing that this subscriber has or will have.
+    RGAPS_STALE = 16,
 }
 
 use rgaps_status_t::*;
@@ -156,6 +158,19 @@ impl From<TakeError> for Failure {
     }
 }
 
+impl From<ClaimError> for Failure {
+    fn from(error: ClaimError) -> Self {
+        let status = match error {
+            ClaimError::Take(error) => return error.into(),
+            ClaimError::Layout { .. } => RGAPS_WRONG_VERSION,
+            ClaimError::Kind { .. } => RGAPS_WRONG_KIND,
+            ClaimError::AnotherRun { .. } | ClaimError::Stale { .. } | ClaimError::Gone { .. } => RGAPS_STALE,
+            ClaimError::NotHere { .. } => RGAPS_TIMED_OUT,
+        };
+        Self::new(status, error)
+    }
+}
+
 fn status_of_meta(error: &MetaError) -> rgaps_status_t {
     if matches!(error, MetaError::Kind { .. }) { RGAPS_WRONG_KIND } else { RGAPS_INVALID_ARGUMENT }
 }
@@ -241,6 +256,7 @@ pub extern "C" fn rgaps_status_name(status: i32) -> *const c_char {
         13 => c"RGAPS_CORRUPT",
         14 => c"RGAPS_SYSTEM_ERROR",
         15 => c"RGAPS_INTERNAL_ERROR",
+        16 => c"RGAPS_STALE",
         _ => c"unknown",
     };
     name.as_ptr()

@@ -11,7 +11,7 @@ use rgaps::any::{AnySubscriber, Kind, Message};
 use rgaps::{Node, SubscriberQos};
 
 use crate::handle::{BadHandle, Table, What};
-use crate::message::{hand_out, rgaps_message_t};
+use crate::message::{hand_out, rgaps_message_handle_t, rgaps_message_t};
 use crate::node::{look_up as look_up_node, rgaps_node_t};
 use crate::raw;
 use crate::simple::release_pulled;
@@ -170,6 +170,47 @@ pub(crate) fn wait(object: &SubscriberObject, timeout_ns: u64) -> Result<Option<
         return Err(BadHandle::Released(What::Subscriber).into());
     }
     Ok(message)
+}
+
+/// The message that a handle names, as this subscriber gets it: in its order or out of it. Waits at most `timeout_ns` for it to come from
+/// another host. Messages before it stay for later claims and takes, as many as the subscriber's depth (at least 8, at most 64).
+///
+/// `RGAPS_STALE` if the handle names nothing that this subscriber has or will have: of an earlier run (replayed), let go, or claimed before.
+///
+/// @param handle      from a publisher of this topic, or another subscriber, by any way; it may be wrong
+/// @param timeout_ns  ns to wait at most
+/// @param stream      as for `rgaps_subscriber_take_on`: NULL with a node on a GPU is CUDA's default stream
+/// @param message     ends with `rgaps_message_release`
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rgaps_subscriber_claim_on(
+    subscriber: *const rgaps_subscriber_t,
+    handle: Option<&rgaps_message_handle_t>,
+    timeout_ns: u64,
+    stream: *mut c_void,
+    message: Option<&mut MaybeUninit<*mut rgaps_message_t>>,
+) -> rgaps_status_t {
+    give(subscriber, message, RGAPS_TIMED_OUT, |object| {
+        let handle = (*handle.ok_or_else(|| Failure::null("handle"))?).into();
+        let timeout = Duration::from_nanos(timeout_ns);
+        match raw::stream(&object.node, stream) {
+            Some(stream) => Ok(Some(object.subscriber.claim_on(&handle, timeout, &stream)?)),
+            None => Ok(Some(object.subscriber.claim(&handle, timeout)?)),
+        }
+    })
+}
+
+/// As `rgaps_subscriber_claim_on`, with the message's bytes there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rgaps_subscriber_claim(
+    subscriber: *const rgaps_subscriber_t,
+    handle: Option<&rgaps_message_handle_t>,
+    timeout_ns: u64,
+    message: Option<&mut MaybeUninit<*mut rgaps_message_t>>,
+) -> rgaps_status_t {
+    give(subscriber, message, RGAPS_TIMED_OUT, |object| {
+        let handle = (*handle.ok_or_else(|| Failure::null("handle"))?).into();
+        Ok(Some(object.subscriber.claim(&handle, Duration::from_nanos(timeout_ns))?))
+    })
 }
 
 /// A descriptor that is readable while a message may be ready, for epoll, poll and select. Do not read or close it: take until there is no

@@ -13,8 +13,8 @@ use rgaps::types::{
     USER_BYTES,
 };
 use rgaps::{
-    Durability, Exhaustion, History, MessageInfo, PublisherQos, PublisherStatistics, Receipt, Reliability,
-    SubscriberQos, SubscriberStatistics,
+    Durability, Exhaustion, History, MessageInfo, PublisherQos, PublisherStatistics, Reliability, SubscriberQos,
+    SubscriberStatistics,
 };
 
 use crate::raw;
@@ -375,22 +375,6 @@ impl rgaps_subscriber_qos_t {
             durability: durability(self.durability)?,
             history,
         })
-    }
-}
-
-/// What became of a published message.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct rgaps_receipt_t {
-    /// This publisher's count of its messages, from 1.
-    pub sequence: u64,
-    /// Place in the order of the topic on this host.
-    pub position: u64,
-}
-
-impl From<Receipt> for rgaps_receipt_t {
-    fn from(Receipt { sequence, position }: Receipt) -> Self {
-        Self { sequence, position }
     }
 }
 

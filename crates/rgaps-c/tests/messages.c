@@ -86,7 +86,7 @@ static void every_kind_is_loaned_pushed_and_taken_as_it_was_described(void) {
     struct topic topic = topic_of(names[kind], kind);
     uint8_t *buffer = malloc(topic.bytes);
     rgaps_loan_t *loan = NULL;
-    rgaps_receipt_t loaned, pushed;
+    rgaps_message_handle_t loaned, pushed;
     rgaps_info_t info;
     void *data = NULL;
     uint64_t bytes = 0;
@@ -119,6 +119,47 @@ static void every_kind_is_loaned_pushed_and_taken_as_it_was_described(void) {
     free(buffer);
     end(&topic);
   }
+}
+
+static void a_handle_names_the_message_that_is_claimed(void) {
+  struct topic topic = topic_of("/ctest/claimed", RGAPS_KIND_IMAGE);
+  uint8_t *buffer = malloc(topic.bytes);
+  rgaps_message_handle_t handles[3], named, wrong;
+  CHECK(buffer != NULL);
+  for (int i = 0; i < 3; i++) {
+    fill(buffer, topic.bytes, (uint8_t)(10 + i));
+    OK(rgaps_publisher_push_host(topic.publisher, &topic.meta, buffer, topic.bytes, &handles[i]));
+  }
+  const int order[] = {2, 0, 1};
+  for (int i = 0; i < 3; i++) {
+    rgaps_message_t *message = NULL;
+    const void *data = NULL;
+    const int claimed = order[i];
+    if (i == 1) {
+      OK(rgaps_subscriber_claim_on(topic.subscriber, &handles[claimed], 0, NULL, &message));
+    } else {
+      OK(rgaps_subscriber_claim(topic.subscriber, &handles[claimed], 0, &message));
+    }
+    OK(rgaps_message_data(message, &data, NULL));
+    CHECK(is_filled(data, topic.bytes, (uint8_t)(10 + claimed)));
+    OK(rgaps_message_handle(message, &named));
+    CHECK(memcmp(&named, &handles[claimed], sizeof named) == 0);
+    OK(rgaps_message_release(message, NULL));
+  }
+  rgaps_message_t *none = NULL;
+  FAILS(rgaps_subscriber_claim(topic.subscriber, &handles[0], UINT64_MAX, &none), RGAPS_STALE, "is not this subscriber's");
+  wrong = handles[0], wrong.host_epoch--;
+  FAILS(rgaps_subscriber_claim(topic.subscriber, &wrong, UINT64_MAX, &none), RGAPS_STALE, "earlier run");
+  memset(&wrong, 0, sizeof wrong);
+  FAILS(rgaps_subscriber_claim(topic.subscriber, &wrong, UINT64_MAX, &none), RGAPS_WRONG_VERSION, "layout version 0");
+  wrong = handles[0], wrong.kind = RGAPS_KIND_TENSOR;
+  FAILS(rgaps_subscriber_claim_on(topic.subscriber, &wrong, UINT64_MAX, NULL, &none), RGAPS_WRONG_KIND, "kind 3");
+  FAILS(rgaps_subscriber_claim(topic.subscriber, NULL, 0, &none), RGAPS_INVALID_ARGUMENT, "handle is NULL");
+  FAILS(rgaps_subscriber_claim(NULL, &handles[0], 0, &none), RGAPS_INVALID_HANDLE, "");
+  FAILS(rgaps_message_handle(NULL, &named), RGAPS_INVALID_HANDLE, "");
+  CHECK(none == NULL);
+  free(buffer);
+  end(&topic);
 }
 
 static void metadata_says_what_it_was_made_of(void) {
@@ -382,6 +423,7 @@ int main(int count, char **arguments) {
   CHECK(is_on_host == (count == 1));
   metadata_says_what_it_was_made_of();
   every_kind_is_loaned_pushed_and_taken_as_it_was_described();
+  a_handle_names_the_message_that_is_claimed();
   a_message_without_bytes_is_a_message();
   a_loan_that_is_discarded_is_not_published_and_its_block_is_free();
   what_is_ready_is_taken_as_one_batch_and_counted();

@@ -17,7 +17,7 @@
   } while (0)
 
 int main(int count, char **arguments) {
-  void *library = dlopen(count > 1 ? arguments[1] : "librgaps.so.1", RTLD_NOW | RTLD_LOCAL);
+  void *library = dlopen(count > 1 ? arguments[1] : "librgaps.so.2", RTLD_NOW | RTLD_LOCAL);
   rgaps_node_t *node = NULL;
   rgaps_subscriber_t *subscriber = NULL;
   if (library == NULL) fprintf(stderr, "%s\n", dlerror());

@@ -120,16 +120,16 @@ static void no_node_is(struct wrong wrong) {
 
 static void no_publisher_is(struct wrong wrong) {
   rgaps_loan_t *loaned = MARK;
-  rgaps_receipt_t receipt = {77, 77};
+  rgaps_message_handle_t handle = {.sequence = 77, .position = 77};
   rgaps_publisher_statistics_t statistics = {.published = 77};
   uint64_t number = 0;
   FAILS(rgaps_publisher_loan(wrong.handle, &meta, &loaned), RGAPS_INVALID_HANDLE, wrong.said);
-  FAILS(rgaps_publisher_push_host(wrong.handle, &meta, &number, 8, &receipt), RGAPS_INVALID_HANDLE, wrong.said);
-  FAILS(rgaps_publisher_push_message(wrong.handle, &meta, &number, 8, NULL, &receipt), RGAPS_INVALID_HANDLE, wrong.said);
+  FAILS(rgaps_publisher_push_host(wrong.handle, &meta, &number, 8, &handle), RGAPS_INVALID_HANDLE, wrong.said);
+  FAILS(rgaps_publisher_push_message(wrong.handle, &meta, &number, 8, NULL, &handle), RGAPS_INVALID_HANDLE, wrong.said);
   FAILS((rgaps_status_t)rgaps_publisher_push(wrong.handle, 8, &number), RGAPS_INVALID_HANDLE, wrong.said);
   FAILS(rgaps_publisher_statistics(wrong.handle, &statistics), RGAPS_INVALID_HANDLE, wrong.said);
   CHECK(rgaps_publisher_subscriber_count(wrong.handle) == 0 && rgaps_error_status() == RGAPS_INVALID_HANDLE);
-  CHECK(loaned == MARK && receipt.sequence == 77 && receipt.position == 77 && statistics.published == 77);
+  CHECK(loaned == MARK && handle.sequence == 77 && handle.position == 77 && statistics.published == 77);
   rgaps_publisher_destroy(wrong.handle);
 }
 
@@ -153,14 +153,14 @@ static void no_subscriber_is(struct wrong wrong) {
 static void no_loan_is(struct wrong wrong) {
   void *data = MARK;
   uint64_t bytes = 77;
-  rgaps_receipt_t receipt = {77, 77};
+  rgaps_message_handle_t handle = {.sequence = 77, .position = 77};
   struct DLManagedTensorVersioned *tensor = MARK;
   FAILS(rgaps_loan_data(wrong.handle, &data, &bytes), RGAPS_INVALID_HANDLE, wrong.said);
   FAILS(rgaps_loan_device_pointer(wrong.handle, &data), RGAPS_INVALID_HANDLE, wrong.said);
   FAILS(rgaps_loan_set_meta(wrong.handle, &meta), RGAPS_INVALID_HANDLE, wrong.said);
   FAILS(rgaps_loan_dlpack(wrong.handle, NULL, &tensor), RGAPS_INVALID_HANDLE, wrong.said);
-  FAILS(rgaps_loan_publish(wrong.handle, NULL, &receipt), RGAPS_INVALID_HANDLE, wrong.said);
-  CHECK(data == MARK && bytes == 77 && tensor == MARK && receipt.sequence == 77);
+  FAILS(rgaps_loan_publish(wrong.handle, NULL, &handle), RGAPS_INVALID_HANDLE, wrong.said);
+  CHECK(data == MARK && bytes == 77 && tensor == MARK && handle.sequence == 77);
   if (wrong.handle != NULL) FAILS(rgaps_loan_discard(wrong.handle), RGAPS_INVALID_HANDLE, wrong.said);
 }
 
@@ -399,7 +399,7 @@ static void texts_that_are_none_or_too_long_are_refused(void) {
 
 static void another_version_of_the_abi_is_refused_by_number(void) {
   rgaps_node_t *made = MARK;
-  FAILS(rgaps_node_create_abi(RGAPS_ABI_VERSION + 1, NULL, &made), RGAPS_WRONG_VERSION, "ABI 2");
+  FAILS(rgaps_node_create_abi(RGAPS_ABI_VERSION + 1, NULL, &made), RGAPS_WRONG_VERSION, "ABI 3");
   FAILS(rgaps_node_create_abi(0, NULL, &made), RGAPS_WRONG_VERSION, "ABI 0");
   CHECK(made == MARK);
   CHECK(rgaps_publisher_init_abi(77, "/t") == NULL && rgaps_error_status() == RGAPS_WRONG_VERSION);

@@ -24,6 +24,8 @@ const SOCKET_PATH_MAX: usize = 107;
 pub(crate) const SOCKET_FILE: &str = "rgapsd.sock";
 /// What the manager runs with, in its directory.
 pub(crate) const CONFIG_FILE: &str = "config.toml";
+/// When this host came to life.
+const EPOCH_FILE: &str = "epoch";
 
 /// Lock files that vanish under a locker before it counts as somebody else's.
 const LOCK_ATTEMPTS: u32 = 16;
@@ -256,6 +258,17 @@ impl RuntimeDir {
         }
     }
 
+    /// When this host came to life, in ns since 1970: `now`, unless a predecessor died here, whose clients go on.
+    pub fn epoch(&self, now: u64) -> Result<u64, RuntimeError> {
+        let path = self.path.join(EPOCH_FILE);
+        let noted = fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok());
+        if let Some(noted) = noted {
+            return Ok(noted);
+        }
+        replace(&path, now.to_string().as_bytes()).map_err(|source| RuntimeError::Io { path, source })?;
+        Ok(now)
+    }
+
     fn place(&self) -> io::Result<Place> {
         let path = fs::canonicalize(&self.path)?;
         // The directory itself is made anew after an orderly exit; where it lies tells one container's /tmp from another's.
@@ -320,7 +333,7 @@ impl RuntimeDir {
 
     /// Removes what an orderly exit leaves no use for, and the directory if nothing else is in it.
     pub fn clear(&self, lock: ManagerLock) {
-        for name in [SOCKET_FILE, "rgapsd.log", CONFIG_FILE, "host", "rgapsd.lock", "start.lock"] {
+        for name in [SOCKET_FILE, "rgapsd.log", CONFIG_FILE, EPOCH_FILE, "host", "rgapsd.lock", "start.lock"] {
             let _ = fs::remove_file(self.path.join(name));
         }
         drop(lock);
@@ -412,6 +425,20 @@ mod tests {
         assert!(others.iter().all(|other| HostId(other.identity()) != host));
         let random = dir.random_host().unwrap();
         assert!(random != host && dir.random_host().unwrap() == random, "where the kernel tells nothing");
+        fs::remove_dir_all(&path).unwrap();
+    }
+
+    #[test]
+    fn an_epoch_outlives_a_manager_that_dies_and_ends_with_one_that_leaves() {
+        let path = scratch("epoch");
+        let dir = RuntimeDir::open(&path).unwrap();
+        let lock = dir.lock().unwrap();
+        assert_eq!((dir.epoch(7).unwrap(), dir.epoch(8).unwrap()), (7, 7));
+        dir.clear(lock);
+        let dir = RuntimeDir::open(&path).unwrap();
+        assert_eq!(dir.epoch(9).unwrap(), 9);
+        fs::write(path.join(EPOCH_FILE), "nonsense").unwrap();
+        assert_eq!(dir.epoch(10).unwrap(), 10);
         fs::remove_dir_all(&path).unwrap();
     }
 

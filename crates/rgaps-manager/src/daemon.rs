@@ -12,6 +12,7 @@ use rgaps_control::network::{Network, NetworkError};
 use rgaps_control::runtime::RuntimeError;
 use rgaps_control::{Config, RuntimeDir};
 use rgaps_device::{Choice, DeviceError};
+use rgaps_os::clock;
 
 use crate::device_memory::DeviceMemoryManager;
 use crate::event::{Event, Mailbox};
@@ -69,6 +70,7 @@ pub fn run(options: &Options) -> Result<(), DaemonError> {
     tracing::info!(device = chosen.reason, "pools");
     let memory = DeviceMemoryManager::new(chosen.backend.clone());
     let host = dir.host()?;
+    let epoch = dir.epoch(clock::realtime_ns())?;
     let host_name = if config.host_name.is_empty() { machine_name() } else { config.host_name.clone() };
     let (mailbox, events, wake) = Mailbox::new()?;
     let network = {
@@ -98,6 +100,7 @@ pub fn run(options: &Options) -> Result<(), DaemonError> {
         config,
         dir: dir.clone(),
         host,
+        epoch,
         host_name,
         memory,
         publish,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  0 version u32   4 kind u32   8 path u64   16 published u64   24 staged u64   32 sent u64   40 source host, 16 B
-//! 56 history depth u32   60 metadata bytes u32   64 metadata
+//! 56 host epoch u64   64 history depth u32   68 metadata bytes u32   72 metadata
 //! ```
 //!
 //! Trusts      nothing: it came from another host.
@@ -11,11 +11,11 @@ use rgaps_shm::info::{MessageInfo, Stamps, decode_path, encode_path};
 use rgaps_shm::layout::META_BYTES_MAX;
 
 /// Bytes before the metadata.
-pub const HEAD_BYTES: usize = 64;
+pub const HEAD_BYTES: usize = 72;
 /// Bytes at most.
 pub const ENVELOPE_BYTES_MAX: usize = HEAD_BYTES + META_BYTES_MAX;
 /// Of the layout above.
-pub const ENVELOPE_VERSION: u32 = 1;
+pub const ENVELOPE_VERSION: u32 = 2;
 
 /// A description ready to be sent, kept in place so that a message costs no allocation.
 #[derive(Clone, Debug)]
@@ -58,8 +58,9 @@ impl Envelope {
         envelope.put(24, &info.stamps.staged.to_le_bytes());
         envelope.put(32, &info.stamps.sent.to_le_bytes());
         envelope.put(40, &info.source_host);
-        envelope.put(56, &history_depth.to_le_bytes());
-        envelope.put(60, &(meta.len() as u32).to_le_bytes());
+        envelope.put(56, &info.host_epoch.to_le_bytes());
+        envelope.put(64, &history_depth.to_le_bytes());
+        envelope.put(68, &(meta.len() as u32).to_le_bytes());
         envelope.put(HEAD_BYTES, meta);
         envelope.used = HEAD_BYTES + meta.len();
         envelope
@@ -86,15 +87,16 @@ pub fn open(bytes: &[u8]) -> Result<Opened<'_>, EnvelopeError> {
         return Err(EnvelopeError::Version(u32_at(0)));
     }
     let meta = &bytes[HEAD_BYTES..];
-    if u32_at(60) as usize != meta.len() {
+    if u32_at(68) as usize != meta.len() {
         return Err(EnvelopeError::Length(bytes.len()));
     }
     let mut source_host = [0; 16];
     source_host.copy_from_slice(&bytes[40..56]);
     let stamps = Stamps { published: u64_at(16), staged: u64_at(24), sent: u64_at(32), ..Stamps::default() };
-    let mut info = MessageInfo { kind: u32_at(4), source_host, stamps, ..MessageInfo::default() };
+    let host_epoch = u64_at(56);
+    let mut info = MessageInfo { kind: u32_at(4), source_host, host_epoch, stamps, ..MessageInfo::default() };
     decode_path(u64_at(8), &mut info);
-    Ok(Opened { info, history_depth: u32_at(56), meta })
+    Ok(Opened { info, history_depth: u32_at(64), meta })
 }
 
 /// For the fuzzer and its corpus: whatever opens, seals to what opens to the same.
@@ -111,7 +113,7 @@ mod tests {
 
     fn info() -> MessageInfo {
         let stamps = Stamps { published: 1, staged: 2, sent: 3, ..Stamps::default() };
-        MessageInfo { kind: 2, source_host: [7; 16], stamps, ..MessageInfo::default() }
+        MessageInfo { kind: 2, source_host: [7; 16], host_epoch: 8, stamps, ..MessageInfo::default() }
     }
 
     #[test]
@@ -127,10 +129,10 @@ mod tests {
             assert!(open(&sealed.bytes()[..cut]).is_err(), "cut at {cut}");
         }
         let mut lie = sealed.bytes().to_vec();
-        lie[60] = 9;
+        lie[68] = 9;
         assert!(open(&lie).is_err());
-        lie[0] = 2;
-        assert_eq!(open(&lie), Err(EnvelopeError::Version(2)));
+        lie[0] = 1;
+        assert_eq!(open(&lie), Err(EnvelopeError::Version(1)));
         assert!(open(&vec![0; ENVELOPE_BYTES_MAX + 1]).is_err());
         for n in 0..200_u8 {
             fuzz_envelope(&[n; 100]);

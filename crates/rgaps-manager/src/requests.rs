@@ -90,6 +90,7 @@ impl Manager {
         client.identify(descriptors, program.chars().take(64).collect())?;
         Ok(Answer::bare(Reply::Welcome(Welcome {
             host: self.host,
+            epoch: self.epoch,
             host_name: self.host_name.clone(),
             manager_pid: std::process::id(),
             device: self.device.clone(),

@@ -194,8 +194,8 @@ impl MessageInfo {
     }
 }
 
-impl From<rgaps::Receipt> for Receipt {
-    fn from(rgaps::Receipt { sequence, position }: rgaps::Receipt) -> Self {
+impl From<rgaps::Handle> for Receipt {
+    fn from(rgaps::Handle { sequence, position, .. }: rgaps::Handle) -> Self {
         Self { sequence, position }
     }
 }

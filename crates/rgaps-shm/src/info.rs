@@ -79,6 +79,8 @@ pub struct MessageInfo {
     pub sequence: u64,
     /// Host of the publisher.
     pub source_host: [u8; 16],
+    /// When that host came to life, in ns since 1970 on its clock: its manager's start, or that of the first of its predecessors that died.
+    pub host_epoch: u64,
     /// Kind of the typed metadata.
     pub kind: u32,
     /// Bytes of the message.

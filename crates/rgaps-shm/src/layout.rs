@@ -19,7 +19,7 @@ use crate::queue::{MESSAGES_MAX, MessageIndex};
 /// "RGAPSSEG" in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"RGAPSSEG");
 /// Of everything on this page.
-pub const LAYOUT_VERSION: u32 = 2;
+pub const LAYOUT_VERSION: u32 = 3;
 /// Publishers of one topic on one host.
 pub const PUBLISHERS_MAX: usize = 64;
 /// Bytes of typed metadata a message.
@@ -198,6 +198,8 @@ pub struct MessageEntry {
     pub sequence: AtomicU64,
     /// Host of the publisher, as two little-endian halves.
     pub source_host: [AtomicU64; 2],
+    /// When that host came to life (`MessageInfo::host_epoch`).
+    pub host_epoch: AtomicU64,
     /// Origin, route, reason and copies (`info::encode_path`).
     pub path: AtomicU64,
     /// Stage timestamps in ns since 1970: publish, staged, sent, landed, pooled.

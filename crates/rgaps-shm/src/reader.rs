@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::claim::{Aside, Claimed, MessageName, Seen, take_named};
 use crate::crash;
 use crate::history::MessageRef;
 use crate::info::{MessageInfo, Stamps, decode_path};
@@ -41,6 +42,8 @@ pub struct ReaderPort {
     backlog: VecDeque<(Position, MessageRef)>,
     /// Held, and passed by because their bytes were not there yet; oldest first.
     unready: VecDeque<Held>,
+    /// Held, and passed by for a claim; newer than `unready`, older than the cursor.
+    aside: Aside,
     /// What those that `waiter` gives out have in common.
     waiter: FutexWait,
 }
@@ -61,7 +64,17 @@ impl ReaderPort {
         let tenancy = Tenancy::new(generation);
         let backlog = if history { claim_history(&segment, slot, tenancy, cursor, depth) } else { VecDeque::new() };
         let waiter = FutexWait::for_messages(segment.clone(), slot);
-        Ok(Self { segment, slot, generation, tenancy, cursor, backlog, unready: VecDeque::new(), waiter })
+        Ok(Self {
+            segment,
+            slot,
+            generation,
+            tenancy,
+            cursor,
+            backlog,
+            unready: VecDeque::new(),
+            aside: Aside::default(),
+            waiter,
+        })
     }
 
     /// The next message whose bytes are there. One whose bytes are not holds up those of its publisher only.
@@ -92,6 +105,30 @@ impl ReaderPort {
         self.next()
     }
 
+    /// The message of this name, whatever lies before it: that is kept aside, to be claimed later or taken next. One that `take` has given out
+    /// before the first claim counts as not yet come.
+    pub fn claim(&mut self, name: MessageName) -> Claimed {
+        if let Some(held) = take_named(&mut self.unready, name).or_else(|| self.aside.claim(name)) {
+            return Claimed::Here(held);
+        }
+        while let Some(held) = self.next_of_queue() {
+            self.aside.note(&held.info);
+            if MessageName::of(&held.info) == name {
+                return Claimed::Here(held);
+            }
+            let depth = self.counters().depth.load(Ordering::Relaxed);
+            if self.aside.put(held, depth).is_some() {
+                self.counters().lost.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        if self.aside.has_passed(name) { Claimed::Passed } else { Claimed::NotYet }
+    }
+
+    /// Of which publishers claims have seen messages, and the newest of each; the most recent first.
+    pub fn seen(&self) -> impl Iterator<Item = &Seen> {
+        self.aside.seen()
+    }
+
     /// Whether `take` has passed messages by, and so must be called again without anybody ringing.
     pub fn awaits_bytes(&self) -> bool {
         !self.unready.is_empty()
@@ -119,8 +156,12 @@ impl ReaderPort {
     }
 
     fn next(&mut self) -> Option<Held> {
+        self.aside.pop().or_else(|| self.next_of_queue())
+    }
+
+    fn next_of_queue(&mut self) -> Option<Held> {
         while let Some((position, message)) = self.backlog.pop_front() {
-            if let Some(held) = self.claim(position, message.index, message.generation.low()) {
+            if let Some(held) = self.hold(position, message.index, message.generation.low()) {
                 return Some(held);
             }
         }
@@ -131,7 +172,7 @@ impl ReaderPort {
                 Slot::Overrun => self.move_to(self.segment.queue().begin().0.max(self.cursor.0 + 1)),
                 Slot::Message(named) => {
                     let position = self.cursor;
-                    let held = self.claim(position, named.message, named.generation);
+                    let held = self.hold(position, named.message, named.generation);
                     self.move_to(position.0 + 1);
                     if held.is_some() {
                         return held;
@@ -154,7 +195,7 @@ impl ReaderPort {
             })
         });
         let claimed = kept.into_iter();
-        claimed.filter_map(|(at, message)| self.claim(at, message.index, message.generation.low())).collect()
+        claimed.filter_map(|(at, message)| self.hold(at, message.index, message.generation.low())).collect()
     }
 
     /// Takes no part in the topic any more, though messages that it has given out are still held: none is addressed to it, what it had not
@@ -169,6 +210,7 @@ impl ReaderPort {
         // No keep-all subscriber that is behind.
         self.counters().depth.store(1, Ordering::Release);
         self.unready.clear();
+        self.aside.clear();
         // Ends with what was addressed to it until now; a publisher that is in the middle of it may still add one message.
         while self.next().is_some() {}
     }
@@ -203,7 +245,7 @@ impl ReaderPort {
         self.counters().cursor.store(position, Ordering::Release);
     }
 
-    fn claim(&self, position: Position, index: crate::queue::MessageIndex, named: u16) -> Option<Held> {
+    fn hold(&self, position: Position, index: crate::queue::MessageIndex, named: u16) -> Option<Held> {
         let entry = self.segment.message(index)?;
         let Claim::Held(generation) = entry.words().claim(usize::from(self.slot), named, self.tenancy) else {
             return None;
@@ -249,6 +291,11 @@ impl Held {
     /// The pool that it lies in.
     pub fn pool(&self) -> PoolRef {
         PoolRef { slot: self.owner, generation: self.entry().pool_generation.load(Ordering::Relaxed) }
+    }
+
+    /// Its entry of the table, and which of the entry's lives.
+    pub fn message(&self) -> MessageRef {
+        self.message
     }
 
     /// Offset of its first byte in that pool. Another process wrote it: check it against the pool's mapping.
@@ -324,6 +371,7 @@ pub(crate) fn read_info(entry: &MessageEntry, position: Position) -> MessageInfo
         publisher: load(&entry.publisher),
         sequence: load(&entry.sequence),
         source_host: whole([load(&entry.source_host[0]), load(&entry.source_host[1])]),
+        host_epoch: load(&entry.host_epoch),
         kind: entry.kind.load(Ordering::Relaxed),
         bytes: load(&entry.block_bytes),
         stamps: Stamps {

@@ -104,12 +104,16 @@ pub enum PortError {
 #[must_use = "a loan that is neither published nor given back keeps its block"]
 #[derive(Debug)]
 pub struct LoanedMessage {
-    index: MessageIndex,
-    generation: Generation,
+    message: MessageRef,
     block: Block,
 }
 
 impl LoanedMessage {
+    /// Its entry of the table, and which of the entry's lives.
+    pub fn message(&self) -> MessageRef {
+        self.message
+    }
+
     /// The block to fill.
     pub fn block_mut(&mut self) -> &mut Block {
         &mut self.block
@@ -233,8 +237,8 @@ impl WriterPort {
 
     /// Takes back a loan that will not be published.
     pub fn give_back(&mut self, loan: LoanedMessage) {
-        if let Some(entry) = self.segment.message(loan.index) {
-            entry.words().give_back(loan.generation, self.slot);
+        if let Some(entry) = self.segment.message(loan.message.index) {
+            entry.words().give_back(loan.message.generation, self.slot);
         }
         self.allocator.free(loan.block);
         self.show_use();
@@ -283,21 +287,21 @@ impl WriterPort {
             return Err(PublishError::Length { bytes: spec.info.bytes, block });
         }
         let segment = self.segment.clone();
-        let Some(entry) = segment.message(loan.index) else { unreachable!("a loan names an entry of the table") };
-        let message = MessageRef { index: loan.index, generation: loan.generation };
+        let message = loan.message;
+        let Some(entry) = segment.message(message.index) else { unreachable!("a loan names an entry of the table") };
         self.describe(entry, &loan, spec);
         let words = entry.words();
-        address(&segment, words, loan.generation);
+        address(&segment, words, message.generation);
         if let Some(seen) = seen {
-            spare_those_here_at(&segment, words, loan.generation, seen);
+            spare_those_here_at(&segment, words, message.generation, seen);
         }
         crash::point("publish.addressed");
         if bytes == Bytes::AreThere {
-            words.make_ready(loan.generation);
+            words.make_ready(message.generation);
         }
-        words.complete(loan.generation, self.slot);
+        words.complete(message.generation, self.slot);
         crash::point("publish.complete");
-        self.blocks[usize::from(loan.index.0)] = Some(loan.block);
+        self.blocks[usize::from(message.index.0)] = Some(loan.block);
         self.outstanding.push_back(message);
         let named = Named { message: message.index, generation: message.generation.low() };
         let position = match segment.queue().publish(named) {
@@ -377,7 +381,7 @@ impl WriterPort {
             Ok(block) => {
                 crash::point("loan.block");
                 self.show_use();
-                Ok(LoanedMessage { index, generation, block })
+                Ok(LoanedMessage { message: MessageRef { index, generation }, block })
             }
             Err(full) => {
                 if let Some(entry) = self.segment.message(index) {
@@ -458,6 +462,7 @@ impl WriterPort {
         let [low, high] = halves(info.source_host);
         store(&entry.source_host[0], low);
         store(&entry.source_host[1], high);
+        store(&entry.host_epoch, info.host_epoch);
         store(&entry.path, encode_path(info));
         let stamps = &info.stamps;
         let values = [stamps.published, stamps.staged, stamps.sent, stamps.landed, stamps.pooled];

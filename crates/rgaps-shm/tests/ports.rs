@@ -1,95 +1,19 @@
 //! Writer, reader and janitor together, on a real segment in one process.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
+
+mod host;
+
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use host::{Host, lost, sequences};
 use proptest::prelude::*;
-use rgaps_os::{Access, Mapping, memfd};
 use rgaps_shm::layout::META_BYTES_MAX;
 use rgaps_shm::message::Readiness;
 use rgaps_shm::notify::Wait;
-use rgaps_shm::{
-    Exhaustion, Geometry, Held, Janitor, LoanError, MessageInfo, MessageSpec, PublisherSpec, ReaderPort, Segment,
-    SubscriberSpec, Unready, WriterPort,
-};
-
-struct Host {
-    janitor: Janitor,
-}
-
-struct Publisher {
-    port: WriterPort,
-    pool: Mapping,
-    sequence: u64,
-    history: u32,
-}
-
-impl Host {
-    fn new(messages: u32) -> Self {
-        Self { janitor: Janitor::new(Arc::new(Segment::create([3; 16], Geometry::new(messages)).unwrap())) }
-    }
-
-    fn publisher(&self, pool_bytes: u64, history: u32) -> Publisher {
-        let seat = self.janitor.admit_publisher(&PublisherSpec { publisher: 77, ..Default::default() }).unwrap();
-        let fd = memfd::create("pool", pool_bytes).unwrap();
-        let pool = Mapping::map(&fd, pool_bytes, Access::ReadWrite).unwrap();
-        let right = pool.allocation_right().unwrap();
-        let port = WriterPort::new(self.janitor.segment().clone(), seat.slot, seat.generation, right).unwrap();
-        Publisher { port, pool, sequence: 0, history }
-    }
-
-    fn subscriber(&self, depth: u32) -> ReaderPort {
-        self.subscriber_with(depth, false)
-    }
-
-    fn subscriber_with(&self, depth: u32, history: bool) -> ReaderPort {
-        let seat = self.janitor.admit_subscriber(&SubscriberSpec { depth, ..Default::default() }).unwrap();
-        ReaderPort::new(self.janitor.segment().clone(), seat.slot, seat.generation, history).unwrap()
-    }
-
-    fn dismiss(&self, reader: &ReaderPort) {
-        let (slot, tenancy) = reader.seat();
-        assert!(self.janitor.dismiss_subscriber(slot, tenancy.bits()));
-    }
-}
-
-impl Publisher {
-    fn publish(&mut self, bytes: u64, exhaustion: Exhaustion) -> Result<u64, LoanError> {
-        let mut loan = self.port.loan(bytes, exhaustion)?;
-        self.sequence += 1;
-        let fill = self.sequence as u8;
-        self.pool.bytes_mut(loan.block_mut().range_mut()).unwrap()[..bytes as usize].fill(fill);
-        let info = MessageInfo { publisher: 77, sequence: self.sequence, bytes, ..Default::default() };
-        let spec = MessageSpec { info, meta: &self.sequence.to_le_bytes(), history_depth: self.history };
-        self.port.publish(loan, &spec).unwrap();
-        Ok(self.sequence)
-    }
-
-    fn publish_unready(&mut self) -> Unready {
-        let loan = self.port.loan(10, Exhaustion::Refuse).unwrap();
-        self.sequence += 1;
-        let (publisher, _) = self.port.seat();
-        let info =
-            MessageInfo { publisher: publisher.into(), sequence: self.sequence, bytes: 10, ..Default::default() };
-        let spec = MessageSpec { info, meta: &[], history_depth: 0 };
-        self.port.publish_unready(loan, &spec).unwrap().1
-    }
-
-    fn content(&self, held: &Held) -> &[u8] {
-        self.pool.shared_bytes(held.offset(), held.info().bytes).unwrap()
-    }
-}
-
-fn sequences(reader: &mut ReaderPort) -> Vec<u64> {
-    std::iter::from_fn(|| reader.take().map(|held| held.info().sequence)).collect()
-}
-
-fn lost(reader: &ReaderPort) -> u64 {
-    reader.counters().lost.load(Ordering::Relaxed)
-}
+use rgaps_shm::{Exhaustion, Held, LoanError, MessageInfo, MessageSpec, ReaderPort, SubscriberSpec};
 
 #[test]
 fn what_is_published_is_taken_in_order_by_everyone_in_place() {

@@ -4,9 +4,11 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 use rgaps_device::{Completion, DeviceError, Original, PoolMemory, PoolPart, Stream, Word};
+use rgaps_shm::history::MessageRef;
 use rgaps_shm::message::Readiness;
 use rgaps_shm::{Held, MessageInfo};
 
+use crate::handle::Handle;
 use crate::node::{DEVICE_TIMEOUT, NodeInner};
 use crate::subscriber::{SubscriberInner, TakeError};
 use crate::types::{Meta, ViewError};
@@ -21,6 +23,7 @@ pub struct Frame<T> {
     pub(crate) offset: u64,
     pub(crate) taken: u64,
     pub(crate) info: MessageInfo,
+    pub(crate) message: MessageRef,
     // Let go in `drop`, before the pool may be unmapped and before the subscriber leaves.
     pub(crate) held: Option<Held>,
     /// Behind whose work it is let go.
@@ -214,6 +217,11 @@ impl<T: Meta> Frame<T> {
     /// Where it came from, the path that it took and when it passed each stage.
     pub fn info(&self) -> &MessageInfo {
         &self.info
+    }
+
+    /// What names it elsewhere.
+    pub fn handle(&self) -> Handle {
+        Handle::new(self.subscriber.seated.topic.0, self.message, &self.info)
     }
 
     /// When it was taken, in ns since 1970 on this host's clock.

@@ -29,9 +29,11 @@
 #![forbid(unsafe_code)]
 
 pub mod any;
+mod claim;
 pub mod dlpack;
 mod error_text;
 mod frame;
+mod handle;
 mod idle;
 mod node;
 mod order;
@@ -47,9 +49,11 @@ mod views;
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
+pub use claim::ClaimError;
 pub use frame::Frame;
+pub use handle::Handle;
 pub use node::{Node, NodeBuilder, NodeError};
-pub use publisher::{Loan, PublishError, Publisher, Receipt};
+pub use publisher::{Loan, PublishError, Publisher};
 pub use rgaps_control::local::{Refusal, TopicSummary};
 pub use rgaps_control::qos::{Durability, Exhaustion, History, PublisherQos, Reliability, SubscriberQos};
 pub use rgaps_device as device;

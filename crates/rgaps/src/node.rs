@@ -123,8 +123,9 @@ impl NodeBuilder {
             let session = session.clone();
             std::thread::Builder::new().name("rgaps-node".to_owned()).spawn(move || session.run())?
         };
-        let (host, thread) = (welcome.host.0, Mutex::new(Some(thread)));
-        let inner = NodeInner { session, domain, host, backend, own_stream: Mutex::default(), fork, thread };
+        let (host, host_epoch, thread) = (welcome.host.0, welcome.epoch, Mutex::new(Some(thread)));
+        let inner =
+            NodeInner { session, domain, host, host_epoch, backend, own_stream: Mutex::default(), fork, thread };
         Ok(Node { inner: Arc::new(inner) })
     }
 }
@@ -140,6 +141,7 @@ pub(crate) struct NodeInner {
     session: Arc<Session>,
     domain: u32,
     host: [u8; 16],
+    host_epoch: u64,
     backend: Arc<dyn Backend>,
     /// For copies that a caller waits for; made when first needed.
     own_stream: Mutex<Option<Stream>>,
@@ -246,6 +248,7 @@ impl Node {
             reader: Mutex::new(reader),
             order,
             tended: Arc::default(),
+            absent: Mutex::default(),
         });
         node.session.add_member(Member::Subscriber(Arc::downgrade(subscriber.inner()), qos));
         Ok(subscriber)
@@ -305,6 +308,10 @@ impl Node {
 impl NodeInner {
     pub(crate) fn host(&self) -> [u8; 16] {
         self.host
+    }
+
+    pub(crate) fn host_epoch(&self) -> u64 {
+        self.host_epoch
     }
 
     pub(crate) fn is_owner(&self) -> bool {

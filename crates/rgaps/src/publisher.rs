@@ -10,11 +10,13 @@ use rgaps_control::qos;
 use rgaps_device::{DeviceError, DeviceKind, DevicePart, PoolMemory, PoolPart, Stream};
 use rgaps_os::clock;
 use rgaps_shm::layout::META_BYTES_MAX;
+use rgaps_shm::queue::Position;
 use rgaps_shm::writer::loan_within;
 use rgaps_shm::{
     Copies, Exhaustion, LoanError, LoanedMessage, MessageInfo, MessageSpec, Origin, Stamps, Unready, WhyNot, WriterPort,
 };
 
+use crate::handle::Handle;
 use crate::node::{DEVICE_TIMEOUT, NodeError, NodeInner, STREAM_TIMEOUT};
 use crate::order::Order;
 use crate::session::Seated;
@@ -96,15 +98,6 @@ pub enum PublishError {
         /// The topic.
         topic: String,
     },
-}
-
-/// What became of a published message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Receipt {
-    /// This publisher's count of its messages, from 1.
-    pub sequence: u64,
-    /// Place in the order of the topic on this host.
-    pub position: u64,
 }
 
 /// Publishes messages of one type on one topic. Cheap to clone; every clone is the same publisher.
@@ -243,7 +236,7 @@ impl PublisherInner {
         meta: &dyn Encode,
         outcome: Outcome,
         stream: Option<&Stream>,
-    ) -> Result<Receipt, PublishError> {
+    ) -> Result<Handle, PublishError> {
         let mut encoded = [0; META_BYTES_MAX];
         let meta_bytes = meta.encode_into(&mut encoded);
         // The port gives positions in the order in which it is called: number and publish under one lock.
@@ -253,6 +246,7 @@ impl PublisherInner {
             publisher: self.publisher,
             sequence,
             source_host: self.node.host(),
+            host_epoch: self.node.host_epoch(),
             kind: meta.kind(),
             bytes: outcome.bytes,
             stamps: Stamps { published: clock::realtime_ns(), ..Stamps::default() },
@@ -263,15 +257,18 @@ impl PublisherInner {
         };
         let spec = MessageSpec { info, meta: &encoded[..meta_bytes], history_depth: self.history_depth() };
         let topic = |source| PublishError::Topic { topic: self.topic.clone(), source };
+        let message = loan.message();
+        let handle = |position: Position| {
+            Handle::new(self.seated.topic.0, message, &MessageInfo { position: position.0, ..info })
+        };
         let Some(stream) = stream else {
-            let position = port.publish(loan, &spec).map_err(topic)?;
-            return Ok(Receipt { sequence, position: position.0 });
+            return port.publish(loan, &spec).map(handle).map_err(topic);
         };
         let (position, unready) = port.publish_unready(loan, &spec).map_err(topic)?;
         drop(port);
         let word = unready.word();
         match self.order.write(stream, word, unready) {
-            Ok(()) => Ok(Receipt { sequence, position: position.0 }),
+            Ok(()) => Ok(handle(position)),
             Err((unready, source)) => {
                 // What fills the block may be under way: subscribers pass it by, and its memory is used again, only after that.
                 match stream.synchronize(DEVICE_TIMEOUT) {
@@ -348,7 +345,7 @@ impl<T: Meta> Publisher<T> {
     }
 
     /// Publishes bytes that lie elsewhere: one copy into the pool, whatever the number of subscribers.
-    pub fn push(&self, meta: &T, bytes: &[u8]) -> Result<Receipt, PublishError> {
+    pub fn push(&self, meta: &T, bytes: &[u8]) -> Result<Handle, PublishError> {
         self.inner.check_owner()?;
         let described = meta.payload_bytes();
         meta.check(described).map_err(|source| self.metadata(source))?;
@@ -364,7 +361,7 @@ impl<T: Meta> Publisher<T> {
 
     /// Publishes what `fill` copies into the block, from memory that lies elsewhere and perhaps in pieces: one copy, as `push`. The block has
     /// the bytes that `meta` describes, and what it does not write of them is what the block held before.
-    pub fn push_with(&self, meta: &T, fill: impl FnOnce(&mut [u8])) -> Result<Receipt, PublishError> {
+    pub fn push_with(&self, meta: &T, fill: impl FnOnce(&mut [u8])) -> Result<Handle, PublishError> {
         let mut loan = self.loan(meta.clone())?;
         fill(&mut loan);
         let (message, outcome) = loan.complete(None)?;
@@ -375,7 +372,7 @@ impl<T: Meta> Publisher<T> {
     /// call does not wait for the device, whatever the size; subscribers get the message once the copy is done.
     ///
     /// If the device fails before that, they never get it (`SubscriberStatistics::poisoned`).
-    pub fn push_on(&self, meta: &T, from: &DevicePart, stream: &Stream) -> Result<Receipt, PublishError> {
+    pub fn push_on(&self, meta: &T, from: &DevicePart, stream: &Stream) -> Result<Handle, PublishError> {
         let inner = &self.inner;
         inner.check_owner()?;
         let described = meta.payload_bytes();
@@ -445,7 +442,7 @@ pub struct Loan<T> {
 
 impl<T: Meta> Loan<T> {
     /// Publishes the message: zero copies.
-    pub fn publish(mut self) -> Result<Receipt, PublishError> {
+    pub fn publish(mut self) -> Result<Handle, PublishError> {
         self.publisher.check_owner()?;
         let (message, outcome) = self.complete(None)?;
         self.publisher.publish(message, &self.meta, outcome, None)
@@ -453,7 +450,7 @@ impl<T: Meta> Loan<T> {
 
     /// Publishes the message in stream order: behind the work given to the stream so far, which fills the block. The call does not wait
     /// for it, whatever the size; subscribers get the message once it is done.
-    pub fn publish_on(mut self, stream: &Stream) -> Result<Receipt, PublishError> {
+    pub fn publish_on(mut self, stream: &Stream) -> Result<Handle, PublishError> {
         self.publisher.check_owner()?;
         self.publisher.check_order()?;
         let (message, outcome) = self.complete(Some(stream))?;

@@ -16,6 +16,7 @@ use rgaps_shm::notify::Wait;
 use rgaps_shm::reader::PoolRef;
 use rgaps_shm::{Held, ReaderPort};
 
+use crate::claim::Absent;
 use crate::frame::Frame;
 use crate::node::{DEVICE_TIMEOUT, NodeError, NodeInner, READY_TICK, STREAM_TIMEOUT};
 use crate::order::{Order, Releasing};
@@ -134,6 +135,7 @@ pub(crate) struct SubscriberInner {
     pub(crate) reader: Mutex<ReaderPort>,
     pub(crate) order: Arc<Order<Releasing>>,
     pub(crate) tended: Arc<Tended>,
+    pub(crate) absent: Mutex<Absent>,
 }
 
 /// What the node's thread looks after for a subscriber.
@@ -255,9 +257,7 @@ impl<T: Meta> Subscriber<T> {
     /// at most 10 s.
     pub fn take(&self) -> Result<Option<Frame<T>>, TakeError> {
         let Some(held) = self.next_held(false)? else { return Ok(None) };
-        let mut frame = self.open(held)?;
-        frame.bring(None, None).map_err(|source| self.device_error(source))?;
-        Ok(Some(frame))
+        self.frame_of(held, None).map(Some)
     }
 
     /// The next message, whose bytes a device may still have to bring: later work of `stream` waits for them. The call does not wait for
@@ -267,11 +267,7 @@ impl<T: Meta> Subscriber<T> {
     /// work given to the stream by then.
     pub fn take_on(&self, stream: &Stream) -> Result<Option<Frame<T>>, TakeError> {
         let Some(held) = self.next_held(true)? else { return Ok(None) };
-        let awaited = (held.readiness() == Readiness::Pending).then(|| held.ready_word());
-        let mut frame = self.open(held)?;
-        frame.bring(awaited, Some(stream)).map_err(|source| self.device_error(source))?;
-        frame.stream = Some(stream.clone());
-        Ok(Some(frame))
+        self.frame_of(held, Some(stream)).map(Some)
     }
 
     /// Everything that is ready, as one batch, oldest first.
@@ -376,6 +372,15 @@ impl<T: Meta> Subscriber<T> {
         Ok(self.inner.next_held(unready))
     }
 
+    /// A message as the node's device reaches it: its bytes there, or for a stream that waits for them.
+    pub(crate) fn frame_of(&self, held: Held, stream: Option<&Stream>) -> Result<Frame<T>, TakeError> {
+        let awaited = stream.filter(|_| held.readiness() == Readiness::Pending).map(|_| held.ready_word());
+        let mut frame = self.open(held)?;
+        frame.bring(awaited, stream).map_err(|source| self.device_error(source))?;
+        frame.stream = stream.cloned();
+        Ok(frame)
+    }
+
     fn open(&self, held: Held) -> Result<Frame<T>, TakeError> {
         let info = *held.info();
         let pool = self.inner.memory_of(&held)?;
@@ -387,22 +392,22 @@ impl<T: Meta> Subscriber<T> {
         )?;
         let taken = clock::realtime_ns();
         let subscriber = self.inner.clone();
-        let (held, fetched) = (Some(held), OnceLock::new());
-        Ok(Frame { meta, offset, taken, info, held, stream: None, copied: None, pool, subscriber, fetched })
+        let (message, held, fetched) = (held.message(), Some(held), OnceLock::new());
+        Ok(Frame { meta, offset, taken, info, message, held, stream: None, copied: None, pool, subscriber, fetched })
     }
 
-    fn check_owner(&self) -> Result<(), TakeError> {
+    pub(crate) fn check_owner(&self) -> Result<(), TakeError> {
         match self.inner.node.is_owner() {
             true => Ok(()),
             false => Err(TakeError::Forked { topic: self.inner.topic.clone() }),
         }
     }
 
-    fn device_error(&self, source: DeviceError) -> TakeError {
+    pub(crate) fn device_error(&self, source: DeviceError) -> TakeError {
         TakeError::Device { topic: self.inner.topic.clone(), source }
     }
 
-    fn wait_error(&self, source: std::io::Error) -> TakeError {
+    pub(crate) fn wait_error(&self, source: std::io::Error) -> TakeError {
         TakeError::Wait { topic: self.inner.topic.clone(), source }
     }
 }

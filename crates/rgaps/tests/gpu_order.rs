@@ -88,7 +88,7 @@ impl Bench {
         self.reader.synchronize(LONG).unwrap();
     }
 
-    fn push(&self, source: &Source) -> Result<rgaps::Receipt, PublishError> {
+    fn push(&self, source: &Source) -> Result<rgaps::Handle, PublishError> {
         self.publisher.push_on(&Bytes::new(source.part.bytes()), &source.part, &self.stream)
     }
 }

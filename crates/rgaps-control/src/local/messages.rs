@@ -6,7 +6,7 @@ use crate::names::{HostId, TopicId, TopicKey};
 use crate::qos::{PublisherQos, SubscriberQos};
 
 /// Of everything on this page; client and manager must agree.
-pub const PROTOCOL_VERSION: u32 = 2;
+pub const PROTOCOL_VERSION: u32 = 3;
 
 /// A client asks.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -209,6 +209,8 @@ pub enum Reply {
 pub struct Welcome {
     /// The manager's host.
     pub host: HostId,
+    /// When it came to life (`RuntimeDir::epoch`).
+    pub epoch: u64,
     /// Its name.
     pub host_name: String,
     /// Its process.

@@ -8,9 +8,11 @@ use rgaps_device::{DevicePart, Stream};
 
 use super::message::{AnyFrame, Message};
 use super::{AnyMeta, Kind, another_kind, by_kind};
+use crate::claim::ClaimError;
 use crate::dlpack::Descriptor;
+use crate::handle::Handle;
 use crate::node::{Node, NodeError};
-use crate::publisher::{Loan, PublishError, Publisher, Receipt};
+use crate::publisher::{Loan, PublishError, Publisher};
 use crate::statistics::{PublisherStatistics, SubscriberStatistics};
 use crate::subscriber::{Subscriber, TakeError};
 use crate::types::{Bytes, Image, PointCloud, Tensor, ViewError};
@@ -62,7 +64,7 @@ impl AnyPublisher {
     }
 
     /// As `Publisher::push`; metadata of another kind is refused.
-    pub fn push(&self, meta: &AnyMeta, bytes: &[u8]) -> Result<Receipt, PublishError> {
+    pub fn push(&self, meta: &AnyMeta, bytes: &[u8]) -> Result<Handle, PublishError> {
         match (self, meta) {
             (Self::Bytes(publisher), AnyMeta::Bytes(meta)) => publisher.push(meta, bytes),
             (Self::Image(publisher), AnyMeta::Image(meta)) => publisher.push(meta, bytes),
@@ -73,7 +75,7 @@ impl AnyPublisher {
     }
 
     /// As `Publisher::push_with`; metadata of another kind is refused.
-    pub fn push_with(&self, meta: &AnyMeta, fill: impl FnOnce(&mut [u8])) -> Result<Receipt, PublishError> {
+    pub fn push_with(&self, meta: &AnyMeta, fill: impl FnOnce(&mut [u8])) -> Result<Handle, PublishError> {
         match (self, meta) {
             (Self::Bytes(publisher), AnyMeta::Bytes(meta)) => publisher.push_with(meta, fill),
             (Self::Image(publisher), AnyMeta::Image(meta)) => publisher.push_with(meta, fill),
@@ -84,7 +86,7 @@ impl AnyPublisher {
     }
 
     /// As `Publisher::push_on`; metadata of another kind is refused.
-    pub fn push_on(&self, meta: &AnyMeta, from: &DevicePart, stream: &Stream) -> Result<Receipt, PublishError> {
+    pub fn push_on(&self, meta: &AnyMeta, from: &DevicePart, stream: &Stream) -> Result<Handle, PublishError> {
         match (self, meta) {
             (Self::Bytes(publisher), AnyMeta::Bytes(meta)) => publisher.push_on(meta, from, stream),
             (Self::Image(publisher), AnyMeta::Image(meta)) => publisher.push_on(meta, from, stream),
@@ -131,12 +133,12 @@ pub enum AnyLoan {
 
 impl AnyLoan {
     /// As `Loan::publish`.
-    pub fn publish(self) -> Result<Receipt, PublishError> {
+    pub fn publish(self) -> Result<Handle, PublishError> {
         by_kind!(Self, self, loan => loan.publish())
     }
 
     /// As `Loan::publish_on`.
-    pub fn publish_on(self, stream: &Stream) -> Result<Receipt, PublishError> {
+    pub fn publish_on(self, stream: &Stream) -> Result<Handle, PublishError> {
         by_kind!(Self, self, loan => loan.publish_on(stream))
     }
 
@@ -237,6 +239,18 @@ impl AnySubscriber {
     /// As `Subscriber::take_on`.
     pub fn take_on(&self, stream: &Stream) -> Result<Option<Message>, TakeError> {
         by_kind!(Self, self, subscriber => Ok(subscriber.take_on(stream)?.map(AnyFrame::from).map(Message::new)))
+    }
+
+    /// As `Subscriber::claim`.
+    pub fn claim(&self, handle: &Handle, timeout: Duration) -> Result<Message, ClaimError> {
+        by_kind!(Self, self, subscriber => subscriber.claim(handle, timeout).map(AnyFrame::from).map(Message::new))
+    }
+
+    /// As `Subscriber::claim_on`.
+    pub fn claim_on(&self, handle: &Handle, timeout: Duration, stream: &Stream) -> Result<Message, ClaimError> {
+        by_kind!(Self, self, subscriber => {
+            subscriber.claim_on(handle, timeout, stream).map(AnyFrame::from).map(Message::new)
+        })
     }
 
     /// As `Subscriber::wait`.

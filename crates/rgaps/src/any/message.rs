@@ -13,6 +13,7 @@ use rgaps_shm::message::Readiness;
 use super::{AnyMeta, Kind, another_kind, by_kind};
 use crate::dlpack::Descriptor;
 use crate::frame::Frame;
+use crate::handle::Handle;
 use crate::node::{DEVICE_TIMEOUT, NodeInner};
 use crate::subscriber::TakeError;
 use crate::types::{Bytes, Image, PointCloud, Tensor};
@@ -154,6 +155,11 @@ impl Message {
     /// As `Frame::info`.
     pub fn info(&self) -> &MessageInfo {
         by_kind!(AnyFrame, self.frame(), frame => frame.info())
+    }
+
+    /// As `Frame::handle`.
+    pub fn handle(&self) -> Handle {
+        by_kind!(AnyFrame, self.frame(), frame => frame.handle())
     }
 
     /// As `Frame::taken_ns`.

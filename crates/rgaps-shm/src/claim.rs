@@ -1,0 +1,115 @@
+//! Claiming: messages taken by name instead of in their order, for whoever learns elsewhere which one is meant (a ROS descriptor).
+//!
+//! ```text
+//!   queue ──▶ named? ──yes──▶ given out
+//!              │ no
+//!              ▼
+//!            aside, oldest first ──▶ claimed later, or taken as the next ones, or let go and counted as lost when there are too many
+//! ```
+//!
+//! Invariants  What lies aside is held: at most `ASIDE_MAX`, and no more than the subscriber's depth unless that is under `ASIDE_MIN`.
+
+use std::collections::VecDeque;
+
+use crate::info::MessageInfo;
+use crate::reader::Held;
+
+/// Messages aside however small the depth is, so that a few threads may claim in any order.
+const ASIDE_MIN: u64 = 8;
+/// Messages aside at most.
+const ASIDE_MAX: u64 = 64;
+/// Publishers whose newest message is remembered.
+const PUBLISHERS_REMEMBERED: usize = 64;
+
+/// A message's name, the same on all hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct MessageName {
+    /// Identity of its publisher.
+    pub publisher: u64,
+    /// The publisher's count.
+    pub sequence: u64,
+}
+
+impl MessageName {
+    /// Of a message.
+    pub fn of(info: &MessageInfo) -> Self {
+        Self { publisher: info.publisher, sequence: info.sequence }
+    }
+}
+
+/// What became of a claim.
+#[derive(Debug)]
+pub enum Claimed {
+    /// It is held, its bytes there, still to come, or lost for ever.
+    Here(Held),
+    /// It has not come.
+    NotYet,
+    /// It was given out, let go or lost before: a later one of its publisher has been seen.
+    Passed,
+}
+
+/// The newest message that was seen of a publisher.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// Which.
+    pub name: MessageName,
+    /// Its host.
+    pub source_host: [u8; 16],
+    /// When that host came to life.
+    pub host_epoch: u64,
+}
+
+/// What a reader passed by, and what it has seen while it did.
+#[derive(Debug, Default)]
+pub(crate) struct Aside {
+    held: VecDeque<Held>,
+    seen: VecDeque<Seen>,
+}
+
+impl Aside {
+    /// The oldest, whichever it is.
+    pub(crate) fn pop(&mut self) -> Option<Held> {
+        self.held.pop_front()
+    }
+
+    pub(crate) fn claim(&mut self, name: MessageName) -> Option<Held> {
+        take_named(&mut self.held, name)
+    }
+
+    /// Keeps one more; returns what there is no place for with a keep-last `depth` (0: keep-all).
+    pub(crate) fn put(&mut self, held: Held, depth: u64) -> Option<Held> {
+        let places = if depth == 0 { ASIDE_MAX } else { depth.clamp(ASIDE_MIN, ASIDE_MAX) };
+        self.held.push_back(held);
+        (self.held.len() as u64 > places).then(|| self.held.pop_front()).flatten()
+    }
+
+    pub(crate) fn note(&mut self, info: &MessageInfo) {
+        let name = MessageName::of(info);
+        let newest = match self.seen.iter().position(|seen| seen.name.publisher == name.publisher) {
+            // The most recent are found first.
+            Some(place) => self.seen.remove(place).map_or(0, |seen| seen.name.sequence),
+            None => 0,
+        };
+        let name = MessageName { sequence: newest.max(name.sequence), ..name };
+        self.seen.push_front(Seen { name, source_host: info.source_host, host_epoch: info.host_epoch });
+        self.seen.truncate(PUBLISHERS_REMEMBERED);
+    }
+
+    pub(crate) fn seen(&self) -> impl Iterator<Item = &Seen> {
+        self.seen.iter()
+    }
+
+    pub(crate) fn has_passed(&self, name: MessageName) -> bool {
+        self.seen.iter().any(|seen| seen.name.publisher == name.publisher && seen.name.sequence >= name.sequence)
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.held.clear();
+    }
+}
+
+/// The one with this name, out of those that a reader keeps.
+pub(crate) fn take_named(kept: &mut VecDeque<Held>, name: MessageName) -> Option<Held> {
+    let place = kept.iter().position(|held| MessageName::of(held.info()) == name)?;
+    kept.remove(place)
+}

@@ -1,0 +1,73 @@
+//! Claims: messages taken by name, on a real segment in one process.
+
+#![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
+
+mod host;
+
+use std::sync::atomic::Ordering;
+
+use host::{Host, lost, sequences};
+use rgaps_shm::Exhaustion;
+use rgaps_shm::claim::{Claimed, MessageName};
+use rgaps_shm::message::Readiness;
+
+fn named(sequence: u64) -> MessageName {
+    MessageName { publisher: 77, sequence }
+}
+
+#[test]
+fn messages_are_claimed_in_any_order_and_those_passed_by_are_still_taken() {
+    let host = Host::new(32);
+    let mut publisher = host.publisher(1 << 20, 0);
+    let mut reader = host.subscriber(0);
+    for _ in 0..6 {
+        publisher.publish(100, Exhaustion::Refuse).unwrap();
+    }
+    let Claimed::Here(third) = reader.claim(named(3)) else { panic!("it was published") };
+    assert_eq!(publisher.content(&third), [3; 100]);
+    let Claimed::Here(first) = reader.claim(named(1)) else { panic!("it was passed by") };
+    assert_eq!(publisher.content(&first), [1; 100]);
+    for given_out in [1, 3] {
+        assert!(matches!(reader.claim(named(given_out)), Claimed::Passed), "{given_out} twice");
+    }
+    assert!(matches!(reader.claim(named(7)), Claimed::NotYet));
+    assert!(matches!(reader.claim(MessageName { publisher: 78, sequence: 1 }), Claimed::NotYet));
+    assert!(!reader.awaits_bytes(), "nobody has to look again for what lies aside");
+    assert_eq!(sequences(&mut reader), [2, 4, 5, 6]);
+    assert_eq!(lost(&reader), 0);
+    let seen: Vec<_> = reader.seen().map(|seen| seen.name).collect();
+    assert_eq!(seen, [named(6)]);
+}
+
+#[test]
+fn what_nobody_claims_is_let_go_and_counted() {
+    let host = Host::new(256);
+    let mut publisher = host.publisher(1 << 20, 0);
+    let mut reader = host.subscriber(10);
+    for sequence in 1..=100 {
+        publisher.publish(10, Exhaustion::Refuse).unwrap();
+        if sequence % 5 == 0 {
+            assert!(matches!(reader.claim(named(sequence)), Claimed::Here(_)));
+        }
+    }
+    assert_eq!(lost(&reader), 80 - 10);
+    assert_eq!(reader.counters().held.load(Ordering::Relaxed), 10);
+    let aside: Vec<u64> = (87..100).filter(|sequence| sequence % 5 != 0).collect();
+    assert_eq!(sequences(&mut reader), aside[aside.len() - 10..]);
+}
+
+#[test]
+fn a_claim_finds_what_was_passed_by_for_its_bytes_and_what_history_keeps() {
+    let host = Host::new(16);
+    let mut publisher = host.publisher(1 << 20, 5);
+    publisher.publish(10, Exhaustion::Refuse).unwrap();
+    let mut late = host.subscriber_with(10, true);
+    assert!(matches!(late.claim(named(1)), Claimed::Here(_)));
+    let unready = publisher.publish_unready();
+    assert!(late.take().is_none());
+    let publisher = publisher.port.seat().0.into();
+    let Claimed::Here(held) = late.claim(MessageName { publisher, sequence: 2 }) else { panic!("it lies unready") };
+    assert_eq!(held.readiness(), Readiness::Pending);
+    assert!(unready.poison());
+    assert_eq!(held.readiness(), Readiness::Poisoned);
+}

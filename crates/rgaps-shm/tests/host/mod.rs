@@ -1,0 +1,87 @@
+//! A host in one process: its janitor, publishers with pools, subscribers.
+
+#![allow(dead_code)] // Each test program uses its part.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rgaps_os::{Access, Mapping, memfd};
+use rgaps_shm::{
+    Exhaustion, Geometry, Held, Janitor, LoanError, MessageInfo, MessageSpec, PublisherSpec, ReaderPort, Segment,
+    SubscriberSpec, Unready, WriterPort,
+};
+
+pub struct Host {
+    pub janitor: Janitor,
+}
+
+pub struct Publisher {
+    pub port: WriterPort,
+    pub pool: Mapping,
+    pub sequence: u64,
+    pub history: u32,
+}
+
+impl Host {
+    pub fn new(messages: u32) -> Self {
+        Self { janitor: Janitor::new(Arc::new(Segment::create([3; 16], Geometry::new(messages)).unwrap())) }
+    }
+
+    pub fn publisher(&self, pool_bytes: u64, history: u32) -> Publisher {
+        let seat = self.janitor.admit_publisher(&PublisherSpec { publisher: 77, ..Default::default() }).unwrap();
+        let fd = memfd::create("pool", pool_bytes).unwrap();
+        let pool = Mapping::map(&fd, pool_bytes, Access::ReadWrite).unwrap();
+        let right = pool.allocation_right().unwrap();
+        let port = WriterPort::new(self.janitor.segment().clone(), seat.slot, seat.generation, right).unwrap();
+        Publisher { port, pool, sequence: 0, history }
+    }
+
+    pub fn subscriber(&self, depth: u32) -> ReaderPort {
+        self.subscriber_with(depth, false)
+    }
+
+    pub fn subscriber_with(&self, depth: u32, history: bool) -> ReaderPort {
+        let seat = self.janitor.admit_subscriber(&SubscriberSpec { depth, ..Default::default() }).unwrap();
+        ReaderPort::new(self.janitor.segment().clone(), seat.slot, seat.generation, history).unwrap()
+    }
+
+    pub fn dismiss(&self, reader: &ReaderPort) {
+        let (slot, tenancy) = reader.seat();
+        assert!(self.janitor.dismiss_subscriber(slot, tenancy.bits()));
+    }
+}
+
+impl Publisher {
+    pub fn publish(&mut self, bytes: u64, exhaustion: Exhaustion) -> Result<u64, LoanError> {
+        let mut loan = self.port.loan(bytes, exhaustion)?;
+        self.sequence += 1;
+        let fill = self.sequence as u8;
+        self.pool.bytes_mut(loan.block_mut().range_mut()).unwrap()[..bytes as usize].fill(fill);
+        let info = MessageInfo { publisher: 77, sequence: self.sequence, bytes, ..Default::default() };
+        let spec = MessageSpec { info, meta: &self.sequence.to_le_bytes(), history_depth: self.history };
+        self.port.publish(loan, &spec).unwrap();
+        Ok(self.sequence)
+    }
+
+    pub fn publish_unready(&mut self) -> Unready {
+        let loan = self.port.loan(10, Exhaustion::Refuse).unwrap();
+        self.sequence += 1;
+        let (publisher, _) = self.port.seat();
+        let info =
+            MessageInfo { publisher: publisher.into(), sequence: self.sequence, bytes: 10, ..Default::default() };
+        let spec = MessageSpec { info, meta: &[], history_depth: 0 };
+        self.port.publish_unready(loan, &spec).unwrap().1
+    }
+
+    pub fn content(&self, held: &Held) -> &[u8] {
+        self.pool.shared_bytes(held.offset(), held.info().bytes).unwrap()
+    }
+}
+
+pub fn sequences(reader: &mut ReaderPort) -> Vec<u64> {
+    std::iter::from_fn(|| reader.take().map(|held| held.info().sequence)).collect()
+}
+
+pub fn lost(reader: &ReaderPort) -> u64 {
+    reader.counters().lost.load(Ordering::Relaxed)
+}

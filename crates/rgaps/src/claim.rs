@@ -1,0 +1,240 @@
+//! Claiming the message that a handle names.
+//!
+//! Trusts      nothing in a handle: it may be of another run, another topic or another kind, replayed or made up. What decides is whether the
+//!             subscriber's own seat has, or gets, a message of that name.
+//!
+//! Bounds      A handle that can name nothing any more is refused at once. One that may still come is waited for, once a publisher: a publisher
+//!             of whom nothing came within a time-out is not waited for again until something does.
+
+use std::collections::VecDeque;
+use std::sync::{MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rgaps_device::{Stream, Word};
+use rgaps_shm::Held;
+use rgaps_shm::claim::Claimed;
+use rgaps_shm::message::Readiness;
+use rgaps_shm::notify::Wait;
+use rgaps_shm::queue::MessageIndex;
+
+use crate::any::Kind;
+use crate::frame::Frame;
+use crate::handle::Handle;
+use crate::subscriber::{Subscriber, TakeError};
+use crate::types::Meta;
+
+/// Publishers remembered of whom nothing came.
+const ABSENT_MAX: usize = 16;
+
+/// A handle names no message that this subscriber can have. Nothing else is lost.
+#[derive(thiserror::Error)]
+pub enum ClaimError {
+    /// It is of another version of RGAPS, or no handle.
+    #[error(
+        "{topic}: a descriptor has layout version {found}, this program speaks {}; was it filled by RGAPS?",
+        Handle::LAYOUT_VERSION
+    )]
+    Layout {
+        /// The topic.
+        topic: String,
+        /// Its version.
+        found: u32,
+    },
+    /// It names another kind of message.
+    #[error("{topic}: a descriptor of kind {found} on a topic of {wanted}")]
+    Kind {
+        /// The topic.
+        topic: String,
+        /// Its kind, by code.
+        found: u32,
+        /// The topic's.
+        wanted: Kind,
+    },
+    /// Its host has been started anew since.
+    #[error(
+        "{topic}: a descriptor of message {sequence} is of an earlier run: its host came to life at {found} ns, and runs since {now} ns now; a \
+         replayed descriptor names no memory, record and play the pictures instead (rgaps_ros converter)"
+    )]
+    AnotherRun {
+        /// The topic.
+        topic: String,
+        /// The publisher's count.
+        sequence: u64,
+        /// The handle's epoch, in ns since 1970.
+        found: u64,
+        /// The host's.
+        now: u64,
+    },
+    /// Everybody has let it go, and its entry has another message.
+    #[error(
+        "{topic}: message {sequence} of publisher {publisher:#x} is over: its entry is in generation {now}, the descriptor is of {found}; claim \
+         earlier, or raise the subscription's depth"
+    )]
+    Stale {
+        /// The topic.
+        topic: String,
+        /// The publisher.
+        publisher: u64,
+        /// Its count.
+        sequence: u64,
+        /// The handle's generation.
+        found: u32,
+        /// The entry's.
+        now: u32,
+    },
+    /// This subscriber does not have it and will not get it.
+    #[error(
+        "{topic}: message {sequence} of publisher {publisher:#x} is not this subscriber's: it was claimed before, was published before the \
+         subscription, or was lost to a depth that is too small; or it is of another topic"
+    )]
+    Gone {
+        /// The topic.
+        topic: String,
+        /// The publisher.
+        publisher: u64,
+        /// Its count.
+        sequence: u64,
+    },
+    /// It has not come.
+    #[error(
+        "{topic}: message {sequence} of publisher {publisher:#x} has not come within {waited_ms} ms: its descriptor is replayed, or the hosts' \
+         managers do not reach each other (rgaps topic info)"
+    )]
+    NotHere {
+        /// The topic.
+        topic: String,
+        /// The publisher.
+        publisher: u64,
+        /// Its count.
+        sequence: u64,
+        /// How long it was waited for.
+        waited_ms: u128,
+    },
+    /// It is here and cannot be read.
+    #[error(transparent)]
+    Take(#[from] TakeError),
+}
+
+/// Publishers of whom nothing came; the most recent first.
+#[derive(Debug, Default)]
+pub(crate) struct Absent(VecDeque<u64>);
+
+impl Absent {
+    fn add(&mut self, publisher: u64) {
+        self.remove(publisher);
+        self.0.push_front(publisher);
+        self.0.truncate(ABSENT_MAX);
+    }
+
+    fn remove(&mut self, publisher: u64) {
+        self.0.retain(|known| *known != publisher);
+    }
+}
+
+impl<T: Meta> Subscriber<T> {
+    /// The message that `handle` names, with its bytes there; waits at most `timeout` for it to come. Messages before it are kept aside, as
+    /// many as the QoS's depth (at least 8, at most 64), for claims in another order; `take` gives them out as the next ones.
+    pub fn claim(&self, handle: &Handle, timeout: Duration) -> Result<Frame<T>, ClaimError> {
+        let deadline = Instant::now().checked_add(timeout);
+        let held = self.claim_held(handle, timeout)?;
+        if held.readiness() == Readiness::Pending {
+            let (offset, value) = held.ready_word();
+            let words = self.inner().order.words().map_err(|source| self.device_error(source))?;
+            let left = deadline.map_or(timeout, |deadline| deadline.saturating_duration_since(Instant::now()));
+            let waited = Word { words: words.as_ref(), offset }.wait(value, left);
+            waited.map_err(|source| self.device_error(source))?;
+        }
+        if held.readiness() == Readiness::Poisoned {
+            return Err(TakeError::Poisoned { topic: self.topic().to_owned(), sequence: handle.sequence }.into());
+        }
+        Ok(self.frame_of(held, None)?)
+    }
+
+    /// As `claim`, for a stream: later work of `stream` waits for the bytes, as for `take_on`.
+    pub fn claim_on(&self, handle: &Handle, timeout: Duration, stream: &Stream) -> Result<Frame<T>, ClaimError> {
+        let held = self.claim_held(handle, timeout)?;
+        Ok(self.frame_of(held, Some(stream))?)
+    }
+
+    fn claim_held(&self, handle: &Handle, timeout: Duration) -> Result<Held, ClaimError> {
+        self.check_owner()?;
+        self.check_handle(handle)?;
+        let deadline = Instant::now().checked_add(timeout);
+        let mut waiter = self.inner().reader().waiter();
+        loop {
+            waiter.arm().map_err(|source| self.wait_error(source))?;
+            if let Some(held) = self.find(handle)? {
+                waiter.disarm();
+                self.absent().remove(handle.publisher);
+                return Ok(held);
+            }
+            let mut left = deadline.map_or(timeout, |deadline| deadline.saturating_duration_since(Instant::now()));
+            if self.absent().0.contains(&handle.publisher) {
+                left = Duration::ZERO;
+            }
+            if left.is_zero() {
+                waiter.disarm();
+                self.absent().add(handle.publisher);
+                let (publisher, sequence, waited_ms) = (handle.publisher, handle.sequence, timeout.as_millis());
+                return Err(ClaimError::NotHere { topic: self.topic().to_owned(), publisher, sequence, waited_ms });
+            }
+            waiter.wait(left).map_err(|source| self.wait_error(source))?;
+        }
+    }
+
+    /// What can be said without looking for the message.
+    fn check_handle(&self, handle: &Handle) -> Result<(), ClaimError> {
+        let topic = || self.topic().to_owned();
+        if handle.layout_version != Handle::LAYOUT_VERSION {
+            return Err(ClaimError::Layout { topic: topic(), found: handle.layout_version });
+        }
+        if handle.kind != T::KIND {
+            let wanted = Kind::from_code(T::KIND).unwrap_or(Kind::Bytes);
+            return Err(ClaimError::Kind { topic: topic(), found: handle.kind, wanted });
+        }
+        let node = &self.inner().node;
+        if handle.source_host == node.host() && handle.host_epoch != node.host_epoch() {
+            let (sequence, found, now) = (handle.sequence, handle.host_epoch, node.host_epoch());
+            return Err(ClaimError::AnotherRun { topic: topic(), sequence, found, now });
+        }
+        Ok(())
+    }
+
+    fn find(&self, handle: &Handle) -> Result<Option<Held>, ClaimError> {
+        let mut reader = self.inner().reader();
+        let claimed = reader.claim(handle.name());
+        let (publisher, sequence) = (handle.publisher, handle.sequence);
+        if let Claimed::Here(held) = claimed {
+            return Ok(Some(held));
+        }
+        if let Some(now) = self.entry_generation(handle).filter(|now| *now != handle.generation) {
+            let (topic, found) = (self.topic().to_owned(), handle.generation);
+            return Err(ClaimError::Stale { topic, publisher, sequence, found, now });
+        }
+        // What is published on this host is in the queue before anybody has its handle.
+        let is_local = handle.source_host == self.inner().node.host();
+        if is_local || matches!(claimed, Claimed::Passed) {
+            return Err(ClaimError::Gone { topic: self.topic().to_owned(), publisher, sequence });
+        }
+        let epoch = reader.seen().find(|seen| seen.source_host == handle.source_host).map(|seen| seen.host_epoch);
+        match epoch {
+            Some(now) if now != handle.host_epoch => {
+                let (topic, found) = (self.topic().to_owned(), handle.host_epoch);
+                Err(ClaimError::AnotherRun { topic, sequence, found, now })
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Which life the entry is in that the handle names, if it names one of this segment.
+    fn entry_generation(&self, handle: &Handle) -> Option<u32> {
+        let seated = &self.inner().seated;
+        let index = u16::try_from(handle.slot).ok().filter(|_| handle.topic_id == seated.topic.0)?;
+        let entry = seated.segment.message(MessageIndex(index))?;
+        Some(entry.words().life()?.generation.0)
+    }
+
+    fn absent(&self) -> MutexGuard<'_, Absent> {
+        self.inner().absent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,124 @@
+//! Handles: how a message is named outside RGAPS, in a ROS message above all.
+//!
+//! ```text
+//!   publish ──▶ Handle ──any middleware──▶ Handle ──claim──▶ Frame
+//! ```
+//!
+//! A handle is data: whoever has one has no hold of the message, and may have it from anywhere. `Subscriber::claim` says what it still names.
+
+use rgaps_shm::claim::MessageName;
+use rgaps_shm::history::MessageRef;
+use rgaps_shm::info::MessageInfo;
+
+/// Of the bytes below; GpuHandle.LAYOUT_VERSION.
+const LAYOUT_VERSION: u32 = 1;
+
+/// Names a message. rgaps_msgs/GpuHandle, and `rgaps_handle_t` in C, are these bytes.
+///
+/// (`source_host`, `host_epoch`, `publisher`, `sequence`) name it everywhere. (`topic_id`, `position`, `slot`, `generation`) say where it lies
+/// in one host's segment, and mean something on that host only.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Handle {
+    /// Host of the publisher.
+    pub source_host: [u8; 16],
+    /// The topic's segment on the host that wrote this handle.
+    pub topic_id: [u8; 16],
+    /// When the publisher's host came to life, in ns since 1970 on its clock. A handle of an earlier run has another.
+    pub host_epoch: u64,
+    /// Identity of the publisher.
+    pub publisher: u64,
+    /// The publisher's count of its messages, from 1.
+    pub sequence: u64,
+    /// Place in the order of the topic on the host that wrote this handle.
+    pub position: u64,
+    /// Bytes of the payload.
+    pub payload_bytes: u64,
+    /// Entry of that host's message table.
+    pub slot: u32,
+    /// Which of the entry's lives.
+    pub generation: u32,
+    /// Of the layout; another one is refused.
+    pub layout_version: u32,
+    /// The kind of message (`any::Kind`).
+    pub kind: u32,
+}
+
+impl Handle {
+    /// Length of its bytes.
+    pub const BYTES: usize = 88;
+    /// What `layout_version` is.
+    pub const LAYOUT_VERSION: u32 = LAYOUT_VERSION;
+
+    pub(crate) fn new(topic_id: [u8; 16], message: MessageRef, info: &MessageInfo) -> Self {
+        Self {
+            source_host: info.source_host,
+            topic_id,
+            host_epoch: info.host_epoch,
+            publisher: info.publisher,
+            sequence: info.sequence,
+            position: info.position,
+            payload_bytes: info.bytes,
+            slot: message.index.0.into(),
+            generation: message.generation.0,
+            layout_version: LAYOUT_VERSION,
+            kind: info.kind,
+        }
+    }
+
+    /// As it lies in memory, and in a ROS message.
+    pub fn to_bytes(&self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        bytes[..16].copy_from_slice(&self.source_host);
+        bytes[16..32].copy_from_slice(&self.topic_id);
+        let words = [self.host_epoch, self.publisher, self.sequence, self.position, self.payload_bytes];
+        let halves = [self.slot, self.generation, self.layout_version, self.kind];
+        bytes[32..72].as_chunks_mut().0.iter_mut().zip(words).for_each(|(to, word)| *to = word.to_ne_bytes());
+        bytes[72..].as_chunks_mut().0.iter_mut().zip(halves).for_each(|(to, half)| *to = half.to_ne_bytes());
+        bytes
+    }
+
+    /// What `to_bytes` made. Anything can be read; what it names, if anything, only a claim tells.
+    pub fn from_bytes(bytes: &[u8; Self::BYTES]) -> Self {
+        let word = |place: usize| u64::from_ne_bytes(bytes[32..72].as_chunks().0[place]);
+        let half = |place: usize| u32::from_ne_bytes(bytes[72..].as_chunks().0[place]);
+        let identity = |place: usize| bytes.as_chunks().0[place];
+        Self {
+            source_host: identity(0),
+            topic_id: identity(1),
+            host_epoch: word(0),
+            publisher: word(1),
+            sequence: word(2),
+            position: word(3),
+            payload_bytes: word(4),
+            slot: half(0),
+            generation: half(1),
+            layout_version: half(2),
+            kind: half(3),
+        }
+    }
+
+    /// The message's name.
+    pub fn name(&self) -> MessageName {
+        MessageName { publisher: self.publisher, sequence: self.sequence }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handle_is_its_bytes_whatever_they_are() {
+        assert_eq!(size_of::<Handle>(), Handle::BYTES);
+        let mut bytes = [0; Handle::BYTES];
+        for (place, byte) in bytes.iter_mut().enumerate() {
+            *byte = place as u8;
+        }
+        let handle = Handle::from_bytes(&bytes);
+        assert_eq!(handle.to_bytes(), bytes);
+        assert_eq!((handle.source_host[1], handle.topic_id[1]), (1, 17));
+        assert_eq!(handle.host_epoch.to_ne_bytes()[0], 32);
+        assert_eq!(handle.kind.to_ne_bytes()[3], 87);
+    }
+}

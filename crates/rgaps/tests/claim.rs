@@ -1,0 +1,160 @@
+//! Handles and claims, with a manager of its own for each host.
+
+#![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
+
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rgaps::types::{Bytes, Encoding, Image};
+use rgaps::{ClaimError, Durability, Handle, History, Node, PublisherQos, Readiness, Subscriber, SubscriberQos};
+use rgaps_testing::{Child, RuntimeDir, Watchdog, again_with, programs};
+
+const LONG: Duration = Duration::from_secs(60);
+const SHORT: Duration = Duration::from_millis(20);
+
+/// A manager with its directory, and so a host.
+struct Host {
+    node: Node,
+    _manager: Child,
+    _dir: RuntimeDir,
+}
+
+impl Host {
+    fn new(name: &str, address: &str, peer: &str) -> Self {
+        let dir = RuntimeDir::new(name).unwrap();
+        let mut command = Command::new(programs::find("rgapsd"));
+        dir.apply(&mut command);
+        command.env("RGAPS_MULTICAST", "off").env("RGAPS_DEVICE", "host").env("RGAPS_PEER_TIMEOUT_MS", "60000");
+        command.env("RGAPS_DATA_ADDRESS", address).env("RGAPS_LISTEN", format!("tcp/{address}:7467"));
+        command.env("RGAPS_PEERS", format!("tcp/{peer}:7467")).stderr(Stdio::null());
+        let manager = Child::spawn(&mut command).unwrap();
+        Self { node: node(&dir), _manager: manager, _dir: dir }
+    }
+}
+
+/// Once the manager serves; the watchdog ends a wait for ever.
+fn node(dir: &RuntimeDir) -> Node {
+    loop {
+        match Node::builder().runtime_dir(dir.path()).no_autostart().build() {
+            Ok(node) => return node,
+            Err(_) => std::thread::yield_now(),
+        }
+    }
+}
+
+/// A process of its own, whose nodes start their managers.
+fn again() -> bool {
+    let rgapsd = programs::find("rgapsd");
+    again_with(
+        &[("RGAPSD", rgapsd.to_str().unwrap()), ("RGAPS_MULTICAST", "off"), ("RGAPS_DEVICE", "host")],
+        |_| Ok(()),
+    )
+}
+
+fn keep_all() -> SubscriberQos {
+    SubscriberQos { history: History::KeepAll, ..SubscriberQos::default() }
+}
+
+#[test]
+fn what_publish_returns_names_the_message_that_a_subscriber_claims() {
+    if !again() {
+        return;
+    }
+    let _watchdog = Watchdog::new(LONG * 2);
+    let dir = RuntimeDir::new("claim").unwrap();
+    let node = Node::builder().runtime_dir(dir.path()).build().unwrap();
+    let publisher = node.publisher::<Bytes>("a").unwrap();
+    let subscriber = node.subscriber::<Bytes>("a").unwrap();
+    let handles: Vec<Handle> = (0..3).map(|n| publisher.push(&Bytes::new(4), &[n; 4]).unwrap()).collect();
+    for n in [1, 0, 2] {
+        let frame = subscriber.claim(&handles[n], Duration::ZERO).unwrap();
+        assert_eq!((frame.bytes(), frame.handle()), (&[n as u8; 4][..], handles[n]));
+    }
+    // All are let go. The first one's entry has another message then, or will have.
+    let again = subscriber.claim(&handles[0], LONG).unwrap_err();
+    assert!(matches!(again, ClaimError::Gone { sequence: 1, .. }), "{again}");
+    let beyond = subscriber.claim(&Handle { sequence: 9, ..handles[2] }, LONG).unwrap_err();
+    assert!(matches!(beyond, ClaimError::Gone { sequence: 9, .. }), "{beyond}");
+    assert_eq!(subscriber.statistics().lost, 0);
+}
+
+#[test]
+fn a_handle_of_another_kind_layout_run_or_life_is_refused_at_once() {
+    if !again() {
+        return;
+    }
+    let _watchdog = Watchdog::new(LONG * 2);
+    let dir = RuntimeDir::new("refused").unwrap();
+    let node = Node::builder().runtime_dir(dir.path()).build().unwrap();
+    let publisher = node.publisher::<Bytes>("a").unwrap();
+    let subscriber = node.subscriber::<Bytes>("a").unwrap();
+    let handle = publisher.push(&Bytes::new(1), &[1]).unwrap();
+    let refused = |handle: Handle| subscriber.claim(&handle, LONG).unwrap_err();
+    let layout = refused(Handle { layout_version: 7, ..handle });
+    assert!(matches!(layout, ClaimError::Layout { found: 7, .. }), "{layout}");
+    let kind = refused(Handle { kind: 1, ..handle });
+    assert!(matches!(kind, ClaimError::Kind { found: 1, .. }), "{kind}");
+    let run = refused(Handle { host_epoch: handle.host_epoch - 1, ..handle });
+    assert!(matches!(run, ClaimError::AnotherRun { .. }) && run.to_string().contains("earlier run"), "{run}");
+    let life = refused(Handle { generation: handle.generation.wrapping_sub(1), sequence: 2, ..handle });
+    assert!(matches!(life, ClaimError::Stale { .. }) && life.to_string().contains("generation"), "{life}");
+    for nonsense in [Handle::from_bytes(&[0; Handle::BYTES]), Handle::from_bytes(&[0xff; Handle::BYTES])] {
+        assert!(matches!(refused(nonsense), ClaimError::Layout { .. }));
+    }
+    let nowhere = refused(Handle { slot: u32::MAX, publisher: 5, ..handle });
+    assert!(matches!(nowhere, ClaimError::Gone { publisher: 5, .. }), "{nowhere}");
+    assert_eq!(subscriber.claim(&handle, Duration::ZERO).unwrap().bytes(), [1], "lies have lost nothing");
+}
+
+#[test]
+fn a_late_joiner_claims_what_history_keeps_and_a_plain_take_what_was_passed_by() {
+    if !again() {
+        return;
+    }
+    let _watchdog = Watchdog::new(LONG * 2);
+    let dir = RuntimeDir::new("late").unwrap();
+    let node = Node::builder().runtime_dir(dir.path()).build().unwrap();
+    let qos = PublisherQos { durability: Durability::TransientLocal, ..PublisherQos::default() };
+    let publisher = node.publisher_with::<Bytes>("a", qos).unwrap();
+    let handles: Vec<Handle> = (0..3).map(|n| publisher.push(&Bytes::new(1), &[n]).unwrap()).collect();
+    let qos = SubscriberQos { durability: Durability::TransientLocal, ..SubscriberQos::default() };
+    let late = node.subscriber_with::<Bytes>("a", qos).unwrap();
+    assert_eq!(late.claim(&handles[2], Duration::ZERO).unwrap().bytes(), [2]);
+    let rest: Vec<u8> = late.take_all().unwrap().iter().map(|frame| frame.bytes()[0]).collect();
+    assert_eq!(rest, [0, 1]);
+}
+
+#[test]
+fn a_handle_may_come_before_its_message_and_a_replayed_one_waits_once() {
+    let _watchdog = Watchdog::new(LONG * 2);
+    let a = Host::new("claim-a", "127.0.0.61", "127.0.0.62");
+    let b = Host::new("claim-b", "127.0.0.62", "127.0.0.61");
+    let publisher = a.node.publisher::<Image>("camera").unwrap();
+    let subscriber: Subscriber<Image> = b.node.subscriber_with("camera", keep_all()).unwrap();
+    while publisher.subscriber_count() == 0 {
+        std::thread::yield_now();
+    }
+    let image = Image::new(640, 480, Encoding::Rgb8).unwrap();
+    let mut first = None;
+    for n in 0..20 {
+        let handle = publisher.push(&image, &vec![n; 640 * 480 * 3]).unwrap();
+        let frame = subscriber.claim(&handle, LONG).unwrap();
+        assert!(frame.bytes().iter().all(|byte| *byte == n) && frame.status() == Readiness::Ready);
+        // Written by another host: the same name, another place.
+        assert_eq!(frame.handle().name(), handle.name());
+        assert_eq!(frame.handle().host_epoch, handle.host_epoch);
+        assert_ne!(frame.handle().topic_id, handle.topic_id);
+        first.get_or_insert(handle);
+    }
+    let known = first.unwrap();
+    let gone = subscriber.claim(&known, LONG).unwrap_err();
+    assert!(matches!(gone, ClaimError::Gone { sequence: 1, .. }), "{gone}");
+    let earlier = subscriber.claim(&Handle { host_epoch: 1, publisher: 7, ..known }, LONG).unwrap_err();
+    assert!(matches!(earlier, ClaimError::AnotherRun { found: 1, .. }), "{earlier}");
+    // Of the same run, and of a publisher that nothing ever came of.
+    let unknown = Handle { publisher: 7, ..known };
+    let waited = subscriber.claim(&unknown, SHORT).unwrap_err();
+    assert!(matches!(waited, ClaimError::NotHere { publisher: 7, .. }), "{waited}");
+    let at_once = subscriber.claim(&unknown, LONG * 60).unwrap_err();
+    assert!(matches!(at_once, ClaimError::NotHere { .. }), "the watchdog would have ended a second wait: {at_once}");
+}
