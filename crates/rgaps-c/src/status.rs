@@ -181,7 +181,7 @@ fn status_of_view(error: &ViewError) -> rgaps_status_t {
 
 fn status_of_node(error: &NodeError) -> rgaps_status_t {
     match error {
-        NodeError::Name(_) | NodeError::Runtime(_) => RGAPS_INVALID_ARGUMENT,
+        NodeError::Name(_) | NodeError::Domain { .. } | NodeError::Runtime(_) => RGAPS_INVALID_ARGUMENT,
         NodeError::Session(SessionError::Refused(Refusal::Type { .. })) => RGAPS_WRONG_KIND,
         NodeError::Session(SessionError::Refused(Refusal::Protocol { .. })) => RGAPS_WRONG_VERSION,
         NodeError::Session(SessionError::Refused(_)) => RGAPS_REFUSED,

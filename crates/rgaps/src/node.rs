@@ -34,12 +34,23 @@ pub(crate) const STREAM_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often somebody who waits looks whether a device has completed a message.
 pub(crate) const READY_TICK: Duration = Duration::from_micros(500);
 
+/// The last ROS domain id: the ports that DDS makes of more do not exist ("The ROS_DOMAIN_ID", ROS 2 documentation).
+const DOMAIN_MAX: u32 = 232;
+
 /// A node, publisher or subscriber could not be made. Nothing of it is left behind.
 #[derive(thiserror::Error)]
 pub enum NodeError {
     /// The topic's name breaks a rule.
     #[error(transparent)]
     Name(#[from] NameError),
+    /// It is no ROS domain id.
+    #[error("{found:?} is no ROS domain id: {origin} goes from 0 to {DOMAIN_MAX}")]
+    Domain {
+        /// What was given.
+        found: String,
+        /// Where: "ROS_DOMAIN_ID" or "the node's domain".
+        origin: &'static str,
+    },
     /// The runtime directory cannot be used.
     #[error(transparent)]
     Runtime(#[from] RuntimeError),
@@ -115,7 +126,10 @@ impl NodeBuilder {
     /// Connects to the manager; starts one if none runs.
     pub fn build(self) -> Result<Node, NodeError> {
         let dir = RuntimeDir::for_client(self.runtime_dir.as_deref())?;
-        let domain = self.domain.or_else(|| std::env::var("ROS_DOMAIN_ID").ok()?.parse().ok()).unwrap_or(0);
+        let domain = match self.domain {
+            Some(domain) => domain_id(&domain.to_string(), "the node's domain")?,
+            None => domain_id(&std::env::var("ROS_DOMAIN_ID").unwrap_or_default(), "ROS_DOMAIN_ID")?,
+        };
         let (session, welcome) = Session::open(dir, self.name.unwrap_or_else(program_name), self.autostart)?;
         let backend = rgaps_device::open_beside(self.device, welcome.device.parse()?)?.backend;
         let fork = ForkGuard::new()?;
@@ -404,6 +418,13 @@ impl Drop for NodeInner {
     }
 }
 
+/// An empty one is 0, as for ROS 2.
+fn domain_id(found: &str, origin: &'static str) -> Result<u32, NodeError> {
+    let domain = if found.is_empty() { Ok(0) } else { found.parse() };
+    let refused = || NodeError::Domain { found: found.chars().take(80).collect(), origin };
+    domain.ok().filter(|domain| *domain <= DOMAIN_MAX).ok_or_else(refused)
+}
+
 fn attach(answer: &mut Answer, topic: TopicId) -> Result<Arc<Segment>, NodeError> {
     Ok(Arc::new(Segment::attach(answer.descriptor()?, topic.0)?))
 }
@@ -416,4 +437,21 @@ fn pool_description(value: serde_json::Value) -> Result<PoolDescription, NodeErr
 fn program_name() -> String {
     let path = std::env::current_exe().unwrap_or_default();
     path.file_name().map_or_else(|| "rgaps".to_owned(), |name| name.to_string_lossy().into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_domain_id_that_no_ros_node_could_have_is_refused_with_its_origin() {
+        assert_eq!(
+            (domain_id("", "x").unwrap(), domain_id("0", "x").unwrap(), domain_id("232", "x").unwrap()),
+            (0, 0, 232)
+        );
+        for bad in ["233", "-1", "4294967296", "seven", " 7"] {
+            let error = domain_id(bad, "ROS_DOMAIN_ID").unwrap_err().to_string();
+            assert_eq!(error, format!("{bad:?} is no ROS domain id: ROS_DOMAIN_ID goes from 0 to 232"));
+        }
+    }
 }
