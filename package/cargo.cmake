@@ -1,0 +1,36 @@
+# How the ROS packages of this repository that hold Rust are built: by cargo, in a folder that they share.
+#
+#   rgaps_cargo(TARGET ARGUMENT ...)    a target of `all` that runs `cargo build --locked` with these arguments
+#   RGAPS_BUILT                         where its programs and libraries are then
+#
+# Shared, since packages have most of what they build in common: under colcon, whose build folders lie side by side, all use that of the
+# package rgaps. Cargo takes a lock there, so that packages which are built at once wait for each other instead of building the same twice.
+
+set(RGAPS_PROFILE release CACHE STRING "cargo's profile: release or dev")
+get_filename_component(BUILD_FOLDER "${CMAKE_CURRENT_BINARY_DIR}" NAME)
+get_filename_component(BUILD_BASE "${CMAKE_CURRENT_BINARY_DIR}" DIRECTORY)
+if(BUILD_FOLDER STREQUAL PROJECT_NAME)
+  set(RGAPS_TARGET_DIR "${BUILD_BASE}/rgaps/cargo" CACHE PATH "where cargo builds")
+else()
+  set(RGAPS_TARGET_DIR "${CMAKE_CURRENT_BINARY_DIR}/cargo" CACHE PATH "where cargo builds")
+endif()
+
+if(RGAPS_PROFILE STREQUAL dev)
+  set(RGAPS_BUILT "${RGAPS_TARGET_DIR}/debug")
+else()
+  set(RGAPS_BUILT "${RGAPS_TARGET_DIR}/${RGAPS_PROFILE}")
+endif()
+
+# ROS developers may have come without Rust; say so before anything is built.
+find_program(CARGO cargo HINTS "$ENV{CARGO_HOME}/bin" "$ENV{HOME}/.cargo/bin")
+if(NOT CARGO)
+  message(FATAL_ERROR "cargo was not found: install Rust's stable toolchain with rustup (https://rustup.rs), or put cargo into PATH")
+endif()
+
+function(rgaps_cargo TARGET)
+  add_custom_target(${TARGET} ALL
+    COMMAND "${CARGO}" build --locked --profile "${RGAPS_PROFILE}" --target-dir "${RGAPS_TARGET_DIR}" ${ARGN}
+    WORKING_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}"
+    USES_TERMINAL
+  )
+endfunction()
