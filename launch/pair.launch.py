@@ -1,57 +1,68 @@
-"""Both hosts on one machine: two managers with directories, and so identities, of their own, on two loopback addresses.
+"""Both hosts on one machine: two managers in one ROS domain, in two network namespaces when root, else on two loopback addresses.
 
-ros2 launch rgaps pair.launch.py input:=examples/data/rocket.jpg subscribers:=8
+ros2 launch rgaps pair.launch.py
+
+streams the example pictures to eight subscribers on the other host, which compare each message with its file and lose none; the launch
+ends after `count` messages with the sums in its last line and the exit status 0 if all came whole. Nothing is left of it then, nor after
+a kill -9 of it: `rgaps two-hosts` makes both hosts, and takes them away when nobody holds its input.
 """
 
+import json
 import os
-import shutil
-import tempfile
+import sys
 
 from launch import LaunchDescription
-from launch.actions import (DeclareLaunchArgument, GroupAction, IncludeLaunchDescription, OpaqueFunction,
-                            RegisterEventHandler)
-from launch.event_handlers import OnShutdown
-from launch.launch_description_sources import PythonLaunchDescriptionSource
+from launch.actions import ExecuteProcess, RegisterEventHandler
+from launch.event_handlers import OnProcessExit, OnProcessIO
 
-ARGUMENTS = [
-    DeclareLaunchArgument('topics', default_value='camera/front', description='Topics, separated by commas.'),
-    DeclareLaunchArgument('input', description='A PNG, JPEG, PCD, PLY or NPY file, or a folder of them.'),
-    DeclareLaunchArgument('type', default_value='image', description='image, cloud, tensor or bytes.'),
-    DeclareLaunchArgument('rate', default_value='30', description='Messages a second on each topic.'),
-    DeclareLaunchArgument('subscribers', default_value='8', description='Subscribers of each topic.'),
-    DeclareLaunchArgument('count', default_value='0', description='Messages after which each ends; 0: it does not.'),
-    DeclareLaunchArgument('transport', default_value='auto', description='auto, tcp or rdma.'),
-    DeclareLaunchArgument('device', default_value='auto', description='auto, host, cuda or cuda:N.'),
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from rgaps_hosts import (EXAMPLE_DATA, HOST_ARGUMENTS, Host, PUBLISH_ARGUMENTS, QOS_ARGUMENTS, SUBSCRIBE_ARGUMENTS, TOPICS,  # noqa: E402
+                         argument, program, setup)
+
+# What is otherwise here than in the files for one host: nothing is lost, however slow the machine is.
+PAIR_ARGUMENTS = [
+    argument('input', str(EXAMPLE_DATA), 'A PNG, JPEG, PCD, PLY or NPY file, or a folder of them.'),
+    argument('subscribers', '8', 'Subscribers of each topic.'),
+    argument('count', '300', 'Messages after which each subscriber ends, and with the last one the launch. 0: they do not end.'),
+    argument('history', 'keep_all', 'keep_all loses nothing: publishers wait.', choices=['keep_last', 'keep_all']),
+    argument('exhaustion', 'wait:60000', 'What a full pool does: wait:MILLISECONDS, drop-oldest or refuse.'),
+    argument('wait_for', '1', 'Subscribers to wait for before the first message; the other host counts as one.'),
+    argument('timeout', '60', 'Seconds of silence after which a subscriber gives up.'),
+    argument('settings', 'keep_all_timeout_ms=60000', 'Keys of docs/configuration.md for both managers: key=value,key=value.'),
+    argument('loopback', 'false', 'Two loopback addresses also when root.', choices=['true', 'false']),
 ]
-
-# Both hosts: address, and the port that zenoh uses in between.
-PUBLISH, SUBSCRIBE = '127.0.0.1', '127.0.0.2'
-PORT = 7457
+LEFT_OUT = {'expect', *(ours.name for ours in PAIR_ARGUMENTS)}
 
 
-def host(name, file, folder, address, other, arguments):
-    here = os.path.dirname(os.path.abspath(__file__))
-    runtime_dir = os.path.join(folder, name)
-    os.mkdir(runtime_dir, mode=0o700)
-    arguments = {**arguments, 'address': address, 'listen': f'tcp/{address}:{PORT}',
-                 'peer': f'tcp/{other}:{PORT}', 'runtime_dir': runtime_dir}
-    # A group: the arguments of one host are not those of the other.
-    return GroupAction([IncludeLaunchDescription(
-        PythonLaunchDescriptionSource(os.path.join(here, file)), launch_arguments=arguments.items())])
-
-
-def setup(context):
+def pair(context, report):
     settings = context.launch_configurations
-    folder = tempfile.mkdtemp(prefix='rgaps-pair-')
-    both = {key: settings[key] for key in ('topics', 'transport', 'device')}
-    return [
-        RegisterEventHandler(OnShutdown(on_shutdown=lambda event, context: shutil.rmtree(folder, ignore_errors=True))),
-        host('publish', 'publish_host.launch.py', folder, PUBLISH, SUBSCRIBE,
-             {**both, 'input': settings['input'], 'rate': settings['rate']}),
-        host('subscribe', 'subscribe_host.launch.py', folder, SUBSCRIBE, PUBLISH,
-             {**both, 'type': settings['type'], 'subscribers': settings['subscribers'], 'count': settings['count']}),
-    ]
+    settings['expect'] = settings['input']
+    command = [program('rgaps'), 'two-hosts', '--transport', settings['transport'], '--device', settings['device']]
+    command += ['--loopback'] if settings['loopback'] == 'true' else []
+    two_hosts = ExecuteProcess(cmd=command, name='two-hosts', output={'stdout': 'log', 'stderr': 'screen'})
+    text = bytearray()
+
+    def start(event):
+        """The one line that says what makes a process one of a host, in one piece or several."""
+        if text.endswith(b'\n'):
+            return None
+        text.extend(event.text)
+        if not text.endswith(b'\n'):
+            return None
+        said = json.loads(text)
+        report.logger.info(said['about'])
+        publish, subscribe = (Host(context, report, **host) for host in said['hosts'])
+        return [*publish.run(publish.publishers), *subscribe.run(subscribe.subscribers)]
+
+    def end(event, context):
+        """The hosts go last, unless something is wrong."""
+        if not context.is_shutdown:
+            raise RuntimeError('there are no two hosts (any more): see the line above')
+
+    return [RegisterEventHandler(OnProcessIO(target_action=two_hosts, on_stdout=start)),
+            RegisterEventHandler(OnProcessExit(target_action=two_hosts, on_exit=end)), *report.watch(two_hosts)]
 
 
 def generate_launch_description():
-    return LaunchDescription([*ARGUMENTS, OpaqueFunction(function=setup)])
+    arguments = [*PUBLISH_ARGUMENTS, *SUBSCRIBE_ARGUMENTS, *QOS_ARGUMENTS, *HOST_ARGUMENTS]
+    return LaunchDescription([TOPICS, *PAIR_ARGUMENTS, *(other for other in arguments if other.name not in LEFT_OUT), setup(pair)])

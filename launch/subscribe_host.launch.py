@@ -3,80 +3,19 @@
 ros2 launch rgaps subscribe_host.launch.py topics:=camera/front subscribers:=8 peer:=10.0.0.1
 """
 
+import os
+import sys
+
 from launch import LaunchDescription
-from launch.actions import DeclareLaunchArgument, ExecuteProcess, OpaqueFunction, RegisterEventHandler
-from launch.event_handlers import OnProcessIO
 
-ARGUMENTS = [
-    DeclareLaunchArgument('topics', default_value='camera/front', description='Topics, separated by commas.'),
-    DeclareLaunchArgument('type', default_value='image', description='image, cloud, tensor or bytes.'),
-    DeclareLaunchArgument('subscribers', default_value='1', description='Subscribers of each topic.'),
-    DeclareLaunchArgument('count', default_value='0', description='Messages after which each ends; 0: it does not.'),
-    DeclareLaunchArgument('depth', default_value='10', description='Unread messages that are kept.'),
-    DeclareLaunchArgument('save', default_value='', description='Folder for what comes. Empty: it is not saved.'),
-    DeclareLaunchArgument('peer', default_value='',
-                          description='Other hosts, separated by commas: 10.0.0.1 or tcp/10.0.0.1:7447. '
-                                      'Empty: hosts of the LAN find each other.'),
-    DeclareLaunchArgument('listen', default_value='', description='Where others find this host: tcp/0.0.0.0:7447.'),
-    DeclareLaunchArgument('address', default_value='', description='Addresses for payload. Empty: every address.'),
-    DeclareLaunchArgument('transport', default_value='auto', description='auto, tcp or rdma.'),
-    DeclareLaunchArgument('device', default_value='auto', description='auto, host, cuda or cuda:N.'),
-    DeclareLaunchArgument('runtime_dir', default_value='', description='Of the manager. Empty: the user\'s own.'),
-]
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from rgaps_hosts import ADDRESS_ARGUMENTS, HOST_ARGUMENTS, Host, QOS_ARGUMENTS, SUBSCRIBE_ARGUMENTS, TOPICS, setup  # noqa: E402
 
 
-def locator(peer):
-    """The peer as a zenoh locator; 7447 is zenoh's port."""
-    return peer if '/' in peer else f'tcp/{peer}:7447'
-
-
-def manager_command(settings):
-    """`rgapsd`, told what the arguments say. It stays (a day, the most there is) without clients: launch ends it."""
-    command = ['rgapsd', '--set', 'idle_timeout_ms=86400000']
-    for key, value in (('transport', settings['transport']), ('device', settings['device']),
-                       ('listen', settings['listen']), ('data_address', settings['address'])):
-        if value:
-            command += ['--set', f'{key}={value}']
-    for peer in filter(None, settings['peer'].split(',')):
-        command += ['--peer', locator(peer.strip())]
-    if settings['peer']:
-        command += ['--set', 'multicast=false']
-    return command
-
-
-def subscriber_command(settings, topic, index):
-    command = ['rgaps', 'sub', topic, '--type', settings['type'], '--depth', settings['depth']]
-    if settings['count'] != '0':
-        command += ['--count', settings['count']]
-    if settings['save']:
-        command += ['--save', f"{settings['save']}/{topic.strip('/').replace('/', '_')}-{index}"]
-    return command
-
-
-def setup(context):
-    settings = context.launch_configurations
-    environment = {'RGAPS_LOG': 'warn,rgaps_manager=info'}
-    if settings['runtime_dir']:
-        environment['RGAPS_RUNTIME_DIR'] = settings['runtime_dir']
-    manager = ExecuteProcess(cmd=manager_command(settings), name='rgapsd', output='screen',
-                             additional_env=environment, respawn=True, respawn_delay=1.0)
-    subscribers = [
-        ExecuteProcess(cmd=subscriber_command(settings, topic.strip(), index), output='screen',
-                       additional_env={**environment, 'RGAPS_AUTOSTART': '0'})
-        for topic in filter(None, settings['topics'].split(','))
-        for index in range(int(settings['subscribers']))
-    ]
-    started = []
-
-    def start_once(event):
-        """The manager says when it serves; a manager that was started again finds its clients, not new ones."""
-        if b'rgapsd serves' in event.text and not started:
-            started.append(True)
-            return subscribers
-        return None
-
-    return [RegisterEventHandler(OnProcessIO(target_action=manager, on_stderr=start_once)), manager]
+def host(context, report):
+    host = Host(context, report)
+    return host.run(host.subscribers)
 
 
 def generate_launch_description():
-    return LaunchDescription([*ARGUMENTS, OpaqueFunction(function=setup)])
+    return LaunchDescription([TOPICS, *SUBSCRIBE_ARGUMENTS, *QOS_ARGUMENTS, *HOST_ARGUMENTS, *ADDRESS_ARGUMENTS, setup(host)])

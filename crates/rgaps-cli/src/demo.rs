@@ -3,7 +3,7 @@
 //! edge picture from it.
 
 mod board;
-mod place;
+pub(crate) mod place;
 mod publisher;
 mod report;
 mod subscriber;

@@ -1,7 +1,7 @@
 //! The `rgaps` command, as a library that its binary and tests call.
 //!
 //! `publish` and `subscribe` move files through a topic, `topic` looks on, `demo` plays two hosts, `bench` measures, `doctor` examines
-//! the machine. `media`, `edges` and `scene` are what the messages hold; `output` prints, `interrupt` listens for Ctrl-C.
+//! the machine. `ready` and `two_hosts` are for launch files. `media`, `edges` and `scene` are what the messages hold; `output` prints, `interrupt` listens for Ctrl-C.
 
 #![forbid(unsafe_code)]
 
@@ -13,9 +13,11 @@ pub mod interrupt;
 pub mod media;
 pub mod output;
 pub mod publish;
+pub mod ready;
 pub mod scene;
 pub mod subscribe;
 pub mod topic;
+pub mod two_hosts;
 
 /// A command failed; the text names the thing and the remedy.
 #[derive(Debug, thiserror::Error)]

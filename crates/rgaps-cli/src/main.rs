@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use rgaps_cli::output::Format;
-use rgaps_cli::{CommandError, bench, demo, doctor, publish, subscribe, topic};
+use rgaps_cli::{CommandError, bench, demo, doctor, publish, ready, subscribe, topic, two_hosts};
 use rgaps_control::Config;
 
 /// Publish and subscribe device buffers: one shared copy a host.
@@ -37,6 +37,10 @@ enum Command {
     /// Look on at topics.
     #[command(subcommand)]
     Topic(topic::Command),
+    /// Wait until a manager serves this host.
+    Ready(ready::Arguments),
+    #[command(hide = true)]
+    TwoHosts(two_hosts::Arguments),
     /// What this machine offers, and what to do about each lack.
     Doctor,
     /// Measure, each figure beside its physical limit.
@@ -62,6 +66,8 @@ fn main() -> ExitCode {
         Command::Pub(arguments) => publish::run(arguments, format),
         Command::Sub(arguments) => subscribe::run(arguments, format),
         Command::Topic(command) => topic::run(command, format),
+        Command::Ready(arguments) => ready::run(arguments, format),
+        Command::TwoHosts(arguments) => two_hosts::run(arguments),
         Command::Bench(arguments) => bench::run(arguments, format),
         Command::Doctor if doctor::run(format) => Ok(()),
         Command::Doctor => Err(CommandError::Other("something that RGAPS needs is missing".to_owned())),

@@ -1,7 +1,7 @@
 //! `rgaps sub`: what comes on a topic, checked, shown and saved.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rgaps::types::{Bytes, Image, Meta, PointCloud, Tensor};
@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::CommandError;
 use crate::interrupt::Interrupt;
-use crate::media::{self, Mark};
+use crate::media::{self, Mark, Media};
 use crate::output::{self, Format};
 
 /// How often the type of a topic that nobody has yet is looked for.
@@ -26,6 +26,9 @@ pub struct Arguments {
     /// The type, if the topic may not exist yet: image, cloud, tensor or bytes. Otherwise it is learnt from the topic.
     #[arg(long = "type")]
     kind: Option<Kind>,
+    /// Compare what comes with the files that `rgaps pub --input` was given; what differs counts as mismatched.
+    #[arg(long)]
+    expect: Option<PathBuf>,
     /// Save what comes into this folder: PNG, PCD or NPY.
     #[arg(long)]
     save: Option<PathBuf>,
@@ -90,7 +93,7 @@ pub struct Received {
     pub taken: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Messages whose checksum was wrong.
+    /// Messages whose checksum was wrong, or that were not what --expect says.
     pub mismatched: u64,
     /// Messages that no sequence number accounts for: published to us, and neither taken nor counted as lost.
     pub missing: u64,
@@ -113,22 +116,10 @@ pub fn run(arguments: &Arguments, format: Format) -> Result<(), CommandError> {
     let start = Instant::now();
     let Some(kind) = find_kind(arguments, &node, &interrupt, start)? else { return Ok(()) };
     let received = match kind {
-        Kind::Image => follow::<Image>(arguments, format, &node, &interrupt, |prefix, frame| {
-            media::save_image(prefix, frame.meta(), frame.bytes())
-        }),
-        Kind::Cloud => follow::<PointCloud>(arguments, format, &node, &interrupt, |prefix, frame| {
-            media::save_cloud(prefix, frame.meta(), frame.bytes())
-        }),
-        Kind::Tensor => follow::<Tensor>(arguments, format, &node, &interrupt, |prefix, frame| {
-            media::save_tensor(prefix, frame.meta(), frame.bytes())
-        }),
-        Kind::Bytes => follow::<Bytes>(arguments, format, &node, &interrupt, |prefix, frame| {
-            let path = prefix.with_extension("bin");
-            match std::fs::write(&path, frame.bytes()) {
-                Ok(()) => Ok(path),
-                Err(source) => Err(media::SaveError::Write { path, source }),
-            }
-        }),
+        Kind::Image => follow::<Image>(arguments, format, &node, &interrupt),
+        Kind::Cloud => follow::<PointCloud>(arguments, format, &node, &interrupt),
+        Kind::Tensor => follow::<Tensor>(arguments, format, &node, &interrupt),
+        Kind::Bytes => follow::<Bytes>(arguments, format, &node, &interrupt),
     }?;
     match format {
         Format::Json => output::json(&received),
@@ -203,13 +194,89 @@ fn find_kind(
     Ok(None)
 }
 
-fn follow<T: Meta>(
+/// What a subscriber does with a type besides taking it.
+trait Content: Meta {
+    /// As a file; its name is `prefix` and the end that the type has.
+    fn save(prefix: &Path, frame: &Frame<Self>) -> Result<PathBuf, media::SaveError>;
+
+    /// Metadata and payload of a file of this type.
+    fn of_file(_: &Media) -> Option<(&Self, &[u8])> {
+        None
+    }
+}
+
+impl Content for Image {
+    fn save(prefix: &Path, frame: &Frame<Self>) -> Result<PathBuf, media::SaveError> {
+        media::save_image(prefix, frame.meta(), frame.bytes())
+    }
+
+    fn of_file(file: &Media) -> Option<(&Self, &[u8])> {
+        if let Media::Image { meta, bytes } = file { Some((meta, bytes)) } else { None }
+    }
+}
+
+impl Content for PointCloud {
+    fn save(prefix: &Path, frame: &Frame<Self>) -> Result<PathBuf, media::SaveError> {
+        media::save_cloud(prefix, frame.meta(), frame.bytes())
+    }
+
+    fn of_file(file: &Media) -> Option<(&Self, &[u8])> {
+        if let Media::Cloud { meta, bytes } = file { Some((meta, bytes)) } else { None }
+    }
+}
+
+impl Content for Tensor {
+    fn save(prefix: &Path, frame: &Frame<Self>) -> Result<PathBuf, media::SaveError> {
+        media::save_tensor(prefix, frame.meta(), frame.bytes())
+    }
+
+    fn of_file(file: &Media) -> Option<(&Self, &[u8])> {
+        if let Media::Tensor { meta, bytes } = file { Some((meta, bytes)) } else { None }
+    }
+}
+
+impl Content for Bytes {
+    fn save(prefix: &Path, frame: &Frame<Self>) -> Result<PathBuf, media::SaveError> {
+        let path = prefix.with_extension("bin");
+        match std::fs::write(&path, frame.bytes()) {
+            Ok(()) => Ok(path),
+            Err(source) => Err(media::SaveError::Write { path, source }),
+        }
+    }
+}
+
+/// The files that a publisher sends in turn, to be compared with.
+struct Expected(Vec<Media>);
+
+impl Expected {
+    /// The files that `rgaps pub --input` takes for a topic of type `T`.
+    fn load<T: Content>(path: &Path) -> Result<Self, CommandError> {
+        let files = media::select(path, None)?.files.iter().map(media::load).collect::<Result<Vec<_>, _>>()?;
+        match files.iter().all(|file| T::of_file(file).is_some()) {
+            true => Ok(Self(files)),
+            false => Err(CommandError::Other(format!("{} holds nothing of type {}", path.display(), T::TYPE_NAME))),
+        }
+    }
+
+    /// Whether this is the file whose turn it was, which its mark says. Stamp, frame and mark are the publisher's.
+    fn is<T: Content>(&self, frame: &Frame<T>) -> bool {
+        let Some(mark) = Mark::from_user(&frame.meta().header().user) else { return false };
+        let file = &self.0[(mark.frame % self.0.len() as u64) as usize];
+        T::of_file(file).is_some_and(|(meta, bytes)| {
+            let mut got = frame.meta().clone();
+            got.header_mut().clone_from(meta.header());
+            got == *meta && bytes == frame.bytes()
+        })
+    }
+}
+
+fn follow<T: Content>(
     arguments: &Arguments,
     format: Format,
     node: &Node,
     interrupt: &Interrupt,
-    save: impl Fn(&std::path::Path, &Frame<T>) -> Result<PathBuf, media::SaveError>,
 ) -> Result<Received, CommandError> {
+    let expected = arguments.expect.as_deref().map(Expected::load::<T>).transpose()?;
     if let Some(folder) = &arguments.save {
         std::fs::create_dir_all(folder)?;
     }
@@ -226,12 +293,12 @@ fn follow<T: Meta>(
             continue;
         };
         last = Instant::now();
-        tally.count(&frame);
+        tally.count(&frame, expected.as_ref().is_none_or(|expected| expected.is(&frame)));
         if arguments.verbose {
             show(format, &frame);
         }
         if let Some(folder) = &arguments.save {
-            save(&folder.join(format!("{:06}", frame.info().sequence)), &frame)?;
+            T::save(&folder.join(format!("{:06}", frame.info().sequence)), &frame)?;
         }
         if arguments.hold_ms > 0 {
             interrupt.sleep_until(Instant::now() + Duration::from_millis(arguments.hold_ms));
@@ -267,7 +334,8 @@ impl Tally {
         Self { received, first: None, newest: Instant::now(), sequences: HashMap::new(), skipped: 0 }
     }
 
-    fn count<T: Meta>(&mut self, frame: &Frame<T>) {
+    /// Counts a frame, which is what was expected, or not.
+    fn count<T: Meta>(&mut self, frame: &Frame<T>, is_expected: bool) {
         self.newest = Instant::now();
         self.first.get_or_insert(self.newest);
         let info = frame.info();
@@ -275,7 +343,7 @@ impl Tally {
         received.taken += 1;
         received.bytes += info.bytes;
         let intact = Mark::from_user(&frame.meta().header().user).is_none_or(|mark| mark.matches(frame.bytes()));
-        received.mismatched += u64::from(!intact);
+        received.mismatched += u64::from(!(intact && is_expected));
         *received.paths.entry(format!("{} ({})", info.route.name(), info.origin.name())).or_default() += 1;
         let before = self.sequences.insert(info.publisher, info.sequence);
         self.skipped += before.map_or(0, |before| info.sequence.saturating_sub(before + 1));

@@ -2,10 +2,11 @@
 //! and so a manager, of its own.
 
 use std::net::{Ipv4Addr, TcpListener};
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use rgaps_testing::{Hosts, RuntimeDir};
+use rgaps_testing::{Hosts, RuntimeDir, runtime_dir};
 
 use crate::CommandError;
 
@@ -86,19 +87,39 @@ impl Place {
             Ok(hosts) => hosts[side.index()].command(program),
             Err(_) => Command::new(program),
         };
+        command.envs(self.environment(side)).env("RGAPS_IDLE_TIMEOUT_MS", IDLE_TIMEOUT_MS);
+        Ok(command)
+    }
+
+    /// What goes before a command that somebody else runs on a host.
+    pub(crate) fn prefix(&self, side: Side) -> Vec<String> {
+        match &self.hosts {
+            Ok(hosts) => ["ip", "netns", "exec", hosts[side.index()].namespace()].map(str::to_owned).into(),
+            Err(_) => Vec::new(),
+        }
+    }
+
+    /// The variables of all processes of a host.
+    pub(crate) fn environment(&self, side: Side) -> Vec<(String, String)> {
         let own = side.index();
         let other = 1 - own;
-        self.dirs[own].apply(&mut command);
-        command
-            .env("RGAPS_HOST_NAME", format!("demo-{}", side.letter()))
-            .env("RGAPS_MULTICAST", "off")
-            .env("RGAPS_LISTEN", format!("tcp/{}:{}", self.addresses[own], self.ports[own]))
-            .env("RGAPS_PEERS", format!("tcp/{}:{}", self.addresses[other], self.ports[other]))
-            .env("RGAPS_DATA_ADDRESS", self.addresses[own].to_string())
-            .env("RGAPS_TRANSPORT", &self.transport)
-            .env("RGAPS_DEVICE", &self.device)
-            .env("RGAPS_IDLE_TIMEOUT_MS", IDLE_TIMEOUT_MS);
-        Ok(command)
+        let address = |host: usize| format!("tcp/{}:{}", self.addresses[host], self.ports[host]);
+        let variables = [
+            (runtime_dir::VARIABLE, self.dirs[own].path().display().to_string()),
+            ("RGAPS_HOST_NAME", format!("demo-{}", side.letter())),
+            ("RGAPS_MULTICAST", "off".to_owned()),
+            ("RGAPS_LISTEN", address(own)),
+            ("RGAPS_PEERS", address(other)),
+            ("RGAPS_DATA_ADDRESS", self.addresses[own].to_string()),
+            ("RGAPS_TRANSPORT", self.transport.clone()),
+            ("RGAPS_DEVICE", self.device.clone()),
+        ];
+        variables.map(|(name, value)| (name.to_owned(), value)).into()
+    }
+
+    /// A host's runtime directory.
+    pub(crate) fn dir(&self, side: Side) -> &Path {
+        self.dirs[side.index()].path()
     }
 
     /// What host B's interface has received, if it has one of its own.

@@ -1,0 +1,41 @@
+//! `rgaps ready`: waits until a manager serves this host. For whoever starts one and must know when its clients can begin.
+
+use std::time::{Duration, Instant};
+
+use rgaps_control::running::Running;
+use rgaps_control::runtime::RuntimeDir;
+
+use crate::CommandError;
+use crate::interrupt::Interrupt;
+use crate::output::{self, Format};
+
+/// How often it is looked for.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Arguments of `rgaps ready`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Arguments {
+    /// Wait at most this many seconds; 0 only looks.
+    #[arg(long, default_value_t = 30.0)]
+    timeout: f64,
+}
+
+/// Runs `rgaps ready`. It starts no manager, and asks whether one answers whoever has started it.
+pub fn run(arguments: &Arguments, format: Format) -> Result<(), CommandError> {
+    let interrupt = Interrupt::install()?;
+    let deadline = Instant::now() + Duration::from_secs_f64(arguments.timeout.clamp(0.0, 1e6));
+    let dir = RuntimeDir::default_path();
+    loop {
+        if let Some(running) = Running::find() {
+            match format {
+                Format::Json => output::json(&serde_json::json!({ "pid": running.pid, "dir": dir })),
+                Format::Human => output::line(format_args!("process {} serves {}", running.pid, dir.display())),
+            }
+            return Ok(());
+        }
+        if Instant::now() >= deadline || interrupt.is_set() {
+            return Err(CommandError::Other(format!("no rgapsd serves {}", dir.display())));
+        }
+        interrupt.sleep_until(Instant::now() + LOOK);
+    }
+}

@@ -1,0 +1,134 @@
+//! `rgaps two-hosts`: two hosts on one machine for somebody else's processes, as long as its standard input is open.
+//!
+//! Says in one line of JSON what makes a process one of either host: a command to put before its own, and variables. When its input ends
+//! or a signal comes, it asks the processes that are still there to end, kills what does not, and removes what it has made. The input of a
+//! process that a launch file starts ends with the launch, however that ended, so nothing is left after a kill -9 of it either.
+//! What is left of a `two-hosts` that was killed itself is removed by the next one.
+
+use std::fs::{self, File};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::process::{Pid, Signal, kill_process};
+use serde::Serialize;
+
+use crate::CommandError;
+use crate::demo::place::{Place, Side};
+use crate::interrupt::Interrupt;
+use crate::output;
+
+/// How long processes of the hosts may take to end once they were asked.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(3);
+const LOOK: Duration = Duration::from_millis(20);
+/// In each host's directory, locked as long as somebody stands by it.
+const LOCK: &str = "two-hosts.lock";
+const VARIABLE: &str = rgaps_testing::runtime_dir::VARIABLE;
+
+/// Arguments of `rgaps two-hosts`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Arguments {
+    /// auto, tcp or rdma.
+    #[arg(long, default_value = "auto")]
+    transport: String,
+    /// auto, host, cuda, cuda:N or cuda:GPU-UUID.
+    #[arg(long, default_value = "auto")]
+    device: String,
+    /// Two loopback addresses even where network namespaces can be had.
+    #[arg(long)]
+    loopback: bool,
+}
+
+/// What it says.
+#[derive(Debug, Serialize)]
+struct Said {
+    about: String,
+    hosts: Vec<Host>,
+}
+
+#[derive(Debug, Serialize)]
+struct Host {
+    /// Goes before the command of a process.
+    prefix: Vec<String>,
+    /// Goes into its environment.
+    environment: Vec<(String, String)>,
+}
+
+/// Runs `rgaps two-hosts`.
+pub fn run(arguments: &Arguments) -> Result<(), CommandError> {
+    let interrupt = Interrupt::install()?;
+    remove_left_behind(&std::env::temp_dir());
+    let place = Place::new(arguments.loopback, &arguments.transport, &arguments.device)?;
+    let dirs = [Side::A, Side::B].map(|side| place.dir(side).to_owned());
+    let _locks = dirs.each_ref().map(|dir| lock(dir, FlockOperation::LockExclusive));
+    let hosts = [Side::A, Side::B]
+        .map(|side| Host { prefix: place.prefix(side), environment: place.environment(side) })
+        .into();
+    output::json(&Said { about: place.describe(), hosts });
+    let (sender, ended) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        // Whatever comes is not for us; an error is an end.
+        let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+        let _ = sender.send(());
+    });
+    while !interrupt.is_set() && ended.recv_timeout(interrupt.patience()).is_err() {}
+    dirs.iter().for_each(|dir| end_processes(dir));
+    drop(place);
+    Ok(())
+}
+
+/// Asks the processes of a host to end, and kills those that do not.
+fn end_processes(dir: &Path) {
+    let deadline = Instant::now() + LEAVE_TIMEOUT;
+    signal(&processes(dir), Signal::TERM);
+    while !processes(dir).is_empty() {
+        if Instant::now() >= deadline {
+            return signal(&processes(dir), Signal::KILL);
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+fn signal(processes: &[Pid], signal: Signal) {
+    for pid in processes {
+        // It may have ended meanwhile.
+        let _ = kill_process(*pid, signal);
+    }
+}
+
+/// The processes that were started with this runtime directory. The name of a directory is that of nobody else.
+fn processes(dir: &Path) -> Vec<Pid> {
+    let wanted = [VARIABLE.as_bytes(), b"=", dir.as_os_str().as_bytes()].concat();
+    let own = std::process::id();
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let ids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let with_variable = ids.filter(|pid| {
+        // Those of other users, and those that have ended, say nothing.
+        let Ok(environment) = fs::read(format!("/proc/{pid}/environ")) else { return false };
+        environment.split(|byte| *byte == 0).any(|variable| variable == wanted)
+    });
+    with_variable.filter(|pid| u32::try_from(*pid).is_ok_and(|pid| pid != own)).filter_map(Pid::from_raw).collect()
+}
+
+/// The lock of a host's directory, if it can be had.
+fn lock(dir: &Path, operation: FlockOperation) -> Option<File> {
+    let file = File::options().create(true).truncate(false).write(true).open(dir.join(LOCK)).ok()?;
+    flock(&file, operation).ok().map(|()| file)
+}
+
+/// Directories whose `two-hosts` was killed, with the processes that use them. (Its namespaces are `Hosts`' own concern.)
+fn remove_left_behind(folder: &Path) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    let dirs = entries.flatten().map(|entry| entry.path()).filter(|path| {
+        let name = path.file_name().and_then(|name| name.to_str());
+        name.is_some_and(|name| name.starts_with("rgaps-")) && path.join(LOCK).is_file()
+    });
+    for dir in dirs.collect::<Vec<PathBuf>>() {
+        if let Some(_lock) = lock(&dir, FlockOperation::NonBlockingLockExclusive) {
+            end_processes(&dir);
+            // What is not ours stays.
+            let _ = fs::remove_dir_all(&dir);
+        }
+    }
+}

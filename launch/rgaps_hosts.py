@@ -1,0 +1,253 @@
+"""What the launch files have in common: a host's manager, the publishers and subscribers on it, and what they have to report.
+
+A launch file gives `Host` its settings and what it has to add; the rest is here. Files beside this one import it by its folder, which is
+`share/rgaps/launch` when installed and `launch` in a clone.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+from signal import SIGINT
+
+from launch.actions import DeclareLaunchArgument, EmitEvent, ExecuteProcess, OpaqueFunction, RegisterEventHandler
+from launch.event_handlers import OnProcessExit, OnProcessIO
+from launch.events import Shutdown, matches_action
+from launch.events.process import SignalProcess
+from launch.logging import get_logger
+
+FOLDER = pathlib.Path(__file__).absolute().parent
+
+# Pictures, a point cloud and an array, at the same place beside this folder in an installation and in a clone.
+EXAMPLE_DATA = FOLDER.parent / 'examples' / 'data'
+
+# Seconds that a manager may take to serve.
+READY_TIMEOUT = '30'
+
+
+def argument(name, default, description, **more):
+    return DeclareLaunchArgument(name, default_value=default, description=description, **more)
+
+
+TOPICS = argument('topics', 'camera/front', 'Topics, separated by commas; relative ones are below `namespace`.')
+
+HOST_ARGUMENTS = [
+    argument('transport', 'auto', 'How payload goes between hosts.', choices=['auto', 'tcp', 'rdma']),
+    argument('device', 'auto', 'What messages lie in: auto, host, cuda, cuda:N or cuda:GPU-UUID.'),
+    argument('namespace', '', 'The ROS namespace of relative topics.'),
+    argument('domain', '', 'The ROS domain. Empty: ROS_DOMAIN_ID, else 0.'),
+    argument('settings', '', 'More keys of docs/configuration.md for the manager: key=value,key=value.'),
+]
+
+ADDRESS_ARGUMENTS = [
+    argument('peer', '', 'Other hosts, separated by commas: 10.0.0.2 or tcp/10.0.0.2:7447. Empty: hosts of the LAN find each other.'),
+    argument('listen', '', 'Where others find this host: tcp/0.0.0.0:7447.'),
+    argument('address', '', 'Addresses for payload. Empty: every address.'),
+    argument('runtime_dir', '', "Of the manager. Empty: the user's own."),
+]
+
+QOS_ARGUMENTS = [
+    argument('reliability', 'reliable', 'Whether a cut link may lose messages.', choices=['reliable', 'best_effort']),
+    argument('durability', 'volatile', 'Whether late subscribers get what is kept.', choices=['volatile', 'transient_local']),
+    argument('depth', '10', 'Messages that are kept: by publishers for late subscribers and links, by subscribers unread.'),
+]
+
+PUBLISH_ARGUMENTS = [
+    argument('rate', '30', 'Messages a second on each topic.'),
+    argument('exhaustion', 'wait:1000', 'What a full pool does: wait:MILLISECONDS, drop-oldest or refuse.'),
+    argument('pool_bytes', '', 'Size of a pool: 256MiB. Empty: as configured.'),
+    argument('wait_for', '0', 'Subscribers to wait for before the first message; a remote host counts as one.'),
+]
+
+SUBSCRIBE_ARGUMENTS = [
+    argument('type', 'image', 'What the topics carry.', choices=['image', 'cloud', 'tensor', 'bytes']),
+    argument('subscribers', '1', 'Subscribers of each topic.'),
+    argument('history', 'keep_last', 'keep_all loses nothing: publishers wait.', choices=['keep_last', 'keep_all']),
+    argument('count', '0', 'Messages after which each subscriber ends, and with the last one the launch, with a line of sums and an exit '
+                           'status that is 0 if all came whole. 0: they do not end.'),
+    argument('timeout', '', 'Seconds of silence after which a subscriber gives up. Empty: it does not.'),
+    argument('expect', '', 'What the publishers were given as input, to compare each message with. Empty: its checksum is compared.'),
+    argument('save', '', 'Folder for what comes. Empty: it is not saved.'),
+]
+
+
+def program(name):
+    """One of the project's: that of the prefix which this file is installed in, else that in PATH."""
+    beside = FOLDER.parents[2] / 'bin' / name if FOLDER.parents[1].name == 'share' else None
+    return str(beside) if beside and beside.is_file() else name
+
+
+def words(text):
+    return [word.strip() for word in text.split(',') if word.strip()]
+
+
+class Report:
+    """What the subscribers have to say at their end, each and together, and what the launch makes of it."""
+
+    def __init__(self, settings):
+        self.count = int(settings.get('count', '0'))
+        # Who may lose messages by its QoS has not failed when it does.
+        self.may_lose = settings.get('history') != 'keep_all'
+        self.logger = get_logger('rgaps')
+        self.subscribers = []
+        self.publishers = []
+        self.running = set()
+        self.lines = {}
+        self.reports = {}
+
+    def watch(self, action, is_manager=False):
+        """Actions that run one and follow it to its end."""
+        self.running.add(action)
+        end = OnProcessExit(target_action=action, on_exit=lambda event, context: self._ended(action, is_manager, context))
+        return [RegisterEventHandler(end), action]
+
+    def watch_publisher(self, action):
+        self.publishers.append(action)
+        return self.watch(action)
+
+    def watch_subscriber(self, action, name):
+        """Its output is read too."""
+        self.subscribers.append(action)
+        output = OnProcessIO(target_action=action, on_stdout=lambda event: self._said(action, name, event))
+        return [RegisterEventHandler(output), *self.watch(action)]
+
+    def _said(self, action, name, event):
+        """A subscriber's one line comes in one piece or several."""
+        text = self.lines[action] = self.lines.get(action, b'') + event.text
+        if b'\n' not in text or action in self.reports:
+            return
+        report = self.reports[action] = json.loads(text.split(b'\n')[0])
+        paths = ', '.join(f'{path} x {count}' for path, count in sorted(report['paths'].items()))
+        self.logger.info(f'{name}: messages {report["taken"]} mismatched {report["mismatched"]} lost {report["statistics"]["lost"]} '
+                         f'copies/subscriber {report["copies_per_subscriber"]} path {paths or "-"}')
+
+    def _ended(self, action, is_manager, context):
+        if is_manager and not context.is_shutdown:
+            return None  # It is started again.
+        self.running.discard(action)
+        if context.is_shutdown:
+            if not self.running:
+                self._sum_up()
+            return None
+        if not self.count or action not in self.subscribers + self.publishers or self.running.intersection(self.subscribers):
+            return None
+        # Publishers first, so that they see no manager go.
+        left = self.running.intersection(self.publishers)
+        if left:
+            return [EmitEvent(event=SignalProcess(signal_number=SIGINT, process_matcher=matches_action(publisher))) for publisher in left]
+        return EmitEvent(event=Shutdown(reason='all subscribers have ended'))
+
+    def _sum_up(self):
+        if not self.reports:
+            return
+        reports = self.reports.values()
+        taken, mismatched = (sum(report[key] for report in reports) for key in ('taken', 'mismatched'))
+        missing = sum(report['missing'] for report in reports)
+        lost = sum(report['statistics']['lost'] for report in reports)
+        text = f'subscribers {len(self.subscribers)} messages {taken} mismatched {mismatched} lost {lost}'
+        wanted = self.count * len(self.subscribers)
+        if self.count and (taken < wanted or mismatched or missing or (lost and not self.may_lose)):
+            # The only way to an exit status: an error in a handler ends a launch with 1.
+            raise RuntimeError(f'{text}: {wanted} messages were to come whole')
+        self.logger.info(text)
+
+
+class Host:
+    """A host: what makes a process one of it, its manager, and when its clients can begin."""
+
+    def __init__(self, context, report, prefix=(), environment=()):
+        self.settings = context.launch_configurations
+        self.report = report
+        self.prefix = list(prefix)
+        self.environment = {'RGAPS_LOG': os.environ.get('RGAPS_LOG', 'warn,rgaps_manager=info'), **dict(environment)}
+        for name, key in (('RGAPS_RUNTIME_DIR', 'runtime_dir'), ('ROS_DOMAIN_ID', 'domain')):
+            if self.settings.get(key):
+                self.environment[name] = self.settings[key]
+
+    def topics(self):
+        """Fully qualified, with the namespace and the remappings of launch files that include this one."""
+        def qualified(name):
+            below = '/'.join(filter(None, (part.strip('/') for part in (
+                self.settings.get('ros_namespace', ''), self.settings['namespace']))))
+            return name if name.startswith('/') else '/' + '/'.join(filter(None, (below, name)))
+
+        remaps = {qualified(old): qualified(new) for old, new in self.settings.get('ros_remaps', ())}
+        return [remaps.get(topic, topic) for topic in map(qualified, words(self.settings['topics']))]
+
+    def run(self, clients):
+        """Actions that start the manager and, once it serves, the clients. A manager that serves already is used, and left alone."""
+        ready = [*self.prefix, program('rgaps'), 'ready', '--timeout']
+        environment = {**os.environ, **self.environment}
+        if subprocess.run([*ready, '0'], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode == 0:
+            self.report.logger.info('a manager serves this host already; it runs with its own settings')
+            return [action for client in clients() for action in client]
+        # Clients that find no manager for a moment wait for the next one of ours.
+        self.environment['RGAPS_AUTOSTART'] = '0'
+        manager = ExecuteProcess(cmd=[*self.prefix, *self._manager_command()], name='rgapsd', output='screen',
+                                 additional_env=self.environment, respawn=True, respawn_delay=1.0)
+        await_manager = ExecuteProcess(cmd=[*ready, READY_TIMEOUT], name='ready', output='log', additional_env=self.environment)
+
+        def start(event, context):
+            if event.returncode:
+                raise RuntimeError(f'rgapsd does not serve after {READY_TIMEOUT} s')
+            return [action for client in clients() for action in client]
+
+        return [*self.report.watch(manager, is_manager=True),
+                RegisterEventHandler(OnProcessExit(target_action=await_manager, on_exit=start)), await_manager]
+
+    def _manager_command(self):
+        """`rgapsd`, told what the arguments say. It stays (a day, the most there is) without clients: launch ends it."""
+        settings = self.settings
+        given = ['idle_timeout_ms=86400000', f"transport={settings['transport']}", f"device={settings['device']}"]
+        given += [f'{key}={settings[name]}' for key, name in (('listen', 'listen'), ('data_address', 'address')) if settings.get(name)]
+        peers = words(settings.get('peer', ''))
+        given += ['multicast=false'] if peers else []
+        command = [program('rgapsd')]
+        for setting in [*given, *words(settings['settings'])]:
+            command += ['--set', setting]
+        for peer in peers:
+            # 7447 is zenoh's port.
+            command += ['--peer', peer if '/' in peer else f'tcp/{peer}:7447']
+        return command
+
+    def publishers(self):
+        """`rgaps pub` for each topic."""
+        settings = self.settings
+        for topic in self.topics():
+            command = [program('rgaps'), 'pub', topic, '--loop', '--input', settings['input'], '--rate', settings['rate'],
+                       '--depth', settings['depth'], '--full', settings['exhaustion'], '--wait-for', settings['wait_for'],
+                       *self._flags({'reliability': ('best_effort', '--best-effort'),
+                                     'durability': ('transient_local', '--latch')})]
+            if settings['pool_bytes']:
+                command += ['--pool-bytes', settings['pool_bytes']]
+            yield self.report.watch_publisher(self._client(command, 'pub', 'screen'))
+
+    def subscribers(self):
+        """`subscribers` times `rgaps sub` for each topic. What they say at their end is read here, and shown in short."""
+        settings = self.settings
+        for topic in self.topics():
+            for number in range(1, int(settings['subscribers']) + 1):
+                command = [program('rgaps'), '--json', 'sub', topic, '--type', settings['type'], '--depth', settings['depth'],
+                           *self._flags({'reliability': ('best_effort', '--best-effort'),
+                                         'durability': ('transient_local', '--latch'),
+                                         'history': ('keep_all', '--keep-all')})]
+                if settings['count'] != '0':
+                    command += ['--count', settings['count']]
+                for name in ('timeout', 'expect'):
+                    if settings[name]:
+                        command += [f'--{name}', settings[name]]
+                if settings['save']:
+                    command += ['--save', f"{settings['save']}/{topic.strip('/').replace('/', '_')}-{number}"]
+                output = {'stdout': 'log', 'stderr': 'screen'}
+                yield self.report.watch_subscriber(self._client(command, 'sub', output), f'{topic} subscriber {number}')
+
+    def _flags(self, flags):
+        return [flag for name, (value, flag) in flags.items() if self.settings[name] == value]
+
+    def _client(self, command, name, output):
+        return ExecuteProcess(cmd=[*self.prefix, *command], name=name, output=output, additional_env=self.environment)
+
+
+def setup(function):
+    """The action that calls `function(context, report)` for more actions once the arguments are known."""
+    return OpaqueFunction(function=lambda context: function(context, Report(context.launch_configurations)))
