@@ -98,7 +98,7 @@ class Report:
     def watch(self, action, is_manager=False):
         """Actions that run one and follow it to its end."""
         self.running.add(action)
-        end = OnProcessExit(target_action=action, on_exit=lambda event, context: self._ended(action, is_manager, context))
+        end = OnProcessExit(target_action=action, on_exit=lambda event, context: self._ended(action, is_manager, event, context))
         return [RegisterEventHandler(end), action]
 
     def watch_publisher(self, action):
@@ -121,14 +121,16 @@ class Report:
         self.logger.info(f'{name}: messages {report["taken"]} mismatched {report["mismatched"]} lost {report["statistics"]["lost"]} '
                          f'copies/subscriber {report["copies_per_subscriber"]} path {paths or "-"}')
 
-    def _ended(self, action, is_manager, context):
+    def _ended(self, action, is_manager, event, context):
         if is_manager and not context.is_shutdown:
             return None  # It is started again.
         self.running.discard(action)
+        if not self.running:
+            self._sum_up()
         if context.is_shutdown:
-            if not self.running:
-                self._sum_up()
             return None
+        if self.count and action in self.publishers and event.returncode:
+            raise RuntimeError('a publisher has failed: see the line above')
         if not self.count or action not in self.subscribers + self.publishers or self.running.intersection(self.subscribers):
             return None
         # Publishers first, so that they see no manager go.
@@ -138,7 +140,7 @@ class Report:
         return EmitEvent(event=Shutdown(reason='all subscribers have ended'))
 
     def _sum_up(self):
-        if not self.reports:
+        if not self.reports and not self.count:
             return
         reports = self.reports.values()
         taken, mismatched = (sum(report[key] for report in reports) for key in ('taken', 'mismatched'))
@@ -188,6 +190,8 @@ class Host:
         await_manager = ExecuteProcess(cmd=[*ready, READY_TIMEOUT], name='ready', output='log', additional_env=self.environment)
 
         def start(event, context):
+            if context.is_shutdown:
+                return None
             if event.returncode:
                 raise RuntimeError(f'rgapsd does not serve after {READY_TIMEOUT} s')
             return [action for client in clients() for action in client]

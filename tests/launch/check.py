@@ -1,32 +1,270 @@
-"""Every launch file is valid Python and, where ROS 2's launch is at hand, makes its description; else that is skipped by name."""
+"""The launch files: what they can be told, and with ROS 2 what they do.
 
+Without ROS 2's launch a few names stand in for it, so that the files run and declare their arguments; the rest is skipped by name. With it
+`ros2 launch rgaps pair.launch.py` and its siblings really run, on two network namespaces when root: from the prefix in TEST_PREFIX if that is
+set, else from this clone with the programs in PATH.
+"""
+
+import os
 import pathlib
+import re
 import runpy
+import shutil
+import signal
+import subprocess
 import sys
+import tempfile
+import time
+import types
 
-FOLDER = pathlib.Path(__file__).resolve().parents[2] / 'launch'
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PREFIX = os.environ.get('TEST_PREFIX')
+
+HOST = {'topics', 'transport', 'device', 'namespace', 'domain', 'settings', 'reliability', 'durability', 'depth'}
+PUBLISH = {'input', 'rate', 'exhaustion', 'pool_bytes', 'wait_for'}
+SUBSCRIBE = {'type', 'subscribers', 'history', 'count', 'timeout', 'save'}
+ADDRESSES = {'peer', 'listen', 'address', 'runtime_dir'}
+WANTED = {
+    'publish_host.launch.py': HOST | PUBLISH | ADDRESSES,
+    'subscribe_host.launch.py': HOST | SUBSCRIBE | ADDRESSES | {'expect'},
+    'pair.launch.py': HOST | PUBLISH | SUBSCRIBE | {'loopback'},
+}
+
+# What a wait allows; far above what any of them needs.
+LIMIT = 90
+LOOK = 0.05
+SERVES = re.compile(r'rgapsd serves .* dir=(\S+)')
+
+
+# ---- Without ROS 2 ---------------------------------------------------------------------------------------------------------
+
+def has_ros():
+    """PyPI's package of the name launch is unrelated, and has no descriptions."""
+    try:
+        from launch import LaunchDescription  # noqa: F401
+    except ImportError:
+        return False
+    return shutil.which('ros2') is not None
+
+
+def stand_in():
+    """Names that the files import, with which they can be read but not run."""
+    class Anything:
+        def __init__(self, *arguments, **more):
+            self.arguments, self.more = arguments, more
+
+        def get_launch_arguments(self):
+            return [entity for entity in self.arguments[0] if isinstance(entity, Argument)]
+
+    class Argument(Anything):
+        @property
+        def name(self):
+            return self.arguments[0]
+
+    names = {
+        'launch': ['LaunchDescription'],
+        'launch.actions': ['EmitEvent', 'ExecuteProcess', 'OpaqueFunction', 'RegisterEventHandler'],
+        'launch.event_handlers': ['OnProcessExit', 'OnProcessIO'],
+        'launch.events': ['Shutdown', 'matches_action'],
+        'launch.events.process': ['SignalProcess'],
+        'launch.logging': ['get_logger'],
+    }
+    for module, members in names.items():
+        sys.modules[module] = types.ModuleType(module)
+        vars(sys.modules[module]).update(dict.fromkeys(members, Anything))
+    sys.modules['launch.actions'].DeclareLaunchArgument = Argument
+
+
+def check_arguments():
+    files = {file.name: file for file in (ROOT / 'launch').glob('*.launch.py')}
+    assert set(files) == set(WANTED), f'launch files {sorted(files)}, and {sorted(WANTED)} are known here'
+    for name, file in sorted(files.items()):
+        declared = [argument.name for argument in runpy.run_path(str(file))['generate_launch_description']().get_launch_arguments()]
+        assert len(declared) == len(set(declared)), f'{name}: declared twice: {declared}'
+        assert set(declared) == WANTED[name], f'{name}: {set(declared) ^ WANTED[name]}'
+        print(f'{name}: {" ".join(declared)}')
+
+
+# ---- With ROS 2 ------------------------------------------------------------------------------------------------------------
+
+def environment():
+    variables = {**os.environ, 'PYTHONDONTWRITEBYTECODE': '1', 'PYTHONUNBUFFERED': '1'}
+    if PREFIX:
+        variables['AMENT_PREFIX_PATH'] = f'{PREFIX}:{variables["AMENT_PREFIX_PATH"]}'
+        variables['PATH'] = f'{PREFIX}/bin:{variables["PATH"]}'
+    return variables
+
+
+class Launch:
+    """A launch that runs, and what it has printed."""
+
+    running = []
+
+    def __init__(self, folder, file, *arguments):
+        self.output = pathlib.Path(tempfile.mkstemp(dir=folder)[1])
+        what = ['rgaps', file] if PREFIX else [str(ROOT / 'launch' / file)]
+        # A session of its own: what a terminal would signal together is signalled by the launch alone.
+        with self.output.open('w') as output:
+            self.process = subprocess.Popen(['ros2', 'launch', *what, *arguments], stdin=subprocess.DEVNULL, stdout=output,
+                                            stderr=subprocess.STDOUT, env=environment(), start_new_session=True)
+        self.running.append(self.process)
+
+    def text(self):
+        return self.output.read_text()
+
+    def await_text(self, pattern, count):
+        """The first groups of `pattern`, once it was found `count` times."""
+        return self._await(lambda: (found := re.findall(pattern, self.text())) and len(found) >= count and found, f'{count} x {pattern}')
+
+    def end(self, number=None):
+        """Its exit status; signals it before if told to."""
+        if number:
+            self.process.send_signal(number)
+        try:
+            return self.process.wait(LIMIT)
+        except subprocess.TimeoutExpired:
+            sys.exit(f'a launch has not ended:\n{self.text()}')
+
+    def assert_nothing_is_left(self):
+        """No process of the hosts, no directory, no namespace: at once after an orderly end, in a moment after another."""
+        dirs = set(SERVES.findall(self.text()))
+        makers = re.findall(r'two-hosts-\d+\]: process started with pid \[(\d+)\]', self.text())
+
+        def left():
+            spaces = pathlib.Path('/run/netns').glob(f'rgaps-{makers[0]}-*') if makers else []
+            return [*map(str, spaces), *filter(os.path.exists, dirs), *processes(dirs)]
+
+        self._await(lambda: not left(), 'nothing left', said=left)
+
+    def _await(self, state, what, said=lambda: ''):
+        deadline = time.monotonic() + LIMIT
+        while time.monotonic() < deadline:
+            if found := state():
+                return found
+            time.sleep(LOOK)
+        sys.exit(f'waited in vain for {what}: {said()}\n{self.text()}')
+
+
+def processes(dirs):
+    """Those that were started with one of these runtime directories."""
+    wanted = {f'RGAPS_RUNTIME_DIR={folder}'.encode() for folder in dirs}
+    for entry in pathlib.Path('/proc').glob('[0-9]*'):
+        try:
+            if wanted.intersection((entry / 'environ').read_bytes().split(b'\0')):
+                yield f'{entry.name}: {(entry / "comm").read_text().strip()}'
+        except OSError:
+            pass  # It has ended, or is somebody else's.
+
+
+def sums(launch):
+    return launch.text().splitlines()[-1]
+
+
+def a_pair_streams_the_example_pictures_to_eight_subscribers_and_loses_none(folder, *more):
+    launch = Launch(folder, 'pair.launch.py', *more)
+    status = launch.end()
+    told = re.findall(r'/camera/front subscriber (\d): messages 300 mismatched 0 lost 0 copies/subscriber 0', launch.text())
+    assert sorted(told) == list('12345678'), launch.text()
+    assert status == 0 and sums(launch).endswith('subscribers 8 messages 2400 mismatched 0 lost 0'), launch.text()
+    wanted = 'network namespaces' if os.geteuid() == 0 and not more else 'loopback addresses'
+    assert f'two hosts: {wanted}' in launch.text(), launch.text()
+    launch.assert_nothing_is_left()
+
+
+def a_pair_on_two_loopback_addresses_does_the_same(folder):
+    a_pair_streams_the_example_pictures_to_eight_subscribers_and_loses_none(folder, 'loopback:=true', 'rate:=60')
+
+
+def names_are_qualified_by_namespace_and_domain_and_other_types_are_streamed(folder):
+    ramp = ROOT / 'examples' / 'data' / 'ramp.npy'
+    launch = Launch(folder, 'pair.launch.py', f'input:={ramp}', 'type:=tensor', 'topics:=a,/b/c', 'namespace:=robot', 'domain:=7',
+                    'subscribers:=1', 'count:=20')
+    assert launch.end() == 0 and sums(launch).endswith('subscribers 2 messages 40 mismatched 0 lost 0'), launch.text()
+    for topic in ('/robot/a', '/b/c'):
+        assert f'{topic} subscriber 1: messages 20' in launch.text() and f'topic={topic} (domain 7)' in launch.text(), launch.text()
+
+
+def what_does_not_come_whole_is_an_exit_status(folder):
+    launch = Launch(folder, 'pair.launch.py', 'type:=cloud', 'timeout:=1')
+    assert launch.end() == 1 and 'mismatched' in sums(launch), launch.text()
+    launch.assert_nothing_is_left()
+
+
+def a_killed_manager_is_started_again_and_the_stream_goes_on(folder):
+    launch = Launch(folder, 'pair.launch.py', 'count:=0', 'subscribers:=2')
+    launch.await_text(SERVES, 2)
+    launch.await_text('connected over', 2)
+    (killed,) = launch.await_text(r'\[rgapsd-2\]: process started with pid \[(\d+)\]', 1)
+    os.kill(int(killed), signal.SIGKILL)
+    served = launch.await_text(SERVES, 3)
+    assert served[2] in served[:2], launch.text()
+    # Both ways of the successor's link.
+    launch.await_text('connected over', 4)
+    assert launch.end(signal.SIGINT) == 0, launch.text()
+    told = re.findall(r'subscriber \d: messages (\d+) mismatched 0 ', launch.text())
+    assert len(told) == 2 and '0' not in told, launch.text()
+    launch.assert_nothing_is_left()
+
+
+def nothing_is_left_of_a_launch_that_was_killed(folder):
+    launch = Launch(folder, 'pair.launch.py', 'count:=0')
+    launch.await_text('connected over', 2)
+    launch.end(signal.SIGKILL)
+    launch.assert_nothing_is_left()
+
+
+def a_manager_that_serves_already_is_used_and_left_alone(folder):
+    runtime_dir = pathlib.Path(folder) / 'served'
+    runtime_dir.mkdir(mode=0o700)
+    variables = {**environment(), 'RGAPS_RUNTIME_DIR': str(runtime_dir), 'RGAPS_MULTICAST': 'off', 'RGAPS_LISTEN': 'tcp/127.0.0.1:0'}
+    manager = subprocess.Popen(['rgapsd', '--set', 'idle_timeout_ms=600000'], env=variables, stderr=subprocess.DEVNULL)
+    try:
+        subprocess.run(['rgaps', 'ready'], env=variables, check=True, stdout=subprocess.DEVNULL)
+        ramp = str(ROOT / 'examples' / 'data' / 'ramp.npy')
+        publish = Launch(folder, 'publish_host.launch.py', f'runtime_dir:={runtime_dir}', f'input:={ramp}', 'wait_for:=1', 'topics:=ramp')
+        launch = Launch(folder, 'subscribe_host.launch.py', f'runtime_dir:={runtime_dir}', 'type:=tensor', 'topics:=ramp', 'count:=10',
+                        'subscribers:=2', 'history:=keep_all', f'expect:={ramp}')
+        assert launch.end() == 0 and sums(launch).endswith('subscribers 2 messages 20 mismatched 0 lost 0'), launch.text()
+        assert publish.end(signal.SIGINT) == 0, publish.text()
+        for text in (launch.text(), publish.text()):
+            assert 'a manager serves this host already' in text and 'rgapsd serves' not in text, text
+        assert manager.poll() is None, 'the manager was ended'
+    finally:
+        manager.terminate()
+        manager.wait(LIMIT)
+
+
+TESTS = [
+    a_pair_streams_the_example_pictures_to_eight_subscribers_and_loses_none,
+    a_pair_on_two_loopback_addresses_does_the_same,
+    names_are_qualified_by_namespace_and_domain_and_other_types_are_streamed,
+    what_does_not_come_whole_is_an_exit_status,
+    a_killed_manager_is_started_again_and_the_stream_goes_on,
+    nothing_is_left_of_a_launch_that_was_killed,
+    a_manager_that_serves_already_is_used_and_left_alone,
+]
 
 
 def main():
-    files = sorted(FOLDER.glob('*.launch.py'))
-    if not files:
-        sys.exit(f'no launch files in {FOLDER}')
     sys.dont_write_bytecode = True
-    try:
-        from launch import LaunchDescription  # PyPI's package of this name is unrelated and has none.
-    except ImportError:
-        LaunchDescription = None
-    for file in files:
-        compile(file.read_text(), file, 'exec')
-        if LaunchDescription is None:
-            print(f'skipped: {file.name} as a launch description: no ROS 2 environment')
-            continue
-        description = runpy.run_path(str(file))['generate_launch_description']()
-        assert isinstance(description, LaunchDescription), file
-        arguments = [argument.name for argument in description.get_launch_arguments()]
-        for wanted in ('topics', 'transport', 'device'):
-            assert wanted in arguments, f'{file}: no argument {wanted}'
-        print(f'{file.name}: {" ".join(arguments)}')
+    ros = has_ros()
+    if not ros:
+        stand_in()
+    check_arguments()
+    if not ros:
+        print(f'skipped: {len(TESTS)} tests of launch files that run: no ROS 2 environment')
+        return
+    with tempfile.TemporaryDirectory(prefix='rgaps-launch-') as folder:
+        os.environ['ROS_LOG_DIR'] = folder
+        try:
+            for test in TESTS:
+                if len(sys.argv) < 2 or test.__name__ in sys.argv[1:]:
+                    test(folder)
+                    print(f'{test.__name__} ... ok', flush=True)
+        finally:
+            # What a failed test has left; the hosts go with it.
+            for process in Launch.running:
+                process.kill()
 
 
 main()
