@@ -6,6 +6,7 @@
 //! What is left of a `two-hosts` that was killed itself is removed by the next one.
 
 use std::fs::{self, File};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -61,15 +62,14 @@ pub fn run(arguments: &Arguments) -> Result<(), CommandError> {
     remove_left_behind(&std::env::temp_dir());
     let place = Place::new(arguments.loopback, &arguments.transport, &arguments.device)?;
     let dirs = [Side::A, Side::B].map(|side| place.dir(side).to_owned());
-    let _locks = dirs.each_ref().map(|dir| lock(dir, FlockOperation::LockExclusive));
-    let hosts = [Side::A, Side::B]
-        .map(|side| Host { prefix: place.prefix(side), environment: place.environment(side) })
-        .into();
+    let _locks = dirs.iter().map(|dir| stand_by(dir)).collect::<io::Result<Vec<_>>>()?;
+    let hosts =
+        [Side::A, Side::B].map(|side| Host { prefix: place.prefix(side), environment: place.environment(side) }).into();
     output::json(&Said { about: place.describe(), hosts });
     let (sender, ended) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         // Whatever comes is not for us; an error is an end.
-        let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+        let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
         let _ = sender.send(());
     });
     while !interrupt.is_set() && ended.recv_timeout(interrupt.patience()).is_err() {}
@@ -111,10 +111,13 @@ fn processes(dir: &Path) -> Vec<Pid> {
     with_variable.filter(|pid| u32::try_from(*pid).is_ok_and(|pid| pid != own)).filter_map(Pid::from_raw).collect()
 }
 
-/// The lock of a host's directory, if it can be had.
-fn lock(dir: &Path, operation: FlockOperation) -> Option<File> {
-    let file = File::options().create(true).truncate(false).write(true).open(dir.join(LOCK)).ok()?;
-    flock(&file, operation).ok().map(|()| file)
+/// Takes the lock of a host's directory. The file has its name only once it is locked, so that nobody finds it free in between.
+fn stand_by(dir: &Path) -> io::Result<File> {
+    let nameless = dir.join("new.lock");
+    let file = File::create(&nameless)?;
+    flock(&file, FlockOperation::LockExclusive)?;
+    fs::rename(nameless, dir.join(LOCK))?;
+    Ok(file)
 }
 
 /// Directories whose `two-hosts` was killed, with the processes that use them. (Its namespaces are `Hosts`' own concern.)
@@ -125,7 +128,8 @@ fn remove_left_behind(folder: &Path) {
         name.is_some_and(|name| name.starts_with("rgaps-")) && path.join(LOCK).is_file()
     });
     for dir in dirs.collect::<Vec<PathBuf>>() {
-        if let Some(_lock) = lock(&dir, FlockOperation::NonBlockingLockExclusive) {
+        let Ok(lock) = File::open(dir.join(LOCK)) else { continue };
+        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
             end_processes(&dir);
             // What is not ours stays.
             let _ = fs::remove_dir_all(&dir);

@@ -1,0 +1,168 @@
+//! What launch files are built on: `rgaps ready`, `rgaps two-hosts` and `rgaps sub --expect`, without ROS.
+
+#![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rgaps_testing::{Child, Ended, RuntimeDir, Watchdog, programs};
+use serde_json::Value;
+
+const LIMIT: Duration = Duration::from_secs(60);
+const LOOK: Duration = Duration::from_millis(20);
+
+fn rgaps() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rgaps"));
+    command.stdin(Stdio::null()).env("RGAPSD", programs::find("rgapsd")).env_remove("RGAPS_LOG");
+    command
+}
+
+/// `rgaps two-hosts` on loopback addresses, which need no root.
+struct TwoHosts {
+    child: Child,
+    hosts: Vec<Value>,
+}
+
+impl TwoHosts {
+    fn new() -> Self {
+        let mut command = rgaps();
+        command.args(["two-hosts", "--loopback"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = Child::spawn(&mut command).unwrap();
+        let mut line = String::new();
+        BufReader::new(child.std().stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let said: Value = serde_json::from_str(&line).unwrap();
+        assert!(said["about"].as_str().unwrap().contains("loopback"), "{said}");
+        Self { child, hosts: said["hosts"].as_array().unwrap().clone() }
+    }
+
+    /// A command of one of the hosts, which says what goes before it and into its environment.
+    fn command(&self, host: usize, program: &str) -> Command {
+        assert_eq!(self.hosts[host]["prefix"], serde_json::json!([]), "loopback addresses need no namespace");
+        let mut command = Command::new(programs::find(program));
+        for pair in self.hosts[host]["environment"].as_array().unwrap() {
+            command.env(pair[0].as_str().unwrap(), pair[1].as_str().unwrap());
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).env("RGAPS_AUTOSTART", "0");
+        command
+    }
+
+    fn dir(&self, host: usize) -> PathBuf {
+        let environment = self.hosts[host]["environment"].as_array().unwrap();
+        let pair = environment.iter().find(|pair| pair[0] == "RGAPS_RUNTIME_DIR").unwrap();
+        PathBuf::from(pair[1].as_str().unwrap())
+    }
+
+    /// A manager that serves a host.
+    fn manager(&self, host: usize) -> Child {
+        let manager = Child::spawn(self.command(host, "rgapsd").args(["--set", "idle_timeout_ms=600000"])).unwrap();
+        let ready = self.command(host, "rgaps").args(["ready", "--timeout", "60"]).status().unwrap();
+        assert!(ready.success());
+        manager
+    }
+}
+
+fn has_ended(child: &mut Child) -> bool {
+    matches!(child.wait_within(LIMIT).unwrap(), Ended::Exited(_))
+}
+
+fn await_gone(path: &Path) {
+    let deadline = Instant::now() + LIMIT;
+    while path.exists() {
+        assert!(Instant::now() < deadline, "{} is still there", path.display());
+        std::thread::sleep(LOOK);
+    }
+}
+
+#[test]
+fn a_host_is_ready_when_a_manager_answers_whoever_started_it() {
+    let _watchdog = Watchdog::new(2 * LIMIT);
+    let dir = RuntimeDir::new("ready").unwrap();
+    let ready = |timeout: &str| {
+        let mut command = rgaps();
+        dir.apply(&mut command);
+        let output = command.args(["--json", "ready", "--timeout", timeout]).output().unwrap();
+        (output.status.success(), String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (good, said, errors) = ready("0");
+    assert!(!good && said.is_empty() && errors.contains("no rgapsd serves"), "{errors}");
+    let mut manager = Command::new(programs::find("rgapsd"));
+    dir.apply(&mut manager);
+    manager.env("RGAPS_MULTICAST", "off").env("RGAPS_LISTEN", "tcp/127.0.0.1:0").stderr(Stdio::null());
+    let manager = Child::spawn(&mut manager).unwrap();
+    let (good, said, errors) = ready("60");
+    let said: Value = serde_json::from_str(&said).unwrap_or_else(|_| panic!("{said}{errors}"));
+    assert!(good && said["pid"] == manager.id(), "{said}");
+}
+
+#[test]
+fn two_hosts_go_with_the_input_of_who_made_them_and_take_their_processes_along() {
+    let _watchdog = Watchdog::new(3 * LIMIT);
+    let mut two = TwoHosts::new();
+    let dirs = [two.dir(0), two.dir(1)];
+    let mut managers = [two.manager(0), two.manager(1)];
+    // It does not hear a request to end, being stopped.
+    let mut stopped = Child::spawn(two.command(1, "rgaps").args(["sub", "a", "--type", "bytes"])).unwrap();
+    stopped.stop().unwrap();
+    drop(two.child.std().stdin.take());
+    assert!(has_ended(&mut two.child) && managers.iter_mut().all(has_ended) && has_ended(&mut stopped));
+    assert!(!dirs.iter().any(|dir| dir.exists()));
+}
+
+#[test]
+fn what_two_hosts_that_were_killed_have_left_is_removed_by_the_next_but_not_what_somebody_holds() {
+    let _watchdog = Watchdog::new(3 * LIMIT);
+    let (mut killed, held) = (TwoHosts::new(), TwoHosts::new());
+    let mut manager = killed.manager(0);
+    killed.child.kill().unwrap();
+    assert!(killed.dir(0).exists());
+    let next = TwoHosts::new();
+    assert!(has_ended(&mut manager));
+    // That of any other test may have been quicker.
+    await_gone(&killed.dir(0));
+    await_gone(&killed.dir(1));
+    assert!(held.dir(0).exists() && next.dir(0).exists());
+}
+
+#[test]
+fn messages_are_compared_with_the_files_that_were_published_and_another_file_is_a_mismatch() {
+    let _watchdog = Watchdog::new(2 * LIMIT);
+    let dir = RuntimeDir::new("expect").unwrap();
+    let example = |file: &str| format!("{}/../../examples/data/{file}", env!("CARGO_MANIFEST_DIR"));
+    let run = |arguments: &[&str]| {
+        let mut command = rgaps();
+        dir.apply(&mut command);
+        command.env("RGAPS_MULTICAST", "off").env("RGAPS_LISTEN", "tcp/127.0.0.1:0").args(arguments);
+        command
+    };
+    // A folder: its pictures in turn.
+    let input = example("");
+    let mut publish = run(&[
+        "pub",
+        "camera",
+        "--input",
+        &input,
+        "--rate",
+        "200",
+        "--loop",
+        "--wait-for",
+        "1",
+        "--full",
+        "drop-oldest",
+    ]);
+    let _publisher = Child::spawn(publish.stdout(Stdio::null()).stderr(Stdio::null())).unwrap();
+    let subscribe = |expected: &str| {
+        let arguments = ["--json", "sub", "camera", "--type", "image", "--count", "12", "--expect", expected];
+        let output = run(&arguments).output().unwrap();
+        let said = serde_json::from_slice::<Value>(&output.stdout).ok();
+        (output.status.success(), said, String::from_utf8(output.stderr).unwrap())
+    };
+    let (good, said, errors) = subscribe(&input);
+    assert!(good && said.unwrap()["mismatched"] == 0, "{errors}");
+    let (good, said, errors) = subscribe(&example("rocket.jpg"));
+    let mismatched = said.unwrap()["mismatched"].as_u64().unwrap();
+    assert!(!good && (1..12).contains(&mismatched) && errors.contains("were wrong or missing"), "{mismatched}{errors}");
+    let (good, said, errors) = subscribe(&example("ramp.npy"));
+    assert!(!good && said.is_none() && errors.contains("holds nothing of type rgaps/Image"), "{errors}");
+}
