@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """What colcon finds in a workspace that has this repository in its `src`: the ROS packages, all of them and nothing else.
 
     check.py COLCON ...
