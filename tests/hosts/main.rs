@@ -8,6 +8,7 @@
 
 mod client;
 mod clouds;
+mod containers;
 mod cuts;
 mod deaths;
 mod fanout;

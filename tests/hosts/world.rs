@@ -272,10 +272,15 @@ pub fn within_limit<T>(mut ask: impl FnMut() -> Option<T>) -> Option<T> {
     }
 }
 
-/// A program of this workspace, beside the test's own folder.
-fn built(program: &str) -> PathBuf {
+/// The folder of this workspace's programs, above the test's own.
+pub fn programs() -> PathBuf {
     let own = std::env::current_exe().unwrap();
-    let path = own.ancestors().nth(2).unwrap().join(program);
+    own.ancestors().nth(2).unwrap().to_owned()
+}
+
+/// A program of this workspace.
+fn built(program: &str) -> PathBuf {
+    let path = programs().join(program);
     assert!(
         path.is_file(),
         "{} is not there: `cargo build -p rgaps-cli -p rgaps-manager --bins` makes it (./dev test does)",

@@ -1,0 +1,160 @@
+//! Programs in containers on a host whose manager is outside of them, as docs/containers.md says.
+//!
+//! A container here is what the kernel knows of one: mount, PID, IPC, UTS and network namespaces of its own, another root with folders for
+//! temporary and shared-memory files of its own, and of the host nothing but the runtime directory, the programs and what these load.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use rgaps_testing::{kill_9, skipped};
+
+use crate::world::{Program, World, example, programs, within_limit};
+
+/// Makes the root and goes there. $ROOT, $RUNTIME, $PROGRAMS and $DATA say where things are outside; $1 is what runs inside, by a shell
+/// that is the container's first process.
+const ENTER: &str = r#"
+set -e
+mount --make-rprivate /
+mount -t tmpfs none "$ROOT"
+cd "$ROOT"
+for part in usr bin lib lib64; do
+    if [ -L /$part ]; then cp -P /$part $part
+    elif [ -d /$part ]; then mkdir $part && mount --rbind -o ro /$part $part
+    fi
+done
+mkdir proc tmp dev run run/rgaps programs data
+mount -t proc none proc
+touch dev/null && mount --bind /dev/null dev/null
+mkdir dev/shm && mount -t tmpfs none dev/shm
+mount --bind "$RUNTIME" run/rgaps
+mount --bind -o ro "$PROGRAMS" programs
+mount --bind -o ro "$DATA" data
+exec chroot . /usr/bin/env -i PATH=/usr/bin:/bin:/programs RGAPS_RUNTIME_DIR=/run/rgaps RGAPS_AUTOSTART=0 /bin/sh -c "$1"
+"#;
+
+/// Whether this machine can have any; else says so.
+fn can_be() -> bool {
+    let tried =
+        Command::new("unshare").args(["--mount", "--pid", "--ipc", "--uts", "--net", "--fork", "true"]).output();
+    match tried {
+        Ok(output) if output.status.success() => true,
+        Ok(output) => {
+            skipped(format!("no containers here: {}", String::from_utf8_lossy(&output.stderr).trim()));
+            false
+        }
+        Err(error) => {
+            skipped(format!("no unshare command: {error}"));
+            false
+        }
+    }
+}
+
+/// Runs a shell's text in a container of its own on a host; its output is read as that of any program.
+fn contain(world: &World, host: usize, label: &str, text: &str) -> Program {
+    let root = world.folder(&format!("root-{label}"));
+    let mut command = world.hosts[host].command("unshare");
+    command
+        .args(["--mount", "--pid", "--ipc", "--uts", "--net", "--fork", "--kill-child", "sh", "-c", ENTER, "sh", text])
+        .env("ROOT", root)
+        .env("RUNTIME", world.dir(host).path())
+        .env("PROGRAMS", programs())
+        .env("DATA", example("ramp.npy").parent().unwrap());
+    world.spawn(host, label, command.stdin(Stdio::piped()))
+}
+
+#[test]
+fn a_subscriber_in_a_container_reads_in_place_what_is_published_outside() {
+    let Some(world) = World::new(1).filter(|_| can_be()) else { return };
+    let _manager = world.manager(0, "manager");
+    world.manager_pid(0);
+    let subscribe = "rgaps --json sub array --type tensor --keep-all --expect /data/ramp.npy --count 50 --timeout 45";
+    let mut inside = contain(&world, 0, "inside", subscribe);
+    let ramp = example("ramp.npy");
+    let arguments = ["array", "--input", ramp.to_str().unwrap(), "--rate", "200", "--loop", "--wait-for", "1"];
+    let _publisher = world.publish(0, "pub", &arguments);
+    let received = inside.summary(&world);
+    let counters = (&received["taken"], &received["mismatched"], &received["copies_per_subscriber"]);
+    assert_eq!(counters, (&50.into(), &0.into(), &0.into()), "{received}");
+    assert_eq!(received["paths"], serde_json::json!({ "in place (loaned)": 50 }), "{received}");
+    assert_eq!(received["statistics"]["lost"], 0, "{received}");
+}
+
+#[test]
+fn a_publisher_in_a_container_is_read_in_another_and_outside() {
+    let Some(world) = World::new(1).filter(|_| can_be()) else { return };
+    let _manager = world.manager(0, "manager");
+    world.manager_pid(0);
+    let wish = "--type tensor --keep-all --count 50 --timeout 45";
+    let mut inside = contain(&world, 0, "inside", &format!("rgaps --json sub array {wish}"));
+    let arguments = [&["array"], &wish.split(' ').collect::<Vec<_>>()[..]].concat();
+    let mut outside = world.sub(0, "outside", &arguments);
+    let publish = "rgaps pub array --input /data/ramp.npy --rate 200 --loop --wait-for 2";
+    let _publisher = contain(&world, 0, "publisher", publish);
+    for received in [inside.summary(&world), outside.summary(&world)] {
+        assert_eq!(received["paths"], serde_json::json!({ "in place (loaned)": 50 }), "{received}");
+        assert_eq!((&received["mismatched"], &received["statistics"]["lost"]), (&0.into(), &0.into()), "{received}");
+    }
+}
+
+#[test]
+fn what_a_process_that_is_killed_in_its_container_held_is_free_again() {
+    let Some(world) = World::new(1).filter(|_| can_be()) else { return };
+    let _manager = world.manager(0, "manager");
+    world.manager_pid(0);
+    // It holds its first message for ever, so that the publisher soon waits for it. The first process of the container kills it when told
+    // to, and stays, with all namespaces: nothing but the pidfd tells the manager.
+    let text = "rgaps --json sub array --type tensor --keep-all --verbose --hold-ms 600000 & read word; kill -9 $!; wait $!; echo '{}'; read word";
+    let mut inside = contain(&world, 0, "inside", text);
+    let ramp = example("ramp.npy");
+    let arguments = ["array", "--input", ramp.to_str().unwrap(), "--rate", "200", "--loop", "--wait-for", "1"];
+    let _publisher = world.publish(0, "pub", &arguments);
+    inside.await_lines(&world, 1);
+    let subscribers = |wanted: u64| move |info: &serde_json::Value| info["subscribers"] == wanted;
+    world.await_info(0, "array", "that there is one subscriber", subscribers(1));
+    let input = inside.child.std().stdin.as_mut().unwrap();
+    writeln!(input, "now").unwrap();
+    inside.await_lines(&world, 2);
+    world.await_info(0, "array", "that the subscriber is gone", subscribers(0));
+    assert!(matches!(inside.child.std().try_wait(), Ok(None)), "the container has ended");
+    // The publisher, which the held message had stopped, goes on.
+    world.sub(0, "next", &["array", "--type", "tensor", "--count", "50", "--timeout", "45"]).summary(&world);
+}
+
+#[test]
+fn a_container_whose_first_process_is_killed_leaves_nothing_behind() {
+    let Some(world) = World::new(1).filter(|_| can_be()) else { return };
+    let _manager = world.manager(0, "manager");
+    let manager = world.manager_pid(0);
+    let mut inside = contain(&world, 0, "inside", "rgaps --json sub array --type tensor --verbose");
+    world.await_info(0, "array", "that there is one subscriber", |info| info["subscribers"] == 1);
+    kill_9(inside.child.id()).unwrap();
+    inside.child.std().wait().unwrap();
+    let users = || world.dir(0).users().unwrap();
+    let left = within_limit(|| (users() == [manager]).then_some(()));
+    assert!(left.is_some(), "{:?} beside the manager, {manager}", users());
+}
+
+#[test]
+fn a_program_in_a_container_starts_no_manager_and_says_that_none_is_there() {
+    let Some(world) = World::new(1).filter(|_| can_be()) else { return };
+    let mut inside = contain(&world, 0, "inside", "rgaps topic list || echo '{}'");
+    inside.await_lines(&world, 1);
+    assert!(
+        inside.errors().contains("no rgapsd runs in /run/rgaps, and starting one is turned off"),
+        "{}",
+        inside.errors()
+    );
+    assert!(inside.child.std().wait().is_ok());
+}
+
+#[test]
+fn a_manager_that_does_not_see_its_clients_processes_refuses_them_by_name() {
+    let Some(world) = World::new(1).filter(|_| can_be()) else { return };
+    let _manager = contain(&world, 0, "manager", "rgapsd");
+    // It serves: the runtime directory is common. It could not know when the client dies.
+    let socket = world.dir(0).path().join("rgapsd.sock");
+    assert!(within_limit(|| socket.exists().then_some(())).is_some(), "no manager\n{}", world.logs());
+    let outside = world.command_of(0, "rgaps").args(["topic", "list"]).output().unwrap();
+    let errors = String::from_utf8(outside.stderr).unwrap();
+    assert!(!outside.status.success() && errors.contains("PID namespace"), "{errors}{}", world.logs());
+}
