@@ -276,6 +276,34 @@ fn every_package_has_the_lints_of_the_workspace() {
 }
 
 #[test]
+fn colcon_finds_ros_packages_and_no_others() {
+    // It looks no further below a folder that is a package of any kind, and colcon-cargo asks the workspace where to look.
+    let names: BTreeSet<String> = files().into_iter().map(|file| file.path).collect();
+    let marks = ["/Cargo.toml", "/CMakeLists.txt", "/setup.py"];
+    let looks_like_one = |path: &&String| marks.iter().any(|mark| path.ends_with(mark));
+    let is_below = |path: &str, mark: &str| {
+        path.match_indices('/').any(|(end, _)| names.contains(&format!("{}/{mark}", &path[..end])))
+    };
+    let found: Vec<&String> = names.iter().filter(looks_like_one).collect();
+    assert!(found.len() > EDGES.len(), "only {found:?} look like packages");
+    let breaches = found.iter().filter(|path| !is_below(path, "COLCON_IGNORE") && !is_below(path, "package.xml"));
+    none("neither a ROS package nor with a COLCON_IGNORE", &breaches.map(|path| (*path).clone()).collect::<Vec<_>>());
+
+    let workspace = fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    assert!(!names.contains("package.xml") && !names.contains("CMakeLists.txt"), "the root would be the only package");
+    let manifests = names.iter().filter_map(|path| path.strip_suffix("/package.xml"));
+    let unnamed = manifests.filter(|folder| !workspace.contains(&format!("\"{folder}\""))).map(str::to_owned);
+    none("not among the workspace's additional-packages", &unnamed.collect::<Vec<_>>());
+    // colcon-cargo takes a member at its word, whatever lies above it.
+    let members = packages().into_iter().map(|package| package["manifest_path"].as_str().unwrap().to_owned());
+    let unmarked = members.filter(|path| {
+        let folder = std::path::Path::new(path).parent().unwrap();
+        !folder.join("COLCON_IGNORE").exists() && !folder.join("package.xml").exists()
+    });
+    none("members of the workspace without COLCON_IGNORE", &unmarked.collect::<Vec<_>>());
+}
+
+#[test]
 fn every_source_file_says_its_idea_in_its_first_line() {
     let without = sources().into_iter().filter(|file| !file.text.starts_with("//! "));
     none("no //! header", &without.map(|file| file.path).collect::<Vec<_>>());

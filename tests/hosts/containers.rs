@@ -67,12 +67,13 @@ fn a_subscriber_in_a_container_reads_in_place_what_is_published_outside() {
     let Some(world) = World::new(1).filter(|_| can_be()) else { return };
     let _manager = world.manager(0, "manager");
     world.manager_pid(0);
-    let subscribe = "rgaps --json sub array --type tensor --keep-all --expect /data/ramp.npy --count 50 --timeout 45";
+    let subscribe = "rgaps ready --timeout 0 >&2; rgaps --json sub array --type tensor --keep-all --expect /data/ramp.npy --count 50 --timeout 45";
     let mut inside = contain(&world, 0, "inside", subscribe);
     let ramp = example("ramp.npy");
     let arguments = ["array", "--input", ramp.to_str().unwrap(), "--rate", "200", "--loop", "--wait-for", "1"];
     let _publisher = world.publish(0, "pub", &arguments);
     let received = inside.summary(&world);
+    assert!(inside.errors().contains("a process outside of this container serves /run/rgaps"), "{}", inside.errors());
     let counters = (&received["taken"], &received["mismatched"], &received["copies_per_subscriber"]);
     assert_eq!(counters, (&50.into(), &0.into(), &0.into()), "{received}");
     assert_eq!(received["paths"], serde_json::json!({ "in place (loaned)": 50 }), "{received}");

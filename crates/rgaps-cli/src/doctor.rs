@@ -229,16 +229,16 @@ fn manager() -> Finding {
     let found = Running::find();
     // What is wrong with the configuration stands in the line before.
     let warning = found.as_ref().filter(|_| given.is_ok()).and_then(|running| running.warning(given));
-    of_manager(found.map(|running| running.pid), warning, spawn::find_program(), spawn::is_turned_off())
+    of_manager(found.map(|running| running.to_string()), warning, spawn::find_program(), spawn::is_turned_off())
 }
 
-fn of_manager(runs: Option<u32>, warning: Option<String>, program: Option<PathBuf>, is_turned_off: bool) -> Finding {
+fn of_manager(runs: Option<String>, warning: Option<String>, program: Option<PathBuf>, is_turned_off: bool) -> Finding {
     const WHAT: &str = "manager";
     const LOOKED: &str = "RGAPSD, the folder of this program, the one above it, PATH";
     match (runs, program) {
-        (Some(pid), _) => match warning {
-            Some(warning) => Finding::limited(WHAT, format!("process {pid} runs"), warning),
-            None => Finding::ok(WHAT, format!("process {pid} runs, as configured")),
+        (Some(process), _) => match warning {
+            Some(warning) => Finding::limited(WHAT, format!("{process} runs"), warning),
+            None => Finding::ok(WHAT, format!("{process} runs, as configured")),
         },
         (None, None) => Finding::broken(
             WHAT,
@@ -321,9 +321,10 @@ mod tests {
     #[test]
     fn the_manager_that_runs_or_would_be_started_is_named() {
         let program = || Some(PathBuf::from("/opt/rgapsd"));
-        let running = of_manager(Some(7), None, program(), false);
+        let running = of_manager(Some("process 7".to_owned()), None, program(), false);
         assert!(running.verdict == Verdict::Ok && running.found.contains("process 7"), "{running:?}");
-        let other = of_manager(Some(7), Some("without effect: listen".to_owned()), program(), false);
+        let other =
+            of_manager(Some("process 7".to_owned()), Some("without effect: listen".to_owned()), program(), false);
         assert!(other.verdict == Verdict::Limited && other.remedy.contains("listen"), "{other:?}");
         let started = of_manager(None, None, program(), false);
         assert!(started.verdict == Verdict::Ok && started.found.contains("starts /opt/rgapsd"), "{started:?}");

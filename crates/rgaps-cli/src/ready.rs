@@ -29,7 +29,7 @@ pub fn run(arguments: &Arguments, format: Format) -> Result<(), CommandError> {
         if let Some(running) = Running::find() {
             match format {
                 Format::Json => output::json(&serde_json::json!({ "pid": running.pid, "dir": dir })),
-                Format::Human => output::line(format_args!("process {} serves {}", running.pid, dir.display())),
+                Format::Human => output::line(format_args!("{running} serves {}", dir.display())),
             }
             return Ok(());
         }

@@ -14,7 +14,7 @@ use crate::runtime::{CONFIG_FILE, RuntimeDir, SOCKET_FILE};
 /// The manager of a runtime directory.
 #[derive(Clone, Debug)]
 pub struct Running {
-    /// Its process.
+    /// Its process; 0 if it is out of sight, outside of this container.
     pub pid: u32,
     /// What it runs with; `None` where that cannot be read.
     pub config: Option<Config>,
@@ -37,6 +37,15 @@ impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { key, wanted, origin, actual } = self;
         write!(f, "{key} = {wanted} ({origin}; the manager has {actual})")
+    }
+}
+
+impl fmt::Display for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.pid {
+            0 => f.write_str("a process outside of this container"),
+            pid => write!(f, "process {pid}"),
+        }
     }
 }
 
@@ -69,12 +78,12 @@ impl Running {
         };
         let differences: Vec<String> = self.differences(&given).iter().map(ToString::to_string).collect();
         let seconds = self.config.as_ref()?.idle_timeout_ms as f64 / 1e3;
+        let kill = if self.pid == 0 { "there".to_owned() } else { format!("`kill {}`", self.pid) };
         (!differences.is_empty()).then(|| {
             format!(
-                "without effect, since the manager already runs (process {pid}): {}; end it (`kill {pid}`, or end its clients and wait \
+                "without effect, since the manager already runs ({self}): {}; end it ({kill}, or end its clients and wait \
                  {seconds} s) and begin again",
-                differences.join(", "),
-                pid = self.pid
+                differences.join(", ")
             )
         })
     }

@@ -54,6 +54,11 @@ impl Client {
         let refuse = |text: String| Refusal::Invalid(text);
         let Some(connection) = &self.connection else { return Err(refuse("the connection is gone".to_owned())) };
         let peer = connection.peer().map_err(|error| refuse(error.to_string()))?;
+        if peer.pid == 0 {
+            let text = "the manager does not see this process, whose PID namespace is another, and could not know of its death; run rgapsd \
+                        outside of containers, or in a PID namespace that has its clients' in it";
+            return Err(refuse(text.to_owned()));
+        }
         let Some(fd) = descriptors.into_iter().next() else { return Err(refuse("hello without a pidfd".to_owned())) };
         let pidfd = PidFd::from_fd(fd).map_err(|error| refuse(error.to_string()))?;
         let found = pidfd.pid().map_err(|error| refuse(error.to_string()))?;

@@ -11,6 +11,7 @@ pub mod futex;
 pub mod mapping;
 pub mod memfd;
 pub mod memlock;
+pub mod peer;
 pub mod pidfd;
 pub mod poll;
 pub mod range;

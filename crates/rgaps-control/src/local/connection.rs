@@ -73,7 +73,7 @@ pub struct Packet<M> {
 /// Who is on the other side, as the kernel says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerCredentials {
-    /// Process id.
+    /// Process id; 0 if it is in a PID namespace that cannot be seen from here.
     pub pid: u32,
     /// User id.
     pub uid: u32,
@@ -194,9 +194,8 @@ impl Connection {
 
     /// Who is on the other side.
     pub fn peer(&self) -> Result<PeerCredentials, LocalError> {
-        let peer = rustix::net::sockopt::socket_peercred(&self.socket).map_err(io::Error::from)?;
-        let pid = u32::try_from(peer.pid.as_raw_nonzero().get()).unwrap_or(0);
-        Ok(PeerCredentials { pid, uid: peer.uid.as_raw(), gid: peer.gid.as_raw() })
+        let peer = rgaps_os::peer::credentials(&self.socket)?;
+        Ok(PeerCredentials { pid: peer.pid.unwrap_or(0), uid: peer.uid, gid: peer.gid })
     }
 
     /// Ends the connection in both directions; a thread that waits in `receive` returns.

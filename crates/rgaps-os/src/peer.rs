@@ -1,0 +1,52 @@
+//! Who is on the other side of a Unix socket, as the kernel says: also where that process cannot be seen from here.
+
+use std::io;
+use std::mem;
+use std::os::fd::{AsFd, AsRawFd};
+
+/// A process, as it was when it connected or began to listen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Credentials {
+    /// Its process id, as seen from this process; none if it is in a PID namespace that cannot be seen from here.
+    pub pid: Option<u32>,
+    /// User id.
+    pub uid: u32,
+    /// Group id.
+    pub gid: u32,
+}
+
+/// The peer of a connected socket. (rustix's call for it takes the process id 0, which the kernel gives for a process out of sight, for an
+/// error.)
+pub fn credentials(socket: impl AsFd) -> io::Result<Credentials> {
+    let mut found = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut length = mem::size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the descriptor is borrowed, so it is open; `found` and `length` live through the call, and `length` says what `found` has room for.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut found).cast(),
+            &raw mut length,
+        )
+    };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(Credentials { pid: u32::try_from(found.pid).ok().filter(|pid| *pid != 0), uid: found.uid, gid: found.gid })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn the_peer_of_a_pair_of_sockets_is_this_process() {
+        let (one, _two) = UnixStream::pair().unwrap();
+        let user = rustix::process::geteuid().as_raw();
+        let found = credentials(&one).unwrap();
+        assert_eq!((found.pid, found.uid), (Some(std::process::id()), user));
+        assert!(credentials(std::fs::File::open("/dev/null").unwrap()).is_err());
+    }
+}
