@@ -1,7 +1,7 @@
 # How the ROS packages of this repository that hold Rust are built: by cargo, in a folder that they share.
 #
-#   rgaps_cargo(TARGET ARGUMENT ...)    a target of `all` that runs `cargo build --locked` with these arguments
-#   RGAPS_BUILT                         where its programs and libraries are then
+#   rgaps_cargo(TARGET ARGUMENT ... [ENVIRONMENT NAME=VALUE ...])    a target of `all` that runs `cargo build --locked` with these arguments
+#   RGAPS_BUILT                                                      where its programs and libraries are then
 #
 # Shared, since packages have most of what they build in common: under colcon, whose build folders lie side by side, all use that of the
 # package rgaps. Cargo takes a lock there, so that packages which are built at once wait for each other instead of building the same twice.
@@ -28,8 +28,10 @@ if(NOT CARGO)
 endif()
 
 function(rgaps_cargo TARGET)
+  cmake_parse_arguments(GIVEN "" "" ENVIRONMENT ${ARGN})
   add_custom_target(${TARGET} ALL
-    COMMAND "${CARGO}" build --locked --profile "${RGAPS_PROFILE}" --target-dir "${RGAPS_TARGET_DIR}" ${ARGN}
+    COMMAND "${CMAKE_COMMAND}" -E env ${GIVEN_ENVIRONMENT}
+            "${CARGO}" build --locked --profile "${RGAPS_PROFILE}" --target-dir "${RGAPS_TARGET_DIR}" ${GIVEN_UNPARSED_ARGUMENTS}
     WORKING_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}"
     USES_TERMINAL
   )
