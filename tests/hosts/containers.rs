@@ -1,7 +1,8 @@
 //! Programs in containers on a host whose manager is outside of them, as docs/containers.md says.
 //!
 //! A container here is what the kernel knows of one: mount, PID, IPC, UTS and network namespaces of its own, another root with folders for
-//! temporary and shared-memory files of its own, and of the host nothing but the runtime directory, the programs and what these load.
+//! temporary and shared-memory files of its own, and of the host nothing but the folder that the runtime directory is in, the programs and
+//! what these load. (The directory itself goes when its manager leaves, and comes anew with the next.)
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -22,14 +23,14 @@ for part in usr bin lib lib64; do
     elif [ -d /$part ]; then mkdir $part && mount --rbind -o ro /$part $part
     fi
 done
-mkdir proc tmp dev run run/rgaps programs data
+mkdir proc tmp dev run run/robot programs data
 mount -t proc none proc
 touch dev/null && mount --bind /dev/null dev/null
 mkdir dev/shm && mount -t tmpfs none dev/shm
-mount --bind "$RUNTIME" run/rgaps
+mount --bind "$RUNTIME" run/robot
 mount --bind -o ro "$PROGRAMS" programs
 mount --bind -o ro "$DATA" data
-exec chroot . /usr/bin/env -i PATH=/usr/bin:/bin:/programs RGAPS_RUNTIME_DIR=/run/rgaps RGAPS_AUTOSTART=0 /bin/sh -c "$1"
+exec chroot . /usr/bin/env -i PATH=/usr/bin:/bin:/programs RGAPS_RUNTIME_DIR=/run/robot/rgaps RGAPS_AUTOSTART=0 /bin/sh -c "$1"
 "#;
 
 /// Whether this machine can have any; else says so.
@@ -49,6 +50,22 @@ fn can_be() -> bool {
     }
 }
 
+/// One host, whose runtime directory is in a folder that containers can be given.
+fn world() -> Option<World> {
+    let mut world = World::new(1).filter(|_| can_be())?;
+    let dir = world.dir(0).path().join("rgaps");
+    world.set("RGAPS_RUNTIME_DIR", dir.to_str().unwrap());
+    Some(world)
+}
+
+/// A manager outside, once it serves.
+fn manager(world: &World) -> Program {
+    let manager = world.manager(0, "manager");
+    let ready = world.command_of(0, "rgaps").args(["ready", "--timeout", "45"]).output().unwrap();
+    assert!(ready.status.success(), "{}", world.logs());
+    manager
+}
+
 /// Runs a shell's text in a container of its own on a host; its output is read as that of any program.
 fn contain(world: &World, host: usize, label: &str, text: &str) -> Program {
     let root = world.folder(&format!("root-{label}"));
@@ -64,16 +81,19 @@ fn contain(world: &World, host: usize, label: &str, text: &str) -> Program {
 
 #[test]
 fn a_subscriber_in_a_container_reads_in_place_what_is_published_outside() {
-    let Some(world) = World::new(1).filter(|_| can_be()) else { return };
-    let _manager = world.manager(0, "manager");
-    world.manager_pid(0);
+    let Some(world) = world() else { return };
+    let _manager = manager(&world);
     let subscribe = "rgaps ready --timeout 0 >&2; rgaps --json sub array --type tensor --keep-all --expect /data/ramp.npy --count 50 --timeout 45";
     let mut inside = contain(&world, 0, "inside", subscribe);
     let ramp = example("ramp.npy");
     let arguments = ["array", "--input", ramp.to_str().unwrap(), "--rate", "200", "--loop", "--wait-for", "1"];
     let _publisher = world.publish(0, "pub", &arguments);
     let received = inside.summary(&world);
-    assert!(inside.errors().contains("a process outside of this container serves /run/rgaps"), "{}", inside.errors());
+    assert!(
+        inside.errors().contains("a process outside of this container serves /run/robot/rgaps"),
+        "{}",
+        inside.errors()
+    );
     let counters = (&received["taken"], &received["mismatched"], &received["copies_per_subscriber"]);
     assert_eq!(counters, (&50.into(), &0.into(), &0.into()), "{received}");
     assert_eq!(received["paths"], serde_json::json!({ "in place (loaned)": 50 }), "{received}");
@@ -82,9 +102,8 @@ fn a_subscriber_in_a_container_reads_in_place_what_is_published_outside() {
 
 #[test]
 fn a_publisher_in_a_container_is_read_in_another_and_outside() {
-    let Some(world) = World::new(1).filter(|_| can_be()) else { return };
-    let _manager = world.manager(0, "manager");
-    world.manager_pid(0);
+    let Some(world) = world() else { return };
+    let _manager = manager(&world);
     let wish = "--type tensor --keep-all --count 50 --timeout 45";
     let mut inside = contain(&world, 0, "inside", &format!("rgaps --json sub array {wish}"));
     let arguments = [&["array"], &wish.split(' ').collect::<Vec<_>>()[..]].concat();
@@ -99,9 +118,8 @@ fn a_publisher_in_a_container_is_read_in_another_and_outside() {
 
 #[test]
 fn what_a_process_that_is_killed_in_its_container_held_is_free_again() {
-    let Some(world) = World::new(1).filter(|_| can_be()) else { return };
-    let _manager = world.manager(0, "manager");
-    world.manager_pid(0);
+    let Some(world) = world() else { return };
+    let _manager = manager(&world);
     // It holds its first message for ever, so that the publisher soon waits for it. The first process of the container kills it when told
     // to, and stays, with all namespaces: nothing but the pidfd tells the manager.
     let text = "rgaps --json sub array --type tensor --keep-all --verbose --hold-ms 600000 & read word; kill -9 $!; wait $!; echo '{}'; read word";
@@ -123,8 +141,8 @@ fn what_a_process_that_is_killed_in_its_container_held_is_free_again() {
 
 #[test]
 fn a_container_whose_first_process_is_killed_leaves_nothing_behind() {
-    let Some(world) = World::new(1).filter(|_| can_be()) else { return };
-    let _manager = world.manager(0, "manager");
+    let Some(world) = world() else { return };
+    let _manager = manager(&world);
     let manager = world.manager_pid(0);
     let mut inside = contain(&world, 0, "inside", "rgaps --json sub array --type tensor --verbose");
     world.await_info(0, "array", "that there is one subscriber", |info| info["subscribers"] == 1);
@@ -136,12 +154,33 @@ fn a_container_whose_first_process_is_killed_leaves_nothing_behind() {
 }
 
 #[test]
+fn a_container_outlives_its_manager_and_finds_the_next_one() {
+    let Some(world) = world() else { return };
+    let mut first = manager(&world);
+    let text =
+        "read word; rgaps --json sub array --type tensor --keep-all --expect /data/ramp.npy --count 50 --timeout 45";
+    let mut inside = contain(&world, 0, "inside", text);
+    // In order, and so with its directory.
+    first.child.terminate().unwrap();
+    assert!(first.child.std().wait().unwrap().success());
+    let dir = world.dir(0).path().join("rgaps");
+    assert!(!dir.exists());
+    let _second = manager(&world);
+    writeln!(inside.child.std().stdin.as_mut().unwrap(), "now").unwrap();
+    let ramp = example("ramp.npy");
+    let arguments = ["array", "--input", ramp.to_str().unwrap(), "--rate", "200", "--loop", "--wait-for", "1"];
+    let _publisher = world.publish(0, "pub", &arguments);
+    let received = inside.summary(&world);
+    assert_eq!((&received["taken"], &received["mismatched"]), (&50.into(), &0.into()), "{received}");
+}
+
+#[test]
 fn a_program_in_a_container_starts_no_manager_and_says_that_none_is_there() {
-    let Some(world) = World::new(1).filter(|_| can_be()) else { return };
+    let Some(world) = world() else { return };
     let mut inside = contain(&world, 0, "inside", "rgaps topic list || echo '{}'");
     inside.await_lines(&world, 1);
     assert!(
-        inside.errors().contains("no rgapsd runs in /run/rgaps, and starting one is turned off"),
+        inside.errors().contains("no rgapsd runs in /run/robot/rgaps, and starting one is turned off"),
         "{}",
         inside.errors()
     );
@@ -150,10 +189,10 @@ fn a_program_in_a_container_starts_no_manager_and_says_that_none_is_there() {
 
 #[test]
 fn a_manager_that_does_not_see_its_clients_processes_refuses_them_by_name() {
-    let Some(world) = World::new(1).filter(|_| can_be()) else { return };
+    let Some(world) = world() else { return };
     let _manager = contain(&world, 0, "manager", "rgapsd");
     // It serves: the runtime directory is common. It could not know when the client dies.
-    let socket = world.dir(0).path().join("rgapsd.sock");
+    let socket = world.dir(0).path().join("rgaps/rgapsd.sock");
     assert!(within_limit(|| socket.exists().then_some(())).is_some(), "no manager\n{}", world.logs());
     let outside = world.command_of(0, "rgaps").args(["topic", "list"]).output().unwrap();
     let errors = String::from_utf8(outside.stderr).unwrap();

@@ -19,7 +19,7 @@ pub struct World {
     dirs: Vec<RuntimeDir>,
     scratch: RuntimeDir,
     pub hosts: Hosts,
-    settings: Vec<(&'static str, &'static str)>,
+    settings: Vec<(&'static str, String)>,
     _watchdog: Watchdog,
 }
 
@@ -41,8 +41,8 @@ impl World {
     }
 
     /// Sets a variable for all programs that are started from now on.
-    pub fn set(&mut self, name: &'static str, value: &'static str) {
-        self.settings.push((name, value));
+    pub fn set(&mut self, name: &'static str, value: impl Into<String>) {
+        self.settings.push((name, value.into()));
     }
 
     /// A host's runtime directory.
@@ -79,7 +79,7 @@ impl World {
             .env("RGAPS_HOST_NAME", name(host))
             .env("RGAPS_LISTEN", address(host))
             .env("RGAPS_PEERS", others.join(","))
-            .envs(self.settings.iter().copied())
+            .envs(self.settings.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null());
         command
     }
