@@ -34,8 +34,7 @@ PAIR_ARGUMENTS = [
 LEFT_OUT = {'expect', *(ours.name for ours in PAIR_ARGUMENTS)}
 
 
-def pair(context, report):
-    settings = context.launch_configurations
+def pair(settings, report):
     settings['expect'] = settings['input']
     command = [program('rgaps'), 'two-hosts', '--transport', settings['transport'], '--device', settings['device']]
     command += ['--loopback'] if settings['loopback'] == 'true' else []
@@ -51,7 +50,7 @@ def pair(context, report):
             return None
         said = json.loads(text)
         report.logger.info(said['about'])
-        publish, subscribe = (Host(context, report, **host) for host in said['hosts'])
+        publish, subscribe = (Host(settings, report, **host) for host in said['hosts'])
         return [*publish.run(publish.publishers), *subscribe.run(subscribe.subscribers)]
 
     def end(event, context):

@@ -15,8 +15,8 @@ from rgaps_hosts import ADDRESS_ARGUMENTS, HOST_ARGUMENTS, Host, PUBLISH_ARGUMEN
 INPUT = DeclareLaunchArgument('input', description='A PNG, JPEG, PCD, PLY or NPY file, or a folder of them.')
 
 
-def host(context, report):
-    host = Host(context, report)
+def host(settings, report):
+    host = Host(settings, report)
     return host.run(host.publishers)
 
 

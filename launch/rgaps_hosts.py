@@ -157,8 +157,8 @@ class Report:
 class Host:
     """A host: what makes a process one of it, its manager, and when its clients can begin."""
 
-    def __init__(self, context, report, prefix=(), environment=()):
-        self.settings = context.launch_configurations
+    def __init__(self, settings, report, prefix=(), environment=()):
+        self.settings = settings
         self.report = report
         self.prefix = list(prefix)
         self.environment = {'RGAPS_LOG': os.environ.get('RGAPS_LOG', 'warn,rgaps_manager=info'), **dict(environment)}
@@ -253,5 +253,12 @@ class Host:
 
 
 def setup(function):
-    """The action that calls `function(context, report)` for more actions once the arguments are known."""
-    return OpaqueFunction(function=lambda context: function(context, Report(context.launch_configurations)))
+    """The action that calls `function(settings, report)` for more actions once the arguments are known.
+
+    What happens later has to go by the settings of now: those of a group that includes a launch file end with the group.
+    """
+    def call(context):
+        settings = dict(context.launch_configurations)
+        return function(settings, Report(settings))
+
+    return OpaqueFunction(function=call)

@@ -12,8 +12,8 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from rgaps_hosts import ADDRESS_ARGUMENTS, HOST_ARGUMENTS, Host, QOS_ARGUMENTS, SUBSCRIBE_ARGUMENTS, TOPICS, setup  # noqa: E402
 
 
-def host(context, report):
-    host = Host(context, report)
+def host(settings, report):
+    host = Host(settings, report)
     return host.run(host.subscribers)
 
 

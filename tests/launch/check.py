@@ -20,6 +20,8 @@ import types
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PREFIX = os.environ.get('TEST_PREFIX')
 
+FOLDER = pathlib.Path(PREFIX, 'share/rgaps/launch') if PREFIX else ROOT / 'launch'
+
 HOST = {'topics', 'transport', 'device', 'namespace', 'domain', 'settings', 'reliability', 'durability', 'depth'}
 PUBLISH = {'input', 'rate', 'exhaustion', 'pool_bytes', 'wait_for'}
 SUBSCRIBE = {'type', 'subscribers', 'history', 'count', 'timeout', 'save'}
@@ -102,7 +104,8 @@ class Launch:
 
     def __init__(self, folder, file, *arguments):
         self.output = pathlib.Path(tempfile.mkstemp(dir=folder)[1])
-        what = ['rgaps', file] if PREFIX else [str(ROOT / 'launch' / file)]
+        what = ['rgaps', file] if PREFIX else [str(FOLDER / file)]
+        what = what if file in WANTED else [file]
         # A session of its own: what a terminal would signal together is signalled by the launch alone. Whoever runs tests in the
         # background has them, and what they start, ignore SIGINT.
         with self.output.open('w') as output:
@@ -186,6 +189,29 @@ def names_are_qualified_by_namespace_and_domain_and_other_types_are_streamed(fol
         assert f'{topic} subscriber 1: messages 20' in launch.text() and f'topic={topic} (domain 7)' in launch.text(), launch.text()
 
 
+INCLUDING = """
+from launch import LaunchDescription
+from launch.actions import GroupAction, IncludeLaunchDescription
+from launch.launch_description_sources import PythonLaunchDescriptionSource
+from launch_ros.actions import PushROSNamespace, SetRemap
+
+def generate_launch_description():
+    return LaunchDescription([GroupAction([
+        PushROSNamespace('robot'), SetRemap('camera/front', '/eyes/left'),
+        IncludeLaunchDescription(PythonLaunchDescriptionSource('{file}'), launch_arguments={{
+            'topics': 'camera/front,camera/back', 'count': '10', 'subscribers': '1'}}.items())])])
+"""
+
+
+def a_launch_file_that_includes_one_gives_it_namespace_and_remappings(folder):
+    including = pathlib.Path(folder) / 'including.launch.py'
+    including.write_text(INCLUDING.format(file=FOLDER / 'pair.launch.py'))
+    launch = Launch(folder, str(including))
+    assert launch.end() == 0 and sums(launch).endswith('subscribers 2 messages 20 mismatched 0 lost 0'), launch.text()
+    for topic in ('/eyes/left', '/robot/camera/back'):
+        assert f'{topic} subscriber 1: messages 10' in launch.text(), launch.text()
+
+
 def what_does_not_come_whole_is_an_exit_status(folder):
     launch = Launch(folder, 'pair.launch.py', 'type:=cloud', 'timeout:=1')
     assert launch.end() == 1 and 'mismatched' in sums(launch), launch.text()
@@ -246,6 +272,7 @@ TESTS = [
     a_pair_streams_the_example_pictures_to_eight_subscribers_and_loses_none,
     a_pair_on_two_loopback_addresses_does_the_same,
     names_are_qualified_by_namespace_and_domain_and_other_types_are_streamed,
+    a_launch_file_that_includes_one_gives_it_namespace_and_remappings,
     what_does_not_come_whole_is_an_exit_status,
     a_killed_manager_is_started_again_and_the_stream_goes_on,
     an_interrupted_launch_sums_up_and_leaves_nothing,
