@@ -2,7 +2,7 @@
 //!
 //! `layout` draws the segment, `segment` maps it, `queue` orders messages, `message` says who may read one and who frees its block,
 //! `pool` allocates, `writer` and `reader` are what publishers and subscribers do, `janitor` is what the manager does for them and
-//! after their death, `newest` is what the table still tells of what came, `unready` is a message before its bytes, `observer`
+//! after their death, `newest` is what the table still tells of what came, `unready` is a message before its bytes, `unread` counts, `observer`
 //! looks on, `notify` wakes. The words of `queue` and `message` are borrowed, so that loom can model them; everything that maps memory
 //! is left out of a loom build.
 
@@ -38,6 +38,8 @@ mod raw;
 pub mod reader;
 #[cfg(not(loom))]
 pub mod segment;
+#[cfg(not(loom))]
+pub mod unread;
 #[cfg(not(loom))]
 pub mod unready;
 #[cfg(not(loom))]
