@@ -45,6 +45,10 @@ fn main() {
     println!("cargo::rustc-env=RMW_HEADERS={headers}");
     println!("cargo::rustc-env=RMW_FLAGS={}", flags.join("\n").replace('\n', ";"));
     println!("cargo::rustc-env=RMW_LEVEL={level}");
+    println!("cargo::rustc-check-cfg=cfg(rmw_dynamic)");
+    if functions.iter().any(|function| function.name == "rmw_take_dynamic_message") {
+        println!("cargo::rustc-cfg=rmw_dynamic");
+    }
 }
 
 fn read(path: &str) -> String {
@@ -181,6 +185,8 @@ fn bindings(types: &[Entry], functions: &[Function], known: &BTreeMap<String, i6
                 &format!("pub type {name} = {};", callback(&arguments[1], &table::inner_list(&arguments[2]))),
             ),
             "STRUCT" => structure(&mut out, name, types, &number),
+            // For this script alone.
+            "CONSTANT" if name == "RGAPS_LEVEL" => {}
             "CONSTANT" => {
                 let c_type = if name.starts_with("RMW_RET_") { "rmw_ret_t" } else { "u32" };
                 line(&mut out, &format!("pub const {name}: {c_type} = {};", number(name)));

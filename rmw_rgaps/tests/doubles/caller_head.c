@@ -8,7 +8,7 @@
 #define PLACE_BYTES 1024
 
 static unsigned long long seed = 88172645463325252ull;
-static unsigned char places[OUTS_MAX][PLACE_BYTES];
+_Alignas(16) static unsigned char places[OUTS_MAX][PLACE_BYTES];
 static unsigned char expected_places[OUTS_MAX][PLACE_BYTES];
 static unsigned char expected[BYTES_MAX];
 static size_t expected_length;
