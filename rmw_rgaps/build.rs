@@ -45,6 +45,7 @@ fn main() {
     println!("cargo::rustc-env=RMW_HEADERS={headers}");
     println!("cargo::rustc-env=RMW_FLAGS={}", flags.join("\n").replace('\n', ";"));
     println!("cargo::rustc-env=RMW_LEVEL={level}");
+    println!("cargo::rustc-env=RMW_MESSAGE_LOST={}", known["RMW_EVENT_MESSAGE_LOST"]);
     println!("cargo::rustc-check-cfg=cfg(rmw_dynamic)");
     if functions.iter().any(|function| function.name == "rmw_take_dynamic_message") {
         println!("cargo::rustc-cfg=rmw_dynamic");

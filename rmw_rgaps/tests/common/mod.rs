@@ -12,6 +12,8 @@ pub mod table;
 
 /// The name that the doubles are loaded by.
 pub const RECORDING: &str = "rmw_recording";
+/// As above.
+pub const FORWARDING: &str = "rmw_forwarding";
 
 /// The functions that this build of the layer exports, by its table; never none.
 pub fn functions() -> Vec<table::Function> {
@@ -87,6 +89,75 @@ fn record_function(c: &mut String, function: &table::Function) {
     writeln!(c, "  if (record.again) {{\n    __typeof__(&{name}) again = record.again;\n    record.again = NULL;")
         .unwrap();
     writeln!(c, "    result = again({});\n  }}\n  return result;\n}}", names.join(", ")).unwrap();
+}
+
+/// The forwarding inner RMW, and what calls each function with handles of the layer's, into a folder.
+pub fn forwarding_into(folder: &Path) {
+    let written = std::fs::read_to_string(source("forwarding.c")).unwrap();
+    let mut c = format!("#include \"{}\"\n", source("forwarding.c").display());
+    for table::Function { name, result, parameters, .. } in functions() {
+        if written.contains(&format!(" {name}(")) || written.contains(&format!("*{name}(")) {
+            continue;
+        }
+        writeln!(c, "{result} {name}({})\n{{", declared(&parameters)).unwrap();
+        for (index, c_type) in parameters.iter().enumerate() {
+            writeln!(c, "  (void)a{index};").unwrap();
+            if HANDLES.contains(&table::base(c_type)) {
+                writeln!(c, "  if (a{index}) {{ is_ours(a{index}); }}").unwrap();
+            }
+        }
+        writeln!(c, "  return ({result})0;\n}}").unwrap();
+    }
+    let file = folder.join("all_forwarding.c");
+    std::fs::write(&file, c).unwrap();
+    compile(&folder.join(format!("lib{FORWARDING}.so")), &[&file]);
+    with_handles_into(folder);
+}
+
+/// Types whose first member is the identifier of the RMW that made them.
+const HANDLES: [&str; 7] = [
+    "rmw_node_t",
+    "rmw_publisher_t",
+    "rmw_subscription_t",
+    "rmw_client_t",
+    "rmw_service_t",
+    "rmw_guard_condition_t",
+    "rmw_event_t",
+];
+
+/// Calls of all functions that take a publisher, a subscription or an event, with those that are given, and nulls for the rest.
+fn with_handles_into(folder: &Path) {
+    let mut c = String::from("#include \"headers.h\"\n#include <string.h>\n");
+    let mut names = Vec::new();
+    for table::Function { name, parameters, .. } in functions() {
+        let gpu = ["rmw_publisher_t", "rmw_subscription_t", "rmw_event_t"];
+        let is_of_them = parameters.iter().any(|c_type| gpu.contains(&table::base(c_type)));
+        if !is_of_them || name.contains("destroy") {
+            continue;
+        }
+        writeln!(c, "static void call_{name}(void *function, void *publisher, void *subscription, void *event)\n{{")
+            .unwrap();
+        writeln!(c, "  (void)publisher; (void)subscription; (void)event;").unwrap();
+        for (index, c_type) in parameters.iter().enumerate() {
+            writeln!(c, "  {c_type} a{index};\n  memset(&a{index}, 0, sizeof a{index});").unwrap();
+            match table::base(c_type) {
+                "rmw_publisher_t" => writeln!(c, "  a{index} = publisher;").unwrap(),
+                "rmw_subscription_t" => writeln!(c, "  a{index} = subscription;").unwrap(),
+                "rmw_event_t" if !name.ends_with("_init") => writeln!(c, "  a{index} = event;").unwrap(),
+                _ => {}
+            }
+        }
+        let arguments: Vec<String> = (0..parameters.len()).map(|index| format!("a{index}")).collect();
+        writeln!(c, "  (void)((__typeof__(&{name}))function)({});\n}}", arguments.join(", ")).unwrap();
+        names.push(name);
+    }
+    writeln!(c, "typedef void (*call)(void *, void *, void *, void *);").unwrap();
+    writeln!(c, "struct {{ const char *name; call call; }} double_handle_calls[] = {{").unwrap();
+    names.iter().for_each(|name| writeln!(c, "  {{\"{name}\", call_{name}}},").unwrap());
+    writeln!(c, "  {{NULL, NULL}},\n}};").unwrap();
+    let file = folder.join("with_handles.c");
+    std::fs::write(&file, c).unwrap();
+    compile(&folder.join("libwith_handles.so"), &[&file]);
 }
 
 /// The caller of every function, into a folder.
