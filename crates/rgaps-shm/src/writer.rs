@@ -9,7 +9,8 @@
 //!   publish.complete the entry is PUBLISHED, in no slot yet       the manager revokes what nobody can find
 //!   publish.claimed  one compare-exchange: it is in the queue     subscribers read it; the manager wakes them
 //!   publish.offered  offered to who joined in between             they find it themselves (message.rs, claim)
-//!   publish.woken    subscribers woken; keep-last and history trimmed   the next writer trims further
+//!   publish.woken    subscribers woken; keep-last and history trimmed,  the next writer trims further
+//!                    who lost by it and has a descriptor told
 //! ```
 //!
 //! Invariants  W1 only this port allocates and frees in its pool. W2 a block is freed after RECLAIMING was won, once.
@@ -318,7 +319,10 @@ impl WriterPort {
         let _ = self.bells.wake();
         crash::point("publish.woken");
         self.count(spec.info.bytes);
-        trim_keep_last(&segment, position);
+        let losers = trim_keep_last(&segment, position);
+        if losers != 0 {
+            self.bells.tell_lost(losers);
+        }
         self.history.push(spec.info.publisher, spec.history_depth, message, |old| leave_history(&segment, old));
         Ok((position, message))
     }
@@ -560,9 +564,10 @@ fn offer_to_newcomers(segment: &Segment, words: MessageWords<'_>, generation: Ge
     }
 }
 
-/// Keep-last: what a subscriber has not taken and is older than its depth is revoked and counted.
-fn trim_keep_last(segment: &Segment, published: Position) {
+/// Keep-last: what a subscriber has not taken and is older than its depth is revoked and counted. Returns who lost any, as bits of slots.
+fn trim_keep_last(segment: &Segment, published: Position) -> u64 {
     let queue = segment.queue();
+    let mut losers = 0;
     for slot in bits(&segment.header().subscribers.0) {
         let Some((tenancy, subscriber)) = keep_last_tenant(segment, slot) else { continue };
         let depth = subscriber.depth.load(Ordering::Relaxed);
@@ -571,20 +576,23 @@ fn trim_keep_last(segment: &Segment, published: Position) {
         let from = from.max((published.0 + 1).saturating_sub(queue.capacity()));
         for position in from..until {
             if let Slot::Message(named) = queue.read(Position(position)) {
-                revoke_named(segment, slot, tenancy, named, subscriber);
+                losers |= u64::from(revoke_named(segment, slot, tenancy, named, subscriber)) << slot;
             }
         }
         subscriber.trimmed.fetch_max(until, Ordering::AcqRel);
     }
+    losers
 }
 
-fn revoke_named(segment: &Segment, slot: u8, tenancy: Tenancy, named: Named, subscriber: &SubscriberSlot) {
-    let Some(entry) = segment.message(named.message) else { return };
-    let Some(life) = entry.words().life() else { return };
+fn revoke_named(segment: &Segment, slot: u8, tenancy: Tenancy, named: Named, subscriber: &SubscriberSlot) -> bool {
+    let Some(entry) = segment.message(named.message) else { return false };
+    let Some(life) = entry.words().life() else { return false };
     let same_life = life.generation.low() == named.generation;
-    if same_life && entry.words().revoke(usize::from(slot), life.generation, tenancy) {
+    let is_revoked = same_life && entry.words().revoke(usize::from(slot), life.generation, tenancy);
+    if is_revoked {
         subscriber.lost.fetch_add(1, Ordering::Relaxed);
     }
+    is_revoked
 }
 
 fn keep_last_tenant(segment: &Segment, slot: u8) -> Option<(Tenancy, &SubscriberSlot)> {
