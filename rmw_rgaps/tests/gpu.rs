@@ -472,7 +472,9 @@ fn the_callback_is_told_of_what_waits_already_and_of_each_new_message() {
     }
     let bench = Bench::new();
     let (subscription, core) = (bench.subscription(), bench.core_publisher(PublisherQos::default()));
-    (0..3).for_each(|value| drop(push(&core, value)));
+    for value in 0..3 {
+        push(&core, value);
+    }
     let set = |callback: Option<extern "C" fn(*const c_void, usize)>| {
         let result = call!(bench.layer, "rmw_subscription_set_on_new_message_callback"(subscription, callback, null_mut()):
             (Pointer, Option<extern "C" fn(*const c_void, usize)>, Pointer) -> c_int);
@@ -508,8 +510,9 @@ fn lost_messages_are_an_event_with_the_cores_counts() {
     let wait = |time| bench.wait(wait_set, &[], &[], &[event], time);
     assert_eq!(wait(Some(Duration::ZERO)).events, [false]);
     std::thread::scope(|scope| {
-        scope.spawn(|| (0..3).for_each(|value| drop(push(&core, value))));
+        let pusher = scope.spawn(|| [1, 2, 3].map(|value| push(&core, value)));
         assert_eq!(wait(None).events, [true]);
+        pusher.join().unwrap();
     });
     let take = || {
         let (mut status, mut taken) = ([0_usize; 2], false);
