@@ -1,7 +1,7 @@
 """Nodes for tests/ros: an action server and the subscribers of a GPU topic.
 
 usage: ros_nodes.py action_server
-       ros_nodes.py gpu TOPIC COUNT waits|events    subscribes to GpuImage, prints one line a descriptor, ends after COUNT
+       ros_nodes.py gpu TOPIC COUNT waits|events    subscribes to GpuImage, prints one line a descriptor, ends after COUNT       ros_nodes.py relay TOPIC                     takes descriptors and publishes them again
 """
 
 import sys
@@ -57,11 +57,34 @@ def gpu(topic, count, how):
     print("in order" if taken == sorted(taken) else "out of order", flush=True)
 
 
+def relay(topic):
+    """Publishes every descriptor that it takes, on the same topic; and one that names nothing, which is refused."""
+    from rgaps_msgs.msg import GpuImage
+
+    node = Node("relay")
+    publisher = node.create_publisher(GpuImage, topic, 10)
+
+    def again(message):
+        publisher.publish(message)
+        print("published", message.handle.sequence, flush=True)
+
+    node.create_subscription(GpuImage, topic, again, 10)
+    try:
+        publisher.publish(GpuImage())
+        print("a descriptor that names nothing was published", flush=True)
+    except Exception as error:
+        print("refused:", error, flush=True)
+    print("ready", flush=True)
+    rclpy.spin(node)
+
+
 def main():
     """See the file's head."""
     rclpy.init()
     if sys.argv[1] == "action_server":
         action_server()
+    elif sys.argv[1] == "relay":
+        relay(sys.argv[2])
     else:
         gpu(sys.argv[2], int(sys.argv[3]), sys.argv[4])
 
