@@ -23,6 +23,8 @@ pub mod history;
 #[cfg(not(loom))]
 pub mod janitor;
 #[cfg(not(loom))]
+mod keep_last;
+#[cfg(not(loom))]
 pub mod layout;
 #[cfg(not(loom))]
 pub mod newest;

@@ -25,11 +25,12 @@ use rgaps_os::{AllocationRight, EventFd, MapError};
 use crate::crash;
 use crate::history::{History, MessageRef};
 use crate::info::{MessageInfo, encode_path};
-use crate::layout::{META_BYTES_MAX, MessageEntry, PublisherSlot, SlotState, SubscriberSlot};
+use crate::keep_last::{keep_last_tenant, trim_keep_last};
+use crate::layout::{META_BYTES_MAX, MessageEntry, PublisherSlot, SlotState};
 use crate::message::{Generation, Holding, MessageWords, Tenancy};
 use crate::notify::{Bells, FutexWait, Wait, Wake};
 use crate::pool::{Block, PoolAllocator, PoolFull, PoolStats};
-use crate::queue::{MessageIndex, Named, Position, QueueError, Slot};
+use crate::queue::{MessageIndex, Named, Position, QueueError};
 use crate::segment::{Segment, bits, halves};
 use crate::unready::Unready;
 
@@ -562,43 +563,6 @@ fn offer_to_newcomers(segment: &Segment, words: MessageWords<'_>, generation: Ge
             words.offer(slot, generation, tenancy);
         }
     }
-}
-
-/// Keep-last: what a subscriber has not taken and is older than its depth is revoked and counted. Returns who lost any, as bits of slots.
-fn trim_keep_last(segment: &Segment, published: Position) -> u64 {
-    let queue = segment.queue();
-    let mut losers = 0;
-    for slot in bits(&segment.header().subscribers.0) {
-        let Some((tenancy, subscriber)) = keep_last_tenant(segment, slot) else { continue };
-        let depth = subscriber.depth.load(Ordering::Relaxed);
-        let until = (published.0 + 1).saturating_sub(depth);
-        let from = subscriber.trimmed.load(Ordering::Acquire).max(subscriber.cursor.load(Ordering::Acquire));
-        let from = from.max((published.0 + 1).saturating_sub(queue.capacity()));
-        for position in from..until {
-            if let Slot::Message(named) = queue.read(Position(position)) {
-                losers |= u64::from(revoke_named(segment, slot, tenancy, named, subscriber)) << slot;
-            }
-        }
-        subscriber.trimmed.fetch_max(until, Ordering::AcqRel);
-    }
-    losers
-}
-
-fn revoke_named(segment: &Segment, slot: u8, tenancy: Tenancy, named: Named, subscriber: &SubscriberSlot) -> bool {
-    let Some(entry) = segment.message(named.message) else { return false };
-    let Some(life) = entry.words().life() else { return false };
-    let same_life = life.generation.low() == named.generation;
-    let is_revoked = same_life && entry.words().revoke(usize::from(slot), life.generation, tenancy);
-    if is_revoked {
-        subscriber.lost.fetch_add(1, Ordering::Relaxed);
-    }
-    is_revoked
-}
-
-fn keep_last_tenant(segment: &Segment, slot: u8) -> Option<(Tenancy, &SubscriberSlot)> {
-    let tenancy = segment.tenant(usize::from(slot))?;
-    let subscriber = segment.subscriber(slot)?;
-    (subscriber.depth.load(Ordering::Relaxed) != 0).then_some((tenancy, subscriber))
 }
 
 fn leave_history(segment: &Segment, message: MessageRef) {
