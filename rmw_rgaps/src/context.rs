@@ -68,21 +68,21 @@ impl Drop for Context {
 pub(crate) struct Waiters {
     context: Raw<rmw_context_t>,
     /// None once the context's GPU entities are gone.
-    idle: Mutex<Option<Vec<Box<Waiter>>>>,
+    idle: Mutex<Option<Vec<Waiter>>>,
 }
 
 impl Waiters {
     /// One for a wait; None, with the inner RMW's error, if there can be none.
-    pub(crate) fn get(&self) -> Option<Box<Waiter>> {
+    pub(crate) fn get(&self) -> Option<Waiter> {
         let idle = lock(&self.idle).as_mut().and_then(Vec::pop);
         idle.or_else(|| {
             // SAFETY: the context outlives its nodes, and there are some as long as there are GPU entities.
             let guard = unsafe { calls::rmw_create_guard_condition(self.context.0) };
-            (!guard.is_null()).then(|| Box::new(Waiter::new(Guard::new(guard))))
+            (!guard.is_null()).then(|| Waiter::new(Guard::new(guard)))
         })
     }
 
-    pub(crate) fn put(&self, waiter: Box<Waiter>) {
+    pub(crate) fn put(&self, waiter: Waiter) {
         if let Some(idle) = &mut *lock(&self.idle) {
             return idle.push(waiter);
         }

@@ -8,6 +8,7 @@ use crate::descriptor::Descriptor;
 
 /// What is lent. It goes with its publisher or subscription.
 #[derive(Default)]
+#[allow(clippy::vec_box)] // Each is lent by its address, which must stay.
 pub(crate) struct Loans(Mutex<Vec<Box<Descriptor>>>);
 
 impl Loans {

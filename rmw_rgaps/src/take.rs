@@ -247,8 +247,10 @@ pub(crate) unsafe fn rmw_take_sequence(
         // SAFETY: the caller's own arguments.
         return unsafe { calls::rmw_take_sequence(subscription, count, messages, infos, taken, allocation) };
     };
-    // SAFETY: null, or the caller's sequences.
-    let (messages, infos) = unsafe { (messages.as_mut(), infos.as_mut()) };
+    // SAFETY: null, or the caller's sequence.
+    let messages = unsafe { messages.as_mut() };
+    // SAFETY: as above.
+    let infos = unsafe { infos.as_mut() };
     let (Some(messages), Some(infos), false) = (messages, infos, taken.is_null()) else { return no_place(entity) };
     if count == 0 || messages.capacity < count || infos.capacity < count {
         let (messages, infos) = (messages.capacity, infos.capacity);
@@ -259,7 +261,9 @@ pub(crate) unsafe fn rmw_take_sequence(
     while done < count {
         let Some(taken) = next(entity) else { break };
         // SAFETY: the sequence has `capacity` pointers to messages of the type, more than `done`.
-        let message = unsafe { *messages.data.add(done) };
+        let place = unsafe { messages.data.add(done) };
+        // SAFETY: as above.
+        let message = unsafe { place.read() };
         // SAFETY: a message of the subscription's type.
         unsafe { taken.descriptor.copy_to(entity.kind, message) };
         // SAFETY: the sequence has `capacity` infos, more than `done`.

@@ -138,6 +138,9 @@ impl Arrays {
     }
 }
 
+/// Whose a pointer of a wait set is, if it is ours.
+type Finder = fn(*mut c_void) -> Option<Arc<Entity>>;
+
 fn subscription_of(data: *mut c_void) -> Option<Arc<Entity>> {
     subscription::by_data(data)
 }
@@ -153,10 +156,13 @@ fn event_of(event: *mut c_void) -> Option<Arc<Entity>> {
 /// The first of ours, if there is one.
 fn first_of_ours(arrays: &Arrays) -> Option<Arc<Entity>> {
     let [subscriptions, .., events] = arrays.parts();
-    let find = |(array, count): (*mut *mut c_void, usize), whose: fn(*mut c_void) -> Option<Arc<Entity>>| {
-        // SAFETY: an array of the caller's with so many places.
-        let places = (0..count).map(|place| unsafe { *array.add(place) });
-        places.filter(|pointer| !pointer.is_null()).find_map(whose)
+    let find = |(array, count): (*mut *mut c_void, usize), whose: Finder| {
+        let places: &[*mut c_void] = match array.is_null() {
+            true => &[],
+            // SAFETY: an array of the caller's with so many places.
+            false => unsafe { std::slice::from_raw_parts(array, count) },
+        };
+        places.iter().copied().filter(|pointer| !pointer.is_null()).find_map(whose)
     };
     find(subscriptions, subscription_of).or_else(|| find(events, event_of))
 }
@@ -184,7 +190,7 @@ pub(crate) unsafe fn rmw_wait(
     let timeout = unsafe { timeout.as_ref() }
         .map(|time| Duration::new(time.sec, 0).saturating_add(Duration::from_nanos(time.nsec)));
     let Some(mut waiter) = first.waiters.get() else { return RMW_RET_ERROR };
-    let whose: [fn(*mut c_void) -> Option<Arc<Entity>>; 5] = [subscription_of, |_| None, |_| None, |_| None, event_of];
+    let whose: [Finder; 5] = [subscription_of, |_| None, |_| None, |_| None, event_of];
     for ((list, (array, count)), whose) in waiter.lists().into_iter().zip(arrays.parts()).zip(whose) {
         // SAFETY: an array of the caller's with so many places.
         unsafe { list.fill(array, count, whose) };
@@ -192,8 +198,8 @@ pub(crate) unsafe fn rmw_wait(
     waiter.arm();
     let result = waiter.wait(wait_set, timeout);
     waiter.disarm();
-    let (is_message, is_loss): (fn(&Entity) -> bool, fn(&Entity) -> bool) = (Entity::is_ready, event::is_ready);
-    let is_ready = [is_message, is_message, is_message, is_message, is_loss];
+    let message: fn(&Entity) -> bool = Entity::is_ready;
+    let is_ready = [message, message, message, message, event::is_ready];
     for ((list, (array, _)), is_ready) in waiter.lists().into_iter().zip(arrays.parts()).zip(is_ready) {
         // SAFETY: the array that the list was filled from.
         unsafe { list.tell(array, is_ready) };

@@ -18,6 +18,7 @@ const ROUNDS: usize = 200;
 type Call = unsafe extern "C" fn(*mut c_void, *mut c_void, c_int) -> *const c_char;
 
 #[repr(C)]
+#[derive(Clone, Copy)]
 struct Named {
     name: *const c_char,
     call: Option<Call>,
@@ -47,8 +48,8 @@ fn call_all(twice: bool) {
     let calls: *const Named = caller.find("double_calls").cast();
     let mut count = 0;
     loop {
-        // SAFETY: the array ends with a null name, which ends the loop.
-        let named = unsafe { &*calls.add(count) };
+        // The array ends with nulls, which end the loop.
+        let named = common::at(calls, count);
         let Some(call) = named.call else { break };
         count += 1;
         // SAFETY: a C string of the caller's.

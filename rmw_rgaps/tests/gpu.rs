@@ -152,8 +152,8 @@ impl Bench {
         events: &[Pointer],
         time: Option<Duration>,
     ) -> Waited {
-        // SAFETY: handles of this layer and of the double: `data` is the second member of each.
-        let data_of = |handle: &Pointer| unsafe { *handle.cast::<Pointer>().add(1) };
+        // `data` is the second member of each handle.
+        let data_of = |handle: &Pointer| common::at(handle.cast::<Pointer>(), 1);
         let mut entities: Vec<Pointer> = entities.iter().map(data_of).collect();
         let mut guards: Vec<Pointer> = guards.iter().map(data_of).collect();
         let mut events = events.to_vec();
@@ -438,8 +438,9 @@ fn a_sequence_and_loans_are_taken_in_the_cores_order() {
     assert_eq!((take(4, &raw mut count), take(0, &raw mut count)), (INVALID_ARGUMENT, INVALID_ARGUMENT));
     assert_eq!((take(3, &raw mut count), count), (OK, 3), "{}", bench.error());
     for (place, handle) in handles[..3].iter().enumerate() {
-        // SAFETY: the sequence's first member is an array of pointers to messages.
-        let message = unsafe { *(*messages.cast::<*mut *mut [u8; Handle::BYTES]>()).add(place) };
+        // The sequence's first member is an array of pointers to messages.
+        let array: *mut *mut [u8; Handle::BYTES] = common::at(messages.cast(), 0);
+        let message = common::at(array, place);
         // SAFETY: a message that begins with a handle.
         assert_eq!(Handle::from_bytes(unsafe { &*message }), *handle);
     }
@@ -553,6 +554,7 @@ fn no_function_of_the_inner_rmw_sees_a_handle_of_the_layer() {
     let folder = PathBuf::from(std::env::var_os("LD_LIBRARY_PATH").unwrap());
     let calls = Library::load(&folder.join("libwith_handles.so"), false);
     #[repr(C)]
+    #[derive(Clone, Copy)]
     struct Named {
         name: *const c_char,
         call: Option<unsafe extern "C" fn(Pointer, Pointer, Pointer, Pointer)>,
@@ -560,8 +562,8 @@ fn no_function_of_the_inner_rmw_sees_a_handle_of_the_layer() {
     let array: *const Named = calls.find("double_handle_calls").cast();
     let mut count = 0;
     loop {
-        // SAFETY: the array ends with a null name, which ends the loop.
-        let named = unsafe { &*array.add(count) };
+        // The array ends with nulls, which end the loop.
+        let named = common::at(array, count);
         let Some(call) = named.call else { break };
         count += 1;
         // SAFETY: a C string of the double's.

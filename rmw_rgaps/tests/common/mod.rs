@@ -206,6 +206,14 @@ pub fn is_written(c_type: &str) -> bool {
     c_type.contains('*') && !c_type.starts_with("const ")
 }
 
+/// What lies at a place of an array of the doubles'.
+pub fn at<T: Copy>(array: *const T, place: usize) -> T {
+    // SAFETY: the tests ask for places that the doubles' arrays have.
+    let place = unsafe { array.add(place) };
+    // SAFETY: as above.
+    unsafe { place.read() }
+}
+
 /// A loaded library.
 pub struct Library(*mut c_void);
 
@@ -216,8 +224,7 @@ impl Library {
         let scope = if globally { libc::RTLD_GLOBAL } else { libc::RTLD_LOCAL };
         // SAFETY: a C string; the libraries are the tests' own and the layer.
         let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | scope) };
-        // SAFETY: the text is there until the next call of the loader.
-        assert!(!handle.is_null(), "{}", unsafe { CStr::from_ptr(libc::dlerror()) }.to_string_lossy());
+        assert!(!handle.is_null(), "{path:?} cannot be loaded; LD_DEBUG=libs says why");
         Self(handle)
     }
 
