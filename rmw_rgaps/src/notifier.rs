@@ -61,8 +61,11 @@ impl Notifier {
     /// From now on the entity is woken.
     pub(crate) fn add(&self, entity: &Arc<Entity>, descriptor: BorrowedFd<'_>) -> io::Result<()> {
         let key = entity.key() as u64;
+        // Before the first wake-up can come.
         lock(&self.shared.entities).insert(key, entity.clone());
-        epoll::add(&self.shared.epoll, descriptor, EventData::new_u64(key), EventFlags::IN | EventFlags::ET)?;
+        let added =
+            epoll::add(&self.shared.epoll, descriptor, EventData::new_u64(key), EventFlags::IN | EventFlags::ET);
+        added.inspect_err(|_| self.remove(entity, None))?;
         Ok(())
     }
 

@@ -83,6 +83,8 @@ pub(crate) struct Entity {
     pub(crate) on_lost: Mutex<Option<Callback>>,
     /// Something came over the inner topic.
     is_drain_due: AtomicBool,
+    /// The inner RMW does not tell when something comes: it is drained when something is taken.
+    is_deaf: AtomicBool,
     attention: Mutex<Attention>,
 }
 
@@ -153,6 +155,13 @@ impl Entity {
         let more = lock(&self.taking).report_lost(self.core.statistics().lost);
         if more > 0 {
             callback.call(more);
+        }
+    }
+
+    /// A message is taken: one that carries its descriptor may have come over the inner topic.
+    pub(crate) fn note_take(&self) {
+        if self.is_deaf.load(Ordering::Relaxed) {
+            self.note_inner_message();
         }
     }
 
@@ -278,6 +287,7 @@ unsafe fn make(
         on_message: Mutex::default(),
         on_lost: Mutex::default(),
         is_drain_due: AtomicBool::new(false),
+        is_deaf: AtomicBool::new(false),
         attention: Mutex::new(Attention {
             is_over: false,
             guards: Vec::new(),
@@ -291,7 +301,7 @@ unsafe fn make(
     if unsafe { calls::rmw_subscription_set_on_new_message_callback(inner, Some(inner_message), user_data) }
         != RMW_RET_OK
     {
-        // Then it is drained when something is taken.
+        entity.is_deaf.store(true, Ordering::Relaxed);
         crate::rcutils::reset_error();
     }
     ENTITIES.write().unwrap_or_else(PoisonError::into_inner).insert(entity.key, entity.clone());

@@ -105,6 +105,7 @@ struct Taken {
 
 /// The next message, if there is one. Those that cannot be read are let go, and named in the log.
 fn next(entity: &Entity) -> Option<Taken> {
+    entity.note_take();
     for _ in 0..FAILURES_MAX {
         let mut taking = lock(&entity.taking);
         match entity.core.take() {

@@ -29,6 +29,10 @@ type Pointer = *mut c_void;
 
 /// A process of its own, with the doubles in its folder of libraries.
 fn again(settings: &[(&str, &str)]) -> bool {
+    again_over(common::forwarding_into, settings)
+}
+
+fn again_over(inner_into: fn(&Path), settings: &[(&str, &str)]) -> bool {
     let rgapsd = programs::find("rgapsd");
     let mut all = vec![
         ("RGAPS_INNER_RMW", common::FORWARDING),
@@ -39,7 +43,7 @@ fn again(settings: &[(&str, &str)]) -> bool {
     all.extend(settings);
     again_with(&all, |folder: &Path| {
         common::rcutils_into(folder);
-        common::forwarding_into(folder);
+        inner_into(folder);
         Ok(())
     })
 }
@@ -320,6 +324,22 @@ fn a_descriptor_of_an_earlier_run_is_dropped_and_named_once() {
     let log = common::logged(&bench.rcutils);
     assert_eq!(log.matches("earlier run").count(), 1, "{log}");
     assert!(log.contains("[30] [rmw_rgaps] /camera/front: rgaps_msgs/msg/GpuImage 1"), "{log}");
+    bench.destroy_subscription(subscription);
+}
+
+#[test]
+fn an_inner_rmw_that_does_not_tell_of_messages_is_drained_when_something_is_taken() {
+    if !again_over(common::deaf_into, &[]) {
+        return;
+    }
+    let bench = Bench::new();
+    let (subscription, publisher) = (bench.subscription(), bench.core_publisher(PublisherQos::default()));
+    let (handle, topic) = (push(&publisher, 1), CString::new(TOPIC).unwrap());
+    call!(bench.inner, "double_deliver"(topic.as_ptr(), descriptor(&handle).as_ptr(), bytes_of(Kind::Image)): (*const c_char, *const u8, usize) -> ());
+    bench.wait_for(subscription);
+    assert!(bench.take(subscription).is_some());
+    until(|| call!(bench.inner, "double_queued"(topic.as_ptr()): (*const c_char) -> usize) == 0);
+    assert_eq!(bench.take(subscription), None, "once");
     bench.destroy_subscription(subscription);
 }
 

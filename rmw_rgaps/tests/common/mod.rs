@@ -33,6 +33,10 @@ pub fn layer() -> PathBuf {
 
 /// Compiles C sources to a library.
 pub fn compile(library: &Path, sources: &[&Path]) {
+    compile_with(library, sources, &[]);
+}
+
+fn compile_with(library: &Path, sources: &[&Path], flags: &[&str]) {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
     let mut command = Command::new(compiler);
@@ -49,7 +53,7 @@ pub fn compile(library: &Path, sources: &[&Path]) {
         "-pthread",
     ]);
     command.args(env!("RMW_FLAGS").split(';')).arg("-I").arg(here.join("tests/doubles"));
-    let output = command.arg("-o").arg(library).args(sources).output().unwrap();
+    let output = command.args(flags).arg("-o").arg(library).args(sources).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
@@ -93,6 +97,15 @@ fn record_function(c: &mut String, function: &table::Function) {
 
 /// The forwarding inner RMW, and what calls each function with handles of the layer's, into a folder.
 pub fn forwarding_into(folder: &Path) {
+    forwarding_with(folder, &[]);
+}
+
+/// As above, without rmw_subscription_set_on_new_message_callback.
+pub fn deaf_into(folder: &Path) {
+    forwarding_with(folder, &["-DDEAF"]);
+}
+
+fn forwarding_with(folder: &Path, flags: &[&str]) {
     let written = std::fs::read_to_string(source("forwarding.c")).unwrap();
     let mut c = format!("#include \"{}\"\n", source("forwarding.c").display());
     for table::Function { name, result, parameters, .. } in functions() {
@@ -110,7 +123,7 @@ pub fn forwarding_into(folder: &Path) {
     }
     let file = folder.join("all_forwarding.c");
     std::fs::write(&file, c).unwrap();
-    compile(&folder.join(format!("lib{FORWARDING}.so")), &[&file]);
+    compile_with(&folder.join(format!("lib{FORWARDING}.so")), &[&file], flags);
     with_handles_into(folder);
 }
 

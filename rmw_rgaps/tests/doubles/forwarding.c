@@ -334,6 +334,7 @@ size_t double_queued(const char *topic)
   return count;
 }
 
+#ifndef DEAF
 rmw_ret_t rmw_subscription_set_on_new_message_callback(
   rmw_subscription_t *subscription, rmw_event_callback_t callback, const void *user_data)
 {
@@ -352,6 +353,7 @@ rmw_ret_t rmw_subscription_set_on_new_message_callback(
   pthread_mutex_unlock(&lock);
   return RMW_RET_OK;
 }
+#endif
 
 rmw_ret_t rmw_subscription_get_actual_qos(const rmw_subscription_t *subscription, rmw_qos_profile_t *qos)
 {
