@@ -72,6 +72,11 @@ impl Aside {
         self.held.pop_front()
     }
 
+    /// Oldest first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Held> {
+        self.held.iter()
+    }
+
     pub(crate) fn claim(&mut self, name: MessageName) -> Option<Held> {
         take_named(&mut self.held, name)
     }

@@ -2,7 +2,7 @@
 //!
 //! `layout` draws the segment, `segment` maps it, `queue` orders messages, `message` says who may read one and who frees its block,
 //! `pool` allocates, `writer` and `reader` are what publishers and subscribers do, `janitor` is what the manager does for them and
-//! after their death, `newest` is what the table still tells of what came, `unready` is a message before its bytes, `observer`
+//! after their death, `newest` is what the table still tells of what came, `unready` is a message before its bytes, `unread` counts, `observer`
 //! looks on, `notify` wakes. The words of `queue` and `message` are borrowed, so that loom can model them; everything that maps memory
 //! is left out of a loom build.
 
@@ -23,6 +23,8 @@ pub mod history;
 #[cfg(not(loom))]
 pub mod janitor;
 #[cfg(not(loom))]
+mod keep_last;
+#[cfg(not(loom))]
 pub mod layout;
 #[cfg(not(loom))]
 pub mod newest;
@@ -38,6 +40,8 @@ mod raw;
 pub mod reader;
 #[cfg(not(loom))]
 pub mod segment;
+#[cfg(not(loom))]
+pub mod unread;
 #[cfg(not(loom))]
 pub mod unready;
 #[cfg(not(loom))]

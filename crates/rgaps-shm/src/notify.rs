@@ -180,6 +180,18 @@ impl Bells {
             *place = Some((tenancy, event));
         }
     }
+
+    /// Rings the descriptors of subscribers that lost a message after they were woken for another one: a loss is an event to ROS.
+    pub fn tell_lost(&mut self, slots: u64) {
+        for slot in bits(&self.segment.header().descriptors).filter(|slot| slots & 1 << slot != 0) {
+            let tenant = self.segment.tenant(usize::from(slot));
+            if let Some(Some((tenancy, event))) = self.events.get(usize::from(slot))
+                && Some(*tenancy) == tenant
+            {
+                let _ = event.signal();
+            }
+        }
+    }
 }
 
 impl Wake for Bells {

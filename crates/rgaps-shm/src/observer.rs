@@ -1,11 +1,24 @@
 //! Looking on: what `rgaps topic hz`, `bw` and `latency` see, from a read-only mapping. No payload is touched, nobody is slowed.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crate::info::MessageInfo;
-use crate::queue::{Position, Slot};
+use crate::layout::{PUBLISHERS_MAX, SlotState};
+use crate::queue::{MessageIndex, Position, Slot};
 use crate::reader::read_info;
 use crate::segment::Segment;
+
+/// What a topic's segment tells of one of its publishers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PublisherSeat {
+    /// Its process, in that process's own namespace.
+    pub pid: u64,
+    /// Messages that it has published.
+    pub published: u64,
+    /// Whether it is the manager, on behalf of another host.
+    pub remote: bool,
+}
 
 /// Follows a topic's messages without being one of its subscribers.
 #[derive(Debug)]
@@ -44,6 +57,40 @@ impl Observer {
             }
         }
         None
+    }
+
+    /// What is known of the message in an entry of the table, if the entry is still in that life.
+    pub fn message(&self, slot: u32, generation: u32) -> Option<MessageInfo> {
+        let entry = self.segment.message(MessageIndex(u16::try_from(slot).ok()?))?;
+        let is_alive = || entry.words().life().is_some_and(|life| life.generation.0 == generation);
+        if !is_alive() {
+            return None;
+        }
+        let info = read_info(entry, Position(entry.position.load(Ordering::Relaxed)));
+        // Read, then checked, as above.
+        is_alive().then_some(info)
+    }
+
+    /// A publisher that has a seat on this host, by its identity.
+    pub fn publisher(&self, publisher: u64) -> Option<PublisherSeat> {
+        let slots = (0..PUBLISHERS_MAX as u8).filter_map(|slot| self.segment.publisher(slot));
+        let active = slots.filter(|slot| {
+            matches!(
+                SlotState::decode(slot.state.load(Ordering::Acquire)),
+                (_, Some(SlotState::Active | SlotState::Buried))
+            )
+        });
+        let found = active.into_iter().find(|slot| slot.publisher.load(Ordering::Relaxed) == publisher)?;
+        Some(PublisherSeat {
+            pid: found.pid.load(Ordering::Relaxed),
+            published: found.published.load(Ordering::Relaxed),
+            remote: found.remote.load(Ordering::Relaxed) != 0,
+        })
+    }
+
+    /// The topic's identity.
+    pub fn topic(&self) -> [u8; 16] {
+        self.segment.topic()
     }
 
     /// The segment, for its counters.

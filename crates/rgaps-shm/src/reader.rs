@@ -15,10 +15,13 @@ use crate::crash;
 use crate::history::MessageRef;
 use crate::info::{MessageInfo, Stamps, decode_path};
 use crate::layout::{META_BYTES_MAX, MessageEntry, SlotState, SubscriberSlot};
-use crate::message::{Claim, Generation, Life, MessageWords, Readiness, State, Tenancy, ready_word, released_word};
+use crate::message::{
+    Claim, Generation, Holding, Life, MessageWords, Readiness, State, Tenancy, ready_word, released_word,
+};
 use crate::notify::{FutexWait, ring, ring_always};
 use crate::queue::{Position, Slot};
 use crate::segment::{Segment, whole};
+use crate::unread::Unread;
 use crate::writer::PortError;
 
 /// Which pool a message lies in.
@@ -132,6 +135,43 @@ impl ReaderPort {
     /// Whether `take` has passed messages by, and so must be called again without anybody ringing.
     pub fn awaits_bytes(&self) -> bool {
         !self.unready.is_empty()
+    }
+
+    /// What `take` would give out if it were called again and again now; nothing is taken. Counts `limit` at most.
+    pub fn unread(&self, limit: usize) -> Unread {
+        let mut unread = Unread::new(limit);
+        for held in self.unready.iter().chain(self.aside.iter()) {
+            unread.note(held.info.publisher, held.readiness());
+        }
+        for (_, message) in &self.backlog {
+            self.look_at(message.index, message.generation.low(), &mut unread);
+        }
+        let queue = self.segment.queue();
+        let mut position = self.cursor;
+        // A lap of the queue at most, and once more after an overrun.
+        for _ in 0..=2 * queue.capacity() {
+            if unread.is_full() {
+                break;
+            }
+            match queue.read(position) {
+                Slot::Empty => break,
+                Slot::Overrun => position = Position(queue.begin().0.max(position.0 + 1)),
+                Slot::Message(named) => {
+                    self.look_at(named.message, named.generation, &mut unread);
+                    position = Position(position.0 + 1);
+                }
+            }
+        }
+        unread
+    }
+
+    /// Notes a message if it waits for this reader.
+    fn look_at(&self, index: crate::queue::MessageIndex, named: u16, unread: &mut Unread) {
+        let Some(entry) = self.segment.message(index) else { return };
+        let Some(life) = entry.words().life().filter(|life| life.generation.low() == named) else { return };
+        if entry.words().holding(usize::from(self.slot), life.generation, self.tenancy) == Holding::Pending {
+            unread.note(entry.publisher.load(Ordering::Relaxed), entry.words().readiness(life.generation));
+        }
     }
 
     fn take_ready_now(&mut self) -> Option<Held> {

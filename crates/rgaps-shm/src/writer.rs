@@ -9,7 +9,8 @@
 //!   publish.complete the entry is PUBLISHED, in no slot yet       the manager revokes what nobody can find
 //!   publish.claimed  one compare-exchange: it is in the queue     subscribers read it; the manager wakes them
 //!   publish.offered  offered to who joined in between             they find it themselves (message.rs, claim)
-//!   publish.woken    subscribers woken; keep-last and history trimmed   the next writer trims further
+//!   publish.woken    subscribers woken; keep-last and history trimmed,  the next writer trims further
+//!                    who lost by it and has a descriptor told
 //! ```
 //!
 //! Invariants  W1 only this port allocates and frees in its pool. W2 a block is freed after RECLAIMING was won, once.
@@ -24,11 +25,12 @@ use rgaps_os::{AllocationRight, EventFd, MapError};
 use crate::crash;
 use crate::history::{History, MessageRef};
 use crate::info::{MessageInfo, encode_path};
-use crate::layout::{META_BYTES_MAX, MessageEntry, PublisherSlot, SlotState, SubscriberSlot};
+use crate::keep_last::{keep_last_tenant, trim_keep_last};
+use crate::layout::{META_BYTES_MAX, MessageEntry, PublisherSlot, SlotState};
 use crate::message::{Generation, Holding, MessageWords, Tenancy};
 use crate::notify::{Bells, FutexWait, Wait, Wake};
 use crate::pool::{Block, PoolAllocator, PoolFull, PoolStats};
-use crate::queue::{MessageIndex, Named, Position, QueueError, Slot};
+use crate::queue::{MessageIndex, Named, Position, QueueError};
 use crate::segment::{Segment, bits, halves};
 use crate::unready::Unready;
 
@@ -318,7 +320,10 @@ impl WriterPort {
         let _ = self.bells.wake();
         crash::point("publish.woken");
         self.count(spec.info.bytes);
-        trim_keep_last(&segment, position);
+        let losers = trim_keep_last(&segment, position);
+        if losers != 0 {
+            self.bells.tell_lost(losers);
+        }
         self.history.push(spec.info.publisher, spec.history_depth, message, |old| leave_history(&segment, old));
         Ok((position, message))
     }
@@ -558,39 +563,6 @@ fn offer_to_newcomers(segment: &Segment, words: MessageWords<'_>, generation: Ge
             words.offer(slot, generation, tenancy);
         }
     }
-}
-
-/// Keep-last: what a subscriber has not taken and is older than its depth is revoked and counted.
-fn trim_keep_last(segment: &Segment, published: Position) {
-    let queue = segment.queue();
-    for slot in bits(&segment.header().subscribers.0) {
-        let Some((tenancy, subscriber)) = keep_last_tenant(segment, slot) else { continue };
-        let depth = subscriber.depth.load(Ordering::Relaxed);
-        let until = (published.0 + 1).saturating_sub(depth);
-        let from = subscriber.trimmed.load(Ordering::Acquire).max(subscriber.cursor.load(Ordering::Acquire));
-        let from = from.max((published.0 + 1).saturating_sub(queue.capacity()));
-        for position in from..until {
-            if let Slot::Message(named) = queue.read(Position(position)) {
-                revoke_named(segment, slot, tenancy, named, subscriber);
-            }
-        }
-        subscriber.trimmed.fetch_max(until, Ordering::AcqRel);
-    }
-}
-
-fn revoke_named(segment: &Segment, slot: u8, tenancy: Tenancy, named: Named, subscriber: &SubscriberSlot) {
-    let Some(entry) = segment.message(named.message) else { return };
-    let Some(life) = entry.words().life() else { return };
-    let same_life = life.generation.low() == named.generation;
-    if same_life && entry.words().revoke(usize::from(slot), life.generation, tenancy) {
-        subscriber.lost.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-fn keep_last_tenant(segment: &Segment, slot: u8) -> Option<(Tenancy, &SubscriberSlot)> {
-    let tenancy = segment.tenant(usize::from(slot))?;
-    let subscriber = segment.subscriber(slot)?;
-    (subscriber.depth.load(Ordering::Relaxed) != 0).then_some((tenancy, subscriber))
 }
 
 fn leave_history(segment: &Segment, message: MessageRef) {

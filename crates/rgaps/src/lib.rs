@@ -59,7 +59,7 @@ pub use rgaps_control::qos::{Durability, Exhaustion, History, PublisherQos, Reli
 pub use rgaps_device as device;
 pub use rgaps_shm::info::{Copies, MessageInfo, Origin, Route, Stamps, WhyNot};
 pub use rgaps_shm::message::Readiness;
-pub use rgaps_shm::observer::Observer;
+pub use rgaps_shm::observer::{Observer, PublisherSeat};
 pub use rgaps_shm::writer::{LoanError, NoSpace};
 pub use session::SessionError;
 pub use statistics::{PublisherStatistics, SubscriberStatistics};

@@ -317,6 +317,11 @@ impl Node {
     pub fn host(&self) -> [u8; 16] {
         self.inner.host
     }
+
+    /// When this host came to life, in ns since 1970, as handles carry it.
+    pub fn host_epoch(&self) -> u64 {
+        self.inner.host_epoch
+    }
 }
 
 impl NodeInner {

@@ -206,10 +206,14 @@ impl SubscriberInner {
         let mut reader = self.reader();
         let held = if unready { reader.take_unready() } else { reader.take() };
         let awaits = reader.awaits_bytes();
+        self.note_awaited(awaits);
+        held
+    }
+
+    fn note_awaited(&self, awaits: bool) {
         if self.tended.awaits_bytes.swap(awaits, Ordering::AcqRel) != awaits && awaits {
             self.node.look_again();
         }
-        held
     }
 
     /// Lets a message go once a stream has done the work that it was given so far.
@@ -327,6 +331,18 @@ impl<T: Meta> Subscriber<T> {
             }
         })
         .await
+    }
+
+    /// How many messages `take` would give out now, `limit` at most; none is taken.
+    pub fn unread(&self, limit: usize) -> usize {
+        if !self.inner.node.is_owner() {
+            return 0;
+        }
+        let reader = self.inner.reader();
+        let unread = reader.unread(limit);
+        // As for `take`: nobody rings when awaited bytes have come.
+        self.inner.note_awaited(unread.awaits_bytes);
+        unread.ready
     }
 
     /// A descriptor that is readable while a message may be ready, for epoll, select and wait sets. Do not read it: `take` until it

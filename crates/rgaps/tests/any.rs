@@ -82,6 +82,21 @@ fn a_message_is_let_go_when_its_last_holder_lets_go() {
 }
 
 #[test]
+fn what_waits_is_counted_without_being_taken() {
+    if !again(false) {
+        return;
+    }
+    let bench = Bench::new(Kind::Bytes);
+    assert_eq!(bench.subscriber.unread(10), 0);
+    (1..=3).for_each(|byte| bench.publish(Bytes::new(8), byte));
+    assert_eq!((bench.subscriber.unread(10), bench.subscriber.unread(2)), (3, 2));
+    let first = bench.subscriber.take().unwrap().unwrap();
+    assert_eq!((first.to_host().unwrap()[0], bench.subscriber.unread(10)), (1, 2));
+    (0..20).for_each(|byte| bench.publish(Bytes::new(8), byte));
+    assert_eq!((bench.subscriber.unread(100), bench.subscriber.statistics().lost), (10, 12), "keep-last 10");
+}
+
+#[test]
 fn metadata_and_questions_of_another_kind_are_refused_with_both_names() {
     if !again(false) {
         return;

@@ -270,6 +270,11 @@ impl AnySubscriber {
         by_kind!(Self, self, subscriber => subscriber.wake_waiters());
     }
 
+    /// As `Subscriber::unread`.
+    pub fn unread(&self, limit: usize) -> usize {
+        by_kind!(Self, self, subscriber => subscriber.unread(limit))
+    }
+
     /// As `Subscriber::descriptor`.
     pub fn descriptor(&self) -> Result<BorrowedFd<'_>, TakeError> {
         by_kind!(Self, self, subscriber => subscriber.descriptor())

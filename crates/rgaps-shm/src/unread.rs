@@ -1,0 +1,78 @@
+//! How many messages a reader could take, counted in their order without taking any.
+
+use crate::message::Readiness;
+
+/// Publishers whose bytes are awaited, at most; a reader passes no more messages by either.
+const AWAITED_MAX: usize = 64;
+
+/// What waits for a reader.
+#[derive(Clone, Copy, Debug)]
+pub struct Unread {
+    /// Messages whose turn it is and whose bytes are there; no more than were asked for.
+    pub ready: usize,
+    /// Whether there are some whose bytes a device has still to bring: nobody rings when it has.
+    pub awaits_bytes: bool,
+    limit: usize,
+    awaited: [u64; AWAITED_MAX],
+    awaited_count: usize,
+}
+
+impl Unread {
+    pub(crate) fn new(limit: usize) -> Self {
+        Self { ready: 0, awaits_bytes: false, limit, awaited: [0; AWAITED_MAX], awaited_count: 0 }
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.ready >= self.limit || self.awaited_count == AWAITED_MAX
+    }
+
+    /// The next message in the order in which they are taken.
+    pub(crate) fn note(&mut self, publisher: u64, readiness: Readiness) {
+        if self.is_full() {
+            return;
+        }
+        let is_behind = self.awaited[..self.awaited_count].contains(&publisher);
+        match readiness {
+            Readiness::Poisoned => {}
+            Readiness::Ready if !is_behind => self.ready += 1,
+            Readiness::Ready => {}
+            Readiness::Pending => {
+                self.awaits_bytes = true;
+                if !is_behind {
+                    self.awaited[self.awaited_count] = publisher;
+                    self.awaited_count += 1;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_behind_awaited_bytes_of_its_publisher_is_not_ready() {
+        let mut unread = Unread::new(10);
+        for (publisher, readiness) in [
+            (1, Readiness::Ready),
+            (2, Readiness::Pending),
+            (2, Readiness::Ready),
+            (3, Readiness::Poisoned),
+            (3, Readiness::Ready),
+        ] {
+            unread.note(publisher, readiness);
+        }
+        assert_eq!((unread.ready, unread.awaits_bytes), (2, true));
+    }
+
+    #[test]
+    fn no_more_is_counted_than_was_asked_for() {
+        let mut unread = Unread::new(2);
+        for publisher in 0..5 {
+            unread.note(publisher, Readiness::Ready);
+        }
+        assert_eq!((unread.ready, unread.is_full()), (2, true));
+    }
+}

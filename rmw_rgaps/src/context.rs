@@ -1,0 +1,133 @@
+//! What GPU entities of one rmw context share: a node of the core, the thread that wakes waiters, and the guard conditions they sleep on.
+//!
+//! It is made for the first GPU entity of a context and goes with the last; a context without any has none.
+
+use std::ffi::c_void;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use rgaps::Node;
+
+use crate::inner::calls;
+use crate::log;
+use crate::notifier::Notifier;
+use crate::support::Raw;
+use crate::sys::{rmw_context_t, rmw_guard_condition_t, rmw_node_t};
+use crate::wait::Waiter;
+
+/// The contexts that have GPU entities, by the address of rmw's.
+static CONTEXTS: Mutex<Vec<(usize, Weak<Context>)>> = Mutex::new(Vec::new());
+
+/// See the page's head.
+pub(crate) struct Context {
+    // Stopped first: it uses what follows.
+    pub(crate) notifier: Notifier,
+    pub(crate) waiters: Arc<Waiters>,
+    pub(crate) node: Node,
+}
+
+impl Context {
+    /// The one that a node belongs to; made if there is none.
+    // SAFETY: a node that the inner RMW has made and not destroyed, and accepted for an entity.
+    pub(crate) unsafe fn of(node: *const rmw_node_t) -> Result<Arc<Self>, String> {
+        // SAFETY: as the caller says.
+        let rmw_context = unsafe { (*node).context };
+        let mut contexts = lock(&CONTEXTS);
+        let address = rmw_context as usize;
+        contexts.retain(|(_, context)| context.strong_count() > 0);
+        let known = contexts.iter().find(|(known, _)| *known == address).and_then(|(_, context)| context.upgrade());
+        if let Some(context) = known {
+            return Ok(context);
+        }
+        // SAFETY: a node's context outlives it, and is initialised.
+        let domain = unsafe { (*rmw_context).actual_domain_id };
+        let domain = u32::try_from(domain).map_err(|_| format!("ROS domain id {domain} is too large"))?;
+        log::start();
+        let node = Node::builder().domain(domain).build().map_err(|error| {
+            format!(
+                "the core cannot be reached: {error}; is rgapsd installed, or running (RGAPSD, RGAPS_AUTOSTART), for this \
+                 runtime directory (RGAPS_RUNTIME_DIR)?"
+            )
+        })?;
+        let notifier = Notifier::start().map_err(|error| format!("no thread to wait for messages: {error}"))?;
+        let waiters = Arc::new(Waiters { context: Raw(rmw_context), idle: Mutex::new(Some(Vec::new())) });
+        let context = Arc::new(Self { notifier, waiters, node });
+        contexts.push((address, Arc::downgrade(&context)));
+        Ok(context)
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        self.notifier.stop();
+        self.waiters.destroy();
+    }
+}
+
+/// Waiters that nobody uses now. Their guard conditions are the inner RMW's and outlive every wait: one that is triggered late only makes
+/// the next wait look once more.
+pub(crate) struct Waiters {
+    context: Raw<rmw_context_t>,
+    /// None once the context's GPU entities are gone.
+    idle: Mutex<Option<Vec<Waiter>>>,
+}
+
+impl Waiters {
+    /// One for a wait; None, with the inner RMW's error, if there can be none.
+    pub(crate) fn get(&self) -> Option<Waiter> {
+        let idle = lock(&self.idle).as_mut().and_then(Vec::pop);
+        idle.or_else(|| {
+            // SAFETY: the context outlives its nodes, and there are some as long as there are GPU entities.
+            let guard = unsafe { calls::rmw_create_guard_condition(self.context.0) };
+            (!guard.is_null()).then(|| Waiter::new(Guard::new(guard)))
+        })
+    }
+
+    pub(crate) fn put(&self, waiter: Waiter) {
+        if let Some(idle) = &mut *lock(&self.idle) {
+            return idle.push(waiter);
+        }
+        waiter.guard().destroy();
+    }
+
+    fn destroy(&self) {
+        let idle = lock(&self.idle).take();
+        idle.into_iter().flatten().for_each(|waiter| waiter.guard().destroy());
+    }
+}
+
+/// A guard condition of the inner RMW.
+#[derive(Clone, Copy)]
+pub(crate) struct Guard(Raw<rmw_guard_condition_t>);
+
+impl Guard {
+    fn new(guard: *mut rmw_guard_condition_t) -> Self {
+        Self(Raw(guard))
+    }
+
+    /// What stands for it in a wait set.
+    pub(crate) fn data(self) -> *mut c_void {
+        // SAFETY: it lives as long as its context's GPU entities.
+        unsafe { (*self.0.0).data }
+    }
+
+    /// Wakes who waits with it.
+    pub(crate) fn trigger(self) {
+        // SAFETY: it lives as long as its context's GPU entities; triggering is for every thread.
+        let _ = unsafe { calls::rmw_trigger_guard_condition(self.0.0) };
+    }
+
+    /// With the thread gone nobody triggers it any more.
+    fn destroy(self) {
+        // SAFETY: made by `Waiters::get`, and destroyed once, by whoever has its waiter.
+        let _ = unsafe { calls::rmw_destroy_guard_condition(self.0.0) };
+    }
+
+    pub(crate) fn is(self, other: Self) -> bool {
+        self.0.0 == other.0.0
+    }
+}
+
+/// Locks, also after a panic elsewhere: what the locks here protect is consistent between statements.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

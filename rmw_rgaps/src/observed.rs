@@ -1,0 +1,37 @@
+//! A look at a topic's segment, without a seat: which messages and publishers the core knows.
+
+use std::sync::Mutex;
+
+use rgaps::{Node, NodeError, Observer};
+
+use crate::context::lock;
+
+/// Opened when it is first looked at: a topic may be younger than its ROS entities.
+pub(crate) struct Observed {
+    node: Node,
+    topic: String,
+    observer: Mutex<Option<Observer>>,
+}
+
+impl Observed {
+    pub(crate) fn new(node: Node, topic: String) -> Self {
+        Self { node, topic, observer: Mutex::default() }
+    }
+
+    /// Looks at the segment.
+    pub(crate) fn look<R>(&self, at: impl FnOnce(&Observer) -> R) -> Result<R, NodeError> {
+        let mut observer = lock(&self.observer);
+        if observer.is_none() {
+            *observer = Some(self.node.observe(&self.topic)?.0);
+        }
+        match observer.as_ref() {
+            Some(observer) => Ok(at(observer)),
+            None => unreachable!("it was opened above"),
+        }
+    }
+
+    /// The next look opens the topic's segment anew: a manager that starts with nothing makes another one.
+    pub(crate) fn forget(&self) {
+        *lock(&self.observer) = None;
+    }
+}

@@ -1,0 +1,171 @@
+//! What comes over the inner topic of a GPU subscription. It is taken and dropped: the core's queue is what is delivered. But a descriptor
+//! whose message the core never had is worth a line of the log, once for each publisher, since its topic seems silent.
+
+use std::time::{Duration, Instant};
+
+use rgaps::any::Kind;
+use rgaps::{Handle, Node};
+
+use crate::context::lock;
+use crate::descriptor::Descriptor;
+use crate::inner::calls;
+use crate::rcutils::{self, Severity};
+use crate::subscription::Entity;
+use crate::support;
+use crate::sys::*;
+
+/// Descriptors that are drained before others are looked after.
+const DRAINED_MAX: usize = 4096;
+/// Publishers that are remembered.
+const SUSPECTS_MAX: usize = 64;
+/// How much later than its first descriptor a publisher's first message may come.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A publisher whose messages the core has not seen here.
+struct Suspect {
+    publisher: u64,
+    since: Instant,
+    is_named: bool,
+}
+
+pub(crate) struct Replays {
+    node: Node,
+    suspects: Vec<Suspect>,
+    descriptor: Descriptor,
+}
+
+/// Why a descriptor names nothing here.
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    /// It does, or may yet.
+    Innocent,
+    /// Its core never had, and never will.
+    Named(String),
+    /// Nothing of its publisher came so far.
+    Suspect,
+}
+
+impl Replays {
+    pub(crate) fn new(node: Node) -> Self {
+        Self { node, suspects: Vec::new(), descriptor: Descriptor::zeroed() }
+    }
+
+    /// Takes what has come and looks at it.
+    pub(crate) fn drain(&mut self, entity: &Entity) {
+        for _ in 0..DRAINED_MAX {
+            let mut taken = false;
+            let message = self.descriptor.as_mut_ptr();
+            // SAFETY: the inner RMW's own subscription, and memory for any message of its type.
+            let result = unsafe { calls::rmw_take(entity.inner.0, message, &raw mut taken, std::ptr::null_mut()) };
+            if result != RMW_RET_OK || !taken {
+                return;
+            }
+            self.look_at(entity, &self.descriptor.handle());
+        }
+    }
+
+    fn look_at(&mut self, entity: &Entity, handle: &Handle) {
+        let verdict = {
+            let taking = lock(&entity.taking);
+            let hosts = taking.known().iter().map(|known| (known.source_host, known.host_epoch));
+            judge(handle, entity.kind, (self.node.host(), self.node.host_epoch()), hosts)
+        };
+        match verdict {
+            Verdict::Innocent => {}
+            Verdict::Named(why) => self.name(entity, handle, &why),
+            Verdict::Suspect => {
+                let known = self.suspects.iter().find(|suspect| suspect.publisher == handle.publisher);
+                match known.map(|suspect| suspect.since.elapsed()) {
+                    None => self.remember(handle.publisher, false),
+                    Some(since) if since > PATIENCE => {
+                        let next = "is it replayed, or do the hosts' managers not reach each other (rgaps topic info)?";
+                        self.name(entity, handle, &format!("nothing of its publisher came to this host; {next}"));
+                    }
+                    Some(_) => {}
+                }
+            }
+        }
+    }
+
+    fn remember(&mut self, publisher: u64, is_named: bool) {
+        self.suspects.truncate(SUSPECTS_MAX - 1);
+        self.suspects.insert(0, Suspect { publisher, since: Instant::now(), is_named });
+    }
+
+    /// Once a publisher.
+    fn name(&mut self, entity: &Entity, handle: &Handle, why: &str) {
+        match self.suspects.iter_mut().find(|suspect| suspect.publisher == handle.publisher) {
+            Some(suspect) if suspect.is_named => return,
+            Some(suspect) => suspect.is_named = true,
+            None => self.remember(handle.publisher, true),
+        }
+        let (topic, name) = (&entity.topic, support::type_name(entity.kind));
+        let (sequence, publisher) = (handle.sequence, handle.publisher);
+        rcutils::log(
+            Severity::Warn,
+            format_args!(
+                "{topic}: {name} {sequence} of publisher {publisher:#x} is not delivered, nor are later ones like it: {why}"
+            ),
+        );
+    }
+}
+
+/// What can be said of a handle on a host of this identity and epoch, with what is known of others.
+fn judge(
+    handle: &Handle,
+    kind: Kind,
+    (host, epoch): ([u8; 16], u64),
+    mut known: impl Iterator<Item = ([u8; 16], u64)>,
+) -> Verdict {
+    if handle.layout_version != Handle::LAYOUT_VERSION || handle.kind != kind.code() {
+        let (layout, kind) = (handle.layout_version, handle.kind);
+        return Verdict::Named(format!("it is of layout version {layout} and kind {kind}; was it filled by RGAPS?"));
+    }
+    let now = if handle.source_host == host { Some(epoch) } else { None };
+    let now = now.or_else(|| known.find(|(host, _)| *host == handle.source_host).map(|(_, epoch)| epoch));
+    match now {
+        Some(now) if now == handle.host_epoch => Verdict::Innocent,
+        Some(now) => {
+            let found = handle.host_epoch;
+            let next =
+                "a replayed descriptor names no memory: record and play what the converter of rgaps_ros makes of it";
+            let runs = format!("its host came to life at {found} ns, and runs since {now} ns now");
+            Verdict::Named(format!("it is of an earlier run ({runs}); {next}"))
+        }
+        None => Verdict::Suspect,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HERE: ([u8; 16], u64) = ([1; 16], 100);
+    const THERE: ([u8; 16], u64) = ([2; 16], 200);
+
+    fn handle(source_host: [u8; 16], host_epoch: u64) -> Handle {
+        let (layout_version, kind) = (Handle::LAYOUT_VERSION, Kind::Image.code());
+        Handle { source_host, host_epoch, layout_version, kind, ..Handle::default() }
+    }
+
+    fn judged(handle: &Handle) -> Verdict {
+        judge(handle, Kind::Image, HERE, [THERE].into_iter())
+    }
+
+    #[test]
+    fn a_descriptor_of_an_earlier_run_is_told_by_its_hosts_epoch() {
+        assert_eq!(judged(&handle(HERE.0, HERE.1)), Verdict::Innocent);
+        assert_eq!(judged(&handle(THERE.0, THERE.1)), Verdict::Innocent);
+        for old in [handle(HERE.0, 99), handle(THERE.0, 199)] {
+            let Verdict::Named(why) = judged(&old) else { panic!("{old:?}") };
+            assert!(why.contains("earlier run") && why.contains("names no memory"), "{why}");
+        }
+    }
+
+    #[test]
+    fn a_host_that_is_not_known_is_suspect_and_bytes_that_are_no_handle_are_named() {
+        assert_eq!(judged(&handle([3; 16], 1)), Verdict::Suspect);
+        let Verdict::Named(why) = judged(&Handle::default()) else { panic!("innocent") };
+        assert!(why.contains("was it filled by RGAPS?"), "{why}");
+    }
+}

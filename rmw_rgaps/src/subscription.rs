@@ -1,0 +1,446 @@
+//! Subscriptions of GPU topics: an inner subscription, for the graph, matching and QoS events, and a subscriber of the core, whose messages
+//! are the ones that are taken.
+//!
+//! The handle's first member is rmw's, with an identifier of this layer's and the inner one's `data`, by which wait sets name it.
+//!
+//! Locks       `attention` by the notifier's thread while it looks after the entity, and by its destruction. `taking` around takes and what is
+//!             counted with them. Callbacks' locks while they run, so that none runs after it was taken away. No other is held while the inner
+//!             RMW is called.
+
+use std::collections::BTreeMap;
+use std::ffi::{c_char, c_void};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use rgaps::any::{AnySubscriber, Kind};
+use rgaps::{Durability, History, Reliability, SubscriberQos};
+
+use crate::context::{Context, Guard, Waiters, lock};
+use crate::ffi::{fail, refuse};
+use crate::inner::calls;
+use crate::loans::Loans;
+use crate::notifier::Shared;
+use crate::observed::Observed;
+use crate::replay::Replays;
+use crate::support::{self, Raw};
+use crate::sys::*;
+use crate::take::Taking;
+
+/// In the handle of every GPU subscription. It is known by its address.
+static IDENTIFIER: [u8; 23] = *b"rmw_rgaps_subscription\0";
+
+/// Living GPU subscriptions, so that a wait without any costs nothing more.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+/// By their `data`.
+static ENTITIES: RwLock<BTreeMap<usize, Arc<Entity>>> = RwLock::new(BTreeMap::new());
+
+/// Messages counted for one callback, at most: as many as a topic can have.
+const COUNTED_MAX: usize = 4096;
+
+/// What rmw_create_subscription hands out.
+#[repr(C)]
+struct GpuSubscription {
+    handle: rmw_subscription_t,
+    entity: Arc<Entity>,
+    context: Arc<Context>,
+}
+
+/// A callback of rmw's with its argument.
+#[derive(Clone, Copy)]
+pub(crate) struct Callback {
+    function: unsafe extern "C" fn(*const c_void, usize),
+    user_data: Raw,
+}
+
+impl Callback {
+    /// None for a null function.
+    pub(crate) fn new(function: rmw_event_callback_t, user_data: *const c_void) -> Option<Self> {
+        Some(Self { function: function?, user_data: Raw(user_data.cast_mut()) })
+    }
+
+    pub(crate) fn call(self, count: usize) {
+        // SAFETY: the user's function with the user's argument, as it asked.
+        unsafe { (self.function)(self.user_data.0, count) };
+    }
+}
+
+/// A GPU subscription.
+pub(crate) struct Entity {
+    pub(crate) inner: Raw<rmw_subscription_t>,
+    key: usize,
+    pub(crate) kind: Kind,
+    pub(crate) topic: String,
+    pub(crate) type_support: Raw<rosidl_message_type_support_t>,
+    pub(crate) ignores_local: bool,
+    pub(crate) core: AnySubscriber,
+    pub(crate) observed: Observed,
+    pub(crate) taking: Mutex<Taking>,
+    pub(crate) loans: Loans,
+    pub(crate) waiters: Arc<Waiters>,
+    notifier: Arc<Shared>,
+    waiting: Mutex<Vec<Guard>>,
+    on_message: Mutex<Option<Callback>>,
+    pub(crate) on_lost: Mutex<Option<Callback>>,
+    /// Something came over the inner topic.
+    is_drain_due: AtomicBool,
+    /// The inner RMW does not tell when something comes: it is drained when something is taken.
+    is_deaf: AtomicBool,
+    attention: Mutex<Attention>,
+}
+
+/// What the notifier's thread does with an entity.
+struct Attention {
+    is_over: bool,
+    guards: Vec<Guard>,
+    replays: Replays,
+}
+
+impl Entity {
+    pub(crate) fn key(&self) -> usize {
+        self.key
+    }
+
+    /// Whether there is something to take, or a lost message to tell.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.core.unread(1) > 0
+    }
+
+    /// From now on a message triggers the guard condition.
+    pub(crate) fn arm(&self, guard: Guard) {
+        lock(&self.waiting).push(guard);
+    }
+
+    pub(crate) fn disarm(&self, guard: Guard) {
+        let mut waiting = lock(&self.waiting);
+        if let Some(place) = waiting.iter().position(|other| other.is(guard)) {
+            waiting.swap_remove(place);
+        }
+    }
+
+    /// Messages may have come: wakes who waits and calls who asked to be called.
+    pub(crate) fn look_after(&self) {
+        let mut attention = lock(&self.attention);
+        if attention.is_over {
+            return;
+        }
+        let Attention { guards, replays, .. } = &mut *attention;
+        // Copied, since the inner RMW is called without the lock.
+        guards.clear();
+        guards.extend(lock(&self.waiting).iter());
+        guards.iter().for_each(|guard| guard.trigger());
+        self.call_for_new();
+        self.call_for_lost();
+        if self.is_drain_due.swap(false, Ordering::AcqRel) {
+            replays.drain(self);
+        }
+    }
+
+    fn call_for_new(&self) {
+        let on_message = lock(&self.on_message);
+        let Some(callback) = *on_message else { return };
+        let new = {
+            let mut taking = lock(&self.taking);
+            let unread = self.core.unread(COUNTED_MAX);
+            taking.report(unread)
+        };
+        if new > 0 {
+            callback.call(new);
+        }
+    }
+
+    /// Calls the callback of lost messages, if there are more than it was told.
+    pub(crate) fn call_for_lost(&self) {
+        let on_lost = lock(&self.on_lost);
+        let Some(callback) = *on_lost else { return };
+        let more = lock(&self.taking).report_lost(self.core.statistics().lost);
+        if more > 0 {
+            callback.call(more);
+        }
+    }
+
+    /// A message is taken: one that carries its descriptor may have come over the inner topic.
+    pub(crate) fn note_take(&self) {
+        if self.is_deaf.load(Ordering::Relaxed) {
+            self.note_inner_message();
+        }
+    }
+
+    /// The inner RMW has something. Called on its threads: the work is left to ours.
+    fn note_inner_message(&self) {
+        if !self.is_drain_due.swap(true, Ordering::AcqRel) {
+            self.notifier.kick();
+        }
+    }
+}
+
+// SAFETY: `entity` is that of a subscription which is not destroyed before this callback is taken away.
+unsafe extern "C" fn inner_message(entity: *const c_void, _count: usize) {
+    // SAFETY: as above.
+    let entity = unsafe { &*entity.cast::<Entity>() };
+    crate::ffi::guard_callback("a message of the inner RMW", || entity.note_inner_message());
+}
+
+/// Whether there are GPU subscriptions at all.
+pub(crate) fn there_are_none() -> bool {
+    COUNT.load(Ordering::Acquire) == 0
+}
+
+/// The entity that a wait set or an event names by `data`.
+pub(crate) fn by_data(data: *const c_void) -> Option<Arc<Entity>> {
+    let entities = ENTITIES.read().unwrap_or_else(PoisonError::into_inner);
+    entities.get(&(data as usize)).cloned()
+}
+
+/// The entity of a handle; None for the inner RMW's own handles.
+// SAFETY: null, or a subscription that is not destroyed meanwhile.
+pub(crate) unsafe fn of<'a>(subscription: *const rmw_subscription_t) -> Option<&'a Arc<Entity>> {
+    // SAFETY: as the caller says.
+    let handle = unsafe { subscription.as_ref() }?;
+    if !std::ptr::eq(handle.implementation_identifier, IDENTIFIER.as_ptr().cast::<c_char>()) {
+        return None;
+    }
+    // SAFETY: only this file hands out that identifier, in the first member of this struct.
+    Some(unsafe { &(*subscription.cast::<GpuSubscription>()).entity })
+}
+
+// SAFETY: as for `of`.
+unsafe fn inner_of(subscription: *const rmw_subscription_t) -> *mut rmw_subscription_t {
+    // SAFETY: as for `of`.
+    let entity = unsafe { of(subscription) };
+    entity.map_or(subscription.cast_mut(), |entity| entity.inner.0)
+}
+
+// SAFETY: what rmw asks of its callers, here and in all functions of its names below.
+pub(crate) unsafe fn rmw_create_subscription(
+    node: *const rmw_node_t,
+    type_support: *const rosidl_message_type_support_t,
+    topic: *const c_char,
+    qos: *const rmw_qos_profile_t,
+    options: *const rmw_subscription_options_t,
+) -> *mut rmw_subscription_t {
+    // SAFETY: null or a type support.
+    let Some(kind) = (unsafe { support::kind_of(type_support) }) else {
+        // SAFETY: the caller's own arguments.
+        return unsafe { calls::rmw_create_subscription(node, type_support, topic, qos, options) };
+    };
+    // SAFETY: null or options.
+    let mut own_options = unsafe { options.as_ref() }.copied();
+    if let Some(options) = &mut own_options {
+        // It would filter descriptors of the inner topic, which nobody is given.
+        options.content_filter_options = std::ptr::null_mut();
+    }
+    let options = own_options.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: the caller's arguments, options of this function's own.
+    let inner = unsafe { calls::rmw_create_subscription(node, type_support, topic, qos, options) };
+    if inner.is_null() {
+        return inner;
+    }
+    let ignores_local = own_options.is_some_and(|options| options.ignore_local_publications);
+    // SAFETY: the inner RMW has accepted the node and the topic.
+    match unsafe { make(node, type_support, topic, inner, kind, ignores_local) } {
+        Ok(subscription) => Box::into_raw(subscription).cast(),
+        Err(why) => {
+            // SAFETY: made above on this node.
+            let _ = unsafe { calls::rmw_destroy_subscription(node.cast_mut(), inner) };
+            // SAFETY: the topic's name was accepted above.
+            let topic = unsafe { support::text(topic) }.unwrap_or_default().to_string_lossy();
+            fail(format_args!("{topic} ({}): {why}", support::type_name(kind)))
+        }
+    }
+}
+
+// SAFETY: a node, a type support and a name for which `inner` was made.
+unsafe fn make(
+    node: *const rmw_node_t,
+    type_support: *const rosidl_message_type_support_t,
+    topic: *const c_char,
+    inner: *mut rmw_subscription_t,
+    kind: Kind,
+    ignores_local: bool,
+) -> Result<Box<GpuSubscription>, String> {
+    // SAFETY: the inner RMW has accepted the node.
+    let context = unsafe { Context::of(node) }?;
+    // SAFETY: the inner RMW has accepted the name.
+    let topic = unsafe { support::text(topic) }.unwrap_or_default().to_string_lossy().into_owned();
+    // SAFETY: made by the inner RMW and not destroyed.
+    let qos = unsafe { core_qos(inner) }?;
+    let core = AnySubscriber::new(&context.node, &topic, kind, qos).map_err(|error| error.to_string())?;
+    let observed = Observed::new(context.node.clone(), topic.clone());
+    // SAFETY: a handle of the inner RMW's.
+    let mut handle = unsafe { *inner };
+    handle.implementation_identifier = IDENTIFIER.as_ptr().cast();
+    handle.can_loan_messages = true;
+    let entity = Arc::new(Entity {
+        inner: Raw(inner),
+        key: handle.data as usize,
+        kind,
+        topic,
+        type_support: Raw(type_support.cast_mut()),
+        ignores_local,
+        core,
+        observed,
+        taking: Mutex::default(),
+        loans: Loans::default(),
+        waiters: context.waiters.clone(),
+        notifier: context.notifier.shared().clone(),
+        waiting: Mutex::default(),
+        on_message: Mutex::default(),
+        on_lost: Mutex::default(),
+        is_drain_due: AtomicBool::new(false),
+        is_deaf: AtomicBool::new(false),
+        attention: Mutex::new(Attention {
+            is_over: false,
+            guards: Vec::new(),
+            replays: Replays::new(context.node.clone()),
+        }),
+    });
+    let descriptor = entity.core.descriptor().map_err(|error| error.to_string())?;
+    context.notifier.add(&entity, descriptor).map_err(|error| format!("it cannot be waited for: {error}"))?;
+    let user_data = Arc::as_ptr(&entity).cast::<c_void>();
+    // SAFETY: taken away again before the entity goes.
+    if unsafe { calls::rmw_subscription_set_on_new_message_callback(inner, Some(inner_message), user_data) }
+        != RMW_RET_OK
+    {
+        entity.is_deaf.store(true, Ordering::Relaxed);
+        crate::rcutils::reset_error();
+    }
+    ENTITIES.write().unwrap_or_else(PoisonError::into_inner).insert(entity.key, entity.clone());
+    COUNT.fetch_add(1, Ordering::AcqRel);
+    Ok(Box::new(GpuSubscription { handle, entity, context }))
+}
+
+/// The core's QoS for what the inner RMW made of the asked one.
+// SAFETY: a subscription of the inner RMW's.
+unsafe fn core_qos(inner: *const rmw_subscription_t) -> Result<SubscriberQos, String> {
+    // SAFETY: numbers, for which zeros are values.
+    let mut qos: rmw_qos_profile_t = unsafe { std::mem::zeroed() };
+    // SAFETY: as the caller says.
+    if unsafe { calls::rmw_subscription_get_actual_qos(inner, &raw mut qos) } != RMW_RET_OK {
+        return Err("the inner RMW does not tell the subscription's QoS".to_owned());
+    }
+    Ok(qos_of(&qos))
+}
+
+fn qos_of(qos: &rmw_qos_profile_t) -> SubscriberQos {
+    SubscriberQos {
+        reliability: match qos.reliability {
+            RMW_QOS_POLICY_RELIABILITY_BEST_EFFORT => Reliability::BestEffort,
+            _ => Reliability::Reliable,
+        },
+        durability: match qos.durability {
+            RMW_QOS_POLICY_DURABILITY_TRANSIENT_LOCAL => Durability::TransientLocal,
+            _ => Durability::Volatile,
+        },
+        history: match qos.history {
+            RMW_QOS_POLICY_HISTORY_KEEP_ALL => History::KeepAll,
+            _ => History::KeepLast(u32::try_from(qos.depth).unwrap_or(u32::MAX).max(1)),
+        },
+    }
+}
+
+pub(crate) unsafe fn rmw_destroy_subscription(
+    node: *mut rmw_node_t,
+    subscription: *mut rmw_subscription_t,
+) -> rmw_ret_t {
+    // SAFETY: null or a subscription.
+    let Some(entity) = (unsafe { of(subscription) }).cloned() else {
+        // SAFETY: the caller's own arguments.
+        return unsafe { calls::rmw_destroy_subscription(node, subscription) };
+    };
+    if node.is_null() {
+        return refuse(RMW_RET_INVALID_ARGUMENT, format_args!("{}: the node is null", entity.topic));
+    }
+    // SAFETY: handed out by `rmw_create_subscription`, and destroyed once.
+    let own = unsafe { Box::from_raw(subscription.cast::<GpuSubscription>()) };
+    ENTITIES.write().unwrap_or_else(PoisonError::into_inner).remove(&entity.key);
+    COUNT.fetch_sub(1, Ordering::AcqRel);
+    own.context.notifier.remove(&entity, entity.core.descriptor().ok());
+    // SAFETY: the inner RMW's own subscription. From its return on the callback is not called.
+    let _ = unsafe { calls::rmw_subscription_set_on_new_message_callback(entity.inner.0, None, std::ptr::null()) };
+    crate::rcutils::reset_error();
+    // Waits for a wake-up that is under way, the last one.
+    lock(&entity.attention).is_over = true;
+    // SAFETY: made on this node, and destroyed once.
+    unsafe { calls::rmw_destroy_subscription(node, entity.inner.0) }
+}
+
+pub(crate) unsafe fn rmw_subscription_set_on_new_message_callback(
+    subscription: *mut rmw_subscription_t,
+    callback: rmw_event_callback_t,
+    user_data: *const c_void,
+) -> rmw_ret_t {
+    // SAFETY: null or a subscription.
+    let Some(entity) = (unsafe { of(subscription) }) else {
+        // SAFETY: the caller's own arguments.
+        return unsafe { calls::rmw_subscription_set_on_new_message_callback(subscription, callback, user_data) };
+    };
+    let mut on_message = lock(&entity.on_message);
+    *on_message = Callback::new(callback, user_data);
+    let Some(callback) = *on_message else { return RMW_RET_OK };
+    let unread = {
+        let mut taking = lock(&entity.taking);
+        // What was told to an earlier callback is told to this one once more.
+        taking.forget_reports();
+        let unread = entity.core.unread(COUNTED_MAX);
+        taking.report(unread)
+    };
+    if unread > 0 {
+        callback.call(unread);
+    }
+    RMW_RET_OK
+}
+
+pub(crate) unsafe fn rmw_subscription_set_content_filter(
+    subscription: *mut rmw_subscription_t,
+    options: *const rmw_subscription_content_filter_options_t,
+) -> rmw_ret_t {
+    // SAFETY: null or a subscription.
+    if let Some(entity) = unsafe { of(subscription) } {
+        let next = "take every message and look at it";
+        return refuse(
+            RMW_RET_UNSUPPORTED,
+            format_args!("{}: a GPU topic has no content filters; {next}", entity.topic),
+        );
+    }
+    // SAFETY: the caller's own arguments.
+    unsafe { calls::rmw_subscription_set_content_filter(subscription, options) }
+}
+
+macro_rules! inner_ones {
+    ($($name:ident($($arg:ident: $type:ty),*);)*) => {$(
+        pub(crate) unsafe fn $name(subscription: *const rmw_subscription_t, $($arg: $type),*) -> rmw_ret_t {
+            // SAFETY: null or a subscription.
+            let inner = unsafe { inner_of(subscription) };
+            // SAFETY: the caller's own arguments, with the handle that the inner RMW knows.
+            unsafe { calls::$name(inner, $($arg),*) }
+        }
+    )*};
+}
+inner_ones! {
+    rmw_subscription_count_matched_publishers(count: *mut usize);
+    rmw_subscription_get_actual_qos(qos: *mut rmw_qos_profile_t);
+    rmw_subscription_get_content_filter(allocator: *mut rcutils_allocator_t, options: *mut rmw_subscription_content_filter_options_t);
+    rmw_subscription_get_network_flow_endpoints(allocator: *mut rcutils_allocator_t, endpoints: *mut rmw_network_flow_endpoint_array_t);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn qos_is_translated() {
+        // SAFETY: numbers, for which zeros are values.
+        let mut qos: rmw_qos_profile_t = unsafe { std::mem::zeroed() };
+        qos.depth = 7;
+        assert_eq!(qos_of(&qos), SubscriberQos { history: History::KeepLast(7), ..SubscriberQos::default() });
+        qos.reliability = RMW_QOS_POLICY_RELIABILITY_BEST_EFFORT;
+        qos.durability = RMW_QOS_POLICY_DURABILITY_TRANSIENT_LOCAL;
+        qos.history = RMW_QOS_POLICY_HISTORY_KEEP_ALL;
+        let all = SubscriberQos {
+            reliability: Reliability::BestEffort,
+            durability: Durability::TransientLocal,
+            history: History::KeepAll,
+        };
+        assert_eq!(qos_of(&qos), all);
+    }
+}

@@ -1,0 +1,208 @@
+//! Which types are those of GPU topics, by their type support.
+
+use std::ffi::{CStr, c_char, c_void};
+
+use rgaps::any::Kind;
+
+use crate::rcutils;
+use crate::sys::rosidl_message_type_support_t;
+
+/// The package of the types.
+const PACKAGE: &CStr = c"rgaps_msgs";
+
+/// Types by their name.
+const KINDS: [(&str, Kind); 3] =
+    [("GpuImage", Kind::Image), ("GpuPointCloud", Kind::PointCloud), ("GpuTensor", Kind::Tensor)];
+
+/// What `data` of a type support points to that offers more than one kind: rosidl_typesupport_{c,cpp}/type_support_map.h.
+#[repr(C)]
+struct Map {
+    size: usize,
+    package_name: *const c_char,
+    typesupport_identifier: *const *const c_char,
+    symbol_name: *const *const c_char,
+}
+
+/// How the members of a message begin, in rosidl_typesupport_introspection_{c,cpp}/message_introspection.h.
+#[repr(C)]
+struct Members {
+    namespace: *const c_char,
+    name: *const c_char,
+}
+
+/// The kind of message of a GPU topic; None for all other types.
+// SAFETY: null, or a type support that rosidl has made.
+pub(crate) unsafe fn kind_of(support: *const rosidl_message_type_support_t) -> Option<Kind> {
+    // SAFETY: null or a type support, as the caller says.
+    let handle = unsafe { support.as_ref() }?;
+    // SAFETY: a C string of the type support's.
+    let identifier = unsafe { text(handle.typesupport_identifier) }?;
+    if identifier == c"rosidl_typesupport_c" || identifier == c"rosidl_typesupport_cpp" {
+        // SAFETY: type supports of this identifier have a map.
+        return unsafe { kind_by_map(handle.data.cast()) };
+    }
+    // A package that was generated with one type support only gives that one's handle itself.
+    let own = [c"rosidl_typesupport_introspection_c", c"rosidl_typesupport_introspection_cpp"];
+    let func = handle.func?;
+    let found = own.into_iter().find_map(|identifier| {
+        // SAFETY: the type support's own function, with itself and a C string.
+        let found = unsafe { func(support, identifier.as_ptr()) };
+        // SAFETY: null or a type support of that identifier.
+        unsafe { found.as_ref() }
+    });
+    let Some(found) = found else {
+        // It said that it has none of these.
+        rcutils::reset_error();
+        return None;
+    };
+    // SAFETY: type supports of these identifiers have members.
+    unsafe { kind_by_members(found.data.cast()) }
+}
+
+// SAFETY: null, or a map of a type support.
+unsafe fn kind_by_map(map: *const Map) -> Option<Kind> {
+    // SAFETY: as the caller says.
+    let map = unsafe { map.as_ref() }?;
+    // SAFETY: a C string of the map's.
+    let package = unsafe { text(map.package_name) }?;
+    if package != PACKAGE || map.size == 0 {
+        return None;
+    }
+    // SAFETY: it has `size` names, and there is one.
+    let symbol = unsafe { map.symbol_name.as_ref() }?;
+    // SAFETY: a C string of the map's.
+    let symbol = unsafe { text(*symbol) }?.to_str().ok()?;
+    // As in rosidl_typesupport_fastrtps_c__get_message_type_support_handle__rgaps_msgs__msg__GpuImage.
+    let (_, name) = symbol.rsplit_once("__rgaps_msgs__msg__")?;
+    kind_by_name(name)
+}
+
+// SAFETY: null, or members of a message.
+unsafe fn kind_by_members(members: *const Members) -> Option<Kind> {
+    // SAFETY: as the caller says.
+    let members = unsafe { members.as_ref() }?;
+    // SAFETY: a C string of the members'.
+    let namespace = unsafe { text(members.namespace) }?;
+    if namespace != c"rgaps_msgs__msg" && namespace != c"rgaps_msgs::msg" {
+        return None;
+    }
+    // SAFETY: a C string of the members'.
+    kind_by_name(unsafe { text(members.name) }?.to_str().ok()?)
+}
+
+fn kind_by_name(name: &str) -> Option<Kind> {
+    KINDS.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind)
+}
+
+/// The type of such topics as ROS writes it.
+pub(crate) fn type_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Image => "rgaps_msgs/msg/GpuImage",
+        Kind::PointCloud => "rgaps_msgs/msg/GpuPointCloud",
+        Kind::Tensor => "rgaps_msgs/msg/GpuTensor",
+        Kind::Bytes => "no ROS type",
+    }
+}
+
+/// A C string that may be null.
+// SAFETY: null, or a C string that stays for as long as the result is used.
+pub(crate) unsafe fn text<'a>(text: *const c_char) -> Option<&'a CStr> {
+    if text.is_null() {
+        return None;
+    }
+    // SAFETY: as the caller says.
+    Some(unsafe { CStr::from_ptr(text) })
+}
+
+/// A pointer of C that goes to other threads with what owns it.
+#[derive(Debug)]
+pub(crate) struct Raw<T = c_void>(pub(crate) *mut T);
+
+// SAFETY: an address; whoever follows it says why that may be done from that thread.
+unsafe impl<T> Send for Raw<T> {}
+// SAFETY: as above.
+unsafe impl<T> Sync for Raw<T> {}
+
+impl<T> Clone for Raw<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Raw<T> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    unsafe extern "C" fn none(
+        _: *const rosidl_message_type_support_t,
+        _: *const c_char,
+    ) -> *const rosidl_message_type_support_t {
+        std::ptr::null()
+    }
+
+    unsafe extern "C" fn itself(
+        own: *const rosidl_message_type_support_t,
+        wanted: *const c_char,
+    ) -> *const rosidl_message_type_support_t {
+        // SAFETY: the test's own type support.
+        let identifier = unsafe { (*own).typesupport_identifier };
+        // SAFETY: the test's own string.
+        let identifier = unsafe { text(identifier) };
+        // SAFETY: the layer's own string.
+        if identifier == unsafe { text(wanted) } { own } else { std::ptr::null() }
+    }
+
+    fn support(identifier: &'static CStr, data: *const c_void) -> rosidl_message_type_support_t {
+        // SAFETY: pointers and functions that may be null.
+        let mut support: rosidl_message_type_support_t = unsafe { std::mem::zeroed() };
+        support.typesupport_identifier = identifier.as_ptr();
+        support.data = data;
+        support.func = Some(none);
+        support
+    }
+
+    fn by_map(package: &'static CStr, symbol: &'static CStr) -> Option<Kind> {
+        let symbols = [symbol.as_ptr()];
+        let map = Map {
+            size: 1,
+            package_name: package.as_ptr(),
+            typesupport_identifier: std::ptr::null(),
+            symbol_name: symbols.as_ptr(),
+        };
+        let support = support(c"rosidl_typesupport_cpp", (&raw const map).cast());
+        // SAFETY: made as rosidl does.
+        unsafe { kind_of(&raw const support) }
+    }
+
+    #[test]
+    fn types_are_known_by_package_and_symbol() {
+        let symbol = c"rosidl_typesupport_fastrtps_cpp__get_message_type_support_handle__rgaps_msgs__msg__GpuTensor";
+        assert_eq!(by_map(PACKAGE, symbol), Some(Kind::Tensor));
+        assert_eq!(by_map(c"other_msgs", symbol), None);
+        let handle = c"rosidl_typesupport_fastrtps_cpp__get_message_type_support_handle__rgaps_msgs__msg__GpuHandle";
+        assert_eq!(by_map(PACKAGE, handle), None);
+    }
+
+    #[test]
+    fn a_package_with_one_type_support_is_known_by_its_members() {
+        for (namespace, known) in [(c"rgaps_msgs__msg", true), (c"rgaps_msgs::msg", true), (c"std_msgs::msg", false)] {
+            let members = Members { namespace: namespace.as_ptr(), name: c"GpuImage".as_ptr() };
+            let mut support = support(c"rosidl_typesupport_introspection_cpp", (&raw const members).cast());
+            support.func = Some(itself);
+            // SAFETY: made as rosidl does.
+            let kind = unsafe { kind_of(&raw const support) };
+            assert_eq!(kind, known.then_some(Kind::Image), "{namespace:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_type_support_is_no_gpu_type() {
+        let other = support(c"of_somebody", std::ptr::null());
+        // SAFETY: made as rosidl does.
+        assert_eq!(unsafe { kind_of(&raw const other) }, None);
+        // SAFETY: null.
+        assert_eq!(unsafe { kind_of(std::ptr::null()) }, None);
+    }
+}

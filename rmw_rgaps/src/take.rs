@@ -1,0 +1,421 @@
+//! Taking from GPU subscriptions: the next message of the core's queue, as its descriptor. The core's hold is let go at once: whoever wants the
+//! payload claims it by the descriptor's handle, from a seat of its own.
+
+use std::ffi::c_void;
+
+use rgaps::MessageInfo;
+use rgaps::any::Message;
+
+use crate::context::lock;
+use crate::descriptor::{self, Descriptor};
+use crate::ffi::refuse;
+use crate::inner::calls;
+use crate::rcutils::{self, Severity};
+use crate::subscription::{Entity, of};
+use crate::sys::*;
+
+/// Publishers that a subscription remembers.
+const KNOWN_MAX: usize = 64;
+/// Messages that cannot be taken, one after the other, in one call.
+const FAILURES_MAX: usize = 64;
+
+/// A publisher of whom messages came.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Known {
+    pub(crate) publisher: u64,
+    pub(crate) source_host: [u8; 16],
+    pub(crate) host_epoch: u64,
+    is_own: bool,
+}
+
+/// What is counted and remembered with takes.
+#[derive(Debug, Default)]
+pub(crate) struct Taking {
+    /// Messages taken, for rmw_message_info_t.
+    received: u64,
+    /// Messages that a callback was told of and nobody has taken since.
+    reported: usize,
+    /// Lost messages that takes of the event have told.
+    losses_told: u64,
+    /// Lost messages that the event's callback was told of.
+    losses_reported: u64,
+    /// The most recent first.
+    known: Vec<Known>,
+}
+
+impl Taking {
+    /// How many of `unread` messages no callback was told of; it is now.
+    pub(crate) fn report(&mut self, unread: usize) -> usize {
+        let new = unread.saturating_sub(self.reported);
+        self.reported += new;
+        new
+    }
+
+    pub(crate) fn forget_reports(&mut self) {
+        self.reported = 0;
+    }
+
+    /// As `report`, for lost messages.
+    pub(crate) fn report_lost(&mut self, lost: u64) -> usize {
+        let more = lost.saturating_sub(self.losses_reported.max(self.losses_told));
+        self.losses_reported = lost.max(self.losses_reported);
+        more as usize
+    }
+
+    pub(crate) fn forget_loss_reports(&mut self) {
+        self.losses_reported = 0;
+    }
+
+    pub(crate) fn untold_losses(&self, lost: u64) -> u64 {
+        lost.saturating_sub(self.losses_told)
+    }
+
+    /// The lost messages that were not told before; they are now.
+    pub(crate) fn tell_losses(&mut self, lost: u64) -> usize {
+        let untold = self.untold_losses(lost);
+        self.losses_told = lost.max(self.losses_told);
+        untold as usize
+    }
+
+    /// Publishers of whom messages were taken.
+    pub(crate) fn known(&self) -> &[Known] {
+        &self.known
+    }
+
+    fn note(&mut self, info: &MessageInfo, is_own: impl FnOnce() -> bool) -> Known {
+        let place = self.known.iter().position(|known| known.publisher == info.publisher);
+        let known = place.map(|place| self.known.remove(place)).filter(|known| known.host_epoch == info.host_epoch);
+        let known = known.unwrap_or_else(|| Known {
+            publisher: info.publisher,
+            source_host: info.source_host,
+            host_epoch: info.host_epoch,
+            is_own: is_own(),
+        });
+        self.known.truncate(KNOWN_MAX - 1);
+        self.known.insert(0, known);
+        known
+    }
+}
+
+/// A message that was taken.
+struct Taken {
+    descriptor: Descriptor,
+    info: rmw_message_info_t,
+}
+
+/// The next message, if there is one. Those that cannot be read are let go, and named in the log.
+fn next(entity: &Entity) -> Option<Taken> {
+    entity.note_take();
+    for _ in 0..FAILURES_MAX {
+        let mut taking = lock(&entity.taking);
+        match entity.core.take() {
+            Ok(Some(message)) => {
+                taking.reported = taking.reported.saturating_sub(1);
+                let known = taking.note(message.info(), || is_own(entity, message.info()));
+                if entity.ignores_local && known.is_own {
+                    continue;
+                }
+                taking.received += 1;
+                return Some(taken(&message, taking.received));
+            }
+            Ok(None) => {
+                taking.reported = 0;
+                return None;
+            }
+            Err(error) => {
+                taking.reported = taking.reported.saturating_sub(1);
+                drop(taking);
+                rcutils::log(Severity::Error, format_args!("{error}"));
+            }
+        }
+    }
+    None
+}
+
+fn taken(message: &Message, received: u64) -> Taken {
+    let descriptor = Descriptor::of(message);
+    // SAFETY: numbers and a pointer, for which zeros are values.
+    let mut info: rmw_message_info_t = unsafe { std::mem::zeroed() };
+    info.source_timestamp = message.info().stamps.published as i64;
+    info.received_timestamp = message.taken_ns() as i64;
+    info.publication_sequence_number = message.info().sequence;
+    info.reception_sequence_number = received;
+    // rmw_compare_gids_equal, which is the inner RMW's, takes no other.
+    // SAFETY: no arguments.
+    info.publisher_gid.implementation_identifier = unsafe { calls::rmw_get_implementation_identifier() };
+    descriptor::gid(message.info(), &mut info.publisher_gid.data);
+    Taken { descriptor, info }
+}
+
+/// Whether the publisher is in this process. The segment has process ids as their processes see them: one of another container may have ours.
+fn is_own(entity: &Entity, info: &MessageInfo) -> bool {
+    let seat = entity.ignores_local.then(|| entity.observed.look(|observer| observer.publisher(info.publisher)));
+    match seat {
+        Some(Ok(Some(seat))) => !seat.remote && seat.pid == u64::from(std::process::id()),
+        // It has left, or the manager does not answer now: better twice than not at all.
+        Some(Ok(None) | Err(_)) | None => false,
+    }
+}
+
+// SAFETY: each null, or the caller's memory for it.
+unsafe fn finish(taken: Option<&Taken>, was_taken: *mut bool, info: *mut rmw_message_info_t) {
+    if let (Some(taken), false) = (taken, info.is_null()) {
+        // SAFETY: as the caller says.
+        unsafe { info.write(taken.info) };
+    }
+    // SAFETY: as the caller says; checked before.
+    unsafe { was_taken.write(taken.is_some()) };
+}
+
+fn no_place(entity: &Entity) -> rmw_ret_t {
+    refuse(RMW_RET_INVALID_ARGUMENT, format_args!("{}: there is no place for the message", entity.topic))
+}
+
+// SAFETY: as for rmw_take_with_info; `info` may be null.
+unsafe fn take(
+    entity: &Entity,
+    message: *mut c_void,
+    was_taken: *mut bool,
+    info: *mut rmw_message_info_t,
+) -> rmw_ret_t {
+    if message.is_null() || was_taken.is_null() {
+        return no_place(entity);
+    }
+    let taken = next(entity);
+    if let Some(taken) = &taken {
+        // SAFETY: a message of the subscription's type.
+        unsafe { taken.descriptor.copy_to(entity.kind, message) };
+    }
+    // SAFETY: the caller's memory.
+    unsafe { finish(taken.as_ref(), was_taken, info) };
+    RMW_RET_OK
+}
+
+// SAFETY: as for rmw_take_serialized_message_with_info; `info` may be null.
+unsafe fn take_serialized(
+    entity: &Entity,
+    message: *mut rmw_serialized_message_t,
+    was_taken: *mut bool,
+    info: *mut rmw_message_info_t,
+) -> rmw_ret_t {
+    if message.is_null() || was_taken.is_null() {
+        return no_place(entity);
+    }
+    let taken = next(entity);
+    if let Some(taken) = &taken {
+        // SAFETY: a message of the type, and the caller's serialized message.
+        let result = unsafe { calls::rmw_serialize(taken.descriptor.as_ptr(), entity.type_support.0, message) };
+        if result != RMW_RET_OK {
+            return result;
+        }
+    }
+    // SAFETY: the caller's memory.
+    unsafe { finish(taken.as_ref(), was_taken, info) };
+    RMW_RET_OK
+}
+
+// SAFETY: as for rmw_take_loaned_message_with_info; `info` may be null.
+unsafe fn take_loaned(
+    entity: &Entity,
+    message: *mut *mut c_void,
+    was_taken: *mut bool,
+    info: *mut rmw_message_info_t,
+) -> rmw_ret_t {
+    if message.is_null() || was_taken.is_null() {
+        return no_place(entity);
+    }
+    let taken = next(entity);
+    if let Some(taken) = &taken {
+        // SAFETY: the caller's place for a pointer.
+        unsafe { message.write(entity.loans.lend(taken.descriptor.clone())) };
+    }
+    // SAFETY: the caller's memory.
+    unsafe { finish(taken.as_ref(), was_taken, info) };
+    RMW_RET_OK
+}
+
+// SAFETY: what rmw asks of its callers, here and in all functions of its names below.
+pub(crate) unsafe fn rmw_take_sequence(
+    subscription: *const rmw_subscription_t,
+    count: usize,
+    messages: *mut rmw_message_sequence_t,
+    infos: *mut rmw_message_info_sequence_t,
+    taken: *mut usize,
+    allocation: *mut rmw_subscription_allocation_t,
+) -> rmw_ret_t {
+    // SAFETY: null or a subscription.
+    let Some(entity) = (unsafe { of(subscription) }) else {
+        // SAFETY: the caller's own arguments.
+        return unsafe { calls::rmw_take_sequence(subscription, count, messages, infos, taken, allocation) };
+    };
+    // SAFETY: null, or the caller's sequence.
+    let messages = unsafe { messages.as_mut() };
+    // SAFETY: as above.
+    let infos = unsafe { infos.as_mut() };
+    let (Some(messages), Some(infos), false) = (messages, infos, taken.is_null()) else { return no_place(entity) };
+    if count == 0 || messages.capacity < count || infos.capacity < count {
+        let (messages, infos) = (messages.capacity, infos.capacity);
+        let why = format_args!("{}: {count} messages do not go into {messages}, with {infos} infos", entity.topic);
+        return refuse(RMW_RET_INVALID_ARGUMENT, why);
+    }
+    let mut done = 0;
+    while done < count {
+        let Some(taken) = next(entity) else { break };
+        // SAFETY: the sequence has `capacity` pointers to messages of the type, more than `done`.
+        let place = unsafe { messages.data.add(done) };
+        // SAFETY: as above.
+        let message = unsafe { place.read() };
+        // SAFETY: a message of the subscription's type.
+        unsafe { taken.descriptor.copy_to(entity.kind, message) };
+        // SAFETY: the sequence has `capacity` infos, more than `done`.
+        let info = unsafe { infos.data.add(done) };
+        // SAFETY: the caller's memory.
+        unsafe { info.write(taken.info) };
+        done += 1;
+    }
+    messages.size = done;
+    infos.size = done;
+    // SAFETY: not null, and the caller's.
+    unsafe { taken.write(done) };
+    RMW_RET_OK
+}
+
+pub(crate) unsafe fn rmw_return_loaned_message_from_subscription(
+    subscription: *const rmw_subscription_t,
+    message: *mut c_void,
+) -> rmw_ret_t {
+    // SAFETY: null or a subscription.
+    let Some(entity) = (unsafe { of(subscription) }) else {
+        // SAFETY: the caller's own arguments.
+        return unsafe { calls::rmw_return_loaned_message_from_subscription(subscription, message) };
+    };
+    if entity.loans.take_back(message) {
+        return RMW_RET_OK;
+    }
+    refuse(RMW_RET_INVALID_ARGUMENT, format_args!("{}: the message is no loan of this subscription", entity.topic))
+}
+
+/// A take without, then one with, a place for the info.
+macro_rules! takes {
+    ($($own:ident: $name:ident($message:ty), $with_info:ident;)*) => {$(
+        pub(crate) unsafe fn $name(
+            subscription: *const rmw_subscription_t,
+            message: $message,
+            taken: *mut bool,
+            allocation: *mut rmw_subscription_allocation_t,
+        ) -> rmw_ret_t {
+            // SAFETY: null or a subscription.
+            match unsafe { of(subscription) } {
+                // SAFETY: the caller's own arguments.
+                None => unsafe { calls::$name(subscription, message, taken, allocation) },
+                // SAFETY: as above.
+                Some(entity) => unsafe { $own(entity, message, taken, std::ptr::null_mut()) },
+            }
+        }
+
+        pub(crate) unsafe fn $with_info(
+            subscription: *const rmw_subscription_t,
+            message: $message,
+            taken: *mut bool,
+            info: *mut rmw_message_info_t,
+            allocation: *mut rmw_subscription_allocation_t,
+        ) -> rmw_ret_t {
+            // SAFETY: null or a subscription.
+            match unsafe { of(subscription) } {
+                // SAFETY: the caller's own arguments.
+                None => unsafe { calls::$with_info(subscription, message, taken, info, allocation) },
+                Some(entity) if info.is_null() => no_place(entity),
+                // SAFETY: as above.
+                Some(entity) => unsafe { $own(entity, message, taken, info) },
+            }
+        }
+    )*};
+}
+takes! {
+    take: rmw_take(*mut c_void), rmw_take_with_info;
+    take_serialized: rmw_take_serialized_message(*mut rmw_serialized_message_t), rmw_take_serialized_message_with_info;
+    take_loaned: rmw_take_loaned_message(*mut *mut c_void), rmw_take_loaned_message_with_info;
+}
+
+/// Taken as dynamic data: not from GPU topics, whose descriptors are plain structs.
+#[cfg(rmw_dynamic)]
+mod dynamic {
+    use super::*;
+
+    fn unsupported(entity: &Entity) -> rmw_ret_t {
+        let next = "take it as its type, or serialized";
+        refuse(RMW_RET_UNSUPPORTED, format_args!("{}: a GPU topic's message is no dynamic data; {next}", entity.topic))
+    }
+
+    pub(crate) unsafe fn rmw_take_dynamic_message(
+        subscription: *const rmw_subscription_t,
+        message: *mut rosidl_dynamic_typesupport_dynamic_data_t,
+        taken: *mut bool,
+        allocation: *mut rmw_subscription_allocation_t,
+    ) -> rmw_ret_t {
+        // SAFETY: null or a subscription.
+        match unsafe { of(subscription) } {
+            // SAFETY: the caller's own arguments.
+            None => unsafe { calls::rmw_take_dynamic_message(subscription, message, taken, allocation) },
+            Some(entity) => unsupported(entity),
+        }
+    }
+
+    pub(crate) unsafe fn rmw_take_dynamic_message_with_info(
+        subscription: *const rmw_subscription_t,
+        message: *mut rosidl_dynamic_typesupport_dynamic_data_t,
+        taken: *mut bool,
+        info: *mut rmw_message_info_t,
+        allocation: *mut rmw_subscription_allocation_t,
+    ) -> rmw_ret_t {
+        // SAFETY: null or a subscription.
+        match unsafe { of(subscription) } {
+            // SAFETY: the caller's own arguments.
+            None => unsafe {
+                calls::rmw_take_dynamic_message_with_info(subscription, message, taken, info, allocation)
+            },
+            Some(entity) => unsupported(entity),
+        }
+    }
+}
+#[cfg(rmw_dynamic)]
+pub(crate) use dynamic::{rmw_take_dynamic_message, rmw_take_dynamic_message_with_info};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_callback_is_told_of_each_message_once() {
+        let mut taking = Taking::default();
+        assert_eq!((taking.report(2), taking.report(2), taking.report(3)), (2, 0, 1));
+        // One was taken, one revoked, one came.
+        taking.reported -= 1;
+        assert_eq!((taking.report(2), taking.report(4)), (0, 2));
+        taking.forget_reports();
+        assert_eq!(taking.report(1), 1);
+    }
+
+    #[test]
+    fn lost_messages_are_told_once_by_the_event_and_once_by_its_callback() {
+        let mut taking = Taking::default();
+        assert_eq!((taking.report_lost(3), taking.report_lost(3)), (3, 0));
+        assert_eq!((taking.untold_losses(5), taking.tell_losses(5), taking.tell_losses(5)), (5, 5, 0));
+        assert_eq!(taking.report_lost(6), 1);
+        taking.forget_loss_reports();
+        assert_eq!(taking.report_lost(6), 1, "five were taken");
+    }
+
+    #[test]
+    fn publishers_are_remembered_and_asked_about_once() {
+        let mut taking = Taking::default();
+        let of = |publisher, host_epoch| MessageInfo { publisher, host_epoch, ..MessageInfo::default() };
+        assert!(taking.note(&of(1, 7), || true).is_own);
+        assert!(taking.note(&of(1, 7), || panic!("it is known")).is_own);
+        assert!(!taking.note(&of(1, 8), || false).is_own, "another run");
+        for publisher in 0..200 {
+            taking.note(&of(publisher, 1), || false);
+        }
+        assert_eq!(taking.known().len(), KNOWN_MAX);
+    }
+}

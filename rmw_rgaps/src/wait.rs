@@ -1,0 +1,281 @@
+//! Wait sets with GPU subscriptions, or events of theirs, in them. Those are ready by the core; the others are the inner RMW's to wait for,
+//! together with a guard condition that the notifier's thread triggers.
+//!
+//! No wake-up is lost: the guard condition is armed before the core is asked, so that what comes later triggers it. A trigger that finds
+//! nothing has the wait go on for what is left of its time.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::context::Guard;
+use crate::event::{self, Whose};
+use crate::ffi::refuse;
+use crate::inner::calls;
+use crate::subscription::{self, Entity};
+use crate::sys::*;
+
+/// A guard condition, and room for the arrays of one wait: kept from wait to wait, so that none allocates.
+pub(crate) struct Waiter {
+    guard: Guard,
+    subscriptions: List,
+    guards: List,
+    services: List,
+    clients: List,
+    events: List,
+}
+
+impl Waiter {
+    pub(crate) fn new(guard: Guard) -> Self {
+        let list = List::default;
+        Self { guard, subscriptions: list(), guards: list(), services: list(), clients: list(), events: list() }
+    }
+
+    pub(crate) fn guard(&self) -> Guard {
+        self.guard
+    }
+
+    fn lists(&mut self) -> [&mut List; 5] {
+        [&mut self.subscriptions, &mut self.guards, &mut self.services, &mut self.clients, &mut self.events]
+    }
+}
+
+/// One of a wait's arrays.
+#[derive(Default)]
+struct List {
+    /// What the caller gave.
+    asked: Vec<*mut c_void>,
+    /// For each of these, whose it is if it is ours.
+    entities: Vec<Option<Arc<Entity>>>,
+    /// What the inner RMW is given: the others.
+    given: Vec<*mut c_void>,
+}
+
+// SAFETY: the pointers are looked at only within the wait that put them there.
+unsafe impl Send for List {}
+
+impl List {
+    // SAFETY: null or `count` pointers.
+    unsafe fn fill(
+        &mut self,
+        array: *mut *mut c_void,
+        count: usize,
+        whose: impl Fn(*mut c_void) -> Option<Arc<Entity>>,
+    ) {
+        self.asked.clear();
+        self.entities.clear();
+        if !array.is_null() {
+            // SAFETY: as the caller says.
+            self.asked.extend_from_slice(unsafe { std::slice::from_raw_parts(array, count) });
+        }
+        self.entities.extend(self.asked.iter().map(|pointer| whose(*pointer)));
+    }
+
+    /// The others, as they were asked, since each wait of the inner RMW makes nulls of those that are not ready.
+    fn give(&mut self) {
+        self.given.clear();
+        let others = self.asked.iter().zip(&self.entities).filter(|(_, entity)| entity.is_none());
+        self.given.extend(others.map(|(pointer, _)| *pointer));
+    }
+
+    fn has_ready(&self) -> bool {
+        self.given.iter().any(|pointer| !pointer.is_null())
+    }
+
+    fn ours(&self) -> impl Iterator<Item = &Arc<Entity>> {
+        self.entities.iter().flatten()
+    }
+
+    // SAFETY: the array that it was filled from.
+    unsafe fn tell(&self, array: *mut *mut c_void, is_ready: impl Fn(&Entity) -> bool) {
+        let mut given = self.given.iter();
+        for (place, (asked, entity)) in self.asked.iter().zip(&self.entities).enumerate() {
+            let told = match entity {
+                Some(entity) if is_ready(entity) => *asked,
+                Some(_) => std::ptr::null_mut(),
+                None => given.next().copied().unwrap_or(std::ptr::null_mut()),
+            };
+            // SAFETY: as the caller says, so many places.
+            let place = unsafe { array.add(place) };
+            // SAFETY: as above.
+            unsafe { place.write(told) };
+        }
+    }
+
+    fn clear(&mut self) {
+        self.asked.clear();
+        self.entities.clear();
+        self.given.clear();
+    }
+}
+
+/// The arrays of a wait as the caller has them; null ones are empty.
+struct Arrays {
+    subscriptions: *mut rmw_subscriptions_t,
+    guards: *mut rmw_guard_conditions_t,
+    services: *mut rmw_services_t,
+    clients: *mut rmw_clients_t,
+    events: *mut rmw_events_t,
+}
+
+/// An array's pointer and length.
+macro_rules! parts {
+    ($array:expr, $data:ident, $count:ident) => {
+        // SAFETY: null, or an array of the caller's.
+        unsafe { $array.as_ref() }.map_or((std::ptr::null_mut(), 0), |array| (array.$data, array.$count))
+    };
+}
+
+impl Arrays {
+    fn parts(&self) -> [(*mut *mut c_void, usize); 5] {
+        [
+            parts!(self.subscriptions, subscribers, subscriber_count),
+            parts!(self.guards, guard_conditions, guard_condition_count),
+            parts!(self.services, services, service_count),
+            parts!(self.clients, clients, client_count),
+            parts!(self.events, events, event_count),
+        ]
+    }
+}
+
+/// Whose a pointer of a wait set is, if it is ours.
+type Finder = fn(*mut c_void) -> Option<Arc<Entity>>;
+
+fn subscription_of(data: *mut c_void) -> Option<Arc<Entity>> {
+    subscription::by_data(data)
+}
+
+fn event_of(event: *mut c_void) -> Option<Arc<Entity>> {
+    // SAFETY: the events of a wait are pointers to events.
+    match unsafe { event::whose(event.cast()) } {
+        Whose::Ours(entity) => entity,
+        Whose::Inner => None,
+    }
+}
+
+/// The first of ours, if there is one.
+fn first_of_ours(arrays: &Arrays) -> Option<Arc<Entity>> {
+    let [subscriptions, .., events] = arrays.parts();
+    let find = |(array, count): (*mut *mut c_void, usize), whose: Finder| {
+        let places: &[*mut c_void] = match array.is_null() {
+            true => &[],
+            // SAFETY: an array of the caller's with so many places.
+            false => unsafe { std::slice::from_raw_parts(array, count) },
+        };
+        places.iter().copied().filter(|pointer| !pointer.is_null()).find_map(whose)
+    };
+    find(subscriptions, subscription_of).or_else(|| find(events, event_of))
+}
+
+// SAFETY: what rmw asks of its callers.
+pub(crate) unsafe fn rmw_wait(
+    subscriptions: *mut rmw_subscriptions_t,
+    guards: *mut rmw_guard_conditions_t,
+    services: *mut rmw_services_t,
+    clients: *mut rmw_clients_t,
+    events: *mut rmw_events_t,
+    wait_set: *mut rmw_wait_set_t,
+    timeout: *const rmw_time_t,
+) -> rmw_ret_t {
+    let arrays = Arrays { subscriptions, guards, services, clients, events };
+    let first = if subscription::there_are_none() { None } else { first_of_ours(&arrays) };
+    let Some(first) = first else {
+        // SAFETY: the caller's own arguments.
+        return unsafe { calls::rmw_wait(subscriptions, guards, services, clients, events, wait_set, timeout) };
+    };
+    if wait_set.is_null() {
+        return refuse(RMW_RET_INVALID_ARGUMENT, format_args!("the wait set is null"));
+    }
+    // SAFETY: null or a time of the caller's.
+    let timeout = unsafe { timeout.as_ref() }
+        .map(|time| Duration::new(time.sec, 0).saturating_add(Duration::from_nanos(time.nsec)));
+    let Some(mut waiter) = first.waiters.get() else { return RMW_RET_ERROR };
+    let whose: [Finder; 5] = [subscription_of, |_| None, |_| None, |_| None, event_of];
+    for ((list, (array, count)), whose) in waiter.lists().into_iter().zip(arrays.parts()).zip(whose) {
+        // SAFETY: an array of the caller's with so many places.
+        unsafe { list.fill(array, count, whose) };
+    }
+    waiter.arm();
+    let result = waiter.wait(wait_set, timeout);
+    waiter.disarm();
+    let message: fn(&Entity) -> bool = Entity::is_ready;
+    let is_ready = [message, message, message, message, event::is_ready];
+    for ((list, (array, _)), is_ready) in waiter.lists().into_iter().zip(arrays.parts()).zip(is_ready) {
+        // SAFETY: the array that the list was filled from.
+        unsafe { list.tell(array, is_ready) };
+        list.clear();
+    }
+    first.waiters.put(waiter);
+    result
+}
+
+impl Waiter {
+    fn arm(&self) {
+        self.subscriptions.ours().chain(self.events.ours()).for_each(|entity| entity.arm(self.guard));
+    }
+
+    fn disarm(&self) {
+        self.subscriptions.ours().chain(self.events.ours()).for_each(|entity| entity.disarm(self.guard));
+    }
+
+    fn has_ready_of_ours(&self) -> bool {
+        self.subscriptions.ours().any(|entity| entity.is_ready())
+            || self.events.ours().any(|entity| event::is_ready(entity))
+    }
+
+    /// Until something is ready, or the time is over.
+    fn wait(&mut self, wait_set: *mut rmw_wait_set_t, timeout: Option<Duration>) -> rmw_ret_t {
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        loop {
+            let is_ready = self.has_ready_of_ours();
+            // One look at the others, if there is something to tell already.
+            let left = match deadline {
+                _ if is_ready => Some(Duration::ZERO),
+                Some(deadline) => Some(deadline.saturating_duration_since(Instant::now())),
+                None => timeout,
+            };
+            let result = self.wait_for_others(wait_set, left);
+            if result != RMW_RET_OK && result != RMW_RET_TIMEOUT {
+                return result;
+            }
+            let others = [&self.subscriptions, &self.guards, &self.services, &self.clients, &self.events];
+            if others.iter().any(|list| list.has_ready()) || self.has_ready_of_ours() {
+                return RMW_RET_OK;
+            }
+            // Nothing: a trigger whose message was taken by somebody else, or the end of the time.
+            if left.is_some_and(|left| left.is_zero()) && !is_ready {
+                return RMW_RET_TIMEOUT;
+            }
+        }
+    }
+
+    /// The inner RMW's wait, with our guard condition among the others; its own is left out of what is told.
+    fn wait_for_others(&mut self, wait_set: *mut rmw_wait_set_t, left: Option<Duration>) -> rmw_ret_t {
+        self.lists().into_iter().for_each(List::give);
+        self.guards.given.push(self.guard.data());
+        let [subscriptions, guards, services, clients, events] = self.lists().map(|list| &mut list.given);
+        let mut subscriptions =
+            rmw_subscriptions_t { subscriber_count: subscriptions.len(), subscribers: subscriptions.as_mut_ptr() };
+        let mut guards =
+            rmw_guard_conditions_t { guard_condition_count: guards.len(), guard_conditions: guards.as_mut_ptr() };
+        let mut services = rmw_services_t { service_count: services.len(), services: services.as_mut_ptr() };
+        let mut clients = rmw_clients_t { client_count: clients.len(), clients: clients.as_mut_ptr() };
+        let mut events = rmw_events_t { event_count: events.len(), events: events.as_mut_ptr() };
+        let time = left.map(|left| rmw_time_t { sec: left.as_secs(), nsec: left.subsec_nanos().into() });
+        let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        // SAFETY: arrays of this waiter, of what the caller gave and a guard condition of the same context.
+        let result = unsafe {
+            calls::rmw_wait(
+                &raw mut subscriptions,
+                &raw mut guards,
+                &raw mut services,
+                &raw mut clients,
+                &raw mut events,
+                wait_set,
+                time,
+            )
+        };
+        self.guards.given.pop();
+        result
+    }
+}

@@ -1,0 +1,774 @@
+//! GPU topics through the layer, over an inner RMW made for it and a real manager: what is published in the core is what is taken, waited for
+//! and told.
+
+#![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
+
+mod common;
+
+use std::cell::RefCell;
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::path::{Path, PathBuf};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use common::Library;
+use rgaps::any::{AnyMeta, AnyPublisher, Kind};
+use rgaps::types::{DType, Encoding, Image, Tensor};
+use rgaps::{Durability, Handle, Node, PublisherQos};
+use rgaps_testing::{RuntimeDir, Watchdog, again_with, programs};
+
+const OK: c_int = 0;
+const TIMEOUT: c_int = 2;
+const UNSUPPORTED: c_int = 3;
+const INVALID_ARGUMENT: c_int = 11;
+const DOMAIN: u32 = 7;
+const TOPIC: &str = "/camera/front";
+
+type Pointer = *mut c_void;
+
+/// A process of its own, with the doubles in its folder of libraries.
+fn again(settings: &[(&str, &str)]) -> bool {
+    again_over(common::forwarding_into, settings)
+}
+
+fn again_over(inner_into: fn(&Path), settings: &[(&str, &str)]) -> bool {
+    let rgapsd = programs::find("rgapsd");
+    let mut all = vec![
+        ("RGAPS_INNER_RMW", common::FORWARDING),
+        ("RGAPSD", rgapsd.to_str().unwrap()),
+        ("RGAPS_MULTICAST", "off"),
+        ("RGAPS_DEVICE", "host"),
+    ];
+    all.extend(settings);
+    again_with(&all, |folder: &Path| {
+        common::rcutils_into(folder);
+        inner_into(folder);
+        Ok(())
+    })
+}
+
+/// The layer over the forwarding inner RMW, a node of it, and a node of the core beside it.
+struct Bench {
+    core: Node,
+    node: Pointer,
+    context: Pointer,
+    layer: Library,
+    inner: Library,
+    rcutils: Library,
+    // Last: it ends the manager.
+    _dir: RuntimeDir,
+    _watchdog: Watchdog,
+}
+
+macro_rules! call {
+    ($library:expr, $name:literal ($($arg:expr),*) : ($($type:ty),*) -> $result:ty) => {{
+        // SAFETY: rmw, or the double, declares it with this type.
+        let function: unsafe extern "C" fn($($type),*) -> $result = unsafe { std::mem::transmute($library.find($name)) };
+        // SAFETY: arguments as the function asks.
+        unsafe { function($($arg),*) }
+    }};
+}
+
+impl Bench {
+    fn new() -> Self {
+        let _watchdog = Watchdog::new(Duration::from_secs(120));
+        let _dir = RuntimeDir::new("rmw").unwrap();
+        // SAFETY: no other thread of this process runs yet.
+        unsafe { std::env::set_var("RGAPS_RUNTIME_DIR", _dir.path()) };
+        let folder = PathBuf::from(std::env::var_os("LD_LIBRARY_PATH").unwrap());
+        let rcutils = Library::load(&folder.join("librcutils.so"), true);
+        let layer = Library::load(&common::layer(), false);
+        let inner = Library::load(&folder.join("librmw_forwarding.so"), false);
+        let core = Node::builder().runtime_dir(_dir.path()).domain(DOMAIN).build().unwrap();
+        let context = call!(inner, "double_context"(DOMAIN as usize): (usize) -> Pointer);
+        let node = call!(layer, "rmw_create_node"(context, c"n".as_ptr(), c"/".as_ptr()): (Pointer, *const c_char, *const c_char) -> Pointer);
+        Self { core, node, context, layer, inner, rcutils, _dir, _watchdog }
+    }
+
+    fn core_publisher(&self, qos: PublisherQos) -> AnyPublisher {
+        AnyPublisher::new(&self.core, TOPIC, Kind::Image, qos).unwrap()
+    }
+
+    fn type_support(&self, kind: Kind) -> Pointer {
+        let name = match kind {
+            Kind::Image => c"GpuImage",
+            Kind::Tensor => c"GpuTensor",
+            _ => c"Other",
+        };
+        let arguments = (c"rgaps_msgs__msg".as_ptr(), name.as_ptr(), bytes_of(kind));
+        call!(self.inner, "double_type"(arguments.0, arguments.1, arguments.2): (*const c_char, *const c_char, usize) -> Pointer)
+    }
+
+    fn qos(&self, depth: usize, keep_all: bool, transient_local: bool) -> Pointer {
+        call!(self.inner, "double_qos"(depth, keep_all, transient_local): (usize, bool, bool) -> Pointer)
+    }
+
+    fn subscription_with(&self, library: &Library, qos: Pointer, ignore_local: bool) -> Pointer {
+        let topic = CString::new(TOPIC).unwrap();
+        let options = call!(self.inner, "double_options"(ignore_local): (bool) -> Pointer);
+        let support = self.type_support(Kind::Image);
+        call!(library, "rmw_create_subscription"(self.node, support, topic.as_ptr(), qos, options):
+            (Pointer, Pointer, *const c_char, Pointer, Pointer) -> Pointer)
+    }
+
+    /// A subscription of the layer's; depth 10.
+    fn subscription(&self) -> Pointer {
+        let subscription = self.subscription_with(&self.layer, self.qos(10, false, false), false);
+        assert!(!subscription.is_null(), "{}", self.error());
+        subscription
+    }
+
+    fn publisher(&self) -> Pointer {
+        let topic = CString::new(TOPIC).unwrap();
+        let (support, qos) = (self.type_support(Kind::Image), self.qos(10, false, false));
+        let publisher = call!(self.layer, "rmw_create_publisher"(self.node, support, topic.as_ptr(), qos, null_mut()):
+            (Pointer, Pointer, *const c_char, Pointer, Pointer) -> Pointer);
+        assert!(!publisher.is_null(), "{}", self.error());
+        publisher
+    }
+
+    fn publish(&self, publisher: Pointer, descriptor: &[u8]) -> c_int {
+        call!(self.layer, "rmw_publish"(publisher, descriptor.as_ptr(), null_mut()): (Pointer, *const u8, Pointer) -> c_int)
+    }
+
+    fn destroy_subscription(&self, subscription: Pointer) {
+        let result =
+            call!(self.layer, "rmw_destroy_subscription"(self.node, subscription): (Pointer, Pointer) -> c_int);
+        assert_eq!(result, OK, "{}", self.error());
+    }
+
+    fn destroy_publisher(&self, publisher: Pointer) {
+        let result = call!(self.layer, "rmw_destroy_publisher"(self.node, publisher): (Pointer, Pointer) -> c_int);
+        assert_eq!(result, OK, "{}", self.error());
+    }
+
+    fn wait_set(&self) -> Pointer {
+        call!(self.layer, "rmw_create_wait_set"(self.context, 0): (Pointer, usize) -> Pointer)
+    }
+
+    /// Waits for subscriptions, guard conditions and events, and says which are ready.
+    fn wait(
+        &self,
+        wait_set: Pointer,
+        entities: &[Pointer],
+        guards: &[Pointer],
+        events: &[Pointer],
+        time: Option<Duration>,
+    ) -> Waited {
+        // `data` is the second member of each handle.
+        let data_of = |handle: &Pointer| common::at(handle.cast::<Pointer>(), 1);
+        let mut entities: Vec<Pointer> = entities.iter().map(data_of).collect();
+        let mut guards: Vec<Pointer> = guards.iter().map(data_of).collect();
+        let mut events = events.to_vec();
+        let mut arrays = [&mut entities, &mut guards, &mut events].map(|list| (list.len(), list.as_mut_ptr()));
+        let [subscriptions, conditions, of_events] = &mut arrays;
+        let time = time.map(|time| [time.as_secs(), u64::from(time.subsec_nanos())]);
+        let time = time.as_ref().map_or(std::ptr::null(), |time| time.as_ptr());
+        let result = call!(self.layer, "rmw_wait"(
+                (&raw mut *subscriptions).cast(), (&raw mut *conditions).cast(), null_mut(), null_mut(),
+                (&raw mut *of_events).cast(), wait_set, time):
+            (Pointer, Pointer, Pointer, Pointer, Pointer, Pointer, *const u64) -> c_int);
+        let ready = |list: &[Pointer]| list.iter().map(|pointer| !pointer.is_null()).collect();
+        Waited { result, subscriptions: ready(&entities), guards: ready(&guards), events: ready(&events) }
+    }
+
+    /// Waits for one subscription as long as it takes.
+    fn wait_for(&self, subscription: Pointer) {
+        let wait_set = self.wait_set();
+        let waited = self.wait(wait_set, &[subscription], &[], &[], None);
+        assert_eq!((waited.result, waited.subscriptions), (OK, vec![true]), "{}", self.error());
+    }
+
+    fn take(&self, subscription: Pointer) -> Option<(Vec<u8>, [i64; 4])> {
+        // More than any distro's rmw_message_info_t.
+        let (mut message, mut info, mut taken) = (aligned(), [0_i64; 16], false);
+        let result = call!(self.layer, "rmw_take_with_info"(subscription, message.as_mut_ptr(), &raw mut taken, info.as_mut_ptr(), null_mut()):
+            (Pointer, *mut u64, *mut bool, *mut i64, Pointer) -> c_int);
+        assert_eq!(result, OK, "{}", self.error());
+        taken.then(|| (bytes(&message, bytes_of(Kind::Image)), *info.first_chunk().unwrap()))
+    }
+
+    fn error(&self) -> String {
+        common::error(&self.rcutils)
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            let strangers = call!(self.inner, "double_strangers"(): () -> c_int);
+            assert_eq!(strangers, 0, "the inner RMW saw handles that are not its own");
+        }
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Waited {
+    result: c_int,
+    subscriptions: Vec<bool>,
+    guards: Vec<bool>,
+    events: Vec<bool>,
+}
+
+fn bytes_of(kind: Kind) -> usize {
+    (Handle::BYTES + kind.encoded_bytes()).next_multiple_of(8)
+}
+
+fn aligned() -> [u64; 256] {
+    [0; 256]
+}
+
+fn bytes(words: &[u64], count: usize) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_ne_bytes()).take(count).collect()
+}
+
+fn picture(value: u8) -> (AnyMeta, Vec<u8>) {
+    let image = Image::new(4, 2, Encoding::Rgb8).unwrap();
+    (image.into(), vec![value; 24])
+}
+
+fn push(publisher: &AnyPublisher, value: u8) -> Handle {
+    let (meta, bytes) = picture(value);
+    publisher.push(&meta, &bytes).unwrap()
+}
+
+/// A descriptor as a node would send it.
+fn descriptor(handle: &Handle) -> Vec<u8> {
+    let mut encoded = [0; 1024];
+    let length = picture(0).0.encode(&mut encoded);
+    let mut descriptor = handle.to_bytes().to_vec();
+    descriptor.extend(&encoded[..length]);
+    descriptor.resize(2048, 0);
+    descriptor
+}
+
+/// Until it is so; the watchdog ends a wait for ever.
+fn until(what: impl Fn() -> bool) {
+    while !what() {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_message_of_the_core_wakes_a_wait_set_and_is_taken_as_its_descriptor() {
+    if !again(&[]) {
+        return;
+    }
+    let bench = Bench::new();
+    let (subscription, publisher) = (bench.subscription(), bench.core_publisher(PublisherQos::default()));
+    let wait_set = bench.wait_set();
+    let nothing = bench.wait(wait_set, &[subscription], &[], &[], Some(Duration::ZERO));
+    assert_eq!((nothing.result, nothing.subscriptions), (TIMEOUT, vec![false]));
+    let handle = std::thread::scope(|scope| {
+        let pusher = scope.spawn(|| push(&publisher, 1));
+        bench.wait_for(subscription);
+        pusher.join().unwrap()
+    });
+    let (taken, [published, received, sequence, place]) = bench.take(subscription).unwrap();
+    assert_eq!(taken, descriptor(&handle)[..bytes_of(Kind::Image)]);
+    assert!(published > 0 && received >= published);
+    assert_eq!((sequence, place), (1, 1));
+    assert_eq!(bench.take(subscription), None);
+    bench.destroy_subscription(subscription);
+}
+
+#[test]
+fn what_is_beside_a_gpu_subscription_in_a_wait_set_is_told_as_ever() {
+    if !again(&[]) {
+        return;
+    }
+    let bench = Bench::new();
+    let (subscription, publisher) = (bench.subscription(), bench.core_publisher(PublisherQos::default()));
+    let guard = call!(bench.layer, "rmw_create_guard_condition"(bench.context): (Pointer) -> Pointer);
+    let wait_set = bench.wait_set();
+    let trigger = || call!(bench.layer, "rmw_trigger_guard_condition"(guard): (Pointer) -> c_int);
+    let wait = |time| bench.wait(wait_set, &[subscription], &[guard], &[], time);
+    trigger();
+    let told = |result, subscription, guard| Waited {
+        result,
+        subscriptions: vec![subscription],
+        guards: vec![guard],
+        events: vec![],
+    };
+    assert_eq!(wait(None), told(OK, false, true));
+    push(&publisher, 1);
+    assert_eq!(wait(None), told(OK, true, false));
+    trigger();
+    assert_eq!(wait(None), told(OK, true, true));
+    bench.take(subscription).unwrap();
+    assert_eq!(wait(Some(Duration::from_millis(1))), told(TIMEOUT, false, false));
+    bench.destroy_subscription(subscription);
+}
+
+#[test]
+fn a_descriptor_of_an_earlier_run_is_dropped_and_named_once() {
+    if !again(&[]) {
+        return;
+    }
+    let bench = Bench::new();
+    let (subscription, publisher) = (bench.subscription(), bench.core_publisher(PublisherQos::default()));
+    let handle = push(&publisher, 1);
+    bench.wait_for(subscription);
+    bench.take(subscription).unwrap();
+    let old = descriptor(&Handle { host_epoch: handle.host_epoch - 1, ..handle });
+    let topic = CString::new(TOPIC).unwrap();
+    for _ in 0..3 {
+        call!(bench.inner, "double_deliver"(topic.as_ptr(), old.as_ptr(), bytes_of(Kind::Image)): (*const c_char, *const u8, usize) -> ());
+    }
+    until(|| common::logged(&bench.rcutils).contains("earlier run"));
+    until(|| call!(bench.inner, "double_queued"(topic.as_ptr()): (*const c_char) -> usize) == 0);
+    let waited = bench.wait(bench.wait_set(), &[subscription], &[], &[], Some(Duration::ZERO));
+    assert_eq!((waited.result, waited.subscriptions), (TIMEOUT, vec![false]));
+    assert_eq!(bench.take(subscription), None);
+    let log = common::logged(&bench.rcutils);
+    assert_eq!(log.matches("earlier run").count(), 1, "{log}");
+    assert!(log.contains("[30] [rmw_rgaps] /camera/front: rgaps_msgs/msg/GpuImage 1"), "{log}");
+    bench.destroy_subscription(subscription);
+}
+
+#[test]
+fn an_inner_rmw_that_does_not_tell_of_messages_is_drained_when_something_is_taken() {
+    if !again_over(common::deaf_into, &[]) {
+        return;
+    }
+    let bench = Bench::new();
+    let (subscription, publisher) = (bench.subscription(), bench.core_publisher(PublisherQos::default()));
+    let (handle, topic) = (push(&publisher, 1), CString::new(TOPIC).unwrap());
+    call!(bench.inner, "double_deliver"(topic.as_ptr(), descriptor(&handle).as_ptr(), bytes_of(Kind::Image)): (*const c_char, *const u8, usize) -> ());
+    bench.wait_for(subscription);
+    assert!(bench.take(subscription).is_some());
+    until(|| call!(bench.inner, "double_queued"(topic.as_ptr()): (*const c_char) -> usize) == 0);
+    assert_eq!(bench.take(subscription), None, "once");
+    bench.destroy_subscription(subscription);
+}
+
+#[test]
+fn only_descriptors_of_messages_that_the_core_knows_are_published() {
+    if !again(&[]) {
+        return;
+    }
+    let bench = Bench::new();
+    let (publisher, core) = (bench.publisher(), bench.core_publisher(PublisherQos::default()));
+    // Of the inner RMW alone, so that it keeps what was sent.
+    let plain = bench.subscription_with(&bench.inner, bench.qos(10, false, false), false);
+    let handle = push(&core, 1);
+    assert_eq!(bench.publish(publisher, &descriptor(&handle)), OK, "{}", bench.error());
+    let topic = CString::new(TOPIC).unwrap();
+    let queued = || call!(bench.inner, "double_queued"(topic.as_ptr()): (*const c_char) -> usize);
+    assert_eq!(queued(), 1);
+    // Nobody holds it any more, and its entry has another message: it was published all the same.
+    let later: Vec<Handle> = (0..3).map(|value| push(&core, value)).collect();
+    assert_eq!(bench.publish(publisher, &descriptor(&handle)), OK, "{}", bench.error());
+    let elsewhere = AnyPublisher::new(&bench.core, "/other", Kind::Image, PublisherQos::default()).unwrap();
+    let refused = [
+        (Handle::default(), "layout version 0"),
+        (Handle { kind: Kind::Tensor.code(), ..handle }, "kind 3, where 1 (image) is needed"),
+        (Handle { host_epoch: handle.host_epoch + 1, ..handle }, "of an earlier run"),
+        (Handle { sequence: 0, ..handle }, "names no message"),
+        (Handle { sequence: 99, ..later[2] }, "names message 99 of publisher"),
+        (Handle { publisher: 5, ..later[2] }, "which is no message of this topic that this host has"),
+        (push(&elsewhere, 1), "which is no message of this topic"),
+    ];
+    for (handle, why) in refused {
+        assert_eq!(bench.publish(publisher, &descriptor(&handle)), INVALID_ARGUMENT);
+        let error = bench.error();
+        assert!(error.contains(why) && error.contains("/camera/front: a rgaps_msgs/msg/GpuImage"), "{error}");
+    }
+    assert_eq!(queued(), 2);
+    let result = call!(bench.inner, "rmw_destroy_subscription"(bench.node, plain): (Pointer, Pointer) -> c_int);
+    assert_eq!(result, OK);
+    bench.destroy_publisher(publisher);
+}
+
+#[test]
+fn a_loaned_descriptor_says_its_kind_and_goes_once() {
+    if !again(&[]) {
+        return;
+    }
+    let bench = Bench::new();
+    let (publisher, core) = (bench.publisher(), bench.core_publisher(PublisherQos::default()));
+    let support = bench.type_support(Kind::Image);
+    let borrow = |into: &mut Pointer| call!(bench.layer, "rmw_borrow_loaned_message"(publisher, support, &raw mut *into): (Pointer, Pointer, *mut Pointer) -> c_int);
+    let publish = |loan| call!(bench.layer, "rmw_publish_loaned_message"(publisher, loan, null_mut()): (Pointer, Pointer, Pointer) -> c_int);
+    let give_back = |loan| call!(bench.layer, "rmw_return_loaned_message_from_publisher"(publisher, loan): (Pointer, Pointer) -> c_int);
+    let mut loan = null_mut();
+    assert_eq!(borrow(&mut loan), OK);
+    // SAFETY: a descriptor, which begins with a handle.
+    let place = unsafe { &mut *loan.cast::<[u8; Handle::BYTES]>() };
+    let empty = Handle::from_bytes(place);
+    assert_eq!((empty.layout_version, empty.kind, empty.sequence), (Handle::LAYOUT_VERSION, Kind::Image.code(), 0));
+    assert_eq!(publish(loan), INVALID_ARGUMENT, "it names nothing yet");
+    *place = push(&core, 1).to_bytes();
+    assert_eq!(publish(loan), OK, "{}", bench.error());
+    assert_eq!((publish(loan), give_back(loan)), (INVALID_ARGUMENT, INVALID_ARGUMENT), "it is gone");
+    let mut other = null_mut();
+    assert_eq!((borrow(&mut other), give_back(other), give_back(other)), (OK, OK, INVALID_ARGUMENT));
+    assert_eq!(borrow(&mut loan), INVALID_ARGUMENT, "there is a message in its place");
+    bench.destroy_publisher(publisher);
+}
+
+#[test]
+fn serialized_descriptors_are_checked_and_taken_too() {
+    if !again(&[]) {
+        return;
+    }
+    let bench = Bench::new();
+    let (publisher, subscription) = (bench.publisher(), bench.subscription());
+    let core = bench.core_publisher(PublisherQos::default());
+    let handle = push(&core, 1);
+    bench.wait_for(subscription);
+    let serialized = call!(bench.inner, "double_serialized"(): () -> Pointer);
+    let mut taken = false;
+    let take = |taken: *mut bool| {
+        call!(bench.layer, "rmw_take_serialized_message"(subscription, serialized, taken, null_mut()):
+            (Pointer, Pointer, *mut bool, Pointer) -> c_int)
+    };
+    assert_eq!((take(&raw mut taken), taken), (OK, true), "{}", bench.error());
+    // SAFETY: the buffer is the first member, and has such a descriptor.
+    let buffer = unsafe { *serialized.cast::<*mut u8>() };
+    // SAFETY: as above.
+    let first = unsafe { buffer.cast::<[u8; Handle::BYTES]>().read() };
+    assert_eq!(Handle::from_bytes(&first), handle);
+    assert_eq!((take(&raw mut taken), taken), (OK, false));
+    let publish = || call!(bench.layer, "rmw_publish_serialized_message"(publisher, serialized, null_mut()): (Pointer, Pointer, Pointer) -> c_int);
+    assert_eq!(publish(), OK, "{}", bench.error());
+    // SAFETY: as above.
+    unsafe { buffer.write_bytes(0, Handle::BYTES) };
+    assert_eq!(publish(), INVALID_ARGUMENT);
+    bench.destroy_publisher(publisher);
+    bench.destroy_subscription(subscription);
+}
+
+#[test]
+fn a_sequence_and_loans_are_taken_in_the_cores_order() {
+    if !again(&[]) {
+        return;
+    }
+    let bench = Bench::new();
+    let (subscription, core) = (bench.subscription(), bench.core_publisher(PublisherQos::default()));
+    let handles: Vec<Handle> = (0..5).map(|value| push(&core, value)).collect();
+    let messages = call!(bench.inner, "double_messages"(3): (usize) -> Pointer);
+    let infos = call!(bench.inner, "double_infos"(3): (usize) -> Pointer);
+    let mut count = 0_usize;
+    let take = |wanted: usize, count: *mut usize| {
+        call!(bench.layer, "rmw_take_sequence"(subscription, wanted, messages, infos, count, null_mut()):
+            (Pointer, usize, Pointer, Pointer, *mut usize, Pointer) -> c_int)
+    };
+    assert_eq!((take(4, &raw mut count), take(0, &raw mut count)), (INVALID_ARGUMENT, INVALID_ARGUMENT));
+    assert_eq!((take(3, &raw mut count), count), (OK, 3), "{}", bench.error());
+    for (place, handle) in handles[..3].iter().enumerate() {
+        // The sequence's first member is an array of pointers to messages.
+        let array: *mut *mut [u8; Handle::BYTES] = common::at(messages.cast(), 0);
+        let message = common::at(array, place);
+        // SAFETY: a message that begins with a handle.
+        assert_eq!(Handle::from_bytes(unsafe { &*message }), *handle);
+    }
+    let (mut loan, mut taken) = (null_mut(), false);
+    let mut take_loan = || {
+        let result = call!(bench.layer, "rmw_take_loaned_message"(subscription, &raw mut loan, &raw mut taken, null_mut()):
+            (Pointer, *mut Pointer, *mut bool, Pointer) -> c_int);
+        (result, taken, loan)
+    };
+    let (result, taken, loan) = take_loan();
+    assert_eq!((result, taken), (OK, true));
+    // SAFETY: a message that begins with a handle.
+    assert_eq!(Handle::from_bytes(unsafe { &*loan.cast::<[u8; Handle::BYTES]>() }), handles[3]);
+    let give_back = |loan| call!(bench.layer, "rmw_return_loaned_message_from_subscription"(subscription, loan): (Pointer, Pointer) -> c_int);
+    assert_eq!((give_back(loan), give_back(loan)), (OK, INVALID_ARGUMENT));
+    assert_eq!((take(3, &raw mut count), count), (OK, 1), "the last one");
+    bench.destroy_subscription(subscription);
+}
+
+static TOLD: AtomicUsize = AtomicUsize::new(0);
+
+extern "C" fn tell(_: *const c_void, count: usize) {
+    TOLD.fetch_add(count, Ordering::SeqCst);
+}
+
+#[test]
+fn the_callback_is_told_of_what_waits_already_and_of_each_new_message() {
+    if !again(&[]) {
+        return;
+    }
+    let bench = Bench::new();
+    let (subscription, core) = (bench.subscription(), bench.core_publisher(PublisherQos::default()));
+    for value in 0..3 {
+        push(&core, value);
+    }
+    let set = |callback: Option<extern "C" fn(*const c_void, usize)>| {
+        let result = call!(bench.layer, "rmw_subscription_set_on_new_message_callback"(subscription, callback, null_mut()):
+            (Pointer, Option<extern "C" fn(*const c_void, usize)>, Pointer) -> c_int);
+        assert_eq!(result, OK);
+    };
+    set(Some(tell));
+    assert_eq!(TOLD.load(Ordering::SeqCst), 3);
+    for value in 0..4 {
+        bench.take(subscription).unwrap();
+        push(&core, value);
+        until(|| TOLD.load(Ordering::SeqCst) == 4 + usize::from(value));
+    }
+    set(None);
+    push(&core, 9);
+    bench.wait_for(subscription);
+    assert_eq!(TOLD.load(Ordering::SeqCst), 7, "nobody is told any more");
+    bench.destroy_subscription(subscription);
+}
+
+#[test]
+fn lost_messages_are_an_event_with_the_cores_counts() {
+    if !again(&[]) {
+        return;
+    }
+    let bench = Bench::new();
+    let subscription = bench.subscription_with(&bench.layer, bench.qos(1, false, false), false);
+    let core = bench.core_publisher(PublisherQos::default());
+    let mut event = [null_mut::<c_void>(); 4];
+    let event: Pointer = event.as_mut_ptr().cast();
+    let result = call!(bench.layer, "rmw_subscription_event_init"(event, subscription, message_lost()): (Pointer, Pointer, c_int) -> c_int);
+    assert_eq!(result, OK, "{}", bench.error());
+    let wait_set = bench.wait_set();
+    let wait = |time| bench.wait(wait_set, &[], &[], &[event], time);
+    assert_eq!(wait(Some(Duration::ZERO)).events, [false]);
+    std::thread::scope(|scope| {
+        let pusher = scope.spawn(|| [1, 2, 3].map(|value| push(&core, value)));
+        assert_eq!(wait(None).events, [true]);
+        pusher.join().unwrap();
+    });
+    let take = || {
+        let (mut status, mut taken) = ([0_usize; 2], false);
+        let result = call!(bench.layer, "rmw_take_event"(event, status.as_mut_ptr(), &raw mut taken): (Pointer, *mut usize, *mut bool) -> c_int);
+        assert_eq!((result, taken), (OK, true));
+        status
+    };
+    assert_eq!(take(), [2, 2]);
+    assert_eq!((wait(Some(Duration::ZERO)).events, take()), (vec![false], [2, 0]));
+    let set = |callback: Option<extern "C" fn(*const c_void, usize)>| {
+        call!(bench.layer, "rmw_event_set_callback"(event, callback, null_mut()):
+            (Pointer, Option<extern "C" fn(*const c_void, usize)>, Pointer) -> c_int)
+    };
+    assert_eq!((set(Some(tell)), TOLD.load(Ordering::SeqCst)), (OK, 0));
+    push(&core, 3);
+    until(|| TOLD.load(Ordering::SeqCst) == 1);
+    assert_eq!(take(), [3, 1]);
+    bench.destroy_subscription(subscription);
+    assert_ne!(set(None), OK, "its subscription is gone");
+    assert!(bench.error().contains("the event's subscription was destroyed"));
+}
+
+/// RMW_EVENT_MESSAGE_LOST as the C compiler has found it.
+fn message_lost() -> c_int {
+    env!("RMW_MESSAGE_LOST").parse().unwrap()
+}
+
+#[test]
+fn no_function_of_the_inner_rmw_sees_a_handle_of_the_layer() {
+    if !again(&[]) {
+        return;
+    }
+    let bench = Bench::new();
+    let (publisher, subscription) = (bench.publisher(), bench.subscription());
+    let mut event = [null_mut::<c_void>(); 4];
+    let event: Pointer = event.as_mut_ptr().cast();
+    call!(bench.layer, "rmw_subscription_event_init"(event, subscription, message_lost()): (Pointer, Pointer, c_int) -> c_int);
+    let folder = PathBuf::from(std::env::var_os("LD_LIBRARY_PATH").unwrap());
+    let calls = Library::load(&folder.join("libwith_handles.so"), false);
+    #[repr(C)]
+    #[derive(Clone, Copy)]
+    struct Named {
+        name: *const c_char,
+        call: Option<unsafe extern "C" fn(Pointer, Pointer, Pointer, Pointer)>,
+    }
+    let array: *const Named = calls.find("double_handle_calls").cast();
+    let mut count = 0;
+    loop {
+        // The array ends with nulls, which end the loop.
+        let named = common::at(array, count);
+        let Some(call) = named.call else { break };
+        count += 1;
+        // SAFETY: a C string of the double's.
+        let name = unsafe { std::ffi::CStr::from_ptr(named.name) }.to_str().unwrap();
+        // SAFETY: handles of the layer's, and nulls.
+        unsafe { call(bench.layer.find(name), publisher, subscription, event) };
+    }
+    assert!(count > 25, "{count}");
+    // Whether the inner RMW saw others than its own is asked at the end of every test.
+    bench.destroy_publisher(publisher);
+    bench.destroy_subscription(subscription);
+}
+
+#[test]
+fn messages_of_this_process_are_ignored_if_they_are_to_be() {
+    if !again(&[]) {
+        return;
+    }
+    let bench = Bench::new();
+    let deaf = bench.subscription_with(&bench.layer, bench.qos(10, false, false), true);
+    let subscription = bench.subscription();
+    push(&bench.core_publisher(PublisherQos::default()), 1);
+    bench.wait_for(subscription);
+    assert!(bench.take(subscription).is_some());
+    assert_eq!(bench.take(deaf), None);
+    bench.destroy_subscription(deaf);
+    bench.destroy_subscription(subscription);
+}
+
+#[test]
+fn a_late_joiner_gets_what_publishers_keep_if_it_asks() {
+    if !again(&[]) {
+        return;
+    }
+    let bench = Bench::new();
+    let core = bench.core_publisher(PublisherQos {
+        durability: Durability::TransientLocal,
+        history_depth: 2,
+        ..PublisherQos::default()
+    });
+    let handles: Vec<Handle> = (0..4).map(|value| push(&core, value)).collect();
+    let late = bench.subscription_with(&bench.layer, bench.qos(10, false, true), false);
+    bench.wait_for(late);
+    let taken: Vec<Vec<u8>> =
+        std::iter::from_fn(|| bench.take(late)).map(|(message, _)| message[..Handle::BYTES].to_vec()).collect();
+    assert_eq!(taken, [handles[2].to_bytes(), handles[3].to_bytes()]);
+    let volatile = bench.subscription();
+    assert_eq!(bench.take(volatile), None);
+    bench.destroy_subscription(late);
+    bench.destroy_subscription(volatile);
+}
+
+#[test]
+fn no_wake_up_is_lost_between_many_waiters_and_a_fast_publisher() {
+    if !again(&[]) {
+        return;
+    }
+    const MESSAGES: usize = 500;
+    const WAITERS: usize = 4;
+    let bench = Bench::new();
+    let core = bench.core_publisher(PublisherQos::default());
+    let addresses: Vec<usize> = (0..WAITERS)
+        .map(|_| bench.subscription_with(&bench.layer, bench.qos(MESSAGES, false, false), false) as usize)
+        .collect();
+    let shared = Shared(&bench);
+    std::thread::scope(|scope| {
+        for address in &addresses {
+            let shared = &shared;
+            scope.spawn(move || {
+                let (bench, subscription, wait_set) = (shared.bench(), *address as Pointer, shared.bench().wait_set());
+                let mut taken = 0;
+                while taken < MESSAGES {
+                    let waited = bench.wait(wait_set, &[subscription], &[], &[], None);
+                    assert_eq!((waited.result, waited.subscriptions), (OK, vec![true]));
+                    // One for each wait, so that most waits find something left, and some nothing.
+                    taken += usize::from(bench.take(subscription).is_some());
+                }
+                assert_eq!(bench.take(subscription), None);
+            });
+        }
+        for value in 0..MESSAGES {
+            push(&core, value as u8);
+        }
+    });
+    addresses.iter().for_each(|address| bench.destroy_subscription(*address as Pointer));
+}
+
+/// The bench for several threads: its functions are for every thread, as rmw's are.
+struct Shared<'a>(&'a Bench);
+
+impl Shared<'_> {
+    fn bench(&self) -> &Bench {
+        self.0
+    }
+}
+
+// SAFETY: as above.
+unsafe impl Sync for Shared<'_> {}
+
+#[test]
+fn entities_that_come_and_go_while_messages_do_leave_nothing_behind() {
+    if !again(&[]) {
+        return;
+    }
+    let bench = Bench::new();
+    let core = bench.core_publisher(PublisherQos::default());
+    let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let before = RefCell::new(None);
+    for round in 0..20 {
+        let (publisher, subscription) = (bench.publisher(), bench.subscription());
+        let handle = push(&core, round);
+        assert_eq!(bench.publish(publisher, &descriptor(&handle)), OK, "{}", bench.error());
+        bench.wait_for(subscription);
+        assert!(bench.take(subscription).is_some());
+        bench.destroy_subscription(subscription);
+        bench.destroy_publisher(publisher);
+        let now = descriptors();
+        let first = *before.borrow_mut().get_or_insert(now);
+        assert!(now <= first, "{now} descriptors, {first} after the first round");
+    }
+}
+
+#[test]
+fn a_core_that_cannot_be_reached_is_an_error_that_names_what_helps() {
+    if !again(&[("RGAPS_AUTOSTART", "0")]) {
+        return;
+    }
+    let _watchdog = Watchdog::new(Duration::from_secs(120));
+    let dir = RuntimeDir::new("rmw").unwrap();
+    // SAFETY: no other thread of this process runs yet.
+    unsafe { std::env::set_var("RGAPS_RUNTIME_DIR", dir.path()) };
+    let folder = PathBuf::from(std::env::var_os("LD_LIBRARY_PATH").unwrap());
+    let rcutils = Library::load(&folder.join("librcutils.so"), true);
+    let layer = Library::load(&common::layer(), false);
+    let inner = Library::load(&folder.join("librmw_forwarding.so"), false);
+    let context = call!(inner, "double_context"(0): (usize) -> Pointer);
+    let node = call!(layer, "rmw_create_node"(context, c"n".as_ptr(), c"/".as_ptr()): (Pointer, *const c_char, *const c_char) -> Pointer);
+    let support = call!(inner, "double_type"(c"rgaps_msgs__msg".as_ptr(), c"GpuTensor".as_ptr(), bytes_of(Kind::Tensor)):
+        (*const c_char, *const c_char, usize) -> Pointer);
+    let qos = call!(inner, "double_qos"(1, false, false): (usize, bool, bool) -> Pointer);
+    let options = call!(inner, "double_options"(false): (bool) -> Pointer);
+    for name in ["rmw_create_subscription", "rmw_create_publisher"] {
+        // SAFETY: rmw declares both with such types.
+        let create: unsafe extern "C" fn(Pointer, Pointer, *const c_char, Pointer, Pointer) -> Pointer =
+            unsafe { std::mem::transmute(layer.find(name)) };
+        // SAFETY: handles of the inner RMW's, and its options, which begin alike.
+        let made = unsafe { create(node, support, c"/tensor".as_ptr(), qos, options) };
+        assert!(made.is_null());
+        let error = common::error(&rcutils);
+        assert!(error.contains("/tensor (rgaps_msgs/msg/GpuTensor): the core cannot be reached"), "{error}");
+        assert!(
+            error.contains("RGAPSD") && error.contains("RGAPS_AUTOSTART") && error.contains("RGAPS_RUNTIME_DIR"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn content_filters_and_dynamic_data_are_refused_on_gpu_topics() {
+    if !again(&[]) {
+        return;
+    }
+    let bench = Bench::new();
+    let subscription = bench.subscription();
+    let result = call!(bench.layer, "rmw_subscription_set_content_filter"(subscription, null_mut()): (Pointer, Pointer) -> c_int);
+    assert_eq!(result, UNSUPPORTED);
+    assert!(bench.error().contains("no content filters"), "{}", bench.error());
+    if common::functions().iter().any(|function| function.name == "rmw_take_dynamic_message") {
+        let result = call!(bench.layer, "rmw_take_dynamic_message"(subscription, null_mut(), null_mut(), null_mut()):
+            (Pointer, Pointer, Pointer, Pointer) -> c_int);
+        assert_eq!(result, UNSUPPORTED);
+    }
+    bench.destroy_subscription(subscription);
+}
+
+#[test]
+fn a_tensor_on_a_topic_of_pictures_is_refused_by_name() {
+    if !again(&[]) {
+        return;
+    }
+    let bench = Bench::new();
+    let tensors = AnyPublisher::new(&bench.core, TOPIC, Kind::Tensor, PublisherQos::default()).unwrap();
+    tensors.push(&Tensor::new(DType::FLOAT32, &[2]).unwrap().into(), &[0; 8]).unwrap();
+    let subscription = bench.subscription_with(&bench.layer, bench.qos(10, false, false), false);
+    assert!(subscription.is_null());
+    let error = bench.error();
+    assert!(error.contains("/camera/front (rgaps_msgs/msg/GpuImage)") && error.contains("Tensor"), "{error}");
+}
