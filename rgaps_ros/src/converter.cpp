@@ -115,7 +115,7 @@ class Converter : public rclcpp::Node {
     subscribe_ = [this, publisher] {
       SubscriptionOptions<DeviceT> options;
       options.refused = [this](const DeviceT &) { ++counters_->refused; };
-      return create_subscription<DeviceT>(*this, in, qos(), [this, publisher](const DeviceT &device) {
+      return rgaps_ros::create_subscription<DeviceT>(*this, in, qos(), [this, publisher](const DeviceT &device) {
         const auto payload = device.host();
         if (payload.size() != device.meta().payload_bytes()) return refuse(device.error());
         auto message = std::make_unique<RosT>();

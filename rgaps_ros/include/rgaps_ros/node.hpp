@@ -59,27 +59,29 @@ class EndpointParameters {
       : node_(node), prefix_("rgaps." + topic + "." + endpoint + (id.empty() ? "" : "_" + id) + ".") {}
 
   std::int64_t integer(const std::string &name, std::int64_t value, std::int64_t least, std::int64_t most, const std::string &what) const {
-    rcl_interfaces::msg::ParameterDescriptor descriptor;
+    Descriptor descriptor;
     descriptor.integer_range.resize(1);
     descriptor.integer_range[0].from_value = least;
     descriptor.integer_range[0].to_value = most;
     return declare(prefix_ + name, rclcpp::ParameterValue(value), what, descriptor).template get<std::int64_t>();
   }
   std::string text(const std::string &name, const std::string &value, const std::string &what) const {
-    return declare(prefix_ + name, rclcpp::ParameterValue(value), what, {}).template get<std::string>();
+    return declare(prefix_ + name, rclcpp::ParameterValue(value), what, Descriptor()).template get<std::string>();
   }
   bool flag(const std::string &name, bool value, const std::string &what) const {
-    return declare(prefix_ + name, rclcpp::ParameterValue(value), what, {}).template get<bool>();
+    return declare(prefix_ + name, rclcpp::ParameterValue(value), what, Descriptor()).template get<bool>();
   }
   /// One of the whole node.
   std::string of_node(const std::string &name, const std::string &value, const std::string &what) const {
-    return declare("rgaps." + name, rclcpp::ParameterValue(value), what, {}).template get<std::string>();
+    return declare("rgaps." + name, rclcpp::ParameterValue(value), what, Descriptor()).template get<std::string>();
   }
   std::string name(const std::string &name) const { return prefix_ + name; }
 
  private:
+  using Descriptor = rcl_interfaces::msg::ParameterDescriptor;
+
   rclcpp::ParameterValue declare(const std::string &name, const rclcpp::ParameterValue &value, const std::string &what,
-                                 rcl_interfaces::msg::ParameterDescriptor descriptor) const {
+                                 Descriptor descriptor) const {
     descriptor.description = what;
     descriptor.read_only = true;
     if (node_.parameters->has_parameter(name)) return node_.parameters->get_parameter(name).get_parameter_value();
