@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -356,13 +357,19 @@ TEST(Last, an_executor_that_waits_for_a_payload_ends_when_ros_does) {
   int refused = 0;
   rgaps_ros::SubscriptionOptions<DeviceImage> options;
   options.refused = [&](const DeviceImage &) { ++refused; };
+  auto group = world.node->create_callback_group(rclcpp::CallbackGroupType::MutuallyExclusive);
+  options.ros.callback_group = group;
   auto subscription = rgaps_ros::create_subscription<DeviceImage>(world.node, "never", rclcpp::QoS(10), [](const DeviceImage &) {}, options);
   ASSERT_TRUE(world.until([&] { return forger->get_subscription_count() == 1; }));
   forger->publish(forged([](auto &) {}));
   std::thread spins([&] { world.executor.spin(); });
+  // The group is taken while its callback waits.
+  const auto end = std::chrono::steady_clock::now() + time_max;
+  while (group->can_be_taken_from() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+  EXPECT_FALSE(group->can_be_taken_from());
   rclcpp::shutdown();
   spins.join();
-  EXPECT_LE(refused, 1);
+  EXPECT_EQ(refused, 1);
 }
 
 }  // namespace

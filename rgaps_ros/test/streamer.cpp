@@ -2,17 +2,18 @@
 //
 //   role pub:  publishes `count` messages once `subscriptions` ROS subscriptions and `readers` of the payloads are there, and stays until the
 //              subscriptions are gone.
-//   role sub:  makes `subscriptions` subscriptions, compares every byte, and ends when each has had `count` messages, or `refusals` were refused.
+//   role sub:  makes `subscriptions` subscriptions, compares every byte, and ends when each has had `count` different messages and `refusals`
+//              descriptors were refused. Messages come one after the other from the first on, unless `in_order` is false.
 //
+// A message's number is in the seconds of its stamp, which sensor_msgs carry too.
 // The last line is what was seen. Ends with 1 if anything was wrong or the time was up.
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
-#include <cstring>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -50,6 +51,7 @@ class Streamer : public rclcpp::Node {
     count = static_cast<std::uint64_t>(declare_parameter<std::int64_t>("count", 30));
     subscriptions = static_cast<std::size_t>(declare_parameter<std::int64_t>("subscriptions", 1));
     readers = static_cast<std::uint64_t>(declare_parameter<std::int64_t>("readers", 1));
+    in_order = declare_parameter<bool>("in_order", true);
     refusals = static_cast<std::uint64_t>(declare_parameter<std::int64_t>("refusals", 0));
     width = static_cast<std::uint32_t>(declare_parameter<std::int64_t>("width", 320));
     height = static_cast<std::uint32_t>(declare_parameter<std::int64_t>("height", 240));
@@ -85,10 +87,7 @@ class Streamer : public rclcpp::Node {
       if (!loan) return void(failure = loan.error().text);
       const auto bytes = loan->host().value();
       for (std::size_t place = 0; place < bytes.size(); ++place) bytes[place] = byte_of(published, place);
-      auto meta = loan->meta();
-      std::memcpy(meta.user().data(), &published, sizeof published);
-      meta.set_header(rgaps::now(), "front").value();
-      loan->set_meta(meta).value();
+      loan->set_header(rclcpp::Time(static_cast<std::int32_t>(published), 0), "front").value();
       const auto handle = publisher.publish(std::move(*loan));
       if (!handle) return void(failure = handle.error().text);
       ++published;
@@ -101,7 +100,8 @@ class Streamer : public rclcpp::Node {
   template <class DeviceT>
   bool subscribe() {
     struct Seen {
-      std::uint64_t frames = 0;
+      std::uint64_t next = 0;
+      std::set<std::uint64_t> numbers;
       std::uint64_t mismatched = 0;
     };
     std::vector<Seen> seen(subscriptions);
@@ -109,13 +109,14 @@ class Streamer : public rclcpp::Node {
     rgaps_ros::SubscriptionOptions<DeviceT> options;
     options.refused = [](const DeviceT &device) { std::printf("refused: %s\n", device.error().c_str()); };
     for (auto &mine : seen) {
-      auto compare = [&mine](const DeviceT &device) {
-        std::uint64_t number = 0;
-        std::memcpy(&number, device.meta().c().as.header.user, sizeof number);
+      auto compare = [this, &mine](const DeviceT &device) {
+        const auto number = static_cast<std::uint64_t>(device.meta().c().as.header.sec);
         const auto bytes = device.host();
-        bool same = number == mine.frames && bytes.size() == device.meta().payload_bytes() && device.frame_id() == "front";
+        bool same = (!in_order || number == mine.next) && device.frame_id() == "front";
+        same = same && bytes.size() == device.meta().payload_bytes() && bytes.size() == meta_of<typename DeviceT::Meta>(width, height).payload_bytes();
         for (std::size_t place = 0; same && place < bytes.size(); ++place) same = bytes[place] == byte_of(number, place);
-        mine.frames = number + 1;
+        mine.next = number + 1;
+        mine.numbers.insert(number);
         mine.mismatched += same ? 0 : 1;
       };
       all.push_back(rgaps_ros::create_subscription<DeviceT>(*this, "frames", qos(), compare, options));
@@ -126,25 +127,24 @@ class Streamer : public rclcpp::Node {
       return refused;
     };
     const bool done = spin_until([&] {
-      if (refusals > 0) return refused() >= refusals;
       for (const auto &mine : seen) {
-        if (mine.frames < count) return false;
+        if (mine.numbers.size() < count) return false;
       }
-      return true;
+      return refused() >= refusals;
     });
-    Seen sum;
+    std::uint64_t frames = 0, mismatched = 0;
     rgaps_subscriber_statistics_t statistics{};
     for (std::size_t place = 0; place < all.size(); ++place) {
-      sum.frames += seen[place].frames;
-      sum.mismatched += seen[place].mismatched;
+      frames += seen[place].numbers.size();
+      mismatched += seen[place].mismatched;
       const auto of_one = all[place]->statistics().value();
       statistics.lost += of_one.lost;
       statistics.copied_bytes += of_one.copied_bytes;
     }
-    std::printf("frames %lu mismatched %lu lost %lu refused %lu copied_bytes %lu\n", static_cast<unsigned long>(sum.frames),
-                static_cast<unsigned long>(sum.mismatched), static_cast<unsigned long>(statistics.lost),
+    std::printf("frames %lu mismatched %lu lost %lu refused %lu copied_bytes %lu\n", static_cast<unsigned long>(frames),
+                static_cast<unsigned long>(mismatched), static_cast<unsigned long>(statistics.lost),
                 static_cast<unsigned long>(refused()), static_cast<unsigned long>(statistics.copied_bytes));
-    return done && sum.mismatched == 0 && statistics.lost == 0 && statistics.copied_bytes == 0 && (refusals > 0 || refused() == 0);
+    return done && mismatched == 0 && statistics.lost == 0 && statistics.copied_bytes == 0 && (refusals > 0 || refused() == 0);
   }
 
   template <class DeviceT>
@@ -162,6 +162,7 @@ class Streamer : public rclcpp::Node {
   std::string role, kind;
   std::uint64_t count = 0, readers = 0, refusals = 0;
   std::size_t subscriptions = 0;
+  bool in_order = true;
   std::uint32_t width = 0, height = 0;
   std::chrono::milliseconds period{};
 };
