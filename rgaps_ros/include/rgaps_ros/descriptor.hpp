@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <string>
 #include <type_traits>
 
@@ -24,7 +25,7 @@
 
 namespace rgaps_ros {
 
-/// What belongs to a kind of message: its descriptor, its metadata in C, and the name of its type.
+/// What belongs to a kind of message: its descriptor, its metadata in C, the name of its type, and whether what is counted there fits in.
 template <class Meta>
 struct Kind;
 
@@ -33,6 +34,7 @@ struct Kind<rgaps::Image> {
   using Descriptor = rgaps_msgs::msg::GpuImage;
   using Encoded = rgaps_image_t;
   static constexpr const char *type_name = "rgaps/Image";
+  static bool counts_fit(const Encoded &) { return true; }
 };
 
 template <>
@@ -40,6 +42,7 @@ struct Kind<rgaps::PointCloud> {
   using Descriptor = rgaps_msgs::msg::GpuPointCloud;
   using Encoded = rgaps_point_cloud_t;
   static constexpr const char *type_name = "rgaps/PointCloud";
+  static bool counts_fit(const Encoded &cloud) { return cloud.field_count <= std::size(cloud.fields); }
 };
 
 template <>
@@ -47,6 +50,7 @@ struct Kind<rgaps::Tensor> {
   using Descriptor = rgaps_msgs::msg::GpuTensor;
   using Encoded = rgaps_tensor_t;
   static constexpr const char *type_name = "rgaps/Tensor";
+  static bool counts_fit(const Encoded &tensor) { return tensor.ndim <= std::size(tensor.shape); }
 };
 
 /// The descriptor of a kind.
@@ -96,7 +100,7 @@ void write(const rgaps_message_handle_t &handle, const Meta &meta, DescriptorOf<
   std::memset(bytes + written, 0, sizeof descriptor - written);
 }
 
-/// Copies a descriptor's handle and metadata, whatever they are.
+/// Copies a descriptor's handle and metadata, whatever they are. Counts beyond the arrays leave no metadata, so that nobody reads past them.
 template <class Meta>
 Described<Meta> copy(const DescriptorOf<Meta> &descriptor) {
   detail::assert_layout<Meta>();
@@ -104,7 +108,9 @@ Described<Meta> copy(const DescriptorOf<Meta> &descriptor) {
   described.meta = empty_meta<Meta>();
   const auto *bytes = reinterpret_cast<const std::uint8_t *>(&descriptor);
   std::memcpy(&described.handle, bytes, sizeof described.handle);
-  std::memcpy(&described.meta.c().as, bytes + sizeof described.handle, sizeof(typename Kind<Meta>::Encoded));
+  typename Kind<Meta>::Encoded encoded;
+  std::memcpy(&encoded, bytes + sizeof described.handle, sizeof encoded);
+  if (Kind<Meta>::counts_fit(encoded)) std::memcpy(&described.meta.c().as, &encoded, sizeof encoded);
   return described;
 }
 

@@ -57,8 +57,11 @@ class Device {
 
   /// What names the message, also where it could not be claimed.
   rgaps_message_handle_t handle() const { return lease_ ? lease_->handle() : rgaps_message_handle_t{}; }
-  /// What the payload is, also where it could not be claimed.
-  Meta meta() const { return lease_ ? lease_->meta() : empty_meta<Meta>(); }
+  /// What the payload is, also where it could not be claimed. Stays as long as a copy of this object.
+  const Meta &meta() const {
+    static const Meta none = empty_meta<Meta>();
+    return lease_ ? lease_->meta() : none;
+  }
   /// Stamp, since 1970.
   std::chrono::nanoseconds stamp() const { return meta().stamp(); }
   /// Coordinate frame.

@@ -49,8 +49,8 @@ class Lease {
 
   const rgaps_message_handle_t &handle() const noexcept { return handle_; }
 
-  /// What the payload is: as the core says once it is claimed, before that as the descriptor says.
-  Meta meta() {
+  /// What the payload is: as the core says once it is claimed, before that as the descriptor says. Stays as long as the lease.
+  const Meta &meta() {
     const std::lock_guard<std::mutex> lock(mutex_);
     return found_ ? found_->meta() : meta_;
   }
