@@ -6,7 +6,7 @@
  * them gives is remembered for those who ask for the same message again: rclcpp converts once for each subscription.
  *
  * Bounds: at most 8 seats of a kind, 64 publishers remembered, and of each seat's leases the last 64, all but the newest weakly. A claim takes
- * at most the time-out, over all seats together.
+ * at most the longest time-out, over all seats together.
  */
 
 #ifndef RGAPS_ROS__SEATS_HPP_
@@ -39,16 +39,17 @@ inline bool same_message(const rgaps_message_handle_t &one, const rgaps_message_
 /// A core subscriber, and what it gave lately.
 template <class Meta>
 struct SeatContent {
-  std::shared_ptr<rgaps::Node> node;
-  rgaps::Subscriber<Meta> subscriber;
-  std::string topic;
+  const std::shared_ptr<rgaps::Node> node;
+  const rgaps::Subscriber<Meta> subscriber;
+  /// How long a descriptor's payload is waited for.
+  const std::chrono::nanoseconds timeout;
 
   std::mutex mutex;
   std::deque<std::weak_ptr<Lease<Meta>>> recent;
   std::shared_ptr<Lease<Meta>> newest;
 
-  SeatContent(std::shared_ptr<rgaps::Node> node_, rgaps::Subscriber<Meta> subscriber_, std::string topic_)
-      : node(std::move(node_)), subscriber(std::move(subscriber_)), topic(std::move(topic_)) {}
+  SeatContent(std::shared_ptr<rgaps::Node> node_, rgaps::Subscriber<Meta> subscriber_, std::chrono::nanoseconds timeout_)
+      : node(std::move(node_)), subscriber(std::move(subscriber_)), timeout(timeout_) {}
 };
 
 }  // namespace detail
@@ -62,16 +63,11 @@ class Seats {
   static constexpr std::size_t seats_max = 8;
   static constexpr std::size_t recent_max = 64;
   static constexpr std::size_t publishers_max = 64;
+  static constexpr std::chrono::nanoseconds timeout_default = std::chrono::seconds(1);
 
   static Seats &instance() {
     static Seats *const seats = new Seats;
     return *seats;
-  }
-
-  /// How long a descriptor's payload is waited for.
-  void set_timeout(std::chrono::nanoseconds timeout) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    timeout_ = timeout;
   }
 
   /// The lease of a message: one that was given out before, or a new one; held or refused.
@@ -79,9 +75,9 @@ class Seats {
     if (auto right = check(described); !right) return refused(described, right.error());
     const auto seats = ordered(described.handle.publisher);
     rgaps::Failure failure{RGAPS_STALE, {}};
+    const auto share = static_cast<std::int64_t>(seats.size());
     for (const auto &seat : seats) {
-      const auto share = std::max<std::int64_t>(1, static_cast<std::int64_t>(seats.size()));
-      auto lease = claim(*seat, described, timeout() / share);
+      auto lease = claim(*seat, described, seat->timeout / share);
       const auto why = lease->failure();
       if (!why) {
         remember(described.handle.publisher, seat);
@@ -94,10 +90,10 @@ class Seats {
 
   /// Makes a seat on a topic.
   rgaps::Result<std::shared_ptr<Content>> add(std::shared_ptr<rgaps::Node> node, const std::string &topic,
-                                              const rgaps_subscriber_qos_t &qos) {
+                                              const rgaps_subscriber_qos_t &qos, std::chrono::nanoseconds timeout = timeout_default) {
     auto made = node->subscriber<Meta>(topic, qos);
     if (!made) return made.error();
-    auto seat = std::make_shared<Content>(std::move(node), std::move(*made), topic);
+    auto seat = std::make_shared<Content>(std::move(node), std::move(*made), timeout);
     const std::lock_guard<std::mutex> lock(mutex_);
     seats_.erase(std::remove_if(seats_.begin(), seats_.end(), [](const auto &old) { return old.expired(); }), seats_.end());
     if (seats_.size() >= seats_max) {
@@ -115,11 +111,6 @@ class Seats {
   };
 
   Seats() = default;
-
-  std::chrono::nanoseconds timeout() const {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return timeout_;
-  }
 
   static SharedLease refused(const Described<Meta> &described, rgaps::Failure failure) {
     return std::make_shared<Lease<Meta>>(described, rgaps::Result<rgaps::Message<Meta>>(std::move(failure)));
@@ -225,7 +216,6 @@ class Seats {
   };
 
   mutable std::mutex mutex_;
-  std::chrono::nanoseconds timeout_ = std::chrono::seconds(1);
   std::vector<std::weak_ptr<Content>> seats_;
   std::deque<Known> known_;
 

@@ -57,6 +57,18 @@ inline rclcpp::QoS overridden(const NodeInterfaces &node, const std::string &top
   return rclcpp::detail::declare_qos_parameters(options, parameters, topic, qos, rclcpp::detail::SubscriptionQosParametersTraits{});
 }
 
+/// The parameters of a subscription.
+struct SubscriptionParameters {
+  std::chrono::nanoseconds timeout;
+  std::int64_t slack;
+
+  explicit SubscriptionParameters(const EndpointParameters &parameters)
+      : timeout(std::chrono::milliseconds(parameters.integer(
+            "claim_timeout_ms", 1000, 0, milliseconds_max,
+            "Milliseconds that a descriptor's payload is waited for when it is still on its way from another host. The executor's thread waits."))),
+        slack(parameters.integer("slack", 4, 0, count_max, "Messages kept beyond the depth of the QoS, for descriptors that come late.")) {}
+};
+
 /// Calls a callback of whatever signature.
 template <class DeviceT, class Callback>
 void call(Callback &callback, DeviceT device, const rclcpp::MessageInfo &info) {
@@ -119,7 +131,7 @@ class Subscription {
     NodeInterfaces node;
     std::string topic;
     detail::EndpointParameters parameters;
-    std::chrono::nanoseconds timeout;
+    detail::SubscriptionParameters own;
     std::shared_ptr<rgaps::Node> core_node;
     rgaps::Subscriber<Meta> core;
     std::optional<rgaps::Stream> stream;
@@ -134,20 +146,16 @@ class Subscription {
         : node(node_),
           topic(node.topics->resolve_topic_name(name)),
           parameters(node, topic, "subscription", options.id),
-          timeout(std::chrono::milliseconds(parameters.integer(
-              "claim_timeout_ms", 1000, 0, detail::milliseconds_max,
-              "Milliseconds that a descriptor's payload is waited for when it is still on its way from another host. The executor's thread waits."))),
+          own(parameters),
           core_node(detail::core_node(node, parameters)),
-          core(core_node
-                   ->template subscriber<Meta>(
-                       topic, detail::subscriber_qos(
-                                  detail::overridden(node, topic, qos, options.ros.qos_overriding_options),
-                                  parameters.integer("slack", 4, 0, detail::count_max,
-                                                     "Messages kept beyond the depth of the QoS, for descriptors that come late.")))
-                   .value()),
+          core(core_node->template subscriber<Meta>(topic, core_qos(qos, options)).value()),
           stream(options.stream),
           on_refused(options.refused),
           diagnostics(Diagnostics::of(node)) {}
+
+    rgaps_subscriber_qos_t core_qos(const rclcpp::QoS &qos, const Options &options) const {
+      return detail::subscriber_qos(detail::overridden(node, topic, qos, options.ros.qos_overriding_options), own.slack);
+    }
 
     /// The message that a descriptor names, if it can be had.
     std::optional<DeviceT> claim(const Descriptor &descriptor) {
@@ -164,7 +172,7 @@ class Subscription {
 
     rgaps::Result<rgaps::Message<Meta>> claimed(const Described<Meta> &described) const {
       if (auto right = check(described); !right) return right.error();
-      return stream ? core.claim_on(described.handle, timeout, *stream) : core.claim(described.handle, timeout);
+      return stream ? core.claim_on(described.handle, own.timeout, *stream) : core.claim(described.handle, own.timeout);
     }
 
     diagnostic_msgs::msg::DiagnosticStatus report() {
@@ -215,9 +223,10 @@ class Seat {
     const auto interfaces = NodeInterfaces::of(node);
     const auto name = interfaces.topics->resolve_topic_name(topic);
     const detail::EndpointParameters parameters(interfaces, name, "subscription", {});
-    const auto slack = parameters.integer("slack", 4, 0, detail::count_max,
-                                          "Messages kept beyond the depth of the QoS, for descriptors that come late.");
-    content_ = Seats<Meta>::instance().add(detail::core_node(interfaces, parameters), name, detail::subscriber_qos(qos, slack)).value();
+    const detail::SubscriptionParameters own(parameters);
+    content_ = Seats<Meta>::instance()
+                   .add(detail::core_node(interfaces, parameters), name, detail::subscriber_qos(qos, own.slack), own.timeout)
+                   .value();
   }
 
   rgaps::Result<rgaps_subscriber_statistics_t> statistics() const { return content_->subscriber.statistics(); }
