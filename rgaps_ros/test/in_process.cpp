@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "rclcpp_lifecycle/lifecycle_node.hpp"
+#include "rmw/rmw.h"
 #include "rgaps_ros/rgaps_ros.hpp"
 
 namespace {
@@ -62,6 +63,9 @@ int value_of(const DeviceImage &image) {
   return pixels[0];
 }
 
+/// Whether the RMW looks at descriptors itself: it refuses to publish what names nothing, and delivers only what is here.
+bool rmw_looks_at_descriptors() { return std::string(rmw_get_implementation_identifier()) == "rmw_rgaps"; }
+
 /// A descriptor that this program writes itself.
 GpuImage forged(const std::function<void(rgaps_message_handle_t &)> &change) {
   rgaps_message_handle_t handle{};
@@ -98,7 +102,8 @@ void frames_reach_callbacks_of_every_signature_without_a_copy(bool intra_process
         places.push_back(image->info().value());
       });
   ASSERT_TRUE(world.until([&] { return publisher.get_subscription_count() == 3; }));
-  EXPECT_EQ(publisher.reader_count(), 3u);
+  // rmw_rgaps has readers of its own.
+  EXPECT_GE(publisher.reader_count(), 3u);
   std::vector<int> sent;
   for (std::uint8_t value = 1; value <= 5; ++value) {
     publish(publisher, value);
@@ -188,6 +193,10 @@ TEST(InProcess, a_descriptor_that_names_nothing_is_refused_with_the_reason_and_f
   ASSERT_TRUE(world.until([&] { return publisher.get_subscription_count() == 1 && forger->get_subscription_count() == 1; }));
 
   const auto refuses = [&](const GpuImage &descriptor, const std::string &reason) {
+    if (rmw_looks_at_descriptors()) {
+      EXPECT_ANY_THROW(forger->publish(descriptor));
+      return;
+    }
     const auto before = errors.size();
     forger->publish(descriptor);
     ASSERT_TRUE(world.until([&] { return errors.size() > before; }));
@@ -201,12 +210,12 @@ TEST(InProcess, a_descriptor_that_names_nothing_is_refused_with_the_reason_and_f
   absurd.step = 1;
   refuses(absurd, "names a payload of 3072 B");
 
-  // A message of this run, a second time.
+  // A message of this run, a second time: a layered RMW knows it, and has delivered it already.
   const auto handle = publish(publisher, 9);
   ASSERT_TRUE(world.until([&] { return values.size() == 1; }));
   GpuImage again;
   rgaps_ros::write(handle, rgaps::Image::create(64, 48, "mono8").value(), again);
-  refuses(again, "message 1 of publisher");
+  if (!rmw_looks_at_descriptors()) refuses(again, "message 1 of publisher");
   auto earlier = handle;
   earlier.host_epoch -= 1;
   rgaps_ros::write(earlier, rgaps::Image::create(64, 48, "mono8").value(), again);
@@ -352,6 +361,7 @@ TEST(InProcess, counters_are_on_diagnostics) {
 }
 
 TEST(Last, an_executor_that_waits_for_a_payload_ends_when_ros_does) {
+  if (rmw_looks_at_descriptors()) GTEST_SKIP() << "under this RMW no executor waits: it wakes when the payload is there";
   World world(with(false, {{"rgaps./never.subscription.claim_timeout_ms", 2000}}));
   auto forger = world.node->create_publisher<GpuImage>("never", 10);
   int refused = 0;
