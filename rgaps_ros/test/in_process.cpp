@@ -385,8 +385,8 @@ TEST(Last, an_executor_that_waits_for_a_payload_ends_when_ros_does) {
 }  // namespace
 
 int main(int argc, char **argv) {
-  char folder[] = "/tmp/rgaps-ros-XXXXXX";
-  if (!getenv("RGAPS_RUNTIME_DIR") && mkdtemp(folder)) setenv("RGAPS_RUNTIME_DIR", folder, 1);
+  auto folder = "/tmp/rgaps-ros-" + std::string(6, 'X');
+  if (!getenv("RGAPS_RUNTIME_DIR") && mkdtemp(folder.data())) setenv("RGAPS_RUNTIME_DIR", folder.c_str(), 1);
   testing::InitGoogleTest(&argc, argv);
   rclcpp::init(argc, argv);
   const int failed = RUN_ALL_TESTS();
