@@ -1,0 +1,144 @@
+/**
+ * @file
+ * Descriptors: what a ROS message of rgaps_msgs says of a message of RGAPS, byte for byte its handle and its metadata. Without rclcpp.
+ *
+ *     GpuImage  = handle (88 B) | metadata as the core encodes it | zeros up to a multiple of 8
+ *
+ * A descriptor may come from anywhere: a bag, another version, another program's mistake. read() refuses what contradicts itself; what the
+ * rest still names, only a claim tells.
+ */
+
+#ifndef RGAPS_ROS__DESCRIPTOR_HPP_
+#define RGAPS_ROS__DESCRIPTOR_HPP_
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <iterator>
+#include <string>
+#include <type_traits>
+
+#include "rgaps.hpp"
+#include "rgaps_msgs/msg/gpu_image.hpp"
+#include "rgaps_msgs/msg/gpu_point_cloud.hpp"
+#include "rgaps_msgs/msg/gpu_tensor.hpp"
+
+namespace rgaps_ros {
+
+/// What belongs to a kind of message: its descriptor, its metadata in C, the name of its type, and whether what is counted there fits in.
+template <class Meta>
+struct Kind;
+
+template <>
+struct Kind<rgaps::Image> {
+  using Descriptor = rgaps_msgs::msg::GpuImage;
+  using Encoded = rgaps_image_t;
+  static constexpr const char *type_name = "rgaps/Image";
+  static bool counts_fit(const Encoded &) { return true; }
+};
+
+template <>
+struct Kind<rgaps::PointCloud> {
+  using Descriptor = rgaps_msgs::msg::GpuPointCloud;
+  using Encoded = rgaps_point_cloud_t;
+  static constexpr const char *type_name = "rgaps/PointCloud";
+  static bool counts_fit(const Encoded &cloud) { return cloud.field_count <= std::size(cloud.fields); }
+};
+
+template <>
+struct Kind<rgaps::Tensor> {
+  using Descriptor = rgaps_msgs::msg::GpuTensor;
+  using Encoded = rgaps_tensor_t;
+  static constexpr const char *type_name = "rgaps/Tensor";
+  static bool counts_fit(const Encoded &tensor) { return tensor.ndim <= std::size(tensor.shape); }
+};
+
+/// The descriptor of a kind.
+template <class Meta>
+using DescriptorOf = typename Kind<Meta>::Descriptor;
+
+/// What a descriptor says.
+template <class Meta>
+struct Described {
+  rgaps_message_handle_t handle{};
+  Meta meta{};
+};
+
+namespace detail {
+
+/// That the bytes of a descriptor are those of the handle and the metadata. Fields are compared one by one by tests/msgs.
+template <class Meta>
+constexpr void assert_layout() {
+  using Descriptor = DescriptorOf<Meta>;
+  using Encoded = typename Kind<Meta>::Encoded;
+  constexpr std::size_t bytes = sizeof(rgaps_message_handle_t) + sizeof(Encoded);
+  static_assert(sizeof(rgaps_message_handle_t) == 88, "GpuHandle has 88 bytes");
+  static_assert(sizeof(rgaps_msgs::msg::GpuHandle) == sizeof(rgaps_message_handle_t), "GpuHandle is the handle");
+  static_assert(sizeof(Descriptor) == (bytes + 7) / 8 * 8, "a descriptor is a handle and metadata");
+  static_assert(std::is_trivially_copyable<Descriptor>::value, "a descriptor is its bytes");
+}
+
+}  // namespace detail
+
+/// Metadata of a kind, without contents yet.
+template <class Meta>
+Meta empty_meta() {
+  Meta meta;
+  meta.c().kind = Meta::kind;
+  return meta;
+}
+
+/// Writes a descriptor: copies, no more.
+template <class Meta>
+void write(const rgaps_message_handle_t &handle, const Meta &meta, DescriptorOf<Meta> &descriptor) {
+  detail::assert_layout<Meta>();
+  using Encoded = typename Kind<Meta>::Encoded;
+  auto *bytes = reinterpret_cast<std::uint8_t *>(&descriptor);
+  std::memcpy(bytes, &handle, sizeof handle);
+  std::memcpy(bytes + sizeof handle, &meta.c().as, sizeof(Encoded));
+  const std::size_t written = sizeof handle + sizeof(Encoded);
+  std::memset(bytes + written, 0, sizeof descriptor - written);
+}
+
+/// Copies a descriptor's handle and metadata, whatever they are. Counts beyond the arrays leave no metadata, so that nobody reads past them.
+template <class Meta>
+Described<Meta> copy(const DescriptorOf<Meta> &descriptor) {
+  detail::assert_layout<Meta>();
+  Described<Meta> described;
+  described.meta = empty_meta<Meta>();
+  const auto *bytes = reinterpret_cast<const std::uint8_t *>(&descriptor);
+  std::memcpy(&described.handle, bytes, sizeof described.handle);
+  typename Kind<Meta>::Encoded encoded;
+  std::memcpy(&encoded, bytes + sizeof described.handle, sizeof encoded);
+  if (Kind<Meta>::counts_fit(encoded)) std::memcpy(&described.meta.c().as, &encoded, sizeof encoded);
+  return described;
+}
+
+/// Refuses a descriptor that contradicts itself.
+template <class Meta>
+rgaps::Result<void> check(const Described<Meta> &described) {
+  const auto &handle = described.handle;
+  const auto version = static_cast<std::uint32_t>(rgaps_msgs::msg::GpuHandle::LAYOUT_VERSION);
+  if (handle.layout_version != version) {
+    return rgaps::Failure{RGAPS_WRONG_VERSION, "a descriptor has layout version " + std::to_string(handle.layout_version) +
+                                                   ", this program speaks " + std::to_string(version) +
+                                                   "; was it filled by RGAPS?"};
+  }
+  if (handle.kind != Meta::kind) {
+    return rgaps::Failure{RGAPS_WRONG_KIND, std::string("a descriptor of ") + Kind<Meta>::type_name + " has a handle of kind " +
+                                                std::to_string(handle.kind)};
+  }
+  // The metadata of a descriptor is only a copy: what counts is what the core keeps beside the payload. It must agree in length.
+  const std::uint64_t bytes = described.meta.payload_bytes();
+  if (bytes != handle.payload_bytes) {
+    return rgaps::Failure{RGAPS_INVALID_ARGUMENT, std::string("a descriptor of ") + Kind<Meta>::type_name + " describes " +
+                                                      (bytes == 0 ? "nothing, or contradicts itself" : std::to_string(bytes) + " B") +
+                                                      ", but its handle names a payload of " +
+                                                      std::to_string(handle.payload_bytes) + " B"};
+  }
+  return {};
+}
+
+}  // namespace rgaps_ros
+
+#endif  // RGAPS_ROS__DESCRIPTOR_HPP_

@@ -1,0 +1,118 @@
+/**
+ * @file
+ * Counters on /diagnostics, once a second: a status for each publisher and subscription of a node.
+ */
+
+#ifndef RGAPS_ROS__DIAGNOSTICS_HPP_
+#define RGAPS_ROS__DIAGNOSTICS_HPP_
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "diagnostic_msgs/msg/diagnostic_array.hpp"
+#include "rgaps_ros/node.hpp"
+
+namespace rgaps_ros {
+
+/// The counters of one endpoint.
+class Status {
+ public:
+  Status(const std::string &node, const std::string &endpoint, const std::string &topic) {
+    status_.name = node + ": " + endpoint + " of " + topic;
+    status_.hardware_id = "rgaps";
+    status_.message = "ok";
+  }
+  void value(const std::string &key, std::uint64_t value) {
+    diagnostic_msgs::msg::KeyValue pair;
+    pair.key = key;
+    pair.value = std::to_string(value);
+    status_.values.push_back(std::move(pair));
+  }
+  void warn(const std::string &text) {
+    status_.message = status_.level == status_.OK ? text : status_.message + "; " + text;
+    status_.level = status_.WARN;
+  }
+  diagnostic_msgs::msg::DiagnosticStatus take() { return std::move(status_); }
+
+ private:
+  diagnostic_msgs::msg::DiagnosticStatus status_;
+};
+
+/// Publishes the status of a node's endpoints. One for each node, kept by them.
+class Diagnostics {
+ public:
+  using Report = std::function<diagnostic_msgs::msg::DiagnosticStatus()>;
+
+  /// The one of a node.
+  static std::shared_ptr<Diagnostics> of(const NodeInterfaces &node) {
+    static std::mutex mutex;
+    static std::map<const void *, std::weak_ptr<Diagnostics>> all;
+    const std::lock_guard<std::mutex> lock(mutex);
+    auto &known = all[node.base.get()];
+    if (auto diagnostics = known.lock()) return diagnostics;
+    const std::shared_ptr<Diagnostics> made(new Diagnostics(node));
+    start(made, node);
+    known = made;
+    return made;
+  }
+
+  /// Adds an endpoint for as long as the returned object lives.
+  [[nodiscard]] std::shared_ptr<void> add(Report report) {
+    auto kept = std::make_shared<Report>(std::move(report));
+    const std::lock_guard<std::mutex> lock(mutex_);
+    reports_.push_back(kept);
+    return kept;
+  }
+
+ private:
+  explicit Diagnostics(const NodeInterfaces &node) : base_(node.base), clock_(RCL_SYSTEM_TIME) {
+    auto parameters = node.parameters;
+    auto topics = node.topics;
+    publisher_ = rclcpp::create_publisher<diagnostic_msgs::msg::DiagnosticArray>(parameters, topics, "/diagnostics", rclcpp::QoS(1));
+  }
+
+  static void start(const std::shared_ptr<Diagnostics> &self, const NodeInterfaces &node) {
+    // In a group of its own: where there are threads, a callback that waits for a claim does not keep the counters back.
+    self->group_ = node.base->create_callback_group(rclcpp::CallbackGroupType::MutuallyExclusive);
+    const auto tick = [weak = std::weak_ptr<Diagnostics>(self)] {
+      if (const auto diagnostics = weak.lock()) diagnostics->publish();
+    };
+    self->timer_ = rclcpp::create_wall_timer(std::chrono::seconds(1), tick, self->group_, node.base.get(), node.timers.get());
+  }
+
+  void publish() {
+    diagnostic_msgs::msg::DiagnosticArray array;
+    array.header.stamp = clock_.now();
+    std::vector<std::shared_ptr<Report>> reports;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      reports_.erase(std::remove_if(reports_.begin(), reports_.end(), [](const auto &report) { return report.expired(); }), reports_.end());
+      for (const auto &weak : reports_) {
+        if (auto report = weak.lock()) reports.push_back(std::move(report));
+      }
+    }
+    for (const auto &report : reports) array.status.push_back((*report)());
+    if (!array.status.empty()) publisher_->publish(array);
+  }
+
+  // Kept, so that its address, by which this is found, is nobody else's meanwhile.
+  rclcpp::node_interfaces::NodeBaseInterface::SharedPtr base_;
+  rclcpp::Clock clock_;
+  rclcpp::Publisher<diagnostic_msgs::msg::DiagnosticArray>::SharedPtr publisher_;
+  rclcpp::CallbackGroup::SharedPtr group_;
+  rclcpp::TimerBase::SharedPtr timer_;
+  std::mutex mutex_;
+  std::vector<std::weak_ptr<Report>> reports_;
+};
+
+}  // namespace rgaps_ros
+
+#endif  // RGAPS_ROS__DIAGNOSTICS_HPP_

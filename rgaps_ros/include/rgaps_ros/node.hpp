@@ -1,0 +1,153 @@
+/**
+ * @file
+ * What publishers and subscriptions need of an rclcpp node, whatever its type; their read-only parameters; QoS in the core's terms.
+ *
+ * Parameters are named as those of qos_overrides are: `rgaps.<topic>.publisher.pool_bytes`, with an id `rgaps.<topic>.publisher_<id>.pool_bytes`.
+ */
+
+#ifndef RGAPS_ROS__NODE_HPP_
+#define RGAPS_ROS__NODE_HPP_
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "rclcpp/rclcpp.hpp"
+#include "rclcpp/node_interfaces/get_node_parameters_interface.hpp"
+#include "rgaps_ros/process.hpp"
+
+namespace rgaps_ros {
+
+/// The interfaces of an rclcpp::Node, a LifecycleNode or the like.
+struct NodeInterfaces {
+  rclcpp::node_interfaces::NodeBaseInterface::SharedPtr base;
+  rclcpp::node_interfaces::NodeParametersInterface::SharedPtr parameters;
+  rclcpp::node_interfaces::NodeTopicsInterface::SharedPtr topics;
+  rclcpp::node_interfaces::NodeTimersInterface::SharedPtr timers;
+
+  /// Of a node, or of a (shared) pointer to one.
+  template <class NodeT>
+  static NodeInterfaces of(NodeT &&node) {
+    return of_reference(dereferenced(node));
+  }
+
+  rclcpp::Logger logger() const { return rclcpp::get_node_logger(base->get_rcl_node_handle()); }
+  std::uint32_t domain() const { return static_cast<std::uint32_t>(base->get_context()->get_domain_id()); }
+
+ private:
+  template <class NodeT>
+  static auto dereferenced(NodeT &node) -> decltype((*node)) { return *node; }
+  template <class NodeT>
+  static auto dereferenced(NodeT &node) -> decltype(node.get_node_base_interface(), node) { return node; }
+
+  template <class NodeT>
+  static NodeInterfaces of_reference(NodeT &node) {
+    return {node.get_node_base_interface(), node.get_node_parameters_interface(), node.get_node_topics_interface(),
+            node.get_node_timers_interface()};
+  }
+};
+
+namespace detail {
+
+/// Parameters of one endpoint, declared read-only; those that another endpoint of the same name has declared are shared with it.
+class EndpointParameters {
+ public:
+  EndpointParameters(const NodeInterfaces &node, const std::string &topic, const std::string &endpoint, const std::string &id)
+      : node_(node), prefix_("rgaps." + topic + "." + endpoint + (id.empty() ? "" : "_" + id) + ".") {}
+
+  std::int64_t integer(const std::string &name, std::int64_t value, std::int64_t least, std::int64_t most, const std::string &what) const {
+    Descriptor descriptor;
+    descriptor.integer_range.resize(1);
+    descriptor.integer_range[0].from_value = least;
+    descriptor.integer_range[0].to_value = most;
+    return declare(prefix_ + name, rclcpp::ParameterValue(value), what, descriptor).template get<std::int64_t>();
+  }
+  std::string text(const std::string &name, const std::string &value, const std::string &what) const {
+    return declare(prefix_ + name, rclcpp::ParameterValue(value), what, Descriptor()).template get<std::string>();
+  }
+  bool flag(const std::string &name, bool value, const std::string &what) const {
+    return declare(prefix_ + name, rclcpp::ParameterValue(value), what, Descriptor()).template get<bool>();
+  }
+  /// One of the whole node.
+  std::string of_node(const std::string &name, const std::string &value, const std::string &what) const {
+    return declare("rgaps." + name, rclcpp::ParameterValue(value), what, Descriptor()).template get<std::string>();
+  }
+  std::string name(const std::string &name) const { return prefix_ + name; }
+
+ private:
+  using Descriptor = rcl_interfaces::msg::ParameterDescriptor;
+
+  rclcpp::ParameterValue declare(const std::string &name, const rclcpp::ParameterValue &value, const std::string &what,
+                                 Descriptor descriptor) const {
+    descriptor.description = what;
+    descriptor.read_only = true;
+    if (node_.parameters->has_parameter(name)) return node_.parameters->get_parameter(name).get_parameter_value();
+    return node_.parameters->declare_parameter(name, value, descriptor);
+  }
+
+  NodeInterfaces node_;
+  std::string prefix_;
+};
+
+constexpr std::int64_t count_max = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t bytes_max = std::numeric_limits<std::int64_t>::max();
+constexpr std::int64_t milliseconds_max = 3'600'000;
+
+inline std::uint32_t reliability(const rclcpp::QoS &qos) {
+  return qos.reliability() == rclcpp::ReliabilityPolicy::BestEffort ? RGAPS_BEST_EFFORT : RGAPS_RELIABLE;
+}
+inline std::uint32_t durability(const rclcpp::QoS &qos) {
+  return qos.durability() == rclcpp::DurabilityPolicy::TransientLocal ? RGAPS_TRANSIENT_LOCAL : RGAPS_VOLATILE;
+}
+inline bool keeps_all(const rclcpp::QoS &qos) { return qos.history() == rclcpp::HistoryPolicy::KeepAll; }
+
+/// What a publisher offers in the core: its ROS QoS, and its parameters.
+inline rgaps_publisher_qos_t publisher_qos(const rclcpp::QoS &qos, const EndpointParameters &parameters) {
+  auto core = rgaps_publisher_qos_default();
+  core.reliability = reliability(qos);
+  core.durability = durability(qos);
+  const auto depth = keeps_all(qos) || qos.depth() == 0 ? core.history_depth : qos.depth();
+  core.history_depth = static_cast<std::uint32_t>(parameters.integer(
+      "history_depth", static_cast<std::int64_t>(depth), 0, count_max,
+      "Messages kept for late joiners, and sent again by a link between hosts that was cut. Each keeps a block of the pool."));
+  core.pool_bytes = static_cast<std::uint64_t>(
+      parameters.integer("pool_bytes", 0, 0, bytes_max, "Bytes of the publisher's pool; 0 takes pool_bytes of the configuration."));
+  const auto exhaustion = parameters.text("exhaustion", "wait",
+                                          "What a full pool means: wait (at most exhaustion_timeout_ms), drop_oldest or refuse.");
+  if (exhaustion == "wait") core.exhaustion = RGAPS_WAIT;
+  else if (exhaustion == "drop_oldest") core.exhaustion = RGAPS_DROP_OLDEST;
+  else if (exhaustion == "refuse") core.exhaustion = RGAPS_REFUSE;
+  else throw rclcpp::exceptions::InvalidParameterValueException(parameters.name("exhaustion") + " is \"" + exhaustion +
+                                                                "\"; it may be wait, drop_oldest or refuse");
+  core.exhaustion_timeout_ms = static_cast<std::uint64_t>(
+      parameters.integer("exhaustion_timeout_ms", static_cast<std::int64_t>(core.exhaustion_timeout_ms), 0, milliseconds_max,
+                         "Milliseconds that a full pool is waited for."));
+  core.flow_control = parameters.flag("flow_control", true,
+                                      "Whether links between hosts wait for a slow receiver; if not, its oldest messages are overwritten and counted.");
+  return core;
+}
+
+/// What a subscription requests in the core. `slack` messages more than ROS keeps, for descriptors that come late.
+inline rgaps_subscriber_qos_t subscriber_qos(const rclcpp::QoS &qos, std::int64_t slack) {
+  auto core = rgaps_subscriber_qos_default();
+  core.reliability = reliability(qos);
+  core.durability = durability(qos);
+  const auto depth = std::max<std::size_t>(qos.depth(), 1) + static_cast<std::size_t>(slack);
+  core.depth = keeps_all(qos) ? 0 : static_cast<std::uint32_t>(std::min<std::size_t>(depth, count_max));
+  return core;
+}
+
+/// The node of the core that this endpoint works with; throws rgaps::Error if there can be none.
+inline std::shared_ptr<rgaps::Node> core_node(const NodeInterfaces &node, const EndpointParameters &parameters) {
+  const auto device = parameters.of_node(
+      "device", "", "GPU by which this node works, such as cuda:0; empty takes the one that the host's pools lie on, or none.");
+  return Process::instance().node(node.domain(), device).value();
+}
+
+}  // namespace detail
+}  // namespace rgaps_ros
+
+#endif  // RGAPS_ROS__NODE_HPP_

@@ -1,0 +1,190 @@
+/**
+ * @file
+ * Publishing device memory from an rclcpp node.
+ *
+ *     rgaps_ros::Publisher<rgaps::DeviceImage> publisher(*this, "camera/front", rclcpp::SensorDataQoS());
+ *     auto loan = publisher.loan(rgaps::Image::create(1920, 1080, "rgb8")).value();
+ *     render<<<grid, block, 0, stream>>>(loan.device_pointer().value(), ...);
+ *     publisher.publish(std::move(loan), stream).value();
+ *
+ * The message is published in the core first, where its subscribers find it in place; then its descriptor goes out by an ordinary
+ * rclcpp::Publisher, under whatever RMW, for those who are woken by ROS. No call waits for the GPU.
+ *
+ * Constructors throw, as those of rclcpp do; calls return an rgaps::Result.
+ */
+
+#ifndef RGAPS_ROS__PUBLISHER_HPP_
+#define RGAPS_ROS__PUBLISHER_HPP_
+
+#include <exception>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "rgaps_ros/diagnostics.hpp"
+#include "rgaps_ros/node.hpp"
+#include "rgaps_ros/type_adapter.hpp"
+
+namespace rgaps_ros {
+
+/// How a publisher is made.
+struct PublisherOptions {
+  /// Those of rclcpp. History, depth and reliability may be overridden by parameters (qos_overrides) unless told otherwise.
+  rclcpp::PublisherOptions ros;
+  /// Tells two publishers of a node and topic apart in the names of their parameters.
+  std::string id;
+
+  PublisherOptions() { ros.qos_overriding_options = rclcpp::QosOverridingOptions::with_default_policies(); }
+};
+
+/// A block of a publisher's pool that is being filled, and what it will be. Given back if it is not published.
+template <class MetaT>
+class [[nodiscard]] Loan {
+ public:
+  using Meta = MetaT;
+  Loan(rgaps::Loan<Meta> loan, const Meta &meta) : loan_(std::move(loan)), meta_(meta) {}
+
+  /// The block for the CPU: in place where it can reach it, else memory that is copied there when the loan is published.
+  template <class T = std::uint8_t>
+  rgaps::Result<rgaps::Span<T>> host() {
+    return loan_.template as<T>();
+  }
+  /// Where the device fills the block.
+  rgaps::Result<void *> device_pointer() const { return loan_.device_pointer(); }
+  /// A DLPack tensor for an array library to fill.
+  rgaps::Result<DLManagedTensorVersioned *> dlpack(const char *field = nullptr) const { return loan_.dlpack(field); }
+
+  const Meta &meta() const noexcept { return meta_; }
+  /// Completes the metadata; it keeps describing the same number of bytes.
+  rgaps::Result<void> set_meta(const Meta &meta) {
+    auto set = loan_.set_meta(meta);
+    if (set) meta_ = meta;
+    return set;
+  }
+  /// Sets stamp and coordinate frame.
+  rgaps::Result<void> set_header(const rclcpp::Time &stamp, const std::string &frame_id) {
+    Meta meta = meta_;
+    if (auto set = meta.set_header(std::chrono::nanoseconds(stamp.nanoseconds()), frame_id); !set) return set;
+    return set_meta(meta);
+  }
+
+ private:
+  template <class>
+  friend class Publisher;
+  rgaps::Loan<Meta> loan_;
+  Meta meta_;
+};
+
+/// Publishes DeviceT on a topic. Usable from any thread.
+template <class DeviceT>
+class Publisher {
+ public:
+  using Meta = typename DeviceT::Meta;
+  using Handle = rgaps_message_handle_t;
+
+  /// On a node, or a pointer to one: rclcpp::Node, LifecycleNode and the like. The topic is that of the ROS publisher, remapped and qualified.
+  template <class NodeT>
+  Publisher(NodeT &&node, const std::string &topic, const rclcpp::QoS &qos, const PublisherOptions &options = PublisherOptions())
+      : content_(std::make_shared<Content>(NodeInterfaces::of(node), topic, qos, options)) {
+    diagnostics_ = content_->diagnostics->add([weak = std::weak_ptr<Content>(content_)] {
+      const auto content = weak.lock();
+      return content ? content->report() : diagnostic_msgs::msg::DiagnosticStatus();
+    });
+  }
+
+  /// A block for the bytes that `meta` describes. What a full pool means is a parameter.
+  rgaps::Result<Loan<Meta>> loan(const Meta &meta) const {
+    auto loan = content_->core.loan(meta);
+    if (!loan) return loan.error();
+    return Loan<Meta>(std::move(*loan), meta);
+  }
+  /// The same of metadata that may have failed.
+  rgaps::Result<Loan<Meta>> loan(const rgaps::Result<Meta> &meta) const {
+    if (!meta) return meta.error();
+    return loan(meta.value());
+  }
+
+  /// Publishes a loan without a copy, behind the stream's work so far.
+  rgaps::Result<Handle> publish(Loan<Meta> &&loan, rgaps::Stream stream = nullptr) const {
+    return announce(std::move(loan.loan_).publish(stream), loan.meta_);
+  }
+  /// Publishes device memory of another owner, behind the stream's work so far: one copy on the device.
+  rgaps::Result<Handle> push(const Meta &meta, const void *data, std::uint64_t bytes, rgaps::Stream stream = nullptr) const {
+    return announce(content_->core.push(meta, data, bytes, stream), meta);
+  }
+  /// Publishes memory of the CPU's: one copy into the pool.
+  rgaps::Result<Handle> push_host(const Meta &meta, const void *data, std::uint64_t bytes) const {
+    return announce(content_->core.push_host(meta, data, bytes), meta);
+  }
+
+  const char *get_topic_name() const { return content_->ros->get_topic_name(); }
+  /// ROS subscriptions to the descriptors, those of this process included.
+  std::size_t get_subscription_count() const { return content_->ros->get_subscription_count(); }
+  /// Subscribers of the payloads on this host; each remote host that wants them counts as one.
+  std::uint64_t reader_count() const { return content_->core.subscriber_count(); }
+  rgaps::Result<rgaps_publisher_statistics_t> statistics() const { return content_->core.statistics(); }
+  /// The publisher of the descriptors.
+  const std::shared_ptr<rclcpp::Publisher<DeviceT>> &ros() const { return content_->ros; }
+
+ private:
+  struct Content {
+    NodeInterfaces node;
+    std::shared_ptr<rclcpp::Publisher<DeviceT>> ros;
+    detail::EndpointParameters parameters;
+    std::shared_ptr<rgaps::Node> core_node;
+    rgaps::Publisher<Meta> core;
+    std::shared_ptr<Diagnostics> diagnostics;
+    std::uint64_t refused_before = 0;
+
+    Content(NodeInterfaces node_, const std::string &topic, const rclcpp::QoS &qos, const PublisherOptions &options)
+        : node(std::move(node_)),
+          ros(rclcpp::create_publisher<DeviceT>(node.parameters, node.topics, topic, qos, options.ros)),
+          parameters(node, ros->get_topic_name(), "publisher", options.id),
+          core_node(detail::core_node(node, parameters)),
+          core(core_node->template publisher<Meta>(ros->get_topic_name(), detail::publisher_qos(ros->get_actual_qos(), parameters)).value()),
+          diagnostics(Diagnostics::of(node)) {}
+
+    diagnostic_msgs::msg::DiagnosticStatus report() {
+      Status status(node.base->get_fully_qualified_name(), "publisher", ros->get_topic_name());
+      const auto counters = core.statistics();
+      if (!counters) {
+        status.warn(counters.error().text);
+        return status.take();
+      }
+      const auto &now = counters.value();
+      status.value("published", now.published);
+      status.value("published_bytes", now.published_bytes);
+      status.value("refused", now.refused);
+      status.value("pool_bytes", now.pool_bytes);
+      status.value("used_bytes", now.used_bytes);
+      status.value("outstanding", now.outstanding);
+      status.value("subscribers", core.subscriber_count());
+      if (now.refused > refused_before) {
+        status.warn("the pool was full: release messages earlier, or raise " + parameters.name("pool_bytes"));
+      }
+      refused_before = now.refused;
+      return status.take();
+    }
+  };
+
+  /// Sends the descriptor of what was published.
+  rgaps::Result<Handle> announce(rgaps::Result<Handle> published, const Meta &meta) const {
+    if (!published) return published;
+    Described<Meta> described{*published, meta};
+    // Within the process the object itself is passed on: whoever subscribes by the adapter alone claims it when first used.
+    auto lease = std::make_shared<Lease<Meta>>(described, typename Lease<Meta>::Find([described] { return Adapter<DeviceT>::claim(described); }));
+    try {
+      content_->ros->publish(std::make_unique<DeviceT>(std::move(lease)));
+    } catch (const std::exception &error) {
+      return rgaps::Failure{RGAPS_SYSTEM_ERROR, std::string("the message is published, its descriptor is not: ") + error.what()};
+    }
+    return published;
+  }
+
+  std::shared_ptr<Content> content_;
+  std::shared_ptr<void> diagnostics_;
+};
+
+}  // namespace rgaps_ros
+
+#endif  // RGAPS_ROS__PUBLISHER_HPP_

@@ -1,0 +1,229 @@
+/**
+ * @file
+ * Seats: the core subscribers of those who subscribe through the type adapter alone, without rgaps_ros::create_subscription. Without rclcpp.
+ *
+ * rclcpp tells an adapter neither the topic nor the subscription of a descriptor. So the seats of a kind are asked in turn, and what one of
+ * them gives is remembered for those who ask for the same message again: rclcpp converts once for each subscription.
+ *
+ * Bounds: at most 8 seats of a kind, 64 publishers remembered, and of each seat's leases the last 64, all but the newest weakly. A claim takes
+ * at most the longest time-out, over all seats together.
+ */
+
+#ifndef RGAPS_ROS__SEATS_HPP_
+#define RGAPS_ROS__SEATS_HPP_
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "rgaps_ros/device.hpp"
+#include "rgaps_ros/process.hpp"
+
+namespace rgaps_ros {
+
+namespace detail {
+
+inline bool same_message(const rgaps_message_handle_t &one, const rgaps_message_handle_t &other) {
+  return one.publisher == other.publisher && one.sequence == other.sequence && one.host_epoch == other.host_epoch &&
+         std::memcmp(one.source_host, other.source_host, sizeof one.source_host) == 0;
+}
+
+/// A core subscriber, and what it gave lately.
+template <class Meta>
+struct SeatContent {
+  const std::shared_ptr<rgaps::Node> node;
+  const rgaps::Subscriber<Meta> subscriber;
+  /// How long a descriptor's payload is waited for.
+  const std::chrono::nanoseconds timeout;
+
+  std::mutex mutex;
+  std::deque<std::weak_ptr<Lease<Meta>>> recent;
+  std::shared_ptr<Lease<Meta>> newest;
+
+  SeatContent(std::shared_ptr<rgaps::Node> node_, rgaps::Subscriber<Meta> subscriber_, std::chrono::nanoseconds timeout_)
+      : node(std::move(node_)), subscriber(std::move(subscriber_)), timeout(timeout_) {}
+};
+
+}  // namespace detail
+
+/// All seats of one kind.
+template <class Meta>
+class Seats {
+ public:
+  using Content = detail::SeatContent<Meta>;
+  using SharedLease = std::shared_ptr<Lease<Meta>>;
+  static constexpr std::size_t seats_max = 8;
+  static constexpr std::size_t recent_max = 64;
+  static constexpr std::size_t publishers_max = 64;
+  static constexpr std::chrono::nanoseconds timeout_default = std::chrono::seconds(1);
+
+  static Seats &instance() {
+    static Seats *const seats = new Seats;
+    return *seats;
+  }
+
+  /// The lease of a message: one that was given out before, or a new one; held or refused.
+  SharedLease lease(const Described<Meta> &described) {
+    if (auto right = check(described); !right) return refused(described, right.error());
+    const auto seats = ordered(described.handle.publisher);
+    rgaps::Failure failure{RGAPS_STALE, {}};
+    const auto share = static_cast<std::int64_t>(seats.size());
+    for (const auto &seat : seats) {
+      auto lease = claim(*seat, described, seat->timeout / share);
+      const auto why = lease->failure();
+      if (!why) {
+        remember(described.handle.publisher, seat);
+        return lease;
+      }
+      if (failure.text.empty()) failure = *why;
+    }
+    return refused(described, seats.empty() ? attach(described) : failure);
+  }
+
+  /// Makes a seat on a topic.
+  rgaps::Result<std::shared_ptr<Content>> add(std::shared_ptr<rgaps::Node> node, const std::string &topic,
+                                              const rgaps_subscriber_qos_t &qos, std::chrono::nanoseconds timeout = timeout_default) {
+    auto made = node->subscriber<Meta>(topic, qos);
+    if (!made) return made.error();
+    auto seat = std::make_shared<Content>(std::move(node), std::move(*made), timeout);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    seats_.erase(std::remove_if(seats_.begin(), seats_.end(), [](const auto &old) { return old.expired(); }), seats_.end());
+    if (seats_.size() >= seats_max) {
+      return rgaps::Failure{RGAPS_REFUSED, std::string("a process has at most ") + std::to_string(seats_max) + " seats of " +
+                                               Kind<Meta>::type_name + "; use rgaps_ros::create_subscription"};
+    }
+    seats_.push_back(seat);
+    return seat;
+  }
+
+ private:
+  struct Known {
+    std::uint64_t publisher;
+    std::weak_ptr<Content> seat;
+  };
+
+  Seats() = default;
+
+  static SharedLease refused(const Described<Meta> &described, rgaps::Failure failure) {
+    return std::make_shared<Lease<Meta>>(described, rgaps::Result<rgaps::Message<Meta>>(std::move(failure)));
+  }
+
+  /// The seats, that of this publisher alone if it is known.
+  std::vector<std::shared_ptr<Content>> ordered(std::uint64_t publisher) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    std::vector<std::shared_ptr<Content>> seats;
+    for (const auto &known : known_) {
+      if (known.publisher != publisher) continue;
+      if (auto seat = known.seat.lock()) return {std::move(seat)};
+    }
+    for (const auto &weak : seats_) {
+      if (auto seat = weak.lock()) seats.push_back(std::move(seat));
+    }
+    return seats;
+  }
+
+  void remember(std::uint64_t publisher, const std::shared_ptr<Content> &seat) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (auto &known : known_) {
+      if (known.publisher == publisher) return void(known.seat = seat);
+    }
+    known_.push_front({publisher, seat});
+    if (known_.size() > publishers_max) known_.pop_back();
+  }
+
+  static SharedLease claim(Content &seat, const Described<Meta> &described, std::chrono::nanoseconds timeout) {
+    const std::lock_guard<std::mutex> lock(seat.mutex);
+    for (const auto &weak : seat.recent) {
+      auto lease = weak.lock();
+      if (lease && detail::same_message(lease->handle(), described.handle)) return lease;
+    }
+    auto lease = std::make_shared<Lease<Meta>>(described, seat.subscriber.claim(described.handle, timeout));
+    if (!lease->failure()) {
+      seat.recent.push_front(lease);
+      if (seat.recent.size() > recent_max) seat.recent.pop_back();
+      seat.newest = lease;
+    }
+    return lease;
+  }
+
+  /// Takes a seat on the one topic of this kind that there is, for the descriptors that follow this one. Once a publisher.
+  rgaps::Failure attach(const Described<Meta> &described) {
+    const std::lock_guard<std::mutex> lock(attach_mutex_);
+    const auto publisher = described.handle.publisher;
+    for (const auto &tried : attached_) {
+      if (tried.publisher == publisher) return tried.failure;
+    }
+    attached_.push_front({publisher, take_a_seat()});
+    if (attached_.size() > publishers_max) attached_.pop_back();
+    return attached_.front().failure;
+  }
+
+  rgaps::Failure take_a_seat() {
+    const std::string kind = Kind<Meta>::type_name;
+    auto nodes = Process::instance().nodes();
+    if (nodes.empty()) {
+      const auto domain = Process::default_domain();
+      auto node = Process::instance().node(domain, {});
+      if (!node) return node.error();
+      nodes.push_back({domain, *node});
+    }
+    std::shared_ptr<rgaps::Node> of;
+    std::vector<std::string> topics;
+    for (const auto &known : nodes) {
+      for (auto &topic : published(known, kind)) {
+        if (std::find(topics.begin(), topics.end(), topic) != topics.end()) continue;
+        topics.push_back(std::move(topic));
+        of = known.node;
+      }
+    }
+    if (topics.size() != 1) {
+      std::string text = "nobody has subscribed to the payloads, and there are " + std::to_string(topics.size()) + " topics of " + kind;
+      for (const auto &topic : topics) text += (&topic == &topics.front() ? " (" : ", ") + topic;
+      if (!topics.empty()) text += ")";
+      return {RGAPS_STALE, text + "; use rgaps_ros::create_subscription, or keep an rgaps_ros::Seat of the topic"};
+    }
+    auto seat = add(of, topics.front(), rgaps_subscriber_qos_default());
+    if (!seat) return seat.error();
+    own_.push_back(*seat);
+    return {RGAPS_STALE, "subscribed to the payloads of " + topics.front() +
+                             " by its first descriptor; messages from the next one on will be there (rgaps_ros::create_subscription misses none)"};
+  }
+
+  /// Names of the topics of a type that somebody publishes.
+  static std::vector<std::string> published(const Process::Known &known, const std::string &type) {
+    std::vector<rgaps_topic_t> all(256);
+    std::uint64_t count = 0;
+    if (rgaps_node_topics(known.node->c(), all.data(), all.size(), &count) != RGAPS_OK) return {};
+    all.resize(static_cast<std::size_t>(std::min<std::uint64_t>(count, all.size())));
+    std::vector<std::string> names;
+    for (const auto &topic : all) {
+      if (topic.domain == known.domain && topic.publishing_hosts > 0 && type == topic.type_name) names.emplace_back(topic.name);
+    }
+    return names;
+  }
+
+  struct Attached {
+    std::uint64_t publisher;
+    rgaps::Failure failure;
+  };
+
+  mutable std::mutex mutex_;
+  std::vector<std::weak_ptr<Content>> seats_;
+  std::deque<Known> known_;
+
+  std::mutex attach_mutex_;
+  std::deque<Attached> attached_;
+  std::vector<std::shared_ptr<Content>> own_;
+};
+
+}  // namespace rgaps_ros
+
+#endif  // RGAPS_ROS__SEATS_HPP_

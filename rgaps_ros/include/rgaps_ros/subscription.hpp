@@ -1,0 +1,240 @@
+/**
+ * @file
+ * Subscribing to device memory on an rclcpp node.
+ *
+ *     subscription_ = rgaps_ros::create_subscription<rgaps::DeviceImage>(
+ *         *this, "camera/front", rclcpp::SensorDataQoS(), [this](const rgaps::DeviceImage &image) { ... });
+ *
+ * Two subscriptions in one: a core subscriber, which has the payloads (its seat is taken first, so that none is missed), and an ordinary
+ * rclcpp::Subscription to the descriptors, which wakes the executor. The callback's argument is claimed by the descriptor from this
+ * subscription's own seat; it may be a const T &, a std::unique_ptr<T>, a std::shared_ptr<const T> or a T, and then an rclcpp::MessageInfo.
+ *
+ * What cannot be claimed (a replayed or stale descriptor; one whose payload does not come within claim_timeout_ms from another host) is
+ * logged once a publisher, counted, and given to `options.refused` if there is one. The callback never sees it.
+ */
+
+#ifndef RGAPS_ROS__SUBSCRIPTION_HPP_
+#define RGAPS_ROS__SUBSCRIPTION_HPP_
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include "rclcpp/detail/qos_parameters.hpp"
+#include "rgaps_ros/diagnostics.hpp"
+#include "rgaps_ros/node.hpp"
+#include "rgaps_ros/type_adapter.hpp"
+
+namespace rgaps_ros {
+
+/// How a subscription is made.
+template <class DeviceT>
+struct SubscriptionOptions {
+  /// Those of rclcpp. History, depth and reliability may be overridden by parameters (qos_overrides) unless told otherwise.
+  rclcpp::SubscriptionOptions ros;
+  /// Tells two subscriptions of a node and topic apart in the names of their parameters.
+  std::string id;
+  /// The stream on which the callback works: messages come before their bytes do, and the stream waits for them; they are let go behind its work.
+  std::optional<rgaps::Stream> stream;
+  /// Gets what could not be claimed: descriptor, metadata and error().
+  std::function<void(const DeviceT &)> refused;
+
+  SubscriptionOptions() { ros.qos_overriding_options = rclcpp::QosOverridingOptions::with_default_policies(); }
+};
+
+namespace detail {
+
+/// The QoS that rclcpp will use, before it makes the subscription.
+inline rclcpp::QoS overridden(const NodeInterfaces &node, const std::string &topic, const rclcpp::QoS &qos,
+                              const rclcpp::QosOverridingOptions &options) {
+  if (options.get_policy_kinds().empty()) return qos;
+  auto parameters = node.parameters;
+  return rclcpp::detail::declare_qos_parameters(options, parameters, topic, qos, rclcpp::detail::SubscriptionQosParametersTraits{});
+}
+
+/// The parameters of a subscription.
+struct SubscriptionParameters {
+  std::chrono::nanoseconds timeout;
+  std::int64_t slack;
+
+  explicit SubscriptionParameters(const EndpointParameters &parameters)
+      : timeout(std::chrono::milliseconds(parameters.integer(
+            "claim_timeout_ms", 1000, 0, milliseconds_max,
+            "Milliseconds that a descriptor's payload is waited for when it is still on its way from another host. The executor's thread waits."))),
+        slack(parameters.integer("slack", 4, 0, count_max, "Messages kept beyond the depth of the QoS, for descriptors that come late.")) {}
+};
+
+/// Calls a callback of whatever signature.
+template <class DeviceT, class Callback>
+void call(Callback &callback, DeviceT device, const rclcpp::MessageInfo &info) {
+  using Unique = std::unique_ptr<DeviceT>;
+  if constexpr (std::is_invocable_v<Callback &, const DeviceT &, const rclcpp::MessageInfo &>) {
+    const DeviceT &message = device;
+    callback(message, info);
+  } else if constexpr (std::is_invocable_v<Callback &, const DeviceT &>) {
+    const DeviceT &message = device;
+    callback(message);
+  } else if constexpr (std::is_invocable_v<Callback &, Unique, const rclcpp::MessageInfo &>) {
+    // A std::shared_ptr<const T> is made of it as well.
+    callback(std::make_unique<DeviceT>(std::move(device)), info);
+  } else {
+    static_assert(std::is_invocable_v<Callback &, Unique>,
+                  "a callback takes const T &, std::unique_ptr<T> or std::shared_ptr<const T>, and perhaps const rclcpp::MessageInfo &");
+    callback(std::make_unique<DeviceT>(std::move(device)));
+  }
+}
+
+}  // namespace detail
+
+/// A subscription; ends with its last owner. See create_subscription.
+template <class DeviceT>
+class Subscription {
+ public:
+  using Meta = typename DeviceT::Meta;
+  using Descriptor = typename DeviceT::Descriptor;
+  using Options = SubscriptionOptions<DeviceT>;
+  using SharedPtr = std::shared_ptr<Subscription>;
+
+  template <class Callback>
+  Subscription(const NodeInterfaces &node, const std::string &topic, const rclcpp::QoS &qos, Callback callback, const Options &options)
+      : content_(std::make_shared<Content>(node, topic, qos, options)) {
+    // The callback holds the content: a message that is being handled outlives this object.
+    std::function<void(const Descriptor &, const rclcpp::MessageInfo &)> on_descriptor =
+        [content = content_, callback = std::move(callback)](const Descriptor &descriptor, const rclcpp::MessageInfo &info) mutable {
+          auto device = content->claim(descriptor);
+          if (device) detail::call<DeviceT>(callback, std::move(*device), info);
+        };
+    auto parameters = node.parameters;
+    auto topics = node.topics;
+    ros_ = rclcpp::create_subscription<Descriptor>(parameters, topics, topic, qos, std::move(on_descriptor), options.ros);
+    diagnostics_ = content_->diagnostics->add([weak = std::weak_ptr<Content>(content_)] {
+      const auto content = weak.lock();
+      return content ? content->report() : diagnostic_msgs::msg::DiagnosticStatus();
+    });
+  }
+
+  const char *get_topic_name() const { return ros_->get_topic_name(); }
+  std::size_t get_publisher_count() const { return ros_->get_publisher_count(); }
+  rgaps::Result<rgaps_subscriber_statistics_t> statistics() const { return content_->core.statistics(); }
+  /// Descriptors whose message could not be claimed.
+  std::uint64_t refused_count() const { return content_->refused; }
+  /// The subscription to the descriptors.
+  const std::shared_ptr<rclcpp::Subscription<Descriptor>> &ros() const { return ros_; }
+
+ private:
+  struct Content {
+    NodeInterfaces node;
+    std::string topic;
+    detail::EndpointParameters parameters;
+    detail::SubscriptionParameters own;
+    std::shared_ptr<rgaps::Node> core_node;
+    rgaps::Subscriber<Meta> core;
+    std::optional<rgaps::Stream> stream;
+    std::function<void(const DeviceT &)> on_refused;
+    std::shared_ptr<Diagnostics> diagnostics;
+    Refusals refusals;
+    std::atomic<std::uint64_t> refused{0};
+    std::uint64_t lost_before = 0;
+    std::uint64_t refused_before = 0;
+
+    Content(const NodeInterfaces &node_, const std::string &name, const rclcpp::QoS &qos, const Options &options)
+        : node(node_),
+          topic(node.topics->resolve_topic_name(name)),
+          parameters(node, topic, "subscription", options.id),
+          own(parameters),
+          core_node(detail::core_node(node, parameters)),
+          core(core_node->template subscriber<Meta>(topic, core_qos(qos, options)).value()),
+          stream(options.stream),
+          on_refused(options.refused),
+          diagnostics(Diagnostics::of(node)) {}
+
+    rgaps_subscriber_qos_t core_qos(const rclcpp::QoS &qos, const Options &options) const {
+      return detail::subscriber_qos(detail::overridden(node, topic, qos, options.ros.qos_overriding_options), own.slack);
+    }
+
+    /// The message that a descriptor names, if it can be had.
+    std::optional<DeviceT> claim(const Descriptor &descriptor) {
+      const auto described = copy<Meta>(descriptor);
+      auto lease = std::make_shared<Lease<Meta>>(described, claimed(described));
+      const auto why = lease->failure();
+      DeviceT device(std::move(lease));
+      if (!why) return device;
+      ++refused;
+      if (refusals.is_news(described.handle.publisher, why->status)) RCLCPP_ERROR(node.logger(), "%s", why->text.c_str());
+      if (on_refused) on_refused(device);
+      return std::nullopt;
+    }
+
+    rgaps::Result<rgaps::Message<Meta>> claimed(const Described<Meta> &described) const {
+      if (auto right = check(described); !right) return right.error();
+      return stream ? core.claim_on(described.handle, own.timeout, *stream) : core.claim(described.handle, own.timeout);
+    }
+
+    diagnostic_msgs::msg::DiagnosticStatus report() {
+      Status status(node.base->get_fully_qualified_name(), "subscription", topic);
+      const auto counters = core.statistics();
+      if (!counters) {
+        status.warn(counters.error().text);
+        return status.take();
+      }
+      const auto &now = counters.value();
+      const std::uint64_t refused_now = refused;
+      status.value("taken", now.taken);
+      status.value("lost", now.lost);
+      status.value("poisoned", now.poisoned);
+      status.value("held", now.held);
+      status.value("copied_bytes", now.copied_bytes);
+      status.value("claims_refused", refused_now);
+      if (now.lost > lost_before) status.warn("messages were lost: the callback is too slow for the depth of the subscription");
+      if (refused_now > refused_before) status.warn("claims were refused: see the log");
+      lost_before = now.lost;
+      refused_before = refused_now;
+      return status.take();
+    }
+  };
+
+  std::shared_ptr<Content> content_;
+  std::shared_ptr<rclcpp::Subscription<Descriptor>> ros_;
+  std::shared_ptr<void> diagnostics_;
+};
+
+/// Subscribes on a node, or a pointer to one: rclcpp::Node, LifecycleNode and the like. Throws as rclcpp does, and rgaps::Error.
+template <class DeviceT, class NodeT, class Callback>
+typename Subscription<DeviceT>::SharedPtr create_subscription(NodeT &&node, const std::string &topic, const rclcpp::QoS &qos,
+                                                              Callback &&callback,
+                                                              const SubscriptionOptions<DeviceT> &options = SubscriptionOptions<DeviceT>()) {
+  return std::make_shared<Subscription<DeviceT>>(NodeInterfaces::of(node), topic, qos, std::decay_t<Callback>(std::forward<Callback>(callback)),
+                                                 options);
+}
+
+/// A seat for those who subscribe by the type adapter alone: payloads of the topic come from here on. Kept beside the subscription, and made before it.
+template <class DeviceT>
+class Seat {
+ public:
+  using Meta = typename DeviceT::Meta;
+
+  template <class NodeT>
+  Seat(NodeT &&node, const std::string &topic, const rclcpp::QoS &qos) {
+    const auto interfaces = NodeInterfaces::of(node);
+    const auto name = interfaces.topics->resolve_topic_name(topic);
+    const detail::EndpointParameters parameters(interfaces, name, "subscription", {});
+    const detail::SubscriptionParameters own(parameters);
+    content_ = Seats<Meta>::instance()
+                   .add(detail::core_node(interfaces, parameters), name, detail::subscriber_qos(qos, own.slack), own.timeout)
+                   .value();
+  }
+
+  rgaps::Result<rgaps_subscriber_statistics_t> statistics() const { return content_->subscriber.statistics(); }
+
+ private:
+  std::shared_ptr<detail::SeatContent<Meta>> content_;
+};
+
+}  // namespace rgaps_ros
+
+#endif  // RGAPS_ROS__SUBSCRIPTION_HPP_

@@ -1,0 +1,67 @@
+/**
+ * @file
+ * rclcpp::TypeAdapter between the device types and rgaps_msgs, so that nodes publish and subscribe rgaps::DeviceImage.
+ *
+ * To ROS it is a copy of handle and metadata. From ROS it is a claim: the payload is in the pool of this host, or comes within the time-out, or
+ * the object is invalid and says why. A plain node->create_subscription<rgaps::DeviceImage> claims through the seats of the process (seats.hpp);
+ * rgaps_ros::create_subscription has a seat of its own and is what most want.
+ */
+
+#ifndef RGAPS_ROS__TYPE_ADAPTER_HPP_
+#define RGAPS_ROS__TYPE_ADAPTER_HPP_
+
+#include <memory>
+#include <type_traits>
+
+#include "rclcpp/logging.hpp"
+#include "rclcpp/type_adapter.hpp"
+#include "rgaps_ros/refusals.hpp"
+#include "rgaps_ros/seats.hpp"
+
+namespace rgaps_ros {
+
+/// Both directions of one type.
+template <class DeviceT>
+struct Adapter {
+  using is_specialized = std::true_type;
+  using custom_type = DeviceT;
+  using ros_message_type = typename DeviceT::Descriptor;
+  using Meta = typename DeviceT::Meta;
+
+  static void convert_to_ros_message(const custom_type &source, ros_message_type &destination) { source.write_to(destination); }
+
+  static void convert_to_custom(const ros_message_type &source, custom_type &destination) {
+    destination = custom_type(claim(copy<Meta>(source)));
+  }
+
+  /// The lease of a message by a seat of the process. A refusal is logged, once a publisher.
+  static std::shared_ptr<Lease<Meta>> claim(const Described<Meta> &described) {
+    auto lease = Seats<Meta>::instance().lease(described);
+    const auto why = lease->failure();
+    if (why && refusals().is_news(described.handle.publisher, why->status)) {
+      RCLCPP_ERROR(rclcpp::get_logger("rgaps"), "%s", why->text.c_str());
+    }
+    return lease;
+  }
+
+ private:
+  static Refusals &refusals() {
+    static Refusals refusals;
+    return refusals;
+  }
+};
+
+}  // namespace rgaps_ros
+
+template <>
+struct rclcpp::TypeAdapter<rgaps::DeviceImage, rgaps_msgs::msg::GpuImage> : rgaps_ros::Adapter<rgaps::DeviceImage> {};
+template <>
+struct rclcpp::TypeAdapter<rgaps::DevicePointCloud, rgaps_msgs::msg::GpuPointCloud> : rgaps_ros::Adapter<rgaps::DevicePointCloud> {};
+template <>
+struct rclcpp::TypeAdapter<rgaps::DeviceTensor, rgaps_msgs::msg::GpuTensor> : rgaps_ros::Adapter<rgaps::DeviceTensor> {};
+
+RCLCPP_USING_CUSTOM_TYPE_AS_ROS_MESSAGE_TYPE(rgaps::DeviceImage, rgaps_msgs::msg::GpuImage);
+RCLCPP_USING_CUSTOM_TYPE_AS_ROS_MESSAGE_TYPE(rgaps::DevicePointCloud, rgaps_msgs::msg::GpuPointCloud);
+RCLCPP_USING_CUSTOM_TYPE_AS_ROS_MESSAGE_TYPE(rgaps::DeviceTensor, rgaps_msgs::msg::GpuTensor);
+
+#endif  // RGAPS_ROS__TYPE_ADAPTER_HPP_

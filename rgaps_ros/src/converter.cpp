@@ -1,0 +1,185 @@
+// The converter: sensor_msgs/Image and PointCloud2 to and from GPU topics, for those who know nothing of RGAPS: rviz, rosbag2, CPU nodes.
+//
+//   direction to_cpu:  GPU topic `in`  ──one copy──▶ sensor_msgs topic `out`
+//   direction to_gpu:  sensor_msgs topic `in` ──one copy──▶ GPU topic `out`
+//
+// It subscribes to `in` only while somebody wants `out`: what nobody looks at is neither copied nor sent between hosts. That is decided when ROS
+// says that a subscription has come or gone, and twice a second, for programs that read the GPU topic through the core alone.
+// A message that cannot be carried is refused, counted and logged with the reason; the next one is taken as if nothing had been.
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "rclcpp/rclcpp.hpp"
+#include "rclcpp_components/register_node_macro.hpp"
+#include "rgaps_ros/rgaps_ros.hpp"
+#include "rgaps_ros/sensor_msgs.hpp"
+
+namespace rgaps_ros {
+
+namespace {
+
+constexpr const char *in = "in";
+constexpr const char *out = "out";
+constexpr std::chrono::milliseconds look_period(500);
+constexpr int complaint_period_ms = 5000;
+
+/// Calls a function, whatever an event tells.
+struct OnEvent {
+  std::function<void()> then;
+  template <class Event>
+  void operator()(Event &) const {
+    then();
+  }
+};
+
+/// Matched events are of Iron and later; before, the timer has to do.
+template <class Events>
+auto on_matched(Events &events, std::function<void()> then, int) -> decltype(events.matched_callback = OnEvent{then}, void()) {
+  events.matched_callback = OnEvent{std::move(then)};
+}
+template <class Events>
+void on_matched(Events &, std::function<void()>, long) {}
+
+}  // namespace
+
+class Converter : public rclcpp::Node {
+ public:
+  explicit Converter(const rclcpp::NodeOptions &options) : Node("converter", options) {
+    const auto type = choice("type", "image", "Type of the messages: image or point_cloud.");
+    const auto direction = choice("direction", "to_cpu", "Direction: to_cpu (GPU topic in, sensor_msgs out) or to_gpu (the other way).");
+    if (type == "image") {
+      start<rgaps::DeviceImage, sensor_msgs::msg::Image>(direction);
+    } else if (type == "point_cloud") {
+      start<rgaps::DevicePointCloud, sensor_msgs::msg::PointCloud2>(direction);
+    } else {
+      throw rclcpp::exceptions::InvalidParameterValueException("type is \"" + type + "\"; it may be image or point_cloud");
+    }
+    timer_ = create_wall_timer(look_period, [this] { look(); });
+    diagnostics_ = Diagnostics::of(NodeInterfaces::of(*this));
+    // The counters are the report's own: it may be asked for while the node goes.
+    const std::string name = get_fully_qualified_name();
+    report_ = diagnostics_->add([counters = counters_, name] { return counters->report(name); });
+  }
+
+ private:
+  struct Counters {
+    std::atomic<std::uint64_t> converted{0};
+    std::atomic<std::uint64_t> refused{0};
+    std::atomic<bool> is_active{false};
+    std::uint64_t refused_before = 0;
+
+    diagnostic_msgs::msg::DiagnosticStatus report(const std::string &node) {
+      const std::uint64_t refused_now = refused;
+      Status status(node, "converter", out);
+      status.value("converted", converted);
+      status.value("refused", refused_now);
+      status.value("active", is_active ? 1 : 0);
+      if (refused_now > refused_before) status.warn("messages could not be converted: see the log");
+      refused_before = refused_now;
+      return status.take();
+    }
+  };
+
+  std::string choice(const std::string &name, const std::string &value, const std::string &what) {
+    rcl_interfaces::msg::ParameterDescriptor descriptor;
+    descriptor.description = what;
+    descriptor.read_only = true;
+    return declare_parameter<std::string>(name, value, descriptor);
+  }
+
+  template <class DeviceT, class RosT>
+  void start(const std::string &direction) {
+    if (direction == "to_cpu") {
+      to_cpu<DeviceT, RosT>();
+    } else if (direction == "to_gpu") {
+      to_gpu<DeviceT, RosT>();
+    } else {
+      throw rclcpp::exceptions::InvalidParameterValueException("direction is \"" + direction + "\"; it may be to_cpu or to_gpu");
+    }
+  }
+
+  template <class DeviceT, class RosT>
+  void to_cpu() {
+    rclcpp::PublisherOptions options;
+    options.qos_overriding_options = rclcpp::QosOverridingOptions::with_default_policies();
+    on_matched(options.event_callbacks, [this] { look(); }, 0);
+    auto publisher = create_publisher<RosT>(out, qos(), options);
+    is_wanted_ = [publisher] { return publisher->get_subscription_count() > 0; };
+    subscribe_ = [this, publisher] {
+      SubscriptionOptions<DeviceT> options;
+      options.refused = [this](const DeviceT &) { ++counters_->refused; };
+      return rgaps_ros::create_subscription<DeviceT>(*this, in, qos(), [this, publisher](const DeviceT &device) {
+        const auto payload = device.host();
+        if (payload.size() != device.meta().payload_bytes()) return refuse(device.error());
+        auto message = std::make_unique<RosT>();
+        write(device.meta(), payload, *message);
+        publisher->publish(std::move(message));
+        ++counters_->converted;
+      }, options);
+    };
+  }
+
+  template <class DeviceT, class RosT>
+  void to_gpu() {
+    PublisherOptions options;
+    on_matched(options.ros.event_callbacks, [this] { look(); }, 0);
+    const auto publisher = std::make_shared<Publisher<DeviceT>>(*this, out, qos(), options);
+    is_wanted_ = [publisher] { return publisher->get_subscription_count() > 0 || publisher->reader_count() > 0; };
+    subscribe_ = [this, publisher] {
+      rclcpp::SubscriptionOptions options;
+      options.qos_overriding_options = rclcpp::QosOverridingOptions::with_default_policies();
+      return rclcpp::create_subscription<RosT>(*this, in, qos(), [this, publisher](const RosT &message) {
+        const auto meta = describe(message);
+        if (!meta) return refuse(meta.error().text);
+        const auto pushed = publisher->push_host(meta.value(), message.data.data(), message.data.size());
+        if (!pushed) return refuse(pushed.error().text);
+        ++counters_->converted;
+      }, options);
+    };
+  }
+
+  /// Subscribes when somebody wants what is made of it, and ends that when nobody does.
+  void look() {
+    if (!is_wanted_) return;
+    const bool wanted = is_wanted_();
+    if (wanted == (subscription_ != nullptr)) return;
+    if (!wanted) {
+      subscription_.reset();
+      counters_->is_active = false;
+      return;
+    }
+    try {
+      subscription_ = subscribe_();
+      counters_->is_active = true;
+    } catch (const std::exception &error) {
+      // Tried again at the next look: the manager may be on its way.
+      RCLCPP_ERROR_THROTTLE(get_logger(), *get_clock(), complaint_period_ms, "cannot subscribe: %s", error.what());
+    }
+  }
+
+  void refuse(const std::string &why) {
+    ++counters_->refused;
+    RCLCPP_ERROR_THROTTLE(get_logger(), *get_clock(), complaint_period_ms, "not converted: %s", why.c_str());
+  }
+
+  static rclcpp::QoS qos() { return rclcpp::QoS(10); }
+
+  std::function<bool()> is_wanted_;
+  std::function<std::shared_ptr<void>()> subscribe_;
+  std::shared_ptr<void> subscription_;
+  rclcpp::TimerBase::SharedPtr timer_;
+  const std::shared_ptr<Counters> counters_ = std::make_shared<Counters>();
+  std::shared_ptr<Diagnostics> diagnostics_;
+  std::shared_ptr<void> report_;
+};
+
+}  // namespace rgaps_ros
+
+RCLCPP_COMPONENTS_REGISTER_NODE(rgaps_ros::Converter)

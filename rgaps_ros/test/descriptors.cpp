@@ -1,0 +1,250 @@
+// What of rgaps_ros needs no ROS but the messages: descriptors byte for byte, bad ones, leases and seats with a manager. One program, run by
+// tests/msgs/check with Debian's rosidl or with a sourced ROS 2.
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "rgaps_ros/device.hpp"
+#include "rgaps_ros/seats.hpp"
+
+#define EXPECT(condition)                                                            \
+  do {                                                                               \
+    if (!(condition)) {                                                              \
+      std::fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, __func__, #condition); \
+      std::exit(1);                                                                  \
+    }                                                                                \
+  } while (0)
+
+namespace {
+
+using rgaps_ros::check;
+using rgaps_ros::copy;
+using rgaps_ros::Described;
+using rgaps_ros::write;
+
+constexpr std::chrono::seconds time_max(10);
+
+rgaps_message_handle_t handle_of(rgaps_kind_t kind, std::uint64_t bytes) {
+  rgaps_message_handle_t handle{};
+  for (std::uint8_t place = 0; place < 16; ++place) {
+    handle.source_host[place] = place;
+    handle.topic_id[place] = static_cast<std::uint8_t>(100 + place);
+  }
+  handle.host_epoch = 1;
+  handle.publisher = 2;
+  handle.sequence = 3;
+  handle.position = 4;
+  handle.payload_bytes = bytes;
+  handle.slot = 5;
+  handle.generation = 6;
+  handle.layout_version = 1;
+  handle.kind = kind;
+  return handle;
+}
+
+/// The handle and the header, field by field.
+template <class Descriptor>
+void expect_common(const Descriptor &descriptor, rgaps_kind_t kind, std::uint64_t bytes) {
+  EXPECT(descriptor.handle.source_host[15] == 15 && descriptor.handle.topic_id[0] == 100);
+  EXPECT(descriptor.handle.host_epoch == 1 && descriptor.handle.publisher == 2 && descriptor.handle.sequence == 3);
+  EXPECT(descriptor.handle.position == 4 && descriptor.handle.payload_bytes == bytes);
+  EXPECT(descriptor.handle.slot == 5 && descriptor.handle.generation == 6);
+  EXPECT(descriptor.handle.layout_version == descriptor.handle.LAYOUT_VERSION && descriptor.handle.kind == kind);
+  EXPECT(descriptor.stamp_sec == 12 && descriptor.stamp_nanosec == 34);
+  EXPECT(std::memcmp(descriptor.frame_id.data(), "front\0", 6) == 0 && descriptor.frame_id[63] == 0);
+  EXPECT(descriptor.user[31] == 31);
+}
+
+template <class Meta>
+void fill_header(Meta &meta) {
+  meta.set_header(std::chrono::seconds(12) + std::chrono::nanoseconds(34), "front").value();
+  for (std::uint8_t place = 0; place < 32; ++place) meta.user()[place] = place;
+}
+
+/// There and back: the same bytes.
+template <class Meta>
+void expect_round_trip(const rgaps_ros::DescriptorOf<Meta> &descriptor) {
+  const auto described = copy<Meta>(descriptor);
+  EXPECT(check(described));
+  rgaps_ros::DescriptorOf<Meta> again;
+  std::memset(static_cast<void *>(&again), 0xff, sizeof again);
+  write(described.handle, described.meta, again);
+  EXPECT(std::memcmp(&again, &descriptor, sizeof again) == 0);
+}
+
+void an_image_is_its_descriptor_byte_for_byte() {
+  auto image = rgaps::Image::create(640, 480, "rgb8").value();
+  fill_header(image);
+  image.c().as.image.step = 2048;
+  image.c().as.image.is_bigendian = 1;
+  rgaps_msgs::msg::GpuImage descriptor;
+  write(handle_of(RGAPS_KIND_IMAGE, 2048 * 480), image, descriptor);
+  expect_common(descriptor, RGAPS_KIND_IMAGE, 2048 * 480);
+  EXPECT(descriptor.width == 640 && descriptor.height == 480 && descriptor.step == 2048);
+  EXPECT(descriptor.encoding == descriptor.ENCODING_RGB8 && descriptor.is_bigendian == 1);
+  for (const auto byte : descriptor.reserved) EXPECT(byte == 0);
+  expect_round_trip<rgaps::Image>(descriptor);
+}
+
+void a_cloud_is_its_descriptor_byte_for_byte() {
+  auto cloud = rgaps::PointCloud::create(100, 2, 16).value();
+  cloud.add_field("x", 0, RGAPS_FLOAT32).value();
+  cloud.add_field("intensity", 12, RGAPS_UINT16).value();
+  fill_header(cloud);
+  rgaps_msgs::msg::GpuPointCloud descriptor;
+  write(handle_of(RGAPS_KIND_POINT_CLOUD, 3200), cloud, descriptor);
+  expect_common(descriptor, RGAPS_KIND_POINT_CLOUD, 3200);
+  EXPECT(descriptor.width == 100 && descriptor.height == 2 && descriptor.point_step == 16 && descriptor.row_step == 1600);
+  EXPECT(descriptor.field_count == 2 && descriptor.is_bigendian == 0 && descriptor.is_dense == 1);
+  EXPECT(std::memcmp(descriptor.fields[1].name.data(), "intensity\0", 10) == 0);
+  EXPECT(descriptor.fields[1].offset == 12 && descriptor.fields[1].datatype == descriptor.fields[1].UINT16 && descriptor.fields[1].count == 1);
+  EXPECT(descriptor.fields[2].name[0] == 0);
+  expect_round_trip<rgaps::PointCloud>(descriptor);
+}
+
+void a_tensor_is_its_descriptor_byte_for_byte() {
+  auto tensor = rgaps::Tensor::create(RGAPS_FLOAT, 32, {2, 3, 4}).value();
+  fill_header(tensor);
+  rgaps_msgs::msg::GpuTensor descriptor;
+  write(handle_of(RGAPS_KIND_TENSOR, 96), tensor, descriptor);
+  expect_common(descriptor, RGAPS_KIND_TENSOR, 96);
+  EXPECT(descriptor.ndim == 3 && descriptor.dtype_code == descriptor.FLOAT && descriptor.dtype_bits == 32 && descriptor.dtype_lanes == 1);
+  EXPECT(descriptor.shape[0] == 2 && descriptor.shape[2] == 4 && descriptor.shape[3] == 0);
+  EXPECT(descriptor.strides[0] == 12 && descriptor.strides[2] == 1 && descriptor.byte_offset == 0);
+  expect_round_trip<rgaps::Tensor>(descriptor);
+}
+
+void a_descriptor_that_contradicts_itself_is_refused_with_the_numbers() {
+  const auto image = rgaps::Image::create(64, 48, "mono8").value();
+  const auto why = [](const Described<rgaps::Image> &described) {
+    const auto right = check(described);
+    return right ? std::string() : right.error().text;
+  };
+  Described<rgaps::Image> good{handle_of(RGAPS_KIND_IMAGE, 3072), image};
+  EXPECT(why(good).empty());
+  auto bad = good;
+  bad.handle.layout_version = 2;
+  EXPECT(why(bad) == "a descriptor has layout version 2, this program speaks 1; was it filled by RGAPS?");
+  bad = good;
+  bad.handle.kind = RGAPS_KIND_TENSOR;
+  EXPECT(why(bad) == "a descriptor of rgaps/Image has a handle of kind 3");
+  bad = good;
+  bad.handle.payload_bytes = 3071;
+  EXPECT(why(bad) == "a descriptor of rgaps/Image describes 3072 B, but its handle names a payload of 3071 B");
+  bad = good;
+  bad.meta.c().as.image.encoding = 9999;
+  EXPECT(why(bad) == "a descriptor of rgaps/Image describes nothing, or contradicts itself, but its handle names a payload of 3072 B");
+  EXPECT(!why(copy<rgaps::Image>(rgaps_msgs::msg::GpuImage())).empty());
+  // A cloud may be empty.
+  EXPECT(check(Described<rgaps::PointCloud>{handle_of(RGAPS_KIND_POINT_CLOUD, 0), rgaps::PointCloud::create(0, 1, 16).value()}));
+}
+
+/// What was read of bytes that mean nothing: printed, so that it is read indeed.
+std::size_t looked_at = 0;
+
+/// Whatever the bytes are, they are answered, and what is read of them stays within them.
+template <class DeviceT>
+void any_bytes(std::mt19937_64 &random) {
+  using Meta = typename DeviceT::Meta;
+  rgaps_ros::DescriptorOf<Meta> descriptor;
+  auto *bytes = reinterpret_cast<std::uint8_t *>(&descriptor);
+  for (int round = 0; round < 3000; ++round) {
+    for (std::size_t place = 0; place < sizeof descriptor; ++place) bytes[place] = static_cast<std::uint8_t>(random());
+    // Half of them pass the first questions.
+    if (round % 2) {
+      descriptor.handle.layout_version = descriptor.handle.LAYOUT_VERSION;
+      descriptor.handle.kind = Meta::kind;
+    }
+    const DeviceT device(rgaps_ros::Seats<Meta>::instance().lease(copy<Meta>(descriptor)));
+    EXPECT(!device.is_valid() && !device.error().empty() && device.host().empty() && !device.device_pointer());
+    std::size_t sum = device.frame_id().size() + device.meta().payload_bytes();
+    if constexpr (std::is_same_v<Meta, rgaps::Tensor>) {
+      for (const auto extent : device.meta().shape()) sum += static_cast<std::size_t>(extent);
+    }
+    looked_at += sum;
+  }
+}
+
+void any_bytes_at_all_are_refused_with_a_reason() {
+  std::mt19937_64 random(20261121);
+  any_bytes<rgaps::DeviceImage>(random);
+  any_bytes<rgaps::DevicePointCloud>(random);
+  any_bytes<rgaps::DeviceTensor>(random);
+}
+
+void what_is_default_constructed_is_invalid_and_says_so() {
+  rgaps::DeviceImage image;
+  EXPECT(!image && image.status() == RGAPS_NO_MESSAGE && !image.error().empty());
+  EXPECT(image.device_pointer() == nullptr && image.host().empty() && !image.info() && !image.dlpack());
+  EXPECT(image.meta().width() == 0 && image.meta().encoding().empty() && image.frame_id().empty());
+  image.release(nullptr);
+}
+
+/// Publishes a picture full of one value; its descriptor as it comes out of a ROS message.
+Described<rgaps::Image> publish(const rgaps::Publisher<rgaps::Image> &publisher, std::uint8_t value) {
+  const auto meta = rgaps::Image::create(8, 4, "mono8").value();
+  const std::vector<std::uint8_t> pixels(32, value);
+  rgaps_msgs::msg::GpuImage descriptor;
+  write(publisher.push_host(meta, pixels.data(), pixels.size()).value(), meta, descriptor);
+  return copy<rgaps::Image>(descriptor);
+}
+
+void a_seat_claims_what_descriptors_name_and_shares_it() {
+  auto &seats = rgaps_ros::Seats<rgaps::Image>::instance();
+  auto node = rgaps_ros::Process::instance().node(0, {}).value();
+  EXPECT(rgaps_ros::Process::instance().node(0, {}).value() == node);
+  auto publisher = node->publisher<rgaps::Image>("seats/front").value();
+
+  // Nobody has a seat yet: the first descriptor takes one, since there is one topic of the kind.
+  const rgaps::DeviceImage early(seats.lease(publish(publisher, 1)));
+  EXPECT(!early.is_valid() && early.error().find("subscribed to the payloads of /seats/front") == 0);
+  const auto second = publish(publisher, 2);
+  const rgaps::DeviceImage image(seats.lease(second));
+  EXPECT(image.is_valid() && image.error().empty() && image.host()[31] == 2 && image.host().size() == 32);
+  EXPECT(image.meta().width() == 8 && image.handle().sequence == 2 && image.device_pointer() != nullptr);
+
+  // Who asks for the same message gets the same lease; what is passed on within the process finds it when it is used.
+  const rgaps::DeviceImage again(seats.lease(second));
+  EXPECT(again.host().data() == image.host().data());
+  const auto third = publish(publisher, 3);
+  const rgaps::DeviceImage later(std::make_shared<rgaps_ros::Lease<rgaps::Image>>(
+      third, rgaps_ros::Lease<rgaps::Image>::Find([&] { return seats.lease(third); })));
+  EXPECT(later.meta().height() == 4);
+  const rgaps::DeviceImage copied = later;
+  EXPECT(copied.host()[0] == 3 && later.host().data() == copied.host().data());
+
+  // Of another run.
+  auto replayed = publish(publisher, 4);
+  replayed.handle.host_epoch -= 1;
+  const rgaps::DeviceImage refused(seats.lease(replayed));
+  EXPECT(!refused.is_valid() && refused.status() == RGAPS_STALE);
+  EXPECT(refused.error().find("is of an earlier run") != std::string::npos);
+
+  // A seat is a subscriber: with a second topic of the kind there is nothing to guess, and it is named.
+  auto side = node->publisher<rgaps::Image>("seats/side").value();
+  const auto unseen = rgaps::DeviceImage(seats.lease(publish(side, 5)));
+  EXPECT(!unseen.is_valid());
+  auto seat = seats.add(node, "seats/side", rgaps_subscriber_qos_default()).value();
+  EXPECT(rgaps::DeviceImage(seats.lease(publish(side, 6))).host()[0] == 6);
+  EXPECT(rgaps::DeviceImage(seats.lease(publish(publisher, 7))).host()[0] == 7);
+  EXPECT(seat->subscriber.statistics().value().copied_bytes == 0);
+}
+
+}  // namespace
+
+int main() {
+  an_image_is_its_descriptor_byte_for_byte();
+  a_cloud_is_its_descriptor_byte_for_byte();
+  a_tensor_is_its_descriptor_byte_for_byte();
+  a_descriptor_that_contradicts_itself_is_refused_with_the_numbers();
+  what_is_default_constructed_is_invalid_and_says_so();
+  a_seat_claims_what_descriptors_name_and_shares_it();
+  any_bytes_at_all_are_refused_with_a_reason();
+  std::printf("rgaps_ros: descriptors, leases and seats agree (%zu)\n", looked_at);
+  return 0;
+}

@@ -1,0 +1,395 @@
+// rgaps_ros within one process: what every kind of callback gets, what is refused, parameters, QoS, names, diagnostics.
+//
+// A manager, rgapsd, must be found in PATH; the tests start one with a runtime directory of their own.
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "rclcpp_lifecycle/lifecycle_node.hpp"
+#include "rmw/rmw.h"
+#include "rgaps_ros/rgaps_ros.hpp"
+
+namespace {
+
+using rgaps::DeviceImage;
+using rgaps_msgs::msg::GpuImage;
+using Publisher = rgaps_ros::Publisher<DeviceImage>;
+constexpr std::chrono::seconds time_max(20);
+
+rclcpp::NodeOptions with(bool intra_process, const std::vector<rclcpp::Parameter> &parameters = {}, const std::vector<std::string> &arguments = {}) {
+  return rclcpp::NodeOptions().use_intra_process_comms(intra_process).parameter_overrides(parameters).arguments(arguments);
+}
+
+/// A node and the executor that spins it.
+struct World {
+  std::shared_ptr<rclcpp::Node> node;
+  rclcpp::executors::SingleThreadedExecutor executor;
+
+  explicit World(const rclcpp::NodeOptions &options, const std::string &space = "") : node(std::make_shared<rclcpp::Node>("world", space, options)) {
+    executor.add_node(node);
+  }
+  /// Spins until it is so; false when the time is up.
+  bool until(const std::function<bool()> &is_so) {
+    const auto end = std::chrono::steady_clock::now() + time_max;
+    while (!is_so() && std::chrono::steady_clock::now() < end) executor.spin_once(std::chrono::milliseconds(50));
+    return is_so();
+  }
+};
+
+/// Publishes a picture full of one value.
+rgaps_message_handle_t publish(const Publisher &publisher, std::uint8_t value) {
+  auto loan = publisher.loan(rgaps::Image::create(64, 48, "mono8")).value();
+  for (auto &pixel : loan.host().value()) pixel = value;
+  loan.set_header(rclcpp::Time(12, 34), "front").value();
+  return publisher.publish(std::move(loan)).value();
+}
+
+/// The value that a picture is full of; -1 if it is not valid or not full of one.
+int value_of(const DeviceImage &image) {
+  const auto pixels = image.host();
+  if (!image.is_valid() || pixels.size() != 64 * 48) return -1;
+  for (const auto pixel : pixels) {
+    if (pixel != pixels[0]) return -1;
+  }
+  return pixels[0];
+}
+
+/// Whether the RMW looks at descriptors itself: it refuses to publish what names nothing, and delivers only what is here.
+bool rmw_looks_at_descriptors() { return std::string(rmw_get_implementation_identifier()) == "rmw_rgaps"; }
+
+/// A descriptor that this program writes itself.
+GpuImage forged(const std::function<void(rgaps_message_handle_t &)> &change) {
+  rgaps_message_handle_t handle{};
+  handle.layout_version = GpuImage().handle.LAYOUT_VERSION;
+  handle.kind = RGAPS_KIND_IMAGE;
+  handle.publisher = 77;
+  handle.sequence = 1;
+  handle.payload_bytes = 64 * 48;
+  handle.source_host[0] = 9;
+  change(handle);
+  GpuImage descriptor;
+  rgaps_ros::write(handle, rgaps::Image::create(64, 48, "mono8").value(), descriptor);
+  return descriptor;
+}
+
+void frames_reach_callbacks_of_every_signature_without_a_copy(bool intra_process) {
+  World world(with(intra_process));
+  Publisher publisher(world.node, "every", rclcpp::QoS(10));
+  std::vector<int> by_reference, by_unique, by_shared;
+  std::vector<rgaps_info_t> places;
+  auto one = rgaps_ros::create_subscription<DeviceImage>(world.node, "every", rclcpp::QoS(10), [&](const DeviceImage &image) {
+    by_reference.push_back(value_of(image));
+    places.push_back(image.info().value());
+  });
+  auto two = rgaps_ros::create_subscription<DeviceImage>(world.node, "every", rclcpp::QoS(10), [&](std::unique_ptr<DeviceImage> image) {
+    by_unique.push_back(value_of(*image));
+    places.push_back(image->info().value());
+  });
+  auto three = rgaps_ros::create_subscription<DeviceImage>(
+      world.node.get(), "every", rclcpp::QoS(10), [&](std::shared_ptr<const DeviceImage> image, const rclcpp::MessageInfo &) {
+        by_shared.push_back(value_of(*image));
+        EXPECT_EQ(image->stamp(), std::chrono::seconds(12) + std::chrono::nanoseconds(34));
+        EXPECT_EQ(image->frame_id(), "front");
+        places.push_back(image->info().value());
+      });
+  ASSERT_TRUE(world.until([&] { return publisher.get_subscription_count() == 3; }));
+  // rmw_rgaps has readers of its own.
+  EXPECT_GE(publisher.reader_count(), 3u);
+  std::vector<int> sent;
+  for (std::uint8_t value = 1; value <= 5; ++value) {
+    publish(publisher, value);
+    sent.push_back(value);
+    ASSERT_TRUE(world.until([&] { return places.size() == 3u * value; }));
+    // The three read the same block of the same pool.
+    for (std::size_t place = places.size() - 3; place < places.size(); ++place) {
+      EXPECT_EQ(places[place].pool_inode, places.back().pool_inode);
+      EXPECT_EQ(places[place].pool_offset, places.back().pool_offset);
+    }
+  }
+  EXPECT_EQ(by_reference, sent);
+  EXPECT_EQ(by_unique, sent);
+  EXPECT_EQ(by_shared, sent);
+  for (const auto &subscription : {one, two, three}) {
+    EXPECT_EQ(subscription->statistics().value().copied_bytes, 0u);
+    EXPECT_EQ(subscription->statistics().value().lost, 0u);
+    EXPECT_EQ(subscription->statistics().value().held, 0u);
+    EXPECT_EQ(subscription->refused_count(), 0u);
+  }
+}
+
+TEST(InProcess, frames_reach_callbacks_of_every_signature_without_a_copy) { frames_reach_callbacks_of_every_signature_without_a_copy(false); }
+TEST(IntraProcess, frames_reach_callbacks_of_every_signature_without_a_copy) { frames_reach_callbacks_of_every_signature_without_a_copy(true); }
+
+/// Two subscriptions by the type adapter alone share what one seat gets.
+void the_type_adapter_alone_does_with_a_seat(bool intra_process) {
+  World world(with(intra_process));
+  rgaps_ros::Seat<DeviceImage> seat(world.node, "plain", rclcpp::QoS(10));
+  Publisher publisher(world.node, "plain", rclcpp::QoS(10));
+  std::vector<int> one, two;
+  auto first = world.node->create_subscription<DeviceImage>("plain", 10, [&](const DeviceImage &image) { one.push_back(value_of(image)); });
+  auto second = world.node->create_subscription<DeviceImage>(
+      "plain", 10, [&](std::shared_ptr<const DeviceImage> image) { two.push_back(value_of(*image)); });
+  ASSERT_TRUE(world.until([&] { return publisher.get_subscription_count() == 2; }));
+  std::vector<int> sent;
+  for (std::uint8_t value = 1; value <= 5; ++value) {
+    publish(publisher, value);
+    sent.push_back(value);
+    ASSERT_TRUE(world.until([&] { return one.size() == value && two.size() == value; }));
+  }
+  EXPECT_EQ(one, sent);
+  EXPECT_EQ(two, sent);
+  EXPECT_EQ(seat.statistics().value().copied_bytes, 0u);
+}
+
+TEST(InProcess, the_type_adapter_alone_does_with_a_seat) { the_type_adapter_alone_does_with_a_seat(false); }
+TEST(IntraProcess, the_type_adapter_alone_does_with_a_seat) { the_type_adapter_alone_does_with_a_seat(true); }
+
+TEST(InProcess, without_a_seat_the_first_frame_says_so_and_the_next_ones_come) {
+  World world(with(false));
+  Publisher publisher(world.node, "alone", rclcpp::QoS(10));
+  std::vector<std::string> errors;
+  std::vector<int> values;
+  auto subscription = world.node->create_subscription<DeviceImage>("alone", 10, [&](const DeviceImage &image) {
+    values.push_back(value_of(image));
+    errors.push_back(image.error());
+  });
+  ASSERT_TRUE(world.until([&] { return publisher.get_subscription_count() == 1; }));
+  for (std::uint8_t value = 1; value <= 3; ++value) {
+    publish(publisher, value);
+    ASSERT_TRUE(world.until([&] { return values.size() == value; }));
+  }
+  EXPECT_EQ(values, (std::vector<int>{-1, 2, 3}));
+  EXPECT_NE(errors[0].find("subscribed to the payloads of /alone by its first descriptor"), std::string::npos) << errors[0];
+  EXPECT_EQ(errors[2], "");
+}
+
+TEST(InProcess, a_descriptor_that_names_nothing_is_refused_with_the_reason_and_frames_go_on) {
+  World world(with(false));
+  Publisher publisher(world.node, "forged", rclcpp::QoS(10));
+  auto forger = world.node->create_publisher<GpuImage>("forged", 10);
+  std::vector<std::string> errors;
+  std::vector<int> values;
+  rgaps_ros::SubscriptionOptions<DeviceImage> options;
+  options.refused = [&](const DeviceImage &image) {
+    EXPECT_FALSE(image.is_valid());
+    EXPECT_EQ(image.device_pointer(), nullptr);
+    EXPECT_TRUE(image.host().empty());
+    EXPECT_EQ(image.meta().width(), 64u);
+    errors.push_back(image.error());
+  };
+  options.id = "short";
+  world.node->declare_parameter("rgaps./forged.subscription_short.claim_timeout_ms", 50);
+  auto subscription = rgaps_ros::create_subscription<DeviceImage>(world.node, "forged", rclcpp::QoS(10),
+                                                                  [&](const DeviceImage &image) { values.push_back(value_of(image)); }, options);
+  ASSERT_TRUE(world.until([&] { return publisher.get_subscription_count() == 1 && forger->get_subscription_count() == 1; }));
+
+  const auto refuses = [&](const GpuImage &descriptor, const std::string &reason) {
+    if (rmw_looks_at_descriptors()) {
+      EXPECT_ANY_THROW(forger->publish(descriptor));
+      return;
+    }
+    const auto before = errors.size();
+    forger->publish(descriptor);
+    ASSERT_TRUE(world.until([&] { return errors.size() > before; }));
+    EXPECT_NE(errors.back().find(reason), std::string::npos) << errors.back();
+  };
+  refuses(forged([](auto &handle) { handle.layout_version = 7; }), "layout version 7");
+  refuses(forged([](auto &handle) { handle.kind = RGAPS_KIND_TENSOR; }), "has a handle of kind 3");
+  refuses(forged([](auto &handle) { handle.payload_bytes = 5; }), "names a payload of 5 B");
+  refuses(forged([](auto &) {}), "has not come within 50 ms");
+  auto absurd = forged([](auto &) {});
+  absurd.step = 1;
+  refuses(absurd, "names a payload of 3072 B");
+
+  // A message of this run, a second time: a layered RMW knows it, and has delivered it already.
+  const auto handle = publish(publisher, 9);
+  ASSERT_TRUE(world.until([&] { return values.size() == 1; }));
+  GpuImage again;
+  rgaps_ros::write(handle, rgaps::Image::create(64, 48, "mono8").value(), again);
+  if (!rmw_looks_at_descriptors()) refuses(again, "message 1 of publisher");
+  auto earlier = handle;
+  earlier.host_epoch -= 1;
+  rgaps_ros::write(earlier, rgaps::Image::create(64, 48, "mono8").value(), again);
+  refuses(again, "is of an earlier run");
+
+  publish(publisher, 10);
+  ASSERT_TRUE(world.until([&] { return values.size() == 2; }));
+  EXPECT_EQ(values, (std::vector<int>{9, 10}));
+  EXPECT_EQ(subscription->refused_count(), errors.size());
+}
+
+TEST(InProcess, a_frame_stays_until_its_last_share_is_gone) {
+  World world(with(false));
+  auto publisher = std::make_unique<Publisher>(world.node, "kept", rclcpp::QoS(10));
+  std::vector<DeviceImage> kept;
+  auto subscription =
+      rgaps_ros::create_subscription<DeviceImage>(world.node, "kept", rclcpp::QoS(10), [&](const DeviceImage &image) { kept.push_back(image); });
+  ASSERT_TRUE(world.until([&] { return publisher->get_subscription_count() == 1; }));
+  publish(*publisher, 5);
+  ASSERT_TRUE(world.until([&] { return kept.size() == 1; }));
+  kept.push_back(kept[0]);
+  EXPECT_EQ(subscription->statistics().value().held, 1u);
+  const auto handle = kept[0].handle();
+  kept[0].release(nullptr);
+  EXPECT_FALSE(kept[0].is_valid());
+  EXPECT_EQ(kept[0].status(), RGAPS_NO_MESSAGE);
+  EXPECT_EQ(value_of(kept[1]), 5);
+  EXPECT_EQ(kept[1].handle().sequence, handle.sequence);
+  EXPECT_NE(kept[1].device_pointer(), nullptr);
+  publisher.reset();
+  EXPECT_EQ(value_of(kept[1]), 5);
+  kept.clear();
+  EXPECT_EQ(subscription->statistics().value().held, 0u);
+}
+
+TEST(InProcess, foreign_memory_is_pushed_and_a_failed_loan_is_a_result) {
+  World world(with(false));
+  Publisher publisher(world.node, "pushed", rclcpp::QoS(10));
+  std::vector<int> values;
+  auto subscription = rgaps_ros::create_subscription<DeviceImage>(world.node, "pushed", rclcpp::QoS(10),
+                                                                  [&](const DeviceImage &image) { values.push_back(value_of(image)); });
+  ASSERT_TRUE(world.until([&] { return publisher.get_subscription_count() == 1; }));
+  const std::vector<std::uint8_t> pixels(64 * 48, 3);
+  const auto meta = rgaps::Image::create(64, 48, "mono8").value();
+  publisher.push_host(meta, pixels.data(), pixels.size()).value();
+  publisher.push(meta, pixels.data(), pixels.size()).value();
+  ASSERT_TRUE(world.until([&] { return values.size() == 2; }));
+  EXPECT_EQ(values, (std::vector<int>{3, 3}));
+  EXPECT_FALSE(publisher.push_host(meta, pixels.data(), 5));
+  EXPECT_FALSE(publisher.loan(rgaps::Image::create(0, 48, "mono8")));
+  EXPECT_FALSE(publisher.loan(rgaps::Image::create(1, 48, "no such encoding")));
+}
+
+TEST(InProcess, parameters_are_read_only_and_taken_and_qos_overrides_are_honoured) {
+  World world(with(false, {{"rgaps./params.publisher.pool_bytes", 1 << 20},
+                           {"rgaps./params.publisher.exhaustion", "refuse"},
+                           {"qos_overrides./params.publisher.depth", 3},
+                           {"qos_overrides./params.subscription.reliability", "best_effort"}}));
+  Publisher publisher(world.node, "params", rclcpp::QoS(10));
+  EXPECT_EQ(publisher.statistics().value().pool_bytes, 1u << 20);
+  EXPECT_EQ(publisher.ros()->get_actual_qos().depth(), 3u);
+  EXPECT_EQ(world.node->get_parameter("rgaps./params.publisher.history_depth").as_int(), 3);
+  EXPECT_FALSE(world.node->set_parameter({"rgaps./params.publisher.pool_bytes", 5}).successful);
+  EXPECT_FALSE(world.node->describe_parameter("rgaps./params.publisher.pool_bytes").description.empty());
+  EXPECT_TRUE(world.node->describe_parameter("rgaps.device").read_only);
+
+  // Kept for nobody and never waited for: the pool of 1 MiB is full after some loans.
+  std::vector<rgaps_ros::Loan<rgaps::Image>> loans;
+  for (int number = 0; number < 5; ++number) {
+    auto loan = publisher.loan(rgaps::Image::create(512, 512, "mono8"));
+    if (!loan) break;
+    loans.push_back(std::move(*loan));
+  }
+  EXPECT_LT(loans.size(), 5u);
+
+  auto subscription = rgaps_ros::create_subscription<DeviceImage>(world.node, "params", rclcpp::QoS(10), [](const DeviceImage &) {});
+  EXPECT_EQ(subscription->ros()->get_actual_qos().reliability(), rclcpp::ReliabilityPolicy::BestEffort);
+
+  World wrong(with(false, {{"rgaps./params.publisher.exhaustion", "sometimes"}}));
+  EXPECT_THROW(Publisher(wrong.node, "params", rclcpp::QoS(10)), rclcpp::exceptions::InvalidParameterValueException);
+}
+
+TEST(InProcess, names_are_those_after_namespaces_and_remapping) {
+  World world(with(false, {}, {"--ros-args", "-r", "camera:=/robot/front"}), "/here");
+  Publisher remapped(world.node, "camera", rclcpp::QoS(10));
+  Publisher qualified(*world.node, "left", rclcpp::QoS(10));
+  EXPECT_STREQ(remapped.get_topic_name(), "/robot/front");
+  EXPECT_STREQ(qualified.get_topic_name(), "/here/left");
+  // The core knows them by these names.
+  auto core = rgaps::Node::create("reader").value();
+  auto subscriber = core.subscriber<rgaps::Image>("/robot/front").value();
+  publish(remapped, 8);
+  EXPECT_TRUE(subscriber.wait(time_max).value());
+  EXPECT_TRUE(world.node->has_parameter("rgaps./here/left.publisher.pool_bytes"));
+}
+
+TEST(InProcess, a_late_joiner_gets_the_last_frames_if_both_ask_for_it) {
+  World world(with(false));
+  Publisher publisher(world.node, "latched", rclcpp::QoS(2).transient_local());
+  for (std::uint8_t value = 1; value <= 4; ++value) publish(publisher, value);
+  std::vector<int> values;
+  auto subscription = rgaps_ros::create_subscription<DeviceImage>(world.node, "latched", rclcpp::QoS(2).transient_local(),
+                                                                  [&](const DeviceImage &image) { values.push_back(value_of(image)); });
+  ASSERT_TRUE(world.until([&] { return values.size() == 2; }));
+  EXPECT_EQ(values, (std::vector<int>{3, 4}));
+  EXPECT_EQ(subscription->refused_count(), 0u);
+}
+
+TEST(InProcess, a_lifecycle_node_publishes_and_subscribes) {
+  auto node = std::make_shared<rclcpp_lifecycle::LifecycleNode>("alive");
+  rclcpp::executors::SingleThreadedExecutor executor;
+  executor.add_node(node->get_node_base_interface());
+  Publisher publisher(node, "alive", rclcpp::QoS(10));
+  int value = 0;
+  auto subscription =
+      rgaps_ros::create_subscription<DeviceImage>(*node, "alive", rclcpp::QoS(10), [&](const DeviceImage &image) { value = value_of(image); });
+  const auto end = std::chrono::steady_clock::now() + time_max;
+  while (publisher.get_subscription_count() == 0 && std::chrono::steady_clock::now() < end) executor.spin_once(std::chrono::milliseconds(50));
+  publish(publisher, 6);
+  while (value == 0 && std::chrono::steady_clock::now() < end) executor.spin_once(std::chrono::milliseconds(50));
+  EXPECT_EQ(value, 6);
+}
+
+TEST(InProcess, counters_are_on_diagnostics) {
+  World world(with(false));
+  Publisher publisher(world.node, "counted", rclcpp::QoS(10));
+  auto subscription = rgaps_ros::create_subscription<DeviceImage>(world.node, "counted", rclcpp::QoS(10), [](const DeviceImage &) {});
+  std::vector<std::string> counters;
+  auto listener = world.node->create_subscription<diagnostic_msgs::msg::DiagnosticArray>(
+      "/diagnostics", 10, [&](const diagnostic_msgs::msg::DiagnosticArray &array) {
+        counters.clear();
+        for (const auto &status : array.status) {
+          for (const auto &pair : status.values) counters.push_back(status.name + " " + pair.key + " " + pair.value);
+        }
+      });
+  ASSERT_TRUE(world.until([&] { return publisher.get_subscription_count() == 1; }));
+  publish(publisher, 1);
+  const auto has = [&](const std::string &text) { return std::find(counters.begin(), counters.end(), text) != counters.end(); };
+  EXPECT_TRUE(world.until([&] {
+    return has("/world: publisher of /counted published 1") && has("/world: subscription of /counted taken 1") &&
+           has("/world: subscription of /counted claims_refused 0");
+  }));
+}
+
+TEST(Last, an_executor_that_waits_for_a_payload_ends_when_ros_does) {
+  if (rmw_looks_at_descriptors()) GTEST_SKIP() << "under this RMW no executor waits: it wakes when the payload is there";
+  World world(with(false, {{"rgaps./never.subscription.claim_timeout_ms", 2000}}));
+  auto forger = world.node->create_publisher<GpuImage>("never", 10);
+  int refused = 0;
+  rgaps_ros::SubscriptionOptions<DeviceImage> options;
+  options.refused = [&](const DeviceImage &) { ++refused; };
+  auto group = world.node->create_callback_group(rclcpp::CallbackGroupType::MutuallyExclusive);
+  options.ros.callback_group = group;
+  auto subscription = rgaps_ros::create_subscription<DeviceImage>(world.node, "never", rclcpp::QoS(10), [](const DeviceImage &) {}, options);
+  ASSERT_TRUE(world.until([&] { return forger->get_subscription_count() == 1; }));
+  forger->publish(forged([](auto &) {}));
+  std::thread spins([&] { world.executor.spin(); });
+  // The group is taken while its callback waits.
+  const auto end = std::chrono::steady_clock::now() + time_max;
+  while (group->can_be_taken_from() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+  EXPECT_FALSE(group->can_be_taken_from());
+  rclcpp::shutdown();
+  spins.join();
+  EXPECT_EQ(refused, 1);
+}
+
+}  // namespace
+
+int main(int argc, char **argv) {
+  auto folder = "/tmp/rgaps-ros-" + std::string(6, 'X');
+  if (!getenv("RGAPS_RUNTIME_DIR") && mkdtemp(folder.data())) setenv("RGAPS_RUNTIME_DIR", folder.c_str(), 1);
+  testing::InitGoogleTest(&argc, argv);
+  rclcpp::init(argc, argv);
+  const int failed = RUN_ALL_TESTS();
+  if (rclcpp::ok()) rclcpp::shutdown();
+  return failed;
+}

@@ -1,0 +1,271 @@
+#!/usr/bin/env python3
+"""Tests of rgaps_ros that need several processes, under every RMW that there is.
+
+usage: run.py INSTALL_PREFIX BUILD_FOLDER [TEST ...]
+
+ROS 2 and the workspace are sourced. As root each run has a network namespace of its own, so that nobody else's topics are seen. What cannot run
+here is named with `skipped:`.
+"""
+
+import contextlib
+import glob
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import time
+
+from world import SECONDS_MAX, Failed, World
+
+RMWS = ['rmw_fastrtps_cpp', 'rmw_cyclonedds_cpp', 'rmw_rgaps']
+FRAMES = 30
+
+
+class Context:
+    """Where programs are."""
+
+    def __init__(self, prefix, build):
+        self.prefix = prefix
+        self.streamer = os.path.join(build, 'test', 'streamer')
+        self.in_process = os.path.join(build, 'test', 'in_process')
+        self.converter = os.path.join(prefix, 'lib', 'rgaps_ros', 'converter')
+        self.exchange = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'converter_exchange.py')
+
+
+def play(context, host, name, remap=None, **parameters):
+    """A streamer with these parameters."""
+    arguments = [argument for key, value in parameters.items() for argument in ('-p', f'{key}:={str(value).lower()}')]
+    arguments += [argument for pair in (remap or {}).items() for argument in ('-r', ':='.join(pair))]
+    return host.run(name, context.streamer, '--ros-args', '-r', f'__node:={name}', *arguments)
+
+
+def convert(context, host, name, kind, direction, source, target):
+    return host.run(name, context.converter, '--ros-args', '-r', f'__node:={name}', '-p', f'type:={kind}', '-p', f'direction:={direction}',
+                    '-r', f'in:={source}', '-r', f'out:={target}')
+
+
+def expect(line, wanted):
+    if line != wanted:
+        raise Failed(f'"{line}" instead of "{wanted}"')
+
+
+def in_one_process(context, world):
+    host = world.host()
+    host.run('in_process', context.in_process).passes()
+
+
+def across_processes_eight_subscribers_read_every_frame_in_place(context, world):
+    host = world.host()
+    for kind in ('image', 'cloud', 'tensor'):
+        readers = [play(context, host, f'{kind}_{number}', role='sub', kind=kind, count=FRAMES, subscriptions=2) for number in range(4)]
+        publisher = play(context, host, f'{kind}_source', role='pub', kind=kind, count=FRAMES, subscriptions=8, readers=8)
+        for reader in readers:
+            expect(reader.passes(), f'frames {2 * FRAMES} mismatched 0 lost 0 refused 0 copied_bytes 0')
+        expect(publisher.passes(), f'published {FRAMES}')
+
+
+def across_hosts_frames_arrive_equal_and_are_copied_for_nobody(context, world):
+    if os.geteuid() != 0:
+        return 'no root, no network namespaces'
+    ids = world.pair_of_namespaces()
+    hosts = []
+    for place, namespace in enumerate(ids, 1):
+        hosts.append(world.host(namespace, (f'listen=tcp/10.77.0.{place}:7447', f'peers=tcp/10.77.0.{3 - place}:7447')))
+    os.environ['ROS_AUTOMATIC_DISCOVERY_RANGE'] = 'SUBNET'
+    try:
+        reader = play(context, hosts[1], 'remote', role='sub', count=FRAMES, subscriptions=8)
+        local = play(context, hosts[0], 'local', role='sub', count=FRAMES)
+        publisher = play(context, hosts[0], 'source', role='pub', count=FRAMES, subscriptions=9, readers=2)
+        expect(reader.passes(), f'frames {8 * FRAMES} mismatched 0 lost 0 refused 0 copied_bytes 0')
+        expect(local.passes(), f'frames {FRAMES} mismatched 0 lost 0 refused 0 copied_bytes 0')
+        expect(publisher.passes(), f'published {FRAMES}')
+    finally:
+        os.environ['ROS_AUTOMATIC_DISCOVERY_RANGE'] = 'LOCALHOST'
+    return None
+
+
+def the_converter_carries_every_encoding_unchanged_and_only_while_somebody_looks(context, world):
+    host = world.host()
+    for kind in ('image', 'point_cloud'):
+        to_gpu = convert(context, host, f'to_gpu_{kind}', kind, 'to_gpu', f'/{kind}/cpu_in', f'/{kind}/gpu')
+        to_cpu = convert(context, host, f'to_cpu_{kind}', kind, 'to_cpu', f'/{kind}/gpu', f'/{kind}/cpu_out')
+        host.run(f'exchange_{kind}', sys.executable, context.exchange, kind).passes()
+        if kind == 'image':
+            to_gpu.until('not converted: an image of 4 rows of step 24 in rgb8 needs 96 B of data, the message has 95 B')
+        for converter in (to_gpu, to_cpu):
+            converter.end()
+
+
+def the_converter_is_a_component(context, world):
+    host = world.host()
+    container = host.run('container', 'ros2', 'run', 'rclcpp_components', 'component_container')
+    loaded = host.run('load', 'ros2', 'component', 'load', '--no-daemon', '/ComponentManager', 'rgaps_ros', 'rgaps_ros::Converter', '-p',
+                      'direction:=to_gpu')
+    if "/converter" not in loaded.passes():
+        raise Failed(loaded.output() + container.output())
+
+
+def frames_survive_a_bag_that_is_recorded_and_played_through_the_converter(context, world):
+    if not has_rosbag2():
+        return 'no rosbag2'
+    host = world.host()
+    if not records_pictures(world, host):
+        return 'rosbag2 records no sensor_msgs/Image under this RMW, whoever publishes them'
+    bag = os.path.join(world.folder, 'pictures')
+    converter = convert(context, host, 'to_cpu', 'image', 'to_cpu', '/frames', '/pictures')
+    recorder = host.run('recorder', 'ros2', 'bag', 'record', '-s', 'sqlite3', '--max-cache-size', '0', '-o', bag, '--topics', '/pictures')
+    # The converter subscribes when the recorder has come.
+    publisher = play(context, host, 'source', role='pub', count=FRAMES, period_ms=20)
+    wait_for_messages(bag, recorder, FRAMES)
+    converter.end()
+    expect(publisher.passes(), f'published {FRAMES}')
+
+    converter = convert(context, host, 'to_gpu', 'image', 'to_gpu', '/pictures', '/frames_again')
+    reader = play(context, host, 'reader', {'frames': '/frames_again'}, role='sub', count=FRAMES, in_order=False)
+    player = host.run('player', 'ros2', 'bag', 'play', '--loop', bag)
+    expect(reader.passes(), f'frames {FRAMES} mismatched 0 lost 0 refused 0 copied_bytes 0')
+    player.end()
+    return None
+
+
+def a_replayed_descriptor_is_refused_and_never_matched_to_live_memory(context, world):
+    if not has_rosbag2():
+        return 'no rosbag2'
+    host = world.host()
+    bag = os.path.join(world.folder, 'descriptors')
+    recorder = host.run('recorder', 'ros2', 'bag', 'record', '-s', 'sqlite3', '--max-cache-size', '0', '-o', bag, '--topics', '/frames')
+    reader = play(context, host, 'first', role='sub', count=FRAMES)
+    publisher = play(context, host, 'source', role='pub', count=FRAMES, subscriptions=2)
+    expect(reader.passes(), f'frames {FRAMES} mismatched 0 lost 0 refused 0 copied_bytes 0')
+    wait_for_messages(bag, recorder, FRAMES)
+    expect(publisher.passes(), f'published {FRAMES}')
+
+    if world.rmw == 'rmw_rgaps':
+        a_layer_refuses_to_publish_them(context, host, bag)
+        return None
+
+    # In the same run of the host, while another publisher is at work.
+    player = host.run('player', 'ros2', 'bag', 'play', '--loop', bag)
+    reader = play(context, host, 'second', role='sub', count=FRAMES, refusals=5)
+    publisher = play(context, host, 'live', role='pub', count=FRAMES)
+    line = reader.passes()
+    if not line.startswith(f'frames {FRAMES} mismatched 0 lost 0 refused '):
+        raise Failed(line)
+    reader.until("is not this subscriber's")
+    publisher.passes()
+
+    # In the next run of the host.
+    host.end_manager()
+    host.start_manager()
+    reader = play(context, host, 'third', role='sub', count=0, refusals=5)
+    line = reader.passes()
+    if not line.startswith('frames 0 mismatched 0 lost 0 refused '):
+        raise Failed(line)
+    reader.until('is of an earlier run')
+    reader.until('a replayed descriptor names no memory')
+    player.end()
+    return None
+
+
+def a_layer_refuses_to_publish_them(context, host, bag):
+    """What names nothing does not get as far as a subscriber: the player is told."""
+    for reason in ('is no message of this topic that this host has', 'is of an earlier run'):
+        player = host.run('player', 'ros2', 'bag', 'play', '--loop', bag)
+        player.until(reason)
+        reader = play(context, host, 'second', role='sub', count=FRAMES)
+        publisher = play(context, host, 'live', role='pub', count=FRAMES)
+        expect(reader.passes(), f'frames {FRAMES} mismatched 0 lost 0 refused 0 copied_bytes 0')
+        publisher.passes()
+        player.end()
+        host.end_manager()
+        host.start_manager()
+
+
+def the_example_pipeline_finds_every_edge(context, world):
+    if not os.path.exists(os.path.join(context.prefix, 'share', 'rgaps_examples_cpp')):
+        return 'rgaps_examples_cpp is not built'
+    host = world.host()
+    for composed in ('false', 'true'):
+        pipeline = host.run(f'pipeline_{composed}', 'ros2', 'launch', 'rgaps_examples_cpp', 'pipeline.launch.py', 'count:=30', 'rate:=15.0',
+                            f'composed:={composed}')
+        pipeline.until('8 detectors, each 30 frames or more: mismatched 0 lost 0 refused 0 copied_bytes 0')
+        pipeline.wait()
+    return None
+
+
+def has_rosbag2():
+    return shutil.which('ros2') and subprocess.run(['ros2', 'bag', '--help'], capture_output=True, check=False).returncode == 0
+
+
+def records_pictures(world, host):
+    """Whether rosbag2 and this RMW record pictures at all; seen not to be so with rmw_fastrtps_cpp 9.4.7 of Lyrical."""
+    bag = os.path.join(world.folder, 'probe')
+    recorder = host.run('probe', 'ros2', 'bag', 'record', '-s', 'sqlite3', '--max-cache-size', '0', '-o', bag, '--topics', '/probe')
+    publisher = host.run('probe_source', 'ros2', 'topic', 'pub', '--rate', '20', '--times', '60', '--wait-matching-subscriptions', '1',
+                         '/probe', 'sensor_msgs/msg/Image', '{data: [1, 2, 3]}')
+    publisher.passes()
+    try:
+        wait_for_messages(bag, recorder, 1, seconds=5)
+    except Failed:
+        recorder.end()
+        return False
+    return True
+
+
+def wait_for_messages(bag, recorder, count, seconds=SECONDS_MAX):
+    """Ends a recorder when its bag has so many messages. It is told to write each at once."""
+    end = time.monotonic() + seconds
+    found = 0
+    while found < count:
+        if time.monotonic() > end:
+            raise Failed(f'{found} of {count} messages are in the bag:\n{recorder.output()}')
+        time.sleep(0.1)
+        for file in glob.glob(os.path.join(bag, '*.db3')):
+            with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(f'file:{file}?mode=ro', uri=True)) as database:
+                found = database.execute('select count(*) from messages').fetchone()[0]
+    recorder.end()
+
+
+TESTS = [in_one_process, across_processes_eight_subscribers_read_every_frame_in_place,
+         across_hosts_frames_arrive_equal_and_are_copied_for_nobody,
+         the_converter_carries_every_encoding_unchanged_and_only_while_somebody_looks, the_converter_is_a_component,
+         frames_survive_a_bag_that_is_recorded_and_played_through_the_converter,
+         a_replayed_descriptor_is_refused_and_never_matched_to_live_memory, the_example_pipeline_finds_every_edge]
+
+
+def there_is(rmw):
+    folders = os.environ.get('LD_LIBRARY_PATH', '').split(':')
+    return any(os.path.exists(os.path.join(folder, f'lib{rmw}.so')) for folder in folders if folder)
+
+
+def main():
+    prefix, build, *names = sys.argv[1:]
+    if os.geteuid() == 0 and 'TEST_IN_NAMESPACE' not in os.environ:
+        os.environ['TEST_IN_NAMESPACE'] = '1'
+        os.execvp('unshare', ['unshare', '-n', sys.executable, *sys.argv])
+    if os.geteuid() == 0:
+        subprocess.run(['ip', 'link', 'set', 'lo', 'up'], check=True)
+    os.environ['ROS_AUTOMATIC_DISCOVERY_RANGE'] = 'LOCALHOST'
+    context = Context(prefix, build)
+    rmws = os.environ.get('TEST_RMWS', ' '.join(RMWS)).split()
+    failed = 0
+    for rmw in rmws:
+        if not there_is(rmw):
+            print(f'skipped: rgaps_ros under {rmw}: it is not there')
+            continue
+        for number, test in enumerate(TESTS):
+            if names and test.__name__ not in names:
+                continue
+            try:
+                with World(rmw, 20 + number) as world:
+                    reason = test(context, world)
+                print(f'skipped: {rmw} {test.__name__}: {reason}' if reason else f'ok {rmw} {test.__name__}', flush=True)
+            except Failed as failure:
+                failed += 1
+                print(f'FAILED {rmw} {test.__name__}: {failure}', flush=True)
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == '__main__':
+    main()

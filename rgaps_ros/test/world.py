@@ -1,0 +1,142 @@
+"""Hosts, programs and bags for the tests of rgaps_ros: everything that is started is ended, and every wait has an end."""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+
+SECONDS_MAX = 90
+
+
+class Failed(Exception):
+    """A test's reason."""
+
+
+class Program:
+    """A program that was started. Its output is kept."""
+
+    def __init__(self, world, name, command, environment):
+        self.name = name
+        self.path = os.path.join(world.folder, f'{len(world.programs)}-{name}.log')
+        with open(self.path, 'wb') as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment, start_new_session=True)
+
+    def output(self):
+        with open(self.path, encoding='utf-8', errors='replace') as log:
+            return log.read()
+
+    def wait(self, seconds=SECONDS_MAX):
+        """Its exit status; fails if it does not end."""
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise Failed(f'{self.name} does not end:\n{self.output()[-4000:]}') from None
+
+    def passes(self):
+        """Fails unless it ends well; its last line."""
+        status = self.wait()
+        if status != 0:
+            raise Failed(f'{self.name} ended with {status}:\n{self.output()[-4000:]}')
+        return self.output().strip().splitlines()[-1]
+
+    def until(self, text):
+        """Waits until it has written this."""
+        end = time.monotonic() + SECONDS_MAX
+        while text not in self.output():
+            if time.monotonic() > end or self.process.poll() is not None:
+                raise Failed(f'{self.name} does not say "{text}":\n{self.output()[-4000:]}')
+            time.sleep(0.05)
+
+    def end(self, number=signal.SIGINT):
+        """Ends it and what it has started."""
+        for attempt in (number, signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, attempt)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(10)
+                return
+
+
+class Host:
+    """A manager with a runtime directory of its own, in this network namespace or in another one."""
+
+    def __init__(self, world, namespace=None, settings=()):
+        self.world, self.namespace = world, namespace
+        self.runtime_dir = tempfile.mkdtemp(prefix='r', dir=world.folder)
+        self.settings = [argument for setting in settings for argument in ('--set', setting)]
+        self.manager = None
+        self.start_manager()
+
+    def start_manager(self):
+        """Starts the manager, or its successor after end_manager, and waits until it answers."""
+        self.manager = self.run('rgapsd', 'rgapsd', '--set', 'idle_timeout_ms=3600000', *self.settings)
+        end = time.monotonic() + SECONDS_MAX
+        while not os.path.exists(os.path.join(self.runtime_dir, 'rgapsd.sock')):
+            if time.monotonic() > end or self.manager.process.poll() is not None:
+                raise Failed(f'rgapsd does not start:\n{self.manager.output()}')
+            time.sleep(0.02)
+
+    def end_manager(self):
+        self.manager.end(signal.SIGTERM)
+
+    def run(self, name, *command, **environment):
+        """Starts a program on this host."""
+        return self.world.run(name, command, self.namespace, {'RGAPS_RUNTIME_DIR': self.runtime_dir, 'RGAPS_AUTOSTART': '0', **environment})
+
+
+class World:
+    """What one test has. Ends everything when it is left."""
+
+    def __init__(self, rmw, domain):
+        self.rmw, self.domain = rmw, domain
+        self.folder = tempfile.mkdtemp(prefix='rgaps-ros-')
+        self.programs = []
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for program in reversed(self.programs):
+            if program.process.poll() is None:
+                program.end()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def run(self, name, command, namespace=None, environment=None):
+        """Starts a program, in the network namespace of a process."""
+        if namespace:
+            command = ['nsenter', '-t', str(namespace), '-n', *command]
+        everything = {**os.environ, 'RMW_IMPLEMENTATION': self.rmw, 'ROS_DOMAIN_ID': str(self.domain), 'PYTHONUNBUFFERED': '1',
+                      'ROS_LOG_DIR': os.path.join(self.folder, 'log'), 'RGAPS_DEVICE': 'host', 'RGAPS_MULTICAST': 'off',
+                      **(environment or {})}
+        program = Program(self, name, command, everything)
+        self.programs.append(program)
+        return program
+
+    def host(self, namespace=None, settings=()):
+        return Host(self, namespace, settings)
+
+    def pair_of_namespaces(self):
+        """Two network namespaces with a cable, as process ids that hold them."""
+        holders = [self.run(f'namespace-{place}', ['unshare', '-n', 'sleep', 'infinity']) for place in (1, 2)]
+        end = time.monotonic() + SECONDS_MAX
+        own = os.readlink('/proc/self/ns/net')
+        for holder in holders:
+            while os.readlink(f'/proc/{holder.process.pid}/ns/net') == own:
+                if time.monotonic() > end:
+                    raise Failed('no network namespace')
+                time.sleep(0.02)
+        ids = [holder.process.pid for holder in holders]
+        ip('link', 'add', 'cable1', 'netns', str(ids[0]), 'type', 'veth', 'peer', 'name', 'cable2', 'netns', str(ids[1]))
+        for place, holder in enumerate(ids, 1):
+            inside = ['nsenter', '-t', str(holder), '-n']
+            for command in (f'addr add 10.77.0.{place}/24 dev cable{place}', 'link set lo up', f'link set cable{place} up',
+                            f'route add 224.0.0.0/4 dev cable{place}'):
+                subprocess.run([*inside, 'ip', *command.split()], check=True, capture_output=True)
+        return ids
+
+
+def ip(*arguments):
+    subprocess.run(['ip', *arguments], check=True, capture_output=True)
