@@ -209,33 +209,40 @@ pub(crate) fn of_take(error: &TakeError) -> PyErr {
 
 pub(crate) fn of_claim(error: &ClaimError) -> PyErr {
     let text = error.to_string();
-    let raised = |class: &str, topic: &str, numbers: &[(&str, u64)]| {
+    let carried = |topic, numbers: &[(&'static str, u64)]| {
         let mut carried = vec![("topic", Value::Text(topic))];
         carried.extend(numbers.iter().map(|(name, number)| (*name, Value::Number(*number))));
-        exception(class, &text, &carried)
+        carried
+    };
+    let stale = |reason, topic, numbers| {
+        let mut carried = carried(topic, numbers);
+        carried.push(("reason", Value::Text(reason)));
+        exception("StaleError", &text, &carried)
     };
     match error {
-        ClaimError::Layout { topic, found } => raised("MetadataError", topic, &[("found", u64::from(*found))]),
+        ClaimError::Layout { topic, found } => {
+            exception("MetadataError", &text, &carried(topic, &[("found", u64::from(*found))]))
+        }
         ClaimError::Kind { topic, found, wanted } => {
             let found = Kind::from_code(*found).map_or("unknown", Kind::type_name);
             let names = [("topic", topic.as_str()), ("found", found), ("wanted", wanted.type_name())];
             exception("TypeMismatchError", &text, &names.map(|(name, text)| (name, Value::Text(text))))
         }
         ClaimError::AnotherRun { topic, sequence, found, now } => {
-            raised("StaleError", topic, &[("sequence", *sequence), ("found", *found), ("now", *now)])
+            stale("another_run", topic, &[("sequence", *sequence), ("found", *found), ("now", *now)])
         }
         ClaimError::Stale { topic, publisher, sequence, found, now } => {
             let (found, now) = (u64::from(*found), u64::from(*now));
             let numbers = [("publisher", *publisher), ("sequence", *sequence), ("found", found), ("now", now)];
-            raised("StaleError", topic, &numbers)
+            stale("over", topic, &numbers)
         }
         ClaimError::Gone { topic, publisher, sequence } => {
-            raised("StaleError", topic, &[("publisher", *publisher), ("sequence", *sequence)])
+            stale("gone", topic, &[("publisher", *publisher), ("sequence", *sequence)])
         }
         ClaimError::NotHere { topic, publisher, sequence, waited_ms } => {
             let waited = u64::try_from(*waited_ms).unwrap_or(u64::MAX);
             let numbers = [("publisher", *publisher), ("sequence", *sequence), ("waited_ms", waited)];
-            raised("ClaimTimeoutError", topic, &numbers)
+            exception("ClaimTimeoutError", &text, &carried(topic, &numbers))
         }
         ClaimError::Take(source) => of_take(source),
     }

@@ -172,12 +172,7 @@ impl<T: Meta> Subscriber<T> {
         Ok(self.frame_of(held, None)?)
     }
 
-    fn claim_held(
-        &self,
-        handle: &Handle,
-        timeout: Duration,
-        is_over: impl Fn() -> bool,
-    ) -> Result<Held, ClaimError> {
+    fn claim_held(&self, handle: &Handle, timeout: Duration, is_over: impl Fn() -> bool) -> Result<Held, ClaimError> {
         self.check_owner()?;
         self.check_handle(handle)?;
         let deadline = Instant::now().checked_add(timeout);

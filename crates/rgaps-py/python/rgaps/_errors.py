@@ -73,6 +73,9 @@ class PoisonedError(TakeError):
 class StaleError(TakeError):
     """A handle names no message that this subscriber can have any more: it is of an earlier run, its message is over, or it was claimed before."""
 
+    reason: "str | None" = None
+    """"another_run": its host has been started anew since. "over": everybody has let the message go. "gone": it was claimed before, was published
+    before the subscriber was there, or was lost."""
     publisher: "int | None" = None
     """Identity of the message's publisher."""
     found: "int | None" = None
