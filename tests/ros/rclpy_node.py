@@ -9,12 +9,18 @@ import rgaps
 import rgaps.ros
 from diagnostic_msgs.msg import DiagnosticArray
 from rclpy.executors import SingleThreadedExecutor
+from rclpy.impl.implementation_singleton import rclpy_implementation
 from rclpy.parameter import Parameter
 from rclpy.qos import DurabilityPolicy, HistoryPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.qos_overriding_options import QoSOverridingOptions
+from rclpy.utilities import get_rmw_implementation_identifier
 from rgaps_msgs.msg import GpuImage, GpuPointCloud, GpuTensor
 
+RCLError = rclpy_implementation.RCLError
+
 LONG = 60.0
+# Then the RMW itself keeps such descriptors back, when they are published or when they arrive.
+IS_LAYERED = get_rmw_implementation_identifier() == "rmw_rgaps"
 
 
 class Seen(list):
@@ -59,6 +65,14 @@ class OnANode(unittest.TestCase):
         while publisher.get_subscription_count() == 0 or subscription.get_publisher_count() == 0:
             self.executor.wake()
         return publisher, subscription
+
+
+    def play(self, publisher, message):
+        """Publishes a descriptor of no message that could be had."""
+        try:
+            publisher.publisher.publish(message)
+        except RCLError as error:
+            self.assertTrue(IS_LAYERED and "publish in the core" in str(error), error)
 
 
 class Exchange(OnANode):
@@ -141,14 +155,14 @@ class Refusals(OnANode):
         publisher.push(np.zeros((2, 2), np.uint8))
         frame = self.seen.until(len).pop()
         played = rgaps.ros.message_of(frame.handle, frame.meta)
-        publisher.publisher.publish(played)
         earlier = rgaps.ros.message_of(frame.handle, frame.meta)
         earlier.handle.host_epoch -= 1
-        publisher.publisher.publish(earlier)
-        publisher.publisher.publish(GpuImage())
+        for message in (played, earlier, GpuImage()):
+            self.play(publisher, message)
         handle = publisher.push(np.ones((2, 2), np.uint8))
         self.assertEqual(self.seen.until(len)[0].handle, handle)
-        self.assertEqual((subscription.refused, subscription.statistics.lost), (3, 0))
+        self.assertEqual(subscription.statistics.lost, 0)
+        self.assertEqual(subscription.refused, 0 if IS_LAYERED else 3)
 
     def test_a_callback_is_called_no_more_after_destroy(self):
         publisher, subscription = self.pair()
@@ -212,13 +226,16 @@ class Diagnostics(OnANode):
         publisher, _subscription = self.pair()
         publisher.push(np.zeros((2, 2), np.uint8))
         self.seen.until(len)
-        publisher.publisher.publish(GpuImage())  # refused
+        self.play(publisher, GpuImage())
 
         def says(arrays):
             statuses = {status.name: status for status in arrays[-1].status} if arrays else {}
             ours = statuses.get("/robot/node: subscription to /robot/image")
             values = {value.key: value.value for value in ours.values} if ours else {}
-            return values.get("taken") == "1" and values.get("refused") == "1" and "/robot/node: publisher of /robot/image" in statuses
+            refused = "0" if IS_LAYERED else "1"
+            return (
+                (values.get("taken"), values.get("refused")) == ("1", refused) and "/robot/node: publisher of /robot/image" in statuses
+            )
 
         arrays.until(says)
 
