@@ -32,7 +32,10 @@ fn main() -> Result<(), Failed> {
             let (node, topic, count) = (node.clone(), topic.to_owned(), count.parse()?);
             let (subscription, told) = subscription(&node, &topic, count)?;
             let publisher = Publisher::<Image>::new(&node, topic.as_str().keep_last(DEPTH))?;
+            // A second one on the topic, which shares its parameters.
+            let second = Publisher::<Image>::new(&node, topic.as_str().keep_last(DEPTH))?;
             let publishing = std::thread::spawn(move || publish_all(&publisher, count, 1, 1));
+            drop(second);
             report(executor, &subscription, told)?;
             publishing.join().map_err(|_| "the publisher panicked")?
         }

@@ -26,11 +26,11 @@ use std::any::Any;
 use std::borrow::Cow;
 use std::fmt;
 use std::ops::RangeInclusive;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use ::rclrs::{
-    Clock, DeclarationError, Node, ParameterRange, PublisherOptions, QoSDurabilityPolicy, QoSHistoryPolicy, QoSProfile,
-    QoSReliabilityPolicy, SubscriptionOptions, Worker,
+    Clock, DeclarationError, Node, NodeState, ParameterRange, PublisherOptions, QoSDurabilityPolicy, QoSHistoryPolicy,
+    QoSProfile, QoSReliabilityPolicy, SubscriptionOptions, Worker,
 };
 use rgaps::types::Stamp;
 use rgaps::{Durability, Frame, History, Reliability, SubscriberStatistics};
@@ -276,20 +276,58 @@ impl From<&QoSProfile> for Profile {
     }
 }
 
-/// Read-only parameters, which rclrs undeclares when this is dropped.
+/// Read-only parameters of an endpoint. Endpoints of one name share them; with the last one they are undeclared.
 struct Declared {
     node: Node,
-    kept: Vec<Box<dyn Any + Send + Sync>>,
+    kept: Vec<Arc<Parameter>>,
 }
+
+struct Parameter {
+    name: String,
+    value: Value,
+    /// rclrs's own, which undeclares it.
+    _declared: Box<dyn Any + Send + Sync>,
+}
+
+#[derive(Clone)]
+enum Value {
+    Integer(i64),
+    Text(String),
+    Flag(bool),
+}
+
+/// What is declared: rclrs tells it to nobody but who declared it.
+static DECLARED: Mutex<Vec<(Weak<NodeState>, Weak<Parameter>)>> = Mutex::new(Vec::new());
 
 impl Declared {
     fn on(node: &Node) -> Self {
         Self { node: node.clone(), kept: Vec::new() }
     }
-}
 
-fn refused(name: &str, error: DeclarationError) -> Error {
-    Error::ros(format!("parameter {name}"), error)
+    /// The value that another endpoint has declared it with, or that `declare` does.
+    fn value(
+        &mut self,
+        name: &str,
+        declare: impl FnOnce(&Node) -> Result<(Value, Box<dyn Any + Send + Sync>), DeclarationError>,
+    ) -> Result<Value, Error> {
+        let mut all = DECLARED.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|(node, parameter)| node.strong_count() > 0 && parameter.strong_count() > 0);
+        let ours = all.iter().filter(|(node, _)| std::ptr::eq(node.as_ptr(), Arc::as_ptr(&self.node)));
+        let known = ours.filter_map(|(_, parameter)| parameter.upgrade()).find(|parameter| parameter.name == name);
+        let parameter = match known {
+            Some(known) => known,
+            None => {
+                let refused = |error| Error::ros(format!("parameter {name}"), error);
+                let (value, declared) = declare(&self.node).map_err(refused)?;
+                let made = Arc::new(Parameter { name: name.to_owned(), value, _declared: declared });
+                all.push((Arc::downgrade(&self.node), Arc::downgrade(&made)));
+                made
+            }
+        };
+        let value = parameter.value.clone();
+        self.kept.push(parameter);
+        Ok(value)
+    }
 }
 
 impl Parameters for Declared {
@@ -301,43 +339,29 @@ impl Parameters for Declared {
         description: &str,
     ) -> Result<i64, Error> {
         let range = ParameterRange { lower: Some(*range.start()), upper: Some(*range.end()), step: None };
-        let declared = self.node.declare_parameter::<i64>(name).default(default).range(range).description(description);
-        let declared = match declared.read_only() {
-            // Another publisher of the node has declared it, and goes by the same.
-            Err(DeclarationError::AlreadyDeclared) => {
-                return Ok(self.node.use_undeclared_parameters().get(name).unwrap_or(default));
-            }
-            declared => declared.map_err(|error| refused(name, error))?,
-        };
-        let value = declared.get();
-        self.kept.push(Box::new(declared));
-        Ok(value)
+        let value = self.value(name, |node| {
+            let builder = node.declare_parameter::<i64>(name).default(default).range(range).description(description);
+            let declared = builder.read_only()?;
+            Ok((Value::Integer(declared.get()), Box::new(declared)))
+        })?;
+        Ok(if let Value::Integer(value) = value { value } else { default })
     }
 
     fn text(&mut self, name: &str, default: &str, description: &str) -> Result<String, Error> {
-        let declared = self.node.declare_parameter::<Arc<str>>(name).default(default.into()).description(description);
-        let declared = match declared.read_only() {
-            Err(DeclarationError::AlreadyDeclared) => {
-                let known: Option<Arc<str>> = self.node.use_undeclared_parameters().get(name);
-                return Ok(known.map_or_else(|| default.to_owned(), |known| known.to_string()));
-            }
-            declared => declared.map_err(|error| refused(name, error))?,
-        };
-        let value = declared.get().to_string();
-        self.kept.push(Box::new(declared));
-        Ok(value)
+        let value = self.value(name, |node| {
+            let builder = node.declare_parameter::<Arc<str>>(name).default(default.into()).description(description);
+            let declared = builder.read_only()?;
+            Ok((Value::Text(declared.get().to_string()), Box::new(declared)))
+        })?;
+        Ok(if let Value::Text(value) = value { value } else { default.to_owned() })
     }
 
     fn flag(&mut self, name: &str, default: bool, description: &str) -> Result<bool, Error> {
-        let declared = self.node.declare_parameter::<bool>(name).default(default).description(description);
-        let declared = match declared.read_only() {
-            Err(DeclarationError::AlreadyDeclared) => {
-                return Ok(self.node.use_undeclared_parameters().get(name).unwrap_or(default));
-            }
-            declared => declared.map_err(|error| refused(name, error))?,
-        };
-        let value = declared.get();
-        self.kept.push(Box::new(declared));
-        Ok(value)
+        let value = self.value(name, |node| {
+            let builder = node.declare_parameter::<bool>(name).default(default).description(description);
+            let declared = builder.read_only()?;
+            Ok((Value::Flag(declared.get()), Box::new(declared)))
+        })?;
+        Ok(if let Value::Flag(value) = value { value } else { default })
     }
 }
