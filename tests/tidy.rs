@@ -30,6 +30,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("rgaps-cli", &["rgaps", "rgaps-os", "rgaps-shm", "rgaps-device", "rgaps-link", "rgaps-control", "rgaps-testing"]),
     ("rgaps-c", &["rgaps"]),
     ("rmw-rgaps", &["rgaps"]),
+    ("rgaps-ros", &["rgaps"]),
     ("rgaps-tests", &[]),
 ];
 
@@ -218,11 +219,17 @@ fn cargo(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The packages of the workspace, as `cargo metadata` tells them.
+/// Manifests of workspaces: the repository's, and those of packages with a lock of their own.
+const WORKSPACES: &[&str] = &["Cargo.toml", "crates/rgaps-ros/Cargo.toml"];
+
+/// The packages of the workspaces, as `cargo metadata` tells them.
 fn packages() -> Vec<serde_json::Value> {
-    let metadata = cargo(&["metadata", "--format-version", "1", "--no-deps", "--locked"]);
-    let metadata: serde_json::Value = serde_json::from_str(&metadata).unwrap();
-    let packages = metadata["packages"].as_array().unwrap().clone();
+    let mut packages = Vec::new();
+    for manifest in WORKSPACES {
+        let asked = ["metadata", "--format-version", "1", "--no-deps", "--locked", "--manifest-path", manifest];
+        let metadata: serde_json::Value = serde_json::from_str(&cargo(&asked)).unwrap();
+        packages.extend(metadata["packages"].as_array().unwrap().iter().cloned());
+    }
     assert!(packages.len() >= EDGES.len(), "cargo metadata names {} packages", packages.len());
     packages
 }
@@ -270,9 +277,11 @@ fn every_package_has_the_lints_of_the_workspace() {
     assert!(!manifests.is_empty(), "no manifests were found");
     let without = manifests.iter().filter(|file| !file.text.contains("[lints]\nworkspace = true"));
     none("no [lints] workspace = true", &without.map(|file| file.path.clone()).collect::<Vec<_>>());
-    let workspace = fs::read_to_string(root().join("Cargo.toml")).unwrap();
-    for lint in ["undocumented_unsafe_blocks", "multiple_unsafe_ops_per_block", "unwrap_used"] {
-        assert!(workspace.contains(&format!("{lint} = \"deny\"")), "the workspace does not deny {lint}");
+    for manifest in WORKSPACES {
+        let workspace = fs::read_to_string(root().join(manifest)).unwrap();
+        for lint in ["undocumented_unsafe_blocks", "multiple_unsafe_ops_per_block", "unwrap_used"] {
+            assert!(workspace.contains(&format!("{lint} = \"deny\"")), "{manifest} does not deny {lint}");
+        }
     }
 }
 

@@ -3,9 +3,10 @@
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use rgaps::any::Kind;
 use rgaps::device::DeviceError;
 use rgaps::types::{MetaError, ViewError};
-use rgaps::{LoanError, NoSpace, NodeError, PublishError, Refusal, SessionError, TakeError};
+use rgaps::{ClaimError, LoanError, NoSpace, NodeError, PublishError, Refusal, SessionError, TakeError};
 
 /// A number or a name that an exception carries.
 #[derive(Clone, Copy)]
@@ -203,5 +204,46 @@ pub(crate) fn of_take(error: &TakeError) -> PyErr {
         }
         TakeError::Wait { topic, .. } => exception("TakeError", &text, &[("topic", Value::Text(topic))]),
         TakeError::Forked { topic } => exception("ForkedError", &text, &[("topic", Value::Text(topic))]),
+    }
+}
+
+pub(crate) fn of_claim(error: &ClaimError) -> PyErr {
+    let text = error.to_string();
+    let carried = |topic, numbers: &[(&'static str, u64)]| {
+        let mut carried = vec![("topic", Value::Text(topic))];
+        carried.extend(numbers.iter().map(|(name, number)| (*name, Value::Number(*number))));
+        carried
+    };
+    let stale = |reason, topic, numbers| {
+        let mut carried = carried(topic, numbers);
+        carried.push(("reason", Value::Text(reason)));
+        exception("StaleError", &text, &carried)
+    };
+    match error {
+        ClaimError::Layout { topic, found } => {
+            exception("MetadataError", &text, &carried(topic, &[("found", u64::from(*found))]))
+        }
+        ClaimError::Kind { topic, found, wanted } => {
+            let found = Kind::from_code(*found).map_or("unknown", Kind::type_name);
+            let names = [("topic", topic.as_str()), ("found", found), ("wanted", wanted.type_name())];
+            exception("TypeMismatchError", &text, &names.map(|(name, text)| (name, Value::Text(text))))
+        }
+        ClaimError::AnotherRun { topic, sequence, found, now } => {
+            stale("another_run", topic, &[("sequence", *sequence), ("found", *found), ("now", *now)])
+        }
+        ClaimError::Stale { topic, publisher, sequence, found, now } => {
+            let (found, now) = (u64::from(*found), u64::from(*now));
+            let numbers = [("publisher", *publisher), ("sequence", *sequence), ("found", found), ("now", now)];
+            stale("over", topic, &numbers)
+        }
+        ClaimError::Gone { topic, publisher, sequence } => {
+            stale("gone", topic, &[("publisher", *publisher), ("sequence", *sequence)])
+        }
+        ClaimError::NotHere { topic, publisher, sequence, waited_ms } => {
+            let waited = u64::try_from(*waited_ms).unwrap_or(u64::MAX);
+            let numbers = [("publisher", *publisher), ("sequence", *sequence), ("waited_ms", waited)];
+            exception("ClaimTimeoutError", &text, &carried(topic, &numbers))
+        }
+        ClaimError::Take(source) => of_take(source),
     }
 }

@@ -7,6 +7,7 @@ use pyo3::types::{PyBytes, PyDict, PyTuple, PyType};
 use rgaps::Readiness;
 use rgaps::any::{AnyMeta, Message};
 
+use crate::handle::MessageHandle;
 use crate::info::MessageInfo;
 use crate::node::NodeCell;
 use crate::publisher::generic;
@@ -33,14 +34,16 @@ pub(crate) struct Frame {
     topic: String,
     meta: AnyMeta,
     info: MessageInfo,
+    handle: rgaps::Handle,
     taken_on: Option<u64>,
 }
 
 impl Frame {
     pub(crate) fn new(message: Message, node: Arc<NodeCell>, topic: String, taken_on: Option<u64>) -> Self {
         let (meta, info) = (message.meta(), MessageInfo::of(message.info(), message.taken_ns()));
+        let handle = message.handle();
         let state = Mutex::new(State { message: Some(message), is_released: false, is_exported: false });
-        Self { state, node, topic, meta, info, taken_on }
+        Self { state, node, topic, meta, info, handle, taken_on }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -94,6 +97,12 @@ impl Frame {
     #[getter]
     fn info(&self) -> MessageInfo {
         self.info.clone()
+    }
+
+    /// What names the message outside RGAPS. It stays after the frame's release.
+    #[getter]
+    fn handle(&self) -> MessageHandle {
+        self.handle.into()
     }
 
     /// The topic's fully qualified name.

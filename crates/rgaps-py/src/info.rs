@@ -1,12 +1,13 @@
 //! What is told of messages, publishers and topics: values to be read.
 
-use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 /// Attributes that are also items, so that `dict(value)` works.
 macro_rules! mapping {
-    ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty),* $(,)? }) => {
+    (
+        $(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty),* $(,)? } $({ $($more:tt)* })?
+    ) => {
         $(#[$doc])*
         #[pyclass(frozen, eq, hash, module = "rgaps")]
         #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -24,13 +25,15 @@ macro_rules! mapping {
             fn __getitem__<'py>(slf: &Bound<'py, Self>, name: &str) -> PyResult<Bound<'py, PyAny>> {
                 match name {
                     $(stringify!($field))|* => slf.getattr(name),
-                    _ => Err(PyKeyError::new_err(name.to_owned())),
+                    _ => Err(pyo3::exceptions::PyKeyError::new_err(name.to_owned())),
                 }
             }
 
             fn __len__(&self) -> usize {
                 self.keys().len()
             }
+
+            $($($more)*)?
 
             fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
                 let mut parts = Vec::new();
@@ -42,16 +45,7 @@ macro_rules! mapping {
         }
     };
 }
-
-mapping! {
-    /// What became of a published message.
-    Receipt {
-        /// The publisher's count of its messages, from 1.
-        sequence: u64,
-        /// Place in the order of the topic on this host.
-        position: u64,
-    }
-}
+pub(crate) use mapping;
 
 mapping! {
     /// Counters of a publisher and its pool.
@@ -121,7 +115,7 @@ mapping! {
         /// The publisher's count of its messages, from 1.
         sequence: u64,
         /// Host of the publisher, 16 bytes.
-        source_host: Host,
+        source_host: Identity,
         /// Bytes of the message.
         bytes: u64,
         /// "loaned" (in place) or "pushed" (copied once).
@@ -153,11 +147,11 @@ mapping! {
     }
 }
 
-/// Identity of a host.
+/// Identity of a host or of a topic's segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Host(pub(crate) [u8; 16]);
+pub(crate) struct Identity(pub(crate) [u8; 16]);
 
-impl<'py> IntoPyObject<'py> for Host {
+impl<'py> IntoPyObject<'py> for Identity {
     type Target = PyBytes;
     type Output = Bound<'py, PyBytes>;
     type Error = std::convert::Infallible;
@@ -175,7 +169,7 @@ impl MessageInfo {
             position: info.position,
             publisher: info.publisher,
             sequence: info.sequence,
-            source_host: Host(info.source_host),
+            source_host: Identity(info.source_host),
             bytes: info.bytes,
             origin: info.origin.name(),
             route: info.route.name(),
@@ -191,12 +185,6 @@ impl MessageInfo {
             pooled_ns: stamps.pooled,
             taken_ns,
         }
-    }
-}
-
-impl From<rgaps::Handle> for Receipt {
-    fn from(rgaps::Handle { sequence, position, .. }: rgaps::Handle) -> Self {
-        Self { sequence, position }
     }
 }
 

@@ -15,6 +15,7 @@
 
 mod errors;
 mod frame;
+mod handle;
 mod info;
 mod layout;
 mod loan;
@@ -35,7 +36,9 @@ mod _rgaps {
     #[pymodule_export]
     use crate::frame::Frame;
     #[pymodule_export]
-    use crate::info::{MessageInfo, PublisherStatistics, Receipt, SubscriberStatistics, TopicSummary};
+    use crate::handle::MessageHandle;
+    #[pymodule_export]
+    use crate::info::{MessageInfo, PublisherStatistics, SubscriberStatistics, TopicSummary};
     #[pymodule_export]
     use crate::loan::Loan;
     #[pymodule_export]

@@ -12,7 +12,7 @@ use rgaps::any::{AnyLoan, AnyMeta};
 use rgaps::device::Stream;
 use rgaps::dlpack::{DLDevice, Descriptor, DeviceRange, ManagedTensor};
 
-use crate::info::Receipt;
+use crate::handle::MessageHandle;
 use crate::node::NodeCell;
 use crate::raw::Buffer;
 use crate::source::Source;
@@ -95,7 +95,7 @@ impl LoanCell {
         loan.ok_or_else(|| errors::released(OVER))
     }
 
-    fn publish(&self, py: Python<'_>, stream: Option<Stream>) -> PyResult<Receipt> {
+    fn publish(&self, py: Python<'_>, stream: Option<Stream>) -> PyResult<MessageHandle> {
         let mut loan = self.take()?;
         self.close_arrays(py)?;
         let staged = self.staging.get().map(|staging| Buffer::of(staging.bind(py).as_any())).transpose()?;
@@ -140,7 +140,7 @@ pub(crate) struct Loan {
     topic: String,
     /// The stream that `with` publishes on.
     stream: Option<u64>,
-    receipt: OnceLock<Receipt>,
+    handle: OnceLock<MessageHandle>,
 }
 
 impl Loan {
@@ -152,7 +152,7 @@ impl Loan {
             streams: Mutex::default(),
             staging: OnceLock::new(),
         };
-        Self { cell: Arc::new(cell), topic, stream, receipt: OnceLock::new() }
+        Self { cell: Arc::new(cell), topic, stream, handle: OnceLock::new() }
     }
 
     fn make_view(&self, field: Option<&str>) -> PyResult<View> {
@@ -169,9 +169,9 @@ impl Loan {
         View::new(Holder::Loan(self.cell.clone()), self.cell.node.clone(), &meta, range, field, None)
     }
 
-    fn publish_and_note(&self, py: Python<'_>, stream: Option<Stream>) -> PyResult<Receipt> {
-        let receipt = self.cell.publish(py, stream)?;
-        Ok(self.receipt.get_or_init(|| receipt).clone())
+    fn publish_and_note(&self, py: Python<'_>, stream: Option<Stream>) -> PyResult<MessageHandle> {
+        let handle = self.cell.publish(py, stream)?;
+        Ok(self.handle.get_or_init(|| handle).clone())
     }
 }
 
@@ -238,7 +238,7 @@ impl Loan {
 
     /// Publishes the message: in the order of `stream`, or, on a GPU, behind the work of the streams that arrays of the loan were made for.
     #[pyo3(signature = (stream = None))]
-    fn publish(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<Receipt> {
+    fn publish(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<MessageHandle> {
         let stream = match stream::handle(stream)? {
             Some(handle) => Some(self.cell.node.borrow_stream(handle, stream)?),
             None => None,
@@ -256,10 +256,10 @@ impl Loan {
         Ok(())
     }
 
-    /// What became of it; None until it is published.
+    /// What names the message; None until it is published.
     #[getter]
-    fn receipt(&self) -> Option<Receipt> {
-        self.receipt.get().cloned()
+    fn handle(&self) -> Option<MessageHandle> {
+        self.handle.get().cloned()
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {
@@ -319,9 +319,9 @@ impl Loan {
     }
 
     fn __repr__(&self) -> String {
-        let state = match (&*self.cell.lock(), self.receipt.get()) {
+        let state = match (&*self.cell.lock(), self.handle.get()) {
             (Some(loan), _) => format!("{} B", loan.meta().payload_bytes()),
-            (None, Some(receipt)) => format!("published as {}", receipt.sequence),
+            (None, Some(handle)) => format!("published as {}", handle.sequence),
             (None, None) => "discarded".to_owned(),
         };
         format!("<rgaps.Loan of {}: {state}>", self.topic)

@@ -10,7 +10,8 @@ use rgaps::device::{DeviceError, Event};
 use rgaps::types::{Bytes, Image, PointCloud, Tensor};
 
 use crate::frame::Frame;
-use crate::info::{PublisherStatistics, Receipt};
+use crate::handle::MessageHandle;
+use crate::info::PublisherStatistics;
 use crate::loan::Loan;
 use crate::node::{Child, NodeCell};
 use crate::source::{Keep, Source};
@@ -130,7 +131,7 @@ impl Publisher {
     ///
     /// The array is numpy's, torch's, cupy's, or anything with a buffer. Without `meta` it is described by itself, and `encoding`, `stamp`,
     /// `frame_id` and `user` complete that; a frame that is sent on keeps its metadata. An array on a GPU is copied in the order of `stream`, the legacy default stream if none is
-    /// said; the call does not wait for it, and the array is kept until then, but must not be written before.
+    /// said; the call does not wait for it, and the array is kept until then, but must not be written before. Returns what names the message.
     #[pyo3(signature = (array, meta = None, *, stream = None, encoding = None, stamp = None, frame_id = None, user = None))]
     #[allow(clippy::too_many_arguments)] // Keywords, in Python.
     fn push(
@@ -143,7 +144,7 @@ impl Publisher {
         stamp: Option<u64>,
         frame_id: Option<&str>,
         user: Option<&[u8]>,
-    ) -> PyResult<Receipt> {
+    ) -> PyResult<MessageHandle> {
         let publisher = self.cell.get()?;
         self.cell.let_go();
         let handle = stream::handle(stream)?;
@@ -156,7 +157,7 @@ impl Publisher {
         };
         described = with_header(described, stamp, frame_id, user)?;
         if described.kind() != publisher.kind() {
-            let refused = publisher.push(&described, &[]).map(Receipt::from);
+            let refused = publisher.push(&described, &[]).map(MessageHandle::from);
             return refused.map_err(|error| errors::of_publish(&error));
         }
         let plan = layout::gather(&described, &source.shape)?;
@@ -249,7 +250,7 @@ impl Publisher {
         source: Source,
         handle: u64,
         object: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Receipt> {
+    ) -> PyResult<MessageHandle> {
         let Some(cuda) = self.cell.node.backend().as_cuda() else {
             return Err(errors::device(
                 "the array is on a GPU, and this host's pools are in host memory: push array.cpu(), or start rgapsd with --device cuda",

@@ -13,7 +13,7 @@ use crate::frame::Frame;
 use crate::info::SubscriberStatistics;
 use crate::node::{Child, NodeCell};
 use crate::publisher::generic;
-use crate::{errors, meta, stream};
+use crate::{errors, handle, meta, stream};
 
 /// How long a wait is deaf to Ctrl-C.
 const SLICE: Duration = Duration::from_millis(100);
@@ -142,6 +142,43 @@ impl Subscriber {
     #[pyo3(signature = (timeout = None))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Frame>> {
         self.wait_for(py, seconds(timeout)?)
+    }
+
+    /// The message that `handle` names, an rgaps.MessageHandle or its bytes: if this subscriber has it, or gets it within `timeout` seconds.
+    /// StaleError says why it can name none any more, ClaimTimeoutError that none came. Messages before it are kept aside, for claims in another
+    /// order; `take` and `wait` give them out next. Other threads go on meanwhile, and Ctrl-C ends it. `stream` is as for `take`.
+    #[pyo3(signature = (handle, timeout = 1.0, stream = None))]
+    fn claim(
+        &self,
+        py: Python<'_>,
+        handle: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+        stream: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Frame> {
+        let (subscriber, named) = (self.cell.get()?, handle::of_python(handle)?);
+        let timeout = seconds(timeout)?.unwrap_or(Duration::MAX);
+        let taken_on = stream::handle(stream)?;
+        let on = taken_on.map(|handle| self.cell.node.borrow_stream(handle, stream)).transpose()?;
+        let interrupted = Mutex::new(None);
+        let claimed = py.detach(|| {
+            let claimed = subscriber.claim_unless(&named, timeout, on.as_ref(), || {
+                let signals = Python::attach(|py| py.check_signals()).err();
+                let is_interrupted = signals.is_some();
+                *interrupted.lock().unwrap_or_else(PoisonError::into_inner) = signals;
+                is_interrupted || self.closed()
+            });
+            // Perhaps the last one, if somebody closes it meanwhile.
+            drop(subscriber);
+            claimed
+        });
+        if let Some(signal) = interrupted.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            return Err(signal);
+        }
+        match claimed {
+            Ok(message) => Ok(self.cell.frame(message, taken_on)),
+            Err(_) if self.closed() => Err(errors::closed("subscriber")),
+            Err(error) => Err(errors::of_claim(&error)),
+        }
     }
 
     /// The next message, in a coroutine of asyncio; None if none came within `timeout` seconds. Several tasks may wait on one subscriber,

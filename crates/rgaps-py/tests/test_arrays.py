@@ -54,9 +54,9 @@ def picture(height=48, width=64, channels=3, dtype=np.uint8):
 )
 def test_what_is_pushed_is_taken_by_every_protocol(pair, kind, content):
     publisher, subscriber = pair(kind)
-    receipt = publisher.push(content, stamp=3 * SECOND, frame_id="here")
+    handle = publisher.push(content, stamp=3 * SECOND, frame_id="here")
     frame = subscriber.wait(10)
-    assert (receipt.sequence, receipt.position) == (1, 0)
+    assert (handle.sequence, handle.position) == (1, 0)
     assert (frame.meta.stamp, frame.meta.frame_id, frame.nbytes) == (3 * SECOND, "here", content.nbytes)
     assert (frame.info.sequence, frame.info.copies, frame.info.origin) == (1, 1, "pushed")
     for seen in (np.asarray(frame), np.from_dlpack(frame), np.asarray(frame.view)):
@@ -74,7 +74,7 @@ def test_a_loan_is_filled_in_place_and_read_in_place(pair):
         mine = np.asarray(loan)
         assert mine.ctypes.data == loan.address and mine.flags.writeable
         mine[:] = content
-    assert loan.receipt.sequence == 1
+    assert loan.handle.sequence == 1
     frame = subscriber.wait(10)
     assert frame.info.copies == 0 and frame.info.origin == "loaned" and frame.info.route == "in place"
     assert frame.is_in_place and frame.status == "ready"
@@ -100,7 +100,7 @@ def test_a_loan_is_given_back_by_an_exception_and_by_the_end_of_its_last_array(p
     loan = publisher.loan(rgaps.Bytes(100))
     loan.discard()
     loan.discard()
-    assert subscriber.take() is None and loan.receipt is None
+    assert subscriber.take() is None and loan.handle is None
     for use in (loan.publish, lambda: np.asarray(loan), lambda: loan.address, lambda: loan.meta, loan.__dlpack__):
         with pytest.raises(rgaps.ReleasedError, match="published or discarded"):
             use()

@@ -21,7 +21,7 @@ PUBLISHER = """
         number = int(line)
         with publisher.loan(rgaps.Image(64, 48, "rgb8", stamp=number)) as loan:
             np.asarray(loan)[:] = number
-        print(json.dumps(dict(loan.receipt)), flush=True)
+        print(json.dumps({"sequence": loan.handle.sequence}), flush=True)
 """
 
 PLAIN = """

@@ -23,6 +23,8 @@ use crate::handle::Handle;
 use crate::subscriber::{Subscriber, TakeError};
 use crate::types::Meta;
 
+/// How often who waits is asked whether it still wants to.
+const ASK_EVERY: Duration = Duration::from_millis(100);
 /// Publishers remembered of whom nothing came.
 const ABSENT_MAX: usize = 16;
 
@@ -135,8 +137,28 @@ impl<T: Meta> Subscriber<T> {
     /// The message that `handle` names, with its bytes there; waits at most `timeout` for it to come. Messages before it are kept aside, as
     /// many as the QoS's depth (at least 8, at most 64), for claims in another order; `take` gives them out as the next ones.
     pub fn claim(&self, handle: &Handle, timeout: Duration) -> Result<Frame<T>, ClaimError> {
+        self.claim_unless(handle, timeout, None, || false)
+    }
+
+    /// As `claim`, for a stream: later work of `stream` waits for the bytes, as for `take_on`.
+    pub fn claim_on(&self, handle: &Handle, timeout: Duration, stream: &Stream) -> Result<Frame<T>, ClaimError> {
+        self.claim_unless(handle, timeout, Some(stream), || false)
+    }
+
+    /// As `claim`, or as `claim_on` with a stream, until `is_over` says so: it is asked ten times a second while the message has not come,
+    /// and the answer is `NotHere` then.
+    pub fn claim_unless(
+        &self,
+        handle: &Handle,
+        timeout: Duration,
+        stream: Option<&Stream>,
+        is_over: impl Fn() -> bool,
+    ) -> Result<Frame<T>, ClaimError> {
         let deadline = Instant::now().checked_add(timeout);
-        let held = self.claim_held(handle, timeout)?;
+        let held = self.claim_held(handle, timeout, is_over)?;
+        if stream.is_some() {
+            return Ok(self.frame_of(held, stream)?);
+        }
         if held.readiness() == Readiness::Pending {
             let (offset, value) = held.ready_word();
             let words = self.inner().order.words().map_err(|source| self.device_error(source))?;
@@ -150,16 +172,14 @@ impl<T: Meta> Subscriber<T> {
         Ok(self.frame_of(held, None)?)
     }
 
-    /// As `claim`, for a stream: later work of `stream` waits for the bytes, as for `take_on`.
-    pub fn claim_on(&self, handle: &Handle, timeout: Duration, stream: &Stream) -> Result<Frame<T>, ClaimError> {
-        let held = self.claim_held(handle, timeout)?;
-        Ok(self.frame_of(held, Some(stream))?)
-    }
-
-    fn claim_held(&self, handle: &Handle, timeout: Duration) -> Result<Held, ClaimError> {
+    fn claim_held(&self, handle: &Handle, timeout: Duration, is_over: impl Fn() -> bool) -> Result<Held, ClaimError> {
         self.check_owner()?;
         self.check_handle(handle)?;
         let deadline = Instant::now().checked_add(timeout);
+        let not_here = || {
+            let (publisher, sequence, waited_ms) = (handle.publisher, handle.sequence, timeout.as_millis());
+            ClaimError::NotHere { topic: self.topic().to_owned(), publisher, sequence, waited_ms }
+        };
         let mut waiter = self.inner().reader().waiter();
         loop {
             waiter.arm().map_err(|source| self.wait_error(source))?;
@@ -175,10 +195,13 @@ impl<T: Meta> Subscriber<T> {
             if left.is_zero() {
                 waiter.disarm();
                 self.absent().add(handle.publisher);
-                let (publisher, sequence, waited_ms) = (handle.publisher, handle.sequence, timeout.as_millis());
-                return Err(ClaimError::NotHere { topic: self.topic().to_owned(), publisher, sequence, waited_ms });
+                return Err(not_here());
             }
-            waiter.wait(left).map_err(|source| self.wait_error(source))?;
+            if is_over() {
+                waiter.disarm();
+                return Err(not_here());
+            }
+            waiter.wait(left.min(ASK_EVERY)).map_err(|source| self.wait_error(source))?;
         }
     }
 

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
+use std::cell::Cell;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -104,6 +105,30 @@ fn a_handle_of_another_kind_layout_run_or_life_is_refused_at_once() {
     let nowhere = refused(Handle { slot: u32::MAX, publisher: 5, ..handle });
     assert!(matches!(nowhere, ClaimError::Gone { publisher: 5, .. }), "{nowhere}");
     assert_eq!(subscriber.claim(&handle, Duration::ZERO).unwrap().bytes(), [1], "lies have lost nothing");
+}
+
+#[test]
+fn a_claim_that_its_caller_ends_is_not_remembered_as_one_in_vain() {
+    if !again() {
+        return;
+    }
+    let _watchdog = Watchdog::new(LONG * 2);
+    let dir = RuntimeDir::new("ended").unwrap();
+    let node = Node::builder().runtime_dir(dir.path()).build().unwrap();
+    let publisher = node.publisher::<Bytes>("a").unwrap();
+    let subscriber = node.subscriber::<Bytes>("a").unwrap();
+    let here = publisher.push(&Bytes::new(1), &[1]).unwrap();
+    // Of another host, so that it may still come.
+    let elsewhere = Handle { source_host: [7; 16], sequence: 9, ..here };
+    for _ in 0..2 {
+        let asked = Cell::new(0);
+        let is_over = || asked.replace(asked.get() + 1) == 1;
+        let ended = subscriber.claim_unless(&elsewhere, LONG, None, is_over).unwrap_err();
+        assert!(matches!(ended, ClaimError::NotHere { sequence: 9, .. }), "{ended}");
+        // Asked again, it is waited for again.
+        assert_eq!(asked.get(), 2);
+    }
+    assert_eq!(subscriber.claim(&here, Duration::ZERO).unwrap().bytes(), [1], "and nothing is lost by it");
 }
 
 #[test]

@@ -20,7 +20,8 @@ with rgaps.Node("camera") as node:
         print(frame.meta, frame.info.route, picture.mean())
 ```
 
-The message is let go when the frame and all its arrays are gone: in a loop, `with frame:` does so before the next one comes. The first node on a host starts its manager, `rgapsd`, which the package
+The message is let go when the frame and all its arrays are gone: in a loop, `with frame:` does so before the next one comes. `push`, a loan
+and a frame have a `MessageHandle`, which names the message in another middleware's message; `subscriber.claim(handle)` gives what it names. The first node on a host starts its manager, `rgapsd`, which the package
 brings along.
 
 Streams of CUDA are named by their handle, or by an object of torch, of cupy or with `__cuda_stream__`. A stream must live as long as the
@@ -29,6 +30,7 @@ the stream himself.
 """
 
 from ._errors import (
+    ClaimTimeoutError,
     ClosedError,
     DeviceError,
     DeviceTimeoutError,
@@ -42,6 +44,7 @@ from ._errors import (
     PoisonedError,
     PublishError,
     ReleasedError,
+    StaleError,
     TakeError,
     TimeoutError,
     TopicNameError,
@@ -53,13 +56,13 @@ from ._rgaps import (
     Frame,
     Image,
     Loan,
+    MessageHandle,
     MessageInfo,
     Node,
     PointCloud,
     PointField,
     Publisher,
     PublisherStatistics,
-    Receipt,
     Subscriber,
     SubscriberStatistics,
     Tensor,
@@ -69,6 +72,7 @@ from ._rgaps import (
 
 __all__ = [
     "Bytes",
+    "ClaimTimeoutError",
     "ClosedError",
     "DeviceError",
     "DeviceTimeoutError",
@@ -77,6 +81,7 @@ __all__ = [
     "Frame",
     "Image",
     "Loan",
+    "MessageHandle",
     "MessageInfo",
     "MetadataError",
     "NoSpaceError",
@@ -91,8 +96,8 @@ __all__ = [
     "Publisher",
     "PublisherQos",
     "PublisherStatistics",
-    "Receipt",
     "ReleasedError",
+    "StaleError",
     "Subscriber",
     "SubscriberQos",
     "SubscriberStatistics",

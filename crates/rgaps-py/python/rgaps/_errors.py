@@ -70,6 +70,27 @@ class PoisonedError(TakeError):
     """The message's producer died, or its device failed, before the bytes were there."""
 
 
+class StaleError(TakeError):
+    """A handle names no message that this subscriber can have any more: it is of an earlier run, its message is over, or it was claimed before."""
+
+    reason: "str | None" = None
+    """"another_run": its host has been started anew since. "over": everybody has let the message go. "gone": it was claimed before, was published
+    before the subscriber was there, or was lost."""
+    publisher: "int | None" = None
+    """Identity of the message's publisher."""
+    found: "int | None" = None
+    """The handle's epoch, in ns since 1970, or its generation."""
+    now: "int | None" = None
+    """The host's epoch, or the generation that the entry is in."""
+
+
+class ClaimTimeoutError(TakeError, TimeoutError):
+    """The message that a handle names has not come in time."""
+
+    publisher: "int | None" = None
+    """Identity of the message's publisher."""
+
+
 class MetadataError(Error, ValueError):
     """Metadata contradicts itself, or the array that was given with it."""
 

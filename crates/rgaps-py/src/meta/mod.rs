@@ -10,8 +10,9 @@ pub(crate) use dtype::{array_type, dtype_of};
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 use rgaps::any::{AnyMeta, Kind};
-use rgaps::types::{Meta, Stamp, USER_BYTES};
+use rgaps::types::{META_BYTES_MAX, Meta, Stamp, USER_BYTES};
 
 use crate::errors;
 
@@ -46,6 +47,17 @@ macro_rules! metadata {
                 rgaps::types::Meta::payload_bytes(&self.0)
             }
 
+            /// Its bytes: what follows the handle in a message of rgaps_msgs, without padding.
+            fn encode<'py>(&self, py: Python<'py>) -> Bound<'py, pyo3::types::PyBytes> {
+                $crate::meta::encode(py, self.0.into())
+            }
+
+            /// Reads what `encode` wrote, in whichever language.
+            #[staticmethod]
+            fn decode(bytes: &[u8]) -> PyResult<Self> {
+                rgaps::types::Meta::decode(bytes).map(Self).map_err(|error| $crate::errors::of_meta(&error))
+            }
+
             /// The same with another stamp, frame or user bytes.
             #[pyo3(signature = (*, stamp = None, frame_id = None, user = None))]
             fn replace(&self, stamp: Option<u64>, frame_id: Option<&str>, user: Option<&[u8]>) -> PyResult<Self> {
@@ -55,6 +67,12 @@ macro_rules! metadata {
     };
 }
 pub(crate) use metadata;
+
+pub(crate) fn encode(py: Python<'_>, meta: AnyMeta) -> Bound<'_, PyBytes> {
+    let mut bytes = [0; META_BYTES_MAX];
+    let length = meta.encode(&mut bytes);
+    PyBytes::new(py, &bytes[..length])
+}
 
 /// Header fields as constructors take them; those left out stay as they are.
 pub(crate) fn with_header<T: Meta>(

@@ -253,6 +253,19 @@ impl AnySubscriber {
         })
     }
 
+    /// As `Subscriber::claim_unless`.
+    pub fn claim_unless(
+        &self,
+        handle: &Handle,
+        timeout: Duration,
+        stream: Option<&Stream>,
+        is_over: impl Fn() -> bool,
+    ) -> Result<Message, ClaimError> {
+        by_kind!(Self, self, subscriber => {
+            subscriber.claim_unless(handle, timeout, stream, is_over).map(AnyFrame::from).map(Message::new)
+        })
+    }
+
     /// As `Subscriber::wait`.
     pub fn wait(&self, timeout: Duration) -> Result<Option<Message>, TakeError> {
         by_kind!(Self, self, subscriber => Ok(subscriber.wait(timeout)?.map(AnyFrame::from).map(Message::new)))

@@ -1,0 +1,74 @@
+"""Counters on /diagnostics, once a second: a status for each publisher and subscription of a node."""
+
+import threading
+import weakref
+
+from rclpy.callback_groups import MutuallyExclusiveCallbackGroup
+from rclpy.clock import Clock
+from rclpy.clock_type import ClockType
+
+from .._errors import ClosedError
+
+try:
+    from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
+except ImportError:
+    DiagnosticArray = None  # An optional package: then there are no statuses.
+
+# Kept by the node itself, so that neither outlives the other.
+_ATTRIBUTE = "_rgaps_diagnostics"
+_lock = threading.Lock()
+
+
+def add(node, endpoint):
+    """From now on, until it is removed or gone."""
+    if DiagnosticArray is None:
+        return
+    with _lock:
+        if not hasattr(node, _ATTRIBUTE):
+            setattr(node, _ATTRIBUTE, _Diagnostics(node))
+        getattr(node, _ATTRIBUTE).endpoints[endpoint] = {}
+
+
+def remove(node, endpoint):
+    """No longer."""
+    with _lock:
+        known = getattr(node, _ATTRIBUTE, None)
+        if known is not None:
+            known.endpoints.pop(endpoint, None)
+
+
+class _Diagnostics:
+    """Of one node, without keeping its endpoints."""
+
+    def __init__(self, node):
+        self.endpoints = weakref.WeakKeyDictionary()
+        self._name = node.get_fully_qualified_name()
+        self._clock = node.get_clock()
+        self._publisher = node.create_publisher(DiagnosticArray, "/diagnostics", 1)
+        # In a group of its own: a callback that waits for a claim does not keep the counters back where there are threads.
+        node.create_timer(
+            1.0,
+            self._publish,
+            callback_group=MutuallyExclusiveCallbackGroup(),
+            clock=Clock(clock_type=ClockType.STEADY_TIME),
+        )
+
+    def _publish(self):
+        with _lock:
+            endpoints = list(self.endpoints.items())
+        array = DiagnosticArray()
+        array.header.stamp = self._clock.now().to_msg()
+        for endpoint, before in endpoints:
+            try:
+                name, counters, wrong = endpoint._status()
+            except ClosedError:
+                continue
+            status = DiagnosticStatus(name=f"{self._name}: {name}", hardware_id="rgaps", message="ok")
+            grown = [f"{counters[key] - before.get(key, 0)} {text}" for key, text in wrong.items() if counters[key] > before.get(key, 0)]
+            if grown:
+                status.level, status.message = DiagnosticStatus.WARN, "; ".join(grown)
+            status.values = [KeyValue(key=key, value=str(value)) for key, value in counters.items()]
+            before.update(counters)
+            array.status.append(status)
+        if array.status:
+            self._publisher.publish(array)

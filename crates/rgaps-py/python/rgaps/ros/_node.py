@@ -1,0 +1,131 @@
+"""What publishers and subscriptions need of a node: its node in the core, its parameters, QoS in the core's terms."""
+
+import os
+import threading
+import weakref
+
+from rcl_interfaces.msg import IntegerRange, ParameterDescriptor
+from rclpy.exceptions import InvalidParameterValueException
+from rclpy.qos import DurabilityPolicy, HistoryPolicy, ReliabilityPolicy
+
+from .._qos import PublisherQos, SubscriberQos
+from .._rgaps import Node
+
+COUNT_MAX = 2**31 - 1
+BYTES_MAX = 2**63 - 1
+MILLISECONDS_MAX = 3_600_000
+
+# Messages that the core keeps beyond the depth of the QoS, for descriptors that come late.
+SLACK = 8
+
+_nodes: "weakref.WeakValueDictionary[tuple, Node]" = weakref.WeakValueDictionary()
+_lock = threading.Lock()
+
+
+def core_node(node):
+    """The node of the core for a ROS node: one for each domain and device in a process, for as long as somebody keeps it."""
+    device = Parameters.declare(
+        node,
+        "rgaps.device",
+        "",
+        "GPU by which this node works, such as cuda:0; empty takes the one that the host's pools lie on, or none.",
+    )
+    # A child that was forked has nodes of its own.
+    key = (os.getpid(), node.context.get_domain_id(), device or "auto")
+    with _lock:
+        found = _nodes.get(key)
+        if found is None:
+            found = _nodes[key] = Node(domain=key[1], device=key[2])
+        return found
+
+
+class Parameters:
+    """Those of one endpoint, declared for reading only. Endpoints of one name share them, as those of qos_overrides."""
+
+    def __init__(self, node, topic, endpoint, entity_id=None):
+        suffix = "" if entity_id is None else f"_{entity_id}"
+        self._node, self._prefix = node, f"rgaps.{topic}.{endpoint}{suffix}."
+
+    @staticmethod
+    def declare(node, name, value, description, **described):
+        if node.has_parameter(name):
+            return node.get_parameter(name).value
+        descriptor = ParameterDescriptor(description=description, read_only=True, **described)
+        return node.declare_parameter(name, value, descriptor).value
+
+    def value(self, name, value, description):
+        return self.declare(self._node, self._prefix + name, value, description)
+
+    def integer(self, name, value, least, most, description):
+        limits = [IntegerRange(from_value=least, to_value=most, step=0)]
+        return self.declare(self._node, self._prefix + name, value, description, integer_range=limits)
+
+    def one_of(self, name, value, words, description):
+        found = self.value(name, value, description)
+        if found not in words:
+            raise InvalidParameterValueException(self._prefix + name, found, f"it may be {', '.join(words)}")
+        return found
+
+
+def publisher_qos(profile, parameters):
+    """What a publisher offers in the core: its profile as overridden, and its parameters."""
+    # What is left to the middleware is offered as much as there is: it matches every subscription.
+    is_best_effort = profile.reliability == ReliabilityPolicy.BEST_EFFORT
+    is_latched = profile.durability in (DurabilityPolicy.TRANSIENT_LOCAL, _best_available(DurabilityPolicy))
+    default = PublisherQos()
+    depth = profile.depth if profile.history != HistoryPolicy.KEEP_ALL and profile.depth > 0 else default.history_depth
+    return PublisherQos(
+        reliability="best_effort" if is_best_effort else "reliable",
+        durability="transient_local" if is_latched else "volatile",
+        history_depth=parameters.integer(
+            "history_depth",
+            depth,
+            0,
+            COUNT_MAX,
+            "Messages kept for late joiners, and sent again by a link between hosts that was cut. Each keeps a block of the pool.",
+        ),
+        pool_bytes=parameters.integer(
+            "pool_bytes", 0, 0, BYTES_MAX, "Bytes of the publisher's pool; 0 takes pool_bytes of the configuration."
+        )
+        or None,
+        exhaustion=parameters.one_of(
+            "exhaustion",
+            default.exhaustion,
+            ("wait", "drop_oldest", "refuse"),
+            "What a full pool means: wait (at most exhaustion_timeout_ms), drop_oldest or refuse.",
+        ),
+        timeout=parameters.integer(
+            "exhaustion_timeout_ms",
+            int(default.timeout * 1000),
+            0,
+            MILLISECONDS_MAX,
+            "Milliseconds that a full pool is waited for.",
+        )
+        / 1000,
+        flow_control=parameters.value(
+            "flow_control",
+            True,
+            "Whether links between hosts wait for a slow receiver; if not, its oldest messages are overwritten and counted.",
+        ),
+    )
+
+
+def subscriber_qos(profile, parameters):
+    """What a subscription requests in the core."""
+    slack = parameters.integer(
+        "slack", SLACK, 0, COUNT_MAX, "Messages that the core keeps beyond the depth of the QoS, for descriptors that come late."
+    )
+    # What is left to the middleware is requested as little as there is: it matches every publisher.
+    is_reliable = profile.reliability == ReliabilityPolicy.RELIABLE
+    is_latched = profile.durability == DurabilityPolicy.TRANSIENT_LOCAL
+    keeps_all = profile.history == HistoryPolicy.KEEP_ALL
+    return SubscriberQos(
+        reliability="reliable" if is_reliable else "best_effort",
+        durability="transient_local" if is_latched else "volatile",
+        depth=None if keeps_all else min(max(profile.depth, 1) + slack, COUNT_MAX),
+    )
+
+
+def _best_available(policy):
+    """A policy that Humble does not have."""
+    return getattr(policy, "BEST_AVAILABLE", None)

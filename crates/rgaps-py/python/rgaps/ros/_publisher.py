@@ -1,0 +1,163 @@
+"""Publishers: a message in the core, then its descriptor as a ROS message."""
+
+from .. import _descriptor
+from .._errors import MetadataError
+from .._rgaps import Frame, Image
+from . import _diagnostics
+from ._messages import message_class
+from ._node import Parameters, core_node, publisher_qos
+
+
+class Loan:
+    """A block of the publisher's pool, to be filled in place: an `rgaps.Loan` whose publishing also sends the descriptor.
+
+    `with publisher.loan(meta) as loan: numpy.asarray(loan)[:] = ...` publishes at the end, and gives the block back if an exception comes.
+    """
+
+    def __init__(self, publisher, loan, stream):
+        self._publisher, self._loan, self._stream = publisher, loan, stream
+        self._is_discarded = False
+
+    def __getattr__(self, name):
+        return getattr(self._loan, name)
+
+    def __array__(self, dtype=None, copy=None):
+        return self._loan.__array__(dtype, copy)
+
+    def __dlpack__(self, **asked):
+        return self._loan.__dlpack__(**asked)
+
+    def __dlpack_device__(self):
+        return self._loan.__dlpack_device__()
+
+    @property
+    def meta(self):
+        """The metadata. It may be set until the loan is published, as long as it describes as many bytes."""
+        return self._loan.meta
+
+    @meta.setter
+    def meta(self, meta):
+        self._loan.meta = meta
+
+    def publish(self, stream=None):
+        """Publishes the message and its descriptor; returns what names it."""
+        meta = self._loan.meta
+        handle = self._loan.publish(self._stream if stream is None else stream)
+        self._publisher._describe(handle, meta)
+        return handle
+
+    def discard(self):
+        """Gives the block back without publishing it."""
+        self._is_discarded = True
+        self._loan.discard()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, traceback):
+        if kind is not None:
+            self.discard()
+        elif self._loan.handle is None and not self._is_discarded:
+            self.publish()
+
+    def __repr__(self):
+        return repr(self._loan)
+
+
+class Publisher:
+    """Publishes messages of one type from a node. Usable from any thread, and in `with`.
+
+    `kind` is rgaps.Image, PointCloud or Tensor. `qos` is a profile of rclpy or a depth; `callback_group`, `event_callbacks` and
+    `qos_overriding_options` are those of `Node.create_publisher`. What has no stamp gets the node's time.
+    """
+
+    def __init__(
+        self, node, kind, topic, qos=10, *, callback_group=None, event_callbacks=None, qos_overriding_options=None
+    ):
+        self._node, self._kind = node, kind
+        self._publisher = node.create_publisher(
+            message_class(kind),
+            topic,
+            qos,
+            callback_group=callback_group,
+            event_callbacks=event_callbacks,
+            qos_overriding_options=qos_overriding_options,
+        )
+        try:
+            name = self._publisher.topic_name
+            parameters = Parameters(node, name, "publisher", getattr(qos_overriding_options, "entity_id", None))
+            offered = publisher_qos(self._publisher.qos_profile, parameters)
+            self._core_node = core_node(node)
+            self._core = self._core_node.publisher(name, kind, offered)
+        except BaseException:
+            node.destroy_publisher(self._publisher)
+            raise
+        self._topic_name = name
+        _diagnostics.add(node, self)
+
+    def loan(self, meta, *, stream=None):
+        """A block for the bytes that `meta` describes, to be filled in place and published."""
+        return Loan(self, self._core.loan(self._stamped(meta), stream=stream), stream)
+
+    def push(self, array, meta=None, *, stream=None, encoding=None, stamp=None, frame_id=None, user=None):
+        """Publishes an array that lies elsewhere, by one copy, and its descriptor; returns what names the message. As `rgaps.Publisher.push`."""
+        if meta is not None and encoding is not None:
+            raise MetadataError("an encoding was given beside metadata, which has one")
+        if meta is None and encoding is None and isinstance(array, Frame):
+            meta = array.meta
+        elif meta is None:
+            meta = self._kind.like(array, encoding) if self._kind is Image else self._kind.like(array)
+        meta = self._stamped(meta.replace(stamp=stamp, frame_id=frame_id, user=user))
+        handle = self._core.push(array, meta, stream=stream)
+        self._describe(handle, meta)
+        return handle
+
+    def _stamped(self, meta):
+        return meta if meta.stamp != 0 else meta.replace(stamp=self._node.get_clock().now().nanoseconds)
+
+    def _describe(self, handle, meta):
+        self._publisher.publish(_descriptor.pack(handle, meta))
+
+    @property
+    def topic_name(self):
+        """The topic's fully qualified name, after remapping."""
+        return self._topic_name
+
+    @property
+    def publisher(self):
+        """The ROS publisher of descriptors."""
+        return self._publisher
+
+    @property
+    def core(self):
+        """The `rgaps.Publisher` of payloads."""
+        return self._core
+
+    @property
+    def statistics(self):
+        """Counters, as those of `rgaps.Publisher`."""
+        return self._core.statistics
+
+    def get_subscription_count(self):
+        """ROS subscriptions that this publisher has."""
+        return self._publisher.get_subscription_count()
+
+    def destroy(self):
+        """Ends it, in the core and in ROS. What was published is read to its end."""
+        _diagnostics.remove(self._node, self)
+        self._node.destroy_publisher(self._publisher)
+        self._core.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.destroy()
+
+    def _status(self):
+        """For /diagnostics: what it is, its counters, and what is wrong."""
+        counters = dict(self._core.statistics)
+        return f"publisher of {self._topic_name}", counters, {"refused": "loans were refused or timed out"}
+
+    def __repr__(self):
+        return f"<rgaps.ros.Publisher of {self._topic_name}>"

@@ -1,0 +1,107 @@
+//! Handles: what names a message outside RGAPS, in a ROS message above all.
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use rgaps::Handle;
+
+use crate::errors;
+use crate::info::{Identity, mapping};
+
+mapping! {
+    /// Names a message outside RGAPS: 88 bytes, those of rgaps_msgs/GpuHandle. Who has one has no hold of the message; `Subscriber.claim` gives
+    /// the message that it still names.
+    ///
+    /// `bytes(handle)` and `MessageHandle.from_bytes` turn it into bytes and back.
+    MessageHandle {
+        /// Host of the publisher, 16 bytes.
+        source_host: Identity,
+        /// The topic's segment on the host that wrote this handle, 16 bytes.
+        topic_id: Identity,
+        /// When the publisher's host came to life, in ns since 1970 on its clock. A handle of an earlier run has another.
+        host_epoch: u64,
+        /// Identity of the publisher.
+        publisher: u64,
+        /// The publisher's count of its messages, from 1.
+        sequence: u64,
+        /// Place in the order of the topic on the host that wrote this handle.
+        position: u64,
+        /// Bytes of the payload.
+        payload_bytes: u64,
+        /// Entry of that host's message table.
+        slot: u32,
+        /// Which of the entry's lives.
+        generation: u32,
+        /// Of the layout; another one is refused.
+        layout_version: u32,
+        /// The kind of message: 1 for images, 2 for point clouds, 3 for tensors, 0 for bytes.
+        kind: u32,
+    } {
+        /// The handle that these 88 bytes are: bytes, or anything with a buffer. What it names, if anything, only a claim tells.
+        #[staticmethod]
+        fn from_bytes(bytes: &Bound<'_, PyAny>) -> PyResult<Self> {
+            read(bytes).map(Self::from)
+        }
+
+        fn __bytes__<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+            PyBytes::new(py, &Handle::from(self).to_bytes())
+        }
+    }
+}
+
+/// A handle, or 88 bytes that are one.
+pub(crate) fn of_python(object: &Bound<'_, PyAny>) -> PyResult<Handle> {
+    match object.cast::<MessageHandle>() {
+        Ok(handle) => Ok(Handle::from(handle.get())),
+        Err(_) => read(object),
+    }
+}
+
+fn read(object: &Bound<'_, PyAny>) -> PyResult<Handle> {
+    // `bytes` would make as many zeros of a number, and call whatever a string has no encoding for.
+    let found = object.get_type();
+    let view = object.py().import("builtins")?.getattr("memoryview")?.call1((object,));
+    let Ok(view) = view else {
+        return Err(PyTypeError::new_err(format!("a handle is an rgaps.MessageHandle or its bytes, not {found}")));
+    };
+    let bytes = view.call_method0("tobytes")?;
+    let bytes = bytes.cast::<PyBytes>()?.as_bytes();
+    let wrong = |_| errors::metadata(&format!("a handle has {} B, these are {}", Handle::BYTES, bytes.len()));
+    Ok(Handle::from_bytes(bytes.try_into().map_err(wrong)?))
+}
+
+impl From<Handle> for MessageHandle {
+    fn from(handle: Handle) -> Self {
+        Self {
+            source_host: Identity(handle.source_host),
+            topic_id: Identity(handle.topic_id),
+            host_epoch: handle.host_epoch,
+            publisher: handle.publisher,
+            sequence: handle.sequence,
+            position: handle.position,
+            payload_bytes: handle.payload_bytes,
+            slot: handle.slot,
+            generation: handle.generation,
+            layout_version: handle.layout_version,
+            kind: handle.kind,
+        }
+    }
+}
+
+impl From<&MessageHandle> for Handle {
+    fn from(handle: &MessageHandle) -> Self {
+        Self {
+            source_host: handle.source_host.0,
+            topic_id: handle.topic_id.0,
+            host_epoch: handle.host_epoch,
+            publisher: handle.publisher,
+            sequence: handle.sequence,
+            position: handle.position,
+            payload_bytes: handle.payload_bytes,
+            slot: handle.slot,
+            generation: handle.generation,
+            layout_version: handle.layout_version,
+            kind: handle.kind,
+        }
+    }
+}

@@ -1,0 +1,148 @@
+"""Handles: what names a message outside RGAPS, and the claims of it."""
+
+import os
+import pickle
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+import rgaps
+from conftest import LONG
+
+HANDLE_BYTES = 88
+
+
+@pytest.fixture
+def node():
+    with rgaps.Node("handles") as node:
+        yield node
+
+
+@pytest.fixture
+def pair(node):
+    return node.publisher("topic", rgaps.Bytes), node.subscriber("topic", rgaps.Bytes)
+
+
+def changed(handle, place, value):
+    """The handle with other bytes at a place."""
+    whole = bytearray(bytes(handle))
+    whole[place : place + len(value)] = value
+    return bytes(whole)
+
+
+def test_a_handle_is_its_bytes_and_names_the_message_that_is_claimed(pair):
+    publisher, subscriber = pair
+    handles = [publisher.push(bytes([number] * 4)) for number in range(3)]
+    for number in (1, 0, 2):
+        handle = handles[number]
+        as_bytes = bytes(handle)
+        assert len(as_bytes) == HANDLE_BYTES and rgaps.MessageHandle.from_bytes(as_bytes) == handle
+        named = (handle, as_bytes, bytearray(as_bytes), memoryview(as_bytes), np.frombuffer(as_bytes, np.uint8))[number]
+        with subscriber.claim(named) as frame:
+            assert frame.tobytes() == bytes([number] * 4) and frame.handle == handle
+            assert hash(frame.handle) == hash(handle) and frame.info.sequence == handle.sequence
+        assert frame.handle == handle, "also after its release"
+    assert (handle.sequence, handle.position, handle.payload_bytes, handle.kind) == (3, 2, 4, 0)
+    assert dict(handle)["publisher"] == handle.publisher == handles[0].publisher and handle != handles[0]
+    assert len(handle.source_host) == len(handle.topic_id) == 16 and "sequence=3" in repr(handle)
+    assert subscriber.statistics.lost == 0
+
+
+def test_a_handle_that_names_nothing_any_more_is_refused_at_once_with_its_numbers(pair):
+    publisher, subscriber = pair
+    handle = publisher.push(b"some")
+    subscriber.claim(handle).release()
+    started = time.monotonic()
+    with pytest.raises(rgaps.StaleError, match="claimed before") as gone:
+        subscriber.claim(handle, timeout=LONG)
+    assert (gone.value.topic, gone.value.publisher, gone.value.sequence) == ("/topic", handle.publisher, 1)
+    epoch = (handle.host_epoch - 1).to_bytes(8, "little")
+    with pytest.raises(rgaps.StaleError, match="earlier run") as run:
+        subscriber.claim(changed(handle, 32, epoch), timeout=LONG)
+    assert (gone.value.reason, run.value.reason) == ("gone", "another_run")
+    assert (run.value.found, run.value.now) == (handle.host_epoch - 1, handle.host_epoch)
+    life = (handle.generation + 7).to_bytes(4, "little")
+    with pytest.raises(rgaps.StaleError, match="generation") as stale:
+        subscriber.claim(changed(handle, 76, life), timeout=LONG)
+    assert stale.value.reason == "over" and stale.value.found == handle.generation + 7 and stale.value.now is not None
+    with pytest.raises(rgaps.TypeMismatchError, match="kind") as kind:
+        subscriber.claim(changed(handle, 84, b"\x01"), timeout=LONG)
+    assert "Image" in kind.value.found and "Bytes" in kind.value.wanted
+    with pytest.raises(rgaps.MetadataError, match="layout version 0") as layout:
+        subscriber.claim(bytes(HANDLE_BYTES), timeout=LONG)
+    assert layout.value.found == 0
+    assert time.monotonic() - started < LONG
+    assert isinstance(gone.value, rgaps.TakeError) and pickle.loads(pickle.dumps(gone.value)).sequence == 1
+
+
+@pytest.mark.parametrize(("wrong", "error"), [(b"short", rgaps.MetadataError), ("text", TypeError), (88, TypeError)])
+def test_what_is_no_handle_is_no_handle(pair, wrong, error):
+    with pytest.raises(error, match="handle"):
+        pair[1].claim(wrong)
+    with pytest.raises(error, match="handle"):
+        rgaps.MessageHandle.from_bytes(wrong)
+
+
+def of_another_host(handle):
+    """One that may still come, as far as anybody can tell."""
+    return changed(handle, 0, b"elsewhere")
+
+
+def test_a_claim_of_what_does_not_come_ends_with_its_time(pair):
+    publisher, subscriber = pair
+    handle = of_another_host(publisher.push(b"some"))
+    with pytest.raises(rgaps.ClaimTimeoutError, match="has not come within 30 ms") as late:
+        subscriber.claim(changed(handle, 48, (9).to_bytes(8, "little")), timeout=0.03)
+    assert isinstance(late.value, TimeoutError) and isinstance(late.value, rgaps.TakeError)
+    assert (late.value.sequence, late.value.waited_ms) == (9, 30)
+    assert subscriber.take().tobytes() == b"some", "what was passed by is there"
+
+
+def test_a_claim_lets_other_threads_go_on_and_ends_when_the_subscriber_is_closed(pair):
+    publisher, subscriber = pair
+    handle = of_another_host(publisher.push(b"some"))
+    closer = threading.Thread(target=subscriber.close)
+    with pytest.raises(rgaps.ClosedError):
+        closer.start()
+        subscriber.claim(changed(handle, 48, (9).to_bytes(8, "little")), timeout=LONG)
+    closer.join(LONG)
+
+
+def test_ctrl_c_ends_a_claim(program):
+    waiting = program(
+        """
+        import rgaps
+
+        node = rgaps.Node("waits")
+        publisher, subscriber = node.publisher("topic", rgaps.Bytes), node.subscriber("topic", rgaps.Bytes)
+        handle = bytearray(bytes(publisher.push(b"some")))
+        handle[0:4], handle[48] = b"else", 9
+        try:
+            print("waits", flush=True)
+            subscriber.claim(handle, timeout=None)
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+        """
+    )
+    assert waiting.line() == "waits"
+    os.kill(waiting.process.pid, signal.SIGINT)
+    assert waiting.line() == "interrupted"
+    waiting.end()
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [
+        rgaps.Image(64, 48, "rgb8", stamp=5, frame_id="here", user=b"mine"),
+        rgaps.PointCloud.packed(3, {"x": "float32", "y": "float32"}, stamp=6),
+        rgaps.Tensor((2, 3), "int16"),
+        rgaps.Bytes(7),
+    ],
+    ids=lambda meta: type(meta).__name__,
+)
+def test_metadata_is_its_bytes(meta):
+    assert type(meta).decode(meta.encode()) == meta
+    with pytest.raises(rgaps.MetadataError):
+        type(meta).decode(meta.encode()[:-1])

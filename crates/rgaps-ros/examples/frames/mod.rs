@@ -1,0 +1,49 @@
+//! The pictures: what number n looks like, and the check of one that came. tests/ros/frames.py has the same.
+
+use rgaps::types::{Encoding, Image, Meta, MetaError};
+use rgaps::{Frame, SubscriberStatistics};
+
+/// Messages that ROS keeps. More than are published at once.
+pub const DEPTH: u32 = 100;
+
+/// Picture `number`, which its user bytes say.
+pub fn picture(number: usize) -> Result<Image, MetaError> {
+    let mut user = [0; 32];
+    user[..4].copy_from_slice(&(number as u32).to_le_bytes());
+    Ok(Image::new(320, 240, Encoding::Rgb8)?.in_frame("camera")?.with_user(user))
+}
+
+/// Its bytes.
+pub fn fill(bytes: &mut [u8], number: usize) {
+    bytes.iter_mut().enumerate().for_each(|(place, byte)| *byte = ((place + 13 * number) % 251) as u8);
+}
+
+/// What came.
+#[derive(Debug, Default)]
+pub struct Checked {
+    /// Frames.
+    pub frames: usize,
+    mismatched: usize,
+    in_place: usize,
+}
+
+impl Checked {
+    /// Compares one, which is to be the next.
+    pub fn check(&mut self, frame: &Frame<Image>) {
+        let mut wanted = vec![0; frame.bytes().len()];
+        let number = u32::from_le_bytes(frame.meta().header().user.as_chunks().0[0]) as usize;
+        fill(&mut wanted, number);
+        let is_right = number == self.frames && frame.bytes() == wanted && frame.meta().header().stamp.to_ns() > 0;
+        self.mismatched += usize::from(!is_right);
+        self.in_place += usize::from(frame.is_in_place());
+        self.frames += 1;
+    }
+
+    /// As the tests read it.
+    pub fn line(&self, statistics: &SubscriberStatistics, refused: u64) -> String {
+        let (Self { frames, mismatched, in_place }, copied, lost) = (self, statistics.copied_bytes, statistics.lost);
+        format!(
+            "frames {frames} mismatched {mismatched} in_place {in_place} copied_bytes {copied} lost {lost} refused {refused}"
+        )
+    }
+}

@@ -1,0 +1,215 @@
+//! What publishers and subscriptions of every client are made of: the core's part, and what becomes of a descriptor.
+//!
+//! Bounds      A refusal is told once for each publisher and reason, of the 64 last ones; all are counted. A claim waits at most its time-out.
+
+use std::collections::{HashMap, VecDeque};
+use std::mem::{Discriminant, discriminant};
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{LazyLock, Mutex, PoisonError};
+use std::time::Duration;
+
+use rgaps::device::Stream;
+use rgaps::types::Stamp;
+use rgaps::{
+    ClaimError, Frame, Handle, Node, PublishError, PublisherQos, PublisherStatistics, Subscriber, SubscriberStatistics,
+};
+
+use crate::Error;
+use crate::descriptor::{Descriptor, Kind};
+use crate::parameters::{self, Parameters};
+use crate::profile::Profile;
+
+/// Refusals remembered.
+const TOLD_MAX: usize = 64;
+
+/// The ROS half of a publisher.
+pub trait Descriptors<T: Kind> {
+    /// Sends a descriptor.
+    fn send(&self, message: &T::Message) -> Result<(), Error>;
+
+    /// The node's time, for what has no stamp.
+    fn now(&self) -> Option<Stamp>;
+}
+
+/// Publishes in the core, and then the descriptor.
+#[derive(Debug)]
+pub struct Publisher<T: Kind, D> {
+    core: rgaps::Publisher<T>,
+    descriptors: D,
+}
+
+impl<T: Kind, D: Descriptors<T>> Publisher<T, D> {
+    /// On the topic of this fully qualified name, after remapping; `Profile::publisher_qos` says what is offered.
+    pub fn of(node: &Node, topic: &str, offered: PublisherQos, descriptors: D) -> Result<Self, Error> {
+        Ok(Self { core: node.publisher_with(topic, offered)?, descriptors })
+    }
+
+    /// A block of the pool for the bytes that `meta` describes, to be filled in place.
+    pub fn loan(&self, meta: T) -> Result<Loan<'_, T, D>, PublishError> {
+        Ok(Loan { loan: self.core.loan(self.stamped(meta))?, publisher: self })
+    }
+
+    /// Publishes a copy of `bytes`.
+    pub fn push(&self, meta: T, bytes: &[u8]) -> Result<Handle, Error> {
+        let meta = self.stamped(meta);
+        let handle = self.core.push(&meta, bytes)?;
+        self.describe(handle, &meta)
+    }
+
+    /// The ROS half.
+    pub fn descriptors(&self) -> &D {
+        &self.descriptors
+    }
+
+    /// The core's half.
+    pub fn core(&self) -> &rgaps::Publisher<T> {
+        &self.core
+    }
+
+    /// The topic's fully qualified name.
+    pub fn topic_name(&self) -> &str {
+        self.core.topic()
+    }
+
+    /// Counters of the core's half.
+    pub fn statistics(&self) -> PublisherStatistics {
+        self.core.statistics()
+    }
+
+    fn stamped(&self, meta: T) -> T {
+        if meta.header().stamp != Stamp::default() {
+            return meta;
+        }
+        match self.descriptors.now() {
+            Some(now) => meta.stamped(now),
+            None => meta,
+        }
+    }
+
+    fn describe(&self, handle: Handle, meta: &T) -> Result<Handle, Error> {
+        self.descriptors.send(&T::Message::new(&handle, meta))?;
+        Ok(handle)
+    }
+}
+
+/// A block to be filled in place; publishing it sends the descriptor too.
+#[derive(Debug)]
+#[must_use = "a loan does nothing until it is published"]
+pub struct Loan<'a, T: Kind, D> {
+    loan: rgaps::Loan<T>,
+    publisher: &'a Publisher<T, D>,
+}
+
+impl<T: Kind, D: Descriptors<T>> Loan<'_, T, D> {
+    /// Publishes the message and its descriptor.
+    pub fn publish(self) -> Result<Handle, Error> {
+        let meta = self.loan.meta().clone();
+        let handle = self.loan.publish()?;
+        self.publisher.describe(handle, &meta)
+    }
+
+    /// As `publish`, behind the work of `stream`. The descriptor goes at once: who claims the message waits for its bytes.
+    pub fn publish_on(self, stream: &Stream) -> Result<Handle, Error> {
+        let meta = self.loan.meta().clone();
+        let handle = self.loan.publish_on(stream)?;
+        self.publisher.describe(handle, &meta)
+    }
+}
+
+impl<T: Kind, D> Deref for Loan<'_, T, D> {
+    type Target = rgaps::Loan<T>;
+
+    fn deref(&self) -> &rgaps::Loan<T> {
+        &self.loan
+    }
+}
+
+impl<T: Kind, D> DerefMut for Loan<'_, T, D> {
+    fn deref_mut(&mut self) -> &mut rgaps::Loan<T> {
+        &mut self.loan
+    }
+}
+
+/// The core's half of a subscription: a seat on the topic, and the claims of descriptors.
+#[derive(Debug)]
+pub struct Claims<T: Kind> {
+    seat: Subscriber<T>,
+    timeout: Duration,
+    refused: AtomicU64,
+    told: Mutex<VecDeque<(u64, Discriminant<ClaimError>)>>,
+}
+
+impl<T: Kind> Claims<T> {
+    /// On the topic of this fully qualified name, after remapping.
+    pub fn with(node: &Node, topic: &str, profile: &Profile, of: &mut dyn Parameters) -> Result<Self, Error> {
+        let found = parameters::subscription(topic, of)?;
+        let seat = node.subscriber_with(topic, profile.subscriber_qos(found.slack))?;
+        let (refused, told) = (AtomicU64::new(0), Mutex::default());
+        Ok(Self { seat, timeout: found.claim_timeout, refused, told })
+    }
+
+    /// The frame that a descriptor names. A refusal is counted, and passed to `tell` if it is the first of its publisher and kind.
+    pub fn claim(&self, message: &T::Message, tell: impl FnOnce(&ClaimError)) -> Option<Frame<T>> {
+        let handle = message.handle();
+        match self.seat.claim(&handle, self.timeout) {
+            Ok(frame) => Some(frame),
+            Err(error) => {
+                self.refused.fetch_add(1, Ordering::Relaxed);
+                if self.is_news(handle.publisher, &error) {
+                    tell(&error);
+                }
+                None
+            }
+        }
+    }
+
+    /// Descriptors whose frame could not be had.
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    /// The topic's fully qualified name.
+    pub fn topic_name(&self) -> &str {
+        self.seat.topic()
+    }
+
+    /// The seat in the core.
+    pub fn core(&self) -> &Subscriber<T> {
+        &self.seat
+    }
+
+    /// Counters of the seat.
+    pub fn statistics(&self) -> SubscriberStatistics {
+        self.seat.statistics()
+    }
+
+    fn is_news(&self, publisher: u64, error: &ClaimError) -> bool {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let refusal = (publisher, discriminant(error));
+        if told.contains(&refusal) {
+            return false;
+        }
+        told.push_front(refusal);
+        told.truncate(TOLD_MAX);
+        true
+    }
+}
+
+/// The core's node for nodes of a ROS domain: one a process, and a forked child's own. `None` is the domain of ROS_DOMAIN_ID.
+pub fn node_of(domain: Option<u32>) -> Result<Node, Error> {
+    type Known = HashMap<(u32, Option<u32>), Node>;
+    static NODES: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
+    let mut nodes = NODES.lock().unwrap_or_else(PoisonError::into_inner);
+    let key = (std::process::id(), domain);
+    if let Some(node) = nodes.get(&key) {
+        return Ok(node.clone());
+    }
+    let mut builder = Node::builder();
+    if let Some(domain) = domain {
+        builder = builder.domain(domain);
+    }
+    let node = builder.build()?;
+    nodes.insert(key, node.clone());
+    Ok(node)
+}

@@ -1,0 +1,191 @@
+//! Descriptors: the messages of rgaps_msgs as bytes, a handle and the core's metadata behind it.
+//!
+//! ```text
+//!   0          88                    end of the metadata    end of the message
+//!   | GpuHandle | encoded metadata .. | zeros .............. |
+//! ```
+//!
+//! Every field of these messages lies on its own alignment, without gaps, so that the C struct of rosidl, its CDR on a machine with low bytes
+//! first, and these bytes are the same.
+
+use rgaps::Handle;
+use rgaps::types::{Image, META_BYTES_MAX, Meta, MetaError, PointCloud, Tensor};
+
+/// A message of rgaps_msgs.
+pub trait Descriptor: Clone + Default + std::fmt::Debug + Send + Sync + 'static {
+    /// The metadata in it.
+    type Meta: Kind<Message = Self>;
+    /// Its name in ROS.
+    const TYPE_NAME: &'static str;
+    /// Its length.
+    const BYTES: usize;
+
+    /// Of what was published.
+    fn new(handle: &Handle, meta: &Self::Meta) -> Self;
+
+    /// As it lies in memory.
+    fn as_bytes(&self) -> &[u8];
+
+    /// What `as_bytes` gave, perhaps by another program; `None` if the length is another one.
+    fn from_bytes(bytes: &[u8]) -> Option<Self>;
+
+    /// The handle. What it names, if anything, only a claim tells.
+    fn handle(&self) -> Handle {
+        let mut handle = [0; Handle::BYTES];
+        handle.copy_from_slice(&self.as_bytes()[..Handle::BYTES]);
+        Handle::from_bytes(&handle)
+    }
+
+    /// The metadata, as far as it keeps the rules of its type.
+    fn meta(&self) -> Result<Self::Meta, MetaError> {
+        Self::Meta::decode(&self.as_bytes()[Handle::BYTES..][..Self::Meta::ENCODED_BYTES])
+    }
+}
+
+/// A kind of payload that ROS has a descriptor of.
+pub trait Kind: Meta {
+    /// Its message.
+    type Message: Descriptor<Meta = Self>;
+}
+
+macro_rules! message {
+    ($(#[$doc:meta])* $name:ident of $kind:ident: $bytes:literal) => {
+        $(#[$doc])*
+        #[repr(C, align(8))]
+        #[derive(Clone, PartialEq, Eq)]
+        pub struct $name([u8; $bytes]);
+
+        const _: () = assert!(size_of::<$name>() == $bytes && Handle::BYTES + $kind::ENCODED_BYTES <= $bytes);
+
+        impl Descriptor for $name {
+            type Meta = $kind;
+            const TYPE_NAME: &'static str = concat!("rgaps_msgs/msg/", stringify!($name));
+            const BYTES: usize = $bytes;
+
+            fn new(handle: &Handle, meta: &$kind) -> Self {
+                let (mut message, mut encoded) = (Self::default(), [0; META_BYTES_MAX]);
+                let length = meta.encode(&mut encoded);
+                message.0[..Handle::BYTES].copy_from_slice(&handle.to_bytes());
+                message.0[Handle::BYTES..][..length].copy_from_slice(&encoded[..length]);
+                message
+            }
+
+            fn as_bytes(&self) -> &[u8] {
+                &self.0
+            }
+
+            fn from_bytes(bytes: &[u8]) -> Option<Self> {
+                bytes.try_into().ok().map(Self)
+            }
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self([0; $bytes])
+            }
+        }
+
+        impl std::fmt::Debug for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.debug_struct(stringify!($name)).field("handle", &self.handle()).field("meta", &self.meta()).finish()
+            }
+        }
+
+        impl Kind for $kind {
+            type Message = $name;
+        }
+
+        #[cfg(feature = "serde")]
+        impl serde::Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                bytes::serialize(&self.0, serializer)
+            }
+        }
+
+        #[cfg(feature = "serde")]
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                bytes::deserialize(deserializer).map(Self)
+            }
+        }
+    };
+}
+
+message! {
+    /// A picture.
+    GpuImage of Image: 216
+}
+message! {
+    /// A point cloud.
+    GpuPointCloud of PointCloud: 920
+}
+message! {
+    /// A tensor.
+    GpuTensor of Tensor: 336
+}
+
+/// Bytes as a tuple of serde's, which CDR writes one after another.
+#[cfg(feature = "serde")]
+mod bytes {
+    use serde::de::{Deserializer, Error, SeqAccess, Visitor};
+    use serde::ser::{SerializeTuple, Serializer};
+
+    pub(super) fn serialize<S: Serializer, const N: usize>(bytes: &[u8; N], serializer: S) -> Result<S::Ok, S::Error> {
+        let mut tuple = serializer.serialize_tuple(N)?;
+        bytes.iter().try_for_each(|byte| tuple.serialize_element(byte))?;
+        tuple.end()
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>, const N: usize>(from: D) -> Result<[u8; N], D::Error> {
+        from.deserialize_tuple(N, Bytes)
+    }
+
+    struct Bytes<const N: usize>;
+
+    impl<'de, const N: usize> Visitor<'de> for Bytes<N> {
+        type Value = [u8; N];
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            write!(f, "{N} bytes")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<[u8; N], A::Error> {
+            let mut bytes = [0; N];
+            for (place, byte) in bytes.iter_mut().enumerate() {
+                *byte = from.next_element()?.ok_or_else(|| A::Error::invalid_length(place, &self))?;
+            }
+            Ok(bytes)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rgaps::types::{DType, Datatype, Encoding};
+
+    fn survives<T: Kind>(meta: T, name: &str) {
+        let handle = Handle { sequence: 7, kind: T::KIND, layout_version: Handle::LAYOUT_VERSION, ..Handle::default() };
+        let message = T::Message::new(&handle, &meta);
+        assert_eq!((T::Message::TYPE_NAME, message.as_bytes().len()), (name, T::Message::BYTES));
+        assert_eq!((message.handle(), message.meta().unwrap()), (handle, meta));
+        let again = T::Message::from_bytes(message.as_bytes()).unwrap();
+        assert_eq!(again.as_bytes(), message.as_bytes());
+        assert!(T::Message::from_bytes(&message.as_bytes()[1..]).is_none());
+        assert!(message.as_bytes()[Handle::BYTES + T::ENCODED_BYTES..].iter().all(|byte| *byte == 0));
+    }
+
+    #[test]
+    fn a_descriptor_is_a_handle_and_metadata_and_survives_its_bytes() {
+        survives(Image::new(64, 48, Encoding::Rgb8).unwrap(), "rgaps_msgs/msg/GpuImage");
+        survives(PointCloud::packed(3, &[("x", Datatype::Float32)]).unwrap(), "rgaps_msgs/msg/GpuPointCloud");
+        survives(Tensor::new(DType::FLOAT32, &[2, 3]).unwrap(), "rgaps_msgs/msg/GpuTensor");
+    }
+
+    #[test]
+    fn metadata_that_means_nothing_is_an_error_and_no_panic() {
+        let nonsense = GpuImage::from_bytes(&[0xff; 216]).unwrap();
+        assert!(nonsense.meta().is_err());
+        assert!(format!("{nonsense:?}").contains("handle"));
+    }
+}

@@ -1,0 +1,239 @@
+//! Publishers and subscriptions on nodes of r2r.
+//!
+//! ```no_run
+//! use futures::StreamExt;
+//! use rgaps::types::{Encoding, Image};
+//! use rgaps_ros::r2r::{Publisher, Subscription};
+//!
+//! let mut node = r2r::Node::create(r2r::Context::create()?, "edges", "")?;
+//! let edges = Publisher::<Image>::new(&mut node, "edges", r2r::QosProfile::default())?;
+//! let camera = Subscription::<Image>::new(&mut node, "camera/front", r2r::QosProfile::default())?;
+//! let copied = camera.for_each(move |frame| {
+//!     let meta = Image::new(frame.meta().width, frame.meta().height, Encoding::Rgb8).expect("a shape that came");
+//!     let _ = edges.push(meta, frame.bytes());
+//!     futures::future::ready(())
+//! });
+//! // Any executor runs `copied`, while the node spins: node.spin_once(timeout).
+//! # drop(copied);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! r2r keeps ten messages between its node and a stream, whatever the QoS; what a stream does not fetch in time is gone. Its parameters cannot be
+//! made read-only, are read when the publisher or subscription is made, and have no descriptions; it has no qos_overrides. The domain is that of
+//! ROS_DOMAIN_ID, as for its context.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+
+use ::r2r::qos::{DurabilityPolicy, HistoryPolicy, ReliabilityPolicy};
+use ::r2r::{Clock, Node, Parameter, ParameterValue, QosProfile, WrappedTypesupport};
+use futures::Stream;
+use rgaps::types::Stamp;
+use rgaps::{Durability, Frame, History, Reliability, SubscriberStatistics};
+
+use crate::core::{self, Claims};
+use crate::descriptor::Kind;
+use crate::parameters::Parameters;
+use crate::profile::{Asked, Profile};
+use crate::{Error, raw};
+
+/// What a client needs of a message of this kind.
+pub trait R2rKind: Kind<Message: WrappedTypesupport> {}
+impl<T: Kind<Message: WrappedTypesupport>> R2rKind for T {}
+
+/// Publishes frames, in the core, and their descriptors, on a node.
+pub type Publisher<T> = core::Publisher<T, Descriptors<T>>;
+/// A block to be filled in place and published.
+pub type Loan<'a, T> = core::Loan<'a, T, Descriptors<T>>;
+
+/// The ROS half of a publisher.
+pub struct Descriptors<T: R2rKind> {
+    publisher: ::r2r::Publisher<T::Message>,
+    topic: String,
+    clock: Arc<Mutex<Clock>>,
+}
+
+impl<T: R2rKind> Descriptors<T> {
+    /// The ROS publisher.
+    pub fn publisher(&self) -> &::r2r::Publisher<T::Message> {
+        &self.publisher
+    }
+}
+
+impl<T: R2rKind> core::Descriptors<T> for Descriptors<T> {
+    fn send(&self, message: &T::Message) -> Result<(), Error> {
+        let failed = |error| Error::ros(format!("the descriptor on {}", self.topic), error);
+        self.publisher.publish(message).map_err(failed)
+    }
+
+    fn now(&self) -> Option<Stamp> {
+        let now = self.clock.lock().unwrap_or_else(PoisonError::into_inner).get_now().ok()?;
+        u64::try_from(now.as_nanos()).ok().map(Stamp::from_ns)
+    }
+}
+
+impl<T: R2rKind> fmt::Debug for Descriptors<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Descriptors").field("topic", &self.topic).finish_non_exhaustive()
+    }
+}
+
+impl<T: R2rKind> Publisher<T> {
+    /// On a node, which spins by `spin_once` as ever.
+    pub fn new(node: &mut Node, topic: &str, qos: QosProfile) -> Result<Self, Error> {
+        raw::type_support::<T::Message>()?;
+        let name = resolved(node, topic)?;
+        let profile = Profile::from(&qos);
+        let publisher = node.create_publisher(topic, qos).map_err(|error| Error::ros(&name, error))?;
+        let offered = profile.publisher_qos(&name, &mut OfNode(node))?;
+        let descriptors = Descriptors { publisher, topic: name.clone(), clock: node.get_ros_clock() };
+        Self::of(&core::node_of(None)?, &name, offered, descriptors)
+    }
+}
+
+/// A stream of the frames of a topic. Polling it claims them, and waits for one that is still on its way at most `claim_timeout_ms`.
+pub struct Subscription<T: R2rKind> {
+    claims: Claims<T>,
+    descriptors: Pin<Box<dyn Stream<Item = T::Message> + Send>>,
+    logger: String,
+}
+
+impl<T: R2rKind> Subscription<T> {
+    /// On a node, which spins by `spin_once` as ever.
+    pub fn new(node: &mut Node, topic: &str, qos: QosProfile) -> Result<Self, Error> {
+        raw::type_support::<T::Message>()?;
+        let name = resolved(node, topic)?;
+        let claims = Claims::with(&core::node_of(None)?, &name, &Profile::from(&qos), &mut OfNode(node))?;
+        let descriptors = node.subscribe::<T::Message>(topic, qos).map_err(|error| Error::ros(&name, error))?;
+        Ok(Self { claims, descriptors: Box::pin(descriptors), logger: node.logger().to_owned() })
+    }
+
+    /// The topic's fully qualified name, after remapping.
+    pub fn topic_name(&self) -> &str {
+        self.claims.topic_name()
+    }
+
+    /// Counters of the seat in the core.
+    pub fn statistics(&self) -> SubscriberStatistics {
+        self.claims.statistics()
+    }
+
+    /// Descriptors whose frame could not be had. Each publisher's first of a kind is in the node's log.
+    pub fn refused(&self) -> u64 {
+        self.claims.refused()
+    }
+}
+
+impl<T: R2rKind> Stream for Subscription<T> {
+    type Item = Frame<T>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Frame<T>>> {
+        loop {
+            let Some(message) = ready!(self.descriptors.as_mut().poll_next(context)) else { return Poll::Ready(None) };
+            let claimed = self.claims.claim(&message, |error| ::r2r::log_warn!(&self.logger, "{error}"));
+            if claimed.is_some() {
+                return Poll::Ready(claimed);
+            }
+        }
+    }
+}
+
+impl<T: R2rKind> fmt::Debug for Subscription<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subscription").field("claims", &self.claims).finish_non_exhaustive()
+    }
+}
+
+/// The fully qualified name of a topic after remapping, as rcl has it.
+fn resolved(node: &Node, topic: &str) -> Result<String, Error> {
+    let of_node = |error| Error::ros("the node's name", error);
+    let (name, namespace) = (node.name().map_err(of_node)?, node.namespace().map_err(of_node)?);
+    raw::remapped(&expanded(topic, &name, &namespace), &name, &namespace)
+}
+
+/// A name made fully qualified: relative ones are of the namespace, and ~ is the node.
+fn expanded(topic: &str, node: &str, namespace: &str) -> String {
+    let below = namespace.trim_end_matches('/');
+    match topic.strip_prefix('~') {
+        _ if topic.starts_with('/') => topic.to_owned(),
+        Some(rest) => format!("{below}/{node}{rest}"),
+        None => format!("{below}/{topic}"),
+    }
+}
+
+impl From<&QosProfile> for Profile {
+    fn from(profile: &QosProfile) -> Self {
+        let depth = u32::try_from(profile.depth).unwrap_or(u32::MAX);
+        Self {
+            reliability: match profile.reliability {
+                ReliabilityPolicy::Reliable => Asked::Said(Reliability::Reliable),
+                ReliabilityPolicy::BestEffort => Asked::Said(Reliability::BestEffort),
+                _ => Asked::Unsaid,
+            },
+            durability: match profile.durability {
+                DurabilityPolicy::TransientLocal => Asked::Said(Durability::TransientLocal),
+                DurabilityPolicy::Volatile => Asked::Said(Durability::Volatile),
+                _ => Asked::Unsaid,
+            },
+            history: match profile.history {
+                HistoryPolicy::KeepAll => History::KeepAll,
+                _ => History::KeepLast(depth),
+            },
+        }
+    }
+}
+
+/// A node's parameters, as r2r has them: values by name.
+struct OfNode<'a>(&'a Node);
+
+impl OfNode<'_> {
+    /// The node's value, which is `default` if nobody gave another.
+    fn value(&self, name: &str, default: ParameterValue) -> ParameterValue {
+        let mut known = self.0.params.lock().unwrap_or_else(PoisonError::into_inner);
+        known.entry(name.to_owned()).or_insert_with(|| Parameter::new(default)).value.clone()
+    }
+
+    fn wrong(name: &str, found: &ParameterValue, allowed: &'static str) -> Error {
+        Error::Parameter { name: name.to_owned(), value: format!("{found:?}"), allowed }
+    }
+}
+
+impl Parameters for OfNode<'_> {
+    fn integer(&mut self, name: &str, default: i64, range: RangeInclusive<i64>, _: &str) -> Result<i64, Error> {
+        match self.value(name, ParameterValue::Integer(default)) {
+            ParameterValue::Integer(value) if range.contains(&value) => Ok(value),
+            found => Err(Self::wrong(name, &found, "a whole number, not below 0")),
+        }
+    }
+
+    fn text(&mut self, name: &str, default: &str, _: &str) -> Result<String, Error> {
+        match self.value(name, ParameterValue::String(default.to_owned())) {
+            ParameterValue::String(value) => Ok(value),
+            found => Err(Self::wrong(name, &found, "a text")),
+        }
+    }
+
+    fn flag(&mut self, name: &str, default: bool, _: &str) -> Result<bool, Error> {
+        match self.value(name, ParameterValue::Bool(default)) {
+            ParameterValue::Bool(value) => Ok(value),
+            found => Err(Self::wrong(name, &found, "true or false")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::expanded;
+
+    #[test]
+    fn names_become_fully_qualified_as_in_ros() {
+        assert_eq!(expanded("image", "node", "/"), "/image");
+        assert_eq!(expanded("a/image", "node", "/robot"), "/robot/a/image");
+        assert_eq!(expanded("/image", "node", "/robot"), "/image");
+        assert_eq!(expanded("~/image", "node", "/robot"), "/robot/node/image");
+        assert_eq!(expanded("~", "node", "/"), "/node");
+    }
+}

@@ -1,0 +1,367 @@
+//! Publishers and subscriptions on nodes of rclrs.
+//!
+//! ```no_run
+//! use rgaps::types::{Encoding, Image};
+//! use rgaps_ros::rclrs::{Publisher, Subscription};
+//! use rclrs::{Context, CreateBasicExecutor, IntoPrimitiveOptions, SpinOptions};
+//!
+//! let mut executor = Context::default_from_env()?.create_basic_executor();
+//! let node = executor.create_node("edges")?;
+//! let edges = Publisher::<Image>::new(&node, "edges".keep_last(10))?;
+//! let _camera = Subscription::<Image>::new(&node, "camera/front".keep_last(10), move |frame| {
+//!     let (width, height) = (frame.meta().width, frame.meta().height);
+//!     let picture = edges.loan(Image::new(width, height, Encoding::Rgb8).expect("a shape that came"));
+//!     if let Ok(mut picture) = picture {
+//!         picture.copy_from_slice(frame.bytes());
+//!         let _ = picture.publish();
+//!     }
+//! })?;
+//! executor.spin(SpinOptions::default());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Parameters are declared on the node for as long as the publisher or subscription lives. rclrs has no qos_overrides.
+
+use std::any::Any;
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+
+use ::rclrs::{
+    Clock, DeclarationError, Node, NodeState, ParameterRange, PublisherOptions, QoSDurabilityPolicy, QoSHistoryPolicy,
+    QoSProfile, QoSReliabilityPolicy, SubscriptionOptions, Worker,
+};
+use rgaps::types::Stamp;
+use rgaps::{Durability, Frame, History, Reliability, SubscriberStatistics};
+
+use crate::core::{self, Claims};
+use crate::descriptor::{Descriptor, GpuImage, GpuPointCloud, GpuTensor, Kind};
+use crate::parameters::Parameters;
+use crate::profile::{Asked, Profile};
+use crate::{Error, raw};
+
+macro_rules! message {
+    ($name:ident) => {
+        impl rosidl_runtime_rs::Message for $name {
+            type RmwMsg = Self;
+
+            fn into_rmw_message(message: Cow<'_, Self>) -> Cow<'_, Self> {
+                message
+            }
+
+            fn from_rmw_message(message: Self) -> Self {
+                message
+            }
+        }
+
+        impl rosidl_runtime_rs::RmwMessage for $name {
+            const TYPE_NAME: &'static str = <Self as Descriptor>::TYPE_NAME;
+
+            fn get_type_support() -> *const std::ffi::c_void {
+                // Null is an error of rcl's; publishers and subscriptions of this crate have asked before, and said why.
+                raw::type_support::<Self>().map_or(std::ptr::null(), |found| found.as_ptr())
+            }
+        }
+    };
+}
+
+message!(GpuImage);
+message!(GpuPointCloud);
+message!(GpuTensor);
+
+/// What a client needs of a message of this kind.
+pub trait RclrsKind: Kind<Message: rosidl_runtime_rs::RmwMessage> {}
+impl<T: Kind<Message: rosidl_runtime_rs::RmwMessage>> RclrsKind for T {}
+
+/// Publishes frames, in the core, and their descriptors, on a node.
+pub type Publisher<T> = core::Publisher<T, Descriptors<T>>;
+/// A block to be filled in place and published.
+pub type Loan<'a, T> = core::Loan<'a, T, Descriptors<T>>;
+
+/// The ROS half of a publisher.
+pub struct Descriptors<T: RclrsKind> {
+    publisher: ::rclrs::Publisher<T::Message>,
+    clock: Clock,
+    _parameters: Declared,
+}
+
+impl<T: RclrsKind> Descriptors<T> {
+    /// The ROS publisher.
+    pub fn publisher(&self) -> &::rclrs::Publisher<T::Message> {
+        &self.publisher
+    }
+}
+
+impl<T: RclrsKind> core::Descriptors<T> for Descriptors<T> {
+    fn send(&self, message: &T::Message) -> Result<(), Error> {
+        let failed = |error| Error::ros(format!("the descriptor on {}", self.publisher.topic_name()), error);
+        self.publisher.publish(message).map_err(failed)
+    }
+
+    fn now(&self) -> Option<Stamp> {
+        u64::try_from(self.clock.now().nsec).ok().map(Stamp::from_ns)
+    }
+}
+
+impl<T: RclrsKind> fmt::Debug for Descriptors<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Descriptors").field("topic", &self.publisher.topic_name()).finish_non_exhaustive()
+    }
+}
+
+impl<T: RclrsKind> Publisher<T> {
+    /// On a node. `options` are those of `Node::create_publisher`: a name, with QoS if wanted.
+    pub fn new<'a>(node: &Node, options: impl Into<PublisherOptions<'a>>) -> Result<Self, Error> {
+        raw::type_support::<T::Message>()?;
+        let options = options.into();
+        let (name, profile) = (options.topic.to_owned(), Profile::from(&options.qos));
+        let publisher = node.create_publisher::<T::Message>(options).map_err(|error| Error::ros(name, error))?;
+        let mut parameters = Declared::on(node);
+        let topic = publisher.topic_name();
+        let core_node = core::node_of(domain(node))?;
+        let offered = profile.publisher_qos(&topic, &mut parameters)?;
+        let descriptors = Descriptors { publisher, clock: node.get_clock(), _parameters: parameters };
+        Self::of(&core_node, &topic, offered, descriptors)
+    }
+}
+
+/// Calls back with each frame of a topic, from the node's executor.
+pub struct Subscription<T: RclrsKind> {
+    claims: Arc<Claims<T>>,
+    /// Ends with the subscription, whichever of rclrs's types it is.
+    _descriptors: Box<dyn Any + Send + Sync>,
+    _parameters: Declared,
+}
+
+impl<T: RclrsKind> Subscription<T> {
+    /// `callback` runs in the node's executor. It may keep the frame, which is a lease.
+    pub fn new<'a>(
+        node: &Node,
+        options: impl Into<SubscriptionOptions<'a>>,
+        callback: impl Fn(Frame<T>) + Send + Sync + 'static,
+    ) -> Result<Self, Error> {
+        Self::make(node, options.into(), |options, claimer| {
+            let made = node.create_subscription::<T::Message, _>(options, move |message: T::Message| {
+                if let Some(frame) = claimer.claim(&message) {
+                    callback(frame);
+                }
+            })?;
+            Ok((made.topic_name(), Box::new(made)))
+        })
+    }
+
+    /// As `new`, with a callback that gives a future, which the executor runs.
+    pub fn new_async<'a, F: Future<Output = ()> + Send + 'static>(
+        node: &Node,
+        options: impl Into<SubscriptionOptions<'a>>,
+        mut callback: impl FnMut(Frame<T>) -> F + Send + 'static,
+    ) -> Result<Self, Error> {
+        Self::make(node, options.into(), |options, claimer| {
+            let made = node.create_async_subscription::<T::Message, _>(options, move |message: T::Message| {
+                let called = claimer.claim(&message).map(&mut callback);
+                async move {
+                    if let Some(called) = called {
+                        called.await;
+                    }
+                }
+            })?;
+            Ok((made.topic_name(), Box::new(made)))
+        })
+    }
+
+    /// As `new`, with the payload of a worker of this node: callbacks of one worker run one after another.
+    pub fn on_worker<'a, P: Send + Sync + 'static>(
+        node: &Node,
+        worker: &Worker<P>,
+        options: impl Into<SubscriptionOptions<'a>>,
+        mut callback: impl FnMut(&mut P, Frame<T>) + Send + 'static,
+    ) -> Result<Self, Error> {
+        Self::make(node, options.into(), |options, claimer| {
+            let made =
+                worker.create_subscription::<T::Message, _>(options, move |payload: &mut P, message: T::Message| {
+                    if let Some(frame) = claimer.claim(&message) {
+                        callback(payload, frame);
+                    }
+                })?;
+            Ok((made.topic_name(), Box::new(made)))
+        })
+    }
+
+    fn make<'a>(
+        node: &Node,
+        options: SubscriptionOptions<'a>,
+        create: impl FnOnce(SubscriptionOptions<'a>, Claimer<T>) -> Result<Made, ::rclrs::RclrsError>,
+    ) -> Result<Self, Error> {
+        raw::type_support::<T::Message>()?;
+        let (name, profile) = (options.topic.to_owned(), Profile::from(&options.qos));
+        let seat = Seat::<T>::default();
+        let claimer = Claimer { seat: seat.clone(), logger: node.logger().name().to_owned() };
+        // The name after remapping is known once the subscription is there; who is called before the seat is waits for it.
+        let made = create(options, claimer).map_err(|error| Error::ros(name, error));
+        let mut parameters = Declared::on(node);
+        let claims = made.and_then(|(topic, descriptors)| {
+            let core_node = core::node_of(domain(node))?;
+            Ok((Arc::new(Claims::with(&core_node, &topic, &profile, &mut parameters)?), descriptors))
+        });
+        let _ = seat.set(claims.as_ref().ok().map(|(claims, _)| claims.clone()));
+        let (claims, descriptors) = claims?;
+        Ok(Self { claims, _descriptors: descriptors, _parameters: parameters })
+    }
+
+    /// The topic's fully qualified name, after remapping.
+    pub fn topic_name(&self) -> &str {
+        self.claims.topic_name()
+    }
+
+    /// Counters of the seat in the core.
+    pub fn statistics(&self) -> SubscriberStatistics {
+        self.claims.statistics()
+    }
+
+    /// Descriptors whose frame could not be had. Each publisher's first of a kind is in the node's log.
+    pub fn refused(&self) -> u64 {
+        self.claims.refused()
+    }
+}
+
+impl<T: RclrsKind> fmt::Debug for Subscription<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subscription").field("claims", &self.claims).finish_non_exhaustive()
+    }
+}
+
+/// The name after remapping, and what ends the subscription.
+type Made = (String, Box<dyn Any + Send + Sync>);
+/// Set once the core's half is there, or could not be made.
+type Seat<T> = Arc<OnceLock<Option<Arc<Claims<T>>>>>;
+
+/// What a callback claims by.
+struct Claimer<T: RclrsKind> {
+    seat: Seat<T>,
+    logger: String,
+}
+
+impl<T: RclrsKind> Claimer<T> {
+    fn claim(&self, message: &T::Message) -> Option<Frame<T>> {
+        let claims = self.seat.wait().as_ref()?;
+        claims.claim(message, |error| ::rclrs::log_warn!(self.logger.as_str(), "{error}"))
+    }
+}
+
+fn domain(node: &Node) -> Option<u32> {
+    u32::try_from(node.domain_id()).ok()
+}
+
+impl From<&QoSProfile> for Profile {
+    fn from(profile: &QoSProfile) -> Self {
+        Self {
+            reliability: match profile.reliability {
+                QoSReliabilityPolicy::Reliable => Asked::Said(Reliability::Reliable),
+                QoSReliabilityPolicy::BestEffort => Asked::Said(Reliability::BestEffort),
+                _ => Asked::Unsaid,
+            },
+            durability: match profile.durability {
+                QoSDurabilityPolicy::TransientLocal => Asked::Said(Durability::TransientLocal),
+                QoSDurabilityPolicy::Volatile => Asked::Said(Durability::Volatile),
+                _ => Asked::Unsaid,
+            },
+            history: match profile.history {
+                QoSHistoryPolicy::KeepLast { depth } | QoSHistoryPolicy::SystemDefault { depth } => {
+                    History::KeepLast(depth)
+                }
+                QoSHistoryPolicy::KeepAll => History::KeepAll,
+            },
+        }
+    }
+}
+
+/// Read-only parameters of an endpoint. Endpoints of one name share them; with the last one they are undeclared.
+struct Declared {
+    node: Node,
+    kept: Vec<Arc<Parameter>>,
+}
+
+struct Parameter {
+    name: String,
+    value: Value,
+    /// rclrs's own, which undeclares it.
+    _declared: Box<dyn Any + Send + Sync>,
+}
+
+#[derive(Clone)]
+enum Value {
+    Integer(i64),
+    Text(String),
+    Flag(bool),
+}
+
+/// What is declared: rclrs tells it to nobody but who declared it.
+static DECLARED: Mutex<Vec<(Weak<NodeState>, Weak<Parameter>)>> = Mutex::new(Vec::new());
+
+impl Declared {
+    fn on(node: &Node) -> Self {
+        Self { node: node.clone(), kept: Vec::new() }
+    }
+
+    /// The value that another endpoint has declared it with, or that `declare` does.
+    fn value(
+        &mut self,
+        name: &str,
+        declare: impl FnOnce(&Node) -> Result<(Value, Box<dyn Any + Send + Sync>), DeclarationError>,
+    ) -> Result<Value, Error> {
+        let mut all = DECLARED.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|(node, parameter)| node.strong_count() > 0 && parameter.strong_count() > 0);
+        let ours = all.iter().filter(|(node, _)| std::ptr::eq(node.as_ptr(), Arc::as_ptr(&self.node)));
+        let known = ours.filter_map(|(_, parameter)| parameter.upgrade()).find(|parameter| parameter.name == name);
+        let parameter = match known {
+            Some(known) => known,
+            None => {
+                let refused = |error| Error::ros(format!("parameter {name}"), error);
+                let (value, declared) = declare(&self.node).map_err(refused)?;
+                let made = Arc::new(Parameter { name: name.to_owned(), value, _declared: declared });
+                all.push((Arc::downgrade(&self.node), Arc::downgrade(&made)));
+                made
+            }
+        };
+        let value = parameter.value.clone();
+        self.kept.push(parameter);
+        Ok(value)
+    }
+}
+
+impl Parameters for Declared {
+    fn integer(
+        &mut self,
+        name: &str,
+        default: i64,
+        range: RangeInclusive<i64>,
+        description: &str,
+    ) -> Result<i64, Error> {
+        let range = ParameterRange { lower: Some(*range.start()), upper: Some(*range.end()), step: None };
+        let value = self.value(name, |node| {
+            let builder = node.declare_parameter::<i64>(name).default(default).range(range).description(description);
+            let declared = builder.read_only()?;
+            Ok((Value::Integer(declared.get()), Box::new(declared)))
+        })?;
+        Ok(if let Value::Integer(value) = value { value } else { default })
+    }
+
+    fn text(&mut self, name: &str, default: &str, description: &str) -> Result<String, Error> {
+        let value = self.value(name, |node| {
+            let builder = node.declare_parameter::<Arc<str>>(name).default(default.into()).description(description);
+            let declared = builder.read_only()?;
+            Ok((Value::Text(declared.get().to_string()), Box::new(declared)))
+        })?;
+        Ok(if let Value::Text(value) = value { value } else { default.to_owned() })
+    }
+
+    fn flag(&mut self, name: &str, default: bool, description: &str) -> Result<bool, Error> {
+        let value = self.value(name, |node| {
+            let builder = node.declare_parameter::<bool>(name).default(default).description(description);
+            let declared = builder.read_only()?;
+            Ok((Value::Flag(declared.get()), Box::new(declared)))
+        })?;
+        Ok(if let Value::Flag(value) = value { value } else { default })
+    }
+}

@@ -1,0 +1,166 @@
+//! Two nodes of ros2-client, on two hosts, exchange frames by descriptors over real DDS. A stand-in for rclrs and r2r where ROS is not installed:
+//! the publisher, the claims and the messages are the ones that those have.
+//!
+//! Everything is on loopback: DDS on 127.0.0.1 alone, the hosts' managers on addresses of their own.
+
+#![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use futures::executor::block_on;
+
+use rgaps::types::{Encoding, Image, Meta, Stamp};
+use rgaps::{Handle, Node};
+use rgaps_ros::core::{Claims, Descriptors, Publisher};
+use rgaps_ros::parameters::Defaults;
+use rgaps_ros::profile::Profile;
+use rgaps_ros::{Descriptor, Error, GpuImage};
+use rgaps_testing::{Child, RuntimeDir, Watchdog, programs};
+use ros2_client::dds::rustdds::{DomainParticipantBuilder, Topic};
+use ros2_client::dds::{Context, Node as RosNode, Publisher as RosPublisher, Subscription as RosSubscription};
+use ros2_client::{DEFAULT_PUBLISHER_QOS, DEFAULT_SUBSCRIPTION_QOS, MessageTypeName, Name, NodeName, NodeOptions};
+
+const LONG: Duration = Duration::from_secs(120);
+const TOPIC: &str = "/camera/front";
+const FRAMES: usize = 20;
+
+/// A manager with its directory, and so a host.
+struct Host {
+    node: Node,
+    _manager: Child,
+    _dir: RuntimeDir,
+}
+
+impl Host {
+    fn new(name: &str, address: &str, peer: &str) -> Self {
+        let dir = RuntimeDir::new(name).unwrap();
+        // The variable of the configuration, since this package's target folder is not that of the workspace.
+        let rgapsd = std::env::var_os("RGAPSD").map_or_else(|| programs::find("rgapsd"), PathBuf::from);
+        let mut command = Command::new(rgapsd);
+        dir.apply(&mut command);
+        command.env("RGAPS_MULTICAST", "off").env("RGAPS_DEVICE", "host").env("RGAPS_PEER_TIMEOUT_MS", "60000");
+        command.env("RGAPS_DATA_ADDRESS", address).env("RGAPS_LISTEN", format!("tcp/{address}:7477"));
+        command.env("RGAPS_PEERS", format!("tcp/{peer}:7477")).stderr(Stdio::null());
+        let manager = Child::spawn(&mut command).unwrap();
+        // Once the manager serves; the watchdog ends a wait for ever.
+        let node = loop {
+            match Node::builder().runtime_dir(dir.path()).no_autostart().build() {
+                Ok(node) => break node,
+                Err(_) => std::thread::yield_now(),
+            }
+        };
+        Self { node, _manager: manager, _dir: dir }
+    }
+}
+
+/// A ROS node that spins in a thread of its own until the process ends.
+fn ros_node(name: &str) -> (RosNode, Topic) {
+    // A domain that others of this machine are not likely to use, and the same for both nodes.
+    let domain = 100 + (std::process::id() % 100) as u16;
+    let participant = DomainParticipantBuilder::new(domain).with_only_networks([[127, 0, 0, 1]]).build().unwrap();
+    let context = Context::from_domain_participant(participant).unwrap();
+    let mut node = context.new_node(NodeName::new("/", name).unwrap(), NodeOptions::new()).unwrap();
+    let (base, own) = TOPIC.rsplit_once('/').unwrap();
+    let topic = node.create_topic(
+        &Name::new(base, own).unwrap(),
+        MessageTypeName::new("rgaps_msgs", "GpuImage"),
+        &DEFAULT_PUBLISHER_QOS,
+    );
+    let spinner = node.spinner().unwrap();
+    std::thread::spawn(move || block_on(spinner.spin()));
+    (node, topic.unwrap())
+}
+
+/// The ROS half of the publisher.
+struct ByDds {
+    publisher: RosPublisher<GpuImage>,
+    sent: Mutex<Vec<GpuImage>>,
+}
+
+impl Descriptors<Image> for ByDds {
+    fn send(&self, message: &GpuImage) -> Result<(), Error> {
+        self.sent.lock().unwrap().push(message.clone());
+        self.publisher.publish(message.clone()).map_err(|error| Error::ros(TOPIC, format!("{error:?}")))
+    }
+
+    fn now(&self) -> Option<Stamp> {
+        Some(Stamp::from_ns(7_000_000_007))
+    }
+}
+
+fn received(descriptors: &RosSubscription<GpuImage>) -> GpuImage {
+    block_on(descriptors.async_take()).unwrap().0
+}
+
+fn picture(number: usize, bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|place| ((place + number * 13) % 251) as u8).collect()
+}
+
+#[test]
+fn ros_nodes_on_two_hosts_exchange_frames_by_descriptors_over_dds_and_a_replayed_one_is_refused() {
+    let _watchdog = Watchdog::new(LONG);
+    let (here, there) =
+        (Host::new("dds-a", "127.0.0.71", "127.0.0.72"), Host::new("dds-b", "127.0.0.72", "127.0.0.71"));
+
+    let (mut listener, topic) = ros_node("listener");
+    let profile = Profile::default();
+    let claims: Claims<Image> = Claims::with(&there.node, TOPIC, &profile, &mut Defaults).unwrap();
+    let descriptors: RosSubscription<GpuImage> =
+        listener.create_subscription(&topic, Some(DEFAULT_SUBSCRIPTION_QOS)).unwrap();
+
+    let (mut talker, topic) = ros_node("talker");
+    let by_dds = ByDds { publisher: talker.create_publisher(&topic, None).unwrap(), sent: Mutex::default() };
+    let offered = profile.publisher_qos(TOPIC, &mut Defaults).unwrap();
+    let publisher = Publisher::of(&here.node, TOPIC, offered, by_dds).unwrap();
+
+    // Both ways of ROS, and the link between the hosts.
+    block_on(publisher.descriptors().publisher.wait_for_subscription(&talker));
+    block_on(descriptors.wait_for_publisher(&listener));
+    while publisher.core().subscriber_count() == 0 {
+        std::thread::yield_now();
+    }
+
+    let meta = Image::new(640, 480, Encoding::Rgb8).unwrap().in_frame("camera").unwrap();
+    for number in 0..FRAMES {
+        let content = picture(number, meta.payload_bytes() as usize);
+        let handle = if number % 2 == 0 {
+            let mut loan = publisher.loan(meta).unwrap();
+            loan.copy_from_slice(&content);
+            loan.publish().unwrap()
+        } else {
+            publisher.push(meta, &content).unwrap()
+        };
+        let message = received(&descriptors);
+        assert_eq!((message.handle(), message.meta().unwrap().header().frame_id.as_str()), (handle, "camera"));
+        let frame = claims.claim(&message, |error| panic!("{error}")).unwrap();
+        assert_eq!(frame.bytes(), content, "frame {number}");
+        assert_eq!(frame.meta().header().stamp, Stamp { sec: 7, nanosec: 7 }, "the node's time, where none was given");
+        assert!(frame.is_in_place());
+    }
+    assert_eq!((claims.statistics().copied_bytes, claims.statistics().lost, claims.refused()), (0, 0, 0));
+
+    // Played again, as from a bag: the messages are over; and one of an earlier run.
+    let sent = publisher.descriptors().sent.lock().unwrap().clone();
+    let earlier = sent[0].handle();
+    let earlier = Handle { host_epoch: earlier.host_epoch - 1, publisher: earlier.publisher ^ 1, ..earlier };
+    let of_earlier_run = GpuImage::new(&earlier, &sent[0].meta().unwrap());
+    let told = Mutex::new(Vec::new());
+    for message in [&sent[0], &sent[FRAMES - 1], &of_earlier_run, &of_earlier_run] {
+        publisher.descriptors().publisher.publish(message.clone()).unwrap();
+        let message = received(&descriptors);
+        let refused = claims.claim(&message, |error| told.lock().unwrap().push(error.to_string()));
+        assert!(refused.is_none());
+    }
+    let told = told.into_inner().unwrap();
+    assert_eq!((claims.refused(), told.len()), (4, 2), "{told:?}");
+    assert!(told[0].contains("claimed before") && told[1].contains("earlier run"), "{told:?}");
+
+    // Nothing was lost by all that.
+    let content = picture(99, meta.payload_bytes() as usize);
+    publisher.push(meta, &content).unwrap();
+    let message = received(&descriptors);
+    assert_eq!(claims.claim(&message, |error| panic!("{error}")).unwrap().bytes(), content);
+}

@@ -1,0 +1,236 @@
+"""What tests/ros/clients runs: programs of each client, under each RMW, in processes and network namespaces of their own."""
+
+import os
+import selectors
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+RMWS = ("rmw_fastrtps_cpp", "rmw_cyclonedds_cpp", "rmw_rgaps")
+# Long enough for a machine that does other things; what takes longer hangs.
+LONG = 120.0
+COUNT = 30
+RIGHT = f"frames {COUNT} mismatched 0 in_place {COUNT} copied_bytes 0 lost 0 refused 0"
+
+
+def has_library(name):
+    return any((Path(folder) / f"lib{name}.so").exists() for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":") if folder)
+
+
+def command_of(client):
+    """How a client's program is started; None, where it is not built."""
+    if client == "rclpy":
+        return [sys.executable, str(HERE / "frames.py")]
+    program = Path(os.environ["FRAMES_PROGRAMS"]) / f"frames_{client}"
+    return [str(program)] if program.exists() else None
+
+
+CLIENTS = [client for client in ("rclpy", "rclrs", "r2r") if command_of(client)]
+
+
+class Program:
+    """A process that says things, a line each, and ends when it is told to or by itself."""
+
+    def __init__(self, command, environment, errors=None):
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env={**os.environ, **environment},
+            start_new_session=True,
+        )
+        self.pending = b""
+
+    def line(self):
+        deadline = time.monotonic() + LONG
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.process.stdout, selectors.EVENT_READ)
+            while b"\n" not in self.pending:
+                if not selector.select(max(deadline - time.monotonic(), 0)):
+                    raise AssertionError(f"{self.process.args} said nothing for {LONG} s, but {self.pending!r} before")
+                read = os.read(self.process.stdout.fileno(), 65536)
+                if not read:
+                    raise AssertionError(f"{self.process.args} ended with {self.process.wait(LONG)}")
+                self.pending += read
+        line, self.pending = self.pending.split(b"\n", 1)
+        return line.decode()
+
+    def end(self):
+        self.process.stdin.close()
+        return self.process.wait(LONG)
+
+    def kill(self):
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait(LONG)
+        self.process.stdin.close()
+        self.process.stdout.close()
+
+
+class Hosts:
+    """Two network namespaces and a cable. Their names tell who made them, as those of crates/rgaps-testing/src/hosts.rs."""
+
+    def __init__(self):
+        self.names = [f"rgaps-{os.getpid()}-ros-{place}" for place in "ab"]
+        self.addresses = ["10.78.0.1", "10.78.0.2"]
+        try:
+            for name in self.names:
+                self.ip("netns", "add", name)
+            first, second = self.names
+            self.ip("-n", first, "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", second)
+            for name, address in zip(self.names, self.addresses):
+                self.ip("-n", name, "link", "set", "lo", "up")
+                self.ip("-n", name, "addr", "add", f"{address}/24", "dev", "eth0")
+                self.ip("-n", name, "link", "set", "eth0", "up")
+                self.ip("-n", name, "route", "add", "224.0.0.0/4", "dev", "eth0")
+        except (OSError, subprocess.CalledProcessError) as error:
+            self.close()
+            raise unittest.SkipTest(f"no network namespaces here: {getattr(error, 'stderr', None) or error}") from error
+
+    @staticmethod
+    def ip(*arguments):
+        subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True)
+
+    def command(self, host, command):
+        return ["ip", "netns", "exec", self.names[host], *command]
+
+    def close(self):
+        for name in self.names:
+            subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
+
+
+class OnRmw:
+    """The tests; each subclass is an RMW."""
+
+    rmw = None
+    domains = iter(range(1 + os.getpid() % 50, 101))
+
+    def setUp(self):
+        if not has_library(self.rmw):
+            self.skipTest("not installed")
+        self.started, self.folders = [], []
+        self.addCleanup(self.tidy_up)
+        self.common = {
+            "RMW_IMPLEMENTATION": self.rmw,
+            "ROS_DOMAIN_ID": str(next(OnRmw.domains)),
+            "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST",
+            "RGAPS_MULTICAST": "off",
+            "RGAPS_DEVICE": "host",
+        }
+        self.here = self.host()
+
+    def tidy_up(self):
+        for program in self.started:
+            program.kill()
+        for folder in self.folders:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def host(self, **settings):
+        """The environment of a host of its own: a manager, and its directory. The manager ends with the test."""
+        # Short: a socket's path has at most 107 bytes.
+        folder = tempfile.mkdtemp(prefix="rgaps-ros-")
+        self.folders.append(folder)
+        return {**self.common, "RGAPS_RUNTIME_DIR": folder, "RGAPS_AUTOSTART": "0", **settings}
+
+    def start(self, command, environment, errors=None):
+        self.started.append(Program(command, environment, errors))
+        return self.started[-1]
+
+    def manager(self, environment, wrap=lambda command: command):
+        self.start(wrap([os.environ["RGAPSD"]]), environment, subprocess.DEVNULL)
+        deadline = time.monotonic() + LONG
+        while not (Path(environment["RGAPS_RUNTIME_DIR"]) / "rgapsd.sock").exists():
+            self.assertLess(time.monotonic(), deadline, "rgapsd does not serve")
+            time.sleep(0.01)
+
+    def exchange(self, publisher, subscribers, topic="camera/front", name="/camera/front", more=(), seats=None, at=None):
+        """A publisher and subscribers, each (client, environment, how it is wrapped); all frames are right at each."""
+        environment, wrap = at or (self.here, lambda command: command)
+        readers = []
+        for client, its, its_wrap in subscribers:
+            command = [*command_of(client), "subscribe", topic, str(COUNT), *more]
+            readers.append(self.start(its_wrap(command), its))
+        for reader in readers:
+            self.assertEqual(reader.line(), f"ready {name}")
+        seats = len(readers) if seats is None else seats
+        command = [*command_of(publisher), "publish", topic, str(COUNT), str(len(readers)), str(seats), *more]
+        writer = self.start(wrap(command), environment)
+        self.assertEqual(writer.line(), f"ready {name}")
+        self.assertEqual(writer.line(), f"published {COUNT}")
+        for reader in readers:
+            self.assertEqual(reader.line(), RIGHT)
+            self.assertEqual(reader.end(), 0)
+        self.assertEqual(writer.end(), 0)
+
+    def plain(self, client):
+        return client, self.here, lambda command: command
+
+    def test_nodes_of_one_process_exchange_frames(self):
+        self.manager(self.here)
+        for client, more in (("rclpy", []), ("rclpy", ["threads"]), ("rclrs", [])):
+            if client not in CLIENTS:
+                continue
+            with self.subTest(client=client, more=more):
+                program = self.start([*command_of(client), "both", "camera/front", str(COUNT), *more], self.here)
+                self.assertEqual(program.line(), "ready /camera/front")
+                self.assertEqual(program.line(), f"published {COUNT}")
+                self.assertEqual(program.line(), RIGHT)
+                self.assertEqual(program.end(), 0)
+
+    def test_nodes_of_several_processes_exchange_frames(self):
+        self.manager(self.here)
+        for publisher in CLIENTS:
+            with self.subTest(publisher=publisher):
+                self.exchange(publisher, [self.plain(client) for client in CLIENTS])
+
+    def test_names_are_remapped_and_lie_in_namespaces(self):
+        self.manager(self.here)
+        more = ["--ros-args", "-r", "__ns:=/robot", "-r", "camera/front:=eye"]
+        for publisher in CLIENTS:
+            with self.subTest(publisher=publisher):
+                self.exchange(publisher, [self.plain(client) for client in CLIENTS], name="/robot/eye", more=more)
+
+    def test_a_host_gets_frames_of_another_one(self):
+        hosts = Hosts()
+        self.addCleanup(hosts.close)
+        environments, wraps = [], []
+        for place, address in enumerate(hosts.addresses):
+            peer = hosts.addresses[1 - place]
+            environments.append(
+                self.host(
+                    ROS_AUTOMATIC_DISCOVERY_RANGE="SUBNET",
+                    RGAPS_LISTEN=f"tcp/{address}:7447",
+                    RGAPS_PEERS=f"tcp/{peer}:7447",
+                    RGAPS_DATA_ADDRESS=address,
+                )
+            )
+            wraps.append(lambda command, place=place: hosts.command(place, command))
+            self.manager(environments[place], wraps[place])
+        for publisher in CLIENTS:
+            with self.subTest(publisher=publisher):
+                readers = [(client, environments[1], wraps[1]) for client in CLIENTS]
+                # The other host has one seat, however many read there.
+                self.exchange(publisher, readers, seats=1, at=(environments[0], wraps[0]))
+
+    def test_what_rclpy_nodes_have_besides(self):
+        self.manager(self.here)
+        program = self.start([sys.executable, str(HERE / "rclpy_node.py")], self.here)
+        self.assertEqual(program.process.wait(LONG), 0)
+
+
+for rmw in RMWS:
+    name = "".join(part.capitalize() for part in rmw.split("_"))
+    globals()[name] = type(name, (OnRmw, unittest.TestCase), {"rmw": rmw})
+
+if not all(map(has_library, RMWS)):
+    print(f"skipped: {', '.join(rmw for rmw in RMWS if not has_library(rmw))}: not installed", flush=True)
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

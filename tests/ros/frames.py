@@ -1,0 +1,104 @@
+"""Frames of rclpy nodes for tests/ros/clients: publishes pictures that their number foretells, or checks them.
+
+    frames.py publish TOPIC COUNT SUBSCRIPTIONS SEATS
+    frames.py subscribe TOPIC COUNT [threads]
+    frames.py both TOPIC COUNT [threads]
+
+crates/rgaps-ros/examples has the same in Rust.
+"""
+
+import sys
+import threading
+import time
+
+import numpy as np
+import rclpy
+import rgaps
+import rgaps.ros
+from rclpy.executors import MultiThreadedExecutor, SingleThreadedExecutor
+
+# Messages that ROS keeps. More than are published at once.
+DEPTH = 100
+WIDTH, HEIGHT = 320, 240
+
+
+def picture(number):
+    return rgaps.Image(WIDTH, HEIGHT, "rgb8", frame_id="camera", user=number.to_bytes(4, "little"))
+
+
+def content(number):
+    places = np.arange(WIDTH * HEIGHT * 3, dtype=np.int64)
+    return ((places + 13 * number) % 251).astype(np.uint8).reshape(HEIGHT, WIDTH, 3)
+
+
+class Checked:
+    """What came."""
+
+    def __init__(self, count):
+        self.count, self.frames, self.mismatched, self.in_place = count, 0, 0, 0
+        self.is_done = threading.Event()
+
+    def __call__(self, frame):
+        number = int.from_bytes(frame.meta.user[:4], "little")
+        seen = np.asarray(frame)
+        is_right = number == self.frames and frame.meta.stamp > 0 and frame.meta.frame_id == "camera"
+        # The array is the memory of the message itself.
+        is_right &= np.array_equal(seen, content(number)) and seen.ctypes.data == frame.address
+        self.mismatched += not is_right
+        self.in_place += frame.is_in_place
+        self.frames += 1
+        if self.frames == self.count:
+            self.is_done.set()
+
+    def line(self, subscription):
+        numbers = subscription.statistics
+        return (
+            f"frames {self.frames} mismatched {self.mismatched} in_place {self.in_place} copied_bytes {numbers.copied_bytes} "
+            f"lost {numbers.lost} refused {subscription.refused}"
+        )
+
+
+def publish(publisher, count, subscriptions, seats):
+    while publisher.get_subscription_count() < subscriptions or publisher.core.subscriber_count < seats:
+        time.sleep(0.001)
+    for number in range(count):
+        with publisher.loan(picture(number)) as loan:
+            np.asarray(loan)[:] = content(number)
+    print(f"published {count}", flush=True)
+
+
+def main():
+    arguments = sys.argv[1 : sys.argv.index("--ros-args")] if "--ros-args" in sys.argv else sys.argv[1:]
+    what, topic, count, *rest = arguments
+    rclpy.init()
+    node = rclpy.create_node("frames_rclpy")
+    executor = MultiThreadedExecutor(4) if "threads" in rest else SingleThreadedExecutor()
+    executor.add_node(node)
+    spinning = threading.Thread(target=executor.spin)
+    endpoints = []
+    if what in ("subscribe", "both"):
+        checked = Checked(int(count))
+        endpoints.append(rgaps.ros.Subscription(node, rgaps.Image, topic, checked, DEPTH))
+    if what in ("publish", "both"):
+        endpoints.append(rgaps.ros.Publisher(node, rgaps.Image, topic, DEPTH))
+    spinning.start()
+    print(f"ready {endpoints[0].topic_name}", flush=True)
+    if what == "publish":
+        publish(endpoints[0], int(count), int(rest[0]), int(rest[1]))
+        # What it has is read to its end: whoever is told says when.
+        sys.stdin.readline()
+    elif what == "both":
+        publish(endpoints[1], int(count), 1, 1)
+    if what != "publish":
+        checked.is_done.wait()
+        print(checked.line(endpoints[0]), flush=True)
+    for endpoint in endpoints:
+        endpoint.destroy()
+    executor.shutdown()
+    spinning.join()
+    node.destroy_node()
+    rclpy.shutdown()
+
+
+if __name__ == "__main__":
+    main()
