@@ -1,15 +1,17 @@
 """Looks at a pipeline from outside, for check_pipelines.py: watch_pipelines.py PIPELINE FILE
 
-Subscribes to the pipeline's topics and to /diagnostics. When it is interrupted it writes what it saw: FILE.json and, of arrays, FILE.npz.
+Reads the payloads of the pipeline's topics in the core, where nothing is missed that is published after `watching` was said, and listens to
+/diagnostics and a topic of numbers. When it is interrupted it writes what it saw: FILE.json and, of arrays, FILE.npz.
 """
 
 import json
+import os
 import sys
+import threading
 
 import numpy as np
 import rclpy
 import rgaps
-import rgaps.ros
 from diagnostic_msgs.msg import DiagnosticArray
 from rclpy.executors import ExternalShutdownException
 from std_msgs.msg import UInt32
@@ -35,23 +37,34 @@ def main():
     rclpy.init()
     node = rclpy.create_node('watcher')
     node.create_subscription(DiagnosticArray, '/diagnostics', on_diagnostics, 100)
-    kept = []
-    for topic, kind in topics.items():
-        def on_frame(frame, topic=topic):
-            arrays[f'{topic}-{frame.meta.stamp}'] = np.frombuffer(frame.tobytes(), np.float32)
-
-        kept.append(rgaps.ros.Subscription(node, kind, topic, on_frame, 50))
     if numbers_topic:
         node.create_subscription(UInt32, numbers_topic, lambda message: numbers.append(message.data), 50)
+
+    is_over = threading.Event()
+    core = rgaps.Node('watcher', domain=int(os.environ['ROS_DOMAIN_ID']))
+
+    def keep(topic, subscriber):
+        while not is_over.is_set():
+            frame = subscriber.wait(timeout=0.2)
+            if frame is not None:
+                arrays[f'{topic}-{frame.meta.stamp}'] = np.frombuffer(frame.tobytes(), np.float32)
+
+    # A topic of the core has the ROS topic's full name.
+    subscribers = {topic: core.subscriber(f'/{topic}', kind, rgaps.SubscriberQos(depth=50)) for topic, kind in topics.items()}
+    threads = [threading.Thread(target=keep, args=each) for each in subscribers.items()]
+    for thread in threads:
+        thread.start()
     print('watching', flush=True)
     try:
         rclpy.spin(node)
     except (KeyboardInterrupt, ExternalShutdownException):
         pass
-    refused = sum(subscription.refused for subscription in kept)
+    is_over.set()
+    for thread in threads:
+        thread.join()
     np.savez(f'{file}.npz', **arrays)
     with open(f'{file}.json', 'w', encoding='utf-8') as out:
-        json.dump({'numbers': numbers, 'statuses': statuses, 'refused': refused}, out)
+        json.dump({'numbers': numbers, 'statuses': statuses}, out)
 
 
 main()
