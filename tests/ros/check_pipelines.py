@@ -185,6 +185,11 @@ class Run:
             if counters['copied_bytes'] != 0 or counters['lost'] != 0 or counters['taken'] == 0:
                 raise Failed(f'{name}: {counters}')
 
+    def expect_on_device(self):
+        """The viewer reads every picture by the CPU, which costs copies where the pools are a device's."""
+        if self.lines(r'copied_bytes (\d+)') in ([], ['0']):
+            raise Failed('the viewer had to copy nothing: the pools lie in host memory')
+
     def expect_nothing_left(self):
         """Of what was launched: all of its processes have this host's runtime directory in their environment, and so has the manager."""
         left = self.processes()
@@ -293,6 +298,28 @@ def stages_on_a_gpu_copy_nothing_to_the_host(world):
     if not has_gpu():
         return 'no GPU'
     run = run_pictures(world, 'cuda:0')
+    run.expect_on_device()
+    run.expect_no_copies(IN_CPP)
+    return None
+
+
+def stages_on_a_stand_in_for_a_gpu_copy_nothing_to_the_host(world):
+    standin = os.environ.get('STANDIN_CUDA')
+    if not standin:
+        return 'no stand-in for libcuda (STANDIN_CUDA: librgaps_standin_cuda.so, as cargo builds it)'
+    folder = pathlib.Path(world.folder) / 'standin'
+    folder.mkdir()
+    # The stand-in's own name; libcuda.so.1 has it behind it.
+    os.symlink(os.path.abspath(standin), folder / 'libcuda.so')
+    subprocess.run(['g++', '-std=c++17', '-shared', '-fPIC', ROOT / 'tests/ros/standin_kernels.cpp', '-o', folder / 'libcuda.so.1',
+                    folder / 'libcuda.so', '-Wl,-rpath,$ORIGIN'], check=True)
+    before = os.environ['LD_LIBRARY_PATH']
+    os.environ['LD_LIBRARY_PATH'] = f'{folder}:{before}'
+    try:
+        run = run_pictures(world, 'cuda:0')
+    finally:
+        os.environ['LD_LIBRARY_PATH'] = before
+    run.expect_on_device()
     run.expect_no_copies(IN_CPP)
     return None
 
@@ -306,7 +333,8 @@ def expect_numbers(run, wanted):
 
 
 TESTS = [eight_detectors_in_two_languages_see_every_picture_in_place_and_find_its_edges, clouds_are_filtered_and_their_clusters_counted,
-         tensors_pass_a_model_whose_scores_and_label_are_right, stages_on_a_gpu_copy_nothing_to_the_host]
+         tensors_pass_a_model_whose_scores_and_label_are_right, stages_on_a_stand_in_for_a_gpu_copy_nothing_to_the_host,
+         stages_on_a_gpu_copy_nothing_to_the_host]
 
 
 def there_is(rmw):
