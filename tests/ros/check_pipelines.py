@@ -306,7 +306,7 @@ def stages_on_a_gpu_copy_nothing_to_the_host(world):
 def stages_on_a_stand_in_for_a_gpu_copy_nothing_to_the_host(world):
     standin = os.environ.get('STANDIN_CUDA')
     if not standin:
-        return 'no stand-in for libcuda (STANDIN_CUDA: librgaps_standin_cuda.so, as cargo builds it)'
+        return 'no stand-in for libcuda (STANDIN_CUDA)'
     folder = pathlib.Path(world.folder) / 'standin'
     folder.mkdir()
     # The stand-in's own name; libcuda.so.1 has it behind it.

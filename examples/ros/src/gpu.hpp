@@ -15,6 +15,7 @@
 #include <dlfcn.h>
 
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -106,10 +107,14 @@ class Gpu {
   }
 
   ~Gpu() {
-    drop_tables();
-    const Current current(*this);
-    if (module_) cuda_.module_unload(module_);
-    if (stream_) cuda_.stream_destroy(stream_);
+    try {
+      drop_tables();
+      const Current current(*this);
+      cuda_.module_unload(module_);
+      cuda_.stream_destroy(stream_);
+    } catch (const std::exception &) {
+      // A device that failed, or a driver that ends with the process, has taken all of it along.
+    }
   }
   Gpu(const Gpu &) = delete;
   Gpu &operator=(const Gpu &) = delete;
