@@ -1,8 +1,9 @@
 // The kernels of this package, a thread a pixel. kernels.ptx is made of them with clang 14 or later, without CUDA's SDK, and committed:
 //
 //   clang++ -x cuda --cuda-device-only --cuda-gpu-arch=sm_52 -nocudainc -nocudalib -Xclang -target-feature -Xclang +ptx60 \
-//       -std=c++17 -O2 -S kernels.cu -o kernels.ptx
+//       -std=c++17 -O2 -S kernels.cu -o -
 //
+// behind a line that says so. tests/ros/pipelines compares them.
 // Code for compute capability 5.2 runs on that and all later ones: the driver compiles it for the GPU at hand.
 
 #define RGAPS_EXAMPLES_FUNCTION static __attribute__((device)) inline
