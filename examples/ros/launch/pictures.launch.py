@@ -1,0 +1,70 @@
+"""A camera, its rectified picture, eight edge detectors that share it, and a viewer that checks what they make of it.
+
+    ros2 launch rgaps_examples pictures.launch.py count:=100 rate:=30.0 save:=/tmp/edges
+
+Those in C++ are components of one container; three detectors are in Python. All ends when the viewer has had `count` pictures.
+"""
+
+import pathlib
+from typing import List
+
+from ament_index_python.packages import get_package_share_directory
+from launch import LaunchDescription
+from launch.actions import DeclareLaunchArgument, Shutdown
+from launch.substitutions import LaunchConfiguration
+from launch_ros.actions import ComposableNodeContainer, Node
+from launch_ros.descriptions import ComposableNode, ParameterValue
+
+DETECTORS, IN_PYTHON = 8, 3
+DATA = pathlib.Path(get_package_share_directory('rgaps_examples')) / 'data'
+ARGUMENTS = {
+    'count': ('100', 'pictures after which all ends; 0 goes on'),
+    'rate': ('30.0', 'pictures a second'),
+    'folder': (str(DATA), 'where the pictures (*.png) are'),
+    'frame_id': ('camera', "the camera's coordinate frame"),
+    'width': ('320', 'of the rectified picture'),
+    'height': ('240', 'of the rectified picture'),
+    'distortion': ('[-0.1, 0.01, 0.001, -0.001, 0.0]', 'plumb_bob: k1, k2, p1, p2, k3'),
+    'save': ('', 'a folder for the last pictures of every topic; empty saves none'),
+    'timeout': ('60.0', 'seconds without a picture after which the viewer gives up'),
+    'namespace': ('', 'of all nodes'),
+}
+
+
+def argument(name, kind=str):
+    return ParameterValue(LaunchConfiguration(name), value_type=kind)
+
+
+def generate_launch_description():
+    namespace = LaunchConfiguration('namespace')
+
+    def component(plugin, name, parameters=None, remappings=None):
+        return ComposableNode(
+            package='rgaps_examples', plugin=f'rgaps_examples::{plugin}', name=name, namespace=namespace, parameters=[parameters or {}],
+            remappings=remappings or [], extra_arguments=[{'use_intra_process_comms': True}])
+
+    def program(name, executable, **more):
+        return Node(package='rgaps_examples', executable=executable, name=name, namespace=namespace, output='screen', **more)
+
+    topics = [f'edges_{number}' for number in range(DETECTORS)]
+    in_cpp, in_python = topics[:-IN_PYTHON], topics[-IN_PYTHON:]
+    camera = {'folder': argument('folder'), 'rate': argument('rate', float), 'frame_id': argument('frame_id')}
+    rectify = {'width': argument('width', int), 'height': argument('height', int), 'distortion': argument('distortion', List[float])}
+    viewer = {
+        'topics': ['image_raw', 'image_rect', *topics],
+        'count': argument('count', int),
+        'timeout': argument('timeout', float),
+        'save': argument('save'),
+    }
+    return LaunchDescription([
+        *(DeclareLaunchArgument(name, default_value=value, description=text) for name, (value, text) in ARGUMENTS.items()),
+        ComposableNodeContainer(
+            package='rclcpp_components', executable='component_container_mt', name='pictures', namespace=namespace, output='screen',
+            composable_node_descriptions=[
+                component('Rectify', 'rectify', rectify),
+                *(component('Edges', topic, remappings=[('edges', topic)]) for topic in in_cpp),
+                component('Camera', 'camera', camera),
+            ]),
+        *(program(topic, 'edges', remappings=[('edges', topic)]) for topic in in_python),
+        program('viewer', 'viewer', parameters=[viewer], on_exit=Shutdown(reason='the viewer is done')),
+    ])

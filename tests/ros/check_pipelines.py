@@ -1,0 +1,371 @@
+"""Tests of the pipelines of examples/ros: check_pipelines.py [TEST ...]
+
+ROS 2 and the workspace are sourced. Each pipeline is launched as a user would, under every RMW that there is, and what its topics carry is
+compared with what this file computes of the same input. As root all runs are in a network namespace of their own. What cannot run here is
+named with `skipped:`.
+"""
+
+import ctypes
+import json
+import os
+import pathlib
+import re
+import struct
+import subprocess
+import sys
+import time
+import zlib
+
+import numpy as np
+from ament_index_python.packages import get_package_share_directory
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / 'rgaps_ros' / 'test'))
+from world import SECONDS_MAX, Failed, World  # noqa: E402
+
+DATA = pathlib.Path(get_package_share_directory('rgaps_examples')) / 'data'
+RMWS = ['rmw_fastrtps_cpp', 'rmw_rgaps']
+DETECTORS = [f'edges_{number}' for number in range(8)]
+IN_CPP = ['rectify', *DETECTORS[:5]]
+
+
+# ---- References ------------------------------------------------------------------------------------------------------------
+
+def read_png(path):
+    """A picture of 8 bits a channel, gray or RGB, without interlacing."""
+    data = path.read_bytes()
+    place, body = 8, b''
+    while place < len(data):
+        length, name = struct.unpack_from('>I4s', data, place)
+        chunk = data[place + 8:place + 8 + length]
+        if name == b'IHDR':
+            width, height, depth, colour, _, _, interlaced = struct.unpack('>IIBBBBB', chunk)
+            assert depth == 8 and colour in (0, 2) and not interlaced, path
+        elif name == b'IDAT':
+            body += chunk
+        place += 12 + length
+    channels = 1 if colour == 0 else 3
+    rows = np.frombuffer(zlib.decompress(body), np.uint8).reshape(height, 1 + width * channels)
+    before, picture = np.zeros(width * channels, np.uint8), []
+    for row in rows:
+        before = unfiltered(row[0], row[1:], before, channels)
+        picture.append(before)
+    return np.stack(picture).reshape((height, width) if channels == 1 else (height, width, 3))
+
+
+def unfiltered(kind, row, above, channels):
+    """A row of a PNG without its filter (PNG specification, 9.2)."""
+    if kind == 0:
+        return row
+    if kind == 2:
+        return row + above
+    made, above = [0] * channels + row.tolist(), [0] * channels + above.tolist()
+    for place in range(channels, len(made)):
+        left, up, corner = made[place - channels], above[place], above[place - channels]
+        if kind == 1:
+            guess = left
+        elif kind == 3:
+            guess = (left + up) // 2
+        else:
+            guess = min((left, up, corner), key=lambda value: abs(left + up - corner - value))
+        made[place] = (made[place] + guess) % 256
+    return np.array(made[channels:], np.uint8)
+
+
+def rectified(picture, width, height, distortion):
+    """A picture of mono8, of one of rgb8: plumb_bob about the middle, with a focal length of the picture's width; bilinear."""
+    k1, k2, p1, p2, k3 = distortion
+    rows, columns = picture.shape[:2]
+    focal, cx, cy = columns, (columns - 1) / 2, (rows - 1) / 2
+    x = ((np.arange(width) + 0.5) * columns / width - 0.5 - cx)[None, :] / focal
+    y = ((np.arange(height) + 0.5) * rows / height - 0.5 - cy)[:, None] / focal
+    square = x * x + y * y
+    radial = 1 + k1 * square + k2 * square**2 + k3 * square**3
+    u = focal * (x * radial + 2 * p1 * x * y + p2 * (square + 2 * x * x)) + cx
+    v = focal * (y * radial + p1 * (square + 2 * y * y) + 2 * p2 * x * y) + cy
+    u = np.clip(np.floor(u * 256 + 0.5), 0, (columns - 1) * 256).astype(np.int64)
+    v = np.clip(np.floor(v * 256 + 0.5), 0, (rows - 1) * 256).astype(np.int64)
+    left, top, right, down = u // 256, v // 256, (u % 256)[..., None], (v % 256)[..., None]
+    next_left, next_top = np.minimum(left + 1, columns - 1), np.minimum(top + 1, rows - 1)
+    wide = picture.astype(np.int64)
+    upper = wide[top, left] * (256 - right) + wide[top, next_left] * right
+    lower = wide[next_top, left] * (256 - right) + wide[next_top, next_left] * right
+    rgb = (upper * (256 - down) + lower * down + 32768) // 65536
+    return ((rgb @ np.array([77, 150, 29]) + 128) // 256).astype(np.uint8)
+
+
+def edges(picture):
+    """Sobel's |gx| + |gy| by its two masks, at most 255; the border goes on outside."""
+    wide = np.pad(picture.astype(np.int64), 1, mode='edge')
+    mask = np.array([[-1, 0, 1], [-2, 0, 2], [-1, 0, 1]])
+    rows, columns = picture.shape
+    gx, gy = (sum(m[y, x] * wide[y:y + rows, x:x + columns] for y in range(3) for x in range(3)) for m in (mask, mask.T))
+    return np.minimum(abs(gx) + abs(gy), 255).astype(np.uint8)
+
+
+def filtered(cloud, cube):
+    """The first point in each cube, in the cloud's order."""
+    _, first = np.unique(np.floor(cloud[:, :3].astype(np.float64) / cube).astype(np.int64), axis=0, return_index=True)
+    return cloud[np.sort(first)]
+
+
+def clusters(cloud, tolerance):
+    """How many sets of points there are that no chain of near points joins: labels spread from neighbour to neighbour until none changes."""
+    points = cloud[:, :3].astype(np.float64)
+    near = ((points[:, None, :] - points[None, :, :]) ** 2).sum(axis=2) <= tolerance**2
+    labels = np.arange(len(points))
+    while True:
+        spread = np.where(near, labels[None, :], len(points)).min(axis=1)
+        spread = spread[spread]
+        if (spread == labels).all():
+            return len(np.unique(labels))
+        labels = spread
+
+
+def example_cloud(number):
+    """Cloud `number` of cloud_source."""
+    saddle = np.frombuffer(DATA.joinpath('saddle.pcd').read_bytes()[-16384 * 16:], np.float32).reshape(-1, 4)
+    copies = []
+    for copy in range(1 + number % 4):
+        moved = saddle.copy()
+        moved[:, 0] += np.float32(number / 64)
+        moved[:, 1] += np.float32(copy * 3)
+        copies.append(moved)
+    return np.concatenate(copies)
+
+
+def scores_of(features):
+    weights = (np.arange(10 * 3072, dtype=np.float32).reshape(10, 3072) % 17 - 8) / 3072
+    return np.maximum(features.reshape(1, 3072) @ weights.T, 0).reshape(-1)
+
+
+# ---- Runs ------------------------------------------------------------------------------------------------------------------
+
+class Run:
+    """One launch of a pipeline, watched from outside; everything it said and carried."""
+
+    def __init__(self, world, pipeline, count, device='host', **arguments):
+        self.host = world.host(settings=[f'device={device}'])
+        seen = os.path.join(world.folder, f'{pipeline}-seen')
+        environment = {'RGAPS_DEVICE': device}
+        watcher = self.host.run('watcher', sys.executable, str(ROOT / 'tests/ros/watch_pipelines.py'), pipeline, seen, **environment)
+        watcher.until('watching')
+        command = ['ros2', 'launch', 'rgaps_examples', f'{pipeline}.launch.py', f'count:={count}']
+        launched = self.host.run(pipeline, *command, *(f'{name}:={value}' for name, value in arguments.items()), **environment)
+        launched.passes()
+        self.output = launched.output()
+        watcher.end()
+        with open(f'{seen}.json', encoding='utf-8') as file:
+            self.seen = json.load(file)
+        with np.load(f'{seen}.npz') as arrays:
+            self.arrays = dict(arrays)
+        self.expect('frames', f'frames {count} lost 0 mismatched 0')
+        self.expect_nothing_left()
+
+    def lines(self, pattern):
+        """What matches at the end of each line that a node wrote."""
+        return [match for line in self.output.splitlines() for match in re.findall(pattern + '$', line)]
+
+    def expect(self, beginning, line):
+        found = self.lines(f'({beginning} .*)')
+        if found != [line]:
+            raise Failed(f'{found} instead of "{line}":\n{self.output[-6000:]}')
+
+    def subscriptions(self, nodes):
+        """Counters of the subscriptions of these nodes; each node has one at least."""
+        found = {name: counters for name, counters in self.seen['statuses'].items() if ': subscription' in name}
+        for node in nodes:
+            mine = {name: counters for name, counters in found.items() if name.split(':')[0].rsplit('/', 1)[1] == node}
+            if not mine:
+                raise Failed(f'no diagnostics of {node}, but of {sorted(found)}')
+            yield from mine.items()
+
+    def expect_no_copies(self, nodes):
+        for name, counters in self.subscriptions(nodes):
+            if counters['copied_bytes'] != 0 or counters['lost'] != 0 or counters['taken'] == 0:
+                raise Failed(f'{name}: {counters}')
+
+    def expect_on_device(self):
+        """The viewer reads every picture by the CPU, which costs copies where the pools are a device's."""
+        if self.lines(r'copied_bytes (\d+)') in ([], ['0']):
+            raise Failed('the viewer had to copy nothing: the pools lie in host memory')
+
+    def expect_nothing_left(self):
+        """Of what was launched: all of its processes have this host's runtime directory in their environment, and so has the manager."""
+        left = self.processes()
+        end = time.monotonic() + SECONDS_MAX
+        while left and time.monotonic() < end:
+            time.sleep(0.05)
+            left = self.processes()
+        if left:
+            raise Failed(f'left running: {left}')
+
+    def processes(self):
+        marker = f'RGAPS_RUNTIME_DIR={self.host.runtime_dir}'.encode()
+        found = []
+        for folder in pathlib.Path('/proc').glob('[0-9]*'):
+            try:
+                if marker in (folder / 'environ').read_bytes().split(b'\0'):
+                    found.append((folder / 'cmdline').read_bytes().replace(b'\0', b' ').decode(errors='replace'))
+            except OSError:
+                continue
+        return [command for command in found if not command.startswith('rgapsd ')]
+
+
+def has_gpu():
+    try:
+        cuda = ctypes.CDLL('libcuda.so.1')
+    except OSError:
+        return False
+    count = ctypes.c_int()
+    return cuda.cuInit(0) == 0 and cuda.cuDeviceGetCount(ctypes.byref(count)) == 0 and count.value > 0
+
+
+def compare_pictures(folder, saved):
+    """Every saved picture with what this file makes of the input; how many moments there were."""
+    originals = [read_png(path) for path in sorted(DATA.glob('*.png'))]
+    stamps = sorted({path.stem.rsplit('-', 1)[1] for path in folder.iterdir()})
+    if len(stamps) != saved:
+        raise Failed(f'{len(stamps)} moments were saved, not {saved}')
+    for stamp in stamps:
+        raw = read_png(folder / f'image_raw-{stamp}.png')
+        if not any(raw.shape == original.shape and (raw == original).all() for original in originals):
+            raise Failed(f'picture {stamp} is none of {DATA}')
+        rect = read_png(folder / f'image_rect-{stamp}.png')
+        wanted = rectified(raw, 320, 240, (-0.1, 0.01, 0.001, -0.001, 0))
+        if rect.shape != wanted.shape or (rect != wanted).any():
+            raise Failed(f'picture {stamp} is rectified otherwise, by up to {abs(rect.astype(int) - wanted).max()}')
+        for detector in DETECTORS:
+            if (read_png(folder / f'{detector}-{stamp}.png') != edges(wanted)).any():
+                raise Failed(f'{detector} has other edges of picture {stamp}')
+
+
+def run_pictures(world, device='host'):
+    folder = pathlib.Path(world.folder) / 'saved'
+    run = Run(world, 'pictures', 30, device, rate=6.0, save=folder, namespace='robot')
+    pictures = run.lines(r'picture (\d+): 1 of \d+x\d+ rgb8, 9 of 320x240 mono8')
+    if len(pictures) != 30:
+        raise Failed(run.output[-6000:])
+    compare_pictures(folder, 3)
+    return run
+
+
+# ---- Tests -----------------------------------------------------------------------------------------------------------------
+
+def eight_detectors_in_two_languages_see_every_picture_in_place_and_find_its_edges(world):
+    run = run_pictures(world)
+    run.expect('copied_bytes', 'copied_bytes 0')
+    run.expect_no_copies(['rectify', *DETECTORS, 'viewer'])
+
+
+def clouds_are_filtered_and_their_clusters_counted(world):
+    run = Run(world, 'clouds', 12, rate=3.0)
+    run.expect('copied_bytes', 'copied_bytes 0')
+    run.expect_no_copies(['voxel', 'clusters'])
+    counted = [(stamp, int(number)) for stamp, number in run.lines(r'cloud (\d+): \d+ points, (\d+) clusters')]
+    if len(counted) != 12:
+        raise Failed(run.output[-6000:])
+    for stamp, number in counted:
+        cloud = run.arrays[f'points-{stamp}'].reshape(-1, 4)
+        wanted = example_cloud(round((float(cloud[0, 0]) + 1) * 64))
+        if cloud.shape != wanted.shape or (cloud != wanted).any():
+            raise Failed(f'cloud {stamp} is not what was read')
+        kept = run.arrays[f'points_filtered-{stamp}'].reshape(-1, 4)
+        wanted = filtered(cloud, 0.1)
+        if kept.shape != wanted.shape or (kept != wanted).any():
+            raise Failed(f'cloud {stamp} has {len(kept)} points left, not those {len(wanted)} that it should have')
+        if number != clusters(kept, 0.3):
+            raise Failed(f'cloud {stamp} has {clusters(kept, 0.3)} clusters, not {number}')
+    expect_numbers(run, [number for _, number in counted])
+
+
+def tensors_pass_a_model_whose_scores_and_label_are_right(world):
+    run = Run(world, 'tensors', 30, rate=10.0)
+    run.expect('copied_bytes', 'copied_bytes 0')
+    run.expect_no_copies(['model'])
+    labels = [(stamp, int(label)) for stamp, label in run.lines(r'features (\d+): class (\d+) \(\w+\)')]
+    if len(labels) != 30:
+        raise Failed(run.output[-6000:])
+    for stamp, label in labels:
+        wanted = scores_of(run.arrays[f'features-{stamp}'])
+        scores = run.arrays[f'scores-{stamp}']
+        if not np.allclose(scores, wanted, rtol=1e-4, atol=1e-6) or not np.isclose(wanted[label], wanted.max(), rtol=1e-4):
+            raise Failed(f'features {stamp}: scores {scores} and class {label}, not {wanted}')
+    expect_numbers(run, [label for _, label in labels])
+
+
+def stages_on_a_gpu_copy_nothing_to_the_host(world):
+    if not has_gpu():
+        return 'no GPU'
+    run = run_pictures(world, 'cuda:0')
+    run.expect_on_device()
+    run.expect_no_copies(IN_CPP)
+    return None
+
+
+def stages_on_a_stand_in_for_a_gpu_copy_nothing_to_the_host(world):
+    standin = os.environ.get('STANDIN_CUDA')
+    if not standin:
+        return 'no stand-in for libcuda (STANDIN_CUDA)'
+    folder = pathlib.Path(world.folder) / 'standin'
+    folder.mkdir()
+    # The stand-in's own name; libcuda.so.1 has it behind it.
+    os.symlink(os.path.abspath(standin), folder / 'libcuda.so')
+    subprocess.run(['g++', '-std=c++17', '-shared', '-fPIC', ROOT / 'tests/ros/standin_kernels.cpp', '-o', folder / 'libcuda.so.1',
+                    folder / 'libcuda.so', '-Wl,-rpath,$ORIGIN'], check=True)
+    before = os.environ['LD_LIBRARY_PATH']
+    os.environ['LD_LIBRARY_PATH'] = f'{folder}:{before}'
+    try:
+        run = run_pictures(world, 'cuda:0')
+    finally:
+        os.environ['LD_LIBRARY_PATH'] = before
+    run.expect_on_device()
+    run.expect_no_copies(IN_CPP)
+    return None
+
+
+def expect_numbers(run, wanted):
+    """What came on the topic of numbers, after its publisher was found, is a part of what was published without a gap."""
+    numbers = run.seen['numbers']
+    places = range(len(wanted) - len(numbers) + 1)
+    if not numbers or not any(wanted[place:place + len(numbers)] == numbers for place in places):
+        raise Failed(f'{numbers} came of {wanted}')
+
+
+TESTS = [eight_detectors_in_two_languages_see_every_picture_in_place_and_find_its_edges, clouds_are_filtered_and_their_clusters_counted,
+         tensors_pass_a_model_whose_scores_and_label_are_right, stages_on_a_stand_in_for_a_gpu_copy_nothing_to_the_host,
+         stages_on_a_gpu_copy_nothing_to_the_host]
+
+
+def there_is(rmw):
+    folders = os.environ.get('LD_LIBRARY_PATH', '').split(':')
+    return any(os.path.exists(os.path.join(folder, f'lib{rmw}.so')) for folder in folders if folder)
+
+
+def main():
+    names = sys.argv[1:]
+    if os.geteuid() == 0 and 'TEST_IN_NAMESPACE' not in os.environ:
+        os.environ['TEST_IN_NAMESPACE'] = '1'
+        os.execvp('unshare', ['unshare', '-n', sys.executable, *sys.argv])
+    if os.geteuid() == 0:
+        subprocess.run(['ip', 'link', 'set', 'lo', 'up'], check=True)
+    os.environ['ROS_AUTOMATIC_DISCOVERY_RANGE'] = 'LOCALHOST'
+    failed = 0
+    for rmw in os.environ.get('TEST_RMWS', ' '.join(RMWS)).split():
+        if not there_is(rmw):
+            print(f'skipped: pipelines under {rmw}: it is not there')
+            continue
+        for number, test in enumerate(TESTS):
+            if names and test.__name__ not in names:
+                continue
+            try:
+                with World(rmw, 40 + number) as world:
+                    reason = test(world)
+                print(f'skipped: {rmw} {test.__name__}: {reason}' if reason else f'ok {rmw} {test.__name__}', flush=True)
+            except Failed as failure:
+                failed += 1
+                print(f'FAILED {rmw} {test.__name__}: {failure}', flush=True)
+    sys.exit(1 if failed else 0)
+
+
+main()

@@ -1,0 +1,70 @@
+"""Looks at a pipeline from outside, for check_pipelines.py: watch_pipelines.py PIPELINE FILE
+
+Reads the payloads of the pipeline's topics in the core, where nothing is missed that is published after `watching` was said, and listens to
+/diagnostics and a topic of numbers. When it is interrupted it writes what it saw: FILE.json and, of arrays, FILE.npz.
+"""
+
+import json
+import os
+import sys
+import threading
+
+import numpy as np
+import rclpy
+import rgaps
+from diagnostic_msgs.msg import DiagnosticArray
+from rclpy.executors import ExternalShutdownException
+from std_msgs.msg import UInt32
+
+# GPU topics whose bytes are kept, and one of numbers.
+TOPICS = {
+    'pictures': ({}, None),
+    'clouds': ({'points': rgaps.PointCloud, 'points_filtered': rgaps.PointCloud}, 'cluster_count'),
+    'tensors': ({'features': rgaps.Tensor, 'scores': rgaps.Tensor}, 'label'),
+}
+
+
+def main():
+    pipeline, file = sys.argv[1:]
+    topics, numbers_topic = TOPICS[pipeline]
+    arrays, numbers, statuses = {}, [], {}
+
+    def on_diagnostics(message):
+        for status in message.status:
+            if status.hardware_id == 'rgaps':
+                statuses[status.name] = {value.key: int(value.value) for value in status.values}
+
+    rclpy.init()
+    node = rclpy.create_node('watcher')
+    node.create_subscription(DiagnosticArray, '/diagnostics', on_diagnostics, 100)
+    if numbers_topic:
+        node.create_subscription(UInt32, numbers_topic, lambda message: numbers.append(message.data), 50)
+
+    is_over = threading.Event()
+    core = rgaps.Node('watcher', domain=int(os.environ['ROS_DOMAIN_ID']))
+
+    def keep(topic, subscriber):
+        while not is_over.is_set():
+            frame = subscriber.wait(timeout=0.2)
+            if frame is not None:
+                arrays[f'{topic}-{frame.meta.stamp}'] = np.frombuffer(frame.tobytes(), np.float32)
+
+    # A topic of the core has the ROS topic's full name.
+    subscribers = {topic: core.subscriber(f'/{topic}', kind, rgaps.SubscriberQos(depth=50)) for topic, kind in topics.items()}
+    threads = [threading.Thread(target=keep, args=each) for each in subscribers.items()]
+    for thread in threads:
+        thread.start()
+    print('watching', flush=True)
+    try:
+        rclpy.spin(node)
+    except (KeyboardInterrupt, ExternalShutdownException):
+        pass
+    is_over.set()
+    for thread in threads:
+        thread.join()
+    np.savez(f'{file}.npz', **arrays)
+    with open(f'{file}.json', 'w', encoding='utf-8') as out:
+        json.dump({'numbers': numbers, 'statuses': statuses}, out)
+
+
+main()
