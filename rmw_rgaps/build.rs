@@ -1,5 +1,5 @@
 //! Makes the bindings of the ROS that is sourced, in OUT_DIR: layouts and types differ by distro. Where none is sourced, or where
-//! RGAPS_RMW_HEADERS names a distro, those of the stand-in headers. With RGAPS_RMW_HEADERS=ros a ROS must be sourced.
+//! RMW_RGAPS_HEADERS names a distro, those of the stand-in headers. With RMW_RGAPS_HEADERS=ros a ROS must be sourced.
 //!
 //! The C compiler is the judge of everything: it compares each type of the tables in abi/ with the headers' and says sizes, places and values,
 //! as comments in the assembly that it makes of them. So neither libclang nor a parser of C is needed.
@@ -24,7 +24,7 @@ fn main() {
     for file in ["build.rs", "build/table.rs", "abi"] {
         println!("cargo::rerun-if-changed={file}");
     }
-    for variable in ["RGAPS_RMW_HEADERS", "AMENT_PREFIX_PATH", "CC", "ROS_DISTRO"] {
+    for variable in ["RMW_RGAPS_HEADERS", "AMENT_PREFIX_PATH", "CC", "ROS_DISTRO"] {
         println!("cargo::rerun-if-env-changed={variable}");
     }
     // A thread of ours, and the inner RMW's, would return into memory that is gone.
@@ -60,7 +60,7 @@ fn read(path: &str) -> String {
 fn headers() -> (String, Vec<String>) {
     let here = env::var("CARGO_MANIFEST_DIR").unwrap_or_default();
     let mut flags = vec![format!("-I{here}/abi")];
-    let asked = env::var("RGAPS_RMW_HEADERS").unwrap_or_default();
+    let asked = env::var("RMW_RGAPS_HEADERS").unwrap_or_default();
     if asked.is_empty() || asked == "ros" {
         let found = ros_folders();
         assert!(!found.is_empty() || asked.is_empty(), "no rmw/rmw.h in AMENT_PREFIX_PATH: source ROS's setup file");
@@ -71,7 +71,7 @@ fn headers() -> (String, Vec<String>) {
     }
     let distro = if asked.is_empty() { STANDINS[NEWEST as usize] } else { &asked };
     let Some(level) = STANDINS.iter().position(|name| *name == distro) else {
-        panic!("RGAPS_RMW_HEADERS is ros or one of {STANDINS:?}, not {distro:?}")
+        panic!("RMW_RGAPS_HEADERS is ros or one of {STANDINS:?}, not {distro:?}")
     };
     flags.push(format!("-DRGAPS_STANDIN={level}"));
     (format!("stand-in for {distro}"), flags)
