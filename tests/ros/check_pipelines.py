@@ -155,6 +155,8 @@ class Run:
         launched.passes()
         self.output = launched.output()
         watcher.end()
+        if not os.path.exists(f'{seen}.json'):
+            raise Failed(f'the watcher wrote nothing ({watcher.process.returncode}):\n{watcher.output()}')
         with open(f'{seen}.json', encoding='utf-8') as file:
             self.seen = json.load(file)
         with np.load(f'{seen}.npz') as arrays:
