@@ -302,7 +302,10 @@ fn colcon_finds_ros_packages_and_no_others() {
     let workspace = fs::read_to_string(root().join("Cargo.toml")).unwrap();
     assert!(!names.contains("package.xml") && !names.contains("CMakeLists.txt"), "the root would be the only package");
     let manifests = names.iter().filter_map(|path| path.strip_suffix("/package.xml"));
-    let named = |folder: &str| workspace.contains(&format!("\"{folder}\""));
+    let named = |folder: &str| match folder.strip_prefix("examples/ros/") {
+        Some(example) => !example.contains('/') && workspace.contains("\"examples/ros/*\""),
+        None => workspace.contains(&format!("\"{folder}\"")),
+    };
     let unnamed = manifests.filter(|folder| !named(folder)).map(str::to_owned);
     none("not among the workspace's additional-packages", &unnamed.collect::<Vec<_>>());
     // colcon-cargo takes a member at its word, whatever lies above it.

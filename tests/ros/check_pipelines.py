@@ -1,4 +1,4 @@
-"""Tests of the pipelines of examples/ros: check_pipelines.py [TEST ...]
+"""Tests of the pipelines of examples/ros/pipelines: check_pipelines.py [TEST ...]
 
 ROS 2 and the workspace are sourced. Each pipeline is launched as a user would, under every RMW that there is, and what its topics carry is
 compared with what this file computes of the same input. As root all runs are in a network namespace of their own. What cannot run here is
@@ -155,6 +155,8 @@ class Run:
         launched.passes()
         self.output = launched.output()
         watcher.end()
+        if not os.path.exists(f'{seen}.json'):
+            raise Failed(f'the watcher wrote nothing ({watcher.process.returncode}):\n{watcher.output()}')
         with open(f'{seen}.json', encoding='utf-8') as file:
             self.seen = json.load(file)
         with np.load(f'{seen}.npz') as arrays:

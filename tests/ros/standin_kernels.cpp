@@ -1,4 +1,4 @@
-// Launches of the kernels of examples/ros on the stand-in for libcuda, which has none: the stand-in's functions, and those few that the
+// Launches of the kernels of examples/ros/pipelines on the stand-in for libcuda, which has none: the stand-in's functions, and those few that the
 // stages call besides. What a kernel would do the CPU does when it is launched, with the functions that kernels.cu is made of, after the
 // stream's work so far. It says nothing of PTX and nothing of speed; it shows that a stage asks for the right work in the right order.
 //
@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "../../examples/ros/kernels/pixels.hpp"
+#include "../../examples/ros/pipelines/kernels/pixels.hpp"
 
 namespace ex = rgaps_examples;
 

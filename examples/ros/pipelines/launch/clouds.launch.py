@@ -40,7 +40,7 @@ def generate_launch_description():
     return LaunchDescription([
         *(DeclareLaunchArgument(name, default_value=value, description=text) for name, (value, text) in ARGUMENTS.items()),
         ComposableNodeContainer(
-            package='rclcpp_components', executable='component_container_mt', name='clouds', namespace=namespace, output='screen',
+            package='rclcpp_components', executable='component_container', name='clouds', namespace=namespace, output='screen',
             composable_node_descriptions=[
                 ComposableNode(
                     package='rgaps_examples', plugin='rgaps_examples::Voxel', name='voxel', namespace=namespace,

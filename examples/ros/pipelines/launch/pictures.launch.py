@@ -59,7 +59,7 @@ def generate_launch_description():
     return LaunchDescription([
         *(DeclareLaunchArgument(name, default_value=value, description=text) for name, (value, text) in ARGUMENTS.items()),
         ComposableNodeContainer(
-            package='rclcpp_components', executable='component_container_mt', name='pictures', namespace=namespace, output='screen',
+            package='rclcpp_components', executable='component_container', name='pictures', namespace=namespace, output='screen',
             composable_node_descriptions=[
                 component('Rectify', 'rectify', rectify),
                 *(component('Edges', topic, remappings=[('edges', topic)]) for topic in in_cpp),
