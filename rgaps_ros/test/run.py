@@ -171,9 +171,9 @@ def a_replayed_descriptor_is_refused_and_never_matched_to_live_memory(context, w
 def a_layer_refuses_to_publish_them(context, host, bag):
     """What names nothing does not get as far as a subscriber: the player is told."""
     for reason in ('is no message of this topic that this host has', 'is of an earlier run'):
+        reader = play(context, host, 'second', role='sub', count=FRAMES)
         player = host.run('player', 'ros2', 'bag', 'play', '--loop', bag)
         player.until(reason)
-        reader = play(context, host, 'second', role='sub', count=FRAMES)
         publisher = play(context, host, 'live', role='pub', count=FRAMES)
         expect(reader.passes(), f'frames {FRAMES} mismatched 0 lost 0 refused 0 copied_bytes 0')
         publisher.passes()
