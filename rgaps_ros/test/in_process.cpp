@@ -294,7 +294,7 @@ TEST(InProcess, parameters_are_read_only_and_taken_and_qos_overrides_are_honoure
   auto subscription = rgaps_ros::create_subscription<DeviceImage>(world.node, "params", rclcpp::QoS(10), [](const DeviceImage &) {});
   EXPECT_EQ(subscription->ros()->get_actual_qos().reliability(), rclcpp::ReliabilityPolicy::BestEffort);
 
-  World wrong(with(false, {{"rgaps./params.publisher.exhaustion", "sometimes"}}));
+  World wrong(with(false, {{"rgaps./other/params.publisher.exhaustion", "sometimes"}}), "/other");
   EXPECT_THROW(Publisher(wrong.node, "params", rclcpp::QoS(10)), rclcpp::exceptions::InvalidParameterValueException);
 }
 
