@@ -54,6 +54,16 @@ def in_one_process(context, world):
     host.run('in_process', context.in_process).passes()
 
 
+def in_one_process_on_a_gpu(context, world):
+    standin = os.environ.get('TEST_STANDIN')
+    if not standin:
+        return 'TEST_STANDIN does not name a folder with the stand-in for libcuda'
+    on_gpu = {'RGAPS_DEVICE': 'cuda', 'LD_LIBRARY_PATH': f'{standin}:{os.environ["LD_LIBRARY_PATH"]}'}
+    host = world.host(settings=('device=cuda',), environment=on_gpu)
+    host.run('in_process', context.in_process, **on_gpu).passes()
+    return None
+
+
 def across_processes_eight_subscribers_read_every_frame_in_place(context, world):
     host = world.host()
     for kind in ('image', 'cloud', 'tensor'):
@@ -170,9 +180,9 @@ def a_replayed_descriptor_is_refused_and_never_matched_to_live_memory(context, w
 def a_layer_refuses_to_publish_them(context, host, bag):
     """What names nothing does not get as far as a subscriber: the player is told."""
     for reason in ('is no message of this topic that this host has', 'is of an earlier run'):
+        reader = play(context, host, 'second', role='sub', count=FRAMES)
         player = host.run('player', 'ros2', 'bag', 'play', '--loop', bag)
         player.until(reason)
-        reader = play(context, host, 'second', role='sub', count=FRAMES)
         publisher = play(context, host, 'live', role='pub', count=FRAMES)
         expect(reader.passes(), f'frames {FRAMES} mismatched 0 lost 0 refused 0 copied_bytes 0')
         publisher.passes()
@@ -214,7 +224,7 @@ def wait_for_messages(bag, recorder, count, seconds=SECONDS_MAX):
     recorder.end()
 
 
-TESTS = [in_one_process, across_processes_eight_subscribers_read_every_frame_in_place,
+TESTS = [in_one_process, in_one_process_on_a_gpu, across_processes_eight_subscribers_read_every_frame_in_place,
          across_hosts_frames_arrive_equal_and_are_copied_for_nobody,
          the_converter_carries_every_encoding_unchanged_and_only_while_somebody_looks, the_converter_is_a_component,
          frames_survive_a_bag_that_is_recorded_and_played_through_the_converter,

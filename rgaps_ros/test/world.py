@@ -63,8 +63,8 @@ class Program:
 class Host:
     """A manager with a runtime directory of its own, in this network namespace or in another one."""
 
-    def __init__(self, world, namespace=None, settings=()):
-        self.world, self.namespace = world, namespace
+    def __init__(self, world, namespace=None, settings=(), environment=None):
+        self.world, self.namespace, self.environment = world, namespace, environment or {}
         self.runtime_dir = tempfile.mkdtemp(prefix='r', dir=world.folder)
         self.settings = [argument for setting in settings for argument in ('--set', setting)]
         self.manager = None
@@ -72,7 +72,7 @@ class Host:
 
     def start_manager(self):
         """Starts the manager, or its successor after end_manager, and waits until it answers."""
-        self.manager = self.run('rgapsd', 'rgapsd', '--set', 'idle_timeout_ms=3600000', *self.settings)
+        self.manager = self.run('rgapsd', 'rgapsd', '--set', 'idle_timeout_ms=3600000', *self.settings, **self.environment)
         end = time.monotonic() + SECONDS_MAX
         while not os.path.exists(os.path.join(self.runtime_dir, 'rgapsd.sock')):
             if time.monotonic() > end or self.manager.process.poll() is not None:
@@ -115,8 +115,8 @@ class World:
         self.programs.append(program)
         return program
 
-    def host(self, namespace=None, settings=()):
-        return Host(self, namespace, settings)
+    def host(self, namespace=None, settings=(), environment=None):
+        return Host(self, namespace, settings, environment)
 
     def pair_of_namespaces(self):
         """Two network namespaces with a cable, as process ids that hold them."""
