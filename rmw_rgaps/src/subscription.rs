@@ -324,8 +324,9 @@ unsafe fn core_qos(inner: *const rmw_subscription_t) -> Result<SubscriberQos, St
 fn qos_of(qos: &rmw_qos_profile_t) -> SubscriberQos {
     SubscriberQos {
         reliability: match qos.reliability {
-            RMW_QOS_POLICY_RELIABILITY_BEST_EFFORT => Reliability::BestEffort,
-            _ => Reliability::Reliable,
+            RMW_QOS_POLICY_RELIABILITY_RELIABLE => Reliability::Reliable,
+            // What is left to the middleware asks for least, so that it matches every publisher.
+            _ => Reliability::BestEffort,
         },
         durability: match qos.durability {
             RMW_QOS_POLICY_DURABILITY_TRANSIENT_LOCAL => Durability::TransientLocal,
@@ -432,12 +433,17 @@ mod tests {
         // SAFETY: numbers, for which zeros are values.
         let mut qos: rmw_qos_profile_t = unsafe { std::mem::zeroed() };
         qos.depth = 7;
-        assert_eq!(qos_of(&qos), SubscriberQos { history: History::KeepLast(7), ..SubscriberQos::default() });
-        qos.reliability = RMW_QOS_POLICY_RELIABILITY_BEST_EFFORT;
+        let least = SubscriberQos {
+            reliability: Reliability::BestEffort,
+            history: History::KeepLast(7),
+            ..SubscriberQos::default()
+        };
+        assert_eq!(qos_of(&qos), least);
+        qos.reliability = RMW_QOS_POLICY_RELIABILITY_RELIABLE;
         qos.durability = RMW_QOS_POLICY_DURABILITY_TRANSIENT_LOCAL;
         qos.history = RMW_QOS_POLICY_HISTORY_KEEP_ALL;
         let all = SubscriberQos {
-            reliability: Reliability::BestEffort,
+            reliability: Reliability::Reliable,
             durability: Durability::TransientLocal,
             history: History::KeepAll,
         };

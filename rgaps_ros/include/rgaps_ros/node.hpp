@@ -96,9 +96,6 @@ constexpr std::int64_t count_max = std::numeric_limits<std::int32_t>::max();
 constexpr std::int64_t bytes_max = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t milliseconds_max = 3'600'000;
 
-inline std::uint32_t reliability(const rclcpp::QoS &qos) {
-  return qos.reliability() == rclcpp::ReliabilityPolicy::BestEffort ? RGAPS_BEST_EFFORT : RGAPS_RELIABLE;
-}
 inline std::uint32_t durability(const rclcpp::QoS &qos) {
   return qos.durability() == rclcpp::DurabilityPolicy::TransientLocal ? RGAPS_TRANSIENT_LOCAL : RGAPS_VOLATILE;
 }
@@ -107,7 +104,8 @@ inline bool keeps_all(const rclcpp::QoS &qos) { return qos.history() == rclcpp::
 /// What a publisher offers in the core: its ROS QoS, and its parameters.
 inline rgaps_publisher_qos_t publisher_qos(const rclcpp::QoS &qos, const EndpointParameters &parameters) {
   auto core = rgaps_publisher_qos_default();
-  core.reliability = reliability(qos);
+  // What is left to the middleware offers most here, and asks for least below, so that it matches every other side.
+  core.reliability = qos.reliability() == rclcpp::ReliabilityPolicy::BestEffort ? RGAPS_BEST_EFFORT : RGAPS_RELIABLE;
   core.durability = durability(qos);
   const auto depth = keeps_all(qos) || qos.depth() == 0 ? core.history_depth : qos.depth();
   core.history_depth = static_cast<std::uint32_t>(parameters.integer(
@@ -133,7 +131,7 @@ inline rgaps_publisher_qos_t publisher_qos(const rclcpp::QoS &qos, const Endpoin
 /// What a subscription requests in the core. `slack` messages more than ROS keeps, for descriptors that come late.
 inline rgaps_subscriber_qos_t subscriber_qos(const rclcpp::QoS &qos, std::int64_t slack) {
   auto core = rgaps_subscriber_qos_default();
-  core.reliability = reliability(qos);
+  core.reliability = qos.reliability() == rclcpp::ReliabilityPolicy::Reliable ? RGAPS_RELIABLE : RGAPS_BEST_EFFORT;
   core.durability = durability(qos);
   const auto depth = std::max<std::size_t>(qos.depth(), 1) + static_cast<std::size_t>(slack);
   core.depth = keeps_all(qos) ? 0 : static_cast<std::uint32_t>(std::min<std::size_t>(depth, count_max));
