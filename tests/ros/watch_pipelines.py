@@ -1,7 +1,7 @@
 """Looks at a pipeline from outside, for check_pipelines.py: watch_pipelines.py PIPELINE FILE
 
 Reads the payloads of the pipeline's topics in the core, where nothing is missed that is published after `watching` was said, and listens to
-/diagnostics and a topic of numbers. When it is interrupted it writes what it saw: FILE.json and, of arrays, FILE.npz.
+/diagnostics and a topic of numbers. When there is a FILE.end it writes what it saw, FILE.json and, of arrays, FILE.npz, and ends.
 """
 
 import json
@@ -13,7 +13,6 @@ import numpy as np
 import rclpy
 import rgaps
 from diagnostic_msgs.msg import DiagnosticArray
-from rclpy.executors import ExternalShutdownException
 from std_msgs.msg import UInt32
 
 # GPU topics whose bytes are kept, and one of numbers.
@@ -55,10 +54,8 @@ def main():
     for thread in threads:
         thread.start()
     print('watching', flush=True)
-    try:
-        rclpy.spin(node)
-    except (KeyboardInterrupt, ExternalShutdownException):
-        pass
+    while not os.path.exists(f'{file}.end'):
+        rclpy.spin_once(node, timeout_sec=0.1)
     is_over.set()
     for thread in threads:
         thread.join()
