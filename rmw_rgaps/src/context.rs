@@ -56,6 +56,13 @@ impl Context {
     }
 }
 
+impl Context {
+    /// What stands for it.
+    pub(crate) fn address(&self) -> usize {
+        self.waiters.address()
+    }
+}
+
 impl Drop for Context {
     fn drop(&mut self) {
         self.notifier.stop();
@@ -72,6 +79,11 @@ pub(crate) struct Waiters {
 }
 
 impl Waiters {
+    /// What stands for the context.
+    pub(crate) fn address(&self) -> usize {
+        self.context.0 as usize
+    }
+
     /// One for a wait; None, with the inner RMW's error, if there can be none.
     pub(crate) fn get(&self) -> Option<Waiter> {
         let idle = lock(&self.idle).as_mut().and_then(Vec::pop);

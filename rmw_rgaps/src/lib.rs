@@ -21,6 +21,7 @@ mod loans;
 mod log;
 mod notifier;
 mod observed;
+mod own;
 mod publisher;
 mod rcutils;
 mod replay;

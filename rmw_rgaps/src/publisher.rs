@@ -3,6 +3,7 @@
 
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rgaps::any::Kind;
 use rgaps::{Handle, Observer};
@@ -13,6 +14,7 @@ use crate::ffi::{fail, refuse};
 use crate::inner::calls;
 use crate::loans::Loans;
 use crate::observed::Observed;
+use crate::own::{self, Place};
 use crate::support;
 use crate::sys::*;
 
@@ -29,6 +31,8 @@ struct GpuPublisher {
     type_support: *const rosidl_message_type_support_t,
     observed: Observed,
     loans: Loans,
+    /// The identity in the core that its last descriptor had.
+    identity: AtomicU64,
     context: Arc<Context>,
 }
 
@@ -51,8 +55,16 @@ unsafe fn inner_of(publisher: *const rmw_publisher_t) -> *const rmw_publisher_t 
 }
 
 impl GpuPublisher {
-    /// Refuses a descriptor that names no message of this topic which this host's core knows.
+    /// Refuses a descriptor that names no message of this topic which this host's core knows; remembers whose it is.
     fn check(&self, handle: &Handle) -> Result<(), rmw_ret_t> {
+        self.check_handle(handle)?;
+        if self.identity.swap(handle.publisher, Ordering::Relaxed) != handle.publisher {
+            own::learn(std::ptr::from_ref(self) as usize, handle.publisher);
+        }
+        Ok(())
+    }
+
+    fn check_handle(&self, handle: &Handle) -> Result<(), rmw_ret_t> {
         let topic = &self.topic;
         let name = support::type_name(self.kind);
         let invalid = |why: std::fmt::Arguments<'_>| {
@@ -144,8 +156,19 @@ pub(crate) unsafe fn rmw_create_publisher(
     handle.implementation_identifier = IDENTIFIER.as_ptr().cast();
     handle.can_loan_messages = true;
     let observed = Observed::new(context.node.clone(), topic.clone());
-    let own = GpuPublisher { handle, inner, kind, topic, type_support, observed, loans: Loans::default(), context };
-    Box::into_raw(Box::new(own)).cast()
+    let place = Place { context: context.address(), topic: topic.clone() };
+    let (loans, identity) = (Loans::default(), AtomicU64::new(0));
+    let own = GpuPublisher { handle, inner, kind, topic, type_support, observed, loans, identity, context };
+    let own: *mut rmw_publisher_t = Box::into_raw(Box::new(own)).cast();
+    // SAFETY: bytes and a pointer, for which zeros are values.
+    let mut gid: rmw_gid_t = unsafe { std::mem::zeroed() };
+    // SAFETY: made above.
+    if unsafe { calls::rmw_get_gid_for_publisher(inner, &raw mut gid) } == RMW_RET_OK {
+        own::add(own as usize, place, gid);
+    } else {
+        crate::rcutils::reset_error();
+    }
+    own
 }
 
 pub(crate) unsafe fn rmw_destroy_publisher(node: *mut rmw_node_t, publisher: *mut rmw_publisher_t) -> rmw_ret_t {
@@ -157,6 +180,7 @@ pub(crate) unsafe fn rmw_destroy_publisher(node: *mut rmw_node_t, publisher: *mu
     if node.is_null() {
         return refuse(RMW_RET_INVALID_ARGUMENT, format_args!("{}: the node is null", own.topic));
     }
+    own::remove(publisher as usize);
     // SAFETY: handed out by `rmw_create_publisher`, and destroyed once.
     let own = unsafe { Box::from_raw(publisher.cast::<GpuPublisher>()) };
     // SAFETY: made on this node, and destroyed once.

@@ -21,6 +21,7 @@ use crate::inner::calls;
 use crate::loans::Loans;
 use crate::notifier::Shared;
 use crate::observed::Observed;
+use crate::own::Place;
 use crate::replay::Replays;
 use crate::support::{self, Raw};
 use crate::sys::*;
@@ -74,6 +75,7 @@ pub(crate) struct Entity {
     pub(crate) ignores_local: bool,
     pub(crate) core: AnySubscriber,
     pub(crate) observed: Observed,
+    pub(crate) place: Place,
     pub(crate) taking: Mutex<Taking>,
     pub(crate) loans: Loans,
     pub(crate) waiters: Arc<Waiters>,
@@ -266,6 +268,7 @@ unsafe fn make(
     let qos = unsafe { core_qos(inner) }?;
     let core = AnySubscriber::new(&context.node, &topic, kind, qos).map_err(|error| error.to_string())?;
     let observed = Observed::new(context.node.clone(), topic.clone());
+    let place = Place { context: context.address(), topic: topic.clone() };
     // SAFETY: a handle of the inner RMW's.
     let mut handle = unsafe { *inner };
     handle.implementation_identifier = IDENTIFIER.as_ptr().cast();
@@ -279,6 +282,7 @@ unsafe fn make(
         ignores_local,
         core,
         observed,
+        place,
         taking: Mutex::default(),
         loans: Loans::default(),
         waiters: context.waiters.clone(),

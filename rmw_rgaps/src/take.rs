@@ -10,6 +10,7 @@ use crate::context::lock;
 use crate::descriptor::{self, Descriptor};
 use crate::ffi::refuse;
 use crate::inner::calls;
+use crate::own;
 use crate::rcutils::{self, Severity};
 use crate::subscription::{Entity, of};
 use crate::sys::*;
@@ -116,7 +117,8 @@ fn next(entity: &Entity) -> Option<Taken> {
                     continue;
                 }
                 taking.received += 1;
-                return Some(taken(&message, taking.received));
+                let gid = known.is_own.then(|| own::gid_of(&entity.place, known.publisher)).flatten();
+                return Some(taken(&message, taking.received, gid));
             }
             Ok(None) => {
                 taking.reported = 0;
@@ -132,7 +134,7 @@ fn next(entity: &Entity) -> Option<Taken> {
     None
 }
 
-fn taken(message: &Message, received: u64) -> Taken {
+fn taken(message: &Message, received: u64, own: Option<rmw_gid_t>) -> Taken {
     let descriptor = Descriptor::of(message);
     // SAFETY: numbers and a pointer, for which zeros are values.
     let mut info: rmw_message_info_t = unsafe { std::mem::zeroed() };
@@ -140,16 +142,22 @@ fn taken(message: &Message, received: u64) -> Taken {
     info.received_timestamp = message.taken_ns() as i64;
     info.publication_sequence_number = message.info().sequence;
     info.reception_sequence_number = received;
-    // rmw_compare_gids_equal, which is the inner RMW's, takes no other.
-    // SAFETY: no arguments.
-    info.publisher_gid.implementation_identifier = unsafe { calls::rmw_get_implementation_identifier() };
-    descriptor::gid(message.info(), &mut info.publisher_gid.data);
+    match own {
+        Some(gid) => info.publisher_gid = gid,
+        None => {
+            // rmw_compare_gids_equal, which is the inner RMW's, takes no other.
+            // SAFETY: no arguments.
+            info.publisher_gid.implementation_identifier = unsafe { calls::rmw_get_implementation_identifier() };
+            descriptor::gid(message.info(), &mut info.publisher_gid.data);
+        }
+    }
     Taken { descriptor, info }
 }
 
 /// Whether the publisher is in this process. The segment has process ids as their processes see them: one of another container may have ours.
 fn is_own(entity: &Entity, info: &MessageInfo) -> bool {
-    let seat = entity.ignores_local.then(|| entity.observed.look(|observer| observer.publisher(info.publisher)));
+    let may_be = entity.ignores_local || own::are_there(&entity.place);
+    let seat = may_be.then(|| entity.observed.look(|observer| observer.publisher(info.publisher)));
     match seat {
         Some(Ok(Some(seat))) => !seat.remote && seat.pid == u64::from(std::process::id()),
         // It has left, or the manager does not answer now: better twice than not at all.

@@ -1,0 +1,117 @@
+//! The GPU publishers of this process: a message that one of them published has the gid that rmw says of it. rclcpp compares the two, and so drops
+//! what intra-process communication has delivered already.
+//!
+//! A publisher's identity in the core is learnt from the descriptors that it sends. Intra-process communication may leave it none to send: until then a
+//! message of this process is taken for that of a publisher of its topic which has sent none.
+
+use std::sync::{PoisonError, RwLock};
+
+use crate::sys::rmw_gid_t;
+
+/// Identities in the core that are remembered for one publisher: it has one, and a relay those of others.
+const IDENTITIES_MAX: usize = 4;
+
+static PUBLISHERS: RwLock<Vec<Own>> = RwLock::new(Vec::new());
+
+/// Which publishers could have published a message: those of one context and topic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// The context's address.
+    pub(crate) context: usize,
+    /// Fully qualified.
+    pub(crate) topic: String,
+}
+
+struct Own {
+    /// The publisher's address.
+    key: usize,
+    place: Place,
+    gid: rmw_gid_t,
+    /// The most recent last.
+    identities: Vec<u64>,
+}
+
+// SAFETY: a gid is bytes and the address of an identifier that is never unloaded.
+unsafe impl Send for Own {}
+// SAFETY: as above; nothing of it changes but under the lock.
+unsafe impl Sync for Own {}
+
+pub(crate) fn add(key: usize, place: Place, gid: rmw_gid_t) {
+    write(|publishers| publishers.push(Own { key, place, gid, identities: Vec::new() }));
+}
+
+pub(crate) fn remove(key: usize) {
+    write(|publishers| publishers.retain(|own| own.key != key));
+}
+
+/// The publisher has sent a descriptor of this one's in the core.
+pub(crate) fn learn(key: usize, identity: u64) {
+    write(|publishers| {
+        let Some(own) = publishers.iter_mut().find(|own| own.key == key) else { return };
+        own.identities.retain(|known| *known != identity);
+        if own.identities.len() == IDENTITIES_MAX {
+            own.identities.remove(0);
+        }
+        own.identities.push(identity);
+    });
+}
+
+/// Whether there are publishers there at all.
+pub(crate) fn are_there(place: &Place) -> bool {
+    read(|publishers| publishers.iter().any(|own| own.place == *place))
+}
+
+/// The gid of the publisher there that has this identity in the core, in this process.
+pub(crate) fn gid_of(place: &Place, identity: u64) -> Option<rmw_gid_t> {
+    read(|publishers| {
+        let there = || publishers.iter().filter(|own| own.place == *place);
+        let known = there().find(|own| own.identities.contains(&identity));
+        let found = known.or_else(|| there().find(|own| own.identities.is_empty())).or_else(|| there().next());
+        found.map(|own| own.gid)
+    })
+}
+
+fn read<R>(look: impl FnOnce(&[Own]) -> R) -> R {
+    look(&PUBLISHERS.read().unwrap_or_else(PoisonError::into_inner))
+}
+
+fn write(change: impl FnOnce(&mut Vec<Own>)) {
+    change(&mut PUBLISHERS.write().unwrap_or_else(PoisonError::into_inner));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gid(byte: u8) -> rmw_gid_t {
+        // SAFETY: bytes and a pointer, for which zeros are values.
+        let mut gid: rmw_gid_t = unsafe { std::mem::zeroed() };
+        gid.data[0] = byte;
+        gid
+    }
+
+    #[test]
+    fn a_publisher_is_known_by_what_it_has_sent_and_before_by_having_sent_nothing() {
+        let place = |topic: &str| Place { context: 1, topic: topic.to_owned() };
+        let found = |topic: &str, identity| gid_of(&place(topic), identity).map(|gid| gid.data[0]);
+        add(11, place("/a"), gid(1));
+        add(12, place("/a"), gid(2));
+        add(13, place("/b"), gid(3));
+        assert!(are_there(&place("/b")) && !are_there(&place("/c")));
+        learn(11, 100);
+        assert_eq!(
+            (found("/a", 100), found("/a", 200), found("/b", 100), found("/c", 100)),
+            (Some(1), Some(2), Some(3), None)
+        );
+        learn(12, 200);
+        for other in 300..310 {
+            learn(12, other);
+        }
+        assert_eq!((found("/a", 309), found("/a", 305)), (Some(2), Some(1)));
+        assert_eq!(gid_of(&Place { context: 2, topic: "/a".to_owned() }, 100).map(|gid| gid.data[0]), None);
+        for key in [11, 12, 13] {
+            remove(key);
+        }
+        assert!(!are_there(&place("/a")));
+    }
+}
