@@ -27,11 +27,14 @@ def command_of(client):
     """How a client's program is started; None, where it is not built."""
     if client == "rclpy":
         return [sys.executable, str(HERE / "frames.py")]
+    if client == "rclcpp":
+        program = os.environ.get("FRAMES_RCLCPP")
+        return [program] if program else None
     program = Path(os.environ["FRAMES_PROGRAMS"]) / f"frames_{client}"
     return [str(program)] if program.exists() else None
 
 
-CLIENTS = [client for client in ("rclpy", "rclrs", "r2r") if command_of(client)]
+CLIENTS = [client for client in ("rclcpp", "rclpy", "rclrs", "r2r") if command_of(client)]
 
 
 class Program:
