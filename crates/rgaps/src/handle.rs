@@ -10,9 +10,6 @@ use rgaps_shm::claim::MessageName;
 use rgaps_shm::history::MessageRef;
 use rgaps_shm::info::MessageInfo;
 
-/// Of the bytes below; GpuHandle.LAYOUT_VERSION.
-const LAYOUT_VERSION: u32 = 1;
-
 /// Names a message. rgaps_msgs/GpuHandle, and `rgaps_handle_t` in C, are these bytes.
 ///
 /// (`source_host`, `host_epoch`, `publisher`, `sequence`) name it everywhere. (`topic_id`, `position`, `slot`, `generation`) say where it lies
@@ -47,8 +44,8 @@ pub struct Handle {
 impl Handle {
     /// Length of its bytes.
     pub const BYTES: usize = 88;
-    /// What `layout_version` is.
-    pub const LAYOUT_VERSION: u32 = LAYOUT_VERSION;
+    /// What `layout_version` is; GpuHandle.LAYOUT_VERSION.
+    pub const LAYOUT_VERSION: u32 = 1;
 
     pub(crate) fn new(topic_id: [u8; 16], message: MessageRef, info: &MessageInfo) -> Self {
         Self {
@@ -61,7 +58,7 @@ impl Handle {
             payload_bytes: info.bytes,
             slot: message.index.0.into(),
             generation: message.generation.0,
-            layout_version: LAYOUT_VERSION,
+            layout_version: Self::LAYOUT_VERSION,
             kind: info.kind,
         }
     }
