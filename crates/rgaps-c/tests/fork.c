@@ -154,9 +154,7 @@ static void a_child_exchanges_messages_with_its_parent_by_a_node_of_its_own(void
   close(ready[1]);
 }
 
-/* ---- A fork finds other threads in the middle of calls. AddressSanitizer's allocator does too, and its locks stay taken in the child. ---- */
-
-#ifndef __SANITIZE_ADDRESS__
+/* ---- A fork finds other threads in the middle of calls. ---- */
 
 static atomic_int is_over;
 
@@ -198,8 +196,6 @@ static void a_child_of_a_parent_whose_threads_are_busy_finds_no_lock_taken(void)
   for (int index = 0; index < 2; index++) CHECK(pthread_join(threads[index], NULL) == 0);
 }
 
-#endif
-
 int main(void) {
   void (*const children[])(void) = {every_call_says_that_it_was_forked, the_child_ends_what_is_not_its_own, the_child_ends_at_once, nothing};
   rgaps_message_t *taken = NULL;
@@ -221,9 +217,7 @@ int main(void) {
     the_parent_goes_on();
   }
   a_child_exchanges_messages_with_its_parent_by_a_node_of_its_own();
-#ifndef __SANITIZE_ADDRESS__
   a_child_of_a_parent_whose_threads_are_busy_finds_no_lock_taken();
-#endif
 
   OK(rgaps_loan_publish(loan, NULL, NULL));
   while (rgaps_subscriber_take(subscriber, &taken) == RGAPS_OK) OK(rgaps_message_release(taken, NULL));

@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::{Errno, retry_on_intr};
 
 /// An eventfd, non-blocking and close-on-exec. Readable while its counter is not zero.
 #[derive(Debug)]
@@ -36,28 +37,33 @@ impl EventFd {
     /// the counter has made of its flags and its count. (One that races with this call can make it wait. It runs as this user, who
     /// could stop this process by a signal just as well.)
     pub fn signal(&self) -> io::Result<()> {
-        let mut fds = [PollFd::new(&self.0, PollFlags::OUT)];
-        if poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))? == 0 {
+        if !self.is(PollFlags::OUT)? {
             return Ok(());
         }
-        match rustix::io::write(&self.0, &1_u64.to_ne_bytes()) {
-            Ok(_) | Err(rustix::io::Errno::AGAIN) => Ok(()),
+        match retry_on_intr(|| rustix::io::write(&self.0, &1_u64.to_ne_bytes())) {
+            Ok(_) | Err(Errno::AGAIN) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
 
     /// Sets the counter back to zero; says whether it was signalled. Does not wait either.
     pub fn drain(&self) -> io::Result<bool> {
-        let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
-        if poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))? == 0 {
+        if !self.is(PollFlags::IN)? {
             return Ok(false);
         }
         let mut count = [0_u8; 8];
-        match rustix::io::read(&self.0, &mut count) {
+        match retry_on_intr(|| rustix::io::read(&self.0, &mut count)) {
             Ok(_) => Ok(true),
-            Err(rustix::io::Errno::AGAIN) => Ok(false),
+            Err(Errno::AGAIN) => Ok(false),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Whether it is readable or writable now. A poll that does not wait can be interrupted all the same.
+    fn is(&self, ready: PollFlags) -> io::Result<bool> {
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let ready = retry_on_intr(|| poll(&mut [PollFd::new(&self.0, ready)], Some(&at_once)))?;
+        Ok(ready > 0)
     }
 
     /// A second descriptor of the same counter, to hand to another process.

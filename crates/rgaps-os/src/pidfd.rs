@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::retry_on_intr;
 use rustix::process::{Pid, PidfdFlags, getpid, kill_process, pidfd_open};
 
 pub use rustix::process::Signal;
@@ -54,9 +55,8 @@ impl PidFd {
 
     /// Whether the process is dead.
     pub fn is_dead(&self) -> io::Result<bool> {
-        let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        Ok(poll(&mut fds, Some(&now))? > 0)
+        Ok(retry_on_intr(|| poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&now)))? > 0)
     }
 
     /// A second descriptor of the same process.

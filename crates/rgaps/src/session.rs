@@ -97,7 +97,16 @@ pub(crate) enum Member {
 #[derive(Debug)]
 enum Tended {
     Publisher { topic: TopicId, seat: Seat, order: Weak<Order<Unready>>, idle: IdlePool },
-    Subscriber { order: Weak<Order<Releasing>>, tended: Weak<subscriber::Tended> },
+    Subscriber { topic: TopicId, seat: Seat, order: Weak<Order<Releasing>>, tended: Weak<subscriber::Tended> },
+}
+
+impl Tended {
+    fn seat(&self) -> (Role, TopicId, Seat) {
+        match *self {
+            Self::Publisher { topic, seat, .. } => (Role::Publisher, topic, seat),
+            Self::Subscriber { topic, seat, .. } => (Role::Subscriber, topic, seat),
+        }
+    }
 }
 
 /// See `Session::given`.
@@ -214,6 +223,8 @@ impl Session {
             Member::Publisher(publisher) => publisher.strong_count() > 0,
             Member::Subscriber(subscriber, _) => subscriber.strong_count() > 0,
         });
+        // Under this lock the thread holds what it tends: it must not be the one who closes a subscriber's descriptor, later.
+        lock(&self.tended).retain(|tended| tended.seat() != (seated.role, seated.topic, seated.seat));
         self.prune_events();
     }
 
@@ -340,7 +351,7 @@ impl Session {
                 });
                 true
             }
-            Tended::Subscriber { order, tended } => {
+            Tended::Subscriber { order, tended, .. } => {
                 let (Some(order), Some(tended)) = (order.upgrade(), tended.upgrade()) else { return false };
                 order.settle();
                 tended.trim();
@@ -486,8 +497,12 @@ fn tended(member: &Member) -> Option<Tended> {
         }
         Member::Subscriber(subscriber, _) => {
             let subscriber = subscriber.upgrade()?;
-            let (order, tended) = (Arc::downgrade(&subscriber.order), Arc::downgrade(&subscriber.tended));
-            Some(Tended::Subscriber { order, tended })
+            Some(Tended::Subscriber {
+                topic: subscriber.seated.topic,
+                seat: subscriber.seated.seat,
+                order: Arc::downgrade(&subscriber.order),
+                tended: Arc::downgrade(&subscriber.tended),
+            })
         }
     }
 }
