@@ -40,6 +40,37 @@ fn messages_are_claimed_in_any_order_and_those_passed_by_are_still_taken() {
 }
 
 #[test]
+fn a_name_that_is_not_there_costs_no_message() {
+    let host = Host::new(256);
+    let mut publisher = host.publisher(1 << 20, 0);
+    // Keep-all.
+    let mut reader = host.subscriber(0);
+    for _ in 0..100 {
+        publisher.publish(10, Exhaustion::Refuse).unwrap();
+    }
+    let strange = MessageName { publisher: 78, sequence: 1 };
+    for name in [strange, named(101), named(0), named(u64::MAX)] {
+        assert!(!matches!(reader.claim(name), Claimed::Here(_)), "{name:?}");
+    }
+    assert_eq!((lost(&reader), reader.counters().held.load(Ordering::Relaxed)), (0, 0));
+    assert!(matches!(reader.claim(named(1)), Claimed::Here(_)), "what was seen on the way has not passed");
+    assert_eq!(sequences(&mut reader), (2..=100).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_message_that_was_revoked_is_passed_and_what_is_behind_it_stays() {
+    let host = Host::new(64);
+    let mut publisher = host.publisher(1 << 20, 0);
+    let mut reader = host.subscriber(20);
+    for _ in 0..50 {
+        publisher.publish(10, Exhaustion::Refuse).unwrap();
+    }
+    assert!(matches!(reader.claim(named(30)), Claimed::Passed));
+    assert_eq!((lost(&reader), reader.counters().held.load(Ordering::Relaxed)), (30, 0));
+    assert_eq!(sequences(&mut reader), (31..=50).collect::<Vec<_>>());
+}
+
+#[test]
 fn what_nobody_claims_is_let_go_and_counted() {
     let host = Host::new(256);
     let mut publisher = host.publisher(1 << 20, 0);
