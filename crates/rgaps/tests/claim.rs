@@ -183,3 +183,43 @@ fn a_handle_may_come_before_its_message_and_a_replayed_one_waits_once() {
     let at_once = subscriber.claim(&unknown, LONG * 60).unwrap_err();
     assert!(matches!(at_once, ClaimError::NotHere { .. }), "the watchdog would have ended a second wait: {at_once}");
 }
+
+#[test]
+fn a_publisher_whose_message_came_too_late_is_waited_for_again() {
+    let _watchdog = Watchdog::new(LONG * 2);
+    let a = Host::new("late-a", "127.0.0.63", "127.0.0.64");
+    let b = Host::new("late-b", "127.0.0.64", "127.0.0.63");
+    let publisher = a.node.publisher::<Bytes>("data").unwrap();
+    let subscriber: Subscriber<Bytes> = b.node.subscriber_with("data", keep_all()).unwrap();
+    while publisher.subscriber_count() == 0 {
+        std::thread::yield_now();
+    }
+    let push = |n| publisher.push(&Bytes::new(1), &[n]).unwrap();
+    let first = push(0);
+    subscriber.claim(&first, LONG).unwrap();
+    let after = |handle: Handle| Handle { sequence: handle.sequence + 1, ..handle };
+    // Each descriptor is here before its message: that is sent once the claim waits for it.
+    let early = |handle: Handle, n| {
+        let is_sent = Cell::new(false);
+        let send = || {
+            if !is_sent.replace(true) {
+                push(n);
+            }
+            false
+        };
+        subscriber.claim_unless(&after(handle), LONG, None, send).unwrap().handle()
+    };
+    let looked = subscriber.claim(&after(first), Duration::ZERO).unwrap_err();
+    assert!(matches!(looked, ClaimError::NotHere { .. }), "{looked}");
+    let second = early(first, 1);
+    // A look is no wait in vain, and one in vain counts until something comes.
+    let waited = subscriber.claim(&after(second), SHORT).unwrap_err();
+    assert!(matches!(waited, ClaimError::NotHere { .. }), "{waited}");
+    let third = push(2);
+    while subscriber.unread(1) == 0 {
+        std::thread::yield_now();
+    }
+    let fourth = early(third, 3);
+    assert_eq!((third.sequence, fourth.sequence), (3, 4));
+    assert_eq!(subscriber.take().unwrap().unwrap().bytes(), [2], "the late one is there still");
+}
