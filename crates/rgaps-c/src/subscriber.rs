@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rgaps::any::{AnySubscriber, Kind, Message};
-use rgaps::{Node, SubscriberQos};
+use rgaps::device::Stream;
+use rgaps::{ClaimError, Node, SubscriberQos};
 
 use crate::handle::{BadHandle, Table, What};
 use crate::message::{hand_out, rgaps_message_handle_t, rgaps_message_t};
@@ -47,6 +48,12 @@ impl Drop for State {
     }
 }
 
+impl SubscriberObject {
+    fn is_ended(&self) -> bool {
+        self.state.is_ended.load(Ordering::Acquire)
+    }
+}
+
 pub(crate) static SUBSCRIBERS: Table<SubscriberObject> = Table::new(What::Subscriber);
 
 /// ROS 2's default QoS: reliable, volatile, keep-last 10.
@@ -80,7 +87,7 @@ pub unsafe extern "C" fn rgaps_subscriber_create(
     })
 }
 
-/// Ends a subscriber; threads that wait for its messages are told that it is gone (`RGAPS_INVALID_HANDLE`). Messages that it has taken stay
+/// Ends a subscriber; threads that wait for its messages, or for one that they claim, are told that it is gone (`RGAPS_INVALID_HANDLE`). Messages that it has taken stay
 /// until they are released, but for the one that `rgaps_subscriber_pull` gave out. NULL is no error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_subscriber_destroy(subscriber: *mut rgaps_subscriber_t) {
@@ -163,13 +170,30 @@ pub unsafe extern "C" fn rgaps_subscriber_wait(
 }
 
 pub(crate) fn wait(object: &SubscriberObject, timeout_ns: u64) -> Result<Option<Message>, Failure> {
-    let timeout = if timeout_ns == u64::MAX { Duration::MAX } else { Duration::from_nanos(timeout_ns) };
-    let is_ended = || object.state.is_ended.load(Ordering::Acquire);
-    let message = object.subscriber.wait_unless(timeout, is_ended)?;
-    if message.is_none() && is_ended() {
+    let message = object.subscriber.wait_unless(timeout_of(timeout_ns), || object.is_ended())?;
+    if message.is_none() && object.is_ended() {
         return Err(BadHandle::Released(What::Subscriber).into());
     }
     Ok(message)
+}
+
+fn claim(
+    object: &SubscriberObject,
+    handle: Option<&rgaps_message_handle_t>,
+    timeout_ns: u64,
+    stream: Option<Stream>,
+) -> Result<Option<Message>, Failure> {
+    let handle = (*handle.ok_or_else(|| Failure::null("handle"))?).into();
+    let (timeout, is_over) = (timeout_of(timeout_ns), || object.is_ended());
+    match object.subscriber.claim_unless(&handle, timeout, stream.as_ref(), is_over) {
+        Ok(message) => Ok(Some(message)),
+        Err(ClaimError::NotHere { .. }) if object.is_ended() => Err(BadHandle::Released(What::Subscriber).into()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn timeout_of(timeout_ns: u64) -> Duration {
+    if timeout_ns == u64::MAX { Duration::MAX } else { Duration::from_nanos(timeout_ns) }
 }
 
 /// The message that a handle names, as this subscriber gets it: in its order or out of it. Waits at most `timeout_ns` for it to come from
@@ -178,7 +202,7 @@ pub(crate) fn wait(object: &SubscriberObject, timeout_ns: u64) -> Result<Option<
 /// `RGAPS_STALE` if the handle names nothing that this subscriber has or will have: of an earlier run (replayed), let go, or claimed before.
 ///
 /// @param handle      from a publisher of this topic, or another subscriber, by any way; it may be wrong
-/// @param timeout_ns  ns to wait at most
+/// @param timeout_ns  ns to wait at most; UINT64_MAX for as long as it takes
 /// @param stream      as for `rgaps_subscriber_take_on`: NULL with a node on a GPU is CUDA's default stream
 /// @param message     ends with `rgaps_message_release`
 #[unsafe(no_mangle)]
@@ -190,12 +214,7 @@ pub unsafe extern "C" fn rgaps_subscriber_claim_on(
     message: Option<&mut MaybeUninit<*mut rgaps_message_t>>,
 ) -> rgaps_status_t {
     give(subscriber, message, RGAPS_TIMED_OUT, |object| {
-        let handle = (*handle.ok_or_else(|| Failure::null("handle"))?).into();
-        let timeout = Duration::from_nanos(timeout_ns);
-        match raw::stream(&object.node, stream) {
-            Some(stream) => Ok(Some(object.subscriber.claim_on(&handle, timeout, &stream)?)),
-            None => Ok(Some(object.subscriber.claim(&handle, timeout)?)),
-        }
+        claim(object, handle, timeout_ns, raw::stream(&object.node, stream))
     })
 }
 
@@ -207,10 +226,7 @@ pub unsafe extern "C" fn rgaps_subscriber_claim(
     timeout_ns: u64,
     message: Option<&mut MaybeUninit<*mut rgaps_message_t>>,
 ) -> rgaps_status_t {
-    give(subscriber, message, RGAPS_TIMED_OUT, |object| {
-        let handle = (*handle.ok_or_else(|| Failure::null("handle"))?).into();
-        Ok(Some(object.subscriber.claim(&handle, Duration::from_nanos(timeout_ns))?))
-    })
+    give(subscriber, message, RGAPS_TIMED_OUT, |object| claim(object, handle, timeout_ns, None))
 }
 
 /// A descriptor that is readable while a message may be ready, for epoll, poll and select. Do not read or close it: take until there is no

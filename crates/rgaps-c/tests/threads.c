@@ -154,11 +154,23 @@ static void *wait_until_the_end(void *argument) {
   return NULL;
 }
 
-static void a_wait_ends_when_its_subscriber_is_destroyed(void) {
+/* Of a message that another host might still send. */
+static void *claim_until_the_end(void *argument) {
+  struct ending *ending = argument;
+  rgaps_message_handle_t handle = {.source_host = {7}, .publisher = 9, .sequence = 1, .layout_version = 1, .kind = RGAPS_KIND_BYTES};
+  rgaps_message_t *message = NULL;
+  atomic_fetch_add(&ending->waiting, 1);
+  FAILS(rgaps_subscriber_claim(ending->subscriber, &handle, UINT64_MAX, &message), RGAPS_INVALID_HANDLE, "destroyed");
+  CHECK(message == NULL);
+  return NULL;
+}
+
+static void waits_and_claims_end_when_their_subscriber_is_destroyed(void) {
   for (int round = 0; round < 50; round++) {
     struct ending ending = {.subscriber = subscriber_of(node, "/ctest/end", RGAPS_KIND_BYTES)};
     pthread_t threads[THREADS];
-    start(threads, THREADS, wait_until_the_end, &ending);
+    start(threads, THREADS / 2, wait_until_the_end, &ending);
+    start(threads + THREADS / 2, THREADS / 2, claim_until_the_end, &ending);
     while (atomic_load(&ending.waiting) < THREADS) sched_yield();
     /* Some rounds find them asleep, others on their way. */
     for (int turn = 0; turn < round * 20; turn++) sched_yield();
@@ -307,7 +319,7 @@ int main(void) {
   what_two_threads_release_is_released_once();
   objects_may_be_destroyed_while_other_threads_use_them();
   a_brief_wait_does_not_keep_another_thread_asleep();
-  a_wait_ends_when_its_subscriber_is_destroyed();
+  waits_and_claims_end_when_their_subscriber_is_destroyed();
   rgaps_node_destroy(node);
   return 0;
 }
