@@ -108,6 +108,32 @@ fn a_handle_of_another_kind_layout_run_or_life_is_refused_at_once() {
 }
 
 #[test]
+fn what_names_a_message_is_taken_without_its_pool() {
+    if !again() {
+        return;
+    }
+    let _watchdog = Watchdog::new(LONG * 2);
+    let dir = RuntimeDir::new("described").unwrap();
+    let node = || Node::builder().runtime_dir(dir.path()).build().unwrap();
+    let (publishing, taking) = (node(), node());
+    let publisher = publishing.publisher::<Image>("a").unwrap();
+    let [subscriber, other] = [0, 1].map(|_| taking.subscriber::<Image>("a").unwrap());
+    let (image, mapped) = (Image::new(4, 2, Encoding::Rgb8).unwrap(), || {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        maps.lines().filter(|line| line.contains("memfd:")).count()
+    });
+    let handle = publisher.push(&image, &[5; 24]).unwrap();
+    let before = mapped();
+    let described = subscriber.take_described().unwrap().unwrap();
+    assert_eq!((described.handle, described.meta, described.info.sequence), (handle, image, 1));
+    assert!(described.taken_ns >= described.info.stamps.published);
+    assert!(subscriber.take_described().unwrap().is_none());
+    assert_eq!((mapped(), subscriber.statistics().held), (before, 0));
+    assert_eq!(other.claim(&described.handle, LONG).unwrap().bytes(), [5; 24]);
+    assert_eq!(mapped(), before + 1, "who claims the payload maps the pool");
+}
+
+#[test]
 fn a_claim_that_its_caller_ends_is_not_remembered_as_one_in_vain() {
     if !again() {
         return;
