@@ -42,11 +42,11 @@ impl Observer {
                 Slot::Empty => return None,
                 Slot::Overrun => {
                     let begin = self.segment.queue().tail().0.saturating_sub(self.segment.queue().capacity());
-                    self.cursor = Position(begin.max(self.cursor.0 + 1));
+                    self.cursor = Position(begin).max(self.cursor.next());
                 }
                 Slot::Message(named) => {
                     let position = self.cursor;
-                    self.cursor = Position(position.0 + 1);
+                    self.cursor = position.next();
                     let Some(entry) = self.segment.message(named.message) else { continue };
                     if let Some((_, info)) = read_life(entry, position, named.generation) {
                         return Some(info);

@@ -222,11 +222,11 @@ impl ReaderPort {
         for _ in 0..=2 * self.segment.queue().capacity() {
             match self.segment.queue().read(self.cursor) {
                 Slot::Empty => return None,
-                Slot::Overrun => self.move_to(self.segment.queue().begin().0.max(self.cursor.0 + 1)),
+                Slot::Overrun => self.move_to(self.segment.queue().begin().max(self.cursor.next())),
                 Slot::Message(named) => {
                     let position = self.cursor;
                     let held = self.hold(position, named.message, named.generation);
-                    self.move_to(position.0 + 1);
+                    self.move_to(position.next());
                     if held.is_some() {
                         return held;
                     }
@@ -293,9 +293,9 @@ impl ReaderPort {
         &self.segment
     }
 
-    fn move_to(&mut self, position: u64) {
-        self.cursor = Position(position);
-        self.counters().cursor.store(position, Ordering::Release);
+    fn move_to(&mut self, position: Position) {
+        self.cursor = position;
+        self.counters().cursor.store(position.0, Ordering::Release);
     }
 
     fn hold(&self, position: Position, index: crate::queue::MessageIndex, named: u16) -> Option<Held> {
@@ -434,12 +434,12 @@ fn walk(
     for _ in 0..=2 * queue.capacity() {
         match queue.read(position) {
             Slot::Empty => return,
-            Slot::Overrun => position = Position(queue.begin().0.max(position.0 + 1)),
+            Slot::Overrun => position = queue.begin().max(position.next()),
             Slot::Message(named) => {
                 if !look(position, named) {
                     return;
                 }
-                position = Position(position.0 + 1);
+                position = position.next();
             }
         }
     }
@@ -543,7 +543,7 @@ pub(crate) fn find_in_queue(
     generation: Generation,
 ) -> Option<Position> {
     let queue = segment.queue();
-    (queue.begin().0..queue.end().0).map(Position).find(|position| {
+    queue.positions().map(Position).find(|position| {
         matches!(queue.read(*position), Slot::Message(named) if named.message == index && named.generation == generation.low())
     })
 }

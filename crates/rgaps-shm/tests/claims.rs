@@ -7,9 +7,9 @@ mod host;
 use std::sync::atomic::Ordering;
 
 use host::{Host, lost, sequences};
-use rgaps_shm::Exhaustion;
 use rgaps_shm::claim::{Claimed, MessageName};
 use rgaps_shm::message::Readiness;
+use rgaps_shm::{Exhaustion, ReaderPort, SubscriberSpec};
 
 fn named(sequence: u64) -> MessageName {
     MessageName { publisher: 77, sequence }
@@ -101,4 +101,22 @@ fn a_claim_finds_what_was_passed_by_for_its_bytes_and_what_history_keeps() {
     assert_eq!(held.readiness(), Readiness::Pending);
     assert!(unready.poison());
     assert_eq!(held.readiness(), Readiness::Poisoned);
+}
+
+#[test]
+fn a_cursor_of_nonsense_is_no_panic_and_no_endless_loop() {
+    let host = Host::new(16);
+    let mut publisher = host.publisher(1 << 20, 0);
+    for nonsense in [u64::MAX, u64::MAX - 1, 1 << 63, (1 << 36) - 1] {
+        let seat = host.janitor.admit_subscriber(&SubscriberSpec { depth: 3, ..Default::default() }).unwrap();
+        let segment = host.janitor.segment().clone();
+        // Any client of the topic may write there.
+        segment.subscriber(seat.slot).unwrap().cursor.store(nonsense, Ordering::Release);
+        let mut reader = ReaderPort::new(segment, seat.slot, seat.generation, false).unwrap();
+        for _ in 0..40 {
+            publisher.publish(10, Exhaustion::DropOldest).unwrap();
+            let _ = (reader.unread(10), reader.claim(named(publisher.sequence)), reader.take());
+        }
+        host.dismiss(&reader);
+    }
 }
