@@ -1249,6 +1249,12 @@ rgaps_status_t rgaps_subscriber_create(const rgaps_node_t *node,
 void rgaps_subscriber_destroy(rgaps_subscriber_t *subscriber);
 
 /**
+ * Ends the waits and claims of a subscriber that other threads are in, with `RGAPS_TIMED_OUT`, and lets no later one wait: what is there is taken
+ * and claimed as before. For a program that shuts down.
+ */
+rgaps_status_t rgaps_subscriber_interrupt(const rgaps_subscriber_t *subscriber);
+
+/**
  * The next message if one is ready, with its bytes there; else `RGAPS_NO_MESSAGE`.
  *
  * @param message  ends with `rgaps_message_release`

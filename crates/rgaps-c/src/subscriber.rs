@@ -39,6 +39,8 @@ pub(crate) struct State {
     pub(crate) pulled: Mutex<u64>,
     /// Its handle is released; whoever still waits gives up.
     is_ended: AtomicBool,
+    /// Nobody is to wait any more.
+    is_interrupted: AtomicBool,
 }
 
 impl Drop for State {
@@ -49,8 +51,23 @@ impl Drop for State {
 }
 
 impl SubscriberObject {
-    fn is_ended(&self) -> bool {
-        self.state.is_ended.load(Ordering::Acquire)
+    fn is_over(&self) -> bool {
+        self.state.is_ended.load(Ordering::Acquire) || self.state.is_interrupted.load(Ordering::Acquire)
+    }
+
+    /// Why nothing was waited for, if it was for that.
+    fn check_over(&self) -> Result<(), Failure> {
+        if self.state.is_ended.load(Ordering::Acquire) {
+            return Err(BadHandle::Released(What::Subscriber).into());
+        }
+        if self.state.is_interrupted.load(Ordering::Acquire) {
+            let topic = self.subscriber.topic();
+            return Err(Failure::new(
+                RGAPS_TIMED_OUT,
+                format_args!("{topic}: waits of this subscriber were interrupted"),
+            ));
+        }
+        Ok(())
     }
 }
 
@@ -101,6 +118,18 @@ pub unsafe extern "C" fn rgaps_subscriber_destroy(subscriber: *mut rgaps_subscri
         release_pulled(&object.state);
         Ok(())
     });
+}
+
+/// Ends the waits and claims of a subscriber that other threads are in, with `RGAPS_TIMED_OUT`, and lets no later one wait: what is there is taken
+/// and claimed as before. For a program that shuts down.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rgaps_subscriber_interrupt(subscriber: *const rgaps_subscriber_t) -> rgaps_status_t {
+    guard(|| {
+        let object = SUBSCRIBERS.look_up(subscriber as u64)?;
+        object.state.is_interrupted.store(true, Ordering::Release);
+        object.subscriber.wake_waiters();
+        Ok(())
+    })
 }
 
 /// The next message if one is ready, with its bytes there; else `RGAPS_NO_MESSAGE`.
@@ -170,9 +199,9 @@ pub unsafe extern "C" fn rgaps_subscriber_wait(
 }
 
 pub(crate) fn wait(object: &SubscriberObject, timeout_ns: u64) -> Result<Option<Message>, Failure> {
-    let message = object.subscriber.wait_unless(timeout_of(timeout_ns), || object.is_ended())?;
-    if message.is_none() && object.is_ended() {
-        return Err(BadHandle::Released(What::Subscriber).into());
+    let message = object.subscriber.wait_unless(timeout_of(timeout_ns), || object.is_over())?;
+    if message.is_none() {
+        object.check_over()?;
     }
     Ok(message)
 }
@@ -184,12 +213,12 @@ fn claim(
     stream: Option<Stream>,
 ) -> Result<Option<Message>, Failure> {
     let handle = (*handle.ok_or_else(|| Failure::null("handle"))?).into();
-    let (timeout, is_over) = (timeout_of(timeout_ns), || object.is_ended());
-    match object.subscriber.claim_unless(&handle, timeout, stream.as_ref(), is_over) {
-        Ok(message) => Ok(Some(message)),
-        Err(ClaimError::NotHere { .. }) if object.is_ended() => Err(BadHandle::Released(What::Subscriber).into()),
-        Err(error) => Err(error.into()),
+    let (timeout, is_over) = (timeout_of(timeout_ns), || object.is_over());
+    let claimed = object.subscriber.claim_unless(&handle, timeout, stream.as_ref(), is_over);
+    if matches!(claimed, Err(ClaimError::NotHere { .. })) {
+        object.check_over()?;
     }
+    Ok(Some(claimed?))
 }
 
 fn timeout_of(timeout_ns: u64) -> Duration {

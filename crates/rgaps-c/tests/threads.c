@@ -179,6 +179,44 @@ static void waits_and_claims_end_when_their_subscriber_is_destroyed(void) {
   }
 }
 
+static void *wait_until_interrupted(void *argument) {
+  struct ending *ending = argument;
+  rgaps_message_t *message = NULL;
+  atomic_fetch_add(&ending->waiting, 1);
+  FAILS(rgaps_subscriber_wait(ending->subscriber, UINT64_MAX, &message), RGAPS_TIMED_OUT, "interrupted");
+  CHECK(message == NULL);
+  return NULL;
+}
+
+static void *claim_until_interrupted(void *argument) {
+  struct ending *ending = argument;
+  rgaps_message_handle_t handle = {.source_host = {7}, .publisher = 9, .sequence = 1, .layout_version = 1, .kind = RGAPS_KIND_BYTES};
+  rgaps_message_t *message = NULL;
+  atomic_fetch_add(&ending->waiting, 1);
+  FAILS(rgaps_subscriber_claim(ending->subscriber, &handle, UINT64_MAX, &message), RGAPS_TIMED_OUT, "interrupted");
+  CHECK(message == NULL);
+  return NULL;
+}
+
+static void an_interrupt_ends_waits_and_claims_and_what_is_there_is_still_taken(void) {
+  rgaps_publisher_t *publisher = publisher_of(node, "/ctest/interrupt", RGAPS_KIND_BYTES);
+  for (int round = 0; round < 20; round++) {
+    struct ending ending = {.subscriber = subscriber_of(node, "/ctest/interrupt", RGAPS_KIND_BYTES)};
+    pthread_t threads[2];
+    start(threads, 1, wait_until_interrupted, &ending);
+    start(threads + 1, 1, claim_until_interrupted, &ending);
+    while (atomic_load(&ending.waiting) < 2) sched_yield();
+    for (int turn = 0; turn < round * 20; turn++) sched_yield();
+    OK(rgaps_subscriber_interrupt(ending.subscriber));
+    join(threads, 2);
+    wait_until_interrupted(&ending);
+    publish_number(publisher, 5);
+    CHECK(next_number(ending.subscriber) == 5);
+    rgaps_subscriber_destroy(ending.subscriber);
+  }
+  rgaps_publisher_destroy(publisher);
+}
+
 struct used {
   rgaps_publisher_t *publisher;
   rgaps_subscriber_t *subscriber;
@@ -320,6 +358,7 @@ int main(void) {
   objects_may_be_destroyed_while_other_threads_use_them();
   a_brief_wait_does_not_keep_another_thread_asleep();
   waits_and_claims_end_when_their_subscriber_is_destroyed();
+  an_interrupt_ends_waits_and_claims_and_what_is_there_is_still_taken();
   rgaps_node_destroy(node);
   return 0;
 }
