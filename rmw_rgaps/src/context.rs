@@ -54,12 +54,10 @@ impl Context {
         contexts.push((address, Arc::downgrade(&context)));
         Ok(context)
     }
-}
 
-impl Context {
-    /// What stands for it.
+    /// What stands for it: the address of rmw's.
     pub(crate) fn address(&self) -> usize {
-        self.waiters.address()
+        self.waiters.context.0 as usize
     }
 }
 
@@ -79,11 +77,6 @@ pub(crate) struct Waiters {
 }
 
 impl Waiters {
-    /// What stands for the context.
-    pub(crate) fn address(&self) -> usize {
-        self.context.0 as usize
-    }
-
     /// One for a wait; None, with the inner RMW's error, if there can be none.
     pub(crate) fn get(&self) -> Option<Waiter> {
         let idle = lock(&self.idle).as_mut().and_then(Vec::pop);

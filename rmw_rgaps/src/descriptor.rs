@@ -2,8 +2,8 @@
 
 use std::ffi::c_void;
 
-use rgaps::any::{Kind, Message};
-use rgaps::{Handle, MessageInfo};
+use rgaps::any::{AnyMeta, Kind};
+use rgaps::{Described, Handle, MessageInfo};
 
 /// Bytes of metadata that the core keeps for a message, at most.
 const META_BYTES_MAX: usize = 1024;
@@ -34,12 +34,12 @@ impl Descriptor {
     }
 
     /// Of a message that was taken.
-    pub(crate) fn of(message: &Message) -> Self {
+    pub(crate) fn of(message: &Described<AnyMeta>) -> Self {
         let mut descriptor = Self::zeroed();
         let (handle, meta) = descriptor.0.split_at_mut(Handle::BYTES);
-        handle.copy_from_slice(&message.handle().to_bytes());
+        handle.copy_from_slice(&message.handle.to_bytes());
         if let Some((meta, _)) = meta.split_first_chunk_mut() {
-            message.meta().encode(meta);
+            message.meta.encode(meta);
         }
         descriptor
     }

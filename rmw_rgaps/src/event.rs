@@ -6,7 +6,8 @@ use std::sync::Arc;
 use crate::context::lock;
 use crate::ffi::refuse;
 use crate::inner::calls;
-use crate::subscription::{self, Callback, Entity};
+use crate::subscription::{self, Entity};
+use crate::support;
 use crate::sys::*;
 
 /// In every event of ours. It is known by its address; `data` is the subscription's.
@@ -72,6 +73,9 @@ pub(crate) unsafe fn rmw_take_event(event: *const rmw_event_t, info: *mut c_void
         Whose::Ours(None) => return gone(),
         Whose::Ours(Some(entity)) => entity,
     };
+    if !entity.is_owner() {
+        return support::forked(&entity.topic);
+    }
     if info.is_null() || taken.is_null() {
         let why = "there is no place for the event";
         return refuse(RMW_RET_INVALID_ARGUMENT, format_args!("{}: {why}", entity.topic));
@@ -98,9 +102,10 @@ pub(crate) unsafe fn rmw_event_set_callback(
         Whose::Ours(None) => return gone(),
         Whose::Ours(Some(entity)) => entity,
     };
-    *lock(&entity.on_lost) = Callback::new(callback, user_data);
-    lock(&entity.taking).forget_loss_reports();
-    entity.call_for_lost();
+    if !entity.is_owner() {
+        return support::forked(&entity.topic);
+    }
+    entity.set_on_lost(callback, user_data);
     RMW_RET_OK
 }
 

@@ -16,6 +16,8 @@ mod descriptor;
 mod event;
 mod ffi;
 mod forward;
+mod gate;
+mod hook;
 mod inner;
 mod loans;
 mod log;

@@ -5,19 +5,39 @@ use std::sync::Mutex;
 
 use crate::context::lock;
 use crate::descriptor::Descriptor;
+use crate::ffi::refuse;
+use crate::rcutils::{self, Severity};
+use crate::sys::{RMW_RET_ERROR, rmw_ret_t};
 
-/// What is lent. It goes with its publisher or subscription.
+/// Descriptors that are lent at once by one publisher or subscription: more than a topic can have messages.
+const LENT_MAX: usize = 4096;
+
+/// What is lent. What has not come back when its publisher or subscription goes stays, since somebody may write to it still.
 #[derive(Default)]
 #[allow(clippy::vec_box)] // Each is lent by its address, which must stay.
 pub(crate) struct Loans(Mutex<Vec<Box<Descriptor>>>);
 
 impl Loans {
-    /// Lends one.
-    pub(crate) fn lend(&self, descriptor: Descriptor) -> *mut c_void {
+    /// Lends one; None if there are too many already.
+    pub(crate) fn lend(&self, descriptor: Descriptor) -> Option<*mut c_void> {
+        let mut lent = lock(&self.0);
+        if lent.len() == LENT_MAX {
+            return None;
+        }
         let mut descriptor = Box::new(descriptor);
         let address = descriptor.as_mut_ptr();
-        lock(&self.0).push(descriptor);
-        address
+        lent.push(descriptor);
+        Some(address)
+    }
+
+    /// Whether no more are lent.
+    pub(crate) fn is_full(&self) -> bool {
+        lock(&self.0).len() == LENT_MAX
+    }
+
+    /// Refuses a call because of that.
+    pub(crate) fn refuse(&self, topic: &str) -> rmw_ret_t {
+        refuse(RMW_RET_ERROR, format_args!("{topic}: {LENT_MAX} messages are lent already; return some of them"))
     }
 
     /// Whether it is one of these.
@@ -33,6 +53,20 @@ impl Loans {
     }
 }
 
+impl Drop for Loans {
+    fn drop(&mut self) {
+        let lent = std::mem::take(&mut *lock(&self.0));
+        if !lent.is_empty() {
+            let next = "return loans before the publisher or subscription is destroyed";
+            rcutils::log(
+                Severity::Warn,
+                format_args!("{} lent messages never came back, and stay; {next}", lent.len()),
+            );
+        }
+        lent.into_iter().for_each(std::mem::forget);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -40,9 +74,13 @@ mod tests {
     #[test]
     fn what_is_lent_comes_back_once() {
         let loans = Loans::default();
-        let (one, other) = (loans.lend(Descriptor::zeroed()), loans.lend(Descriptor::zeroed()));
+        let lend = || loans.lend(Descriptor::zeroed());
+        let (one, other) = (lend().unwrap(), lend().unwrap());
         assert!(loans.has(one) && loans.take_back(one));
         assert!(!loans.has(one) && !loans.take_back(one) && !loans.take_back(std::ptr::null()));
         assert!(loans.take_back(other));
+        let all: Vec<*mut c_void> = std::iter::from_fn(lend).collect();
+        assert!(all.len() == LENT_MAX && loans.is_full() && lend().is_none(), "what never comes back is bounded");
+        assert!(loans.take_back(all[0]) && !loans.is_full() && lend().is_some());
     }
 }

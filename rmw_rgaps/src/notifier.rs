@@ -1,8 +1,8 @@
 //! The thread that knows when messages come: it sleeps on the descriptors of a context's GPU subscriptions, wakes the wait sets that wait
 //! for them, calls their callbacks, and drains what came over the inner topic.
 //!
-//! Descriptors are edge-triggered: each publication rings once, whether or not anybody takes it. Nothing is taken here, and no lock is held
-//! while the inner RMW is called but the subscription's own `attention`, which only its destruction takes too.
+//! Descriptors are edge-triggered: each publication rings once, whether or not anybody takes it. Nothing is taken here. What is locked while the
+//! inner RMW or a callback is called, `subscription` has.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -79,11 +79,12 @@ impl Notifier {
         }
     }
 
-    /// Ends the thread and waits for it.
+    /// Ends the thread and waits for it; unless it is this one, in a callback that has destroyed its context's last GPU entity.
     pub(crate) fn stop(&mut self) {
         self.shared.ending.store(true, Ordering::Release);
         self.shared.kick();
-        if let Some(thread) = self.thread.take() {
+        let is_own = |thread: &JoinHandle<()>| thread.thread().id() == std::thread::current().id();
+        if let Some(thread) = self.thread.take().filter(|thread| !is_own(thread)) {
             let _ = thread.join();
         }
     }

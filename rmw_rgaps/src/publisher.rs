@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rgaps::any::Kind;
-use rgaps::{Handle, Observer};
+use rgaps::{Handle, MessageInfo, Observer};
 
 use crate::context::Context;
 use crate::descriptor::{self, Descriptor};
@@ -57,6 +57,9 @@ unsafe fn inner_of(publisher: *const rmw_publisher_t) -> *const rmw_publisher_t 
 impl GpuPublisher {
     /// Refuses a descriptor that names no message of this topic which this host's core knows; remembers whose it is.
     fn check(&self, handle: &Handle) -> Result<(), rmw_ret_t> {
+        if !self.context.node.is_owner() {
+            return Err(support::forked(&self.topic));
+        }
         self.check_handle(handle)?;
         if self.identity.swap(handle.publisher, Ordering::Relaxed) != handle.publisher {
             own::learn(std::ptr::from_ref(self) as usize, handle.publisher);
@@ -94,18 +97,16 @@ impl GpuPublisher {
             ));
         }
         let is_local = handle.source_host == node.host();
-        let known = match self.observed.look(|observer| knows(observer, handle, is_local)) {
-            Ok(true) => return Ok(()),
-            // Of another segment: perhaps the one that the topic has now.
-            Ok(false) => {
-                self.observed.forget();
-                self.observed.look(|observer| knows(observer, handle, is_local))
-            }
-            Err(error) => Err(error),
-        };
-        match known {
-            Ok(true) => Ok(()),
-            Ok(false) => {
+        let look = || self.observed.look(|observer| known(observer, handle, is_local));
+        let mut found = look();
+        if matches!(found, Ok(Known::OtherSegment)) {
+            // Perhaps of the one that the topic has now.
+            self.observed.forget();
+            found = look();
+        }
+        match found {
+            Ok(Known::Here) => Ok(()),
+            Ok(Known::Nowhere | Known::OtherSegment) => {
                 let (sequence, publisher) = (handle.sequence, handle.publisher);
                 let what = "which is no message of this topic that this host has";
                 invalid(format_args!("names message {sequence} of publisher {publisher:#x}, {what}"))
@@ -115,17 +116,27 @@ impl GpuPublisher {
     }
 }
 
-/// Whether the segment has the message, or had it: everybody may have let it go since it was published.
-fn knows(observer: &Observer, handle: &Handle, is_local: bool) -> bool {
+/// What a segment knows of a message.
+enum Known {
+    /// It has it, or had it: everybody may have let it go since it was published.
+    Here,
+    Nowhere,
+    /// The handle was written for another segment.
+    OtherSegment,
+}
+
+fn known(observer: &Observer, handle: &Handle, is_local: bool) -> Known {
     if observer.topic() != handle.topic_id {
-        return false;
+        return Known::OtherSegment;
     }
-    let is_it = |info: &rgaps::MessageInfo| info.publisher == handle.publisher && info.sequence == handle.sequence;
-    if observer.message(handle.slot, handle.generation).is_some_and(|info| is_it(&info)) {
-        return true;
-    }
-    let seat = observer.publisher(handle.publisher).filter(|seat| is_local && !seat.remote);
-    seat.is_some_and(|seat| handle.sequence <= seat.published)
+    let name = |of: &MessageInfo| (of.source_host, of.host_epoch, of.publisher, of.sequence);
+    let wanted = (handle.source_host, handle.host_epoch, handle.publisher, handle.sequence);
+    let is_there = observer.message(handle.slot, handle.generation).is_some_and(|info| name(&info) == wanted);
+    let was_there = || {
+        let seat = observer.publisher(handle.publisher).filter(|seat| is_local && !seat.remote);
+        seat.is_some_and(|seat| handle.sequence <= seat.published)
+    };
+    if is_there || was_there() { Known::Here } else { Known::Nowhere }
 }
 
 // SAFETY: what rmw asks of its callers, here and in all functions of its names below.
@@ -177,8 +188,16 @@ pub(crate) unsafe fn rmw_destroy_publisher(node: *mut rmw_node_t, publisher: *mu
         // SAFETY: the caller's own arguments.
         return unsafe { calls::rmw_destroy_publisher(node, publisher) };
     };
-    if node.is_null() {
-        return refuse(RMW_RET_INVALID_ARGUMENT, format_args!("{}: the node is null", own.topic));
+    // SAFETY: a publisher of the inner RMW's.
+    let maker = unsafe { (*own.inner).implementation_identifier };
+    // SAFETY: null or a node.
+    if let Err(refused) = unsafe { support::check_node(node, maker, &own.topic) } {
+        return refused;
+    }
+    if !own.context.node.is_owner() {
+        // A forked child: what the layer has is the parent's.
+        // SAFETY: made on this node, and destroyed once.
+        return unsafe { calls::rmw_destroy_publisher(node, own.inner) };
     }
     own::remove(publisher as usize);
     // SAFETY: handed out by `rmw_create_publisher`, and destroyed once.
@@ -255,7 +274,8 @@ pub(crate) unsafe fn rmw_borrow_loaned_message(
         let name = support::type_name(own.kind);
         return refuse(RMW_RET_INVALID_ARGUMENT, format_args!("{}: the loan is to be a {name}", own.topic));
     }
-    *message = own.loans.lend(Descriptor::empty(own.kind));
+    let Some(lent) = own.loans.lend(Descriptor::empty(own.kind)) else { return own.loans.refuse(&own.topic) };
+    *message = lent;
     RMW_RET_OK
 }
 

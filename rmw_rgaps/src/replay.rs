@@ -3,8 +3,8 @@
 
 use std::time::{Duration, Instant};
 
+use rgaps::Handle;
 use rgaps::any::Kind;
-use rgaps::{Handle, Node};
 
 use crate::context::lock;
 use crate::descriptor::Descriptor;
@@ -18,6 +18,8 @@ use crate::sys::*;
 const DRAINED_MAX: usize = 4096;
 /// Publishers that are remembered.
 const SUSPECTS_MAX: usize = 64;
+/// Lines of the log that one subscription writes of them.
+const NAMED_MAX: usize = 64;
 /// How much later than its first descriptor a publisher's first message may come.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -28,10 +30,11 @@ struct Suspect {
     is_named: bool,
 }
 
+#[derive(Default)]
 pub(crate) struct Replays {
-    node: Node,
     suspects: Vec<Suspect>,
-    descriptor: Descriptor,
+    /// Lines of the log so far.
+    named: usize,
 }
 
 /// Why a descriptor names nothing here.
@@ -46,21 +49,18 @@ enum Verdict {
 }
 
 impl Replays {
-    pub(crate) fn new(node: Node) -> Self {
-        Self { node, suspects: Vec::new(), descriptor: Descriptor::zeroed() }
-    }
-
     /// Takes what has come and looks at it.
     pub(crate) fn drain(&mut self, entity: &Entity) {
+        let mut descriptor = Descriptor::zeroed();
         for _ in 0..DRAINED_MAX {
             let mut taken = false;
-            let message = self.descriptor.as_mut_ptr();
+            let message = descriptor.as_mut_ptr();
             // SAFETY: the inner RMW's own subscription, and memory for any message of its type.
             let result = unsafe { calls::rmw_take(entity.inner.0, message, &raw mut taken, std::ptr::null_mut()) };
             if result != RMW_RET_OK || !taken {
                 return;
             }
-            self.look_at(entity, &self.descriptor.handle());
+            self.look_at(entity, &descriptor.handle());
         }
     }
 
@@ -68,7 +68,7 @@ impl Replays {
         let verdict = {
             let taking = lock(&entity.taking);
             let hosts = taking.known().iter().map(|known| (known.source_host, known.host_epoch));
-            judge(handle, entity.kind, (self.node.host(), self.node.host_epoch()), hosts)
+            judge(handle, entity.kind, (entity.node.host(), entity.node.host_epoch()), hosts)
         };
         match verdict {
             Verdict::Innocent => {}
@@ -92,13 +92,17 @@ impl Replays {
         self.suspects.insert(0, Suspect { publisher, since: Instant::now(), is_named });
     }
 
-    /// Once a publisher.
+    /// Once a publisher, and of so many of them at most: who sends nonsense may call itself another one each time.
     fn name(&mut self, entity: &Entity, handle: &Handle, why: &str) {
         match self.suspects.iter_mut().find(|suspect| suspect.publisher == handle.publisher) {
             Some(suspect) if suspect.is_named => return,
             Some(suspect) => suspect.is_named = true,
             None => self.remember(handle.publisher, true),
         }
+        if self.named == NAMED_MAX {
+            return;
+        }
+        self.named += 1;
         let (topic, name) = (&entity.topic, support::type_name(entity.kind));
         let (sequence, publisher) = (handle.sequence, handle.publisher);
         rcutils::log(
@@ -107,6 +111,12 @@ impl Replays {
                 "{topic}: {name} {sequence} of publisher {publisher:#x} is not delivered, nor are later ones like it: {why}"
             ),
         );
+        if self.named == NAMED_MAX {
+            rcutils::log(
+                Severity::Warn,
+                format_args!("{topic}: no more publishers of this kind are named, {NAMED_MAX} were"),
+            );
+        }
     }
 }
 

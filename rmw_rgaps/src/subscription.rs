@@ -3,9 +3,10 @@
 //!
 //! The handle's first member is rmw's, with an identifier of this layer's and the inner one's `data`, by which wait sets name it.
 //!
-//! Locks       `attention` by the notifier's thread while it looks after the entity, and by its destruction. `taking` around takes and what is
-//!             counted with them. Callbacks' locks while they run, so that none runs after it was taken away. No other is held while the inner
-//!             RMW is called.
+//! Locks       `gate` by the notifier's thread while it looks after the entity, by who sets a callback, which may be called at once, and by the
+//!             entity's destruction: so no callback runs after it was taken away. A callback may do all of that itself. `attended` is the
+//!             notifier's alone. `taking` around takes and what is counted with them; it is never held while the inner RMW, the manager or a
+//!             callback is called.
 
 use std::collections::BTreeMap;
 use std::ffi::{c_char, c_void};
@@ -13,10 +14,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use rgaps::any::{AnySubscriber, Kind};
-use rgaps::{Durability, History, Reliability, SubscriberQos};
+use rgaps::{Durability, History, Node, Reliability, SubscriberQos};
 
 use crate::context::{Context, Guard, Waiters, lock};
 use crate::ffi::{fail, refuse};
+use crate::gate::Gate;
+use crate::hook::Hook;
 use crate::inner::calls;
 use crate::loans::Loans;
 use crate::notifier::Shared;
@@ -46,25 +49,6 @@ struct GpuSubscription {
     context: Arc<Context>,
 }
 
-/// A callback of rmw's with its argument.
-#[derive(Clone, Copy)]
-pub(crate) struct Callback {
-    function: unsafe extern "C" fn(*const c_void, usize),
-    user_data: Raw,
-}
-
-impl Callback {
-    /// None for a null function.
-    pub(crate) fn new(function: rmw_event_callback_t, user_data: *const c_void) -> Option<Self> {
-        Some(Self { function: function?, user_data: Raw(user_data.cast_mut()) })
-    }
-
-    pub(crate) fn call(self, count: usize) {
-        // SAFETY: the user's function with the user's argument, as it asked.
-        unsafe { (self.function)(self.user_data.0, count) };
-    }
-}
-
 /// A GPU subscription.
 pub(crate) struct Entity {
     pub(crate) inner: Raw<rmw_subscription_t>,
@@ -73,6 +57,7 @@ pub(crate) struct Entity {
     pub(crate) topic: String,
     pub(crate) type_support: Raw<rosidl_message_type_support_t>,
     pub(crate) ignores_local: bool,
+    pub(crate) node: Node,
     pub(crate) core: AnySubscriber,
     pub(crate) observed: Observed,
     pub(crate) place: Place,
@@ -81,18 +66,21 @@ pub(crate) struct Entity {
     pub(crate) waiters: Arc<Waiters>,
     notifier: Arc<Shared>,
     waiting: Mutex<Vec<Guard>>,
-    on_message: Mutex<Option<Callback>>,
-    pub(crate) on_lost: Mutex<Option<Callback>>,
+    on_message: Hook,
+    on_lost: Hook,
     /// Something came over the inner topic.
     is_drain_due: AtomicBool,
     /// The inner RMW does not tell when something comes: it is drained when something is taken.
     is_deaf: AtomicBool,
-    attention: Mutex<Attention>,
+    gate: Gate,
+    /// It is being destroyed. Set inside of the gate.
+    is_over: AtomicBool,
+    attended: Mutex<Attended>,
 }
 
-/// What the notifier's thread does with an entity.
-struct Attention {
-    is_over: bool,
+/// What the notifier's thread keeps for an entity.
+#[derive(Default)]
+struct Attended {
     guards: Vec<Guard>,
     replays: Replays,
 }
@@ -102,7 +90,7 @@ impl Entity {
         self.key
     }
 
-    /// Whether there is something to take, or a lost message to tell.
+    /// Whether there is something to take.
     pub(crate) fn is_ready(&self) -> bool {
         self.core.unread(1) > 0
     }
@@ -121,43 +109,67 @@ impl Entity {
 
     /// Messages may have come: wakes who waits and calls who asked to be called.
     pub(crate) fn look_after(&self) {
-        let mut attention = lock(&self.attention);
-        if attention.is_over {
+        let _inside = self.gate.enter();
+        if self.is_over.load(Ordering::Acquire) {
             return;
         }
-        let Attention { guards, replays, .. } = &mut *attention;
+        self.wake();
+        for step in [Self::call_for_new, Self::call_for_lost, Self::drain] {
+            step(self);
+            // What was called may have destroyed the subscription.
+            if self.is_over.load(Ordering::Acquire) {
+                return;
+            }
+        }
+    }
+
+    fn wake(&self) {
+        let guards = &mut lock(&self.attended).guards;
         // Copied, since the inner RMW is called without the lock.
         guards.clear();
         guards.extend(lock(&self.waiting).iter());
         guards.iter().for_each(|guard| guard.trigger());
-        self.call_for_new();
-        self.call_for_lost();
+    }
+
+    fn drain(&self) {
         if self.is_drain_due.swap(false, Ordering::AcqRel) {
-            replays.drain(self);
+            lock(&self.attended).replays.drain(self);
         }
     }
 
     fn call_for_new(&self) {
-        let on_message = lock(&self.on_message);
-        let Some(callback) = *on_message else { return };
-        let new = {
+        self.on_message.call(|| {
             let mut taking = lock(&self.taking);
             let unread = self.core.unread(COUNTED_MAX);
             taking.report(unread)
-        };
-        if new > 0 {
-            callback.call(new);
+        });
+    }
+
+    fn call_for_lost(&self) {
+        self.on_lost.call(|| lock(&self.taking).report_lost(self.core.statistics().lost));
+    }
+
+    /// Calls the callback of lost messages at once, if there are some that no take of the event has told.
+    pub(crate) fn set_on_lost(&self, callback: rmw_event_callback_t, user_data: *const c_void) {
+        let _inside = self.gate.enter();
+        if self.on_lost.set(callback, user_data) {
+            lock(&self.taking).forget_loss_reports();
+            self.call_for_lost();
         }
     }
 
-    /// Calls the callback of lost messages, if there are more than it was told.
-    pub(crate) fn call_for_lost(&self) {
-        let on_lost = lock(&self.on_lost);
-        let Some(callback) = *on_lost else { return };
-        let more = lock(&self.taking).report_lost(self.core.statistics().lost);
-        if more > 0 {
-            callback.call(more);
+    /// Calls the callback at once, if there are messages: what was told to an earlier callback is told to this one once more.
+    fn set_on_message(&self, callback: rmw_event_callback_t, user_data: *const c_void) {
+        let _inside = self.gate.enter();
+        if self.on_message.set(callback, user_data) {
+            lock(&self.taking).forget_reports();
+            self.call_for_new();
         }
+    }
+
+    /// False in a forked child, which has neither the notifier's thread nor the core's segment.
+    pub(crate) fn is_owner(&self) -> bool {
+        self.node.is_owner()
     }
 
     /// A message is taken: one that carries its descriptor may have come over the inner topic.
@@ -280,6 +292,7 @@ unsafe fn make(
         topic,
         type_support: Raw(type_support.cast_mut()),
         ignores_local,
+        node: context.node.clone(),
         core,
         observed,
         place,
@@ -288,15 +301,13 @@ unsafe fn make(
         waiters: context.waiters.clone(),
         notifier: context.notifier.shared().clone(),
         waiting: Mutex::default(),
-        on_message: Mutex::default(),
-        on_lost: Mutex::default(),
+        on_message: Hook::default(),
+        on_lost: Hook::default(),
         is_drain_due: AtomicBool::new(false),
         is_deaf: AtomicBool::new(false),
-        attention: Mutex::new(Attention {
-            is_over: false,
-            guards: Vec::new(),
-            replays: Replays::new(context.node.clone()),
-        }),
+        gate: Gate::default(),
+        is_over: AtomicBool::new(false),
+        attended: Mutex::default(),
     });
     let descriptor = entity.core.descriptor().map_err(|error| error.to_string())?;
     context.notifier.add(&entity, descriptor).map_err(|error| format!("it cannot be waited for: {error}"))?;
@@ -352,8 +363,16 @@ pub(crate) unsafe fn rmw_destroy_subscription(
         // SAFETY: the caller's own arguments.
         return unsafe { calls::rmw_destroy_subscription(node, subscription) };
     };
-    if node.is_null() {
-        return refuse(RMW_RET_INVALID_ARGUMENT, format_args!("{}: the node is null", entity.topic));
+    // SAFETY: a subscription of the inner RMW's.
+    let maker = unsafe { (*entity.inner.0).implementation_identifier };
+    // SAFETY: null or a node.
+    if let Err(refused) = unsafe { support::check_node(node, maker, &entity.topic) } {
+        return refused;
+    }
+    if !entity.is_owner() {
+        // A forked child: what the layer has is the parent's, down to the notifier's epoll.
+        // SAFETY: made on this node, and destroyed once.
+        return unsafe { calls::rmw_destroy_subscription(node, entity.inner.0) };
     }
     // SAFETY: handed out by `rmw_create_subscription`, and destroyed once.
     let own = unsafe { Box::from_raw(subscription.cast::<GpuSubscription>()) };
@@ -363,8 +382,11 @@ pub(crate) unsafe fn rmw_destroy_subscription(
     // SAFETY: the inner RMW's own subscription. From its return on the callback is not called.
     let _ = unsafe { calls::rmw_subscription_set_on_new_message_callback(entity.inner.0, None, std::ptr::null()) };
     crate::rcutils::reset_error();
-    // Waits for a wake-up that is under way, the last one.
-    lock(&entity.attention).is_over = true;
+    {
+        // Waits for a wake-up that is under way, the last one; unless this is its callback.
+        let _inside = entity.gate.enter();
+        entity.is_over.store(true, Ordering::Release);
+    }
     // SAFETY: made on this node, and destroyed once.
     unsafe { calls::rmw_destroy_subscription(node, entity.inner.0) }
 }
@@ -374,24 +396,16 @@ pub(crate) unsafe fn rmw_subscription_set_on_new_message_callback(
     callback: rmw_event_callback_t,
     user_data: *const c_void,
 ) -> rmw_ret_t {
+    // Cloned, since the callback may destroy the subscription.
     // SAFETY: null or a subscription.
-    let Some(entity) = (unsafe { of(subscription) }) else {
+    let Some(entity) = (unsafe { of(subscription) }).cloned() else {
         // SAFETY: the caller's own arguments.
         return unsafe { calls::rmw_subscription_set_on_new_message_callback(subscription, callback, user_data) };
     };
-    let mut on_message = lock(&entity.on_message);
-    *on_message = Callback::new(callback, user_data);
-    let Some(callback) = *on_message else { return RMW_RET_OK };
-    let unread = {
-        let mut taking = lock(&entity.taking);
-        // What was told to an earlier callback is told to this one once more.
-        taking.forget_reports();
-        let unread = entity.core.unread(COUNTED_MAX);
-        taking.report(unread)
-    };
-    if unread > 0 {
-        callback.call(unread);
+    if !entity.is_owner() {
+        return support::forked(&entity.topic);
     }
+    entity.set_on_message(callback, user_data);
     RMW_RET_OK
 }
 

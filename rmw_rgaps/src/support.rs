@@ -4,8 +4,9 @@ use std::ffi::{CStr, c_char, c_void};
 
 use rgaps::any::Kind;
 
+use crate::ffi::refuse;
 use crate::rcutils;
-use crate::sys::rosidl_message_type_support_t;
+use crate::sys::*;
 
 /// The package of the types.
 const PACKAGE: &CStr = c"rgaps_msgs";
@@ -102,6 +103,28 @@ pub(crate) fn type_name(kind: Kind) -> &'static str {
         Kind::Tensor => "rgaps_msgs/msg/GpuTensor",
         Kind::Bytes => "no ROS type",
     }
+}
+
+/// Whether an entity, made by the RMW with this identifier, can be destroyed on that node: asked before anything of it goes.
+// SAFETY: null, or a node.
+pub(crate) unsafe fn check_node(
+    node: *const rmw_node_t,
+    identifier: *const c_char,
+    topic: &str,
+) -> Result<(), rmw_ret_t> {
+    // SAFETY: as the caller says.
+    let Some(node) = (unsafe { node.as_ref() }) else {
+        return Err(refuse(RMW_RET_INVALID_ARGUMENT, format_args!("{topic}: the node is null")));
+    };
+    if !std::ptr::eq(node.implementation_identifier, identifier) {
+        return Err(refuse(RMW_RET_INCORRECT_RMW_IMPLEMENTATION, format_args!("{topic}: the node is another RMW's")));
+    }
+    Ok(())
+}
+
+/// Refuses a call in a forked child.
+pub(crate) fn forked(topic: &str) -> rmw_ret_t {
+    refuse(RMW_RET_ERROR, format_args!("{topic}: it belongs to the parent process; make a context after fork"))
 }
 
 /// A C string that may be null.

@@ -3,8 +3,8 @@
 
 use std::ffi::c_void;
 
-use rgaps::MessageInfo;
-use rgaps::any::Message;
+use rgaps::any::AnyMeta;
+use rgaps::{Described, MessageInfo};
 
 use crate::context::lock;
 use crate::descriptor::{self, Descriptor};
@@ -13,6 +13,7 @@ use crate::inner::calls;
 use crate::own;
 use crate::rcutils::{self, Severity};
 use crate::subscription::{Entity, of};
+use crate::support;
 use crate::sys::*;
 
 /// Publishers that a subscription remembers.
@@ -83,18 +84,31 @@ impl Taking {
         &self.known
     }
 
-    fn note(&mut self, info: &MessageInfo, is_own: impl FnOnce() -> bool) -> Known {
-        let place = self.known.iter().position(|known| known.publisher == info.publisher);
-        let known = place.map(|place| self.known.remove(place)).filter(|known| known.host_epoch == info.host_epoch);
-        let known = known.unwrap_or_else(|| Known {
-            publisher: info.publisher,
-            source_host: info.source_host,
-            host_epoch: info.host_epoch,
-            is_own: is_own(),
-        });
+    /// One that is known becomes the most recent.
+    fn find(&mut self, info: &MessageInfo) -> Option<Known> {
+        let is_it = |known: &Known| known.publisher == info.publisher && known.host_epoch == info.host_epoch;
+        let place = self.known.iter().position(is_it)?;
+        self.known[..=place].rotate_right(1);
+        self.known.first().copied()
+    }
+
+    fn remember(&mut self, known: Known) {
+        self.known.retain(|other| other.publisher != known.publisher);
         self.known.truncate(KNOWN_MAX - 1);
         self.known.insert(0, known);
-        known
+    }
+
+    /// One more was taken: which.
+    fn receive(&mut self) -> u64 {
+        self.received += 1;
+        self.received
+    }
+}
+
+impl Known {
+    fn of(info: &MessageInfo, is_own: bool) -> Self {
+        let (publisher, source_host, host_epoch) = (info.publisher, info.source_host, info.host_epoch);
+        Self { publisher, source_host, host_epoch, is_own }
     }
 }
 
@@ -105,42 +119,54 @@ struct Taken {
 }
 
 /// The next message, if there is one. Those that cannot be read are let go, and named in the log.
-fn next(entity: &Entity) -> Option<Taken> {
+fn next(entity: &Entity) -> Result<Option<Taken>, rmw_ret_t> {
+    if !entity.is_owner() {
+        return Err(support::forked(&entity.topic));
+    }
     entity.note_take();
     for _ in 0..FAILURES_MAX {
-        let mut taking = lock(&entity.taking);
-        match entity.core.take() {
+        let found = {
+            // With the count of what was reported, which a callback must not be told of once more.
+            let mut taking = lock(&entity.taking);
+            let found = entity.core.take_described();
+            taking.reported = if matches!(found, Ok(None)) { 0 } else { taking.reported.saturating_sub(1) };
+            found
+        };
+        match found {
             Ok(Some(message)) => {
-                taking.reported = taking.reported.saturating_sub(1);
-                let known = taking.note(message.info(), || is_own(entity, message.info()));
+                let known = known(entity, &message.info);
                 if entity.ignores_local && known.is_own {
                     continue;
                 }
-                taking.received += 1;
+                let received = lock(&entity.taking).receive();
                 let gid = known.is_own.then(|| own::gid_of(&entity.place, known.publisher)).flatten();
-                return Some(taken(&message, taking.received, gid));
+                return Ok(Some(taken(&message, received, gid)));
             }
-            Ok(None) => {
-                taking.reported = 0;
-                return None;
-            }
-            Err(error) => {
-                taking.reported = taking.reported.saturating_sub(1);
-                drop(taking);
-                rcutils::log(Severity::Error, format_args!("{error}"));
-            }
+            Ok(None) => return Ok(None),
+            Err(error) => rcutils::log(Severity::Error, format_args!("{error}")),
         }
     }
-    None
+    Ok(None)
 }
 
-fn taken(message: &Message, received: u64, own: Option<rmw_gid_t>) -> Taken {
+/// What is known of a message's publisher. Whose it is, the manager may have to be asked for: with no lock held, but with the message, so that its
+/// publisher's seat is there even if it has left.
+fn known(entity: &Entity, info: &MessageInfo) -> Known {
+    let known = lock(&entity.taking).find(info);
+    known.unwrap_or_else(|| {
+        let known = Known::of(info, is_own(entity, info));
+        lock(&entity.taking).remember(known);
+        known
+    })
+}
+
+fn taken(message: &Described<AnyMeta>, received: u64, own: Option<rmw_gid_t>) -> Taken {
     let descriptor = Descriptor::of(message);
     // SAFETY: numbers and a pointer, for which zeros are values.
     let mut info: rmw_message_info_t = unsafe { std::mem::zeroed() };
-    info.source_timestamp = message.info().stamps.published as i64;
-    info.received_timestamp = message.taken_ns() as i64;
-    info.publication_sequence_number = message.info().sequence;
+    info.source_timestamp = message.info.stamps.published as i64;
+    info.received_timestamp = message.taken_ns as i64;
+    info.publication_sequence_number = message.info.sequence;
     info.reception_sequence_number = received;
     match own {
         Some(gid) => info.publisher_gid = gid,
@@ -148,7 +174,7 @@ fn taken(message: &Message, received: u64, own: Option<rmw_gid_t>) -> Taken {
             // rmw_compare_gids_equal, which is the inner RMW's, takes no other.
             // SAFETY: no arguments.
             info.publisher_gid.implementation_identifier = unsafe { calls::rmw_get_implementation_identifier() };
-            descriptor::gid(message.info(), &mut info.publisher_gid.data);
+            descriptor::gid(&message.info, &mut info.publisher_gid.data);
         }
     }
     Taken { descriptor, info }
@@ -189,7 +215,10 @@ unsafe fn take(
     if message.is_null() || was_taken.is_null() {
         return no_place(entity);
     }
-    let taken = next(entity);
+    let taken = match next(entity) {
+        Ok(taken) => taken,
+        Err(refused) => return refused,
+    };
     if let Some(taken) = &taken {
         // SAFETY: a message of the subscription's type.
         unsafe { taken.descriptor.copy_to(entity.kind, message) };
@@ -209,7 +238,10 @@ unsafe fn take_serialized(
     if message.is_null() || was_taken.is_null() {
         return no_place(entity);
     }
-    let taken = next(entity);
+    let taken = match next(entity) {
+        Ok(taken) => taken,
+        Err(refused) => return refused,
+    };
     if let Some(taken) = &taken {
         // SAFETY: a message of the type, and the caller's serialized message.
         let result = unsafe { calls::rmw_serialize(taken.descriptor.as_ptr(), entity.type_support.0, message) };
@@ -232,10 +264,18 @@ unsafe fn take_loaned(
     if message.is_null() || was_taken.is_null() {
         return no_place(entity);
     }
-    let taken = next(entity);
+    if entity.loans.is_full() {
+        return entity.loans.refuse(&entity.topic);
+    }
+    let taken = match next(entity) {
+        Ok(taken) => taken,
+        Err(refused) => return refused,
+    };
     if let Some(taken) = &taken {
+        // Between the look and here another thread may have got the last one: then this message is lost to the caller, who is told.
+        let Some(lent) = entity.loans.lend(taken.descriptor.clone()) else { return entity.loans.refuse(&entity.topic) };
         // SAFETY: the caller's place for a pointer.
-        unsafe { message.write(entity.loans.lend(taken.descriptor.clone())) };
+        unsafe { message.write(lent) };
     }
     // SAFETY: the caller's memory.
     unsafe { finish(taken.as_ref(), was_taken, info) };
@@ -268,7 +308,11 @@ pub(crate) unsafe fn rmw_take_sequence(
     }
     let mut done = 0;
     while done < count {
-        let Some(taken) = next(entity) else { break };
+        let taken = match next(entity) {
+            Ok(Some(taken)) => taken,
+            Ok(None) => break,
+            Err(refused) => return refused,
+        };
         // SAFETY: the sequence has `capacity` pointers to messages of the type, more than `done`.
         let place = unsafe { messages.data.add(done) };
         // SAFETY: as above.
@@ -415,15 +459,18 @@ mod tests {
     }
 
     #[test]
-    fn publishers_are_remembered_and_asked_about_once() {
+    fn publishers_are_remembered_of_their_run_the_most_recent_first() {
         let mut taking = Taking::default();
         let of = |publisher, host_epoch| MessageInfo { publisher, host_epoch, ..MessageInfo::default() };
-        assert!(taking.note(&of(1, 7), || true).is_own);
-        assert!(taking.note(&of(1, 7), || panic!("it is known")).is_own);
-        assert!(!taking.note(&of(1, 8), || false).is_own, "another run");
+        assert!(taking.find(&of(1, 7)).is_none());
+        taking.remember(Known::of(&of(1, 7), true));
+        assert!(taking.find(&of(1, 7)).unwrap().is_own);
+        assert!(taking.find(&of(1, 8)).is_none(), "another run");
         for publisher in 0..200 {
-            taking.note(&of(publisher, 1), || false);
+            taking.remember(Known::of(&of(publisher, 1), false));
         }
         assert_eq!(taking.known().len(), KNOWN_MAX);
+        assert!(taking.find(&of(150, 1)).is_some() && taking.find(&of(100, 1)).is_none());
+        assert_eq!((taking.known()[0].publisher, taking.known()[1].publisher), (150, 199));
     }
 }

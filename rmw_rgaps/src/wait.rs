@@ -13,6 +13,7 @@ use crate::event::{self, Whose};
 use crate::ffi::refuse;
 use crate::inner::calls;
 use crate::subscription::{self, Entity};
+use crate::support;
 use crate::sys::*;
 
 /// A guard condition, and room for the arrays of one wait: kept from wait to wait, so that none allocates.
@@ -185,6 +186,9 @@ pub(crate) unsafe fn rmw_wait(
     };
     if wait_set.is_null() {
         return refuse(RMW_RET_INVALID_ARGUMENT, format_args!("the wait set is null"));
+    }
+    if !first.is_owner() {
+        return support::forked(&first.topic);
     }
     // SAFETY: null or a time of the caller's.
     let timeout = unsafe { timeout.as_ref() }

@@ -21,7 +21,9 @@ use rgaps_testing::{RuntimeDir, Watchdog, again_with, programs};
 const OK: c_int = 0;
 const TIMEOUT: c_int = 2;
 const UNSUPPORTED: c_int = 3;
+const ERROR: c_int = 1;
 const INVALID_ARGUMENT: c_int = 11;
+const INCORRECT_RMW: c_int = 12;
 const DOMAIN: u32 = 7;
 const TOPIC: &str = "/camera/front";
 
@@ -369,6 +371,9 @@ fn only_descriptors_of_messages_that_the_core_knows_are_published() {
         (Handle { sequence: 99, ..later[2] }, "names message 99 of publisher"),
         (Handle { publisher: 5, ..later[2] }, "which is no message of this topic that this host has"),
         (push(&elsewhere, 1), "which is no message of this topic"),
+        (Handle { source_host: [9; 16], ..later[2] }, "which is no message of this topic"),
+        (Handle { slot: u32::MAX, source_host: [9; 16], ..later[2] }, "which is no message of this topic"),
+        (Handle { generation: later[2].generation + 1, source_host: [9; 16], ..later[2] }, "which is no message"),
     ];
     for (handle, why) in refused {
         assert_eq!(bench.publish(publisher, &descriptor(&handle)), INVALID_ARGUMENT);
@@ -405,7 +410,18 @@ fn a_loaned_descriptor_says_its_kind_and_goes_once() {
     let mut other = null_mut();
     assert_eq!((borrow(&mut other), give_back(other), give_back(other)), (OK, OK, INVALID_ARGUMENT));
     assert_eq!(borrow(&mut loan), INVALID_ARGUMENT, "there is a message in its place");
+    let another = bench.publisher();
+    assert_eq!(borrow(&mut null_mut()), OK);
+    let mut lent = null_mut();
+    assert_eq!(borrow(&mut lent), OK);
+    let give_to_another =
+        call!(bench.layer, "rmw_return_loaned_message_from_publisher"(another, lent): (Pointer, Pointer) -> c_int);
+    assert_eq!(give_to_another, INVALID_ARGUMENT);
+    bench.destroy_publisher(another);
     bench.destroy_publisher(publisher);
+    assert!(common::logged(&bench.rcutils).contains("2 lent messages never came back"));
+    // SAFETY: what is lent stays for whoever has it.
+    unsafe { lent.write_bytes(7, bytes_of(Kind::Image)) };
 }
 
 #[test]
@@ -512,6 +528,300 @@ fn the_callback_is_told_of_what_waits_already_and_of_each_new_message() {
     push(&core, 9);
     bench.wait_for(subscription);
     assert_eq!(TOLD.load(Ordering::SeqCst), 7, "nobody is told any more");
+    bench.destroy_subscription(subscription);
+}
+
+/// What a callback does with its subscription, and how often it was called.
+struct Meddling<'a> {
+    bench: &'a Bench,
+    subscription: Pointer,
+    does: fn(&Self),
+    calls: AtomicUsize,
+}
+
+extern "C" fn meddle(meddling: *const c_void, _: usize) {
+    // SAFETY: the tests give the callback one of these, which outlives it.
+    let meddling = unsafe { &*meddling.cast::<Meddling<'_>>() };
+    (meddling.does)(meddling);
+    meddling.calls.fetch_add(1, Ordering::SeqCst);
+}
+
+impl Meddling<'_> {
+    fn set(&self, callback: Option<extern "C" fn(*const c_void, usize)>) {
+        let own: *const Self = self;
+        let result = call!(self.bench.layer, "rmw_subscription_set_on_new_message_callback"(self.subscription, callback, own.cast()):
+            (Pointer, Option<extern "C" fn(*const c_void, usize)>, *const c_void) -> c_int);
+        assert_eq!(result, OK);
+    }
+}
+
+#[test]
+fn a_callback_may_take_set_another_callback_and_destroy_its_subscription() {
+    if !again(&[]) {
+        return;
+    }
+    let bench = Bench::new();
+    let core = bench.core_publisher(PublisherQos::default());
+    let deeds: [fn(&Meddling<'_>); 4] = [
+        |of| assert!(of.bench.take(of.subscription).is_some()),
+        |of| of.set(None),
+        |of| of.set(Some(meddle)),
+        |of| of.bench.destroy_subscription(of.subscription),
+    ];
+    for does in deeds {
+        // Told at once, by the thread that sets it; and later, by the layer's, of which it is the last subscription.
+        for is_at_once in [true, false] {
+            let subscription = bench.subscription();
+            let meddling = Meddling { bench: &bench, subscription, does, calls: AtomicUsize::new(0) };
+            if is_at_once {
+                push(&core, 1);
+            }
+            meddling.set(Some(meddle));
+            if !is_at_once {
+                assert_eq!(meddling.calls.load(Ordering::SeqCst), 0);
+                push(&core, 1);
+            }
+            until(|| meddling.calls.load(Ordering::SeqCst) == 1);
+            if !std::ptr::fn_addr_eq(does, deeds[3]) {
+                bench.destroy_subscription(subscription);
+            }
+            assert_eq!(meddling.calls.load(Ordering::SeqCst), 1);
+        }
+    }
+}
+
+#[test]
+fn a_node_of_another_rmw_destroys_nothing() {
+    if !again(&[]) {
+        return;
+    }
+    let bench = Bench::new();
+    let (publisher, subscription) = (bench.publisher(), bench.subscription());
+    // A node begins with its identifier.
+    let stranger = [c"rmw_of_somebody".as_ptr(); 8];
+    for (node, refused) in [(null_mut(), INVALID_ARGUMENT), (stranger.as_ptr().cast_mut().cast(), INCORRECT_RMW)] {
+        for (name, entity) in [("rmw_destroy_publisher", publisher), ("rmw_destroy_subscription", subscription)] {
+            // SAFETY: rmw declares both with such types.
+            let destroy: unsafe extern "C" fn(Pointer, Pointer) -> c_int =
+                unsafe { std::mem::transmute(bench.layer.find(name)) };
+            // SAFETY: what begins with an identifier, or null, and an entity.
+            assert_eq!(unsafe { destroy(node, entity) }, refused, "{}", bench.error());
+        }
+    }
+    let handle = push(&bench.core_publisher(PublisherQos::default()), 1);
+    assert_eq!(bench.publish(publisher, &descriptor(&handle)), OK, "{}", bench.error());
+    bench.wait_for(subscription);
+    assert!(bench.take(subscription).is_some());
+    bench.destroy_publisher(publisher);
+    bench.destroy_subscription(subscription);
+}
+
+#[test]
+fn a_forked_child_is_refused_and_what_it_destroys_goes_on_in_its_parent() {
+    if !again(&[]) {
+        return;
+    }
+    let bench = Bench::new();
+    let (publisher, subscription) = (bench.publisher(), bench.subscription());
+    let core = bench.core_publisher(PublisherQos::default());
+    let handle = push(&core, 1);
+    // The look at the topic's segment is open.
+    assert_eq!(bench.publish(publisher, &descriptor(&handle)), OK, "{}", bench.error());
+    bench.wait_for(subscription);
+    assert!(bench.take(subscription).is_some());
+    let wait_set = bench.wait_set();
+    // SAFETY: the child uses no lock of another thread's: what it calls asks first whose process it is. It leaves by _exit.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let refused = || {
+            assert_eq!(bench.publish(publisher, &descriptor(&handle)), ERROR);
+            let (mut message, mut taken) = (aligned(), false);
+            let take = call!(bench.layer, "rmw_take"(subscription, message.as_mut_ptr(), &raw mut taken, null_mut()):
+                (Pointer, *mut u64, *mut bool, Pointer) -> c_int);
+            assert_eq!((take, taken), (ERROR, false));
+            assert!(bench.error().contains("belongs to the parent process"), "{}", bench.error());
+            assert_eq!(bench.wait(wait_set, &[subscription], &[], &[], None).result, ERROR);
+            bench.destroy_subscription(subscription);
+            bench.destroy_publisher(publisher);
+        };
+        let is_refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(refused)).is_ok();
+        // SAFETY: ends the child without its parent's destructors.
+        unsafe { libc::_exit(i32::from(!is_refused)) };
+    }
+    let mut status = 0;
+    // SAFETY: the child made above, and a place for its status.
+    let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
+    assert_eq!((waited, status), (child, 0));
+    std::thread::scope(|scope| {
+        let pusher = scope.spawn(|| push(&core, 2));
+        bench.wait_for(subscription);
+        pusher.join().unwrap();
+    });
+    assert!(bench.take(subscription).is_some());
+    bench.destroy_subscription(subscription);
+    bench.destroy_publisher(publisher);
+}
+
+#[test]
+fn descriptors_of_nonsense_fill_no_log() {
+    if !again(&[]) {
+        return;
+    }
+    let bench = Bench::new();
+    let subscription = bench.subscription();
+    let topic = CString::new(TOPIC).unwrap();
+    for publisher in 0..300 {
+        let nonsense = descriptor(&Handle { publisher, ..Handle::default() });
+        call!(bench.inner, "double_deliver"(topic.as_ptr(), nonsense.as_ptr(), bytes_of(Kind::Image)): (*const c_char, *const u8, usize) -> ());
+        until(|| call!(bench.inner, "double_queued"(topic.as_ptr()): (*const c_char) -> usize) == 0);
+    }
+    until(|| common::logged(&bench.rcutils).contains("no more publishers of this kind are named"));
+    let log = common::logged(&bench.rcutils);
+    assert_eq!(log.matches("was it filled by RGAPS?").count(), 64, "{log}");
+    bench.destroy_subscription(subscription);
+}
+
+#[test]
+fn any_depth_is_a_depth() {
+    if !again(&[]) {
+        return;
+    }
+    let bench = Bench::new();
+    let core = bench.core_publisher(PublisherQos::default());
+    for depth in [0, 1, usize::MAX] {
+        let subscription = bench.subscription_with(&bench.layer, bench.qos(depth, false, false), false);
+        assert!(!subscription.is_null(), "{}", bench.error());
+        push(&core, 1);
+        bench.wait_for(subscription);
+        assert!(bench.take(subscription).is_some());
+        bench.destroy_subscription(subscription);
+    }
+}
+
+/// The manager that the bench's node has started.
+fn manager_of(dir: &RuntimeDir) -> libc::pid_t {
+    let is_it = |pid: &u32| std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap().contains("--detached");
+    dir.users().unwrap().into_iter().find(is_it).unwrap() as libc::pid_t
+}
+
+#[test]
+fn a_take_that_asks_a_stopped_manager_holds_up_no_wait() {
+    if !again(&[]) {
+        return;
+    }
+    let bench = Bench::new();
+    // With a publisher of this process it is asked whose a message is.
+    let (publisher, subscription) = (bench.publisher(), bench.subscription());
+    let mut event = [null_mut::<c_void>(); 4];
+    let event: Pointer = event.as_mut_ptr().cast();
+    let result = call!(bench.layer, "rmw_subscription_event_init"(event, subscription, message_lost()): (Pointer, Pointer, c_int) -> c_int);
+    assert_eq!(result, OK, "{}", bench.error());
+    let wait_set = bench.wait_set();
+    push(&bench.core_publisher(PublisherQos::default()), 1);
+    let (manager, shared, address) = (manager_of(&bench._dir), Shared(&bench), subscription as usize);
+    // SAFETY: a process of this test's.
+    assert_eq!(unsafe { libc::kill(manager, libc::SIGSTOP) }, 0);
+    std::thread::scope(|scope| {
+        let taker = scope.spawn(|| shared.bench().take(address as Pointer).is_some());
+        let wait = |events: &[Pointer]| bench.wait(wait_set, &[subscription], &[], events, Some(Duration::ZERO));
+        until(|| wait(&[]).result == TIMEOUT);
+        assert_eq!(wait(&[event]).result, TIMEOUT);
+        assert!(!taker.is_finished(), "the wait has waited for it");
+        // SAFETY: as above.
+        assert_eq!(unsafe { libc::kill(manager, libc::SIGCONT) }, 0);
+        assert!(taker.join().unwrap());
+    });
+    bench.destroy_subscription(subscription);
+    bench.destroy_publisher(publisher);
+}
+
+#[test]
+fn a_wait_outlives_its_manager() {
+    if !again(&[]) {
+        return;
+    }
+    let bench = Bench::new();
+    let (subscription, before) = (bench.subscription(), bench.core_publisher(PublisherQos::default()));
+    let (manager, shared, address) = (manager_of(&bench._dir), Shared(&bench), subscription as usize);
+    std::thread::scope(|scope| {
+        for signal in [libc::SIGSTOP, libc::SIGKILL] {
+            let waiter = scope.spawn(|| shared.bench().wait_for(address as Pointer));
+            // SAFETY: a process of this test's.
+            assert_eq!(unsafe { libc::kill(manager, signal) }, 0);
+            push(&before, 1);
+            waiter.join().unwrap();
+            assert!(bench.take(subscription).is_some(), "without a manager");
+        }
+        // The successor tells a publisher that is new whom to wake.
+        let waiter = scope.spawn(|| shared.bench().wait_for(address as Pointer));
+        push(&bench.core_publisher(PublisherQos::default()), 2);
+        waiter.join().unwrap();
+        assert!(bench.take(subscription).is_some());
+    });
+    bench.destroy_subscription(subscription);
+}
+
+#[test]
+fn a_topic_without_free_seats_is_an_error_and_one_that_was_left_is_free_again() {
+    if !again(&[]) {
+        return;
+    }
+    let bench = Bench::new();
+    let make = || bench.subscription_with(&bench.layer, bench.qos(1, false, false), false);
+    let all: Vec<Pointer> = std::iter::from_fn(|| Some(make()).filter(|made| !made.is_null())).take(100).collect();
+    assert_eq!(all.len(), 64);
+    for _ in 0..2 {
+        assert!(make().is_null());
+        let error = bench.error();
+        assert!(error.contains("/camera/front (rgaps_msgs/msg/GpuImage)") && error.contains("64"), "{error}");
+    }
+    bench.destroy_subscription(all[7]);
+    let again = make();
+    push(&bench.core_publisher(PublisherQos::default()), 1);
+    bench.wait_for(again);
+    assert!(bench.take(again).is_some());
+    bench.destroy_subscription(again);
+    all.iter().enumerate().filter(|(place, _)| *place != 7).for_each(|(_, made)| bench.destroy_subscription(*made));
+}
+
+#[test]
+fn each_context_has_its_domain_and_ends_alone() {
+    if !again(&[]) {
+        return;
+    }
+    let mut bench = Bench::new();
+    let own = bench.subscription();
+    let context = call!(bench.inner, "double_context"(9): (usize) -> Pointer);
+    let node = call!(bench.layer, "rmw_create_node"(context, c"n".as_ptr(), c"/".as_ptr()): (Pointer, *const c_char, *const c_char) -> Pointer);
+    let first = std::mem::replace(&mut bench.node, node);
+    let other = bench.subscription();
+    push(&bench.core_publisher(PublisherQos::default()), 1);
+    bench.wait_for(own);
+    let waited = bench.wait(bench.wait_set(), &[other, own, own], &[], &[], Some(Duration::from_millis(20)));
+    assert_eq!((waited.result, waited.subscriptions), (OK, vec![false, true, true]));
+    bench.destroy_subscription(other);
+    bench.node = first;
+    assert!(bench.take(own).is_some());
+    push(&bench.core_publisher(PublisherQos::default()), 2);
+    bench.wait_for(own);
+    bench.destroy_subscription(own);
+}
+
+#[test]
+fn a_take_maps_no_payload() {
+    if !again(&[]) {
+        return;
+    }
+    let bench = Bench::new();
+    let (subscription, core) = (bench.subscription(), bench.core_publisher(PublisherQos::default()));
+    let mapped = || {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        maps.lines().filter(|line| line.contains("memfd:")).count()
+    };
+    push(&core, 1);
+    let before = mapped();
+    assert!(bench.take(subscription).is_some());
+    assert_eq!(mapped(), before);
     bench.destroy_subscription(subscription);
 }
 

@@ -1243,10 +1243,16 @@ rgaps_status_t rgaps_subscriber_create(const rgaps_node_t *node,
                                        rgaps_subscriber_t **subscriber);
 
 /**
- * Ends a subscriber; threads that wait for its messages are told that it is gone (`RGAPS_INVALID_HANDLE`). Messages that it has taken stay
+ * Ends a subscriber; threads that wait for its messages, or for one that they claim, are told that it is gone (`RGAPS_INVALID_HANDLE`). Messages that it has taken stay
  * until they are released, but for the one that `rgaps_subscriber_pull` gave out. NULL is no error.
  */
 void rgaps_subscriber_destroy(rgaps_subscriber_t *subscriber);
+
+/**
+ * Ends the waits and claims of a subscriber that other threads are in, with `RGAPS_TIMED_OUT`, and lets no later one wait: what is there is taken
+ * and claimed as before. For a program that shuts down.
+ */
+rgaps_status_t rgaps_subscriber_interrupt(const rgaps_subscriber_t *subscriber);
 
 /**
  * The next message if one is ready, with its bytes there; else `RGAPS_NO_MESSAGE`.
@@ -1295,7 +1301,7 @@ rgaps_status_t rgaps_subscriber_wait(const rgaps_subscriber_t *subscriber,
  * `RGAPS_STALE` if the handle names nothing that this subscriber has or will have: of an earlier run (replayed), let go, or claimed before.
  *
  * @param handle      from a publisher of this topic, or another subscriber, by any way; it may be wrong
- * @param timeout_ns  ns to wait at most
+ * @param timeout_ns  ns to wait at most; UINT64_MAX for as long as it takes
  * @param stream      as for `rgaps_subscriber_take_on`: NULL with a node on a GPU is CUDA's default stream
  * @param message     ends with `rgaps_message_release`
  */

@@ -478,6 +478,8 @@ class Subscriber {
     const auto status = rgaps_subscriber_claim_on(subscriber_.get(), &handle, ns, stream, &message);
     return detail::made(status, Message<M>(message, stream));
   }
+  /// Ends waits and claims that other threads are in, and lets no later one wait; see rgaps_subscriber_interrupt.
+  Result<void> interrupt() const { return detail::done(rgaps_subscriber_interrupt(subscriber_.get())); }
   /// A descriptor for epoll; see rgaps_subscriber_fd.
   Result<int> fd() const {
     std::int32_t fd = -1;

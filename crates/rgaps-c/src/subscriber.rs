@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rgaps::any::{AnySubscriber, Kind, Message};
-use rgaps::{Node, SubscriberQos};
+use rgaps::device::Stream;
+use rgaps::{ClaimError, Node, SubscriberQos};
 
 use crate::handle::{BadHandle, Table, What};
 use crate::message::{hand_out, rgaps_message_handle_t, rgaps_message_t};
@@ -38,12 +39,35 @@ pub(crate) struct State {
     pub(crate) pulled: Mutex<u64>,
     /// Its handle is released; whoever still waits gives up.
     is_ended: AtomicBool,
+    /// Nobody is to wait any more.
+    is_interrupted: AtomicBool,
 }
 
 impl Drop for State {
     fn drop(&mut self) {
         // A pull that was under way when the handle was released.
         release_pulled(self);
+    }
+}
+
+impl SubscriberObject {
+    fn is_over(&self) -> bool {
+        self.state.is_ended.load(Ordering::Acquire) || self.state.is_interrupted.load(Ordering::Acquire)
+    }
+
+    /// Why nothing was waited for, if it was for that.
+    fn check_over(&self) -> Result<(), Failure> {
+        if self.state.is_ended.load(Ordering::Acquire) {
+            return Err(BadHandle::Released(What::Subscriber).into());
+        }
+        if self.state.is_interrupted.load(Ordering::Acquire) {
+            let topic = self.subscriber.topic();
+            return Err(Failure::new(
+                RGAPS_TIMED_OUT,
+                format_args!("{topic}: waits of this subscriber were interrupted"),
+            ));
+        }
+        Ok(())
     }
 }
 
@@ -80,7 +104,7 @@ pub unsafe extern "C" fn rgaps_subscriber_create(
     })
 }
 
-/// Ends a subscriber; threads that wait for its messages are told that it is gone (`RGAPS_INVALID_HANDLE`). Messages that it has taken stay
+/// Ends a subscriber; threads that wait for its messages, or for one that they claim, are told that it is gone (`RGAPS_INVALID_HANDLE`). Messages that it has taken stay
 /// until they are released, but for the one that `rgaps_subscriber_pull` gave out. NULL is no error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_subscriber_destroy(subscriber: *mut rgaps_subscriber_t) {
@@ -94,6 +118,18 @@ pub unsafe extern "C" fn rgaps_subscriber_destroy(subscriber: *mut rgaps_subscri
         release_pulled(&object.state);
         Ok(())
     });
+}
+
+/// Ends the waits and claims of a subscriber that other threads are in, with `RGAPS_TIMED_OUT`, and lets no later one wait: what is there is taken
+/// and claimed as before. For a program that shuts down.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rgaps_subscriber_interrupt(subscriber: *const rgaps_subscriber_t) -> rgaps_status_t {
+    guard(|| {
+        let object = SUBSCRIBERS.look_up(subscriber as u64)?;
+        object.state.is_interrupted.store(true, Ordering::Release);
+        object.subscriber.wake_waiters();
+        Ok(())
+    })
 }
 
 /// The next message if one is ready, with its bytes there; else `RGAPS_NO_MESSAGE`.
@@ -163,13 +199,30 @@ pub unsafe extern "C" fn rgaps_subscriber_wait(
 }
 
 pub(crate) fn wait(object: &SubscriberObject, timeout_ns: u64) -> Result<Option<Message>, Failure> {
-    let timeout = if timeout_ns == u64::MAX { Duration::MAX } else { Duration::from_nanos(timeout_ns) };
-    let is_ended = || object.state.is_ended.load(Ordering::Acquire);
-    let message = object.subscriber.wait_unless(timeout, is_ended)?;
-    if message.is_none() && is_ended() {
-        return Err(BadHandle::Released(What::Subscriber).into());
+    let message = object.subscriber.wait_unless(timeout_of(timeout_ns), || object.is_over())?;
+    if message.is_none() {
+        object.check_over()?;
     }
     Ok(message)
+}
+
+fn claim(
+    object: &SubscriberObject,
+    handle: Option<&rgaps_message_handle_t>,
+    timeout_ns: u64,
+    stream: Option<Stream>,
+) -> Result<Option<Message>, Failure> {
+    let handle = (*handle.ok_or_else(|| Failure::null("handle"))?).into();
+    let (timeout, is_over) = (timeout_of(timeout_ns), || object.is_over());
+    let claimed = object.subscriber.claim_unless(&handle, timeout, stream.as_ref(), is_over);
+    if matches!(claimed, Err(ClaimError::NotHere { .. })) {
+        object.check_over()?;
+    }
+    Ok(Some(claimed?))
+}
+
+fn timeout_of(timeout_ns: u64) -> Duration {
+    if timeout_ns == u64::MAX { Duration::MAX } else { Duration::from_nanos(timeout_ns) }
 }
 
 /// The message that a handle names, as this subscriber gets it: in its order or out of it. Waits at most `timeout_ns` for it to come from
@@ -178,7 +231,7 @@ pub(crate) fn wait(object: &SubscriberObject, timeout_ns: u64) -> Result<Option<
 /// `RGAPS_STALE` if the handle names nothing that this subscriber has or will have: of an earlier run (replayed), let go, or claimed before.
 ///
 /// @param handle      from a publisher of this topic, or another subscriber, by any way; it may be wrong
-/// @param timeout_ns  ns to wait at most
+/// @param timeout_ns  ns to wait at most; UINT64_MAX for as long as it takes
 /// @param stream      as for `rgaps_subscriber_take_on`: NULL with a node on a GPU is CUDA's default stream
 /// @param message     ends with `rgaps_message_release`
 #[unsafe(no_mangle)]
@@ -190,12 +243,7 @@ pub unsafe extern "C" fn rgaps_subscriber_claim_on(
     message: Option<&mut MaybeUninit<*mut rgaps_message_t>>,
 ) -> rgaps_status_t {
     give(subscriber, message, RGAPS_TIMED_OUT, |object| {
-        let handle = (*handle.ok_or_else(|| Failure::null("handle"))?).into();
-        let timeout = Duration::from_nanos(timeout_ns);
-        match raw::stream(&object.node, stream) {
-            Some(stream) => Ok(Some(object.subscriber.claim_on(&handle, timeout, &stream)?)),
-            None => Ok(Some(object.subscriber.claim(&handle, timeout)?)),
-        }
+        claim(object, handle, timeout_ns, raw::stream(&object.node, stream))
     })
 }
 
@@ -207,10 +255,7 @@ pub unsafe extern "C" fn rgaps_subscriber_claim(
     timeout_ns: u64,
     message: Option<&mut MaybeUninit<*mut rgaps_message_t>>,
 ) -> rgaps_status_t {
-    give(subscriber, message, RGAPS_TIMED_OUT, |object| {
-        let handle = (*handle.ok_or_else(|| Failure::null("handle"))?).into();
-        Ok(Some(object.subscriber.claim(&handle, Duration::from_nanos(timeout_ns))?))
-    })
+    give(subscriber, message, RGAPS_TIMED_OUT, |object| claim(object, handle, timeout_ns, None))
 }
 
 /// A descriptor that is readable while a message may be ready, for epoll, poll and select. Do not read or close it: take until there is no

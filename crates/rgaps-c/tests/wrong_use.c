@@ -143,6 +143,7 @@ static void no_subscriber_is(struct wrong wrong) {
   FAILS(rgaps_subscriber_take_all(wrong.handle, &taken, 1, &count), RGAPS_INVALID_HANDLE, wrong.said);
   FAILS(rgaps_subscriber_wait(wrong.handle, UINT64_MAX, &taken), RGAPS_INVALID_HANDLE, wrong.said);
   FAILS(rgaps_subscriber_fd(wrong.handle, &fd), RGAPS_INVALID_HANDLE, wrong.said);
+  FAILS(rgaps_subscriber_interrupt(wrong.handle), RGAPS_INVALID_HANDLE, wrong.said);
   FAILS(rgaps_subscriber_statistics(wrong.handle, &statistics), RGAPS_INVALID_HANDLE, wrong.said);
   CHECK(rgaps_subscriber_pull(wrong.handle) == NULL && rgaps_error_status() == RGAPS_INVALID_HANDLE);
   CHECK(rgaps_subscriber_pulled(wrong.handle) == NULL && rgaps_error_status() == RGAPS_INVALID_HANDLE);

@@ -1,10 +1,11 @@
 //! Claiming: messages taken by name instead of in their order, for whoever learns elsewhere which one is meant (a ROS descriptor).
 //!
 //! ```text
-//!   queue ──▶ named? ──yes──▶ given out
-//!              │ no
-//!              ▼
-//!            aside, oldest first ──▶ claimed later, or taken as the next ones, or let go and counted as lost when there are too many
+//!   queue ──▶ is it ahead? ──no──▶ nothing is passed by
+//!              │ yes
+//!              ├──▶ the message itself ──▶ given out
+//!              └──▶ those before it ──▶ aside, oldest first ──▶ claimed later, or taken as the next ones, or let go and counted as lost when
+//!                                                               there are too many
 //! ```
 //!
 //! Invariants  What lies aside is held: at most `ASIDE_MAX`, and no more than the subscriber's depth unless that is under `ASIDE_MIN`.

@@ -306,7 +306,7 @@ impl Janitor {
     /// What the queue's slots name: message and the low half of its generation.
     fn named(&self) -> HashSet<(MessageIndex, u16)> {
         let queue = self.segment.queue();
-        let named = (queue.begin().0..queue.end().0).filter_map(|position| match queue.read(Position(position)) {
+        let named = queue.positions().filter_map(|position| match queue.read(Position(position)) {
             Slot::Message(named) => Some((named.message, named.generation)),
             Slot::Empty | Slot::Overrun => None,
         });

@@ -15,9 +15,9 @@ pub(crate) fn trim_keep_last(segment: &Segment, published: Position) -> u64 {
     for slot in bits(&segment.header().subscribers.0) {
         let Some((tenancy, subscriber)) = keep_last_tenant(segment, slot) else { continue };
         let depth = subscriber.depth.load(Ordering::Relaxed);
-        let until = (published.0 + 1).saturating_sub(depth);
+        let until = published.next().0.saturating_sub(depth);
         let from = subscriber.trimmed.load(Ordering::Acquire).max(subscriber.cursor.load(Ordering::Acquire));
-        let from = from.max((published.0 + 1).saturating_sub(queue.capacity()));
+        let from = from.max(published.next().0.saturating_sub(queue.capacity()));
         for position in from..until {
             if let Slot::Message(named) = queue.read(Position(position)) {
                 losers |= u64::from(revoke_named(segment, slot, tenancy, named, subscriber)) << slot;

@@ -5,8 +5,9 @@ use std::sync::atomic::Ordering;
 
 use crate::info::MessageInfo;
 use crate::layout::{PUBLISHERS_MAX, SlotState};
+use crate::message::Generation;
 use crate::queue::{MessageIndex, Position, Slot};
-use crate::reader::read_info;
+use crate::reader::read_life;
 use crate::segment::Segment;
 
 /// What a topic's segment tells of one of its publishers.
@@ -41,16 +42,13 @@ impl Observer {
                 Slot::Empty => return None,
                 Slot::Overrun => {
                     let begin = self.segment.queue().tail().0.saturating_sub(self.segment.queue().capacity());
-                    self.cursor = Position(begin.max(self.cursor.0 + 1));
+                    self.cursor = Position(begin).max(self.cursor.next());
                 }
                 Slot::Message(named) => {
                     let position = self.cursor;
-                    self.cursor = Position(position.0 + 1);
+                    self.cursor = position.next();
                     let Some(entry) = self.segment.message(named.message) else { continue };
-                    let info = read_info(entry, position);
-                    // Read, then checked: if the entry has begun another life, what was read is torn.
-                    let same = entry.words().life().is_some_and(|life| life.generation.low() == named.generation);
-                    if same {
+                    if let Some((_, info)) = read_life(entry, position, named.generation) {
                         return Some(info);
                     }
                 }
@@ -62,13 +60,9 @@ impl Observer {
     /// What is known of the message in an entry of the table, if the entry is still in that life.
     pub fn message(&self, slot: u32, generation: u32) -> Option<MessageInfo> {
         let entry = self.segment.message(MessageIndex(u16::try_from(slot).ok()?))?;
-        let is_alive = || entry.words().life().is_some_and(|life| life.generation.0 == generation);
-        if !is_alive() {
-            return None;
-        }
-        let info = read_info(entry, Position(entry.position.load(Ordering::Relaxed)));
-        // Read, then checked, as above.
-        is_alive().then_some(info)
+        let position = Position(entry.position.load(Ordering::Relaxed));
+        let (life, info) = read_life(entry, position, Generation(generation).low())?;
+        (life.0 == generation).then_some(info)
     }
 
     /// A publisher that has a seat on this host, by its identity.

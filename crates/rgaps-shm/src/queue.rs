@@ -20,6 +20,8 @@
 //! entry's next message at its old position. 36 bits of position last 2 years at 1 kHz before they repeat; a confusion would need
 //! a reader stopped for exactly that long.
 
+use std::ops::Range;
+
 use crate::sync::{AtomicU64, Ordering};
 
 /// Entries of the message table that a slot can name.
@@ -40,6 +42,14 @@ pub struct MessageIndex(pub u16);
 /// A message's place in the order of its topic; counts from 0 and never wraps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Position(pub u64);
+
+impl Position {
+    /// The one after it. There is none after the last one, which only a corrupt word names.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+}
 
 /// What a slot names: a table entry in one of its lives (the low 16 bits of its generation).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,7 +154,13 @@ impl<'a> Queue<'a> {
 
     /// The oldest position that can still be read.
     pub fn begin(&self) -> Position {
-        Position(self.end().0.saturating_sub(self.capacity()))
+        Position(self.positions().start)
+    }
+
+    /// The positions that can be read: a lap of them at most.
+    pub fn positions(&self) -> Range<u64> {
+        let end = self.end().0;
+        end.saturating_sub(self.capacity())..end
     }
 
     fn help(&self, position: u64) {

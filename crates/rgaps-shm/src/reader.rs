@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use crate::claim::{Aside, Claimed, MessageName, Seen, take_named};
 use crate::crash;
@@ -19,7 +19,7 @@ use crate::message::{
     Claim, Generation, Holding, Life, MessageWords, Readiness, State, Tenancy, ready_word, released_word,
 };
 use crate::notify::{FutexWait, ring, ring_always};
-use crate::queue::{Position, Slot};
+use crate::queue::{Named, Position, Slot};
 use crate::segment::{Segment, whole};
 use crate::unread::Unread;
 use crate::writer::PortError;
@@ -108,23 +108,49 @@ impl ReaderPort {
         self.next()
     }
 
-    /// The message of this name, whatever lies before it: that is kept aside, to be claimed later or taken next. One that `take` has given out
-    /// before the first claim counts as not yet come.
+    /// The message of this name, whatever lies before it: that is kept aside, to be claimed later or taken next. A name that is not there moves
+    /// nothing, so that one which is early, late or made up costs no message. One that `take` has given out before the first claim counts as
+    /// not yet come.
     pub fn claim(&mut self, name: MessageName) -> Claimed {
         if let Some(held) = take_named(&mut self.unready, name).or_else(|| self.aside.claim(name)) {
             return Claimed::Here(held);
         }
-        while let Some(held) = self.next_of_queue() {
-            self.aside.note(&held.info);
+        let end = self.find(name);
+        while let Some(held) = end.and_then(|_| self.next_of_queue()) {
             if MessageName::of(&held.info) == name {
                 return Claimed::Here(held);
             }
+            // It was revoked meanwhile.
+            let is_over = Some(held.info.position) >= end;
             let depth = self.counters().depth.load(Ordering::Relaxed);
             if self.aside.put(held, depth).is_some() {
                 self.counters().lost.fetch_add(1, Ordering::Relaxed);
             }
+            if is_over {
+                break;
+            }
         }
         if self.aside.has_passed(name) { Claimed::Passed } else { Claimed::NotYet }
+    }
+
+    /// The position of the message of this name, if it lies ahead and this reader can hold it. All that is looked at on the way is noted.
+    fn find(&mut self, name: MessageName) -> Option<u64> {
+        let Self { segment, slot, tenancy, cursor, backlog, aside, .. } = self;
+        let mut found = None;
+        walk(segment, *cursor, backlog, |position, named| {
+            let Some(entry) = segment.message(named.message) else { return true };
+            let Some((generation, info)) = read_life(entry, position, named.generation) else { return true };
+            aside.note(&info);
+            if MessageName::of(&info) != name {
+                return true;
+            }
+            // Free: the writer has not come round to address it.
+            let holding = entry.words().holding(usize::from(*slot), generation, *tenancy);
+            let is_ours = matches!(holding, Holding::Pending | Holding::Free);
+            found = (is_ours && entry.words().readiness(generation) != Readiness::Poisoned).then_some(position.0);
+            false
+        });
+        found
     }
 
     /// Of which publishers claims have seen messages, and the newest of each; the most recent first.
@@ -143,32 +169,19 @@ impl ReaderPort {
         for held in self.unready.iter().chain(self.aside.iter()) {
             unread.note(held.info.publisher, held.readiness());
         }
-        for (_, message) in &self.backlog {
-            self.look_at(message.index, message.generation.low(), &mut unread);
-        }
-        let queue = self.segment.queue();
-        let mut position = self.cursor;
-        // A lap of the queue at most, and once more after an overrun.
-        for _ in 0..=2 * queue.capacity() {
-            if unread.is_full() {
-                break;
-            }
-            match queue.read(position) {
-                Slot::Empty => break,
-                Slot::Overrun => position = Position(queue.begin().0.max(position.0 + 1)),
-                Slot::Message(named) => {
-                    self.look_at(named.message, named.generation, &mut unread);
-                    position = Position(position.0 + 1);
-                }
-            }
+        if !unread.is_full() {
+            walk(&self.segment, self.cursor, &self.backlog, |_, named| {
+                self.look_at(named, &mut unread);
+                !unread.is_full()
+            });
         }
         unread
     }
 
     /// Notes a message if it waits for this reader.
-    fn look_at(&self, index: crate::queue::MessageIndex, named: u16, unread: &mut Unread) {
-        let Some(entry) = self.segment.message(index) else { return };
-        let Some(life) = entry.words().life().filter(|life| life.generation.low() == named) else { return };
+    fn look_at(&self, named: Named, unread: &mut Unread) {
+        let Some(entry) = self.segment.message(named.message) else { return };
+        let Some(life) = entry.words().life().filter(|life| life.generation.low() == named.generation) else { return };
         if entry.words().holding(usize::from(self.slot), life.generation, self.tenancy) == Holding::Pending {
             unread.note(entry.publisher.load(Ordering::Relaxed), entry.words().readiness(life.generation));
         }
@@ -209,11 +222,11 @@ impl ReaderPort {
         for _ in 0..=2 * self.segment.queue().capacity() {
             match self.segment.queue().read(self.cursor) {
                 Slot::Empty => return None,
-                Slot::Overrun => self.move_to(self.segment.queue().begin().0.max(self.cursor.0 + 1)),
+                Slot::Overrun => self.move_to(self.segment.queue().begin().max(self.cursor.next())),
                 Slot::Message(named) => {
                     let position = self.cursor;
                     let held = self.hold(position, named.message, named.generation);
-                    self.move_to(position.0 + 1);
+                    self.move_to(position.next());
                     if held.is_some() {
                         return held;
                     }
@@ -280,9 +293,9 @@ impl ReaderPort {
         &self.segment
     }
 
-    fn move_to(&mut self, position: u64) {
-        self.cursor = Position(position);
-        self.counters().cursor.store(position, Ordering::Release);
+    fn move_to(&mut self, position: Position) {
+        self.cursor = position;
+        self.counters().cursor.store(position.0, Ordering::Release);
     }
 
     fn hold(&self, position: Position, index: crate::queue::MessageIndex, named: u16) -> Option<Held> {
@@ -403,6 +416,45 @@ pub(crate) fn tell_owner(segment: &Segment, owner: u8) {
     ring(&segment.header().space.0);
 }
 
+/// What lies ahead of a reader, in its order, for as long as `look` asks for more: what history gave it, then the queue from its cursor.
+fn walk(
+    segment: &Segment,
+    cursor: Position,
+    backlog: &VecDeque<(Position, MessageRef)>,
+    mut look: impl FnMut(Position, Named) -> bool,
+) {
+    for (position, message) in backlog {
+        if !look(*position, Named { message: message.index, generation: message.generation.low() }) {
+            return;
+        }
+    }
+    let queue = segment.queue();
+    let mut position = cursor;
+    // A lap of the queue at most, and once more after an overrun.
+    for _ in 0..=2 * queue.capacity() {
+        match queue.read(position) {
+            Slot::Empty => return,
+            Slot::Overrun => position = queue.begin().max(position.next()),
+            Slot::Message(named) => {
+                if !look(position, named) {
+                    return;
+                }
+                position = position.next();
+            }
+        }
+    }
+}
+
+/// What a message that nobody here holds says of itself, if its entry is in this life; and which that is.
+pub(crate) fn read_life(entry: &MessageEntry, position: Position, named: u16) -> Option<(Generation, MessageInfo)> {
+    let generation = entry.words().life().map(|life| life.generation).filter(|life| life.low() == named)?;
+    let info = read_info(entry, position);
+    // Read, then checked: if the entry has begun another life, what was read is torn.
+    fence(Ordering::Acquire);
+    let is_alive = entry.words().life().is_some_and(|life| life.generation == generation);
+    is_alive.then_some((generation, info))
+}
+
 /// What a message says of itself; the caller holds it, or lives with torn answers.
 pub(crate) fn read_info(entry: &MessageEntry, position: Position) -> MessageInfo {
     let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
@@ -491,7 +543,7 @@ pub(crate) fn find_in_queue(
     generation: Generation,
 ) -> Option<Position> {
     let queue = segment.queue();
-    (queue.begin().0..queue.end().0).map(Position).find(|position| {
+    queue.positions().map(Position).find(|position| {
         matches!(queue.read(*position), Slot::Message(named) if named.message == index && named.generation == generation.low())
     })
 }

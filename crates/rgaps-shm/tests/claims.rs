@@ -7,9 +7,9 @@ mod host;
 use std::sync::atomic::Ordering;
 
 use host::{Host, lost, sequences};
-use rgaps_shm::Exhaustion;
 use rgaps_shm::claim::{Claimed, MessageName};
 use rgaps_shm::message::Readiness;
+use rgaps_shm::{Exhaustion, ReaderPort, SubscriberSpec};
 
 fn named(sequence: u64) -> MessageName {
     MessageName { publisher: 77, sequence }
@@ -37,6 +37,37 @@ fn messages_are_claimed_in_any_order_and_those_passed_by_are_still_taken() {
     assert_eq!(lost(&reader), 0);
     let seen: Vec<_> = reader.seen().map(|seen| seen.name).collect();
     assert_eq!(seen, [named(6)]);
+}
+
+#[test]
+fn a_name_that_is_not_there_costs_no_message() {
+    let host = Host::new(256);
+    let mut publisher = host.publisher(1 << 20, 0);
+    // Keep-all.
+    let mut reader = host.subscriber(0);
+    for _ in 0..100 {
+        publisher.publish(10, Exhaustion::Refuse).unwrap();
+    }
+    let strange = MessageName { publisher: 78, sequence: 1 };
+    for name in [strange, named(101), named(0), named(u64::MAX)] {
+        assert!(!matches!(reader.claim(name), Claimed::Here(_)), "{name:?}");
+    }
+    assert_eq!((lost(&reader), reader.counters().held.load(Ordering::Relaxed)), (0, 0));
+    assert!(matches!(reader.claim(named(1)), Claimed::Here(_)), "what was seen on the way has not passed");
+    assert_eq!(sequences(&mut reader), (2..=100).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_message_that_was_revoked_is_passed_and_what_is_behind_it_stays() {
+    let host = Host::new(64);
+    let mut publisher = host.publisher(1 << 20, 0);
+    let mut reader = host.subscriber(20);
+    for _ in 0..50 {
+        publisher.publish(10, Exhaustion::Refuse).unwrap();
+    }
+    assert!(matches!(reader.claim(named(30)), Claimed::Passed));
+    assert_eq!((lost(&reader), reader.counters().held.load(Ordering::Relaxed)), (30, 0));
+    assert_eq!(sequences(&mut reader), (31..=50).collect::<Vec<_>>());
 }
 
 #[test]
@@ -70,4 +101,22 @@ fn a_claim_finds_what_was_passed_by_for_its_bytes_and_what_history_keeps() {
     assert_eq!(held.readiness(), Readiness::Pending);
     assert!(unready.poison());
     assert_eq!(held.readiness(), Readiness::Poisoned);
+}
+
+#[test]
+fn a_cursor_of_nonsense_is_no_panic_and_no_endless_loop() {
+    let host = Host::new(16);
+    let mut publisher = host.publisher(1 << 20, 0);
+    for nonsense in [u64::MAX, u64::MAX - 1, 1 << 63, (1 << 36) - 1] {
+        let seat = host.janitor.admit_subscriber(&SubscriberSpec { depth: 3, ..Default::default() }).unwrap();
+        let segment = host.janitor.segment().clone();
+        // Any client of the topic may write there.
+        segment.subscriber(seat.slot).unwrap().cursor.store(nonsense, Ordering::Release);
+        let mut reader = ReaderPort::new(segment, seat.slot, seat.generation, false).unwrap();
+        for _ in 0..40 {
+            publisher.publish(10, Exhaustion::DropOldest).unwrap();
+            let _ = (reader.unread(10), reader.claim(named(publisher.sequence)), reader.take());
+        }
+        host.dismiss(&reader);
+    }
 }

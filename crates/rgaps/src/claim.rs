@@ -4,7 +4,7 @@
 //!             subscriber's own seat has, or gets, a message of that name.
 //!
 //! Bounds      A handle that can name nothing any more is refused at once. One that may still come is waited for, once a publisher: a publisher
-//!             of whom nothing came within a time-out is not waited for again until something does.
+//!             of whom nothing came within a time-out is not waited for again until something has, be it another message.
 
 use std::collections::VecDeque;
 use std::sync::{MutexGuard, PoisonError};
@@ -117,20 +117,30 @@ pub enum ClaimError {
     Take(#[from] TakeError),
 }
 
-/// Publishers of whom nothing came; the most recent first.
+/// Publishers of whom nothing came, each with the newest message that had been seen of it by then (0 for none); the most recent first.
 #[derive(Debug, Default)]
-pub(crate) struct Absent(VecDeque<u64>);
+pub(crate) struct Absent(VecDeque<(u64, u64)>);
 
 impl Absent {
-    fn add(&mut self, publisher: u64) {
-        self.remove(publisher);
-        self.0.push_front(publisher);
+    fn add(&mut self, publisher: u64, newest: u64) {
+        self.0.retain(|(known, _)| *known != publisher);
+        self.0.push_front((publisher, newest));
         self.0.truncate(ABSENT_MAX);
     }
 
-    fn remove(&mut self, publisher: u64) {
-        self.0.retain(|known| *known != publisher);
+    /// Whether nothing has come since, the message that was waited for or another one.
+    fn has(&self, publisher: u64, newest: u64) -> bool {
+        self.0.contains(&(publisher, newest))
     }
+}
+
+/// What a look for a message found.
+enum Ahead {
+    Here(Held),
+    /// It may come still. The newest message that was seen of its publisher, 0 for none.
+    NotYet {
+        newest: u64,
+    },
 }
 
 impl<T: Meta> Subscriber<T> {
@@ -183,18 +193,20 @@ impl<T: Meta> Subscriber<T> {
         let mut waiter = self.inner().reader().waiter();
         loop {
             waiter.arm().map_err(|source| self.wait_error(source))?;
-            if let Some(held) = self.find(handle)? {
+            let newest = match self.find(handle)? {
+                Ahead::Here(held) => {
+                    waiter.disarm();
+                    return Ok(held);
+                }
+                Ahead::NotYet { newest } => newest,
+            };
+            let left = deadline.map_or(timeout, |deadline| deadline.saturating_duration_since(Instant::now()));
+            if left.is_zero() || self.absent().has(handle.publisher, newest) {
                 waiter.disarm();
-                self.absent().remove(handle.publisher);
-                return Ok(held);
-            }
-            let mut left = deadline.map_or(timeout, |deadline| deadline.saturating_duration_since(Instant::now()));
-            if self.absent().0.contains(&handle.publisher) {
-                left = Duration::ZERO;
-            }
-            if left.is_zero() {
-                waiter.disarm();
-                self.absent().add(handle.publisher);
+                // Who did not wait has not waited in vain.
+                if !timeout.is_zero() {
+                    self.absent().add(handle.publisher, newest);
+                }
                 return Err(not_here());
             }
             if is_over() {
@@ -223,12 +235,12 @@ impl<T: Meta> Subscriber<T> {
         Ok(())
     }
 
-    fn find(&self, handle: &Handle) -> Result<Option<Held>, ClaimError> {
+    fn find(&self, handle: &Handle) -> Result<Ahead, ClaimError> {
         let mut reader = self.inner().reader();
         let claimed = reader.claim(handle.name());
         let (publisher, sequence) = (handle.publisher, handle.sequence);
         if let Claimed::Here(held) = claimed {
-            return Ok(Some(held));
+            return Ok(Ahead::Here(held));
         }
         if let Some(now) = self.entry_generation(handle).filter(|now| *now != handle.generation) {
             let (topic, found) = (self.topic().to_owned(), handle.generation);
@@ -245,7 +257,10 @@ impl<T: Meta> Subscriber<T> {
                 let (topic, found) = (self.topic().to_owned(), handle.host_epoch);
                 Err(ClaimError::AnotherRun { topic, sequence, found, now })
             }
-            _ => Ok(None),
+            _ => {
+                let mut seen = reader.seen().filter(|seen| seen.name.publisher == publisher);
+                Ok(Ahead::NotYet { newest: seen.next().map_or(0, |seen| seen.name.sequence) })
+            }
         }
     }
 

@@ -30,6 +30,7 @@
 
 pub mod any;
 mod claim;
+mod described;
 pub mod dlpack;
 mod error_text;
 mod frame;
@@ -50,6 +51,7 @@ mod views;
 struct Readme;
 
 pub use claim::ClaimError;
+pub use described::Described;
 pub use frame::Frame;
 pub use handle::Handle;
 pub use node::{Node, NodeBuilder, NodeError};

@@ -318,6 +318,11 @@ impl Node {
         self.inner.host
     }
 
+    /// False in a process that was forked from the node's: there every call of it and of what it has made is an error.
+    pub fn is_owner(&self) -> bool {
+        self.inner.is_owner()
+    }
+
     /// When this host came to life, in ns since 1970, as handles carry it.
     pub fn host_epoch(&self) -> u64 {
         self.inner.host_epoch

@@ -313,12 +313,14 @@ impl Session {
             let sent = connection.send(&Request { id, body: body.clone() }, descriptors);
             let left = deadline.saturating_duration_since(Instant::now());
             match sent.map(|()| receiver.recv_timeout(left)) {
-                Ok(Ok(outcome)) => {
-                    let (reply, descriptors) = outcome?;
-                    return Ok(Answer { reply, descriptors: descriptors.into_iter() });
-                }
+                Ok(Ok(outcome)) => return answer(outcome),
                 Ok(Err(RecvTimeoutError::Timeout)) => {
-                    lock(&self.pending).remove(&id);
+                    if lock(&self.pending).remove(&id).is_none()
+                        && let Ok(outcome) = receiver.recv()
+                    {
+                        // The thread had it in hand.
+                        return answer(outcome);
+                    }
                     return Err(SessionError::TimedOut(timeout.as_millis()));
                 }
                 Ok(Err(RecvTimeoutError::Disconnected)) | Err(LocalError::Closed) => {
@@ -393,14 +395,26 @@ impl Session {
         while let Some(packet) = connection.receive::<ToClient>(Duration::ZERO)? {
             match packet.message {
                 ToClient::Reply { id, reply } => {
-                    if let Some(waiting) = lock(&self.pending).remove(&id) {
-                        let _ = waiting.try_send(reply.map(|reply| (reply, packet.descriptors)));
+                    let waiting = lock(&self.pending).remove(&id);
+                    match waiting {
+                        Some(waiting) => drop(waiting.try_send(reply.map(|reply| (reply, packet.descriptors)))),
+                        None => self.give_back(connection, reply),
                     }
                 }
                 ToClient::Notice(notice) => self.notice(notice, packet.descriptors),
             }
         }
         Ok(())
+    }
+
+    /// An answer came after its caller had gone: a seat that nobody will ever leave would hold messages, and with keep-all its publishers.
+    fn give_back(&self, connection: &Connection, late: Result<Reply, Refusal>) {
+        let (topic, role, seat) = match late {
+            Ok(Reply::Subscribed(of)) => (of.topic, Role::Subscriber, of.seat),
+            Ok(Reply::Advertised(of)) => (of.topic, Role::Publisher, of.seat),
+            _ => return,
+        };
+        self.tell(connection, Body::Leave { topic, role, seat });
     }
 
     fn notice(&self, notice: Notice, descriptors: Vec<OwnedFd>) {
@@ -482,6 +496,11 @@ impl Session {
             }
         }
     }
+}
+
+fn answer(outcome: Outcome) -> Result<Answer, SessionError> {
+    let (reply, descriptors) = outcome?;
+    Ok(Answer { reply, descriptors: descriptors.into_iter() })
 }
 
 fn tended(member: &Member) -> Option<Tended> {
@@ -569,12 +588,18 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
 
+    /// A session, and the manager's end of its connection.
+    fn session(name: &str) -> (Session, Connection) {
+        let path = std::env::temp_dir().join(format!("rgaps-session-{name}-{}", std::process::id()));
+        let dir = RuntimeDir::open(&path).unwrap();
+        std::fs::remove_dir_all(&path).unwrap();
+        let (own, manager) = Connection::pair().unwrap();
+        (Session::new(dir, "test".to_owned(), Autostart::Never, own).unwrap(), manager)
+    }
+
     #[test]
     fn a_descriptor_that_comes_before_its_publisher_is_a_member_survives_the_end_of_another() {
-        let path = std::env::temp_dir().join(format!("rgaps-session-{}", std::process::id()));
-        let dir = RuntimeDir::open(&path).unwrap();
-        let (own, _manager) = Connection::pair().unwrap();
-        let session = Session::new(dir, "test".to_owned(), Autostart::Never, own).unwrap();
+        let (session, _manager) = session("events");
         let notice = || Notice::EventDescriptor { topic: TopicId([1; 16]), seat: Seat { slot: 3, generation: 1 } };
         let descriptor = || vec![rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).unwrap()];
         let joining = session.joining();
@@ -584,6 +609,20 @@ mod tests {
         drop(joining);
         session.prune_events();
         assert!(lock(&session.events).is_empty(), "nobody rings it");
-        std::fs::remove_dir_all(&path).unwrap();
+    }
+
+    #[test]
+    fn a_seat_that_comes_after_its_caller_has_gone_is_given_back() {
+        let (session, manager) = session("late");
+        let asked = session.request_within(&Body::Topics { after: None }, &[], Duration::ZERO);
+        assert!(matches!(asked, Err(SessionError::TimedOut(0))));
+        let id = manager.receive::<Request>(TICK).unwrap().unwrap().message.id;
+        let (topic, seat) = (TopicId([1; 16]), Seat { slot: 3, generation: 1 });
+        let reply = Ok(Reply::Subscribed(rgaps_control::local::Subscribed { topic, seat }));
+        manager.send(&ToClient::Reply { id, reply }, &[]).unwrap();
+        session.read(&lock(&session.connection).clone()).unwrap();
+        let said = manager.receive::<Request>(TICK).unwrap().unwrap().message.body;
+        let Body::Leave { topic: of, role: Role::Subscriber, seat: left } = said else { panic!("{said:?}") };
+        assert_eq!((of, left), (topic, seat));
     }
 }

@@ -379,7 +379,7 @@ impl<T: Meta> Subscriber<T> {
         Ok(self.inner.tended.event.get_or_init(|| Arc::new(event)))
     }
 
-    fn next_held(&self, unready: bool) -> Result<Option<Held>, TakeError> {
+    pub(crate) fn next_held(&self, unready: bool) -> Result<Option<Held>, TakeError> {
         self.check_owner()?;
         let held = self.inner.next_held(unready);
         let Some(event) = self.inner.tended.event.get().filter(|_| held.is_none()) else { return Ok(held) };
@@ -401,15 +401,20 @@ impl<T: Meta> Subscriber<T> {
         let info = *held.info();
         let pool = self.inner.memory_of(&held)?;
         let offset = held.offset();
-        let mut encoded = [0; META_BYTES_MAX];
-        let meta_bytes = held.copy_meta(&mut encoded);
-        let meta = T::decode(&encoded[..meta_bytes]).and_then(|meta| meta.check(info.bytes).map(|()| meta)).map_err(
-            |source| TakeError::Metadata { topic: self.inner.topic.clone(), sequence: info.sequence, source },
-        )?;
+        let meta = self.meta_of(&held)?;
         let taken = clock::realtime_ns();
         let subscriber = self.inner.clone();
         let (message, held, fetched) = (held.message(), Some(held), OnceLock::new());
         Ok(Frame { meta, offset, taken, info, message, held, stream: None, copied: None, pool, subscriber, fetched })
+    }
+
+    pub(crate) fn meta_of(&self, held: &Held) -> Result<T, TakeError> {
+        let info = held.info();
+        let mut encoded = [0; META_BYTES_MAX];
+        let meta_bytes = held.copy_meta(&mut encoded);
+        let meta = T::decode(&encoded[..meta_bytes]).and_then(|meta| meta.check(info.bytes).map(|()| meta));
+        let (topic, sequence) = (&self.inner.topic, info.sequence);
+        meta.map_err(|source| TakeError::Metadata { topic: topic.clone(), sequence, source })
     }
 
     pub(crate) fn check_owner(&self) -> Result<(), TakeError> {

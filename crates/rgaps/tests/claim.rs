@@ -108,6 +108,34 @@ fn a_handle_of_another_kind_layout_run_or_life_is_refused_at_once() {
 }
 
 #[test]
+fn what_names_a_message_is_taken_without_its_pool() {
+    if !again() {
+        return;
+    }
+    let _watchdog = Watchdog::new(LONG * 2);
+    let dir = RuntimeDir::new("described").unwrap();
+    let node = || Node::builder().runtime_dir(dir.path()).build().unwrap();
+    let (publishing, taking) = (node(), node());
+    let publisher = publishing.publisher::<Image>("a").unwrap();
+    let [subscriber, other] = [0, 1].map(|_| taking.subscriber::<Image>("a").unwrap());
+    let (image, mapped) = (Image::new(4, 2, Encoding::Rgb8).unwrap(), || {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        maps.lines().filter(|line| line.contains("memfd:")).count()
+    });
+    let handle = publisher.push(&image, &[5; 24]).unwrap();
+    let before = mapped();
+    let described = subscriber.take_described().unwrap().unwrap();
+    assert_eq!((described.handle, described.meta, described.info.sequence), (handle, image, 1));
+    assert!(described.taken_ns >= described.info.stamps.published);
+    assert!(subscriber.take_described().unwrap().is_none());
+    assert_eq!((mapped(), subscriber.statistics().held), (before, 1));
+    drop(described);
+    assert_eq!(subscriber.statistics().held, 0);
+    assert_eq!(other.claim(&handle, LONG).unwrap().bytes(), [5; 24]);
+    assert_eq!(mapped(), before + 1, "who claims the payload maps the pool");
+}
+
+#[test]
 fn a_claim_that_its_caller_ends_is_not_remembered_as_one_in_vain() {
     if !again() {
         return;
@@ -182,4 +210,44 @@ fn a_handle_may_come_before_its_message_and_a_replayed_one_waits_once() {
     assert!(matches!(waited, ClaimError::NotHere { publisher: 7, .. }), "{waited}");
     let at_once = subscriber.claim(&unknown, LONG * 60).unwrap_err();
     assert!(matches!(at_once, ClaimError::NotHere { .. }), "the watchdog would have ended a second wait: {at_once}");
+}
+
+#[test]
+fn a_publisher_whose_message_came_too_late_is_waited_for_again() {
+    let _watchdog = Watchdog::new(LONG * 2);
+    let a = Host::new("late-a", "127.0.0.63", "127.0.0.64");
+    let b = Host::new("late-b", "127.0.0.64", "127.0.0.63");
+    let publisher = a.node.publisher::<Bytes>("data").unwrap();
+    let subscriber: Subscriber<Bytes> = b.node.subscriber_with("data", keep_all()).unwrap();
+    while publisher.subscriber_count() == 0 {
+        std::thread::yield_now();
+    }
+    let push = |n| publisher.push(&Bytes::new(1), &[n]).unwrap();
+    let first = push(0);
+    subscriber.claim(&first, LONG).unwrap();
+    let after = |handle: Handle| Handle { sequence: handle.sequence + 1, ..handle };
+    // Each descriptor is here before its message: that is sent once the claim waits for it.
+    let early = |handle: Handle, n| {
+        let is_sent = Cell::new(false);
+        let send = || {
+            if !is_sent.replace(true) {
+                push(n);
+            }
+            false
+        };
+        subscriber.claim_unless(&after(handle), LONG, None, send).unwrap().handle()
+    };
+    let looked = subscriber.claim(&after(first), Duration::ZERO).unwrap_err();
+    assert!(matches!(looked, ClaimError::NotHere { .. }), "{looked}");
+    let second = early(first, 1);
+    // A look is no wait in vain, and one in vain counts until something comes.
+    let waited = subscriber.claim(&after(second), SHORT).unwrap_err();
+    assert!(matches!(waited, ClaimError::NotHere { .. }), "{waited}");
+    let third = push(2);
+    while subscriber.unread(1) == 0 {
+        std::thread::yield_now();
+    }
+    let fourth = early(third, 3);
+    assert_eq!((third.sequence, fourth.sequence), (3, 4));
+    assert_eq!(subscriber.take().unwrap().unwrap().bytes(), [2], "the late one is there still");
 }

@@ -9,6 +9,7 @@ use rgaps_device::{DevicePart, Stream};
 use super::message::{AnyFrame, Message};
 use super::{AnyMeta, Kind, another_kind, by_kind};
 use crate::claim::ClaimError;
+use crate::described::Described;
 use crate::dlpack::Descriptor;
 use crate::handle::Handle;
 use crate::node::{Node, NodeError};
@@ -239,6 +240,11 @@ impl AnySubscriber {
     /// As `Subscriber::take_on`.
     pub fn take_on(&self, stream: &Stream) -> Result<Option<Message>, TakeError> {
         by_kind!(Self, self, subscriber => Ok(subscriber.take_on(stream)?.map(AnyFrame::from).map(Message::new)))
+    }
+
+    /// As `Subscriber::take_described`.
+    pub fn take_described(&self) -> Result<Option<Described<AnyMeta>>, TakeError> {
+        by_kind!(Self, self, subscriber => Ok(subscriber.take_described()?.map(Described::into_any)))
     }
 
     /// As `Subscriber::claim`.

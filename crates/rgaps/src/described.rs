@@ -1,0 +1,60 @@
+//! Taking what names and describes a message, for whoever passes that on: the payload stays where it is, and is not even mapped.
+
+use std::sync::Arc;
+
+use rgaps_os::clock;
+use rgaps_shm::{Held, MessageInfo};
+
+use crate::any::AnyMeta;
+use crate::handle::Handle;
+use crate::subscriber::{Subscriber, SubscriberInner, TakeError};
+use crate::types::Meta;
+
+/// A message's name and description. Dropping it lets the message go.
+#[derive(Debug)]
+pub struct Described<T> {
+    /// What names it.
+    pub handle: Handle,
+    /// The typed metadata.
+    pub meta: T,
+    /// Where it came from, the path that it took and when it passed each stage.
+    pub info: MessageInfo,
+    /// When it was taken, in ns since 1970 on this host's clock.
+    pub taken_ns: u64,
+    hold: Hold,
+}
+
+#[derive(Debug)]
+struct Hold {
+    held: Option<Held>,
+    // Leaves after the message was let go.
+    subscriber: Arc<SubscriberInner>,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        if !self.subscriber.node.is_owner() {
+            // In a forked child the segment is not mapped, and the message is the parent's to let go.
+            std::mem::forget(self.held.take());
+        }
+    }
+}
+
+impl<T: Into<AnyMeta>> Described<T> {
+    pub(crate) fn into_any(self) -> Described<AnyMeta> {
+        let Self { handle, meta, info, taken_ns, hold } = self;
+        Described { handle, meta: meta.into(), info, taken_ns, hold }
+    }
+}
+
+impl<T: Meta> Subscriber<T> {
+    /// As `take`, of the message only what names and describes it: its pool is not mapped. Who wants the payload claims it, by another
+    /// subscriber.
+    pub fn take_described(&self) -> Result<Option<Described<T>>, TakeError> {
+        let Some(held) = self.next_held(false)? else { return Ok(None) };
+        let (info, meta) = (*held.info(), self.meta_of(&held)?);
+        let handle = Handle::new(self.inner().seated.topic.0, held.message(), &info);
+        let hold = Hold { held: Some(held), subscriber: self.inner().clone() };
+        Ok(Some(Described { handle, meta, info, taken_ns: clock::realtime_ns(), hold }))
+    }
+}
