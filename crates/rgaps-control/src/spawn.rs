@@ -5,6 +5,7 @@
 //! its own with a clean environment. A lock file keeps clients that start at once from starting several. RGAPS_AUTOSTART=0 turns it off.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -69,6 +70,9 @@ pub enum SpawnError {
         "no rgapsd runs, and none was found beside this program or its librgaps, or in PATH; install it or set RGAPSD to its path"
     )]
     NotFound,
+    /// RGAPSD names no file.
+    #[error("no rgapsd runs, and RGAPSD is {0}, which is no file; correct it, or unset it to have rgapsd looked for")]
+    Named(PathBuf),
     /// It could not be started.
     #[error("{program} could not be started: {source}")]
     Start {
@@ -161,6 +165,11 @@ pub fn find_program() -> Option<PathBuf> {
     beside.chain(library).chain(in_path).find(|path| path.is_file())
 }
 
+/// Why there is no program, where RGAPSD is `named`.
+fn not_found(named: Option<OsString>) -> SpawnError {
+    named.map_or(SpawnError::NotFound, |path| SpawnError::Named(path.into()))
+}
+
 /// The file that this code was loaded from: the program itself, or a shared library of it.
 fn own_library() -> Option<PathBuf> {
     let address = own_library as fn() -> Option<PathBuf> as usize;
@@ -176,7 +185,7 @@ fn own_library() -> Option<PathBuf> {
 }
 
 fn start(dir: &RuntimeDir) -> Result<PathBuf, SpawnError> {
-    let program = find_program().ok_or(SpawnError::NotFound)?;
+    let program = find_program().ok_or_else(|| not_found(std::env::var_os("RGAPSD")))?;
     let failed = |source| SpawnError::Start { program: program.clone(), source };
     let log = std::fs::File::options().create(true).append(true).open(dir.log()).map_err(failed)?;
     let kept = std::env::vars_os().filter(|(name, _)| {
@@ -214,5 +223,11 @@ mod tests {
     #[test]
     fn the_file_that_code_was_loaded_from_is_found() {
         assert_eq!(own_library(), std::env::current_exe().ok());
+    }
+
+    #[test]
+    fn a_program_that_rgapsd_names_and_is_not_there_is_said_by_its_path() {
+        assert!(not_found(Some("/nowhere/rgapsd".into())).to_string().contains("RGAPSD is /nowhere/rgapsd"));
+        assert!(not_found(None).to_string().contains("set RGAPSD"));
     }
 }
