@@ -22,7 +22,7 @@ from rgaps_hosts import (EXAMPLE_DATA, HOST_ARGUMENTS, Host, PUBLISH_ARGUMENTS, 
 # What is otherwise here than in the files for one host: nothing is lost, however slow the machine is.
 PAIR_ARGUMENTS = [
     argument('input', str(EXAMPLE_DATA), 'A PNG, JPEG, PCD, PLY or NPY file, or a folder of them.'),
-    argument('subscribers', '8', 'Subscribers of each topic.'),
+    argument('subscribers', '8', 'Subscribers of each topic, one or more.'),
     argument('count', '300', 'Messages after which each subscriber ends, and with the last one the launch. 0: they do not end.'),
     argument('history', 'keep_all', 'keep_all loses nothing: publishers wait.', choices=['keep_last', 'keep_all']),
     argument('exhaustion', 'wait:60000', 'What a full pool does: wait:MILLISECONDS, drop-oldest or refuse.'),

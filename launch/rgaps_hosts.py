@@ -21,8 +21,9 @@ FOLDER = pathlib.Path(__file__).absolute().parent
 # Pictures, a point cloud and an array, at the same place beside this folder in an installation and in a clone.
 EXAMPLE_DATA = FOLDER.parent / 'examples' / 'data'
 
-# Seconds that a manager may take to serve.
+# Seconds that a manager may take to serve, and how often it may end meanwhile: what it is told may be wrong.
 READY_TIMEOUT = '30'
+STARTS_MAX = 3
 
 
 def argument(name, default, description, **more):
@@ -61,7 +62,7 @@ PUBLISH_ARGUMENTS = [
 
 SUBSCRIBE_ARGUMENTS = [
     argument('type', 'image', 'What the topics carry.', choices=['image', 'cloud', 'tensor', 'bytes']),
-    argument('subscribers', '1', 'Subscribers of each topic.'),
+    argument('subscribers', '1', 'Subscribers of each topic, one or more.'),
     argument('history', 'keep_last', 'keep_all loses nothing: publishers wait.', choices=['keep_last', 'keep_all']),
     argument('count', '0', 'Messages after which each subscriber ends, and with the last one the launch, with a line of sums and an exit '
                            'status that is 0 if all came whole. 0: they do not end.'),
@@ -81,6 +82,16 @@ def words(text):
     return [word.strip() for word in text.split(',') if word.strip()]
 
 
+def check(settings):
+    """Refuses what would leave nothing to do, before anything runs; the programs look at the rest."""
+    for name, least in (('subscribers', 1), ('count', 0)):
+        text = settings.get(name, str(least))
+        if not text.isdecimal() or int(text) < least:
+            raise RuntimeError(f'{name} is "{text}"; it is a whole number from {least} on')
+    if not words(settings['topics']):
+        raise RuntimeError(f'topics is "{settings["topics"]}"; it names one topic or more, separated by commas')
+
+
 class Report:
     """What the subscribers have to say at their end, each and together, and what the launch makes of it."""
 
@@ -92,6 +103,7 @@ class Report:
         self.subscribers = []
         self.publishers = []
         self.running = set()
+        self.has_failed = False
         self.lines = {}
         self.reports = {}
 
@@ -131,13 +143,19 @@ class Report:
             return None
         if self.count and action in self.publishers and event.returncode:
             raise RuntimeError('a publisher has failed: see the line above')
-        if not self.count or action not in self.subscribers + self.publishers or self.running.intersection(self.subscribers):
+        clients = self.subscribers + self.publishers
+        if action not in clients:
             return None
+        self.has_failed |= bool(event.returncode)
+        if self.running.intersection(self.subscribers if self.count else clients):
+            return None
+        if self.has_failed and not self.count:
+            raise RuntimeError('all publishers and subscribers have ended, and not well: see the lines above')
         # Publishers first, so that they see no manager go.
         left = self.running.intersection(self.publishers)
         if left:
             return [EmitEvent(event=SignalProcess(signal_number=SIGINT, process_matcher=matches_action(publisher))) for publisher in left]
-        return EmitEvent(event=Shutdown(reason='all subscribers have ended'))
+        return EmitEvent(event=Shutdown(reason='all subscribers have ended' if self.subscribers else 'all publishers have ended'))
 
     def _sum_up(self):
         if not self.reports and not self.count:
@@ -187,16 +205,27 @@ class Host:
         self.environment['RGAPS_AUTOSTART'] = '0'
         manager = ExecuteProcess(cmd=[*self.prefix, *self._manager_command()], name='rgapsd', output='screen',
                                  additional_env=self.environment, respawn=True, respawn_delay=1.0)
+        serves = False
+        ends = 0
+
+        def count_end(event, context):
+            nonlocal ends
+            ends += 1
+            if not (serves or context.is_shutdown) and ends >= STARTS_MAX:
+                raise RuntimeError(f'rgapsd has ended {ends} times without serving: see the lines above')
+
         await_manager = ExecuteProcess(cmd=[*ready, READY_TIMEOUT], name='ready', output='log', additional_env=self.environment)
 
         def start(event, context):
             if context.is_shutdown:
                 return None
+            nonlocal serves
+            serves = True
             if event.returncode:
                 raise RuntimeError(f'rgapsd does not serve after {READY_TIMEOUT} s')
             return [action for client in clients() for action in client]
 
-        return [*self.report.watch(manager, is_manager=True),
+        return [RegisterEventHandler(OnProcessExit(target_action=manager, on_exit=count_end)), *self.report.watch(manager, is_manager=True),
                 RegisterEventHandler(OnProcessExit(target_action=await_manager, on_exit=start)), await_manager]
 
     def _manager_command(self):
@@ -259,6 +288,7 @@ def setup(function):
     """
     def call(context):
         settings = dict(context.launch_configurations)
+        check(settings)
         return function(settings, Report(settings))
 
     return OpaqueFunction(function=call)

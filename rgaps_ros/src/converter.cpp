@@ -5,6 +5,7 @@
 //
 // It subscribes to `in` only while somebody wants `out`: what nobody looks at is neither copied nor sent between hosts. That is decided when ROS
 // says that a subscription has come or gone, and twice a second, for programs that read the GPU topic through the core alone.
+// It subscribes reliably, unless a publisher of `in` offers less, as cameras do (SensorDataQoS); qos_overrides have the last word.
 // A message that cannot be carried is refused, counted and logged with the reason; the next one is taken as if nothing had been.
 
 #include <atomic>
@@ -13,6 +14,8 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <stdexcept>
 #include <string>
 #include <utility>
 
@@ -29,6 +32,46 @@ constexpr const char *in = "in";
 constexpr const char *out = "out";
 constexpr std::chrono::milliseconds look_period(500);
 constexpr int complaint_period_ms = 5000;
+
+/// What callbacks need of the converter. Theirs too: one that waits for a payload may outlive a component that is unloaded.
+struct Counters {
+  rclcpp::Logger logger;
+  // Complaints are counted by a clock that always runs: simulated time may stand still, or begin again.
+  rclcpp::Clock clock{RCL_STEADY_TIME};
+  std::atomic<std::uint64_t> converted{0};
+  std::atomic<std::uint64_t> refused{0};
+  std::atomic<bool> is_active{false};
+  std::uint64_t refused_before = 0;
+
+  explicit Counters(const rclcpp::Logger &logger_) : logger(logger_) {}
+
+  void refuse(const std::string &why) {
+    ++refused;
+    RCLCPP_ERROR_THROTTLE(logger, clock, complaint_period_ms, "not converted: %s", why.c_str());
+  }
+
+  /// Counts a conversion, or refuses it with the reason that it throws: nothing goes through the executor, which is others' too.
+  template <class Convert>
+  void convert(Convert &&convert) {
+    try {
+      convert();
+      ++converted;
+    } catch (const std::exception &error) {
+      refuse(error.what());
+    }
+  }
+
+  diagnostic_msgs::msg::DiagnosticStatus report(const std::string &node) {
+    const std::uint64_t refused_now = refused;
+    Status status(node, "converter", out);
+    status.value("converted", converted);
+    status.value("refused", refused_now);
+    status.value("active", is_active ? 1 : 0);
+    if (refused_now > refused_before) status.warn("messages could not be converted: see the log");
+    refused_before = refused_now;
+    return status.take();
+  }
+};
 
 /// Calls a function, whatever an event tells.
 struct OnEvent {
@@ -69,24 +112,6 @@ class Converter : public rclcpp::Node {
   }
 
  private:
-  struct Counters {
-    std::atomic<std::uint64_t> converted{0};
-    std::atomic<std::uint64_t> refused{0};
-    std::atomic<bool> is_active{false};
-    std::uint64_t refused_before = 0;
-
-    diagnostic_msgs::msg::DiagnosticStatus report(const std::string &node) {
-      const std::uint64_t refused_now = refused;
-      Status status(node, "converter", out);
-      status.value("converted", converted);
-      status.value("refused", refused_now);
-      status.value("active", is_active ? 1 : 0);
-      if (refused_now > refused_before) status.warn("messages could not be converted: see the log");
-      refused_before = refused_now;
-      return status.take();
-    }
-  };
-
   std::string choice(const std::string &name, const std::string &value, const std::string &what) {
     rcl_interfaces::msg::ParameterDescriptor descriptor;
     descriptor.description = what;
@@ -112,16 +137,21 @@ class Converter : public rclcpp::Node {
     on_matched(options.event_callbacks, [this] { look(); }, 0);
     auto publisher = create_publisher<RosT>(out, qos(), options);
     is_wanted_ = [publisher] { return publisher->get_subscription_count() > 0; };
-    subscribe_ = [this, publisher] {
+    subscribe_ = [this, publisher, counters = counters_](const rclcpp::QoS &qos) {
       SubscriptionOptions<DeviceT> options;
-      options.refused = [this](const DeviceT &) { ++counters_->refused; };
-      return rgaps_ros::create_subscription<DeviceT>(*this, in, qos(), [this, publisher](const DeviceT &device) {
-        const auto payload = device.host();
-        if (payload.size() != device.meta().payload_bytes()) return refuse(device.error());
-        auto message = std::make_unique<RosT>();
-        write(device.meta(), payload, *message);
-        publisher->publish(std::move(message));
-        ++counters_->converted;
+      options.ros.qos_overriding_options = overriding();
+      options.refused = [counters](const DeviceT &) { ++counters->refused; };
+      return rgaps_ros::create_subscription<DeviceT>(*this, in, qos, [publisher, counters](const DeviceT &device) {
+        counters->convert([&] {
+          const auto payload = device.host();
+          if (payload.size() != device.meta().payload_bytes()) {
+            const auto why = device.error();
+            throw std::runtime_error(why.empty() ? "the device does not give its bytes" : why);
+          }
+          auto message = std::make_unique<RosT>();
+          write(device.meta(), payload, *message);
+          publisher->publish(std::move(message));
+        });
       }, options);
     };
   }
@@ -132,15 +162,11 @@ class Converter : public rclcpp::Node {
     on_matched(options.ros.event_callbacks, [this] { look(); }, 0);
     const auto publisher = std::make_shared<Publisher<DeviceT>>(*this, out, qos(), options);
     is_wanted_ = [publisher] { return publisher->get_subscription_count() > 0 || publisher->reader_count() > 0; };
-    subscribe_ = [this, publisher] {
+    subscribe_ = [this, publisher, counters = counters_](const rclcpp::QoS &qos) {
       rclcpp::SubscriptionOptions options;
-      options.qos_overriding_options = rclcpp::QosOverridingOptions::with_default_policies();
-      return rclcpp::create_subscription<RosT>(*this, in, qos(), [this, publisher](const RosT &message) {
-        const auto meta = describe(message);
-        if (!meta) return refuse(meta.error().text);
-        const auto pushed = publisher->push_host(meta.value(), message.data.data(), message.data.size());
-        if (!pushed) return refuse(pushed.error().text);
-        ++counters_->converted;
+      options.qos_overriding_options = overriding();
+      return rclcpp::create_subscription<RosT>(*this, in, qos, [publisher, counters](const RosT &message) {
+        counters->convert([&] { publisher->push_host(describe(message).value(), message.data.data(), message.data.size()).value(); });
       }, options);
     };
   }
@@ -148,34 +174,53 @@ class Converter : public rclcpp::Node {
   /// Subscribes when somebody wants what is made of it, and ends that when nobody does.
   void look() {
     if (!is_wanted_) return;
-    const bool wanted = is_wanted_();
-    if (wanted == (subscription_ != nullptr)) return;
-    if (!wanted) {
-      subscription_.reset();
-      counters_->is_active = false;
-      return;
-    }
     try {
-      subscription_ = subscribe_();
-      counters_->is_active = true;
+      const auto qos = is_wanted_() ? std::make_optional(in_qos()) : std::nullopt;
+      if (qos == qos_) return;
+      subscription_.reset();
+      qos_.reset();
+      if (qos) {
+        subscription_ = subscribe_(*qos);
+        qos_ = qos;
+      }
     } catch (const std::exception &error) {
       // Tried again at the next look: the manager may be on its way.
-      RCLCPP_ERROR_THROTTLE(get_logger(), *get_clock(), complaint_period_ms, "cannot subscribe: %s", error.what());
+      RCLCPP_ERROR_THROTTLE(get_logger(), counters_->clock, complaint_period_ms, "cannot subscribe: %s", error.what());
     }
+    counters_->is_active = subscription_ != nullptr;
   }
 
-  void refuse(const std::string &why) {
-    ++counters_->refused;
-    RCLCPP_ERROR_THROTTLE(get_logger(), *get_clock(), complaint_period_ms, "not converted: %s", why.c_str());
+  std::string in_topic() { return get_node_topics_interface()->resolve_topic_name(in); }
+
+  /// Whether reliability is given by a parameter.
+  bool is_reliability_given() {
+    return get_node_parameters_interface()->get_parameter_overrides().count("qos_overrides." + in_topic() + ".subscription.reliability") > 0;
+  }
+
+  /// A parameter keeps the value that it was declared with, so reliability is one only if it is given.
+  rclcpp::QosOverridingOptions overriding() {
+    if (is_reliability_given()) return rclcpp::QosOverridingOptions::with_default_policies();
+    return {rclcpp::QosPolicyKind::History, rclcpp::QosPolicyKind::Depth};
+  }
+
+  /// What `in` is subscribed with: a reliable subscription gets nothing of a publisher that makes its best effort.
+  rclcpp::QoS in_qos() {
+    if (is_reliability_given()) return qos();
+    for (const auto &publisher : get_publishers_info_by_topic(in_topic())) {
+      if (publisher.qos_profile().reliability() == rclcpp::ReliabilityPolicy::BestEffort) return qos().best_effort();
+    }
+    return qos();
   }
 
   static rclcpp::QoS qos() { return rclcpp::QoS(10); }
 
   std::function<bool()> is_wanted_;
-  std::function<std::shared_ptr<void>()> subscribe_;
+  std::function<std::shared_ptr<void>(const rclcpp::QoS &)> subscribe_;
   std::shared_ptr<void> subscription_;
+  /// With what it subscribes, if it does.
+  std::optional<rclcpp::QoS> qos_;
   rclcpp::TimerBase::SharedPtr timer_;
-  const std::shared_ptr<Counters> counters_ = std::make_shared<Counters>();
+  const std::shared_ptr<Counters> counters_ = std::make_shared<Counters>(get_logger());
   std::shared_ptr<Diagnostics> diagnostics_;
   std::shared_ptr<void> report_;
 };

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Sends messages of every sort from /<type>/cpu_in through two converters to /<type>/cpu_out, and compares what comes.
 
-usage: converter_exchange.py image|point_cloud
+usage: converter_exchange.py image|point_cloud [best_effort]
 """
 
 import sys
@@ -9,6 +9,7 @@ import time
 
 import rclpy
 from rclpy.node import Node
+from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import Image, PointCloud2, PointField
 
 SECONDS_MAX = 60
@@ -77,11 +78,11 @@ def clouds():
 
 
 class Exchange(Node):
-    def __init__(self, name, kind):
+    def __init__(self, name, kind, reliability):
         super().__init__('exchange')
         self.kind, self.name = kind, name
         self.came = []
-        self.publisher = self.create_publisher(kind, f'/{name}/cpu_in', 10)
+        self.publisher = self.create_publisher(kind, f'/{name}/cpu_in', QoSProfile(depth=10, reliability=reliability))
 
     def until(self, is_so, what):
         end = time.monotonic() + SECONDS_MAX
@@ -111,10 +112,11 @@ class Exchange(Node):
 
 
 def main():
-    name = sys.argv[1]
+    name, *best_effort = sys.argv[1:]
+    reliability = ReliabilityPolicy.BEST_EFFORT if best_effort else ReliabilityPolicy.RELIABLE
     rclpy.init()
     kind, (good, bad) = {'image': (Image, images()), 'point_cloud': (PointCloud2, clouds())}[name]
-    Exchange(name, kind).run(good, bad)
+    Exchange(name, kind, reliability).run(good, bad)
 
 
 if __name__ == '__main__':

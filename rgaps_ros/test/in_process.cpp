@@ -1,9 +1,6 @@
 // rgaps_ros within one process: what every kind of callback gets, what is refused, parameters, QoS, names, diagnostics.
-//
-// A manager, rgapsd, must be found in PATH; the tests start one with a runtime directory of their own.
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <chrono>
 #include <cstdint>
@@ -15,81 +12,11 @@
 #include <vector>
 
 #include "rclcpp_lifecycle/lifecycle_node.hpp"
-#include "rmw/rmw.h"
-#include "rgaps_ros/rgaps_ros.hpp"
+#include "in_process.hpp"
 
 namespace {
 
-using rgaps::DeviceImage;
-using rgaps_msgs::msg::GpuImage;
-using Publisher = rgaps_ros::Publisher<DeviceImage>;
-constexpr std::chrono::seconds time_max(20);
-
-rclcpp::NodeOptions with(bool intra_process, const std::vector<rclcpp::Parameter> &parameters = {}, const std::vector<std::string> &arguments = {}) {
-  return rclcpp::NodeOptions().use_intra_process_comms(intra_process).parameter_overrides(parameters).arguments(arguments);
-}
-
-/// A node and the executor that spins it.
-struct World {
-  std::shared_ptr<rclcpp::Node> node;
-  rclcpp::executors::SingleThreadedExecutor executor;
-
-  explicit World(const rclcpp::NodeOptions &options, const std::string &space = "") : node(std::make_shared<rclcpp::Node>("world", space, options)) {
-    executor.add_node(node);
-  }
-  /// Spins until it is so; false when the time is up.
-  bool until(const std::function<bool()> &is_so) {
-    const auto end = std::chrono::steady_clock::now() + time_max;
-    while (!is_so() && std::chrono::steady_clock::now() < end) executor.spin_once(std::chrono::milliseconds(50));
-    return is_so();
-  }
-};
-
-/// Whether payloads lie in host memory. On a GPU what the CPU reads is a copy, and counted.
-bool on_host() {
-  static const bool is_host = [] {
-    constexpr int host = 1;
-    const auto node = rgaps_ros::Process::instance().node(rgaps_ros::Process::default_domain(), {}).value();
-    return node->device().value().device_type == host;
-  }();
-  return is_host;
-}
-
-/// Publishes a picture full of one value.
-rgaps_message_handle_t publish(const Publisher &publisher, std::uint8_t value) {
-  auto loan = publisher.loan(rgaps::Image::create(64, 48, "mono8")).value();
-  for (auto &pixel : loan.host().value()) pixel = value;
-  loan.set_header(rclcpp::Time(12, 34), "front").value();
-  return publisher.publish(std::move(loan)).value();
-}
-
-/// The value that a picture is full of; -1 if it is not valid or not full of one.
-int value_of(const DeviceImage &image) {
-  const auto pixels = image.host();
-  if (!image.is_valid() || pixels.size() != 64 * 48) return -1;
-  for (const auto pixel : pixels) {
-    if (pixel != pixels[0]) return -1;
-  }
-  return pixels[0];
-}
-
-/// Whether the RMW looks at descriptors itself: it refuses to publish what names nothing, and delivers only what is here.
-bool rmw_looks_at_descriptors() { return std::string(rmw_get_implementation_identifier()) == "rmw_rgaps"; }
-
-/// A descriptor that this program writes itself.
-GpuImage forged(const std::function<void(rgaps_message_handle_t &)> &change) {
-  rgaps_message_handle_t handle{};
-  handle.layout_version = GpuImage().handle.LAYOUT_VERSION;
-  handle.kind = RGAPS_KIND_IMAGE;
-  handle.publisher = 77;
-  handle.sequence = 1;
-  handle.payload_bytes = 64 * 48;
-  handle.source_host[0] = 9;
-  change(handle);
-  GpuImage descriptor;
-  rgaps_ros::write(handle, rgaps::Image::create(64, 48, "mono8").value(), descriptor);
-  return descriptor;
-}
+using namespace in_process;
 
 void frames_reach_callbacks_of_every_signature_without_a_copy(bool intra_process) {
   World world(with(intra_process));
@@ -329,6 +256,20 @@ TEST(InProcess, parameters_are_read_only_and_taken_and_qos_overrides_are_honoure
   auto subscription = rgaps_ros::create_subscription<DeviceImage>(world.node, "params", rclcpp::QoS(10), [](const DeviceImage &) {});
   EXPECT_EQ(subscription->ros()->get_actual_qos().reliability(), rclcpp::ReliabilityPolicy::BestEffort);
 
+  // The same where the node has declared its overrides by itself, without type, range and protection.
+  auto lax = with(false, {{"rgaps./lax.publisher.pool_bytes", 1 << 20},
+                          {"rgaps./lax.subscription.slack", -5},
+                          {"rgaps./words.subscription.slack", "five"}});
+  World declared(lax.automatically_declare_parameters_from_overrides(true));
+  Publisher lax_publisher(declared.node, "lax", rclcpp::QoS(10));
+  EXPECT_EQ(lax_publisher.statistics().value().pool_bytes, 1u << 20);
+  EXPECT_FALSE(declared.node->set_parameter({"rgaps./lax.publisher.pool_bytes", 5}).successful);
+  const auto subscribe = [&](const std::string &topic) {
+    rgaps_ros::create_subscription<DeviceImage>(declared.node, topic, rclcpp::QoS(10), [](const DeviceImage &) {});
+  };
+  EXPECT_THROW(subscribe("lax"), rclcpp::exceptions::InvalidParameterValueException);
+  EXPECT_THROW(subscribe("words"), rclcpp::exceptions::InvalidParameterTypeException);
+
   World wrong(with(false, {{"rgaps./other/params.publisher.exhaustion", "sometimes"}}), "/other");
   EXPECT_THROW(Publisher(wrong.node, "params", rclcpp::QoS(10)), rclcpp::exceptions::InvalidParameterValueException);
 }
@@ -364,14 +305,34 @@ TEST(InProcess, a_lifecycle_node_publishes_and_subscribes) {
   rclcpp::executors::SingleThreadedExecutor executor;
   executor.add_node(node->get_node_base_interface());
   Publisher publisher(node, "alive", rclcpp::QoS(10));
-  int value = 0;
-  auto subscription =
-      rgaps_ros::create_subscription<DeviceImage>(*node, "alive", rclcpp::QoS(10), [&](const DeviceImage &image) { value = value_of(image); });
+  std::vector<int> values;
+  auto subscription = rgaps_ros::create_subscription<DeviceImage>(*node, "alive", rclcpp::QoS(10),
+                                                                  [&](const DeviceImage &image) { values.push_back(value_of(image)); });
   const auto end = std::chrono::steady_clock::now() + time_max;
   while (publisher.get_subscription_count() == 0 && std::chrono::steady_clock::now() < end) executor.spin_once(std::chrono::milliseconds(50));
+  // While the node is not active nothing goes out, and what was lent is given back.
+  const auto refuses = [&](std::uint8_t value) {
+    EXPECT_FALSE(publisher.is_activated());
+    auto loan = publisher.loan(rgaps::Image::create(64, 48, "mono8")).value();
+    const auto published = publisher.publish(std::move(loan));
+    ASSERT_FALSE(published);
+    EXPECT_EQ(published.error().status, RGAPS_REFUSED);
+    EXPECT_NE(published.error().text.find("/alive: the publisher is not active"), std::string::npos) << published.error().text;
+    const std::vector<std::uint8_t> pixels(64 * 48, value);
+    EXPECT_FALSE(publisher.push_host(loan.meta(), pixels.data(), pixels.size()));
+  };
+  refuses(5);
+  node->configure();
+  refuses(5);
+  node->activate();
   publish(publisher, 6);
-  while (value == 0 && std::chrono::steady_clock::now() < end) executor.spin_once(std::chrono::milliseconds(50));
-  EXPECT_EQ(value, 6);
+  node->deactivate();
+  refuses(7);
+  node->activate();
+  publish(publisher, 8);
+  while (values.size() < 2 && std::chrono::steady_clock::now() < end) executor.spin_once(std::chrono::milliseconds(50));
+  EXPECT_EQ(values, (std::vector<int>{6, 8}));
+  EXPECT_EQ(publisher.statistics().value().published, 2u);
 }
 
 TEST(InProcess, counters_are_on_diagnostics) {
@@ -379,10 +340,12 @@ TEST(InProcess, counters_are_on_diagnostics) {
   Publisher publisher(world.node, "counted", rclcpp::QoS(10));
   auto subscription = rgaps_ros::create_subscription<DeviceImage>(world.node, "counted", rclcpp::QoS(10), [](const DeviceImage &) {});
   std::vector<std::string> counters;
+  int nameless = 0;
   auto listener = world.node->create_subscription<diagnostic_msgs::msg::DiagnosticArray>(
       "/diagnostics", 10, [&](const diagnostic_msgs::msg::DiagnosticArray &array) {
         counters.clear();
         for (const auto &status : array.status) {
+          nameless += status.name.empty();
           for (const auto &pair : status.values) counters.push_back(status.name + " " + pair.key + " " + pair.value);
         }
       });
@@ -393,11 +356,27 @@ TEST(InProcess, counters_are_on_diagnostics) {
     return has("/world: publisher of /counted published 1") && has("/world: subscription of /counted taken 1") &&
            has("/world: subscription of /counted claims_refused 0");
   }));
+  EXPECT_EQ(nameless, 0);
 }
 
-TEST(Last, an_executor_that_waits_for_a_payload_ends_when_ros_does) {
+TEST(InProcess, diagnostics_have_the_time_of_the_node) {
+  World world(with(false, {{"use_sim_time", true}}));
+  Publisher publisher(world.node, "timed", rclcpp::QoS(10));
+  std::vector<std::int64_t> stamps;
+  auto listener = world.node->create_subscription<diagnostic_msgs::msg::DiagnosticArray>(
+      "/diagnostics", 10,
+      [&](const diagnostic_msgs::msg::DiagnosticArray &array) { stamps.push_back(rclcpp::Time(array.header.stamp).nanoseconds()); });
+  ASSERT_TRUE(world.until([&] { return !stamps.empty(); }));
+  // Nobody has told the time yet.
+  EXPECT_EQ(stamps[0], 0);
+}
+
+TEST(InProcess, an_executor_that_waits_for_a_payload_ends_when_ros_does) {
   if (rmw_looks_at_descriptors()) GTEST_SKIP() << "under this RMW no executor waits: it wakes when the payload is there";
-  World world(with(false, {{"rgaps./never.subscription.claim_timeout_ms", 2000}}));
+  const auto context = std::make_shared<rclcpp::Context>();
+  context->init(0, nullptr);
+  // An hour: the shutdown has to end the wait.
+  World world(with(false, {{"rgaps./never.subscription.claim_timeout_ms", 3'600'000}}).context(context));
   auto forger = world.node->create_publisher<GpuImage>("never", 10);
   int refused = 0;
   rgaps_ros::SubscriptionOptions<DeviceImage> options;
@@ -412,19 +391,9 @@ TEST(Last, an_executor_that_waits_for_a_payload_ends_when_ros_does) {
   const auto end = std::chrono::steady_clock::now() + time_max;
   while (group->can_be_taken_from() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
   EXPECT_FALSE(group->can_be_taken_from());
-  rclcpp::shutdown();
+  context->shutdown("the test is over");
   spins.join();
-  EXPECT_EQ(refused, 1);
+  EXPECT_EQ(refused, 0);
 }
 
 }  // namespace
-
-int main(int argc, char **argv) {
-  auto folder = "/tmp/rgaps-ros-" + std::string(6, 'X');
-  if (!getenv("RGAPS_RUNTIME_DIR") && mkdtemp(folder.data())) setenv("RGAPS_RUNTIME_DIR", folder.c_str(), 1);
-  testing::InitGoogleTest(&argc, argv);
-  rclcpp::init(argc, argv);
-  const int failed = RUN_ALL_TESTS();
-  if (rclcpp::ok()) rclcpp::shutdown();
-  return failed;
-}

@@ -29,7 +29,17 @@ class Context:
         self.streamer = os.path.join(build, 'test', 'streamer')
         self.in_process = os.path.join(build, 'test', 'in_process')
         self.converter = os.path.join(prefix, 'lib', 'rgaps_ros', 'converter')
-        self.exchange = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'converter_exchange.py')
+        beside = os.path.dirname(os.path.abspath(__file__))
+        self.exchange = os.path.join(beside, 'converter_exchange.py')
+        self.cycles = os.path.join(beside, 'component_cycles.py')
+        self.container = program_of('rclcpp_components', 'component_container_mt')
+
+
+def program_of(package, name):
+    """A program of a ROS package, without what `ros2 run` puts around it."""
+    folders = os.environ.get('AMENT_PREFIX_PATH', '').split(':')
+    found = (os.path.join(folder, 'lib', package, name) for folder in folders)
+    return next(filter(os.path.exists, found), name)
 
 
 def play(context, host, name, remap=None, **parameters):
@@ -39,9 +49,10 @@ def play(context, host, name, remap=None, **parameters):
     return host.run(name, context.streamer, '--ros-args', '-r', f'__node:={name}', *arguments)
 
 
-def convert(context, host, name, kind, direction, source, target):
+def convert(context, host, name, kind, direction, source, target, **parameters):
+    more = [argument for key, value in parameters.items() for argument in ('-p', f'{key}:={str(value).lower()}')]
     return host.run(name, context.converter, '--ros-args', '-r', f'__node:={name}', '-p', f'type:={kind}', '-p', f'direction:={direction}',
-                    '-r', f'in:={source}', '-r', f'out:={target}')
+                    '-r', f'in:={source}', '-r', f'out:={target}', *more)
 
 
 def expect(line, wanted):
@@ -104,6 +115,30 @@ def the_converter_carries_every_encoding_unchanged_and_only_while_somebody_looks
             to_gpu.until('not converted: an image of 4 rows of step 24 in rgb8 needs 96 B of data, the message has 95 B')
         for converter in (to_gpu, to_cpu):
             converter.end()
+
+
+def the_converter_reads_publishers_that_make_their_best_effort(context, world):
+    """As cameras do. The converters come first, and have a clock that stands still."""
+    host = world.host()
+    to_gpu = convert(context, host, 'to_gpu', 'image', 'to_gpu', '/image/cpu_in', '/image/gpu', use_sim_time=True,
+                     **{'qos_overrides./image/gpu.publisher.reliability': 'best_effort'})
+    to_cpu = convert(context, host, 'to_cpu', 'image', 'to_cpu', '/image/gpu', '/image/cpu_out', use_sim_time=True)
+    host.run('exchange', sys.executable, context.exchange, 'image', 'best_effort').passes()
+    to_gpu.until('not converted: an image of 4 rows of step 24 in rgb8 needs 96 B of data, the message has 95 B')
+    for converter in (to_gpu, to_cpu):
+        converter.end()
+
+
+def a_component_that_is_loaded_and_unloaded_again_and_again_leaves_nothing(context, world):
+    host = world.host()
+    container = host.run('container', context.container)
+    source = play(context, host, 'source', role='pub', count=10 ** 6, period_ms=5)
+    cycles = host.run('cycles', sys.executable, context.cycles, str(container.process.pid))
+    cycles.passes()
+    for program in (source, container):
+        if program.process.poll() is not None:
+            raise Failed(f'{program.name} has ended:\n{program.output()[-4000:]}')
+        program.end()
 
 
 def the_converter_is_a_component(context, world):
@@ -226,7 +261,9 @@ def wait_for_messages(bag, recorder, count, seconds=SECONDS_MAX):
 
 TESTS = [in_one_process, in_one_process_on_a_gpu, across_processes_eight_subscribers_read_every_frame_in_place,
          across_hosts_frames_arrive_equal_and_are_copied_for_nobody,
-         the_converter_carries_every_encoding_unchanged_and_only_while_somebody_looks, the_converter_is_a_component,
+         the_converter_carries_every_encoding_unchanged_and_only_while_somebody_looks,
+         the_converter_reads_publishers_that_make_their_best_effort, the_converter_is_a_component,
+         a_component_that_is_loaded_and_unloaded_again_and_again_leaves_nothing,
          frames_survive_a_bag_that_is_recorded_and_played_through_the_converter,
          a_replayed_descriptor_is_refused_and_never_matched_to_live_memory]
 

@@ -268,6 +268,28 @@ def a_manager_that_serves_already_is_used_and_left_alone(folder):
         manager.wait(LIMIT)
 
 
+def what_would_leave_nothing_to_do_is_refused_before_anything_runs(folder):
+    for wrong, why in (('subscribers:=0', 'subscribers is "0"; it is a whole number from 1 on'),
+                       ('subscribers:=-1', 'subscribers is "-1"'), ('count:=some', 'count is "some"; it is a whole number from 0 on'),
+                       ('count:=-5', 'count is "-5"'), ('topics:=,', 'topics is ","; it names one topic or more'),
+                       ('transport:=banana', '"banana" is not valid')):
+        launch = Launch(folder, 'pair.launch.py', wrong)
+        assert launch.end() == 1 and why in launch.text() and 'process started' not in launch.text(), launch.text()
+
+
+def what_the_programs_refuse_ends_the_launch_and_is_an_exit_status(folder):
+    for told in (('topics:=two words',), ('settings:=no_such_key=1',), ('device:=banana',), ('exhaustion:=sometimes',)):
+        launch = Launch(folder, 'pair.launch.py', 'count:=3', 'subscribers:=1', *told)
+        assert launch.end() == 1, launch.text()
+        launch.assert_nothing_is_left()
+    runtime_dir = pathlib.Path(folder) / 'alone'
+    runtime_dir.mkdir(mode=0o700)
+    launch = Launch(folder, 'publish_host.launch.py', f'runtime_dir:={runtime_dir}', 'input:=no such picture.png', 'settings:=multicast=false',
+                    'listen:=tcp/127.0.0.1:0')
+    assert launch.end() == 1 and 'all publishers and subscribers have ended, and not well' in launch.text(), launch.text()
+    assert 'no such picture.png' in launch.text(), launch.text()
+
+
 TESTS = [
     a_pair_streams_the_example_pictures_to_eight_subscribers_and_loses_none,
     a_pair_on_two_loopback_addresses_does_the_same,
@@ -278,6 +300,8 @@ TESTS = [
     an_interrupted_launch_sums_up_and_leaves_nothing,
     nothing_is_left_of_a_launch_that_was_killed,
     a_manager_that_serves_already_is_used_and_left_alone,
+    what_would_leave_nothing_to_do_is_refused_before_anything_runs,
+    what_the_programs_refuse_ends_the_launch_and_is_an_exit_status,
 ]
 
 

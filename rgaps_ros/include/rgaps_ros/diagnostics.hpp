@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -56,6 +57,8 @@ class Diagnostics {
     static std::mutex mutex;
     static std::map<const void *, std::weak_ptr<Diagnostics>> all;
     const std::lock_guard<std::mutex> lock(mutex);
+    // Of nodes that are gone: a container loads and unloads many.
+    for (auto old = all.begin(); old != all.end();) old = old->second.expired() ? all.erase(old) : std::next(old);
     auto &known = all[node.base.get()];
     if (auto diagnostics = known.lock()) return diagnostics;
     const std::shared_ptr<Diagnostics> made(new Diagnostics(node));
@@ -73,7 +76,7 @@ class Diagnostics {
   }
 
  private:
-  explicit Diagnostics(const NodeInterfaces &node) : base_(node.base), clock_(RCL_SYSTEM_TIME) {
+  explicit Diagnostics(const NodeInterfaces &node) : base_(node.base), clock_(node.clock) {
     auto parameters = node.parameters;
     auto topics = node.topics;
     publisher_ = rclcpp::create_publisher<diagnostic_msgs::msg::DiagnosticArray>(parameters, topics, "/diagnostics", rclcpp::QoS(1));
@@ -90,7 +93,7 @@ class Diagnostics {
 
   void publish() {
     diagnostic_msgs::msg::DiagnosticArray array;
-    array.header.stamp = clock_.now();
+    array.header.stamp = clock_->get_clock()->now();
     std::vector<std::shared_ptr<Report>> reports;
     {
       const std::lock_guard<std::mutex> lock(mutex_);
@@ -99,13 +102,17 @@ class Diagnostics {
         if (auto report = weak.lock()) reports.push_back(std::move(report));
       }
     }
-    for (const auto &report : reports) array.status.push_back((*report)());
+    for (const auto &report : reports) {
+      auto status = (*report)();
+      // Of an endpoint that ends just now.
+      if (!status.name.empty()) array.status.push_back(std::move(status));
+    }
     if (!array.status.empty()) publisher_->publish(array);
   }
 
   // Kept, so that its address, by which this is found, is nobody else's meanwhile.
   rclcpp::node_interfaces::NodeBaseInterface::SharedPtr base_;
-  rclcpp::Clock clock_;
+  rclcpp::node_interfaces::NodeClockInterface::SharedPtr clock_;
   rclcpp::Publisher<diagnostic_msgs::msg::DiagnosticArray>::SharedPtr publisher_;
   rclcpp::CallbackGroup::SharedPtr group_;
   rclcpp::TimerBase::SharedPtr timer_;

@@ -27,32 +27,34 @@ struct NodeInterfaces {
   rclcpp::node_interfaces::NodeParametersInterface::SharedPtr parameters;
   rclcpp::node_interfaces::NodeTopicsInterface::SharedPtr topics;
   rclcpp::node_interfaces::NodeTimersInterface::SharedPtr timers;
+  rclcpp::node_interfaces::NodeClockInterface::SharedPtr clock;
 
   /// Of a node, or of a (shared) pointer to one.
   template <class NodeT>
   static NodeInterfaces of(NodeT &&node) {
     return of_reference(dereferenced(node));
   }
+  /// The node itself, of the same.
+  template <class NodeT>
+  static auto dereferenced(NodeT &node) -> decltype((*node)) { return *node; }
+  template <class NodeT>
+  static auto dereferenced(NodeT &node) -> decltype(node.get_node_base_interface(), node) { return node; }
 
   rclcpp::Logger logger() const { return rclcpp::get_node_logger(base->get_rcl_node_handle()); }
   std::uint32_t domain() const { return static_cast<std::uint32_t>(base->get_context()->get_domain_id()); }
 
  private:
   template <class NodeT>
-  static auto dereferenced(NodeT &node) -> decltype((*node)) { return *node; }
-  template <class NodeT>
-  static auto dereferenced(NodeT &node) -> decltype(node.get_node_base_interface(), node) { return node; }
-
-  template <class NodeT>
   static NodeInterfaces of_reference(NodeT &node) {
     return {node.get_node_base_interface(), node.get_node_parameters_interface(), node.get_node_topics_interface(),
-            node.get_node_timers_interface()};
+            node.get_node_timers_interface(), node.get_node_clock_interface()};
   }
 };
 
 namespace detail {
 
-/// Parameters of one endpoint, declared read-only; those that another endpoint of the same name has declared are shared with it.
+/// Parameters of one endpoint, declared read-only; those that another endpoint of the same name has declared are shared with it, and those that
+/// the node itself has declared are taken if they are of the type and in range.
 class EndpointParameters {
  public:
   EndpointParameters(const NodeInterfaces &node, const std::string &topic, const std::string &endpoint, const std::string &id)
@@ -84,8 +86,28 @@ class EndpointParameters {
                                  Descriptor descriptor) const {
     descriptor.description = what;
     descriptor.read_only = true;
-    if (node_.parameters->has_parameter(name)) return node_.parameters->get_parameter(name).get_parameter_value();
-    return node_.parameters->declare_parameter(name, value, descriptor);
+    auto &parameters = *node_.parameters;
+    if (!parameters.has_parameter(name)) return parameters.declare_parameter(name, value, descriptor);
+    const auto there = parameters.get_parameter(name).get_parameter_value();
+    check(name, there, value.get_type(), descriptor);
+    if (!parameters.describe_parameters({name}).at(0).dynamic_typing) return there;
+    // The node has declared it for its override alone (automatically_declare_parameters_from_overrides): it is nobody's as yet.
+    parameters.undeclare_parameter(name);
+    return parameters.declare_parameter(name, there, descriptor, true);
+  }
+
+  /// That a value is of its type and range, whoever has declared it.
+  static void check(const std::string &name, const rclcpp::ParameterValue &value, rclcpp::ParameterType type, const Descriptor &descriptor) {
+    if (value.get_type() != type) {
+      throw rclcpp::exceptions::InvalidParameterTypeException(
+          name, "it is of type " + rclcpp::to_string(value.get_type()) + ", where " + rclcpp::to_string(type) + " is wanted");
+    }
+    if (descriptor.integer_range.empty()) return;
+    const auto number = value.get<std::int64_t>();
+    const auto &range = descriptor.integer_range[0];
+    if (number >= range.from_value && number <= range.to_value) return;
+    throw rclcpp::exceptions::InvalidParameterValueException(name + " is " + std::to_string(number) + "; it may be " +
+                                                             std::to_string(range.from_value) + " to " + std::to_string(range.to_value));
   }
 
   NodeInterfaces node_;

@@ -10,6 +10,8 @@
  * The message is published in the core first, where its subscribers find it in place; then its descriptor goes out by an ordinary
  * rclcpp::Publisher, under whatever RMW, for those who are woken by ROS. No call waits for the GPU.
  *
+ * On a lifecycle node the ROS publisher is the node's own, managed one: nothing is published while the node is not active, and calls say so.
+ *
  * Constructors throw, as those of rclcpp do; calls return an rgaps::Result.
  */
 
@@ -17,6 +19,7 @@
 #define RGAPS_ROS__PUBLISHER_HPP_
 
 #include <exception>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -36,6 +39,33 @@ struct PublisherOptions {
 
   PublisherOptions() { ros.qos_overriding_options = rclcpp::QosOverridingOptions::with_default_policies(); }
 };
+
+namespace detail {
+
+/// The publisher of the descriptors, and whether its node lets it publish now.
+template <class DeviceT>
+struct RosPublisher {
+  std::shared_ptr<rclcpp::Publisher<DeviceT>> publisher;
+  std::function<bool()> is_activated;
+};
+
+/// On a lifecycle node: one that the node activates. Known by its method, so that nobody else needs rclcpp_lifecycle.
+template <class DeviceT, class NodeT>
+auto ros_publisher(NodeT &node, const std::string &topic, const rclcpp::QoS &qos, const rclcpp::PublisherOptions &options, int)
+    -> decltype(node.template create_publisher<DeviceT>(topic, qos, options)->is_activated(), RosPublisher<DeviceT>()) {
+  const auto made = node.template create_publisher<DeviceT>(topic, qos, options);
+  return {made, [made] { return made->is_activated(); }};
+}
+/// On another node.
+template <class DeviceT, class NodeT>
+RosPublisher<DeviceT> ros_publisher(NodeT &node, const std::string &topic, const rclcpp::QoS &qos, const rclcpp::PublisherOptions &options,
+                                    long) {
+  auto parameters = node.get_node_parameters_interface();
+  auto topics = node.get_node_topics_interface();
+  return {rclcpp::create_publisher<DeviceT>(parameters, topics, topic, qos, options), [] { return true; }};
+}
+
+}  // namespace detail
 
 /// A block of a publisher's pool that is being filled, and what it will be. Given back if it is not published.
 template <class MetaT>
@@ -85,7 +115,9 @@ class Publisher {
   /// On a node, or a pointer to one: rclcpp::Node, LifecycleNode and the like. The topic is that of the ROS publisher, remapped and qualified.
   template <class NodeT>
   Publisher(NodeT &&node, const std::string &topic, const rclcpp::QoS &qos, const PublisherOptions &options = PublisherOptions())
-      : content_(std::make_shared<Content>(NodeInterfaces::of(node), topic, qos, options)) {
+      : content_(std::make_shared<Content>(NodeInterfaces::of(node),
+                                           detail::ros_publisher<DeviceT>(NodeInterfaces::dereferenced(node), topic, qos, options.ros, 0),
+                                           options.id)) {
     diagnostics_ = content_->diagnostics->add([weak = std::weak_ptr<Content>(content_)] {
       const auto content = weak.lock();
       return content ? content->report() : diagnostic_msgs::msg::DiagnosticStatus();
@@ -106,23 +138,30 @@ class Publisher {
 
   /// Publishes a loan without a copy, behind the stream's work so far.
   rgaps::Result<Handle> publish(Loan<Meta> &&loan, rgaps::Stream stream = nullptr) const {
+    if (!is_activated()) return inactive();
     return announce(std::move(loan.loan_).publish(stream), loan.meta_);
   }
   /// Publishes device memory of another owner, behind the stream's work so far: one copy on the device.
   rgaps::Result<Handle> push(const Meta &meta, const void *data, std::uint64_t bytes, rgaps::Stream stream = nullptr) const {
+    if (!is_activated()) return inactive();
     return announce(content_->core.push(meta, data, bytes, stream), meta);
   }
   /// Publishes memory of the CPU's: one copy into the pool.
   rgaps::Result<Handle> push_host(const Meta &meta, const void *data, std::uint64_t bytes) const {
+    if (!is_activated()) return inactive();
     return announce(content_->core.push_host(meta, data, bytes), meta);
   }
 
+  /// Whether its node lets it publish: false on a lifecycle node that is not active.
+  bool is_activated() const { return content_->is_activated(); }
   const char *get_topic_name() const { return content_->ros->get_topic_name(); }
   /// ROS subscriptions to the descriptors, those of this process included.
   std::size_t get_subscription_count() const { return content_->ros->get_subscription_count(); }
   /// Subscribers of the payloads on this host; each remote host that wants them counts as one.
   std::uint64_t reader_count() const { return content_->core.subscriber_count(); }
   rgaps::Result<rgaps_publisher_statistics_t> statistics() const { return content_->core.statistics(); }
+  /// Where payloads lie, as DLPack says it: the device to make streams on (device_type 2 is an NVIDIA GPU, device_id its number in this process).
+  rgaps::Result<rgaps_device_t> device() const { return content_->core_node->device(); }
   /// The publisher of the descriptors.
   const std::shared_ptr<rclcpp::Publisher<DeviceT>> &ros() const { return content_->ros; }
 
@@ -130,16 +169,18 @@ class Publisher {
   struct Content {
     NodeInterfaces node;
     std::shared_ptr<rclcpp::Publisher<DeviceT>> ros;
+    std::function<bool()> is_activated;
     detail::EndpointParameters parameters;
     std::shared_ptr<rgaps::Node> core_node;
     rgaps::Publisher<Meta> core;
     std::shared_ptr<Diagnostics> diagnostics;
     std::uint64_t refused_before = 0;
 
-    Content(NodeInterfaces node_, const std::string &topic, const rclcpp::QoS &qos, const PublisherOptions &options)
+    Content(NodeInterfaces node_, detail::RosPublisher<DeviceT> made, const std::string &id)
         : node(std::move(node_)),
-          ros(rclcpp::create_publisher<DeviceT>(node.parameters, node.topics, topic, qos, options.ros)),
-          parameters(node, ros->get_topic_name(), "publisher", options.id),
+          ros(std::move(made.publisher)),
+          is_activated(std::move(made.is_activated)),
+          parameters(node, ros->get_topic_name(), "publisher", id),
           core_node(detail::core_node(node, parameters)),
           core(core_node->template publisher<Meta>(ros->get_topic_name(), detail::publisher_qos(ros->get_actual_qos(), parameters)).value()),
           diagnostics(Diagnostics::of(node)) {}
@@ -166,6 +207,10 @@ class Publisher {
       return status.take();
     }
   };
+
+  rgaps::Failure inactive() const {
+    return {RGAPS_REFUSED, std::string(get_topic_name()) + ": the publisher is not active, since its lifecycle node is not"};
+  }
 
   /// Sends the descriptor of what was published.
   rgaps::Result<Handle> announce(rgaps::Result<Handle> published, const Meta &meta) const {

@@ -1,12 +1,14 @@
 /**
  * @file
- * Which refusals were told already: each is told once for each publisher and status, so that a bag that is played does not fill the log.
+ * Which refusals were told already: each is told once for each publisher and status, so that a bag that is played does not fill the log. When
+ * there are more of them than can be remembered (descriptors that are made up), one a second is told.
  */
 
 #ifndef RGAPS_ROS__REFUSALS_HPP_
 #define RGAPS_ROS__REFUSALS_HPP_
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <mutex>
@@ -18,13 +20,18 @@ namespace rgaps_ros {
 
 class Refusals {
  public:
-  /// Refusals remembered; with more publishers the oldest is told again.
+  /// Refusals remembered.
   static constexpr std::size_t remembered_max = 64;
+
+  static constexpr std::chrono::seconds pause{1};
 
   bool is_news(std::uint64_t publisher, rgaps_status_t status) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto refusal = std::make_pair(publisher, status);
     if (std::find(told_.begin(), told_.end(), refusal) != told_.end()) return false;
+    const auto now = std::chrono::steady_clock::now();
+    if (told_.size() >= remembered_max && now < last_ + pause) return false;
+    last_ = now;
     told_.push_front(refusal);
     if (told_.size() > remembered_max) told_.pop_back();
     return true;
@@ -33,6 +40,7 @@ class Refusals {
  private:
   std::mutex mutex_;
   std::deque<std::pair<std::uint64_t, rgaps_status_t>> told_;
+  std::chrono::steady_clock::time_point last_;
 };
 
 }  // namespace rgaps_ros

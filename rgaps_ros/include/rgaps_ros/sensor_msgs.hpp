@@ -83,7 +83,11 @@ inline rgaps::Result<rgaps::PointCloud> describe(const sensor_msgs::msg::PointCl
   cloud.is_dense = message.is_dense ? 1 : 0;
   for (const auto &field : message.fields) {
     if (auto added = made->add_field(field.name, field.offset, field.datatype); !added) return added.error();
-    cloud.fields[cloud.field_count - 1].count = field.count;
+    auto &last = cloud.fields[cloud.field_count - 1];
+    if (rgaps::detail::fixed(last.name, sizeof last.name) != field.name) {
+      return rgaps::Failure{RGAPS_INVALID_ARGUMENT, "the name of field " + std::to_string(cloud.field_count - 1) + " has a zero byte"};
+    }
+    last.count = field.count;
   }
   if (auto set = detail::set_header(*made, message.header); !set) return set.error();
   return detail::check_bytes(*made, message.data.size(),

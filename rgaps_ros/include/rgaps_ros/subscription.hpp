@@ -10,7 +10,7 @@
  * subscription's own seat; it may be a const T &, a std::unique_ptr<T>, a std::shared_ptr<const T> or a T, and then an rclcpp::MessageInfo.
  *
  * What cannot be claimed (a replayed or stale descriptor; one whose payload does not come within claim_timeout_ms from another host) is
- * logged once a publisher, counted, and given to `options.refused` if there is one. The callback never sees it.
+ * logged once a publisher, counted, and given to `options.refused` if there is one. The callback never sees it. A shutdown of ROS ends the wait.
  */
 
 #ifndef RGAPS_ROS__SUBSCRIPTION_HPP_
@@ -26,6 +26,7 @@
 #include <utility>
 
 #include "rclcpp/detail/qos_parameters.hpp"
+#include "rgaps_ros/claims.hpp"
 #include "rgaps_ros/diagnostics.hpp"
 #include "rgaps_ros/node.hpp"
 #include "rgaps_ros/type_adapter.hpp"
@@ -121,6 +122,8 @@ class Subscription {
   const char *get_topic_name() const { return ros_->get_topic_name(); }
   std::size_t get_publisher_count() const { return ros_->get_publisher_count(); }
   rgaps::Result<rgaps_subscriber_statistics_t> statistics() const { return content_->core.statistics(); }
+  /// Where payloads lie, as DLPack says it: a stream of options.stream is one of this device.
+  rgaps::Result<rgaps_device_t> device() const { return content_->core_node->device(); }
   /// Descriptors whose message could not be claimed.
   std::uint64_t refused_count() const { return content_->refused; }
   /// The subscription to the descriptors.
@@ -134,7 +137,7 @@ class Subscription {
     detail::SubscriptionParameters own;
     std::shared_ptr<rgaps::Node> core_node;
     rgaps::Subscriber<Meta> core;
-    std::optional<rgaps::Stream> stream;
+    Claims<Meta> claims;
     std::function<void(const DeviceT &)> on_refused;
     std::shared_ptr<Diagnostics> diagnostics;
     Refusals refusals;
@@ -149,7 +152,7 @@ class Subscription {
           own(parameters),
           core_node(detail::core_node(node, parameters)),
           core(core_node->template subscriber<Meta>(topic, core_qos(qos, options)).value()),
-          stream(options.stream),
+          claims(node.base->get_context(), topic, own.timeout, options.stream),
           on_refused(options.refused),
           diagnostics(Diagnostics::of(node)) {}
 
@@ -164,15 +167,17 @@ class Subscription {
       const auto why = lease->failure();
       DeviceT device(std::move(lease));
       if (!why) return device;
+      // Not refused: nobody waits for it any more.
+      if (why->status == RGAPS_TIMED_OUT && claims.is_over()) return std::nullopt;
       ++refused;
       if (refusals.is_news(described.handle.publisher, why->status)) RCLCPP_ERROR(node.logger(), "%s", why->text.c_str());
       if (on_refused) on_refused(device);
       return std::nullopt;
     }
 
-    rgaps::Result<rgaps::Message<Meta>> claimed(const Described<Meta> &described) const {
+    rgaps::Result<rgaps::Message<Meta>> claimed(const Described<Meta> &described) {
       if (auto right = check(described); !right) return right.error();
-      return stream ? core.claim_on(described.handle, own.timeout, *stream) : core.claim(described.handle, own.timeout);
+      return claims.claim(core, described.handle);
     }
 
     diagnostic_msgs::msg::DiagnosticStatus report() {

@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+"""Loads and unloads converters in the container of a process, while frames come on /frames, and looks at what the process has then.
+
+usage: component_cycles.py PID
+"""
+
+import os
+import sys
+import time
+
+import rclpy
+from composition_interfaces.srv import LoadNode, UnloadNode
+from rclpy.node import Node
+from rclpy.parameter import Parameter
+from sensor_msgs.msg import Image
+
+SECONDS_MAX = 60
+# The first ones load libraries and grow pools of threads.
+WARM, CYCLES = 5, 20
+
+
+class Cycles(Node):
+    def __init__(self, pid):
+        super().__init__('cycles')
+        self.pid = pid
+        self.came = 0
+        self.loads = self.create_client(LoadNode, '/ComponentManager/_container/load_node')
+        self.unloads = self.create_client(UnloadNode, '/ComponentManager/_container/unload_node')
+        for client in (self.loads, self.unloads):
+            if not client.wait_for_service(SECONDS_MAX):
+                sys.exit('there is no container')
+
+    def until(self, is_so, what):
+        end = time.monotonic() + SECONDS_MAX
+        while not is_so():
+            if time.monotonic() > end:
+                sys.exit(f'{what}: not in time')
+            rclpy.spin_once(self, timeout_sec=0.05)
+
+    def ask(self, client, request):
+        future = client.call_async(request)
+        self.until(future.done, client.srv_name)
+        if not future.result().success:
+            sys.exit(future.result().error_message)
+        return future.result()
+
+    def cycle(self):
+        """A converter comes, converts, and goes in the middle of it."""
+        request = LoadNode.Request(package_name='rgaps_ros', plugin_name='rgaps_ros::Converter', remap_rules=['in:=/frames', 'out:=/pictures'])
+        request.parameters = [Parameter('direction', value='to_cpu').to_parameter_msg()]
+        request.extra_arguments = [Parameter('use_intra_process_comms', value=True).to_parameter_msg()]
+        loaded = self.ask(self.loads, request)
+        before = self.came
+        self.until(lambda: self.came > before + 2, 'pictures')
+        self.ask(self.unloads, UnloadNode.Request(unique_id=loaded.unique_id))
+        self.until(lambda: self.count_publishers('/pictures') == 0 and self.count_subscribers('/frames') == 0, 'the end of a converter')
+
+    def has(self):
+        return {what: len(os.listdir(f'/proc/{self.pid}/{what}')) for what in ('fd', 'task')}
+
+    def look(self, _):
+        self.came += 1
+
+    def run(self):
+        self.create_subscription(Image, '/pictures', self.look, 10)
+        for _ in range(WARM):
+            self.cycle()
+        before = self.has()
+        for _ in range(CYCLES):
+            self.cycle()
+        # Threads of a middleware may end a moment later.
+        self.until(lambda: all(now <= before[what] for what, now in self.has().items()), f'what the container has left: {before}, then {self.has()}')
+        print(f'{CYCLES} converters came and went: {before}, then {self.has()}')
+
+
+def main():
+    rclpy.init()
+    Cycles(int(sys.argv[1])).run()
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,231 @@
+// rgaps_ros under executors with many threads, under that of events, and with leases that go about: what is published comes once, to everybody,
+// and stays as long as anybody has it.
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <stdexcept>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "in_process.hpp"
+#include "rclcpp/experimental/executors/events_executor/events_executor.hpp"
+
+namespace {
+
+using namespace in_process;
+
+/// Until it is so, while another thread spins; false when the time is up.
+template <class IsSo>
+bool eventually(IsSo &&is_so) {
+  const auto end = std::chrono::steady_clock::now() + time_max;
+  while (!is_so() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+  return is_so();
+}
+
+/// An executor that spins in a thread of its own, until the end.
+template <class Executor>
+class Spinning {
+ public:
+  explicit Spinning(Executor &executor) : executor_(executor), thread_([&executor] { executor.spin(); }) {}
+  ~Spinning() {
+    executor_.cancel();
+    thread_.join();
+  }
+
+ private:
+  Executor &executor_;
+  std::thread thread_;
+};
+
+/// What came, by several threads.
+class Values {
+ public:
+  void add(int value) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    values_.insert(value);
+  }
+  std::multiset<int> all() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return values_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::multiset<int> values_;
+};
+
+/// Lets nobody through until so many are there at once.
+class Gate {
+ public:
+  explicit Gate(int wanted) : wanted_(wanted) {}
+  bool pass() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    ++there_;
+    changed_.notify_all();
+    return changed_.wait_for(lock, time_max, [&] { return there_ >= wanted_; });
+  }
+
+ private:
+  const int wanted_;
+  int there_ = 0;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+};
+
+void a_reentrant_group_gets_every_frame_once_by_several_threads(bool intra_process) {
+  constexpr int frames = 60, threads = 4;
+  World world(with(intra_process));
+  rclcpp::executors::MultiThreadedExecutor executor(rclcpp::ExecutorOptions(), threads);
+  world.executor.remove_node(world.node);
+  executor.add_node(world.node);
+  Publisher publisher(world.node, "reentrant", rclcpp::QoS(frames));
+  rgaps_ros::SubscriptionOptions<DeviceImage> options;
+  options.ros.callback_group = world.node->create_callback_group(rclcpp::CallbackGroupType::Reentrant);
+  Values one, two;
+  // rclcpp has each subscription in one thread at a time; the two are in theirs together.
+  Gate gate(2);
+  auto first = rgaps_ros::create_subscription<DeviceImage>(world.node, "reentrant", rclcpp::QoS(frames), [&](const DeviceImage &image) {
+    EXPECT_TRUE(gate.pass());
+    one.add(value_of(image));
+  }, options);
+  auto second = rgaps_ros::create_subscription<DeviceImage>(world.node, "reentrant", rclcpp::QoS(frames), [&](std::unique_ptr<DeviceImage> image) {
+    EXPECT_TRUE(gate.pass());
+    two.add(value_of(*image));
+  }, options);
+  const Spinning spinning(executor);
+  ASSERT_TRUE(eventually([&] { return publisher.get_subscription_count() == 2; }));
+  std::multiset<int> sent;
+  for (std::uint8_t value = 0; value < frames; ++value) {
+    publish(publisher, value);
+    sent.insert(value);
+  }
+  EXPECT_TRUE(eventually([&] { return one.all().size() == frames && two.all().size() == frames; }));
+  EXPECT_EQ(one.all(), sent);
+  EXPECT_EQ(two.all(), sent);
+  for (const auto &subscription : {first, second}) {
+    EXPECT_EQ(subscription->refused_count(), 0u);
+    EXPECT_EQ(subscription->statistics().value().lost, 0u);
+    EXPECT_TRUE(eventually([&subscription = subscription] { return subscription->statistics().value().held == 0; }));
+  }
+}
+
+TEST(Threads, a_reentrant_group_gets_every_frame_once_by_several_threads) { a_reentrant_group_gets_every_frame_once_by_several_threads(false); }
+TEST(ThreadsIntraProcess, a_reentrant_group_gets_every_frame_once_by_several_threads) {
+  a_reentrant_group_gets_every_frame_once_by_several_threads(true);
+}
+
+void an_executor_of_events_gets_every_frame_in_order(bool intra_process) {
+  constexpr int frames = 60;
+  World world(with(intra_process));
+  world.executor.remove_node(world.node);
+  rclcpp::experimental::executors::EventsExecutor executor;
+  executor.add_node(world.node);
+  Publisher publisher(world.node, "events", rclcpp::QoS(frames));
+  std::atomic<int> came{0}, wrong{0};
+  auto subscription = rgaps_ros::create_subscription<DeviceImage>(world.node, "events", rclcpp::QoS(frames), [&](const DeviceImage &image) {
+    wrong += value_of(image) != came;
+    ++came;
+  });
+  const Spinning spinning(executor);
+  ASSERT_TRUE(eventually([&] { return publisher.get_subscription_count() == 1; }));
+  for (std::uint8_t value = 0; value < frames; ++value) publish(publisher, value);
+  EXPECT_TRUE(eventually([&] { return came == frames; })) << came;
+  EXPECT_EQ(wrong, 0);
+  EXPECT_EQ(subscription->refused_count(), 0u);
+}
+
+TEST(Threads, an_executor_of_events_gets_every_frame_in_order) { an_executor_of_events_gets_every_frame_in_order(false); }
+TEST(ThreadsIntraProcess, an_executor_of_events_gets_every_frame_in_order) { an_executor_of_events_gets_every_frame_in_order(true); }
+
+TEST(Threads, leases_outlive_subscription_node_and_context_in_whatever_thread) {
+  constexpr int frames = 5;
+  std::vector<DeviceImage> kept;
+  {
+    const auto context = std::make_shared<rclcpp::Context>();
+    context->init(0, nullptr);
+    World world(with(false).context(context));
+    Publisher publisher(world.node, "outlived", rclcpp::QoS(10));
+    auto subscription = rgaps_ros::create_subscription<DeviceImage>(world.node, "outlived", rclcpp::QoS(10),
+                                                                    [&](const DeviceImage &image) { kept.push_back(image); });
+    ASSERT_TRUE(world.until([&] { return publisher.get_subscription_count() == 1; }));
+    for (std::uint8_t value = 1; value <= frames; ++value) {
+      publish(publisher, value);
+      ASSERT_TRUE(world.until([&] { return kept.size() == value; }));
+    }
+    context->shutdown("the test goes on without it");
+  }
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < 4; ++thread) {
+    threads.emplace_back([mine = kept, &wrong] {
+      for (int round = 0; round < 50; ++round) {
+        auto copies = mine;
+        for (std::size_t place = 0; place < copies.size(); ++place) {
+          wrong += value_of(copies[place]) != static_cast<int>(place) + 1;
+          copies[place].release();
+        }
+      }
+    });
+  }
+  kept.clear();
+  for (auto &thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST(Threads, subscriptions_come_and_go_while_frames_are_published) {
+  World world(with(false));
+  rclcpp::executors::MultiThreadedExecutor executor(rclcpp::ExecutorOptions(), 3);
+  world.executor.remove_node(world.node);
+  executor.add_node(world.node);
+  Publisher publisher(world.node, "busy", rclcpp::QoS(10));
+  rgaps_ros::SubscriptionOptions<DeviceImage> options;
+  options.ros.callback_group = world.node->create_callback_group(rclcpp::CallbackGroupType::Reentrant);
+  const Spinning spinning(executor);
+  std::atomic<bool> is_over{false};
+  std::thread publishes([&] {
+    while (!is_over) publish(publisher, 7);
+  });
+  std::atomic<int> wrong{0};
+  for (int round = 0; round < 20; ++round) {
+    const auto count = std::make_shared<std::atomic<int>>(0);
+    auto subscription = rgaps_ros::create_subscription<DeviceImage>(world.node, "busy", rclcpp::QoS(10), [&wrong, count](const DeviceImage &image) {
+      wrong += value_of(image) != 7;
+      ++*count;
+    }, options);
+    EXPECT_TRUE(eventually([&] { return *count > 0; }));
+  }
+  is_over = true;
+  publishes.join();
+  EXPECT_EQ(wrong, 0);
+  // Nobody's seat is left, but for those of a layered RMW that the executor lets go later.
+  EXPECT_TRUE(eventually([&] { return publisher.reader_count() == 0; }));
+}
+
+TEST(Threads, a_callback_that_throws_lets_its_frame_go_and_one_may_end_its_subscription) {
+  World world(with(false));
+  Publisher publisher(world.node, "throws", rclcpp::QoS(10));
+  rgaps_ros::Subscription<DeviceImage>::SharedPtr subscription;
+  std::vector<int> values;
+  subscription = rgaps_ros::create_subscription<DeviceImage>(world.node, "throws", rclcpp::QoS(10), [&](DeviceImage image) {
+    values.push_back(value_of(image));
+    if (values.size() == 1) throw std::runtime_error("of the callback");
+    subscription.reset();
+    EXPECT_EQ(value_of(image), 2);
+  });
+  ASSERT_TRUE(world.until([&] { return publisher.get_subscription_count() == 1; }));
+  publish(publisher, 1);
+  EXPECT_THROW(world.until([] { return false; }), std::runtime_error);
+  EXPECT_TRUE(world.until([&] { return subscription->statistics().value().held == 0; }));
+  publish(publisher, 2);
+  EXPECT_TRUE(world.until([&] { return values.size() == 2 && publisher.get_subscription_count() == 0 && publisher.reader_count() == 0; }));
+}
+
+}  // namespace
