@@ -41,6 +41,7 @@ pub struct ReaderPort {
     generation: u32,
     tenancy: Tenancy,
     cursor: Position,
+    joined: Position,
     /// What history gave a late joiner, oldest first, claimed but not taken.
     backlog: VecDeque<(Position, MessageRef)>,
     /// Held, and passed by because their bytes were not there yet; oldest first.
@@ -73,6 +74,7 @@ impl ReaderPort {
             generation,
             tenancy,
             cursor,
+            joined: cursor,
             backlog,
             unready: VecDeque::new(),
             aside: Aside::default(),
@@ -112,12 +114,12 @@ impl ReaderPort {
     /// before the first claim counts as not yet come.
     pub fn claim(&mut self, name: MessageName) -> Claimed {
         if let Some(held) = take_named(&mut self.unready, name).or_else(|| self.aside.claim(name)) {
-            return Claimed::Here(held);
+            return self.give(held);
         }
         while let Some(held) = self.next_of_queue() {
             self.aside.note(&held.info);
             if MessageName::of(&held.info) == name {
-                return Claimed::Here(held);
+                return self.give(held);
             }
             let depth = self.counters().depth.load(Ordering::Relaxed);
             if self.aside.put(held, depth).is_some() {
@@ -125,6 +127,22 @@ impl ReaderPort {
             }
         }
         if self.aside.has_passed(name) { Claimed::Passed } else { Claimed::NotYet }
+    }
+
+    fn give(&mut self, held: Held) -> Claimed {
+        let lost = self.aside.give(MessageName::of(&held.info));
+        self.counters().lost.fetch_add(lost, Ordering::Relaxed);
+        Claimed::Here(held)
+    }
+
+    /// From now on claims come in the order of each publisher: what they pass by of it is let go.
+    pub fn expect_claims_in_order(&mut self) {
+        self.aside.expect_order();
+    }
+
+    /// Where the queue ended when this reader joined.
+    pub fn joined(&self) -> Position {
+        self.joined
     }
 
     /// Of which publishers claims have seen messages, and the newest of each; the most recent first.
