@@ -141,13 +141,11 @@ impl<T: RclrsKind> Subscription<T> {
         options: impl Into<SubscriptionOptions<'a>>,
         callback: impl Fn(Frame<T>) + Send + Sync + 'static,
     ) -> Result<Self, Error> {
-        Self::make(node, options.into(), |options, claimer| {
-            let made = node.create_subscription::<T::Message, _>(options, move |message: T::Message| {
-                if let Some(frame) = claimer.claim(&message) {
-                    callback(frame);
-                }
-            })?;
-            Ok((made.topic_name(), Box::new(made)))
+        // As rclrs does it itself, but that frames are claimed in their order, whatever the executor makes of the callbacks.
+        let callback = Arc::new(callback);
+        Self::new_async(node, options, move |frame| {
+            let callback = callback.clone();
+            async move { callback(frame) }
         })
     }
 
@@ -195,17 +193,23 @@ impl<T: RclrsKind> Subscription<T> {
     ) -> Result<Self, Error> {
         raw::type_support::<T::Message>()?;
         let (name, profile) = (options.topic.to_owned(), Profile::from(&options.qos));
+        let core_node = core::node_of(domain(node))?;
+        let on = |topic: &str| {
+            let mut parameters = Declared::on(node);
+            Ok((Arc::new(Claims::with(&core_node, topic, &profile, &mut parameters)?), parameters))
+        };
+        // The seat comes first: whatever ROS brings is published then, or is early.
+        let seated = on(&raw::resolved(options.topic, &node.name(), &node.namespace())?)?;
         let seat = Seat::<T>::default();
         let claimer = Claimer { seat: seat.clone(), logger: node.logger().name().to_owned() };
-        // The name after remapping is known once the subscription is there; who is called before the seat is waits for it.
         let made = create(options, claimer).map_err(|error| Error::ros(name, error));
-        let mut parameters = Declared::on(node);
-        let claims = made.and_then(|(topic, descriptors)| {
-            let core_node = core::node_of(domain(node))?;
-            Ok((Arc::new(Claims::with(&core_node, &topic, &profile, &mut parameters)?), descriptors))
+        // A context or a node with arguments of its own, not the process's, may have remapped it otherwise. Who is called before waits.
+        let seated = made.and_then(|(topic, descriptors)| {
+            let seated = if seated.0.topic_name() == topic { seated } else { on(&topic)? };
+            Ok((seated, descriptors))
         });
-        let _ = seat.set(claims.as_ref().ok().map(|(claims, _)| claims.clone()));
-        let (claims, descriptors) = claims?;
+        let _ = seat.set(seated.as_ref().ok().map(|((claims, _), _)| claims.clone()));
+        let ((claims, parameters), descriptors) = seated?;
         Ok(Self { claims, _descriptors: descriptors, _parameters: parameters })
     }
 
@@ -222,6 +226,11 @@ impl<T: RclrsKind> Subscription<T> {
     /// Descriptors whose frame could not be had. Each publisher's first of a kind is in the node's log.
     pub fn refused(&self) -> u64 {
         self.claims.refused()
+    }
+
+    /// Descriptors of frames that were published before the subscription.
+    pub fn early(&self) -> u64 {
+        self.claims.early()
     }
 }
 

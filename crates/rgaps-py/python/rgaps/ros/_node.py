@@ -1,12 +1,15 @@
 """What publishers and subscriptions need of a node: its node in the core, its parameters, QoS in the core's terms."""
 
+import copy
 import os
 import threading
 import weakref
 
 from rcl_interfaces.msg import IntegerRange, ParameterDescriptor
 from rclpy.exceptions import InvalidParameterValueException
-from rclpy.qos import DurabilityPolicy, HistoryPolicy, ReliabilityPolicy
+from rclpy.qos import DurabilityPolicy, HistoryPolicy, QoSProfile, ReliabilityPolicy
+from rclpy.qos_overriding_options import _declare_qos_parameters
+from rclpy.subscription import Subscription
 
 from .._qos import PublisherQos, SubscriberQos
 from .._rgaps import Node
@@ -65,6 +68,16 @@ class Parameters:
         if found not in words:
             raise InvalidParameterValueException(self._prefix + name, found, f"it may be {', '.join(words)}")
         return found
+
+
+def overridden(node, name, qos, options):
+    """The profile of a subscription, as rclpy makes it of a profile or depth and the overrides: before the subscription is there."""
+    if not isinstance(qos, (QoSProfile, int)):
+        raise TypeError(f"the QoS of a subscription is a profile or a depth, not {qos!r}")
+    profile = copy.copy(qos) if isinstance(qos, QoSProfile) else QoSProfile(depth=qos)
+    if options is not None:
+        _declare_qos_parameters(Subscription, node, name, profile, options)
+    return profile
 
 
 def publisher_qos(profile, parameters):
