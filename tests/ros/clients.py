@@ -227,6 +227,24 @@ class OnRmw:
         program = self.start([sys.executable, str(HERE / "rclpy_node.py")], self.here)
         self.assertEqual(program.process.wait(LONG), 0)
 
+    def test_what_rclpy_nodes_withstand(self):
+        self.manager(self.here)
+        program = self.start([sys.executable, str(HERE / "rclpy_hostile.py")], self.here)
+        self.assertEqual(program.process.wait(LONG), 0)
+
+    def test_nodes_that_join_a_running_stream_refuse_and_lose_nothing(self):
+        self.manager(self.here)
+        streamer = self.start([*command_of("rclpy"), "stream", "camera/front", "0"], self.here)
+        self.assertEqual(streamer.line(), "ready /camera/front")
+        # rclcpp's are tested in rgaps_ros/test.
+        for client in [client for client in CLIENTS if client != "rclcpp"]:
+            for _ in range(5):
+                with self.subTest(client=client):
+                    reader = self.start([*command_of(client), "join", "camera/front", str(COUNT)], self.here)
+                    self.assertEqual(reader.line(), "ready /camera/front")
+                    self.assertEqual(reader.line(), RIGHT)
+                    self.assertEqual(reader.end(), 0)
+        self.assertEqual(streamer.end(), 0)
 
     def test_clusters_are_counted_behind_a_voxel_filter_of_rclrs_nodes(self):
         stages = [Path(os.environ["FRAMES_PROGRAMS"]).parent / name for name in ("voxel", "clusters")]

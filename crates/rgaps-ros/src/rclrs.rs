@@ -194,7 +194,7 @@ impl<T: RclrsKind> Subscription<T> {
         raw::type_support::<T::Message>()?;
         let (name, profile) = (options.topic.to_owned(), Profile::from(&options.qos));
         let core_node = core::node_of(domain(node))?;
-        let on = |topic: &str| {
+        let on = |topic: &str| -> Result<_, Error> {
             let mut parameters = Declared::on(node);
             Ok((Arc::new(Claims::with(&core_node, topic, &profile, &mut parameters)?), parameters))
         };

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Where claims come in the order of each publisher, what lies aside of one before the message claimed is claimed by nobody: it is let go. Before the
-//! first claim it is what came while whoever claims had not been told of messages yet, and nobody has lost it.
+//! first claim it is what came while whoever claims had not been told of messages yet, and nobody has lost it; nor what was revoked until then.
 //!
 //! Invariants  What lies aside is held: at most `ASIDE_MAX`, and no more than the subscriber's depth unless that is under `ASIDE_MIN`.
 
@@ -71,6 +71,7 @@ pub(crate) struct Aside {
     held: VecDeque<Held>,
     seen: VecDeque<Seen>,
     in_order: bool,
+    has_given: bool,
 }
 
 impl Aside {
@@ -113,6 +114,11 @@ impl Aside {
 
     pub(crate) fn expect_order(&mut self) {
         self.in_order = true;
+    }
+
+    /// Whether this is the first one that is given out, of claims in order.
+    pub(crate) fn gives_first(&mut self) -> bool {
+        self.in_order && !std::mem::replace(&mut self.has_given, true)
     }
 
     /// A message is given out. Returns how many are lost by that: with claims in order, those before it.

@@ -131,11 +131,16 @@ impl ReaderPort {
 
     fn give(&mut self, held: Held) -> Claimed {
         let lost = self.aside.give(MessageName::of(&held.info));
-        self.counters().lost.fetch_add(lost, Ordering::Relaxed);
+        let begins = self.aside.gives_first();
+        let counter = &self.counters().lost;
+        if begins {
+            counter.fetch_sub(counter.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        counter.fetch_add(lost, Ordering::Relaxed);
         Claimed::Here(held)
     }
 
-    /// From now on claims come in the order of each publisher: what they pass by of it is let go.
+    /// From now on claims come in the order of each publisher: what they pass by of it is let go. Losses are counted from the first claim on.
     pub fn expect_claims_in_order(&mut self) {
         self.aside.expect_order();
     }

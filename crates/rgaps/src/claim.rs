@@ -103,7 +103,7 @@ pub enum ClaimError {
     /// This subscriber does not have it and will not get it.
     #[error(
         "{topic}: message {sequence} of publisher {publisher:#x} is not this subscriber's: it was claimed before, was published before the \
-         subscription, or was lost to a depth that is too small; or it is of another topic"
+         subscription, or was lost to a depth that is too small; or its descriptor is replayed, or of another topic"
     )]
     Gone {
         /// The topic.

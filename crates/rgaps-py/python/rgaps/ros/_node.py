@@ -7,9 +7,12 @@ import weakref
 
 from rcl_interfaces.msg import IntegerRange, ParameterDescriptor
 from rclpy.exceptions import InvalidParameterValueException
+from rclpy.expand_topic_name import expand_topic_name
 from rclpy.qos import DurabilityPolicy, HistoryPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.qos_overriding_options import _declare_qos_parameters
 from rclpy.subscription import Subscription
+from rclpy.validate_full_topic_name import validate_full_topic_name
+from rclpy.validate_topic_name import validate_topic_name
 
 from .._qos import PublisherQos, SubscriberQos
 from .._rgaps import Node
@@ -68,6 +71,13 @@ class Parameters:
         if found not in words:
             raise InvalidParameterValueException(self._prefix + name, found, f"it may be {', '.join(words)}")
         return found
+
+
+def resolved(node, topic):
+    """The fully qualified name of a topic, after remapping; refused as rclpy refuses it."""
+    validate_topic_name(topic)
+    validate_full_topic_name(expand_topic_name(topic, node.get_name(), node.get_namespace()))
+    return node.resolve_topic_name(topic)
 
 
 def overridden(node, name, qos, options):

@@ -10,7 +10,7 @@ from .. import _descriptor
 from .._errors import ClosedError, Error, StaleError
 from . import _diagnostics
 from ._messages import body_of, message_class
-from ._node import MILLISECONDS_MAX, Parameters, core_node, overridden, subscriber_qos
+from ._node import MILLISECONDS_MAX, Parameters, core_node, overridden, resolved, subscriber_qos
 
 # Refusals that are remembered as told; with more publishers the oldest is told again.
 _TOLD_MAX = 64
@@ -38,7 +38,7 @@ class Subscription:
         event_callbacks=None,
         qos_overriding_options=None,
     ):
-        message, name = message_class(kind), node.resolve_topic_name(topic)
+        message, name = message_class(kind), resolved(node, topic)
         profile = overridden(node, name, qos, qos_overriding_options)
         # The seat is taken first: whatever ROS brings is published then, or is early.
         self._seat = _Seat(node, kind, name, profile, getattr(qos_overriding_options, "entity_id", None))
