@@ -253,7 +253,8 @@ class OnRmw:
         self.manager(self.here)
         for stage in stages:
             self.start([str(stage)], self.here, subprocess.DEVNULL)
-        ends = self.start([sys.executable, str(HERE / "clusters.py")], self.here)
+        more = ["diagnostics"] if os.environ.get("RCLRS_DIAGNOSTICS") else []
+        ends = self.start([sys.executable, str(HERE / "clusters.py"), *more], self.here)
         self.assertEqual(ends.line(), "/points: 5 right")
         self.assertEqual(ends.end(), 0)
 
