@@ -232,6 +232,13 @@ class OnRmw:
         program = self.start([sys.executable, str(HERE / "rclpy_hostile.py")], self.here)
         self.assertEqual(program.process.wait(LONG), 0)
 
+    def test_what_rclrs_nodes_withstand(self):
+        program = Path(os.environ["FRAMES_PROGRAMS"]) / "hostile_rclrs"
+        if not program.exists():
+            self.skipTest("rclrs: its programs were not built")
+        self.manager(self.here)
+        self.assertEqual(self.start([str(program)], self.here).process.wait(LONG), 0)
+
     def test_nodes_that_join_a_running_stream_refuse_and_lose_nothing(self):
         self.manager(self.here)
         streamer = self.start([*command_of("rclpy"), "stream", "camera/front", "0"], self.here)
