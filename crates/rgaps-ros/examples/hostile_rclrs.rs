@@ -15,10 +15,11 @@ use rgaps_ros::{Descriptor, GpuImage};
 
 const LONG: Duration = Duration::from_secs(60);
 
+type Test = (&'static str, fn(&mut Executor));
 type Seen<T> = Arc<Mutex<Vec<T>>>;
 
 fn main() {
-    let tests: [(&str, fn(&mut Executor)); 7] = [
+    let tests: [Test; 7] = [
         ("replayed and hostile descriptors are refused and the next frame comes", descriptors),
         ("frames outlive subscription, publisher and node", frames_outlive),
         ("a callback may drop its own subscription", dropped_in_callback),
