@@ -183,6 +183,12 @@ class Ends(OnANode):
                 with self.assertRaises(rclpy.exceptions.InvalidTopicNameException):
                     kind(self.node, rgaps.Image, name, *((print,) if kind is rgaps.ros.Subscription else ()))
 
+    def test_counters_of_a_node_that_ended_meanwhile_are_no_error(self):
+        node = rclpy.create_node("ended")
+        _publisher = rgaps.ros.Publisher(node, rgaps.Image, "image")
+        node.destroy_node()
+        node._rgaps_diagnostics._publish()
+
     def test_what_is_used_after_its_end_says_so(self):
         publisher, subscription = self.pair()
         loan = publisher.loan(rgaps.Image(2, 2))
