@@ -17,7 +17,7 @@ import time
 import zlib
 
 import numpy as np
-from ament_index_python.packages import get_package_share_directory
+from ament_index_python.packages import PackageNotFoundError, get_package_prefix, get_package_share_directory
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / 'rgaps_ros' / 'test'))
@@ -241,9 +241,9 @@ def compare_pictures(folder, saved):
                 raise Failed(f'{detector} has other edges of picture {stamp}')
 
 
-def run_pictures(world, device='host'):
+def run_pictures(world, device='host', **arguments):
     folder = pathlib.Path(world.folder) / 'saved'
-    run = Run(world, 'pictures', 30, device, rate=6.0, save=folder, namespace='robot')
+    run = Run(world, 'pictures', 30, device, rate=6.0, save=folder, namespace='robot', **arguments)
     pictures = run.lines(r'picture (\d+): 1 of \d+x\d+ rgb8, 9 of 320x240 mono8')
     if len(pictures) != 30:
         raise Failed(run.output[-6000:])
@@ -254,9 +254,22 @@ def run_pictures(world, device='host'):
 # ---- Tests -----------------------------------------------------------------------------------------------------------------
 
 def eight_detectors_in_two_languages_see_every_picture_in_place_and_find_its_edges(world):
-    run = run_pictures(world)
+    run = run_pictures(world, rust='false')
     run.expect('copied_bytes', 'copied_bytes 0')
     run.expect_no_copies(['rectify', *DETECTORS, 'viewer'])
+
+
+def a_detector_in_rust_among_those_in_cpp_and_python_sees_every_picture_and_finds_its_edges(world):
+    try:
+        program = pathlib.Path(get_package_prefix('rgaps_examples_rust'), 'lib', 'rgaps_examples_rust', 'edges')
+    except PackageNotFoundError:
+        return 'no package rgaps_examples_rust'
+    if not program.exists():
+        return f'{program} is not built'
+    run = run_pictures(world, rust='true')
+    run.expect('copied_bytes', 'copied_bytes 0')
+    run.expect_no_copies(['rectify', *DETECTORS, 'viewer'])
+    return None
 
 
 def clouds_are_filtered_and_their_clusters_counted(world):
@@ -298,7 +311,7 @@ def tensors_pass_a_model_whose_scores_and_label_are_right(world):
 def stages_on_a_gpu_copy_nothing_to_the_host(world):
     if not has_gpu():
         return 'no GPU'
-    run = run_pictures(world, 'cuda:0')
+    run = run_pictures(world, 'cuda:0', rust='false')
     run.expect_on_device()
     run.expect_no_copies(IN_CPP)
     return None
@@ -317,7 +330,7 @@ def stages_on_a_stand_in_for_a_gpu_copy_nothing_to_the_host(world):
     before = os.environ['LD_LIBRARY_PATH']
     os.environ['LD_LIBRARY_PATH'] = f'{folder}:{before}'
     try:
-        run = run_pictures(world, 'cuda:0')
+        run = run_pictures(world, 'cuda:0', rust='false')
     finally:
         os.environ['LD_LIBRARY_PATH'] = before
     run.expect_on_device()
@@ -333,7 +346,8 @@ def expect_numbers(run, wanted):
         raise Failed(f'{numbers} came of {wanted}')
 
 
-TESTS = [eight_detectors_in_two_languages_see_every_picture_in_place_and_find_its_edges, clouds_are_filtered_and_their_clusters_counted,
+TESTS = [eight_detectors_in_two_languages_see_every_picture_in_place_and_find_its_edges,
+         a_detector_in_rust_among_those_in_cpp_and_python_sees_every_picture_and_finds_its_edges, clouds_are_filtered_and_their_clusters_counted,
          tensors_pass_a_model_whose_scores_and_label_are_right, stages_on_a_stand_in_for_a_gpu_copy_nothing_to_the_host,
          stages_on_a_gpu_copy_nothing_to_the_host]
 

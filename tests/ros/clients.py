@@ -200,7 +200,8 @@ class OnRmw:
             with self.subTest(publisher=publisher):
                 self.exchange(publisher, [self.plain(client) for client in CLIENTS], name="/robot/eye", more=more)
 
-    def test_a_host_gets_frames_of_another_one(self):
+    def two_hosts(self):
+        """Of each its environment, and how a command is run there."""
         hosts = Hosts()
         self.addCleanup(hosts.close)
         environments, wraps = [], []
@@ -216,6 +217,10 @@ class OnRmw:
             )
             wraps.append(lambda command, place=place: hosts.command(place, command))
             self.manager(environments[place], wraps[place])
+        return environments, wraps
+
+    def test_a_host_gets_frames_of_another_one(self):
+        environments, wraps = self.two_hosts()
         for publisher in CLIENTS:
             with self.subTest(publisher=publisher):
                 readers = [(client, environments[1], wraps[1]) for client in CLIENTS]
@@ -227,6 +232,39 @@ class OnRmw:
         program = self.start([sys.executable, str(HERE / "rclpy_node.py")], self.here)
         self.assertEqual(program.process.wait(LONG), 0)
 
+    def test_what_rclpy_nodes_withstand(self):
+        self.manager(self.here)
+        program = self.start([sys.executable, str(HERE / "rclpy_hostile.py")], self.here)
+        self.assertEqual(program.process.wait(LONG), 0)
+
+    def test_what_rclrs_nodes_withstand(self):
+        program = Path(os.environ["FRAMES_PROGRAMS"]) / "hostile_rclrs"
+        if not program.exists():
+            self.skipTest("rclrs: its programs were not built")
+        self.manager(self.here)
+        self.assertEqual(self.start([str(program)], self.here).process.wait(LONG), 0)
+
+    def test_nodes_that_join_a_running_stream_refuse_and_lose_nothing(self):
+        self.manager(self.here)
+        self.join(self.plain("rclpy")[1:], self.plain("rclpy")[1:])
+
+    def test_nodes_that_join_a_stream_of_another_host_refuse_and_lose_nothing(self):
+        environments, wraps = self.two_hosts()
+        self.join(*zip(environments, wraps))
+
+    def join(self, at, there):
+        """Nodes join, one after the other, what is streamed at another place; each place an environment and how a command is run there."""
+        streamer = self.start(at[1]([*command_of("rclpy"), "stream", "camera/front", "0"]), at[0])
+        self.assertEqual(streamer.line(), "ready /camera/front")
+        # rclcpp's are tested in rgaps_ros/test.
+        for client in [client for client in CLIENTS if client != "rclcpp"]:
+            for _ in range(5):
+                with self.subTest(client=client):
+                    reader = self.start(there[1]([*command_of(client), "join", "camera/front", str(COUNT)]), there[0])
+                    self.assertEqual(reader.line(), "ready /camera/front")
+                    self.assertEqual(reader.line(), RIGHT)
+                    self.assertEqual(reader.end(), 0)
+        self.assertEqual(streamer.end(), 0)
 
     def test_clusters_are_counted_behind_a_voxel_filter_of_rclrs_nodes(self):
         stages = [Path(os.environ["FRAMES_PROGRAMS"]).parent / name for name in ("voxel", "clusters")]
@@ -235,7 +273,8 @@ class OnRmw:
         self.manager(self.here)
         for stage in stages:
             self.start([str(stage)], self.here, subprocess.DEVNULL)
-        ends = self.start([sys.executable, str(HERE / "clusters.py")], self.here)
+        more = ["diagnostics"] if os.environ.get("RCLRS_DIAGNOSTICS") else []
+        ends = self.start([sys.executable, str(HERE / "clusters.py"), *more], self.here)
         self.assertEqual(ends.line(), "/points: 5 right")
         self.assertEqual(ends.end(), 0)
 

@@ -1,11 +1,18 @@
-"""The ends of the pipeline of examples/ros/rust: publishes clouds, and checks the counts that come out. The nodes in between run already."""
+"""The ends of the pipeline of examples/ros/rust: publishes clouds, and checks the counts that come out. The nodes in between run already.
 
+    clusters.py [diagnostics]
+
+With `diagnostics` also what those nodes say on /diagnostics.
+"""
+
+import sys
 import threading
 
 import numpy as np
 import rclpy
 import rgaps
 import rgaps.ros
+from diagnostic_msgs.msg import DiagnosticArray
 from rclpy.executors import SingleThreadedExecutor
 
 LONG = 60.0
@@ -27,13 +34,19 @@ def cloud(number):
 def main():
     rclpy.init()
     node = rclpy.create_node("pipeline_ends")
-    came, frames = threading.Condition(), []
+    came, frames, statuses = threading.Condition(), [], {}
 
     def on_result(frame):
         with came:
             frames.append(frame)
             came.notify_all()
 
+    def on_diagnostics(array):
+        with came:
+            statuses.update({status.name: {value.key: int(value.value) for value in status.values} for status in array.status})
+            came.notify_all()
+
+    node.create_subscription(DiagnosticArray, "/diagnostics", on_diagnostics, 10)
     result = rgaps.ros.Subscription(node, rgaps.Tensor, "clusters", on_result, 10)
     publisher = rgaps.ros.Publisher(node, rgaps.PointCloud, "points", 10)
     executor = SingleThreadedExecutor()
@@ -42,6 +55,9 @@ def main():
     spinning.start()
     try:
         check(node, publisher, result, came, frames)
+        if "diagnostics" in sys.argv:
+            check_diagnostics(came, statuses)
+        print(f"{publisher.topic_name}: {ROUNDS} right", flush=True)
     finally:
         result.destroy()
         publisher.destroy()
@@ -75,7 +91,17 @@ def check(node, publisher, result, came, frames):
             frames.clear()
         assert found.tolist() == [number + 1], (found, number)
     assert result.statistics.copied_bytes == 0 and result.refused == 0
-    print(f"{publisher.topic_name}: {ROUNDS} right", flush=True)
+
+
+def check_diagnostics(came, statuses):
+    def are_right():
+        taken = [statuses.get(f"/{name}", {}).get("taken", 0) for name in ("voxel: subscription to /points", "clusters: subscription to /points/filtered")]
+        return min(taken) >= ROUNDS and statuses.get("/voxel: publisher of /points/filtered", {}).get("published", 0) >= ROUNDS
+
+    with came:
+        assert came.wait_for(are_right, LONG), statuses
+        for name, counters in statuses.items():
+            assert counters.get("refused") == counters.get("copied_bytes", 0) == 0, (name, counters)
 
 
 main()

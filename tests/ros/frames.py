@@ -1,10 +1,13 @@
 """Frames of rclpy nodes for tests/ros/clients: publishes pictures that their number foretells, or checks them.
 
     frames.py publish TOPIC COUNT SUBSCRIPTIONS SEATS
+    frames.py stream TOPIC 0
     frames.py subscribe TOPIC COUNT [threads]
+    frames.py join TOPIC COUNT [threads]
     frames.py both TOPIC COUNT [threads]
 
-crates/rgaps-ros/examples has the same in Rust.
+`stream` publishes until its input ends, `join` begins with whichever picture comes first. crates/rgaps-ros/examples has the same in Rust, but for
+`stream`.
 """
 
 import sys
@@ -34,14 +37,19 @@ def content(number):
 class Checked:
     """What came."""
 
-    def __init__(self, count):
+    def __init__(self, count, joins=False):
         self.count, self.frames, self.mismatched, self.in_place = count, 0, 0, 0
+        self.first = None if joins else 0
         self.is_done = threading.Event()
 
     def __call__(self, frame):
+        if self.frames == self.count:
+            return  # A stream goes on.
         number = int.from_bytes(frame.meta.user[:4], "little")
         seen = np.asarray(frame)
-        is_right = number == self.frames and frame.meta.stamp > 0 and frame.meta.frame_id == "camera"
+        if self.first is None:
+            self.first = number
+        is_right = number == self.first + self.frames and frame.meta.stamp > 0 and frame.meta.frame_id == "camera"
         # The array is the memory of the message itself.
         is_right &= np.array_equal(seen, content(number)) and seen.ctypes.data == frame.address
         self.mismatched += not is_right
@@ -67,6 +75,15 @@ def publish(publisher, count, subscriptions, seats):
     print(f"published {count}", flush=True)
 
 
+def stream(publisher):
+    ended = threading.Event()
+    threading.Thread(target=lambda: (sys.stdin.readline(), ended.set()), daemon=True).start()
+    number = 0
+    while not ended.wait(0.005):
+        publisher.push(content(number), picture(number))
+        number += 1
+
+
 def main():
     arguments = sys.argv[1 : sys.argv.index("--ros-args")] if "--ros-args" in sys.argv else sys.argv[1:]
     what, topic, count, *rest = arguments
@@ -76,10 +93,10 @@ def main():
     executor.add_node(node)
     spinning = threading.Thread(target=executor.spin)
     endpoints = []
-    if what in ("subscribe", "both"):
-        checked = Checked(int(count))
+    if what in ("subscribe", "join", "both"):
+        checked = Checked(int(count), what == "join")
         endpoints.append(rgaps.ros.Subscription(node, rgaps.Image, topic, checked, DEPTH))
-    if what in ("publish", "both"):
+    if what in ("publish", "stream", "both"):
         endpoints.append(rgaps.ros.Publisher(node, rgaps.Image, topic, DEPTH))
     spinning.start()
     print(f"ready {endpoints[0].topic_name}", flush=True)
@@ -87,9 +104,11 @@ def main():
         publish(endpoints[0], int(count), int(rest[0]), int(rest[1]))
         # What it has is read to its end: whoever is told says when.
         sys.stdin.readline()
+    elif what == "stream":
+        stream(endpoints[0])
     elif what == "both":
         publish(endpoints[1], int(count), 1, 1)
-    if what != "publish":
+    if what not in ("publish", "stream"):
         checked.is_done.wait()
         print(checked.line(endpoints[0]), flush=True)
     for endpoint in endpoints:

@@ -149,6 +149,53 @@ class Exchange(OnANode):
         self.assertEqual(numbers, [1, 2, 3, 4, 5])
 
 
+class Joining(OnANode):
+    def test_a_node_that_joins_a_running_stream_refuses_and_loses_nothing_and_holds_nothing_that_it_was_not_told_of(self):
+        publisher = rgaps.ros.Publisher(self.node, rgaps.Image, "image", 100)
+        ends = threading.Event()
+
+        def stream():
+            while not ends.wait(0.002):
+                publisher.push(np.zeros((2, 2), np.uint8))
+
+        streaming = threading.Thread(target=stream)
+        streaming.start()
+        joined = []
+        try:
+            for _ in range(10):
+                sequences = Seen()
+                subscription = rgaps.ros.Subscription(
+                    self.node, rgaps.Image, "image", lambda frame, seen=sequences: seen(frame.info.sequence), 100
+                )
+                joined.append((subscription, sequences))
+                sequences.until(lambda seen: len(seen) >= 5)
+        finally:
+            ends.set()
+            streaming.join()
+        for subscription, sequences in joined:
+            sequences.until(lambda seen: seen[-1] == publisher.statistics.published)
+            while subscription.statistics.held:
+                self.executor.wake()
+            self.assertEqual(sequences, list(range(sequences[0], sequences[-1] + 1)))
+            self.assertEqual((subscription.refused, subscription.statistics.lost), (0, 0))
+
+    def test_descriptors_of_before_are_early_and_those_of_a_replay_refused(self):
+        publisher = rgaps.ros.Publisher(self.node, rgaps.Image, "image", 30)
+        meta = rgaps.Image(2, 2, "mono8")
+        before = [rgaps.ros.message_of(publisher.push(np.zeros((2, 2), np.uint8)), meta) for _ in range(40)]
+        subscription = rgaps.ros.Subscription(self.node, rgaps.Image, "image", self.seen, 2)
+        while publisher.get_subscription_count() == 0:
+            self.executor.wake()
+        for count, message in enumerate(before, 1):
+            self.play(publisher, message)
+            while not IS_LAYERED and subscription.early + subscription.refused < count:
+                self.executor.wake()
+        # As many as the seat is deep: 2, and the slack.
+        self.assertEqual((subscription.early, subscription.refused), (0, 0) if IS_LAYERED else (10, 30))
+        handle = publisher.push(np.zeros((2, 2), np.uint8))
+        self.assertEqual(self.seen.until(len)[0].handle, handle)
+
+
 class Refusals(OnANode):
     def test_replayed_descriptors_are_refused_and_counted_and_what_follows_comes(self):
         publisher, subscription = self.pair()

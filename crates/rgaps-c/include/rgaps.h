@@ -104,6 +104,10 @@ typedef enum {
    * A message's handle names nothing that this subscriber has or will have.
    */
   RGAPS_STALE = 16,
+  /**
+   * A message's handle names one that was published before the subscriber was there.
+   */
+  RGAPS_EARLY = 17,
 } rgaps_status_t;
 
 /**
@@ -1299,6 +1303,8 @@ rgaps_status_t rgaps_subscriber_wait(const rgaps_subscriber_t *subscriber,
  * another host. Messages before it stay for later claims and takes, as many as the subscriber's depth (at least 8, at most 64).
  *
  * `RGAPS_STALE` if the handle names nothing that this subscriber has or will have: of an earlier run (replayed), let go, or claimed before.
+ * `RGAPS_EARLY` if it was published before the subscriber was there; that is said of as many of a publisher as the subscriber is deep (64 at
+ * most), and more of them are `RGAPS_STALE`.
  *
  * @param handle      from a publisher of this topic, or another subscriber, by any way; it may be wrong
  * @param timeout_ns  ns to wait at most; UINT64_MAX for as long as it takes
@@ -1318,6 +1324,12 @@ rgaps_status_t rgaps_subscriber_claim(const rgaps_subscriber_t *subscriber,
                                       const rgaps_message_handle_t *handle,
                                       uint64_t timeout_ns,
                                       rgaps_message_t **message);
+
+/**
+ * From now on claims come in the order in which each publisher has published: what lies before a message that is claimed, of its publisher,
+ * is let go and not kept for later claims. It counts as lost, but for what came before the first claim of that publisher.
+ */
+rgaps_status_t rgaps_subscriber_expect_claims_in_order(const rgaps_subscriber_t *subscriber);
 
 /**
  * A descriptor that is readable while a message may be ready, for epoll, poll and select. Do not read or close it: take until there is no

@@ -464,6 +464,10 @@ class Subscriber {
     const auto status = rgaps_subscriber_wait(subscriber_.get(), ns, &message);
     return given(status, RGAPS_TIMED_OUT, message, nullptr);
   }
+  /// From now on claims come in the order of each publisher. See rgaps_subscriber_expect_claims_in_order.
+  Result<void> expect_claims_in_order() const {
+    return detail::done(rgaps_subscriber_expect_claims_in_order(subscriber_.get()));
+  }
   /// The message that a handle names, in its order or out of it; waits for it to come from another host. See rgaps_subscriber_claim.
   Result<Message<M>> claim(const rgaps_message_handle_t &handle, std::chrono::nanoseconds timeout) const {
     rgaps_message_t *message = nullptr;

@@ -50,6 +50,8 @@ pub enum rgaps_status_t {
     RGAPS_INTERNAL_ERROR = 15,
     /// A message's handle names nothing that this subscriber has or will have.
     RGAPS_STALE = 16,
+    /// A message's handle names one that was published before the subscriber was there.
+    RGAPS_EARLY = 17,
 }
 
 use rgaps_status_t::*;
@@ -165,6 +167,7 @@ impl From<ClaimError> for Failure {
             ClaimError::Layout { .. } => RGAPS_WRONG_VERSION,
             ClaimError::Kind { .. } => RGAPS_WRONG_KIND,
             ClaimError::AnotherRun { .. } | ClaimError::Stale { .. } | ClaimError::Gone { .. } => RGAPS_STALE,
+            ClaimError::Early { .. } => RGAPS_EARLY,
             ClaimError::NotHere { .. } => RGAPS_TIMED_OUT,
         };
         Self::new(status, error)
@@ -257,6 +260,7 @@ pub extern "C" fn rgaps_status_name(status: i32) -> *const c_char {
         14 => c"RGAPS_SYSTEM_ERROR",
         15 => c"RGAPS_INTERNAL_ERROR",
         16 => c"RGAPS_STALE",
+        17 => c"RGAPS_EARLY",
         _ => c"unknown",
     };
     name.as_ptr()

@@ -229,6 +229,8 @@ fn timeout_of(timeout_ns: u64) -> Duration {
 /// another host. Messages before it stay for later claims and takes, as many as the subscriber's depth (at least 8, at most 64).
 ///
 /// `RGAPS_STALE` if the handle names nothing that this subscriber has or will have: of an earlier run (replayed), let go, or claimed before.
+/// `RGAPS_EARLY` if it was published before the subscriber was there; that is said of as many of a publisher as the subscriber is deep (64 at
+/// most), and more of them are `RGAPS_STALE`.
 ///
 /// @param handle      from a publisher of this topic, or another subscriber, by any way; it may be wrong
 /// @param timeout_ns  ns to wait at most; UINT64_MAX for as long as it takes
@@ -256,6 +258,18 @@ pub unsafe extern "C" fn rgaps_subscriber_claim(
     message: Option<&mut MaybeUninit<*mut rgaps_message_t>>,
 ) -> rgaps_status_t {
     give(subscriber, message, RGAPS_TIMED_OUT, |object| claim(object, handle, timeout_ns, None))
+}
+
+/// From now on claims come in the order in which each publisher has published: what lies before a message that is claimed, of its publisher,
+/// is let go and not kept for later claims. It counts as lost, but for what came before the first claim of that publisher.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rgaps_subscriber_expect_claims_in_order(
+    subscriber: *const rgaps_subscriber_t,
+) -> rgaps_status_t {
+    guard(|| {
+        SUBSCRIBERS.look_up(subscriber as u64)?.subscriber.expect_claims_in_order();
+        Ok(())
+    })
 }
 
 /// A descriptor that is readable while a message may be ready, for epoll, poll and select. Do not read or close it: take until there is no

@@ -157,6 +157,12 @@ static void a_handle_names_the_message_that_is_claimed(void) {
   FAILS(rgaps_subscriber_claim(topic.subscriber, NULL, 0, &none), RGAPS_INVALID_ARGUMENT, "handle is NULL");
   FAILS(rgaps_subscriber_claim(NULL, &handles[0], 0, &none), RGAPS_INVALID_HANDLE, "");
   FAILS(rgaps_message_handle(NULL, &named), RGAPS_INVALID_HANDLE, "");
+  rgaps_subscriber_t *late = subscriber_of(node, "/ctest/claimed", RGAPS_KIND_IMAGE);
+  OK(rgaps_subscriber_expect_claims_in_order(late));
+  FAILS(rgaps_subscriber_claim(late, &handles[0], UINT64_MAX, &none), RGAPS_EARLY, "before this subscriber was there");
+  CHECK(strcmp(rgaps_status_name(RGAPS_EARLY), "RGAPS_EARLY") == 0);
+  rgaps_subscriber_destroy(late);
+  FAILS(rgaps_subscriber_expect_claims_in_order(NULL), RGAPS_INVALID_HANDLE, "");
   CHECK(none == NULL);
   free(buffer);
   end(&topic);

@@ -236,6 +236,9 @@ pub(crate) fn of_claim(error: &ClaimError) -> PyErr {
             let numbers = [("publisher", *publisher), ("sequence", *sequence), ("found", found), ("now", now)];
             stale("over", topic, &numbers)
         }
+        ClaimError::Early { topic, publisher, sequence } => {
+            stale("early", topic, &[("publisher", *publisher), ("sequence", *sequence)])
+        }
         ClaimError::Gone { topic, publisher, sequence } => {
             stale("gone", topic, &[("publisher", *publisher), ("sequence", *sequence)])
         }

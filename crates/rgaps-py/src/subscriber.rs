@@ -181,6 +181,14 @@ impl Subscriber {
         }
     }
 
+    /// From now on claims come in the order in which each publisher has published: what lies before a message that is claimed, of its publisher,
+    /// is let go and not kept aside. It counts as lost, but for what came before the first claim of that publisher.
+    fn expect_claims_in_order(&self, py: Python<'_>) -> PyResult<()> {
+        let subscriber = self.cell.get()?;
+        py.detach(|| subscriber.expect_claims_in_order());
+        Ok(())
+    }
+
     /// The next message, in a coroutine of asyncio; None if none came within `timeout` seconds. Several tasks may wait on one subscriber,
     /// each message is one's, and a task that is cancelled takes none along.
     #[pyo3(signature = (timeout = None))]

@@ -77,6 +77,20 @@ def test_a_handle_that_names_nothing_any_more_is_refused_at_once_with_its_number
     assert isinstance(gone.value, rgaps.TakeError) and pickle.loads(pickle.dumps(gone.value)).sequence == 1
 
 
+def test_a_handle_of_before_the_subscriber_is_early_and_what_comes_before_the_first_claim_is_let_go(node):
+    publisher = node.publisher("topic", rgaps.Bytes)
+    before = publisher.push(b"before")
+    subscriber = node.subscriber("topic", rgaps.Bytes)
+    subscriber.expect_claims_in_order()
+    with pytest.raises(rgaps.StaleError, match="before this subscriber was there") as early:
+        subscriber.claim(before, timeout=LONG)
+    assert (early.value.reason, early.value.sequence) == ("early", 1)
+    publisher.push(b"nobody is told of this")
+    handle = publisher.push(b"first")
+    subscriber.claim(handle).release()
+    assert (subscriber.statistics.held, subscriber.statistics.lost) == (0, 0)
+
+
 @pytest.mark.parametrize(("wrong", "error"), [(b"short", rgaps.MetadataError), ("text", TypeError), (88, TypeError)])
 def test_what_is_no_handle_is_no_handle(pair, wrong, error):
     with pytest.raises(error, match="handle"):

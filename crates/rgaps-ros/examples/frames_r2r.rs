@@ -2,6 +2,7 @@
 //!
 //!     frames_r2r publish TOPIC COUNT SUBSCRIPTIONS SEATS
 //!     frames_r2r subscribe TOPIC COUNT
+//!     frames_r2r join TOPIC COUNT
 
 use std::error::Error;
 use std::io::BufRead;
@@ -28,8 +29,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         ["publish", topic, count, subscriptions, seats] => {
             publish(node, topic, count.parse()?, subscriptions.parse()?, seats.parse()?)
         }
-        ["subscribe", topic, count] => subscribe(node, topic, count.parse()?),
-        _ => Err("usage: frames_r2r publish TOPIC COUNT SUBSCRIPTIONS SEATS | subscribe TOPIC COUNT".into()),
+        ["subscribe", topic, count] => subscribe(node, topic, count.parse()?, false),
+        ["join", topic, count] => subscribe(node, topic, count.parse()?, true),
+        _ => {
+            Err("usage: frames_r2r publish TOPIC COUNT SUBSCRIPTIONS SEATS | subscribe TOPIC COUNT | join TOPIC COUNT"
+                .into())
+        }
     }
 }
 
@@ -69,14 +74,14 @@ fn publish(
     Ok(())
 }
 
-fn subscribe(mut node: Node, topic: &str, count: usize) -> Result<(), Box<dyn Error>> {
+fn subscribe(mut node: Node, topic: &str, count: usize, joins: bool) -> Result<(), Box<dyn Error>> {
     let mut subscription = Subscription::<Image>::new(&mut node, topic, qos())?;
     println!("ready {}", subscription.topic_name());
     let mut pool = LocalPool::new();
     let (done, is_done) = channel();
     pool.spawner().spawn_local(
         async move {
-            let mut checked = Checked::default();
+            let mut checked = Checked::new(joins);
             while checked.frames < count {
                 let Some(frame) = subscription.next().await else { break };
                 checked.check(&frame);

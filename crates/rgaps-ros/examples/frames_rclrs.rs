@@ -2,6 +2,7 @@
 //!
 //!     frames_rclrs publish TOPIC COUNT SUBSCRIPTIONS SEATS
 //!     frames_rclrs subscribe TOPIC COUNT
+//!     frames_rclrs join TOPIC COUNT
 //!     frames_rclrs both TOPIC COUNT
 
 use std::error::Error;
@@ -27,10 +28,11 @@ fn main() -> Result<(), Failed> {
         ["publish", topic, count, subscriptions, seats] => {
             publish(executor, &node, topic, count.parse()?, subscriptions.parse()?, seats.parse()?)
         }
-        ["subscribe", topic, count] => subscribe(executor, &node, topic, count.parse()?),
+        ["subscribe", topic, count] => subscribe(executor, &node, topic, count.parse()?, false),
+        ["join", topic, count] => subscribe(executor, &node, topic, count.parse()?, true),
         ["both", topic, count] => {
             let (node, topic, count) = (node.clone(), topic.to_owned(), count.parse()?);
-            let (subscription, told) = subscription(&node, &topic, count)?;
+            let (subscription, told) = subscription(&node, &topic, count, false)?;
             let publisher = Publisher::<Image>::new(&node, topic.as_str().keep_last(DEPTH))?;
             // A second one on the topic, which shares its parameters.
             let second = Publisher::<Image>::new(&node, topic.as_str().keep_last(DEPTH))?;
@@ -40,7 +42,7 @@ fn main() -> Result<(), Failed> {
             publishing.join().map_err(|_| "the publisher panicked")?
         }
         _ => Err(
-            "usage: frames_rclrs publish TOPIC COUNT SUBSCRIPTIONS SEATS | subscribe TOPIC COUNT | both TOPIC COUNT"
+            "usage: frames_rclrs publish TOPIC COUNT SUBSCRIPTIONS SEATS | subscribe TOPIC COUNT | join TOPIC COUNT | both TOPIC COUNT"
                 .into(),
         ),
     }
@@ -85,12 +87,15 @@ fn publish_all(publisher: &Publisher<Image>, count: usize, subscriptions: usize,
 
 type Told = (Arc<Mutex<Checked>>, std::sync::mpsc::Receiver<()>);
 
-fn subscription(node: &Node, topic: &str, count: usize) -> Result<(Subscription<Image>, Told), Failed> {
-    let checked = Arc::new(Mutex::new(Checked::default()));
+fn subscription(node: &Node, topic: &str, count: usize, joins: bool) -> Result<(Subscription<Image>, Told), Failed> {
+    let checked = Arc::new(Mutex::new(Checked::new(joins)));
     let (done, is_done): (Sender<()>, _) = channel();
     let in_callback = checked.clone();
     let subscription = Subscription::<Image>::new(node, topic.keep_last(DEPTH), move |frame| {
         let mut checked = in_callback.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if checked.frames == count {
+            return; // A stream goes on.
+        }
         checked.check(&frame);
         if checked.frames == count {
             let _ = done.send(());
@@ -100,8 +105,8 @@ fn subscription(node: &Node, topic: &str, count: usize) -> Result<(Subscription<
     Ok((subscription, (checked, is_done)))
 }
 
-fn subscribe(executor: Executor, node: &Node, topic: &str, count: usize) -> Result<(), Failed> {
-    let (subscription, told) = subscription(node, topic, count)?;
+fn subscribe(executor: Executor, node: &Node, topic: &str, count: usize, joins: bool) -> Result<(), Failed> {
+    let (subscription, told) = subscription(node, topic, count, joins)?;
     report(executor, &subscription, told)
 }
 

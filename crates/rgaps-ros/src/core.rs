@@ -137,23 +137,31 @@ pub struct Claims<T: Kind> {
     seat: Subscriber<T>,
     timeout: Duration,
     refused: AtomicU64,
+    early: AtomicU64,
     told: Mutex<VecDeque<(u64, Discriminant<ClaimError>)>>,
 }
 
 impl<T: Kind> Claims<T> {
-    /// On the topic of this fully qualified name, after remapping.
+    /// On the topic of this fully qualified name, after remapping. To be made before the ROS half, so that whatever that brings is published then, or
+    /// is early; and descriptors are to be claimed in the order in which they come.
     pub fn with(node: &Node, topic: &str, profile: &Profile, of: &mut dyn Parameters) -> Result<Self, Error> {
         let found = parameters::subscription(topic, of)?;
         let seat = node.subscriber_with(topic, profile.subscriber_qos(found.slack))?;
-        let (refused, told) = (AtomicU64::new(0), Mutex::default());
-        Ok(Self { seat, timeout: found.claim_timeout, refused, told })
+        seat.expect_claims_in_order();
+        let (refused, early, told) = (AtomicU64::new(0), AtomicU64::new(0), Mutex::default());
+        Ok(Self { seat, timeout: found.claim_timeout, refused, early, told })
     }
 
-    /// The frame that a descriptor names. A refusal is counted, and passed to `tell` if it is the first of its publisher and kind.
+    /// The frame that a descriptor names. A refusal is counted, and passed to `tell` if it is the first of its publisher and kind. One that was
+    /// published before this seat is counted apart, and nothing to tell.
     pub fn claim(&self, message: &T::Message, tell: impl FnOnce(&ClaimError)) -> Option<Frame<T>> {
         let handle = message.handle();
         match self.seat.claim(&handle, self.timeout) {
             Ok(frame) => Some(frame),
+            Err(ClaimError::Early { .. }) => {
+                self.early.fetch_add(1, Ordering::Relaxed);
+                None
+            }
             Err(error) => {
                 self.refused.fetch_add(1, Ordering::Relaxed);
                 if self.is_news(handle.publisher, &error) {
@@ -167,6 +175,11 @@ impl<T: Kind> Claims<T> {
     /// Descriptors whose frame could not be had.
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
+    }
+
+    /// Descriptors of messages that were published before this seat.
+    pub fn early(&self) -> u64 {
+        self.early.load(Ordering::Relaxed)
     }
 
     /// The topic's fully qualified name.

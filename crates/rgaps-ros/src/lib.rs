@@ -20,6 +20,8 @@
 
 pub mod core;
 pub mod descriptor;
+#[cfg(feature = "rclrs")]
+mod diagnostics;
 mod error;
 pub mod parameters;
 pub mod profile;

@@ -106,6 +106,7 @@ impl<T: R2rKind> Subscription<T> {
     pub fn new(node: &mut Node, topic: &str, qos: QosProfile) -> Result<Self, Error> {
         raw::type_support::<T::Message>()?;
         let name = resolved(node, topic)?;
+        // The seat comes first: whatever ROS brings is published then, or is early.
         let claims = Claims::with(&core::node_of(None)?, &name, &Profile::from(&qos), &mut OfNode(node))?;
         let descriptors = node.subscribe::<T::Message>(topic, qos).map_err(|error| Error::ros(&name, error))?;
         Ok(Self { claims, descriptors: Box::pin(descriptors), logger: node.logger().to_owned() })
@@ -124,6 +125,11 @@ impl<T: R2rKind> Subscription<T> {
     /// Descriptors whose frame could not be had. Each publisher's first of a kind is in the node's log.
     pub fn refused(&self) -> u64 {
         self.claims.refused()
+    }
+
+    /// Descriptors of frames that were published before the subscription.
+    pub fn early(&self) -> u64 {
+        self.claims.early()
     }
 }
 
@@ -151,17 +157,7 @@ impl<T: R2rKind> fmt::Debug for Subscription<T> {
 fn resolved(node: &Node, topic: &str) -> Result<String, Error> {
     let of_node = |error| Error::ros("the node's name", error);
     let (name, namespace) = (node.name().map_err(of_node)?, node.namespace().map_err(of_node)?);
-    raw::remapped(&expanded(topic, &name, &namespace), &name, &namespace)
-}
-
-/// A name made fully qualified: relative ones are of the namespace, and ~ is the node.
-fn expanded(topic: &str, node: &str, namespace: &str) -> String {
-    let below = namespace.trim_end_matches('/');
-    match topic.strip_prefix('~') {
-        _ if topic.starts_with('/') => topic.to_owned(),
-        Some(rest) => format!("{below}/{node}{rest}"),
-        None => format!("{below}/{topic}"),
-    }
+    raw::resolved(topic, &name, &namespace)
 }
 
 impl From<&QosProfile> for Profile {
@@ -221,19 +217,5 @@ impl Parameters for OfNode<'_> {
             ParameterValue::Bool(value) => Ok(value),
             found => Err(Self::wrong(name, &found, "true or false")),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::expanded;
-
-    #[test]
-    fn names_become_fully_qualified_as_in_ros() {
-        assert_eq!(expanded("image", "node", "/"), "/image");
-        assert_eq!(expanded("a/image", "node", "/robot"), "/robot/a/image");
-        assert_eq!(expanded("/image", "node", "/robot"), "/image");
-        assert_eq!(expanded("~/image", "node", "/robot"), "/robot/node/image");
-        assert_eq!(expanded("~", "node", "/"), "/node");
     }
 }

@@ -37,6 +37,7 @@ use rgaps::{Durability, Frame, History, Reliability, SubscriberStatistics};
 
 use crate::core::{self, Claims};
 use crate::descriptor::{Descriptor, GpuImage, GpuPointCloud, GpuTensor, Kind};
+use crate::diagnostics::{self, Reporting, Status};
 use crate::parameters::Parameters;
 use crate::profile::{Asked, Profile};
 use crate::{Error, raw};
@@ -84,6 +85,7 @@ pub struct Descriptors<T: RclrsKind> {
     publisher: ::rclrs::Publisher<T::Message>,
     clock: Clock,
     _parameters: Declared,
+    reporting: OnceLock<Option<Reporting>>,
 }
 
 impl<T: RclrsKind> Descriptors<T> {
@@ -121,8 +123,13 @@ impl<T: RclrsKind> Publisher<T> {
         let topic = publisher.topic_name();
         let core_node = core::node_of(domain(node))?;
         let offered = profile.publisher_qos(&topic, &mut parameters)?;
-        let descriptors = Descriptors { publisher, clock: node.get_clock(), _parameters: parameters };
-        Self::of(&core_node, &topic, offered, descriptors)
+        let descriptors =
+            Descriptors { publisher, clock: node.get_clock(), _parameters: parameters, reporting: OnceLock::new() };
+        let made = Self::of(&core_node, &topic, offered, descriptors)?;
+        let core = made.core().clone();
+        let reporting = diagnostics::report(node, move || Some(publisher_status(&core)))?;
+        let _ = made.descriptors().reporting.set(reporting);
+        Ok(made)
     }
 }
 
@@ -132,6 +139,7 @@ pub struct Subscription<T: RclrsKind> {
     /// Ends with the subscription, whichever of rclrs's types it is.
     _descriptors: Box<dyn Any + Send + Sync>,
     _parameters: Declared,
+    _reporting: Option<Reporting>,
 }
 
 impl<T: RclrsKind> Subscription<T> {
@@ -141,13 +149,11 @@ impl<T: RclrsKind> Subscription<T> {
         options: impl Into<SubscriptionOptions<'a>>,
         callback: impl Fn(Frame<T>) + Send + Sync + 'static,
     ) -> Result<Self, Error> {
-        Self::make(node, options.into(), |options, claimer| {
-            let made = node.create_subscription::<T::Message, _>(options, move |message: T::Message| {
-                if let Some(frame) = claimer.claim(&message) {
-                    callback(frame);
-                }
-            })?;
-            Ok((made.topic_name(), Box::new(made)))
+        // As rclrs does it itself, but that frames are claimed in their order, whatever the executor makes of the callbacks.
+        let callback = Arc::new(callback);
+        Self::new_async(node, options, move |frame| {
+            let callback = callback.clone();
+            async move { callback(frame) }
         })
     }
 
@@ -195,18 +201,26 @@ impl<T: RclrsKind> Subscription<T> {
     ) -> Result<Self, Error> {
         raw::type_support::<T::Message>()?;
         let (name, profile) = (options.topic.to_owned(), Profile::from(&options.qos));
+        let core_node = core::node_of(domain(node))?;
+        let on = |topic: &str| -> Result<_, Error> {
+            let mut parameters = Declared::on(node);
+            Ok((Arc::new(Claims::with(&core_node, topic, &profile, &mut parameters)?), parameters))
+        };
+        // The seat comes first: whatever ROS brings is published then, or is early.
+        let seated = on(&raw::resolved(options.topic, &node.name(), &node.namespace())?)?;
         let seat = Seat::<T>::default();
         let claimer = Claimer { seat: seat.clone(), logger: node.logger().name().to_owned() };
-        // The name after remapping is known once the subscription is there; who is called before the seat is waits for it.
         let made = create(options, claimer).map_err(|error| Error::ros(name, error));
-        let mut parameters = Declared::on(node);
-        let claims = made.and_then(|(topic, descriptors)| {
-            let core_node = core::node_of(domain(node))?;
-            Ok((Arc::new(Claims::with(&core_node, &topic, &profile, &mut parameters)?), descriptors))
+        // A context or a node with arguments of its own, not the process's, may have remapped it otherwise. Who is called before waits.
+        let seated = made.and_then(|(topic, descriptors)| {
+            let seated = if seated.0.topic_name() == topic { seated } else { on(&topic)? };
+            Ok((seated, descriptors))
         });
-        let _ = seat.set(claims.as_ref().ok().map(|(claims, _)| claims.clone()));
-        let (claims, descriptors) = claims?;
-        Ok(Self { claims, _descriptors: descriptors, _parameters: parameters })
+        let _ = seat.set(seated.as_ref().ok().map(|((claims, _), _)| claims.clone()));
+        let ((claims, parameters), descriptors) = seated?;
+        let reported = Arc::downgrade(&claims);
+        let reporting = diagnostics::report(node, move || reported.upgrade().map(|claims| claims_status(&claims)))?;
+        Ok(Self { claims, _descriptors: descriptors, _parameters: parameters, _reporting: reporting })
     }
 
     /// The topic's fully qualified name, after remapping.
@@ -222,6 +236,11 @@ impl<T: RclrsKind> Subscription<T> {
     /// Descriptors whose frame could not be had. Each publisher's first of a kind is in the node's log.
     pub fn refused(&self) -> u64 {
         self.claims.refused()
+    }
+
+    /// Descriptors of frames that were published before the subscription.
+    pub fn early(&self) -> u64 {
+        self.claims.early()
     }
 }
 
@@ -246,6 +265,43 @@ impl<T: RclrsKind> Claimer<T> {
     fn claim(&self, message: &T::Message) -> Option<Frame<T>> {
         let claims = self.seat.wait().as_ref()?;
         claims.claim(message, |error| ::rclrs::log_warn!(self.logger.as_str(), "{error}"))
+    }
+}
+
+fn publisher_status<T: Kind>(publisher: &rgaps::Publisher<T>) -> Status {
+    let now = publisher.statistics();
+    Status {
+        name: format!("publisher of {}", publisher.topic()),
+        counters: vec![
+            ("published", now.published),
+            ("published_bytes", now.published_bytes),
+            ("refused", now.refused),
+            ("pool_bytes", now.pool_bytes),
+            ("used_bytes", now.used_bytes),
+            ("outstanding", now.outstanding),
+        ],
+        wrong: &[("refused", "loans were refused or timed out")],
+    }
+}
+
+fn claims_status<T: Kind>(claims: &Claims<T>) -> Status {
+    let now = claims.statistics();
+    Status {
+        name: format!("subscription to {}", claims.topic_name()),
+        counters: vec![
+            ("taken", now.taken),
+            ("lost", now.lost),
+            ("poisoned", now.poisoned),
+            ("held", now.held),
+            ("copied_bytes", now.copied_bytes),
+            ("refused", claims.refused()),
+            ("early", claims.early()),
+        ],
+        wrong: &[
+            ("lost", "messages were lost"),
+            ("refused", "descriptors were refused"),
+            ("poisoned", "messages were poisoned"),
+        ],
     }
 }
 

@@ -8,6 +8,9 @@
 //!                                                               there are too many
 //! ```
 //!
+//! Where claims come in the order of each publisher, what lies aside of one before the message claimed is claimed by nobody: it is let go. Before the
+//! first claim it is what came while whoever claims had not been told of messages yet, and nobody has lost it; nor what was revoked until then.
+//!
 //! Invariants  What lies aside is held: at most `ASIDE_MAX`, and no more than the subscriber's depth unless that is under `ASIDE_MIN`.
 
 use std::collections::VecDeque;
@@ -58,6 +61,9 @@ pub struct Seen {
     pub source_host: [u8; 16],
     /// When that host came to life.
     pub host_epoch: u64,
+    /// The first message that was seen; with claims in order, once there is one, the first that was claimed.
+    pub first: u64,
+    is_claimed: bool,
 }
 
 /// What a reader passed by, and what it has seen while it did.
@@ -65,6 +71,8 @@ pub struct Seen {
 pub(crate) struct Aside {
     held: VecDeque<Held>,
     seen: VecDeque<Seen>,
+    in_order: bool,
+    has_given: bool,
 }
 
 impl Aside {
@@ -91,14 +99,42 @@ impl Aside {
 
     pub(crate) fn note(&mut self, info: &MessageInfo) {
         let name = MessageName::of(info);
-        let newest = match self.seen.iter().position(|seen| seen.name.publisher == name.publisher) {
-            // The most recent are found first.
-            Some(place) => self.seen.remove(place).map_or(0, |seen| seen.name.sequence),
-            None => 0,
-        };
-        let name = MessageName { sequence: newest.max(name.sequence), ..name };
-        self.seen.push_front(Seen { name, source_host: info.source_host, host_epoch: info.host_epoch });
+        // The most recent are found first.
+        let place = self.seen.iter().position(|seen| seen.name.publisher == name.publisher);
+        let known = place.and_then(|place| self.seen.remove(place));
+        let newest = known.map_or(name.sequence, |seen| seen.name.sequence.max(name.sequence));
+        self.seen.push_front(Seen {
+            name: MessageName { sequence: newest, ..name },
+            source_host: info.source_host,
+            host_epoch: info.host_epoch,
+            first: known.map_or(name.sequence, |seen| seen.first),
+            is_claimed: known.is_some_and(|seen| seen.is_claimed),
+        });
         self.seen.truncate(PUBLISHERS_REMEMBERED);
+    }
+
+    pub(crate) fn expect_order(&mut self) {
+        self.in_order = true;
+    }
+
+    /// Whether this is the first one that is given out, of claims in order.
+    pub(crate) fn gives_first(&mut self) -> bool {
+        self.in_order && !std::mem::replace(&mut self.has_given, true)
+    }
+
+    /// A message is given out. Returns how many are lost by that: with claims in order, those before it.
+    pub(crate) fn give(&mut self, name: MessageName) -> u64 {
+        let Some(seen) = self.seen.iter_mut().find(|seen| seen.name.publisher == name.publisher) else { return 0 };
+        if !self.in_order {
+            return 0;
+        }
+        let is_first = !std::mem::replace(&mut seen.is_claimed, true);
+        if is_first {
+            seen.first = name.sequence;
+        }
+        let before = self.held.len();
+        self.held.retain(|held| held.info().publisher != name.publisher || held.info().sequence > name.sequence);
+        if is_first { 0 } else { (before - self.held.len()) as u64 }
     }
 
     pub(crate) fn seen(&self) -> impl Iterator<Item = &Seen> {

@@ -41,6 +41,7 @@ pub struct ReaderPort {
     generation: u32,
     tenancy: Tenancy,
     cursor: Position,
+    joined: Position,
     /// What history gave a late joiner, oldest first, claimed but not taken.
     backlog: VecDeque<(Position, MessageRef)>,
     /// Held, and passed by because their bytes were not there yet; oldest first.
@@ -73,6 +74,7 @@ impl ReaderPort {
             generation,
             tenancy,
             cursor,
+            joined: cursor,
             backlog,
             unready: VecDeque::new(),
             aside: Aside::default(),
@@ -113,12 +115,12 @@ impl ReaderPort {
     /// not yet come.
     pub fn claim(&mut self, name: MessageName) -> Claimed {
         if let Some(held) = take_named(&mut self.unready, name).or_else(|| self.aside.claim(name)) {
-            return Claimed::Here(held);
+            return self.give(held);
         }
         let end = self.find(name);
         while let Some(held) = end.and_then(|_| self.next_of_queue()) {
             if MessageName::of(&held.info) == name {
-                return Claimed::Here(held);
+                return self.give(held);
             }
             // It was revoked meanwhile.
             let is_over = Some(held.info.position) >= end;
@@ -151,6 +153,27 @@ impl ReaderPort {
             false
         });
         found
+    }
+
+    fn give(&mut self, held: Held) -> Claimed {
+        let lost = self.aside.give(MessageName::of(&held.info));
+        let begins = self.aside.gives_first();
+        let counter = &self.counters().lost;
+        if begins {
+            counter.fetch_sub(counter.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        counter.fetch_add(lost, Ordering::Relaxed);
+        Claimed::Here(held)
+    }
+
+    /// From now on claims come in the order of each publisher: what they pass by of it is let go. Losses are counted from the first claim on.
+    pub fn expect_claims_in_order(&mut self) {
+        self.aside.expect_order();
+    }
+
+    /// Where the queue ended when this reader joined.
+    pub fn joined(&self) -> Position {
+        self.joined
     }
 
     /// Of which publishers claims have seen messages, and the newest of each; the most recent first.

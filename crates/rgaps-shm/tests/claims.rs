@@ -88,6 +88,37 @@ fn what_nobody_claims_is_let_go_and_counted() {
 }
 
 #[test]
+fn with_claims_in_order_what_a_publisher_published_before_is_let_go_and_lost_but_for_what_came_before_the_first() {
+    let host = Host::new(64);
+    let (mut publisher, mut other) = (host.publisher(1 << 20, 0), host.publisher(1 << 20, 0));
+    let mut reader = host.subscriber(30);
+    reader.expect_claims_in_order();
+    reader.counters().lost.fetch_add(9, Ordering::Relaxed); // As publishers do who find the reader too far behind.
+    for _ in 0..10 {
+        publisher.publish(10, Exhaustion::Refuse).unwrap();
+    }
+    let of_other = MessageName { publisher: other.port.seat().0.into(), sequence: 1 };
+    let _unready = other.publish_unready();
+    let held = |reader: &rgaps_shm::ReaderPort| reader.counters().held.load(Ordering::Relaxed);
+    assert!(matches!(reader.claim(named(99)), Claimed::NotYet), "what nothing comes of");
+    assert_eq!(held(&reader), 0, "moves nothing");
+    let Claimed::Here(fourth) = reader.claim(named(4)) else { panic!("it was published") };
+    assert_eq!((held(&reader), lost(&reader)), (1, 0), "the first three came before whoever claims was told of any");
+    assert_eq!(reader.seen().find(|seen| seen.name.publisher == 77).unwrap().first, 4);
+    let Claimed::Here(seventh) = reader.claim(named(7)) else { panic!("it was published") };
+    drop((fourth, seventh));
+    assert_eq!((held(&reader), lost(&reader)), (0, 2));
+    for gone in [3, 6, 7] {
+        assert!(matches!(reader.claim(named(gone)), Claimed::Passed), "{gone}");
+    }
+    for sequence in 8..=10 {
+        assert!(matches!(reader.claim(named(sequence)), Claimed::Here(_)), "{sequence}");
+    }
+    assert_eq!((held(&reader), lost(&reader)), (0, 2));
+    assert!(matches!(reader.claim(of_other), Claimed::Here(_)), "the other publisher's is kept for its claim");
+}
+
+#[test]
 fn a_claim_finds_what_was_passed_by_for_its_bytes_and_what_history_keeps() {
     let host = Host::new(16);
     let mut publisher = host.publisher(1 << 20, 5);

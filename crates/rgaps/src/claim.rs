@@ -7,15 +7,16 @@
 //!             of whom nothing came within a time-out is not waited for again until something has, be it another message.
 
 use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rgaps_device::{Stream, Word};
-use rgaps_shm::Held;
 use rgaps_shm::claim::Claimed;
 use rgaps_shm::message::Readiness;
 use rgaps_shm::notify::Wait;
 use rgaps_shm::queue::MessageIndex;
+use rgaps_shm::{Held, ReaderPort};
 
 use crate::any::Kind;
 use crate::frame::Frame;
@@ -27,6 +28,10 @@ use crate::types::Meta;
 const ASK_EVERY: Duration = Duration::from_millis(100);
 /// Publishers remembered of whom nothing came.
 const ABSENT_MAX: usize = 16;
+/// Publishers remembered of whom messages were claimed that came too early.
+const EARLY_MAX: usize = 64;
+/// Of each of them so many at most.
+const EARLY_EACH_MAX: u64 = 64;
 
 /// A handle names no message that this subscriber can have. Nothing else is lost.
 #[derive(thiserror::Error)]
@@ -84,10 +89,21 @@ pub enum ClaimError {
         /// The entry's.
         now: u32,
     },
+    /// It was published before the subscriber was there, which is said of as many of a publisher as the subscriber is deep (64 at most): whoever
+    /// passes descriptors on may have kept so many. More than those are replayed, and `Gone`.
+    #[error("{topic}: message {sequence} of publisher {publisher:#x} was published before this subscriber was there")]
+    Early {
+        /// The topic.
+        topic: String,
+        /// The publisher.
+        publisher: u64,
+        /// Its count.
+        sequence: u64,
+    },
     /// This subscriber does not have it and will not get it.
     #[error(
         "{topic}: message {sequence} of publisher {publisher:#x} is not this subscriber's: it was claimed before, was published before the \
-         subscription, or was lost to a depth that is too small; or it is of another topic"
+         subscription, or was lost to a depth that is too small; or its descriptor is replayed, or of another topic"
     )]
     Gone {
         /// The topic.
@@ -143,7 +159,30 @@ enum Ahead {
     },
 }
 
+/// How many messages of a publisher were claimed that were published before the subscriber was there; the most recent first.
+#[derive(Debug, Default)]
+pub(crate) struct Early(VecDeque<(u64, u64)>);
+
+impl Early {
+    fn add(&mut self, publisher: u64) -> u64 {
+        let place = self.0.iter().position(|(known, _)| *known == publisher);
+        let count = place.and_then(|place| self.0.remove(place)).map_or(0, |(_, count)| count) + 1;
+        self.0.push_front((publisher, count));
+        self.0.truncate(EARLY_MAX);
+        count
+    }
+}
+
 impl<T: Meta> Subscriber<T> {
+    /// From now on claims come in the order in which each publisher has published, as those of descriptors do that one thread handles: what lies
+    /// before a message that is claimed, of its publisher, is let go and not kept aside. It counts as lost, but for what came before the first claim
+    /// of that publisher.
+    pub fn expect_claims_in_order(&self) {
+        if self.inner().node.is_owner() {
+            self.inner().reader().expect_claims_in_order();
+        }
+    }
+
     /// The message that `handle` names, with its bytes there; waits at most `timeout` for it to come. Messages before it are kept aside, as
     /// many as the QoS's depth (at least 8, at most 64), for claims in another order; `take` gives them out as the next ones.
     pub fn claim(&self, handle: &Handle, timeout: Duration) -> Result<Frame<T>, ClaimError> {
@@ -242,6 +281,14 @@ impl<T: Meta> Subscriber<T> {
         if let Claimed::Here(held) = claimed {
             return Ok(Ahead::Here(held));
         }
+        let epoch = reader.seen().find(|seen| seen.source_host == handle.source_host).map(|seen| seen.host_epoch);
+        if let Some(now) = epoch.filter(|now| *now != handle.host_epoch) {
+            let (topic, found) = (self.topic().to_owned(), handle.host_epoch);
+            return Err(ClaimError::AnotherRun { topic, sequence, found, now });
+        }
+        if self.is_early(&reader, handle) {
+            return Err(ClaimError::Early { topic: self.topic().to_owned(), publisher, sequence });
+        }
         if let Some(now) = self.entry_generation(handle).filter(|now| *now != handle.generation) {
             let (topic, found) = (self.topic().to_owned(), handle.generation);
             return Err(ClaimError::Stale { topic, publisher, sequence, found, now });
@@ -251,17 +298,21 @@ impl<T: Meta> Subscriber<T> {
         if is_local || matches!(claimed, Claimed::Passed) {
             return Err(ClaimError::Gone { topic: self.topic().to_owned(), publisher, sequence });
         }
-        let epoch = reader.seen().find(|seen| seen.source_host == handle.source_host).map(|seen| seen.host_epoch);
-        match epoch {
-            Some(now) if now != handle.host_epoch => {
-                let (topic, found) = (self.topic().to_owned(), handle.host_epoch);
-                Err(ClaimError::AnotherRun { topic, sequence, found, now })
-            }
-            _ => {
-                let mut seen = reader.seen().filter(|seen| seen.name.publisher == publisher);
-                Ok(Ahead::NotYet { newest: seen.next().map_or(0, |seen| seen.name.sequence) })
-            }
-        }
+        let mut seen = reader.seen().filter(|seen| seen.name.publisher == publisher);
+        Ok(Ahead::NotYet { newest: seen.next().map_or(0, |seen| seen.name.sequence) })
+    }
+
+    /// Whether it is one of those before this subscriber that may still be on their way to it.
+    fn is_early(&self, reader: &ReaderPort, handle: &Handle) -> bool {
+        let is_before = match reader.seen().find(|seen| seen.name.publisher == handle.publisher) {
+            Some(seen) => handle.sequence < seen.first,
+            None => handle.topic_id == self.inner().seated.topic.0 && handle.position < reader.joined().0,
+        };
+        let depth = match reader.counters().depth.load(Ordering::Relaxed) {
+            0 => EARLY_EACH_MAX, // keep-all
+            depth => depth.min(EARLY_EACH_MAX),
+        };
+        is_before && self.inner().early.lock().unwrap_or_else(PoisonError::into_inner).add(handle.publisher) <= depth
     }
 
     /// Which life the entry is in that the handle names, if it names one of this segment.

@@ -263,6 +263,7 @@ impl Node {
             order,
             tended: Arc::default(),
             absent: Mutex::default(),
+            early: Mutex::default(),
         });
         node.session.add_member(Member::Subscriber(Arc::downgrade(subscriber.inner()), qos));
         Ok(subscriber)

@@ -16,7 +16,7 @@ use rgaps_shm::notify::Wait;
 use rgaps_shm::reader::PoolRef;
 use rgaps_shm::{Held, ReaderPort};
 
-use crate::claim::Absent;
+use crate::claim::{Absent, Early};
 use crate::frame::Frame;
 use crate::node::{DEVICE_TIMEOUT, NodeError, NodeInner, READY_TICK, STREAM_TIMEOUT};
 use crate::order::{Order, Releasing};
@@ -136,6 +136,7 @@ pub(crate) struct SubscriberInner {
     pub(crate) order: Arc<Order<Releasing>>,
     pub(crate) tended: Arc<Tended>,
     pub(crate) absent: Mutex<Absent>,
+    pub(crate) early: Mutex<Early>,
 }
 
 /// What the node's thread looks after for a subscriber.

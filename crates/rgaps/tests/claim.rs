@@ -178,6 +178,44 @@ fn a_late_joiner_claims_what_history_keeps_and_a_plain_take_what_was_passed_by()
 }
 
 #[test]
+fn handles_of_what_was_published_before_the_subscriber_are_early_as_many_as_it_is_deep_and_gone_then() {
+    if !again() {
+        return;
+    }
+    let _watchdog = Watchdog::new(LONG * 2);
+    let dir = RuntimeDir::new("early").unwrap();
+    let node = Node::builder().runtime_dir(dir.path()).build().unwrap();
+    let publisher = node.publisher::<Bytes>("a").unwrap();
+    let push = || publisher.push(&Bytes::new(1), &[1]).unwrap();
+    let before: Vec<Handle> = (0..20).map(|_| push()).collect();
+    let subscriber =
+        node.subscriber_with::<Bytes>("a", SubscriberQos { history: History::KeepLast(8), ..SubscriberQos::default() });
+    let subscriber = subscriber.unwrap();
+    subscriber.expect_claims_in_order();
+    let refused = |handle: &Handle| subscriber.claim(handle, LONG).unwrap_err();
+    for handle in &before[..4] {
+        let early = refused(handle);
+        assert!(matches!(early, ClaimError::Early { sequence, .. } if sequence == handle.sequence), "{early}");
+    }
+    let run = refused(&Handle { host_epoch: before[0].host_epoch - 1, ..before[0] });
+    assert!(matches!(run, ClaimError::AnotherRun { .. }), "{run}");
+    // What comes before anybody is told of messages is let go with the first that somebody is told of.
+    let unseen = push();
+    let first = push();
+    assert_eq!(subscriber.claim(&first, Duration::ZERO).unwrap().handle(), first);
+    assert_eq!((subscriber.statistics().held, subscriber.statistics().lost), (0, 0));
+    assert!(matches!(refused(&unseen), ClaimError::Early { .. }));
+    for handle in &before[4..7] {
+        assert!(matches!(refused(handle), ClaimError::Early { .. }));
+    }
+    // Nobody keeps so many back: they are replayed.
+    let replayed = refused(&before[7]);
+    assert!(matches!(replayed, ClaimError::Gone { .. } | ClaimError::Stale { .. }), "{replayed}");
+    let again = refused(&first);
+    assert!(matches!(again, ClaimError::Gone { .. } | ClaimError::Stale { .. }), "{again}");
+}
+
+#[test]
 fn a_handle_may_come_before_its_message_and_a_replayed_one_waits_once() {
     let _watchdog = Watchdog::new(LONG * 2);
     let a = Host::new("claim-a", "127.0.0.61", "127.0.0.62");

@@ -74,8 +74,9 @@ class StaleError(TakeError):
     """A handle names no message that this subscriber can have any more: it is of an earlier run, its message is over, or it was claimed before."""
 
     reason: "str | None" = None
-    """"another_run": its host has been started anew since. "over": everybody has let the message go. "gone": it was claimed before, was published
-    before the subscriber was there, or was lost."""
+    """"another_run": its host has been started anew since. "over": everybody has let the message go. "early": it was published before the
+    subscriber was there, which is said of as many of a publisher as the subscriber is deep (64 at most). "gone": it was claimed before, or was
+    lost."""
     publisher: "int | None" = None
     """Identity of the message's publisher."""
     found: "int | None" = None

@@ -23,17 +23,25 @@ pub fn fill(bytes: &mut [u8], number: usize) {
 pub struct Checked {
     /// Frames.
     pub frames: usize,
+    /// Number of the first; none yet where any may be.
+    first: Option<usize>,
     mismatched: usize,
     in_place: usize,
 }
 
 impl Checked {
+    /// Of a stream that was joined or is seen from its beginning.
+    pub fn new(joins: bool) -> Self {
+        Self { first: (!joins).then_some(0), ..Self::default() }
+    }
+
     /// Compares one, which is to be the next.
     pub fn check(&mut self, frame: &Frame<Image>) {
         let mut wanted = vec![0; frame.bytes().len()];
         let number = u32::from_le_bytes(frame.meta().header().user.as_chunks().0[0]) as usize;
         fill(&mut wanted, number);
-        let is_right = number == self.frames && frame.bytes() == wanted && frame.meta().header().stamp.to_ns() > 0;
+        let wanted_number = *self.first.get_or_insert(number) + self.frames;
+        let is_right = number == wanted_number && frame.bytes() == wanted && frame.meta().header().stamp.to_ns() > 0;
         self.mismatched += usize::from(!is_right);
         self.in_place += usize::from(frame.is_in_place());
         self.frames += 1;
@@ -41,7 +49,8 @@ impl Checked {
 
     /// As the tests read it.
     pub fn line(&self, statistics: &SubscriberStatistics, refused: u64) -> String {
-        let (Self { frames, mismatched, in_place }, copied, lost) = (self, statistics.copied_bytes, statistics.lost);
+        let (Self { frames, mismatched, in_place, .. }, copied, lost) =
+            (self, statistics.copied_bytes, statistics.lost);
         format!(
             "frames {frames} mismatched {mismatched} in_place {in_place} copied_bytes {copied} lost {lost} refused {refused}"
         )

@@ -1,14 +1,44 @@
-//! The name that rcl gives a topic: r2r does not say it, and the core's topic has it.
+//! The name that rcl will give a topic: r2r never says it, rclrs does once the subscription is there, and the core's topic has it before.
 
-use std::ffi::{CStr, CString, c_char};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr;
-
-use r2r_rcl::{rcl_allocator_t, rcl_arguments_fini, rcl_arguments_t, rcl_ret_t};
 
 use crate::Error;
 
-// rcl/remap.h, which r2r binds nothing of.
+// rcl's own names.
+#[allow(non_camel_case_types)]
+type rcl_ret_t = i32;
+
+/// rcutils/allocator.h: functions and their argument, to be passed on.
+#[repr(C)]
+#[derive(Clone, Copy)]
+#[allow(non_camel_case_types)]
+struct rcl_allocator_t {
+    allocate: Option<unsafe extern "C" fn(usize, *mut c_void) -> *mut c_void>,
+    deallocate: Option<unsafe extern "C" fn(*mut c_void, *mut c_void)>,
+    reallocate: Option<unsafe extern "C" fn(*mut c_void, usize, *mut c_void) -> *mut c_void>,
+    zero_allocate: Option<unsafe extern "C" fn(usize, usize, *mut c_void) -> *mut c_void>,
+    state: *mut c_void,
+}
+
+/// rcl/arguments.h.
+#[repr(C)]
+#[allow(non_camel_case_types)]
+struct rcl_arguments_t {
+    content: *mut c_void,
+}
+
+// rcl/arguments.h and rcl/remap.h, which rclrs keeps to itself and r2r binds half of.
 unsafe extern "C" {
+    fn rcutils_get_default_allocator() -> rcl_allocator_t;
+    fn rcl_get_zero_initialized_arguments() -> rcl_arguments_t;
+    fn rcl_parse_arguments(
+        count: c_int,
+        texts: *const *const c_char,
+        allocator: rcl_allocator_t,
+        arguments: *mut rcl_arguments_t,
+    ) -> rcl_ret_t;
+    fn rcl_arguments_fini(arguments: *mut rcl_arguments_t) -> rcl_ret_t;
     fn rcl_remap_topic_name(
         local_arguments: *const rcl_arguments_t,
         global_arguments: *const rcl_arguments_t,
@@ -30,9 +60,9 @@ impl Arguments {
         let pointers: Vec<*const c_char> = texts.iter().map(|text| text.as_ptr()).collect();
         let count = i32::try_from(pointers.len()).unwrap_or(0);
         // SAFETY: no preconditions.
-        let mut arguments = Self(unsafe { r2r_rcl::rcl_get_zero_initialized_arguments() });
+        let mut arguments = Self(unsafe { rcl_get_zero_initialized_arguments() });
         // SAFETY: as many texts as said, read during the call; a zeroed output.
-        let status = unsafe { r2r_rcl::rcl_parse_arguments(count, pointers.as_ptr(), allocator, &mut arguments.0) };
+        let status = unsafe { rcl_parse_arguments(count, pointers.as_ptr(), allocator, &mut arguments.0) };
         if status == 0 { Ok(arguments) } else { Err(failed("rcl_parse_arguments", status)) }
     }
 }
@@ -44,12 +74,26 @@ impl Drop for Arguments {
     }
 }
 
-/// What the process's remapping rules make of a fully qualified name, on a node.
-pub(crate) fn remapped(name: &str, node: &str, namespace: &str) -> Result<String, Error> {
+/// A topic's name on a node, fully qualified and as the process's remapping rules have it.
+pub(crate) fn resolved(topic: &str, node: &str, namespace: &str) -> Result<String, Error> {
+    remapped(&expanded(topic, node, namespace), node, namespace)
+}
+
+/// A name made fully qualified: relative ones are of the namespace, and ~ is the node.
+fn expanded(topic: &str, node: &str, namespace: &str) -> String {
+    let below = namespace.trim_end_matches('/');
+    match topic.strip_prefix('~') {
+        _ if topic.starts_with('/') => topic.to_owned(),
+        Some(rest) => format!("{below}/{node}{rest}"),
+        None => format!("{below}/{topic}"),
+    }
+}
+
+fn remapped(name: &str, node: &str, namespace: &str) -> Result<String, Error> {
     let text = |text: &str| CString::new(text).map_err(|error| Error::ros(format!("the name {text:?}"), error));
     let (topic, node, namespace) = (text(name)?, text(node)?, text(namespace)?);
     // SAFETY: no preconditions.
-    let allocator = unsafe { r2r_rcl::rcutils_get_default_allocator() };
+    let allocator = unsafe { rcutils_get_default_allocator() };
     let arguments = Arguments::of_process(allocator)?;
     let mut output: *mut c_char = ptr::null_mut();
     // SAFETY: parsed arguments, texts that end with a zero, and a null output.
@@ -81,4 +125,18 @@ pub(crate) fn remapped(name: &str, node: &str, namespace: &str) -> Result<String
 
 fn failed(function: &str, status: rcl_ret_t) -> Error {
     Error::ros(function, format!("status {status}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::expanded;
+
+    #[test]
+    fn names_become_fully_qualified_as_in_ros() {
+        assert_eq!(expanded("image", "node", "/"), "/image");
+        assert_eq!(expanded("a/image", "node", "/robot"), "/robot/a/image");
+        assert_eq!(expanded("/image", "node", "/robot"), "/image");
+        assert_eq!(expanded("~/image", "node", "/robot"), "/robot/node/image");
+        assert_eq!(expanded("~", "node", "/"), "/node");
+    }
 }

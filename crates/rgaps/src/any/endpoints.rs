@@ -247,6 +247,11 @@ impl AnySubscriber {
         by_kind!(Self, self, subscriber => Ok(subscriber.take_described()?.map(Described::into_any)))
     }
 
+    /// As `Subscriber::expect_claims_in_order`.
+    pub fn expect_claims_in_order(&self) {
+        by_kind!(Self, self, subscriber => subscriber.expect_claims_in_order());
+    }
+
     /// As `Subscriber::claim`.
     pub fn claim(&self, handle: &Handle, timeout: Duration) -> Result<Message, ClaimError> {
         by_kind!(Self, self, subscriber => subscriber.claim(handle, timeout).map(AnyFrame::from).map(Message::new))

@@ -2,20 +2,31 @@
 
     ros2 launch rgaps_examples pictures.launch.py count:=100 rate:=30.0 save:=/tmp/edges
 
-Those in C++ are components of one container; three detectors are in Python. All ends when the viewer has had `count` pictures.
+Those in C++ are components of one container; three detectors are in Python, or the last of them in Rust where that one is built
+(rgaps_examples_rust). All ends when the viewer has had `count` pictures.
 """
 
 import pathlib
 from typing import List
 
-from ament_index_python.packages import get_package_share_directory
+from ament_index_python.packages import PackageNotFoundError, get_package_prefix, get_package_share_directory
 from launch import LaunchDescription
 from launch.actions import DeclareLaunchArgument, Shutdown
+from launch.conditions import IfCondition, UnlessCondition
 from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import ComposableNodeContainer, Node
 from launch_ros.descriptions import ComposableNode, ParameterValue
 
 DETECTORS, IN_PYTHON = 8, 3
+
+
+def has_rust():
+    try:
+        return pathlib.Path(get_package_prefix('rgaps_examples_rust'), 'lib', 'rgaps_examples_rust', 'edges').exists()
+    except PackageNotFoundError:
+        return False
+
+
 DATA = pathlib.Path(get_package_share_directory('rgaps_examples')) / 'data'
 ARGUMENTS = {
     'count': ('100', 'pictures after which all ends; 0 goes on'),
@@ -25,6 +36,7 @@ ARGUMENTS = {
     'width': ('320', 'of the rectified picture'),
     'height': ('240', 'of the rectified picture'),
     'distortion': ('[-0.1, 0.01, 0.001, -0.001, 0.0]', 'plumb_bob: k1, k2, p1, p2, k3'),
+    'rust': (str(has_rust()).lower(), 'whether the last detector is the one in Rust; by default where it is built'),
     'save': ('', 'a folder for the last pictures of every topic; empty saves none'),
     'timeout': ('60.0', 'seconds without a picture after which the viewer gives up'),
     'namespace': ('', 'of all nodes'),
@@ -43,11 +55,12 @@ def generate_launch_description():
             package='rgaps_examples', plugin=f'rgaps_examples::{plugin}', name=name, namespace=namespace, parameters=[parameters or {}],
             remappings=remappings or [], extra_arguments=[{'use_intra_process_comms': True}])
 
-    def program(name, executable, **more):
-        return Node(package='rgaps_examples', executable=executable, name=name, namespace=namespace, output='screen', **more)
+    def program(name, executable, package='rgaps_examples', **more):
+        return Node(package=package, executable=executable, name=name, namespace=namespace, output='screen', **more)
 
     topics = [f'edges_{number}' for number in range(DETECTORS)]
-    in_cpp, in_python = topics[:-IN_PYTHON], topics[-IN_PYTHON:]
+    in_cpp, in_python, last = topics[:-IN_PYTHON], topics[-IN_PYTHON:-1], topics[-1]
+    rust = LaunchConfiguration('rust')
     camera = {'folder': argument('folder'), 'rate': argument('rate', float), 'frame_id': argument('frame_id')}
     rectify = {'width': argument('width', int), 'height': argument('height', int), 'distortion': argument('distortion', List[float])}
     viewer = {
@@ -66,5 +79,7 @@ def generate_launch_description():
                 component('Camera', 'camera', camera),
             ]),
         *(program(topic, 'edges', remappings=[('edges', topic)]) for topic in in_python),
+        program(last, 'edges', remappings=[('edges', last)], condition=UnlessCondition(rust)),
+        program(last, 'edges', 'rgaps_examples_rust', remappings=[('edges', last)], condition=IfCondition(rust)),
         program('viewer', 'viewer', parameters=[viewer], on_exit=Shutdown(reason='the viewer is done')),
     ])

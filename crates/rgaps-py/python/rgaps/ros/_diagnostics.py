@@ -1,5 +1,6 @@
 """Counters on /diagnostics, once a second: a status for each publisher and subscription of a node."""
 
+import contextlib
 import threading
 import weakref
 
@@ -71,4 +72,6 @@ class _Diagnostics:
             before.update(counters)
             array.status.append(status)
         if array.status:
-            self._publisher.publish(array)
+            # Of rclpy, where node or context ended meanwhile: an error of nobody's.
+            with contextlib.suppress(RuntimeError):
+                self._publisher.publish(array)

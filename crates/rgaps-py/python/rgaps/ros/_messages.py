@@ -1,5 +1,7 @@
 """Messages of rgaps_msgs as objects, for programs that publish or subscribe to descriptors by themselves."""
 
+import contextlib
+
 from rclpy.serialization import deserialize_message, serialize_message
 from rgaps_msgs.msg import GpuImage, GpuPointCloud, GpuTensor
 
@@ -30,8 +32,9 @@ def body_of(serialized, kind):
     """The descriptor's bytes, of a serialized message in whatever order its bytes are."""
     body = _descriptor.body(serialized, kind)
     if body is None:
-        # The middleware knows the other orders, and writes this machine's.
-        body = _descriptor.body(serialize_message(deserialize_message(serialized, MESSAGES[kind])), kind)
+        # The middleware knows the other orders, and writes this machine's. Whatever it makes of bytes that are none of these is no error of a node's.
+        with contextlib.suppress(Exception):
+            body = _descriptor.body(serialize_message(deserialize_message(serialized, MESSAGES[kind])), kind)
     if body is None:
         raise ValueError(f"{len(serialized)} B that begin with {bytes(serialized[:4]).hex()} are no {MESSAGES[kind].__name__}")
     return body

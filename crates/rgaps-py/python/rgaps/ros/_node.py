@@ -1,12 +1,18 @@
 """What publishers and subscriptions need of a node: its node in the core, its parameters, QoS in the core's terms."""
 
+import copy
 import os
 import threading
 import weakref
 
 from rcl_interfaces.msg import IntegerRange, ParameterDescriptor
 from rclpy.exceptions import InvalidParameterValueException
-from rclpy.qos import DurabilityPolicy, HistoryPolicy, ReliabilityPolicy
+from rclpy.expand_topic_name import expand_topic_name
+from rclpy.qos import DurabilityPolicy, HistoryPolicy, QoSProfile, ReliabilityPolicy
+from rclpy.qos_overriding_options import _declare_qos_parameters
+from rclpy.subscription import Subscription
+from rclpy.validate_full_topic_name import validate_full_topic_name
+from rclpy.validate_topic_name import validate_topic_name
 
 from .._qos import PublisherQos, SubscriberQos
 from .._rgaps import Node
@@ -65,6 +71,23 @@ class Parameters:
         if found not in words:
             raise InvalidParameterValueException(self._prefix + name, found, f"it may be {', '.join(words)}")
         return found
+
+
+def resolved(node, topic):
+    """The fully qualified name of a topic, after remapping; refused as rclpy refuses it."""
+    validate_topic_name(topic)
+    validate_full_topic_name(expand_topic_name(topic, node.get_name(), node.get_namespace()))
+    return node.resolve_topic_name(topic)
+
+
+def overridden(node, name, qos, options):
+    """The profile of a subscription, as rclpy makes it of a profile or depth and the overrides: before the subscription is there."""
+    if not isinstance(qos, (QoSProfile, int)):
+        raise TypeError(f"the QoS of a subscription is a profile or a depth, not {qos!r}")
+    profile = copy.copy(qos) if isinstance(qos, QoSProfile) else QoSProfile(depth=qos)
+    if options is not None:
+        _declare_qos_parameters(Subscription, node, name, profile, options)
+    return profile
 
 
 def publisher_qos(profile, parameters):

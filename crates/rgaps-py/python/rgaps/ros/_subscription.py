@@ -4,14 +4,14 @@ import collections
 import inspect
 import threading
 
+from rclpy.callback_groups import ReentrantCallbackGroup
+
 from .. import _descriptor
-from .._errors import ClosedError, Error
+from .._errors import ClosedError, Error, StaleError
 from . import _diagnostics
 from ._messages import body_of, message_class
-from ._node import MILLISECONDS_MAX, Parameters, core_node, subscriber_qos
+from ._node import MILLISECONDS_MAX, Parameters, core_node, overridden, resolved, subscriber_qos
 
-# How long an executor's thread waits for a subscription that another thread is still making.
-_READY_SECONDS = 10.0
 # Refusals that are remembered as told; with more publishers the oldest is told again.
 _TOLD_MAX = 64
 
@@ -23,7 +23,7 @@ class Subscription:
     `qos_overriding_options` are those of `Node.create_subscription`. The callback may be a coroutine function.
 
     A descriptor whose frame cannot be had (it is replayed, or over, or has not come in time) is counted in `refused`, and told to the node's
-    log once for each publisher and reason.
+    log once for each publisher and reason. One that was still on its way when the subscription was made is counted in `early`.
     """
 
     def __init__(
@@ -38,103 +38,33 @@ class Subscription:
         event_callbacks=None,
         qos_overriding_options=None,
     ):
-        self._node, self._kind, self._callback = node, kind, callback
-        self._core, self._refused, self._told = None, 0, collections.deque(maxlen=_TOLD_MAX)
-        self._lock, self._is_ready = threading.Lock(), threading.Event()
-        # By its bytes: a descriptor need not become an object of Python's.
-        self._subscription = node.create_subscription(
-            message_class(kind),
-            topic,
-            self._on_descriptor(),
-            qos,
-            callback_group=callback_group,
-            event_callbacks=event_callbacks,
-            qos_overriding_options=qos_overriding_options,
-            raw=True,
-        )
+        message, name = message_class(kind), resolved(node, topic)
+        profile = overridden(node, name, qos, qos_overriding_options)
+        # The seat is taken first: whatever ROS brings is published then, or is early.
+        self._seat = _Seat(node, kind, name, profile, getattr(qos_overriding_options, "entity_id", None))
         try:
-            name = self._subscription.topic_name
-            parameters = Parameters(node, name, "subscription", getattr(qos_overriding_options, "entity_id", None))
-            self._timeout = (
-                parameters.integer(
-                    "claim_timeout_ms", 1000, 0, MILLISECONDS_MAX, "Milliseconds that the frame of a descriptor is waited for."
-                )
-                / 1000
+            if not isinstance(callback_group or node.default_callback_group, ReentrantCallbackGroup):
+                self._seat.core.expect_claims_in_order()
+            # By its bytes: a descriptor need not become an object of Python's.
+            self._subscription = node.create_subscription(
+                message,
+                topic,
+                _on_descriptor(callback, self._seat.claim),
+                profile,
+                callback_group=callback_group,
+                event_callbacks=event_callbacks,
+                raw=True,
             )
-            requested = subscriber_qos(self._subscription.qos_profile, parameters)
-            self._core_node = core_node(node)
-            self._core = self._core_node.subscriber(name, kind, requested)
         except BaseException:
-            node.destroy_subscription(self._subscription)
+            self._seat.core.close()
             raise
-        finally:
-            self._is_ready.set()
-        self._topic_name = name
-        _diagnostics.add(node, self)
-
-    def _on_descriptor(self):
-        """What the executor calls: of the same form as the callback."""
-        callback = self._callback
-        takes_info = not _takes(callback, 1)
-        if takes_info and not _takes(callback, 2):
-            raise TypeError("the callback of a subscription takes a frame, or a frame and its message info")
-        if inspect.iscoroutinefunction(callback):
-
-            async def with_info(serialized, info):
-                frame = self._claim(serialized)
-                if frame is not None:
-                    await callback(frame, info)
-
-            async def alone(serialized):
-                frame = self._claim(serialized)
-                if frame is not None:
-                    await callback(frame)
-
-        else:
-
-            def with_info(serialized, info):
-                frame = self._claim(serialized)
-                if frame is not None:
-                    callback(frame, info)
-
-            def alone(serialized):
-                frame = self._claim(serialized)
-                if frame is not None:
-                    callback(frame)
-
-        return with_info if takes_info else alone
-
-    def _claim(self, serialized):
-        """The frame, or None with the refusal told."""
-        if not self._is_ready.wait(_READY_SECONDS) or self._core is None:
-            return None
-        try:
-            handle = _descriptor.handle_of(body_of(serialized, self._kind))
-        except ValueError as error:
-            self._refuse(None, error)
-            return None
-        try:
-            return self._core.claim(handle, self._timeout)
-        except ClosedError:
-            return None  # Destroyed meanwhile.
-        except Error as error:
-            self._refuse(handle.publisher, error)
-            return None
-
-    def _refuse(self, publisher, error):
-        refusal = (publisher, type(error), getattr(error, "reason", None))
-        with self._lock:
-            self._refused += 1
-            is_news = refusal not in self._told
-            if is_news:
-                self._told.append(refusal)
-        if is_news:
-            self._node.get_logger().warning(str(error))
+        self._node = node
+        _diagnostics.add(node, self._seat)
 
     @property
     def topic_name(self):
         """The topic's fully qualified name, after remapping."""
-        return self._topic_name
+        return self._seat.topic_name
 
     @property
     def subscription(self):
@@ -144,17 +74,22 @@ class Subscription:
     @property
     def core(self):
         """The `rgaps.Subscriber` of payloads."""
-        return self._core
+        return self._seat.core
 
     @property
     def statistics(self):
         """Counters, as those of `rgaps.Subscriber`."""
-        return self._core.statistics
+        return self._seat.core.statistics
 
     @property
     def refused(self):
         """Descriptors whose frame could not be had."""
-        return self._refused
+        return self._seat.refused
+
+    @property
+    def early(self):
+        """Descriptors of frames that were published before the subscription."""
+        return self._seat.early
 
     def get_publisher_count(self):
         """ROS publishers that this subscription has."""
@@ -162,9 +97,9 @@ class Subscription:
 
     def destroy(self):
         """Ends it, in ROS and in the core. Frames that the callback kept stay as they are."""
-        _diagnostics.remove(self._node, self)
+        _diagnostics.remove(self._node, self._seat)
         self._node.destroy_subscription(self._subscription)
-        self._core.close()
+        self._seat.core.close()
 
     def __enter__(self):
         return self
@@ -172,14 +107,91 @@ class Subscription:
     def __exit__(self, *exception):
         self.destroy()
 
+    def __repr__(self):
+        return f"<rgaps.ros.Subscription to {self.topic_name}>"
+
+
+class _Seat:
+    """The core's half, and what becomes of descriptors. The ROS half keeps it, and it keeps neither that nor the node."""
+
+    def __init__(self, node, kind, name, profile, entity_id):
+        parameters = Parameters(node, name, "subscription", entity_id)
+        described = "Milliseconds that the frame of a descriptor is waited for."
+        self._timeout = parameters.integer("claim_timeout_ms", 1000, 0, MILLISECONDS_MAX, described) / 1000
+        self._kind, self._logger, self.topic_name = kind, node.get_logger(), name
+        self._core_node = core_node(node)
+        self.core = self._core_node.subscriber(name, kind, subscriber_qos(profile, parameters))
+        self.refused, self.early = 0, 0
+        self._told, self._lock = collections.deque(maxlen=_TOLD_MAX), threading.Lock()
+
+    def claim(self, serialized):
+        """The frame, or None with the refusal told."""
+        try:
+            handle = _descriptor.handle_of(body_of(serialized, self._kind))
+        except ValueError as error:
+            self._refuse(None, error)
+            return None
+        try:
+            return self.core.claim(handle, self._timeout)
+        except ClosedError:
+            return None  # Destroyed meanwhile.
+        except Error as error:
+            self._refuse(handle.publisher, error)
+            return None
+
+    def _refuse(self, publisher, error):
+        reason = getattr(error, "reason", None)
+        if isinstance(error, StaleError) and reason == "early":
+            with self._lock:
+                self.early += 1
+            self._logger.debug(str(error))
+            return
+        refusal = (publisher, type(error), reason)
+        with self._lock:
+            self.refused += 1
+            is_news = refusal not in self._told
+            if is_news:
+                self._told.append(refusal)
+        if is_news:
+            self._logger.warning(str(error))
+
     def _status(self):
         """For /diagnostics: what it is, its counters, and what is wrong."""
-        counters = dict(self._core.statistics) | {"refused": self._refused}
+        counters = dict(self.core.statistics) | {"refused": self.refused, "early": self.early}
         wrong = {"lost": "messages were lost", "refused": "descriptors were refused", "poisoned": "messages were poisoned"}
-        return f"subscription to {self._topic_name}", counters, wrong
+        return f"subscription to {self.topic_name}", counters, wrong
 
-    def __repr__(self):
-        return f"<rgaps.ros.Subscription to {self._topic_name}>"
+
+def _on_descriptor(callback, claim):
+    """What the executor calls: of the same form as the callback."""
+    takes_info = not _takes(callback, 1)
+    if takes_info and not _takes(callback, 2):
+        raise TypeError("the callback of a subscription takes a frame, or a frame and its message info")
+    if inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(getattr(callback, "__call__", None)):
+
+        async def with_info(serialized, info):
+            frame = claim(serialized)
+            if frame is not None:
+                await callback(frame, info)
+
+        async def alone(serialized):
+            frame = claim(serialized)
+            if frame is not None:
+                await callback(frame)
+
+    else:
+
+        def with_info(serialized, info):
+            frame = claim(serialized)
+            if frame is not None:
+                callback(frame, info)
+
+        def alone(serialized):
+            frame = claim(serialized)
+            if frame is not None:
+                callback(frame)
+
+    return with_info if takes_info else alone
 
 
 def _takes(callback, count):
@@ -187,4 +199,6 @@ def _takes(callback, count):
         inspect.signature(callback).bind(*range(count))
     except TypeError:
         return False
+    except ValueError:
+        return count == 1  # Of a program in C that does not say; it is called as most are.
     return True

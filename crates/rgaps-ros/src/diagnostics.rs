@@ -1,0 +1,143 @@
+//! Counters on /diagnostics, once a second: a status for each publisher and subscription of a node of rclrs.
+//!
+//! Feature `diagnostics`: it needs the message crates of diagnostic_msgs and std_msgs in the sourced environment. Without it nothing is reported.
+
+use std::any::Any;
+
+/// What an endpoint is, its counters, and what it means when one of them grows.
+#[cfg_attr(not(feature = "diagnostics"), allow(dead_code))]
+pub(crate) struct Status {
+    pub(crate) name: String,
+    pub(crate) counters: Vec<(&'static str, u64)>,
+    pub(crate) wrong: &'static [(&'static str, &'static str)],
+}
+
+/// Goes with the endpoint that is reported.
+pub(crate) type Reporting = Box<dyn Any + Send + Sync>;
+
+#[cfg(not(feature = "diagnostics"))]
+pub(crate) fn report(
+    _: &rclrs::Node,
+    _: impl Fn() -> Option<Status> + Send + Sync + 'static,
+) -> Result<Option<Reporting>, crate::Error> {
+    Ok(None)
+}
+
+#[cfg(feature = "diagnostics")]
+pub(crate) use with_messages::report;
+
+#[cfg(feature = "diagnostics")]
+mod with_messages {
+    use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+    use std::time::Duration;
+
+    use rclrs::{Clock, IntoPrimitiveOptions, Node, NodeState, Publisher, Timer};
+    use ros_env::builtin_interfaces::msg::Time;
+    use ros_env::diagnostic_msgs::msg::{DiagnosticArray, DiagnosticStatus, KeyValue};
+
+    use super::{Reporting, Status};
+    use crate::Error;
+
+    const EVERY: Duration = Duration::from_secs(1);
+
+    /// Nodes that have one, for as long as an endpoint keeps it.
+    static NODES: Mutex<Vec<(Weak<NodeState>, Weak<Diagnostics>)>> = Mutex::new(Vec::new());
+
+    /// Of one node.
+    struct Diagnostics {
+        node: String,
+        clock: Clock,
+        publisher: Publisher<DiagnosticArray>,
+        endpoints: Mutex<Vec<Weak<Endpoint>>>,
+        timer: OnceLock<Timer>,
+    }
+
+    struct Endpoint {
+        status: Box<dyn Fn() -> Option<Status> + Send + Sync>,
+        before: Mutex<Vec<(&'static str, u64)>>,
+    }
+
+    /// From now on, for as long as what is returned is kept.
+    pub(crate) fn report(
+        node: &Node,
+        status: impl Fn() -> Option<Status> + Send + Sync + 'static,
+    ) -> Result<Option<Reporting>, Error> {
+        let diagnostics = Diagnostics::of(node).map_err(|error| Error::ros("/diagnostics", error))?;
+        let endpoint = Arc::new(Endpoint { status: Box::new(status), before: Mutex::default() });
+        lock(&diagnostics.endpoints).push(Arc::downgrade(&endpoint));
+        Ok(Some(Box::new((endpoint, diagnostics))))
+    }
+
+    impl Diagnostics {
+        fn of(node: &Node) -> Result<Arc<Self>, rclrs::RclrsError> {
+            let mut nodes = lock(&NODES);
+            nodes.retain(|(node, diagnostics)| node.strong_count() > 0 && diagnostics.strong_count() > 0);
+            let known = nodes.iter().find(|(known, _)| std::ptr::eq(known.as_ptr(), Arc::as_ptr(node)));
+            if let Some(known) = known.and_then(|(_, diagnostics)| diagnostics.upgrade()) {
+                return Ok(known);
+            }
+            let made = Arc::new(Self {
+                node: node.fully_qualified_name(),
+                clock: node.get_clock(),
+                publisher: node.create_publisher("/diagnostics".keep_last(1))?,
+                endpoints: Mutex::default(),
+                timer: OnceLock::new(),
+            });
+            let weak = Arc::downgrade(&made);
+            let tick = move || {
+                if let Some(diagnostics) = weak.upgrade() {
+                    diagnostics.publish();
+                }
+            };
+            let _ = made.timer.set(node.create_timer_repeating(EVERY, tick)?);
+            nodes.push((Arc::downgrade(node), Arc::downgrade(&made)));
+            Ok(made)
+        }
+
+        fn publish(&self) {
+            let endpoints: Vec<_> = {
+                let mut endpoints = lock(&self.endpoints);
+                endpoints.retain(|endpoint| endpoint.strong_count() > 0);
+                endpoints.iter().filter_map(Weak::upgrade).collect()
+            };
+            let mut array = DiagnosticArray::default();
+            let now = self.clock.now().nsec;
+            array.header.stamp = Time {
+                sec: i32::try_from(now / 1_000_000_000).unwrap_or(i32::MAX),
+                nanosec: u32::try_from(now % 1_000_000_000).unwrap_or_default(),
+            };
+            array.status = endpoints.iter().filter_map(|endpoint| endpoint.message(&self.node)).collect();
+            if !array.status.is_empty() {
+                // Whoever looks sees that it comes no more; there is nobody else to tell.
+                let _ = self.publisher.publish(array);
+            }
+        }
+    }
+
+    impl Endpoint {
+        fn message(&self, node: &str) -> Option<DiagnosticStatus> {
+            let status = (self.status)()?;
+            let before = std::mem::replace(&mut *lock(&self.before), status.counters.clone());
+            let of = |counters: &[(&str, u64)], key| {
+                counters.iter().find(|(name, _)| *name == key).map_or(0, |known| known.1)
+            };
+            let grown = status.wrong.iter().filter_map(|(key, text)| {
+                let more = of(&status.counters, *key).saturating_sub(of(&before, *key));
+                (more > 0).then(|| format!("{more} {text}"))
+            });
+            let wrong: Vec<String> = grown.collect();
+            let value = |(key, value): &(&str, u64)| KeyValue { key: (*key).to_owned(), value: value.to_string() };
+            Some(DiagnosticStatus {
+                level: if wrong.is_empty() { DiagnosticStatus::OK } else { DiagnosticStatus::WARN },
+                name: format!("{node}: {}", status.name),
+                message: if wrong.is_empty() { "ok".to_owned() } else { wrong.join("; ") },
+                hardware_id: "rgaps".to_owned(),
+                values: status.counters.iter().map(value).collect(),
+            })
+        }
+    }
+
+    fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+        mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
