@@ -1300,7 +1300,7 @@ rgaps_status_t rgaps_subscriber_wait(const rgaps_subscriber_t *subscriber,
 
 /**
  * The message that a handle names, as this subscriber gets it: in its order or out of it. Waits at most `timeout_ns` for it to come from
- * another host. Messages before it stay for later claims and takes, as many as the subscriber's depth (at least 8, at most 64).
+ * another host. Messages before it stay as if they had not been read, for later claims and takes; of a keep-all subscriber, the newest 64.
  *
  * `RGAPS_STALE` if the handle names nothing that this subscriber has or will have: of an earlier run (replayed), let go, or claimed before.
  * `RGAPS_EARLY` if it was published before the subscriber was there; that is said of as many of a publisher as the subscriber is deep (64 at

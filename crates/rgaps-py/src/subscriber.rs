@@ -145,8 +145,8 @@ impl Subscriber {
     }
 
     /// The message that `handle` names, an rgaps.MessageHandle or its bytes: if this subscriber has it, or gets it within `timeout` seconds.
-    /// StaleError says why it can name none any more, ClaimTimeoutError that none came. Messages before it are kept aside, for claims in another
-    /// order; `take` and `wait` give them out next. Other threads go on meanwhile, and Ctrl-C ends it. `stream` is as for `take`.
+    /// StaleError says why it can name none any more, ClaimTimeoutError that none came. Messages before it stay as if they had not been
+    /// read, for claims in another order, `take` and `wait`. Other threads go on meanwhile, and Ctrl-C ends it. `stream` is as for `take`.
     #[pyo3(signature = (handle, timeout = 1.0, stream = None))]
     fn claim(
         &self,

@@ -1,27 +1,24 @@
 //! Claiming: messages taken by name instead of in their order, for whoever learns elsewhere which one is meant (a ROS descriptor).
 //!
 //! ```text
-//!   queue ──▶ is it ahead? ──no──▶ nothing is passed by
-//!              │ yes
-//!              ├──▶ the message itself ──▶ given out
-//!              └──▶ those before it ──▶ aside, oldest first ──▶ claimed later, or taken as the next ones, or let go and counted as lost when
-//!                                                               there are too many
+//!   queue   cursor ──▶ [ waits ][ given out ][ waits ][ the one that is named ] ...
+//!                                                        └──▶ held, and given out
 //! ```
 //!
-//! Where claims come in the order of each publisher, what lies aside of one before the message claimed is claimed by nobody: it is let go. Before the
+//! Where claims come in the order of each publisher, what of one waits before the message claimed is claimed by nobody: it is let go. Before the
 //! first claim it is what came while whoever claims had not been told of messages yet, and nobody has lost it; nor what was revoked until then.
 //!
-//! Invariants  What lies aside is held: at most `ASIDE_MAX`, and no more than the subscriber's depth unless that is under `ASIDE_MIN`.
+//! Invariants  What is passed by is not held: it waits as what was not read does, for a claim or a take, and publishers revoke it as that. The
+//!             cursor stays at the oldest that waits. With keep-all, at most `PASSED_MAX` wait behind a claim; and none waits for longer than half
+//!             a lap of the queue, where it could not be found any more. What is let go so is counted as lost.
 
 use std::collections::VecDeque;
 
 use crate::info::MessageInfo;
 use crate::reader::Held;
 
-/// Messages aside however small the depth is, so that a few threads may claim in any order.
-const ASIDE_MIN: u64 = 8;
-/// Messages aside at most.
-const ASIDE_MAX: u64 = 64;
+/// Messages of a keep-all subscriber that wait behind a claim, at most.
+pub(crate) const PASSED_MAX: usize = 64;
 /// Publishers whose newest message is remembered.
 const PUBLISHERS_REMEMBERED: usize = 64;
 
@@ -66,37 +63,15 @@ pub struct Seen {
     is_claimed: bool,
 }
 
-/// What a reader passed by, and what it has seen while it did.
+/// The newest message of each publisher that claims have seen, the most recent publishers first.
 #[derive(Debug, Default)]
-pub(crate) struct Aside {
-    held: VecDeque<Held>,
+pub(crate) struct Sightings {
     seen: VecDeque<Seen>,
     in_order: bool,
     has_given: bool,
 }
 
-impl Aside {
-    /// The oldest, whichever it is.
-    pub(crate) fn pop(&mut self) -> Option<Held> {
-        self.held.pop_front()
-    }
-
-    /// Oldest first.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Held> {
-        self.held.iter()
-    }
-
-    pub(crate) fn claim(&mut self, name: MessageName) -> Option<Held> {
-        take_named(&mut self.held, name)
-    }
-
-    /// Keeps one more; returns what there is no place for with a keep-last `depth` (0: keep-all).
-    pub(crate) fn put(&mut self, held: Held, depth: u64) -> Option<Held> {
-        let places = if depth == 0 { ASIDE_MAX } else { depth.clamp(ASIDE_MIN, ASIDE_MAX) };
-        self.held.push_back(held);
-        (self.held.len() as u64 > places).then(|| self.held.pop_front()).flatten()
-    }
-
+impl Sightings {
     pub(crate) fn note(&mut self, info: &MessageInfo) {
         let name = MessageName::of(info);
         // The most recent are found first.
@@ -122,31 +97,24 @@ impl Aside {
         self.in_order && !std::mem::replace(&mut self.has_given, true)
     }
 
-    /// A message is given out. Returns how many are lost by that: with claims in order, those before it.
-    pub(crate) fn give(&mut self, name: MessageName) -> u64 {
-        let Some(seen) = self.seen.iter_mut().find(|seen| seen.name.publisher == name.publisher) else { return 0 };
-        if !self.in_order {
-            return 0;
-        }
+    /// A message is given out. With claims in order those before it are let go; says whether they are lost.
+    pub(crate) fn give(&mut self, name: MessageName) -> Option<bool> {
+        let in_order = self.in_order;
+        let mut of_publisher = self.seen.iter_mut().filter(|seen| seen.name.publisher == name.publisher);
+        let seen = of_publisher.next().filter(|_| in_order)?;
         let is_first = !std::mem::replace(&mut seen.is_claimed, true);
         if is_first {
             seen.first = name.sequence;
         }
-        let before = self.held.len();
-        self.held.retain(|held| held.info().publisher != name.publisher || held.info().sequence > name.sequence);
-        if is_first { 0 } else { (before - self.held.len()) as u64 }
+        Some(!is_first)
     }
 
-    pub(crate) fn seen(&self) -> impl Iterator<Item = &Seen> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Seen> {
         self.seen.iter()
     }
 
     pub(crate) fn has_passed(&self, name: MessageName) -> bool {
         self.seen.iter().any(|seen| seen.name.publisher == name.publisher && seen.name.sequence >= name.sequence)
-    }
-
-    pub(crate) fn clear(&mut self) {
-        self.held.clear();
     }
 }
 

@@ -15,6 +15,8 @@ pub mod queue;
 mod sync;
 
 #[cfg(not(loom))]
+mod ahead;
+#[cfg(not(loom))]
 pub mod claim;
 #[cfg(not(loom))]
 pub mod crash;

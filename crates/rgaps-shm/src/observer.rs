@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::ahead::read_life;
 use crate::info::MessageInfo;
 use crate::layout::{PUBLISHERS_MAX, SlotState};
 use crate::message::Generation;
 use crate::queue::{MessageIndex, Position, Slot};
-use crate::reader::read_life;
 use crate::segment::Segment;
 
 /// What a topic's segment tells of one of its publishers.

@@ -8,9 +8,10 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::claim::{Aside, Claimed, MessageName, Seen, take_named};
+use crate::ahead::{read_life, waiting, walk};
+use crate::claim::{Claimed, MessageName, PASSED_MAX, Seen, Sightings, take_named};
 use crate::crash;
 use crate::history::MessageRef;
 use crate::info::{MessageInfo, Stamps, decode_path};
@@ -46,8 +47,8 @@ pub struct ReaderPort {
     backlog: VecDeque<(Position, MessageRef)>,
     /// Held, and passed by because their bytes were not there yet; oldest first.
     unready: VecDeque<Held>,
-    /// Held, and passed by for a claim; newer than `unready`, older than the cursor.
-    aside: Aside,
+    /// What claims have seen.
+    seen: Sightings,
     /// What those that `waiter` gives out have in common.
     waiter: FutexWait,
 }
@@ -77,7 +78,7 @@ impl ReaderPort {
             joined: cursor,
             backlog,
             unready: VecDeque::new(),
-            aside: Aside::default(),
+            seen: Sightings::default(),
             waiter,
         })
     }
@@ -110,65 +111,41 @@ impl ReaderPort {
         self.next()
     }
 
-    /// The message of this name, whatever lies before it: that is kept aside, to be claimed later or taken next. A name that is not there moves
-    /// nothing, so that one which is early, late or made up costs no message. One that `take` has given out before the first claim counts as
-    /// not yet come.
+    /// The message of this name, whatever lies before it: that goes on waiting, to be claimed later or taken next. One that `take` has given out
+    /// before the first claim counts as not yet come.
     pub fn claim(&mut self, name: MessageName) -> Claimed {
-        if let Some(held) = take_named(&mut self.unready, name).or_else(|| self.aside.claim(name)) {
-            return self.give(held);
+        if let Some(held) = take_named(&mut self.unready, name) {
+            return Claimed::Here(held);
         }
-        let end = self.find(name);
-        while let Some(held) = end.and_then(|_| self.next_of_queue()) {
-            if MessageName::of(&held.info) == name {
-                return self.give(held);
-            }
-            // It was revoked meanwhile.
-            let is_over = Some(held.info.position) >= end;
-            let depth = self.counters().depth.load(Ordering::Relaxed);
-            if self.aside.put(held, depth).is_some() {
-                self.counters().lost.fetch_add(1, Ordering::Relaxed);
-            }
-            if is_over {
-                break;
-            }
+        if let Some((position, named)) = self.find(name)
+            && let Some(held) = self.hold(position, named.message, named.generation)
+        {
+            self.pass_by(position, name);
+            return Claimed::Here(held);
         }
-        if self.aside.has_passed(name) { Claimed::Passed } else { Claimed::NotYet }
+        if self.seen.has_passed(name) { Claimed::Passed } else { Claimed::NotYet }
     }
 
-    /// The position of the message of this name, if it lies ahead and this reader can hold it. All that is looked at on the way is noted.
-    fn find(&mut self, name: MessageName) -> Option<u64> {
-        let Self { segment, slot, tenancy, cursor, backlog, aside, .. } = self;
+    /// The message of this name, if it lies ahead and is this reader's to hold. All that is looked at on the way is noted.
+    fn find(&mut self, name: MessageName) -> Option<(Position, Named)> {
+        let Self { segment, slot, tenancy, cursor, backlog, seen, .. } = self;
         let mut found = None;
         walk(segment, *cursor, backlog, |position, named| {
             let Some(entry) = segment.message(named.message) else { return true };
-            let Some((generation, info)) = read_life(entry, position, named.generation) else { return true };
-            aside.note(&info);
+            let Some((_, info)) = read_life(entry, position, named.generation) else { return true };
+            seen.note(&info);
             if MessageName::of(&info) != name {
                 return true;
             }
-            // Free: the writer has not come round to address it.
-            let holding = entry.words().holding(usize::from(*slot), generation, *tenancy);
-            let is_ours = matches!(holding, Holding::Pending | Holding::Free);
-            found = (is_ours && entry.words().readiness(generation) != Readiness::Poisoned).then_some(position.0);
+            found = waiting(segment, (*slot, *tenancy), named).map(|_| (position, named));
             false
         });
         found
     }
 
-    fn give(&mut self, held: Held) -> Claimed {
-        let lost = self.aside.give(MessageName::of(&held.info));
-        let begins = self.aside.gives_first();
-        let counter = &self.counters().lost;
-        if begins {
-            counter.fetch_sub(counter.load(Ordering::Relaxed), Ordering::Relaxed);
-        }
-        counter.fetch_add(lost, Ordering::Relaxed);
-        Claimed::Here(held)
-    }
-
     /// From now on claims come in the order of each publisher: what they pass by of it is let go. Losses are counted from the first claim on.
     pub fn expect_claims_in_order(&mut self) {
-        self.aside.expect_order();
+        self.seen.expect_order();
     }
 
     /// Where the queue ended when this reader joined.
@@ -176,9 +153,75 @@ impl ReaderPort {
         self.joined
     }
 
+    /// A message at this position was claimed: what is before it waits on, within bounds, or is let go if claims come in order.
+    fn pass_by(&mut self, claimed: Position, name: MessageName) {
+        self.advance();
+        if self.seen.gives_first() {
+            let lost = &self.counters().lost;
+            lost.fetch_sub(lost.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        let ends = self.seen.give(name);
+        let queue = self.segment.queue();
+        let oldest = Position(queue.end().0.saturating_sub(queue.capacity() / 2));
+        let keeps_all = self.counters().depth.load(Ordering::Relaxed) == 0;
+        // A keep-last subscriber's publishers see to its depth.
+        if ends.is_none() && !keeps_all && self.cursor >= oldest {
+            return;
+        }
+        let (seat, segment) = ((self.slot, self.tenancy), &self.segment);
+        let is_ended = |position, named: Named| {
+            let entry = segment.message(named.message).filter(|_| ends.is_some() && position < claimed);
+            let life = entry.and_then(|entry| read_life(entry, position, named.generation));
+            life.is_some_and(|(_, info)| info.publisher == name.publisher && info.sequence < name.sequence)
+        };
+        let mut count = 0;
+        walk(segment, self.cursor, &self.backlog, |position, named| {
+            let stays = position < claimed && !is_ended(position, named);
+            count += usize::from(stays && waiting(segment, seat, named).is_some());
+            position < claimed
+        });
+        let mut excess = if keeps_all { count.saturating_sub(PASSED_MAX) } else { 0 };
+        walk(segment, self.cursor, &self.backlog, |position, named| {
+            let is_old = (self.cursor..oldest).contains(&position);
+            let is_ended = is_ended(position, named);
+            if (is_old || is_ended || excess > 0)
+                && let Some(generation) = waiting(segment, seat, named)
+                && let Some(entry) = segment.message(named.message)
+                && entry.words().revoke(usize::from(self.slot), generation, self.tenancy)
+            {
+                let is_lost = !is_ended || ends == Some(true);
+                self.counters().lost.fetch_add(u64::from(is_lost), Ordering::Relaxed);
+                excess = excess.saturating_sub(usize::from(!is_ended));
+            }
+            position < claimed
+        });
+        self.advance();
+    }
+
+    /// Moves on to the oldest message that waits.
+    fn advance(&mut self) {
+        let seat = (self.slot, self.tenancy);
+        let waits =
+            |segment: &Segment, message, generation| waiting(segment, seat, Named { message, generation }).is_some();
+        while let Some((_, message)) = self.backlog.front() {
+            if waits(&self.segment, message.index, message.generation.low()) {
+                return;
+            }
+            self.backlog.pop_front();
+        }
+        for _ in 0..=2 * self.segment.queue().capacity() {
+            match self.segment.queue().read(self.cursor) {
+                Slot::Message(named) if waits(&self.segment, named.message, named.generation) => return,
+                Slot::Message(_) => self.move_to(self.cursor.next()),
+                Slot::Overrun => self.move_to(self.segment.queue().begin().max(self.cursor.next())),
+                Slot::Empty => return,
+            }
+        }
+    }
+
     /// Of which publishers claims have seen messages, and the newest of each; the most recent first.
     pub fn seen(&self) -> impl Iterator<Item = &Seen> {
-        self.aside.seen()
+        self.seen.iter()
     }
 
     /// Whether `take` has passed messages by, and so must be called again without anybody ringing.
@@ -189,7 +232,7 @@ impl ReaderPort {
     /// What `take` would give out if it were called again and again now; nothing is taken. Counts `limit` at most.
     pub fn unread(&self, limit: usize) -> Unread {
         let mut unread = Unread::new(limit);
-        for held in self.unready.iter().chain(self.aside.iter()) {
+        for held in &self.unready {
             unread.note(held.info.publisher, held.readiness());
         }
         if !unread.is_full() {
@@ -232,10 +275,6 @@ impl ReaderPort {
     }
 
     fn next(&mut self) -> Option<Held> {
-        self.aside.pop().or_else(|| self.next_of_queue())
-    }
-
-    fn next_of_queue(&mut self) -> Option<Held> {
         while let Some((position, message)) = self.backlog.pop_front() {
             if let Some(held) = self.hold(position, message.index, message.generation.low()) {
                 return Some(held);
@@ -286,7 +325,6 @@ impl ReaderPort {
         // No keep-all subscriber that is behind.
         self.counters().depth.store(1, Ordering::Release);
         self.unready.clear();
-        self.aside.clear();
         // Ends with what was addressed to it until now; a publisher that is in the middle of it may still add one message.
         while self.next().is_some() {}
     }
@@ -437,45 +475,6 @@ pub(crate) fn tell_owner(segment: &Segment, owner: u8) {
         publisher.released.fetch_add(1, Ordering::Release);
     }
     ring(&segment.header().space.0);
-}
-
-/// What lies ahead of a reader, in its order, for as long as `look` asks for more: what history gave it, then the queue from its cursor.
-fn walk(
-    segment: &Segment,
-    cursor: Position,
-    backlog: &VecDeque<(Position, MessageRef)>,
-    mut look: impl FnMut(Position, Named) -> bool,
-) {
-    for (position, message) in backlog {
-        if !look(*position, Named { message: message.index, generation: message.generation.low() }) {
-            return;
-        }
-    }
-    let queue = segment.queue();
-    let mut position = cursor;
-    // A lap of the queue at most, and once more after an overrun.
-    for _ in 0..=2 * queue.capacity() {
-        match queue.read(position) {
-            Slot::Empty => return,
-            Slot::Overrun => position = queue.begin().max(position.next()),
-            Slot::Message(named) => {
-                if !look(position, named) {
-                    return;
-                }
-                position = position.next();
-            }
-        }
-    }
-}
-
-/// What a message that nobody here holds says of itself, if its entry is in this life; and which that is.
-pub(crate) fn read_life(entry: &MessageEntry, position: Position, named: u16) -> Option<(Generation, MessageInfo)> {
-    let generation = entry.words().life().map(|life| life.generation).filter(|life| life.low() == named)?;
-    let info = read_info(entry, position);
-    // Read, then checked: if the entry has begun another life, what was read is torn.
-    fence(Ordering::Acquire);
-    let is_alive = entry.words().life().is_some_and(|life| life.generation == generation);
-    is_alive.then_some((generation, info))
 }
 
 /// What a message says of itself; the caller holds it, or lives with torn answers.

@@ -4,9 +4,11 @@
 
 mod host;
 
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
 use host::{Host, lost, sequences};
+use proptest::prelude::*;
 use rgaps_shm::claim::{Claimed, MessageName};
 use rgaps_shm::message::Readiness;
 use rgaps_shm::{Exhaustion, ReaderPort, SubscriberSpec};
@@ -32,7 +34,7 @@ fn messages_are_claimed_in_any_order_and_those_passed_by_are_still_taken() {
     }
     assert!(matches!(reader.claim(named(7)), Claimed::NotYet));
     assert!(matches!(reader.claim(MessageName { publisher: 78, sequence: 1 }), Claimed::NotYet));
-    assert!(!reader.awaits_bytes(), "nobody has to look again for what lies aside");
+    assert!(!reader.awaits_bytes(), "nobody has to look again for what was passed by");
     assert_eq!(sequences(&mut reader), [2, 4, 5, 6]);
     assert_eq!(lost(&reader), 0);
     let seen: Vec<_> = reader.seen().map(|seen| seen.name).collect();
@@ -81,10 +83,115 @@ fn what_nobody_claims_is_let_go_and_counted() {
             assert!(matches!(reader.claim(named(sequence)), Claimed::Here(_)));
         }
     }
-    assert_eq!(lost(&reader), 80 - 10);
-    assert_eq!(reader.counters().held.load(Ordering::Relaxed), 10);
-    let aside: Vec<u64> = (87..100).filter(|sequence| sequence % 5 != 0).collect();
-    assert_eq!(sequences(&mut reader), aside[aside.len() - 10..]);
+    // As if it had not been read: of the last ten, eight wait.
+    assert_eq!((lost(&reader), reader.counters().held.load(Ordering::Relaxed)), (80 - 8, 0));
+    let waiting: Vec<u64> = (91..100).filter(|sequence| sequence % 5 != 0).collect();
+    assert_eq!(reader.unread(100).ready, waiting.len());
+    assert_eq!(sequences(&mut reader), waiting);
+}
+
+#[test]
+fn what_a_keep_all_subscriber_never_claims_is_bounded_and_nothing_else_is_lost() {
+    let host = Host::new(256);
+    let mut publisher = host.publisher(1 << 20, 0);
+    let mut reader = host.subscriber(0);
+    for sequence in 1..=400 {
+        publisher.publish(10, Exhaustion::Refuse).unwrap();
+        if sequence % 4 == 0 {
+            assert!(matches!(reader.claim(named(sequence)), Claimed::Here(_)));
+        }
+    }
+    assert_eq!(lost(&reader), 300 - 64);
+    let waiting: Vec<u64> = (1..=400).filter(|sequence| sequence % 4 != 0).collect();
+    assert_eq!(sequences(&mut reader), waiting[300 - 64..]);
+}
+
+#[test]
+fn one_message_that_is_never_claimed_is_let_go_before_the_queue_forgets_it() {
+    for depth in [0, 4000] {
+        let host = Host::new(64);
+        let mut publisher = host.publisher(1 << 20, 0);
+        let mut reader = host.subscriber(depth);
+        publisher.publish(10, Exhaustion::Refuse).unwrap();
+        for _ in 0..1000 {
+            let sequence = publisher.publish(10, Exhaustion::Refuse).unwrap();
+            assert!(matches!(reader.claim(named(sequence)), Claimed::Here(_)), "{sequence}");
+        }
+        assert_eq!((lost(&reader), reader.unread(10).ready), (1, 0), "{depth}");
+        publisher.port.reclaim();
+        assert_eq!(publisher.port.outstanding(), 0, "its block is free");
+    }
+}
+
+/// What is done to a reader next.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Publish,
+    Take,
+    /// The message so many behind the newest; one that is still to come for 0.
+    Claim(u64),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![3 => Just(Step::Publish), 1 => Just(Step::Take), 3 => (0_u64..90).prop_map(Step::Claim)];
+    proptest::collection::vec(step, 0..400)
+}
+
+proptest! {
+    #[test]
+    fn claims_and_takes_give_each_message_once_and_lose_what_the_depth_says(steps in steps(), depth in 0_u64..30) {
+        let host = Host::new(1024);
+        let mut publisher = host.publisher(1 << 22, 0);
+        let mut reader = host.subscriber(depth as u32);
+        let (mut unread, mut lost_so_far) = (BTreeSet::new(), 0);
+        for step in steps {
+            let newest = publisher.sequence;
+            match step {
+                Step::Publish => {
+                    unread.insert(publisher.publish(10, Exhaustion::Refuse).unwrap());
+                    let kept = unread.iter().filter(|sequence| depth == 0 || **sequence + depth > newest + 1);
+                    let kept: BTreeSet<u64> = kept.copied().collect();
+                    lost_so_far += unread.len() - kept.len();
+                    unread = kept;
+                }
+                Step::Take => {
+                    let taken = reader.take().map(|held| held.info().sequence);
+                    prop_assert_eq!(taken, unread.pop_first());
+                }
+                Step::Claim(behind) => {
+                    let sequence = (newest + 1).saturating_sub(behind);
+                    let claimed = reader.claim(named(sequence));
+                    prop_assert_eq!(matches!(claimed, Claimed::Here(_)), unread.remove(&sequence), "{}: {:?}", sequence, claimed);
+                    let passed = unread.range(..sequence).count();
+                    if depth == 0 && matches!(claimed, Claimed::Here(_)) && passed > 64 {
+                        for _ in 64..passed {
+                            unread.pop_first();
+                        }
+                        lost_so_far += passed - 64;
+                    }
+                }
+            }
+            prop_assert_eq!(reader.unread(1000).ready, unread.len());
+            prop_assert_eq!(lost(&reader), lost_so_far as u64);
+        }
+        prop_assert_eq!(sequences(&mut reader), unread.into_iter().collect::<Vec<_>>());
+        publisher.port.reclaim();
+        prop_assert_eq!(publisher.port.outstanding(), 0);
+    }
+}
+
+#[test]
+fn what_is_passed_by_keeps_no_publisher_from_its_pool() {
+    let host = Host::new(64);
+    // Eight blocks.
+    let mut publisher = host.publisher(8 * 4096, 0);
+    let mut reader = host.subscriber(5);
+    for _ in 0..20 {
+        for _ in 0..5 {
+            publisher.publish(4000, Exhaustion::Refuse).expect("five of eight are unread at most");
+        }
+        assert!(matches!(reader.claim(named(publisher.sequence)), Claimed::Here(_)));
+    }
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rgaps_device::{Stream, Word};
+use rgaps_device::{DeviceError, Stream, Word};
 use rgaps_shm::claim::Claimed;
 use rgaps_shm::message::Readiness;
 use rgaps_shm::notify::Wait;
@@ -175,7 +175,7 @@ impl Early {
 
 impl<T: Meta> Subscriber<T> {
     /// From now on claims come in the order in which each publisher has published, as those of descriptors do that one thread handles: what lies
-    /// before a message that is claimed, of its publisher, is let go and not kept aside. It counts as lost, but for what came before the first claim
+    /// before a message that is claimed, of its publisher, is let go and does not wait on. It counts as lost, but for what came before the first claim
     /// of that publisher.
     pub fn expect_claims_in_order(&self) {
         if self.inner().node.is_owner() {
@@ -183,8 +183,8 @@ impl<T: Meta> Subscriber<T> {
         }
     }
 
-    /// The message that `handle` names, with its bytes there; waits at most `timeout` for it to come. Messages before it are kept aside, as
-    /// many as the QoS's depth (at least 8, at most 64), for claims in another order; `take` gives them out as the next ones.
+    /// The message that `handle` names, with its bytes there; waits at most `timeout` for it to come. Messages before it stay as if they had not
+    /// been read, for claims in another order and for `take`; of a keep-all subscriber, the newest 64 of them.
     pub fn claim(&self, handle: &Handle, timeout: Duration) -> Result<Frame<T>, ClaimError> {
         self.claim_unless(handle, timeout, None, || false)
     }
@@ -194,8 +194,8 @@ impl<T: Meta> Subscriber<T> {
         self.claim_unless(handle, timeout, Some(stream), || false)
     }
 
-    /// As `claim`, or as `claim_on` with a stream, until `is_over` says so: it is asked ten times a second while the message has not come,
-    /// and the answer is `NotHere` then.
+    /// As `claim`, or as `claim_on` with a stream, until `is_over` says so: it is asked ten times a second while the message has not come, or its
+    /// bytes have not (then it is let go), and the answer is `NotHere` then. `wake_waiters` has it asked at once.
     pub fn claim_unless(
         &self,
         handle: &Handle,
@@ -204,16 +204,21 @@ impl<T: Meta> Subscriber<T> {
         is_over: impl Fn() -> bool,
     ) -> Result<Frame<T>, ClaimError> {
         let deadline = Instant::now().checked_add(timeout);
-        let held = self.claim_held(handle, timeout, is_over)?;
+        let held = self.claim_held(handle, timeout, &is_over)?;
         if stream.is_some() {
             return Ok(self.frame_of(held, stream)?);
         }
-        if held.readiness() == Readiness::Pending {
+        while held.readiness() == Readiness::Pending {
             let (offset, value) = held.ready_word();
             let words = self.inner().order.words().map_err(|source| self.device_error(source))?;
             let left = deadline.map_or(timeout, |deadline| deadline.saturating_duration_since(Instant::now()));
-            let waited = Word { words: words.as_ref(), offset }.wait(value, left);
-            waited.map_err(|source| self.device_error(source))?;
+            match (Word { words: words.as_ref(), offset }).wait(value, left.min(ASK_EVERY)) {
+                Ok(()) => {}
+                Err(DeviceError::TimedOut(_)) if is_over() => return Err(self.not_here(handle, timeout)),
+                Err(DeviceError::TimedOut(_)) if left > ASK_EVERY => {}
+                Err(DeviceError::TimedOut(_)) => return Err(self.device_error(DeviceError::TimedOut(timeout)).into()),
+                Err(source) => return Err(self.device_error(source).into()),
+            }
         }
         if held.readiness() == Readiness::Poisoned {
             return Err(TakeError::Poisoned { topic: self.topic().to_owned(), sequence: handle.sequence }.into());
@@ -225,10 +230,6 @@ impl<T: Meta> Subscriber<T> {
         self.check_owner()?;
         self.check_handle(handle)?;
         let deadline = Instant::now().checked_add(timeout);
-        let not_here = || {
-            let (publisher, sequence, waited_ms) = (handle.publisher, handle.sequence, timeout.as_millis());
-            ClaimError::NotHere { topic: self.topic().to_owned(), publisher, sequence, waited_ms }
-        };
         let mut waiter = self.inner().reader().waiter();
         loop {
             waiter.arm().map_err(|source| self.wait_error(source))?;
@@ -246,14 +247,19 @@ impl<T: Meta> Subscriber<T> {
                 if !timeout.is_zero() {
                     self.absent().add(handle.publisher, newest);
                 }
-                return Err(not_here());
+                return Err(self.not_here(handle, timeout));
             }
             if is_over() {
                 waiter.disarm();
-                return Err(not_here());
+                return Err(self.not_here(handle, timeout));
             }
             waiter.wait(left.min(ASK_EVERY)).map_err(|source| self.wait_error(source))?;
         }
+    }
+
+    fn not_here(&self, handle: &Handle, timeout: Duration) -> ClaimError {
+        let (publisher, sequence, waited_ms) = (handle.publisher, handle.sequence, timeout.as_millis());
+        ClaimError::NotHere { topic: self.topic().to_owned(), publisher, sequence, waited_ms }
     }
 
     /// What can be said without looking for the message.
@@ -281,8 +287,9 @@ impl<T: Meta> Subscriber<T> {
         if let Claimed::Here(held) = claimed {
             return Ok(Ahead::Here(held));
         }
-        let epoch = reader.seen().find(|seen| seen.source_host == handle.source_host).map(|seen| seen.host_epoch);
-        if let Some(now) = epoch.filter(|now| *now != handle.host_epoch) {
+        let of_host = reader.seen().filter(|seen| seen.source_host == handle.source_host);
+        // Of a later run than any that was seen, it may be the first one of that.
+        if let Some(now) = of_host.map(|seen| seen.host_epoch).max().filter(|now| handle.host_epoch < *now) {
             let (topic, found) = (self.topic().to_owned(), handle.host_epoch);
             return Err(ClaimError::AnotherRun { topic, sequence, found, now });
         }

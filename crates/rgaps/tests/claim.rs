@@ -242,6 +242,10 @@ fn a_handle_may_come_before_its_message_and_a_replayed_one_waits_once() {
     assert!(matches!(gone, ClaimError::Gone { sequence: 1, .. }), "{gone}");
     let earlier = subscriber.claim(&Handle { host_epoch: 1, publisher: 7, ..known }, LONG).unwrap_err();
     assert!(matches!(earlier, ClaimError::AnotherRun { found: 1, .. }), "{earlier}");
+    // A host that was started anew may have told of a message that is still to come.
+    let later = Handle { host_epoch: known.host_epoch + 1, publisher: 8, ..known };
+    let waited = subscriber.claim(&later, SHORT).unwrap_err();
+    assert!(matches!(waited, ClaimError::NotHere { publisher: 8, .. }), "{waited}");
     // Of the same run, and of a publisher that nothing ever came of.
     let unknown = Handle { publisher: 7, ..known };
     let waited = subscriber.claim(&unknown, SHORT).unwrap_err();

@@ -1,0 +1,66 @@
+//! What lies ahead of a reader: looked at, not held.
+//!
+//! Trusts      nothing: an entry may begin another life while it is read; what is read is checked against the life that the queue names.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{Ordering, fence};
+
+use crate::history::MessageRef;
+use crate::info::MessageInfo;
+use crate::layout::MessageEntry;
+use crate::message::{Generation, Holding, Tenancy};
+use crate::queue::{Named, Position, Slot};
+use crate::reader::read_info;
+use crate::segment::Segment;
+
+/// What lies ahead of a reader, in its order, for as long as `look` asks for more: what history gave it, then the queue from its cursor.
+pub(crate) fn walk(
+    segment: &Segment,
+    cursor: Position,
+    backlog: &VecDeque<(Position, MessageRef)>,
+    mut look: impl FnMut(Position, Named) -> bool,
+) {
+    for (position, message) in backlog {
+        if !look(*position, Named { message: message.index, generation: message.generation.low() }) {
+            return;
+        }
+    }
+    let queue = segment.queue();
+    let mut position = cursor;
+    // A lap of the queue at most, and once more after an overrun.
+    for _ in 0..=2 * queue.capacity() {
+        match queue.read(position) {
+            Slot::Empty => return,
+            Slot::Overrun => position = queue.begin().max(position.next()),
+            Slot::Message(named) => {
+                if !look(position, named) {
+                    return;
+                }
+                position = position.next();
+            }
+        }
+    }
+}
+
+/// Which life of a message waits for a subscriber, if it does. One that its writer has not come round to address is settled here, as for a late
+/// joiner: it waits from now on, or never will.
+pub(crate) fn waiting(segment: &Segment, (slot, tenancy): (u8, Tenancy), named: Named) -> Option<Generation> {
+    let words = segment.message(named.message)?.words();
+    let generation = words.life().map(|life| life.generation).filter(|life| life.low() == named.generation)?;
+    let waits = match words.holding(usize::from(slot), generation, tenancy) {
+        Holding::Pending => true,
+        Holding::Free => words.join_late(usize::from(slot), generation, tenancy),
+        Holding::Held | Holding::Released => false,
+    };
+    waits.then_some(generation)
+}
+
+/// What a message that nobody here holds says of itself, if its entry is in this life; and which that is.
+pub(crate) fn read_life(entry: &MessageEntry, position: Position, named: u16) -> Option<(Generation, MessageInfo)> {
+    let generation = entry.words().life().map(|life| life.generation).filter(|life| life.low() == named)?;
+    let info = read_info(entry, position);
+    // Read, then checked: if the entry has begun another life, what was read is torn.
+    fence(Ordering::Acquire);
+    let is_alive = entry.words().life().is_some_and(|life| life.generation == generation);
+    is_alive.then_some((generation, info))
+}
