@@ -206,12 +206,16 @@ impl SubscriberInner {
     fn next_held(&self, unready: bool) -> Option<Held> {
         let mut reader = self.reader();
         let held = if unready { reader.take_unready() } else { reader.take() };
-        let awaits = reader.awaits_bytes();
-        self.note_awaited(awaits);
+        // What lies behind a message that is given out was not looked at.
+        self.note_awaited(reader.awaits_bytes(), held.is_none());
         held
     }
 
-    fn note_awaited(&self, awaits: bool) {
+    /// Whether bytes are awaited, of all that is there or of what was seen of it.
+    fn note_awaited(&self, awaits: bool, of_all: bool) {
+        if !awaits && !of_all {
+            return;
+        }
         if self.tended.awaits_bytes.swap(awaits, Ordering::AcqRel) != awaits && awaits {
             self.node.look_again();
         }
@@ -342,7 +346,7 @@ impl<T: Meta> Subscriber<T> {
         let reader = self.inner.reader();
         let unread = reader.unread(limit);
         // As for `take`: nobody rings when awaited bytes have come.
-        self.inner.note_awaited(unread.awaits_bytes);
+        self.inner.note_awaited(unread.awaits_bytes, unread.ready < limit);
         unread.ready
     }
 

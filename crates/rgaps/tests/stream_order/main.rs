@@ -1,0 +1,341 @@
+//! Publishing, taking and releasing in stream order, on the stand-in for libcuda, with a manager of its own for each test.
+//!
+//! The stand-in's streams can be held, so that "the call does not wait" and "not before the bytes are there" are seen, not timed.
+
+#![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
+use std::cell::Cell;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rgaps::device::Stream;
+use rgaps::types::Bytes;
+use rgaps::{ClaimError, Exhaustion, Node, NodeError, Origin, PublishError, Readiness, Subscriber, TakeError};
+use rgaps_standin_cuda::Control;
+use rgaps_testing::{Child, Watchdog, is_again};
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+
+mod another_gpu;
+mod bench;
+
+use another_gpu::beside;
+use bench::{APART, Bench, KIB, LONG, MIB, Source, TOPIC, on_standin, until};
+
+fn push_and_take_wait_for_nothing() {
+    let bench = Bench::new(256 * MIB);
+    let driver = ["cuMemcpyDtoDAsync_v2", "cuStreamWriteValue32_v2", "cuLaunchHostFunc", "cuEventRecord"];
+    let mut counts = Vec::new();
+    for bytes in [KIB, 40 * MIB] {
+        let source = bench.source(bytes);
+        // Its memory comes with the first message, and the segment is made known once.
+        bench.push(&source);
+        drop(bench.subscriber.wait(LONG).unwrap().unwrap());
+        bench.gpu.hold();
+        bench.gpu.reset_calls();
+        bench.push(&source);
+        counts.push(driver.map(|call| bench.gpu.calls(call)));
+        assert!(bench.subscriber.take().unwrap().is_none(), "its bytes are not there");
+        let reader = bench.node.stream().unwrap();
+        // The device without stream memory operations waits here, and nobody lets go of it.
+        if bench.gpu.calls("cuLaunchHostFunc") > 0 {
+            bench.gpu.go();
+        }
+        let frame = bench.subscriber.take_on(&reader).unwrap().unwrap();
+        if bench.gpu.calls("cuLaunchHostFunc") == 0 {
+            assert_eq!(frame.status(), Readiness::Pending);
+        }
+        assert_ne!(frame.device_address().unwrap(), 0);
+        bench.gpu.go();
+        reader.synchronize(LONG).unwrap();
+        assert_eq!(frame.status(), Readiness::Ready);
+        assert!(frame.to_host().unwrap() == source.content, "{bytes} B arrived otherwise");
+    }
+    assert_eq!(counts[0], counts[1], "the same calls whatever the size");
+    assert_eq!(counts[0].iter().sum::<u64>(), 3, "one copy, one word, one event: {counts:?}");
+    assert_eq!(bench.subscriber.statistics().copied_bytes, KIB + 40 * MIB, "what was asked for as a copy, and no more");
+}
+
+#[test]
+fn a_publisher_that_cannot_be_made_keeps_no_seat() {
+    if !on_standin(&[]) {
+        return;
+    }
+    let bench = Bench::new(MIB);
+    bench.gpu.fail("cuMemAddressReserve", 1, 999);
+    assert!(matches!(bench.node.publisher::<Bytes>("never"), Err(NodeError::Device(_))));
+    bench.gpu.fail("cuMemAddressReserve", 1, 0);
+    let topics = bench.node.topics().unwrap();
+    let left = topics.iter().find(|topic| topic.key.name() == "/never");
+    assert!(left.is_none_or(|topic| topic.publishers == 0), "{left:?}");
+}
+
+#[test]
+fn push_take_and_release_are_in_stream_order_and_wait_for_nothing() {
+    if on_standin(&[]) {
+        push_and_take_wait_for_nothing();
+    }
+}
+
+#[test]
+fn a_device_without_stream_memory_operations_publishes_without_waiting_too() {
+    if on_standin(&[("RGAPS_TEST_STANDIN_NO_STREAM_MEM_OPS", "1")]) {
+        push_and_take_wait_for_nothing();
+    }
+}
+
+#[test]
+fn an_integrated_device_is_read_in_place() {
+    if on_standin(&[("RGAPS_TEST_STANDIN_INTEGRATED", "1")]) {
+        let bench = Bench::new(8 * MIB);
+        let mut loan = bench.publisher.loan(Bytes::new(1000)).unwrap();
+        loan.fill(7);
+        loan.publish_on(&bench.stream).unwrap();
+        let frame = bench.subscriber.wait(LONG).unwrap().unwrap();
+        assert_eq!(frame.bytes(), [7; 1000]);
+    }
+}
+
+#[test]
+fn who_waits_by_the_cpu_gets_the_message_once_its_bytes_are_there() {
+    if !on_standin(&[]) {
+        return;
+    }
+    let bench = Bench::new(8 * MIB);
+    let source = bench.source(MIB);
+    let epoll = |timeout| {
+        let descriptor = bench.subscriber.descriptor().unwrap();
+        let mut fds = [rustix::event::PollFd::new(&descriptor, rustix::event::PollFlags::IN)];
+        rustix::event::poll(&mut fds, Some(&rustix::event::Timespec { tv_sec: timeout, tv_nsec: 0 })).unwrap() > 0
+    };
+    for by_descriptor in [false, true] {
+        bench.gpu.hold();
+        bench.push(&source);
+        let frame = std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| {
+                if !by_descriptor {
+                    return bench.subscriber.wait(LONG).unwrap().unwrap();
+                }
+                loop {
+                    assert!(epoll(60), "nobody rang");
+                    if let Some(frame) = bench.subscriber.take().unwrap() {
+                        return frame;
+                    }
+                }
+            });
+            // It has been looked at and passed by.
+            until(|| bench.subscriber.statistics().held == 1);
+            bench.gpu.go();
+            waiting.join().unwrap()
+        });
+        assert!(frame.to_host().unwrap() == source.content);
+    }
+}
+
+#[test]
+fn bytes_that_are_awaited_behind_a_message_that_was_taken_ring_when_they_come() {
+    if !on_standin(&[]) {
+        return;
+    }
+    let bench = Bench::new(8 * MIB);
+    let source = bench.source(MIB);
+    // Rung once a change, as by an epoll that is edge-triggered: nobody looks unless there was one.
+    let epoll = epoll::create(CreateFlags::CLOEXEC).unwrap();
+    let descriptor = bench.subscriber.descriptor().unwrap();
+    epoll::add(&epoll, descriptor, EventData::new_u64(0), EventFlags::IN | EventFlags::ET).unwrap();
+    let rung = |timeout: Option<&Timespec>| {
+        let mut events = [Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }; 1];
+        epoll::wait(&epoll, &mut events[..], timeout).unwrap() > 0
+    };
+    for _ in 0..20 {
+        bench.push(&source);
+        bench.stream.synchronize(LONG).unwrap();
+        bench.gpu.hold();
+        bench.push(&source);
+        assert_eq!(bench.subscriber.unread(10), 1);
+        assert!(bench.subscriber.take().unwrap().is_some());
+        while rung(Some(&Timespec::default())) {}
+        bench.gpu.go();
+        bench.stream.synchronize(LONG).unwrap();
+        // The watchdog ends a wait for ever.
+        assert!(rung(None));
+        assert_eq!(bench.subscriber.unread(10), 1);
+        assert!(bench.subscriber.take().unwrap().is_some());
+    }
+}
+
+#[test]
+fn a_claim_that_waits_for_bytes_gets_them_or_ends_when_it_is_over() {
+    if !on_standin(&[]) {
+        return;
+    }
+    let bench = Bench::new(8 * MIB);
+    let source = bench.source(MIB);
+    let push = || bench.publisher.push_on(&Bytes::new(MIB), &source.part, &bench.stream).unwrap();
+    bench.gpu.hold();
+    let (first, second) = (push(), push());
+    let asked = Cell::new(0);
+    let is_over = || asked.replace(asked.get() + 1) == 1;
+    let ended = bench.subscriber.claim_unless(&first, LONG, None, is_over).unwrap_err();
+    assert!(matches!(ended, ClaimError::NotHere { .. }) && asked.get() == 2, "{ended}");
+    let late = bench.subscriber.claim(&second, Duration::from_millis(1)).unwrap_err();
+    assert!(matches!(late, ClaimError::Take(_)), "{late}");
+    let third = push();
+    let go = || {
+        bench.gpu.go();
+        false
+    };
+    let frame = bench.subscriber.claim_unless(&third, LONG, None, go).unwrap();
+    assert!(frame.to_host().unwrap() == source.content);
+}
+
+#[test]
+fn a_block_is_used_again_only_after_the_streams_that_read_it() {
+    if !on_standin(&[]) {
+        return;
+    }
+    // Room for one message.
+    let bench = Bench::with(3 * MIB, Exhaustion::Refuse);
+    let source = bench.source(2 * MIB);
+    bench.push(&source);
+    let reader = bench.node.stream().unwrap();
+    let frame = bench.subscriber.take_on(&reader).unwrap().unwrap();
+    bench.stream.synchronize(LONG).unwrap();
+    bench.gpu.hold();
+    frame.release_on(&reader).unwrap();
+    let again = || bench.publisher.push_on(&Bytes::new(2 * MIB), &source.part, &bench.stream);
+    assert!(matches!(again(), Err(PublishError::NoSpace { .. })), "the reader's stream has not got there");
+    bench.gpu.go();
+    until(|| again().is_ok());
+    assert_eq!(bench.subscriber.wait(LONG).unwrap().unwrap().info().sequence, 2);
+}
+
+#[test]
+fn a_device_that_fails_leaves_poisoned_and_never_a_wrong_frame() {
+    if !on_standin(&[]) {
+        return;
+    }
+    let bench = Bench::new(8 * MIB);
+    let source = bench.source(MIB);
+    bench.push(&source);
+    bench.stream.synchronize(LONG).unwrap();
+    drop(bench.subscriber.wait(LONG).unwrap().unwrap());
+    bench.gpu.fail_later(1, 719);
+    bench.push(&source);
+    until(|| bench.subscriber.take().unwrap().is_none() && bench.subscriber.statistics().poisoned == 1);
+    let error = bench.publisher.push_on(&Bytes::new(MIB), &source.part, &bench.stream).unwrap_err().to_string();
+    assert!(error.contains("CUDA_ERROR_LAUNCH_FAILED (719)"), "{error}");
+    assert!(bench.subscriber.take().unwrap().is_none());
+}
+
+#[test]
+fn an_error_at_each_call_of_a_publication_leaves_the_publisher_whole() {
+    if !on_standin(&[]) {
+        return;
+    }
+    let bench = Bench::new(8 * MIB);
+    let source = bench.source(MIB);
+    let calls =
+        ["cuMemHostRegister_v2", "cuMemcpyDtoDAsync_v2", "cuStreamWriteValue32_v2", "cuEventRecord", "cuEventCreate"];
+    let mut published = 0;
+    for call in calls {
+        bench.gpu.fail(call, 1, 999);
+        match bench.publisher.push_on(&Bytes::new(MIB), &source.part, &bench.stream) {
+            Ok(_) => published += 1,
+            Err(error) => assert!(error.to_string().contains(call), "{call}: {error}"),
+        }
+        bench.gpu.fail(call, 1, 0);
+        bench.push(&source);
+        published += 1;
+        for _ in 0..published {
+            let frame = bench.subscriber.wait(LONG).unwrap().unwrap();
+            assert!(frame.to_host().unwrap() == source.content, "after an error of {call}");
+        }
+        published = 0;
+    }
+}
+
+#[test]
+fn a_producer_that_dies_under_way_leaves_poisoned() {
+    if on_standin(&[]) {
+        let bench = Bench::new(8 * MIB);
+        let (subscriber, stream) = (&bench.subscriber, &bench.stream);
+        a_producer_dies_under_way(&bench, subscriber, stream);
+    }
+}
+
+#[test]
+fn a_producer_that_dies_before_its_message_is_copied_leaves_poisoned() {
+    if on_standin(&APART) {
+        let bench = Bench::new(8 * MIB);
+        let other = beside(&bench).unwrap();
+        a_producer_dies_under_way(&bench, &other.subscriber(TOPIC).unwrap(), &other.stream().unwrap());
+    }
+}
+
+fn a_producer_dies_under_way(bench: &Bench, subscriber: &Subscriber<Bytes>, stream: &Stream) {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "role_of_the_producer", "--ignored", "--nocapture"]);
+    command.env("RGAPS_RUNTIME_DIR", bench.dir.path()).env("RGAPS_TEST_PRODUCER", "1");
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut child = Child::spawn(&mut command).unwrap();
+    let output = BufReader::new(child.std().stdout.take().unwrap());
+    output.lines().map_while(Result::ok).find(|line| line.ends_with("pushed")).expect("it pushes");
+    let frame = subscriber.take_on(stream).unwrap().unwrap();
+    assert_eq!(frame.status(), Readiness::Pending);
+    child.kill().unwrap();
+    // The stream that waits for it goes on.
+    stream.synchronize(LONG).unwrap();
+    assert_eq!(frame.status(), Readiness::Poisoned);
+    assert!(matches!(frame.to_host(), Err(TakeError::Poisoned { sequence: 1, .. })));
+}
+
+#[test]
+#[ignore = "run by a_producer_that_dies_under_way_leaves_poisoned"]
+fn role_of_the_producer() {
+    if std::env::var_os("RGAPS_TEST_PRODUCER").is_none() {
+        return;
+    }
+    assert!(is_again());
+    let _watchdog = Watchdog::new(LONG);
+    let gpu = Control::load();
+    let node = Node::new("producer").unwrap();
+    let publisher = node.publisher::<Bytes>(TOPIC).unwrap();
+    let (source, stream) = (Source::new(&node, MIB), node.stream().unwrap());
+    gpu.hold();
+    publisher.push_on(&Bytes::new(MIB), &source.part, &stream).unwrap();
+    println!("pushed");
+    loop {
+        std::thread::park();
+    }
+}
+
+#[test]
+fn bytes_of_the_cpu_are_pushed_and_fetched_whatever_their_size() {
+    if !on_standin(&[("RGAPS_TEST_STANDIN_DELAY_US", "20")]) {
+        return;
+    }
+    let bench = Bench::new(128 * MIB);
+    let other = Node::builder().runtime_dir(bench.dir.path()).build().unwrap();
+    let late = other.subscriber::<Bytes>(TOPIC).unwrap();
+    for bytes in [0, 1, 4096, 5 * MIB + 3, 60 * MIB] {
+        let content: Vec<u8> = (0..bytes).map(|n| (n * 31 % 255) as u8).collect();
+        bench.publisher.push(&Bytes::new(bytes), &content).unwrap();
+        for subscriber in [&bench.subscriber, &late] {
+            let frame = subscriber.wait(LONG).unwrap().unwrap();
+            assert!(frame.to_host().unwrap() == content, "{bytes} B");
+        }
+    }
+    // A program that knows nothing of devices: its loan is a slice, and so is its frame.
+    for stream in [None, Some(&bench.stream)] {
+        let mut loan = bench.publisher.loan(Bytes::new(5000)).unwrap();
+        assert_eq!(loan.len(), 5000);
+        loan.fill(9);
+        match stream {
+            None => loan.publish().unwrap(),
+            Some(stream) => loan.publish_on(stream).unwrap(),
+        };
+        let frame = bench.subscriber.wait(LONG).unwrap().unwrap();
+        assert_eq!((frame.bytes(), frame.info().origin), ([9; 5000].as_slice(), Origin::Pushed));
+    }
+}
