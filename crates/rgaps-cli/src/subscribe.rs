@@ -175,7 +175,8 @@ fn find_kind(
     let mut told = false;
     while !interrupt.is_set() {
         let topics = node.topics()?;
-        if let Some(topic) = topics.iter().find(|topic| topic.key.name() == name) {
+        if let Some(topic) = topics.iter().find(|topic| topic.key.name() == name && topic.key.domain() == node.domain())
+        {
             return Kind::of_type(&topic.type_name).map(Some).ok_or_else(|| {
                 CommandError::Other(format!("{name} carries {}, which this command does not know", topic.type_name))
             });

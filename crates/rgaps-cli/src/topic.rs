@@ -88,7 +88,8 @@ fn hosts(here: u32, names: &[String]) -> String {
 fn info(node: &Node, name: &str, format: Format) -> Result<(), CommandError> {
     let wanted = format!("/{}", name.trim_start_matches('/'));
     let topics = node.topics()?;
-    let Some(topic) = topics.iter().find(|topic| topic.key.name() == wanted) else {
+    let is_wanted = |topic: &&TopicSummary| topic.key.name() == wanted && topic.key.domain() == node.domain();
+    let Some(topic) = topics.iter().find(is_wanted) else {
         return Err(CommandError::Other(format!(
             "no host that is known here has {wanted}; `rgaps topic list` shows all"
         )));

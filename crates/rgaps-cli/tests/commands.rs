@@ -183,3 +183,24 @@ fn looking_on_at_a_topic_that_nobody_has_is_an_error_and_stages_that_do_not_exis
     let (good, said, errors) = outcome(&mut host.rgaps(&["--json", "topic", "bw", "array", "--reports", "1"]));
     assert!(good && said.contains("\"bytes_per_second\""), "{said}{errors}");
 }
+
+#[test]
+fn a_topic_of_another_ros_domain_is_not_taken_for_ones_own() {
+    let host = Host::new("domain");
+    let ramp = example("ramp.npy");
+    let in_domain = |domain: &str, arguments: &[&str]| {
+        let mut command = host.rgaps(arguments);
+        command.env("ROS_DOMAIN_ID", domain);
+        command
+    };
+    let mut publish = in_domain("7", &["pub", "array", "--input", &ramp, "--latch", "--linger", "1000"]);
+    let _publisher = Child::spawn(publish.stdout(Stdio::null())).unwrap();
+    let (good, said, errors) = outcome(&mut in_domain("7", &["sub", "array", "--latch", "--count", "1"]));
+    assert!(good && said.starts_with("/array: took 1 messages"), "{said}{errors}");
+    let (good, said, errors) = outcome(&mut in_domain("8", &["sub", "array", "--timeout", "0.2"]));
+    assert!(!good && said.is_empty() && errors.contains("nobody has /array after 0.2 s"), "{said}{errors}");
+    let (good, said, errors) = outcome(&mut in_domain("8", &["topic", "info", "array"]));
+    assert!(!good && said.is_empty() && errors.contains("no host that is known here has /array"), "{said}{errors}");
+    let (good, said, errors) = outcome(&mut in_domain("7", &["topic", "info", "array"]));
+    assert!(good && said.starts_with("/array (domain 7)"), "{said}{errors}");
+}

@@ -281,7 +281,12 @@ impl Node {
         Ok((Observer::new(Arc::new(segment)), type_name))
     }
 
-    /// The topics that this host knows of.
+    /// The ROS domain id whose topics it publishes and subscribes to.
+    pub fn domain(&self) -> u32 {
+        self.inner.domain
+    }
+
+    /// The topics that this host knows of, of all domains.
     pub fn topics(&self) -> Result<Vec<TopicSummary>, NodeError> {
         self.inner.check_owner()?;
         let mut all: Vec<TopicSummary> = Vec::new();
