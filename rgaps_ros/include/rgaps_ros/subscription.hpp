@@ -11,6 +11,10 @@
  *
  * What cannot be claimed (a replayed or stale descriptor; one whose payload does not come within claim_timeout_ms from another host) is
  * logged once a publisher, counted, and given to `options.refused` if there is one. The callback never sees it. A shutdown of ROS ends the wait.
+ * A message that was published before the subscription was there, but its descriptor came still, is early: that is counted alone.
+ *
+ * In a callback group that is not Reentrant, messages are claimed in the order in which each publisher has published them: what the executor
+ * leaves out is let go, and counted as lost.
  */
 
 #ifndef RGAPS_ROS__SUBSCRIPTION_HPP_
@@ -26,9 +30,9 @@
 #include <utility>
 
 #include "rclcpp/detail/qos_parameters.hpp"
-#include "rgaps_ros/claims.hpp"
 #include "rgaps_ros/diagnostics.hpp"
 #include "rgaps_ros/node.hpp"
+#include "rgaps_ros/shutdown.hpp"
 #include "rgaps_ros/type_adapter.hpp"
 
 namespace rgaps_ros {
@@ -67,7 +71,7 @@ struct SubscriptionParameters {
       : timeout(std::chrono::milliseconds(parameters.integer(
             "claim_timeout_ms", 1000, 0, milliseconds_max,
             "Milliseconds that a descriptor's payload is waited for when it is still on its way from another host. The executor's thread waits."))),
-        slack(parameters.integer("slack", 4, 0, count_max, "Messages kept beyond the depth of the QoS, for descriptors that come late.")) {}
+        slack(parameters.integer("slack", 8, 0, count_max, "Messages kept beyond the depth of the QoS, for descriptors that come late.")) {}
 };
 
 /// Calls a callback of whatever signature.
@@ -126,6 +130,8 @@ class Subscription {
   rgaps::Result<rgaps_device_t> device() const { return content_->core_node->device(); }
   /// Descriptors whose message could not be claimed.
   std::uint64_t refused_count() const { return content_->refused; }
+  /// Descriptors of messages that were published before this subscription was there.
+  std::uint64_t early_count() const { return content_->early; }
   /// The subscription to the descriptors.
   const std::shared_ptr<rclcpp::Subscription<Descriptor>> &ros() const { return ros_; }
 
@@ -137,13 +143,16 @@ class Subscription {
     detail::SubscriptionParameters own;
     std::shared_ptr<rgaps::Node> core_node;
     rgaps::Subscriber<Meta> core;
-    Claims<Meta> claims;
+    std::optional<rgaps::Stream> stream;
     std::function<void(const DeviceT &)> on_refused;
     std::shared_ptr<Diagnostics> diagnostics;
     Refusals refusals;
     std::atomic<std::uint64_t> refused{0};
+    std::atomic<std::uint64_t> early{0};
     std::uint64_t lost_before = 0;
     std::uint64_t refused_before = 0;
+    // Last, so that it ends before what it interrupts.
+    OnShutdown shutdown;
 
     Content(const NodeInterfaces &node_, const std::string &name, const rclcpp::QoS &qos, const Options &options)
         : node(node_),
@@ -152,9 +161,14 @@ class Subscription {
           own(parameters),
           core_node(detail::core_node(node, parameters)),
           core(core_node->template subscriber<Meta>(topic, core_qos(qos, options)).value()),
-          claims(node.base->get_context(), topic, own.timeout, options.stream),
+          stream(options.stream),
           on_refused(options.refused),
-          diagnostics(Diagnostics::of(node)) {}
+          diagnostics(Diagnostics::of(node)),
+          shutdown(node.base->get_context(), [this] { (void)core.interrupt(); }) {
+      const auto &group = options.ros.callback_group;
+      const bool in_order = !group || group->type() != rclcpp::CallbackGroupType::Reentrant;
+      if (in_order) core.expect_claims_in_order().value();
+    }
 
     rgaps_subscriber_qos_t core_qos(const rclcpp::QoS &qos, const Options &options) const {
       return detail::subscriber_qos(detail::overridden(node, topic, qos, options.ros.qos_overriding_options), own.slack);
@@ -168,7 +182,12 @@ class Subscription {
       DeviceT device(std::move(lease));
       if (!why) return device;
       // Not refused: nobody waits for it any more.
-      if (why->status == RGAPS_TIMED_OUT && claims.is_over()) return std::nullopt;
+      if (why->status == RGAPS_TIMED_OUT && shutdown.is_over()) return std::nullopt;
+      if (why->status == RGAPS_EARLY) {
+        ++early;
+        RCLCPP_DEBUG(node.logger(), "%s", why->text.c_str());
+        return std::nullopt;
+      }
       ++refused;
       if (refusals.is_news(described.handle.publisher, why->status)) RCLCPP_ERROR(node.logger(), "%s", why->text.c_str());
       if (on_refused) on_refused(device);
@@ -177,7 +196,7 @@ class Subscription {
 
     rgaps::Result<rgaps::Message<Meta>> claimed(const Described<Meta> &described) {
       if (auto right = check(described); !right) return right.error();
-      return claims.claim(core, described.handle);
+      return stream ? core.claim_on(described.handle, own.timeout, *stream) : core.claim(described.handle, own.timeout);
     }
 
     diagnostic_msgs::msg::DiagnosticStatus report() {
@@ -195,6 +214,7 @@ class Subscription {
       status.value("held", now.held);
       status.value("copied_bytes", now.copied_bytes);
       status.value("claims_refused", refused_now);
+      status.value("claims_early", early);
       if (now.lost > lost_before) status.warn("messages were lost: the callback is too slow for the depth of the subscription");
       if (refused_now > refused_before) status.warn("claims were refused: see the log");
       lost_before = now.lost;
@@ -232,12 +252,14 @@ class Seat {
     content_ = Seats<Meta>::instance()
                    .add(detail::core_node(interfaces, parameters), name, detail::subscriber_qos(qos, own.slack), own.timeout)
                    .value();
+    shutdown_.emplace(interfaces.base->get_context(), [content = content_.get()] { (void)content->subscriber.interrupt(); });
   }
 
   rgaps::Result<rgaps_subscriber_statistics_t> statistics() const { return content_->subscriber.statistics(); }
 
  private:
   std::shared_ptr<detail::SeatContent<Meta>> content_;
+  std::optional<OnShutdown> shutdown_;
 };
 
 }  // namespace rgaps_ros
