@@ -3,7 +3,9 @@
 //
 //   frames publish TOPIC COUNT SUBSCRIPTIONS SEATS
 //   frames subscribe TOPIC COUNT
+//   frames join TOPIC COUNT
 //
+// `join` begins with whichever picture comes first.
 // tests/ros/frames.py is the same for rclpy, crates/rgaps-ros/examples for Rust.
 
 #include <chrono>
@@ -32,10 +34,15 @@ rgaps::Image picture(std::uint32_t number, const rclcpp::Time &now) {
   return meta;
 }
 
-bool is_right(const rgaps::DeviceImage &image, std::uint32_t expected) {
+std::uint32_t number_of(const rgaps::DeviceImage &image) {
   auto meta = image.meta();
   std::uint32_t number = 0;
   for (std::size_t place = 0; place < 4; ++place) number |= std::uint32_t{meta.user()[place]} << 8 * place;
+  return number;
+}
+
+bool is_right(const rgaps::DeviceImage &image, std::uint32_t expected) {
+  const auto number = number_of(image);
   const auto bytes = image.host();
   bool right = number == expected && image.frame_id() == "camera" && image.stamp().count() > 0 && bytes.size() == width * height * 3;
   for (std::size_t place = 0; right && place < bytes.size(); ++place) right = bytes[place] == byte_of(number, place);
@@ -62,10 +69,12 @@ int publish(const rclcpp::Node::SharedPtr &node, const std::string &topic, std::
   return 0;
 }
 
-int subscribe(const rclcpp::Node::SharedPtr &node, const std::string &topic, std::uint32_t count) {
-  std::uint32_t frames = 0, mismatched = 0, in_place = 0;
+int subscribe(const rclcpp::Node::SharedPtr &node, const std::string &topic, std::uint32_t count, bool joins) {
+  std::uint32_t frames = 0, mismatched = 0, in_place = 0, first = 0;
   const auto check = [&](const rgaps::DeviceImage &image) {
-    mismatched += is_right(image, frames) ? 0 : 1;
+    if (joins && frames == 0) first = number_of(image);
+    if (frames == count) return;
+    mismatched += is_right(image, first + frames) ? 0 : 1;
     in_place += image.host().data() == image.device_pointer() ? 1 : 0;
     ++frames;
   };
@@ -94,8 +103,8 @@ int main(int argc, char **argv) {
   int status = 2;
   if (arguments[1] == "publish" && arguments.size() == 6) {
     status = publish(node, topic, count, std::stoul(arguments[4]), std::stoul(arguments[5]));
-  } else if (arguments[1] == "subscribe") {
-    status = subscribe(node, topic, count);
+  } else if (arguments[1] == "subscribe" || arguments[1] == "join") {
+    status = subscribe(node, topic, count, arguments[1] == "join");
   }
   rclcpp::shutdown();
   return status;

@@ -256,8 +256,7 @@ class OnRmw:
         """Nodes join, one after the other, what is streamed at another place; each place an environment and how a command is run there."""
         streamer = self.start(at[1]([*command_of("rclpy"), "stream", "camera/front", "0"]), at[0])
         self.assertEqual(streamer.line(), "ready /camera/front")
-        # rclcpp's are tested in rgaps_ros/test.
-        for client in [client for client in CLIENTS if client != "rclcpp"]:
+        for client in CLIENTS:
             for _ in range(5):
                 with self.subTest(client=client):
                     reader = self.start(there[1]([*command_of(client), "join", "camera/front", str(COUNT)]), there[0])
