@@ -9,7 +9,7 @@ use crate::host::HostBackend;
 use crate::pool::{DeviceId, DeviceKind};
 
 /// What the configuration asks for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Choice {
     /// The best that this machine has.
     #[default]

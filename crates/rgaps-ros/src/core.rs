@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
-use rgaps::device::Stream;
+use rgaps::device::{Choice, Stream};
 use rgaps::types::Stamp;
 use rgaps::{
     ClaimError, Frame, Handle, Node, PublishError, PublisherQos, PublisherStatistics, Subscriber, SubscriberStatistics,
@@ -209,16 +209,18 @@ impl<T: Kind> Claims<T> {
     }
 }
 
-/// The core's node for nodes of a ROS domain: one a process, and a forked child's own. `None` is the domain of ROS_DOMAIN_ID.
-pub fn node_of(domain: Option<u32>) -> Result<Node, Error> {
-    type Known = HashMap<(u32, Option<u32>), Node>;
+/// The core's node for nodes of a ROS domain, on the device that their parameter names: one a process, and a forked child's own. `None` is the
+/// domain of ROS_DOMAIN_ID.
+pub fn node_of(domain: Option<u32>, of: &mut dyn Parameters) -> Result<Node, Error> {
+    type Known = HashMap<(u32, Option<u32>, Choice), Node>;
+    let device = parameters::device(of)?;
     static NODES: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
     let mut nodes = NODES.lock().unwrap_or_else(PoisonError::into_inner);
-    let key = (std::process::id(), domain);
+    let key = (std::process::id(), domain, device);
     if let Some(node) = nodes.get(&key) {
         return Ok(node.clone());
     }
-    let mut builder = Node::builder();
+    let mut builder = Node::builder().device(device);
     if let Some(domain) = domain {
         builder = builder.domain(domain);
     }

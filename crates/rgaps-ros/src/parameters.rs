@@ -9,9 +9,12 @@
 //! | `rgaps.<topic>.publisher.flow_control` | true | whether links between hosts wait for a slow receiver |
 //! | `rgaps.<topic>.subscription.claim_timeout_ms` | 1000 | how long the frame of a descriptor is waited for |
 //! | `rgaps.<topic>.subscription.slack` | 8 | messages that the core keeps beyond the depth of the QoS, for descriptors that come late |
+//! | `rgaps.device` | | GPU by which the node works, such as cuda:0; empty takes the one that the host's pools lie on, or none |
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
+
+use rgaps::device::Choice;
 
 use crate::Error;
 
@@ -50,6 +53,20 @@ impl Parameters for Defaults {
     fn flag(&mut self, _: &str, default: bool, _: &str) -> Result<bool, Error> {
         Ok(default)
     }
+}
+
+pub(crate) fn device(of: &mut dyn Parameters) -> Result<Choice, Error> {
+    let name = "rgaps.device";
+    let found = of.text(
+        name,
+        "",
+        "GPU by which the node works, such as cuda:0; empty takes the one that the host's pools lie on, or none.",
+    )?;
+    if found.is_empty() {
+        return Ok(Choice::Auto);
+    }
+    let allowed = "empty, auto, host, cuda, cuda:N or cuda:GPU-<uuid>";
+    found.parse().map_err(|_| Error::Parameter { name: name.to_owned(), value: found, allowed })
 }
 
 pub(crate) struct OfPublisher {
@@ -165,5 +182,12 @@ mod tests {
         );
         assert!(refused(Odd(-1, "wait")).starts_with("parameter rgaps./a.publisher.history_depth is -1"));
         assert!(subscription("/a", &mut Odd(-1, "")).is_err());
+        assert_eq!(device(&mut Odd(0, "")).unwrap(), Choice::Auto);
+        assert_eq!(device(&mut Odd(0, "cuda:1")).unwrap(), Choice::Cuda(1));
+        let refused = device(&mut Odd(0, "gpu")).unwrap_err().to_string();
+        assert_eq!(
+            refused,
+            "parameter rgaps.device is gpu; it may be empty, auto, host, cuda, cuda:N or cuda:GPU-<uuid>"
+        );
     }
 }

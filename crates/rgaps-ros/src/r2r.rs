@@ -90,7 +90,7 @@ impl<T: R2rKind> Publisher<T> {
         let publisher = node.create_publisher(topic, qos).map_err(|error| Error::ros(&name, error))?;
         let offered = profile.publisher_qos(&name, &mut OfNode(node))?;
         let descriptors = Descriptors { publisher, topic: name.clone(), clock: node.get_ros_clock() };
-        Self::of(&core::node_of(None)?, &name, offered, descriptors)
+        Self::of(&core::node_of(None, &mut OfNode(node))?, &name, offered, descriptors)
     }
 }
 
@@ -107,7 +107,8 @@ impl<T: R2rKind> Subscription<T> {
         raw::type_support::<T::Message>()?;
         let name = resolved(node, topic)?;
         // The seat comes first: whatever ROS brings is published then, or is early.
-        let claims = Claims::with(&core::node_of(None)?, &name, &Profile::from(&qos), &mut OfNode(node))?;
+        let core_node = core::node_of(None, &mut OfNode(node))?;
+        let claims = Claims::with(&core_node, &name, &Profile::from(&qos), &mut OfNode(node))?;
         let descriptors = node.subscribe::<T::Message>(topic, qos).map_err(|error| Error::ros(&name, error))?;
         Ok(Self { claims, descriptors: Box::pin(descriptors), logger: node.logger().to_owned() })
     }

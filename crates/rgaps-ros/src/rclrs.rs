@@ -121,7 +121,7 @@ impl<T: RclrsKind> Publisher<T> {
         let publisher = node.create_publisher::<T::Message>(options).map_err(|error| Error::ros(name, error))?;
         let mut parameters = Declared::on(node);
         let topic = publisher.topic_name();
-        let core_node = core::node_of(domain(node))?;
+        let core_node = core::node_of(domain(node), &mut parameters)?;
         let offered = profile.publisher_qos(&topic, &mut parameters)?;
         let descriptors =
             Descriptors { publisher, clock: node.get_clock(), _parameters: parameters, reporting: OnceLock::new() };
@@ -201,9 +201,9 @@ impl<T: RclrsKind> Subscription<T> {
     ) -> Result<Self, Error> {
         raw::type_support::<T::Message>()?;
         let (name, profile) = (options.topic.to_owned(), Profile::from(&options.qos));
-        let core_node = core::node_of(domain(node))?;
         let on = |topic: &str| -> Result<_, Error> {
             let mut parameters = Declared::on(node);
+            let core_node = core::node_of(domain(node), &mut parameters)?;
             Ok((Arc::new(Claims::with(&core_node, topic, &profile, &mut parameters)?), parameters))
         };
         // The seat comes first: whatever ROS brings is published then, or is early.
