@@ -16,6 +16,9 @@ LONG = 60.0
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
+# A shell has it ignored by what it starts in the background, and so would everything be that is started here.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 def users_of(folder):
     """Processes other than this one that have a file in the folder open, or are bound to a socket in it."""
