@@ -162,11 +162,11 @@ def frames_survive_a_bag_that_is_recorded_and_played_through_the_converter(conte
     bag = os.path.join(world.folder, 'pictures')
     converter = convert(context, host, 'to_cpu', 'image', 'to_cpu', '/frames', '/pictures', recording)
     recorder = record(host, 'recorder', bag, '/pictures', recording)
-    # The converter subscribes when the recorder has come.
-    publisher = play(context, host, 'source', role='pub', count=FRAMES, period_ms=20)
+    # The converter subscribes when the recorder has come. Under another RMW it may see its publisher later than that sees it, and miss the first ones.
+    publisher = play(context, host, 'source', role='pub', count=10 ** 6, period_ms=20)
     wait_for_messages(bag, recorder, FRAMES)
-    converter.end()
-    expect(publisher.passes(), f'published {FRAMES}')
+    for program in (publisher, converter):
+        program.end()
 
     converter = convert(context, host, 'to_gpu', 'image', 'to_gpu', '/pictures', '/frames_again')
     reader = play(context, host, 'reader', {'frames': '/frames_again'}, role='sub', count=FRAMES, in_order=False)
