@@ -14,6 +14,7 @@ use crate::CommandError;
 use crate::interrupt::Interrupt;
 use crate::media::{self, Mark, Media};
 use crate::output::{self, Format};
+use crate::topic;
 
 /// How often the type of a topic that nobody has yet is looked for.
 const TYPE_INTERVAL: Duration = Duration::from_millis(100);
@@ -171,12 +172,10 @@ fn find_kind(
     if let Err(error @ NodeError::Name(_)) = node.observe(&arguments.topic) {
         return Err(error.into());
     }
-    let name = format!("/{}", arguments.topic.trim_start_matches('/'));
+    let name = topic::rooted(&arguments.topic);
     let mut told = false;
     while !interrupt.is_set() {
-        let topics = node.topics()?;
-        if let Some(topic) = topics.iter().find(|topic| topic.key.name() == name && topic.key.domain() == node.domain())
-        {
+        if let Some(topic) = topic::summary(node, &name)? {
             return Kind::of_type(&topic.type_name).map(Some).ok_or_else(|| {
                 CommandError::Other(format!("{name} carries {}, which this command does not know", topic.type_name))
             });

@@ -86,20 +86,29 @@ fn hosts(here: u32, names: &[String]) -> String {
 }
 
 fn info(node: &Node, name: &str, format: Format) -> Result<(), CommandError> {
-    let wanted = format!("/{}", name.trim_start_matches('/'));
-    let topics = node.topics()?;
-    let is_wanted = |topic: &&TopicSummary| topic.key.name() == wanted && topic.key.domain() == node.domain();
-    let Some(topic) = topics.iter().find(is_wanted) else {
+    let name = rooted(name);
+    let Some(topic) = summary(node, &name)? else {
         return Err(CommandError::Other(format!(
-            "no host that is known here has {wanted}; `rgaps topic list` shows all"
+            "no host that is known here has {name}; `rgaps topic list` shows all"
         )));
     };
     if format == Format::Json {
-        output::json(topic);
+        output::json(&topic);
         return Ok(());
     }
-    print_info(topic);
+    print_info(&topic);
     Ok(())
+}
+
+/// The fully qualified name of a topic that was typed with or without its first slash.
+pub fn rooted(name: &str) -> String {
+    format!("/{}", name.trim_start_matches('/'))
+}
+
+/// The topic of this fully qualified name in the node's ROS domain, if a host that is known here has it.
+pub fn summary(node: &Node, name: &str) -> Result<Option<TopicSummary>, NodeError> {
+    let topics = node.topics()?;
+    Ok(topics.into_iter().find(|topic| topic.key.name() == name && topic.key.domain() == node.domain()))
 }
 
 fn print_info(topic: &TopicSummary) {
