@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
 use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -94,6 +95,42 @@ fn a_host_is_ready_when_a_manager_answers_whoever_started_it() {
     let (good, said, errors) = ready("60");
     let said: Value = serde_json::from_str(&said).unwrap_or_else(|_| panic!("{said}{errors}"));
     assert!(good && said["pid"] == manager.id(), "{said}");
+}
+
+#[test]
+fn a_manager_says_where_nobody_answers_and_nothing_of_who_does() {
+    let _watchdog = Watchdog::new(3 * LIMIT);
+    // What a manager says in an idle while, with a peer where another one listens or where nobody does; each waits for long enough.
+    let said = |peer_listens: bool, peer_timeout_ms: u32| {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let address = format!("tcp/127.0.0.1:{port}");
+        let manager = |dir: &RuntimeDir, settings: &[&str]| {
+            let mut command = Command::new(programs::find("rgapsd"));
+            dir.apply(&mut command);
+            command.env("RGAPS_MULTICAST", "off").env_remove("RGAPS_LOG");
+            command.args(settings.iter().flat_map(|setting| ["--set", setting])).stderr(Stdio::piped());
+            command
+        };
+        let dirs = [RuntimeDir::new("peer").unwrap(), RuntimeDir::new("peer").unwrap()];
+        let listen = format!("listen={address}");
+        let listener = peer_listens.then(|| {
+            let listener = Child::spawn(manager(&dirs[0], &[&listen, "idle_timeout_ms=600000"]).stderr(Stdio::null()));
+            let mut ready = rgaps();
+            dirs[0].apply(&mut ready);
+            assert!(ready.args(["ready", "--timeout", "60"]).status().unwrap().success());
+            listener.unwrap()
+        });
+        let timeouts = [("peer", peer_timeout_ms), ("idle", peer_timeout_ms + 2000)];
+        let [peer_timeout, idle_timeout] = timeouts.map(|(what, ms)| format!("{what}_timeout_ms={ms}"));
+        let settings = ["listen=tcp/127.0.0.1:0", &format!("peers={address}"), &peer_timeout, &idle_timeout];
+        let output = manager(&dirs[1], &settings).output().unwrap();
+        drop(listener);
+        (address, String::from_utf8(output.stderr).unwrap())
+    };
+    let (address, alone) = said(false, 1000);
+    assert!(alone.contains(&format!("no host has answered yet at {address}")), "{alone}");
+    let (_, together) = said(true, 10_000);
+    assert!(together.contains("a host has appeared") && !together.contains("no host has answered"), "{together}");
 }
 
 #[test]

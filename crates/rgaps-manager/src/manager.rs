@@ -65,6 +65,8 @@ pub(crate) struct Manager {
     idle_since: Option<Instant>,
     /// Until when nobody is let in: there was nothing to hold a connection with.
     full_until: Option<Instant>,
+    /// When a first host has to be there if `peers` names any; none once one was.
+    first_host_due: Option<Instant>,
 }
 
 /// What a manager is made of.
@@ -99,6 +101,8 @@ enum Source {
 
 impl Manager {
     pub(crate) fn new(parts: Parts) -> Self {
+        let grace = Duration::from_millis(parts.config.peer_timeout_ms);
+        let first_host_due = (!parts.config.peers.is_empty()).then(|| Instant::now() + grace);
         Self {
             config: parts.config,
             dir: parts.dir,
@@ -121,6 +125,7 @@ impl Manager {
             stop: parts.stop,
             idle_since: Some(Instant::now()),
             full_until: None,
+            first_host_due,
         }
     }
 
@@ -383,6 +388,7 @@ impl Manager {
         match event {
             NetworkEvent::HostUp { host, name } => {
                 tracing::info!(%host, name, "a host has appeared");
+                self.first_host_due = None;
                 self.kept(|directory| directory.host_up(host, &name));
                 self.every_topic_changed();
             }
@@ -457,6 +463,12 @@ impl Manager {
         late.into_iter().for_each(|id| self.topic_changed(id));
         self.end_adoption(now);
         self.retry_deferred();
+        if self.first_host_due.take_if(|due| *due <= now).is_some() {
+            let peers = self.config.peers.join(", ");
+            tracing::warn!(
+                "no host has answered yet at {peers}: does rgapsd run there and listen at that port? It is tried on"
+            );
+        }
         let over: Vec<ClientId> =
             self.clients.by_id.iter().filter(|(_, client)| client.is_over()).map(|(id, _)| *id).collect();
         over.iter().for_each(|id| drop(self.clients.by_id.remove(id)));
