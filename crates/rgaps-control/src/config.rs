@@ -57,7 +57,7 @@ pub struct Config {
     pub rdma_spin_us: u64,
     /// Where pools lie: `host`, `cuda`, `cuda:N` or `cuda:GPU-<uuid>` for one GPU, or `auto` for a GPU where this build can use it, else host memory.
     pub device: String,
-    /// Where other managers are, as zenoh locators: tcp/10.0.0.2:7447.
+    /// Where other managers are, as zenoh locators: tcp/10.0.0.2:7447. The log says so if no host has answered within `peer_timeout_ms`.
     pub peers: Vec<String>,
     /// Where this manager can be found, as a zenoh locator; empty lets zenoh choose a port.
     pub listen: String,
