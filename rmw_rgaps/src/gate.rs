@@ -1,40 +1,58 @@
 //! What keeps a user's callback and the end of what it is of apart, though the callback may be the one that ends it.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
 
 use crate::context::lock;
 
-/// A lock that the thread which has it passes freely.
+/// A lock that the thread which has it passes freely, and everybody once it is closed.
 #[derive(Default)]
 pub(crate) struct Gate {
-    lock: Mutex<()>,
     /// The thread that is inside; 0 for none.
-    inside: AtomicUsize,
+    inside: Mutex<usize>,
+    left: Condvar,
+    is_closed: AtomicBool,
 }
 
-/// That this thread is inside, until it is dropped.
-pub(crate) struct Inside<'a> {
-    gate: &'a Gate,
-    _lock: MutexGuard<'a, ()>,
-}
+/// What keeps others out until it is dropped: nothing if this thread is inside further up its stack, or the gate closed.
+pub(crate) struct Inside<'a>(Option<&'a Gate>);
 
 impl Gate {
-    /// Waits for whoever is inside. None if this thread is, further up its stack.
-    pub(crate) fn enter(&self) -> Option<Inside<'_>> {
-        // What another thread has written here is never this thread's.
-        if self.inside.load(Ordering::Relaxed) == this_thread() {
-            return None;
+    /// Waits for whoever is inside, but not for one who has closed the gate: that one may wait for this thread.
+    pub(crate) fn enter(&self) -> Inside<'_> {
+        let own = this_thread();
+        let mut inside = lock(&self.inside);
+        while *inside != 0 && *inside != own && !self.is_closed() {
+            inside = self.left.wait(inside).unwrap_or_else(PoisonError::into_inner);
         }
-        let lock = lock(&self.lock);
-        self.inside.store(this_thread(), Ordering::Relaxed);
-        Some(Inside { gate: self, _lock: lock })
+        if *inside != 0 || self.is_closed() {
+            return Inside(None);
+        }
+        *inside = own;
+        Inside(Some(self))
+    }
+
+    /// Waits for whoever is inside and lets nobody in any more.
+    pub(crate) fn close(&self) {
+        let _inside = self.enter();
+        // Within the lock, so that nobody goes to sleep in between.
+        let _lock = lock(&self.inside);
+        self.is_closed.store(true, Ordering::Release);
+        self.left.notify_all();
+    }
+
+    /// What was to be kept apart from is over.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
     }
 }
 
 impl Drop for Inside<'_> {
     fn drop(&mut self) {
-        self.gate.inside.store(0, Ordering::Relaxed);
+        if let Some(gate) = self.0 {
+            *lock(&gate.inside) = 0;
+            gate.left.notify_all();
+        }
     }
 }
 
@@ -51,14 +69,40 @@ mod tests {
     #[test]
     fn the_thread_inside_passes_and_others_wait_for_it() {
         let gate = Gate::default();
-        let inside = gate.enter().unwrap();
-        assert!(gate.enter().is_none());
+        let inside = gate.enter();
+        drop(gate.enter());
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| gate.enter().is_some());
-            assert!(gate.enter().is_none() && !waiting.is_finished());
+            let waiting = scope.spawn(|| gate.enter().0.is_some());
+            assert!(gate.enter().0.is_none() && !waiting.is_finished());
             drop(inside);
             assert!(waiting.join().unwrap());
         });
-        assert!(gate.enter().is_some(), "everybody has left");
+        assert!(gate.enter().0.is_some(), "everybody has left");
+    }
+
+    #[test]
+    fn who_is_inside_and_closes_the_gate_may_wait_for_those_who_wait_at_it() {
+        let gate = Gate::default();
+        let inside = gate.enter();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| gate.enter().0.is_none() && gate.is_closed());
+            gate.close();
+            assert!(waiting.join().unwrap());
+        });
+        drop(inside);
+        assert!(gate.enter().0.is_none());
+    }
+
+    #[test]
+    fn who_closes_the_gate_waits_for_who_is_inside() {
+        let gate = Gate::default();
+        let inside = gate.enter();
+        std::thread::scope(|scope| {
+            let closing = scope.spawn(|| gate.close());
+            assert!(!gate.is_closed() && !closing.is_finished());
+            drop(inside);
+            closing.join().unwrap();
+        });
+        assert!(gate.is_closed());
     }
 }

@@ -4,7 +4,8 @@
 //! The handle's first member is rmw's, with an identifier of this layer's and the inner one's `data`, by which wait sets name it.
 //!
 //! Locks       `gate` by the notifier's thread while it looks after the entity, by who sets a callback, which may be called at once, and by the
-//!             entity's destruction: so no callback runs after it was taken away. A callback may do all of that itself. `attended` is the
+//!             entity's destruction: so no callback runs after it was taken away. A callback may do all of that itself: if it ends the context's
+//!             last entity it waits for the notifier's thread, which may wait at the gate; closed, that lets it pass. `attended` is the
 //!             notifier's alone. `taking` around takes and what is counted with them; it is never held while the inner RMW, the manager or a
 //!             callback is called.
 
@@ -72,9 +73,8 @@ pub(crate) struct Entity {
     is_drain_due: AtomicBool,
     /// The inner RMW does not tell when something comes: it is drained when something is taken.
     is_deaf: AtomicBool,
+    /// Closed when it is being destroyed.
     gate: Gate,
-    /// It is being destroyed. Set inside of the gate.
-    is_over: AtomicBool,
     attended: Mutex<Attended>,
 }
 
@@ -110,14 +110,14 @@ impl Entity {
     /// Messages may have come: wakes who waits and calls who asked to be called.
     pub(crate) fn look_after(&self) {
         let _inside = self.gate.enter();
-        if self.is_over.load(Ordering::Acquire) {
+        if self.gate.is_closed() {
             return;
         }
         self.wake();
         for step in [Self::call_for_new, Self::call_for_lost, Self::drain] {
             step(self);
             // What was called may have destroyed the subscription.
-            if self.is_over.load(Ordering::Acquire) {
+            if self.gate.is_closed() {
                 return;
             }
         }
@@ -306,7 +306,6 @@ unsafe fn make(
         is_drain_due: AtomicBool::new(false),
         is_deaf: AtomicBool::new(false),
         gate: Gate::default(),
-        is_over: AtomicBool::new(false),
         attended: Mutex::default(),
     });
     let descriptor = entity.core.descriptor().map_err(|error| error.to_string())?;
@@ -382,11 +381,8 @@ pub(crate) unsafe fn rmw_destroy_subscription(
     // SAFETY: the inner RMW's own subscription. From its return on the callback is not called.
     let _ = unsafe { calls::rmw_subscription_set_on_new_message_callback(entity.inner.0, None, std::ptr::null()) };
     crate::rcutils::reset_error();
-    {
-        // Waits for a wake-up that is under way, the last one; unless this is its callback.
-        let _inside = entity.gate.enter();
-        entity.is_over.store(true, Ordering::Release);
-    }
+    // Waits for a wake-up that is under way, the last one; unless this is its callback.
+    entity.gate.close();
     // SAFETY: made on this node, and destroyed once.
     unsafe { calls::rmw_destroy_subscription(node, entity.inner.0) }
 }
