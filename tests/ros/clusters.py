@@ -14,6 +14,7 @@ import rgaps
 import rgaps.ros
 from diagnostic_msgs.msg import DiagnosticArray
 from rclpy.executors import SingleThreadedExecutor
+from spinning import Spinning
 
 LONG = 60.0
 ROUNDS = 5
@@ -51,18 +52,16 @@ def main():
     publisher = rgaps.ros.Publisher(node, rgaps.PointCloud, "points", 10)
     executor = SingleThreadedExecutor()
     executor.add_node(node)
-    spinning = threading.Thread(target=executor.spin)
-    spinning.start()
+    spinning = Spinning(executor)
     try:
         check(node, publisher, result, came, frames)
         if "diagnostics" in sys.argv:
             check_diagnostics(came, statuses)
         print(f"{publisher.topic_name}: {ROUNDS} right", flush=True)
     finally:
+        spinning.end()
         result.destroy()
         publisher.destroy()
-        executor.shutdown()
-        spinning.join()
         node.destroy_node()
         rclpy.shutdown()
 

@@ -19,6 +19,7 @@ import rclpy
 import rgaps
 import rgaps.ros
 from rclpy.executors import MultiThreadedExecutor, SingleThreadedExecutor
+from spinning import Spinning
 
 # Messages that ROS keeps. More than are published at once.
 DEPTH = 100
@@ -91,14 +92,13 @@ def main():
     node = rclpy.create_node("frames_rclpy")
     executor = MultiThreadedExecutor(4) if "threads" in rest else SingleThreadedExecutor()
     executor.add_node(node)
-    spinning = threading.Thread(target=executor.spin)
     endpoints = []
     if what in ("subscribe", "join", "both"):
         checked = Checked(int(count), what == "join")
         endpoints.append(rgaps.ros.Subscription(node, rgaps.Image, topic, checked, DEPTH))
     if what in ("publish", "stream", "both"):
         endpoints.append(rgaps.ros.Publisher(node, rgaps.Image, topic, DEPTH))
-    spinning.start()
+    spinning = Spinning(executor)
     print(f"ready {endpoints[0].topic_name}", flush=True)
     if what == "publish":
         publish(endpoints[0], int(count), int(rest[0]), int(rest[1]))
@@ -111,10 +111,9 @@ def main():
     if what not in ("publish", "stream"):
         checked.is_done.wait()
         print(checked.line(endpoints[0]), flush=True)
+    spinning.end()
     for endpoint in endpoints:
         endpoint.destroy()
-    executor.shutdown()
-    spinning.join()
     node.destroy_node()
     rclpy.shutdown()
 

@@ -18,6 +18,7 @@ from rclpy.serialization import serialize_message
 from rclpy.task import Future
 from rclpy_node import IS_LAYERED, LONG, OnANode, RCLError, Seen
 from rgaps_msgs.msg import GpuImage, GpuTensor
+from spinning import Spinning
 
 
 def picture(value=0):
@@ -26,8 +27,7 @@ def picture(value=0):
 
 class Callbacks(OnANode):
     def test_one_that_raises_keeps_no_frame_and_the_next_ones_come(self):
-        self.executor.shutdown()
-        self.spinning.join(LONG)
+        self.spinning.end()
         executor = SingleThreadedExecutor()
         executor.add_node(self.node)
         seen = []
@@ -76,12 +76,10 @@ class Callbacks(OnANode):
                 self.pair_[1].destroy()  # Once more harms nothing.
 
     def test_those_of_a_reentrant_group_run_at_once_and_miss_nothing(self):
-        self.executor.shutdown()
-        self.spinning.join(LONG)
+        self.spinning.end()
         executor = MultiThreadedExecutor(4)
         executor.add_node(self.node)
-        spinning = threading.Thread(target=executor.spin)
-        spinning.start()
+        spinning = Spinning(executor)
         together = threading.Barrier(2)
 
         def callback(frame):
@@ -100,8 +98,7 @@ class Callbacks(OnANode):
         while subscription.statistics.held:
             executor.wake()
         self.assertEqual((subscription.refused, subscription.statistics.lost), (0, 0))
-        executor.shutdown()
-        spinning.join(LONG)
+        spinning.end()
 
     def test_a_coroutine_keeps_its_frame_while_it_waits(self):
         going = Future()
@@ -137,10 +134,9 @@ class Ends(OnANode):
         publisher, subscription = self.pair()
         publisher.push(picture(3))
         array = np.asarray(self.seen.until(len).pop())
+        self.spinning.end()
         subscription.destroy()
         publisher.destroy()
-        self.executor.shutdown()
-        self.spinning.join(LONG)
         self.node.destroy_node()
         self.assertEqual(array.tobytes(), bytes([3] * 4))
 

@@ -15,10 +15,10 @@ from rclpy.qos import DurabilityPolicy, HistoryPolicy, QoSProfile, ReliabilityPo
 from rclpy.qos_overriding_options import QoSOverridingOptions
 from rclpy.utilities import get_rmw_implementation_identifier
 from rgaps_msgs.msg import GpuImage, GpuPointCloud, GpuTensor
+from spinning import LONG, Spinning
 
 RCLError = rclpy_implementation.RCLError
 
-LONG = 60.0
 # Then the RMW itself keeps such descriptors back, when they are published or when they arrive.
 IS_LAYERED = get_rmw_implementation_identifier() == "rmw_rgaps"
 
@@ -49,13 +49,11 @@ class OnANode(unittest.TestCase):
         self.node = rclpy.create_node("node", namespace="/robot", parameter_overrides=list(self.parameters))
         self.executor = SingleThreadedExecutor()
         self.executor.add_node(self.node)
-        self.spinning = threading.Thread(target=self.executor.spin)
-        self.spinning.start()
+        self.spinning = Spinning(self.executor)
         self.seen = Seen()
 
     def tearDown(self):
-        self.executor.shutdown()
-        self.spinning.join(LONG)
+        self.spinning.end()
         self.node.destroy_node()
         rclpy.shutdown()
 
