@@ -27,6 +27,7 @@ DATA = pathlib.Path(get_package_share_directory('rgaps_examples')) / 'data'
 RMWS = ['rmw_fastrtps_cpp', 'rmw_rgaps']
 DETECTORS = [f'edges_{number}' for number in range(8)]
 IN_CPP = ['rectify', *DETECTORS[:5]]
+RUN_SECONDS = 12
 
 
 # ---- References ------------------------------------------------------------------------------------------------------------
@@ -144,13 +145,15 @@ def scores_of(features):
 class Run:
     """One launch of a pipeline, watched from outside; everything it said and carried."""
 
-    def __init__(self, world, pipeline, count, device='host', **arguments):
+    def __init__(self, world, pipeline, rate, device='host', **arguments):
         self.host = world.host(settings=[f'device={device}'])
         seen = os.path.join(world.folder, f'{pipeline}-seen')
         environment = {'RGAPS_DEVICE': device}
         watcher = self.host.run('watcher', sys.executable, str(ROOT / 'tests/ros/watch_pipelines.py'), pipeline, seen, **environment)
         watcher.until('watching')
-        command = ['ros2', 'launch', 'rgaps_examples', f'{pipeline}.launch.py', f'count:={count}']
+        # Long enough for the watcher to be found: endpoints that DDS has not matched at once it matches some seconds later (seen with Fast DDS: 3.4 s).
+        self.count = count = RUN_SECONDS * rate
+        command = ['ros2', 'launch', 'rgaps_examples', f'{pipeline}.launch.py', f'count:={count}', f'rate:={float(rate)}']
         launched = self.host.run(pipeline, *command, *(f'{name}:={value}' for name, value in arguments.items()), **environment)
         launched.passes()
         self.output = launched.output()
@@ -243,9 +246,9 @@ def compare_pictures(folder, saved):
 
 def run_pictures(world, device='host', **arguments):
     folder = pathlib.Path(world.folder) / 'saved'
-    run = Run(world, 'pictures', 30, device, rate=6.0, save=folder, namespace='robot', **arguments)
+    run = Run(world, 'pictures', 6, device, save=folder, namespace='robot', **arguments)
     pictures = run.lines(r'picture (\d+): 1 of \d+x\d+ rgb8, 9 of 320x240 mono8')
-    if len(pictures) != 30:
+    if len(pictures) != run.count:
         raise Failed(run.output[-6000:])
     compare_pictures(folder, 3)
     return run
@@ -273,11 +276,11 @@ def a_detector_in_rust_among_those_in_cpp_and_python_sees_every_picture_and_find
 
 
 def clouds_are_filtered_and_their_clusters_counted(world):
-    run = Run(world, 'clouds', 12, rate=3.0)
+    run = Run(world, 'clouds', 3)
     run.expect('copied_bytes', 'copied_bytes 0')
     run.expect_no_copies(['voxel', 'clusters'])
     counted = [(stamp, int(number)) for stamp, number in run.lines(r'cloud (\d+): \d+ points, (\d+) clusters')]
-    if len(counted) != 12:
+    if len(counted) != run.count:
         raise Failed(run.output[-6000:])
     for stamp, number in counted:
         cloud = run.arrays[f'points-{stamp}'].reshape(-1, 4)
@@ -294,11 +297,11 @@ def clouds_are_filtered_and_their_clusters_counted(world):
 
 
 def tensors_pass_a_model_whose_scores_and_label_are_right(world):
-    run = Run(world, 'tensors', 30, rate=10.0)
+    run = Run(world, 'tensors', 10)
     run.expect('copied_bytes', 'copied_bytes 0')
     run.expect_no_copies(['model'])
     labels = [(stamp, int(label)) for stamp, label in run.lines(r'features (\d+): class (\d+) \(\w+\)')]
-    if len(labels) != 30:
+    if len(labels) != run.count:
         raise Failed(run.output[-6000:])
     for stamp, label in labels:
         wanted = scores_of(run.arrays[f'features-{stamp}'])
