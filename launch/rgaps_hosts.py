@@ -103,6 +103,7 @@ class Report:
         self.subscribers = []
         self.publishers = []
         self.running = set()
+        self.told = set()
         self.has_failed = False
         self.lines = {}
         self.reports = {}
@@ -151,10 +152,13 @@ class Report:
             return None
         if self.has_failed and not self.count:
             raise RuntimeError('all publishers and subscribers have ended, and not well: see the lines above')
-        # Publishers first, so that they see no manager go.
+        # Publishers first, so that they see no manager go. Each once: a signal to a process that has just ended takes its exit status away
+        # (asyncio says 255 then: subprocess.Popen.send_signal looks for the end, too).
         left = self.running.intersection(self.publishers)
         if left:
-            return [EmitEvent(event=SignalProcess(signal_number=SIGINT, process_matcher=matches_action(publisher))) for publisher in left]
+            told, self.told = self.told, self.told | left
+            return [EmitEvent(event=SignalProcess(signal_number=SIGINT, process_matcher=matches_action(publisher)))
+                    for publisher in left - told]
         return EmitEvent(event=Shutdown(reason='all subscribers have ended' if self.subscribers else 'all publishers have ended'))
 
     def _sum_up(self):
