@@ -64,6 +64,8 @@ fn this_thread() -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
+
     use super::*;
 
     #[test]
@@ -96,12 +98,19 @@ mod tests {
     #[test]
     fn who_closes_the_gate_waits_for_who_is_inside() {
         let gate = Gate::default();
+        let (is_over, starting) = (AtomicBool::new(false), Barrier::new(2));
         let inside = gate.enter();
         std::thread::scope(|scope| {
-            let closing = scope.spawn(|| gate.close());
-            assert!(!gate.is_closed() && !closing.is_finished());
+            let closing = scope.spawn(|| {
+                starting.wait();
+                gate.close();
+                is_over.load(Ordering::Acquire)
+            });
+            starting.wait();
+            assert!(!gate.is_closed());
+            is_over.store(true, Ordering::Release);
             drop(inside);
-            closing.join().unwrap();
+            assert!(closing.join().unwrap(), "closed while somebody was inside");
         });
         assert!(gate.is_closed());
     }
