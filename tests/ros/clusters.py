@@ -14,9 +14,8 @@ import rgaps
 import rgaps.ros
 from diagnostic_msgs.msg import DiagnosticArray
 from rclpy.executors import SingleThreadedExecutor
-from spinning import Spinning
+from spinning import LONG, Spinning
 
-LONG = 60.0
 ROUNDS = 5
 PLACES = np.array([[0, 0, 0], [5, 0, 0], [0, 5, 1]], np.float32)
 

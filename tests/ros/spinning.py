@@ -4,7 +4,7 @@ import threading
 
 from rclpy.task import Future
 
-# Seconds that the callback which runs may take.
+# Seconds; what takes longer hangs.
 LONG = 60.0
 
 
