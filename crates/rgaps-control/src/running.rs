@@ -130,7 +130,7 @@ mod tests {
         assert_eq!((running.pid, running.config), (std::process::id(), Some(config)));
         drop(listener);
         assert!(Running::find_in(&path).is_none());
-        dir.clear(lock);
+        dir.clear(lock, false);
         assert!(!path.exists());
     }
 

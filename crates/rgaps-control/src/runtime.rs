@@ -258,7 +258,7 @@ impl RuntimeDir {
         }
     }
 
-    /// When this host came to life, in ns since 1970: `now`, unless a predecessor died here, whose clients go on.
+    /// When this host came to life, in ns since 1970: `now`, unless a predecessor died or left here, whose clients go on.
     pub fn epoch(&self, now: u64) -> Result<u64, RuntimeError> {
         let path = self.path.join(EPOCH_FILE);
         let noted = fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok());
@@ -331,9 +331,11 @@ impl RuntimeDir {
             .collect()
     }
 
-    /// Removes what an orderly exit leaves no use for, and the directory if nothing else is in it.
-    pub fn clear(&self, lock: ManagerLock) {
-        for name in [SOCKET_FILE, "rgapsd.log", CONFIG_FILE, EPOCH_FILE, "host", "rgapsd.lock", "start.lock"] {
+    /// Removes what an orderly exit leaves no use for, and the directory if nothing else is in it. If clients go on, the host lives on with them: its
+    /// identity and epoch stay for the next manager.
+    pub fn clear(&self, lock: ManagerLock, clients_go_on: bool) {
+        let of_host = [EPOCH_FILE, "host"].into_iter().filter(|_| !clients_go_on);
+        for name in [SOCKET_FILE, "rgapsd.log", CONFIG_FILE, "rgapsd.lock", "start.lock"].into_iter().chain(of_host) {
             let _ = fs::remove_file(self.path.join(name));
         }
         drop(lock);
@@ -395,7 +397,7 @@ mod tests {
         let dir = RuntimeDir::open(&path).unwrap();
         let lock = dir.lock().unwrap();
         assert!(matches!(dir.lock(), Err(RuntimeError::Locked { .. })));
-        dir.clear(lock);
+        dir.clear(lock, false);
         assert!(!path.exists());
     }
 
@@ -406,7 +408,7 @@ mod tests {
             let dir = RuntimeDir::open(path).unwrap();
             let lock = dir.lock().unwrap();
             let host = dir.host().unwrap();
-            dir.clear(lock);
+            dir.clear(lock, false);
             assert!(!path.exists());
             host
         };
@@ -429,12 +431,15 @@ mod tests {
     }
 
     #[test]
-    fn an_epoch_outlives_a_manager_that_dies_and_ends_with_one_that_leaves() {
+    fn an_epoch_outlives_a_manager_that_dies_or_leaves_clients_behind_and_ends_with_one_that_has_none() {
         let path = scratch("epoch");
         let dir = RuntimeDir::open(&path).unwrap();
         let lock = dir.lock().unwrap();
         assert_eq!((dir.epoch(7).unwrap(), dir.epoch(8).unwrap()), (7, 7));
-        dir.clear(lock);
+        dir.clear(lock, true);
+        let lock = dir.lock().unwrap();
+        assert_eq!(dir.epoch(8).unwrap(), 7);
+        dir.clear(lock, false);
         let dir = RuntimeDir::open(&path).unwrap();
         assert_eq!(dir.epoch(9).unwrap(), 9);
         fs::write(path.join(EPOCH_FILE), "nonsense").unwrap();

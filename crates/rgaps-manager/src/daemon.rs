@@ -114,8 +114,9 @@ pub fn run(options: &Options) -> Result<(), DaemonError> {
     };
     let mut manager = Manager::new(parts);
     manager.run();
+    let clients_go_on = manager.has_clients();
     drop(manager);
-    dir.clear(lock);
+    dir.clear(lock, clients_go_on);
     Ok(())
 }
 

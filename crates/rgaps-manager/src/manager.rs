@@ -483,6 +483,11 @@ impl Manager {
         }
     }
 
+    /// Whether there are programs that would hand their seats to the next manager.
+    pub fn has_clients(&self) -> bool {
+        self.clients.by_id.values().any(|client| client.pidfd.is_some())
+    }
+
     fn is_idle(&mut self) -> bool {
         let busy = !self.clients.by_id.is_empty() || !self.topics.is_empty() || !self.expected.is_empty();
         if busy {
