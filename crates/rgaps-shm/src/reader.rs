@@ -22,7 +22,7 @@ use crate::message::{
 use crate::notify::{FutexWait, ring, ring_always};
 use crate::queue::{Named, Position, Slot};
 use crate::segment::{Segment, whole};
-use crate::unread::Unread;
+use crate::unread::{UNREADY_MAX, Unread};
 use crate::writer::PortError;
 
 /// Which pool a message lies in.
@@ -52,9 +52,6 @@ pub struct ReaderPort {
     /// What those that `waiter` gives out have in common.
     waiter: FutexWait,
 }
-
-/// Messages that are passed by at most, so that a stalled device holds up no other publisher.
-const UNREADY_MAX: usize = 64;
 
 impl ReaderPort {
     /// Opens the port of an occupied subscriber slot. With `history` it first gets what publishers keep for late joiners.

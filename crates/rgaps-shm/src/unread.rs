@@ -2,8 +2,8 @@
 
 use crate::message::Readiness;
 
-/// Publishers whose bytes are awaited, at most; a reader passes no more messages by either.
-const AWAITED_MAX: usize = 64;
+/// Messages that a reader passes by at most, their bytes awaited or behind such ones, so that a stalled device holds up no other publisher.
+pub(crate) const UNREADY_MAX: usize = 64;
 
 /// What waits for a reader.
 #[derive(Clone, Copy, Debug)]
@@ -13,17 +13,18 @@ pub struct Unread {
     /// Whether there are some whose bytes a device has still to bring: nobody rings when it has.
     pub awaits_bytes: bool,
     limit: usize,
-    awaited: [u64; AWAITED_MAX],
+    passed: usize,
+    awaited: [u64; UNREADY_MAX],
     awaited_count: usize,
 }
 
 impl Unread {
     pub(crate) fn new(limit: usize) -> Self {
-        Self { ready: 0, awaits_bytes: false, limit, awaited: [0; AWAITED_MAX], awaited_count: 0 }
+        Self { ready: 0, awaits_bytes: false, limit, passed: 0, awaited: [0; UNREADY_MAX], awaited_count: 0 }
     }
 
     pub(crate) fn is_full(&self) -> bool {
-        self.ready >= self.limit || self.awaited_count == AWAITED_MAX
+        self.ready >= self.limit || self.passed == UNREADY_MAX
     }
 
     /// The next message in the order in which they are taken.
@@ -35,8 +36,9 @@ impl Unread {
         match readiness {
             Readiness::Poisoned => {}
             Readiness::Ready if !is_behind => self.ready += 1,
-            Readiness::Ready => {}
+            Readiness::Ready => self.passed += 1,
             Readiness::Pending => {
+                self.passed += 1;
                 self.awaits_bytes = true;
                 if !is_behind {
                     self.awaited[self.awaited_count] = publisher;
@@ -65,6 +67,19 @@ mod tests {
             unread.note(publisher, readiness);
         }
         assert_eq!((unread.ready, unread.awaits_bytes), (2, true));
+    }
+
+    #[test]
+    fn what_lies_behind_more_than_a_reader_passes_by_is_not_ready() {
+        let mut unread = Unread::new(10);
+        for _ in 0..UNREADY_MAX - 1 {
+            unread.note(1, Readiness::Pending);
+        }
+        unread.note(2, Readiness::Ready);
+        assert_eq!((unread.ready, unread.is_full()), (1, false));
+        unread.note(1, Readiness::Ready);
+        unread.note(2, Readiness::Ready);
+        assert_eq!((unread.ready, unread.is_full()), (1, true), "a reader looks no further");
     }
 
     #[test]

@@ -71,6 +71,37 @@ fn keep_all_loses_nothing_and_the_publisher_times_out() {
 }
 
 #[test]
+fn who_reads_nothing_while_space_is_waited_for_stops_no_publisher_until_it_reads_again() {
+    let host = Host::new(8);
+    let mut publisher = host.publisher(1 << 20, 0);
+    let (mut idle, mut busy, mut keeps_all) = (host.subscriber(100), host.subscriber(100), host.subscriber(0));
+    let wait = Exhaustion::Wait(Duration::ZERO);
+    for _ in 0..8 {
+        publisher.publish(10, Exhaustion::Refuse).unwrap();
+    }
+    assert_eq!(sequences(&mut keeps_all).len(), 8);
+    let readers = publisher.port.readers();
+    busy.take().unwrap();
+    publisher.port.give_up_on(readers);
+    publisher.publish(10, wait).unwrap();
+    assert_eq!((lost(&idle), lost(&busy), lost(&keeps_all)), (1, 0, 0));
+    assert!(matches!(publisher.publish(10, wait), Err(LoanError::TimedOut { .. })), "the busy one is waited for");
+    assert_eq!(sequences(&mut busy), [2, 3, 4, 5, 6, 7, 8, 9]);
+    assert!(matches!(publisher.publish(10, wait), Ok(_)), "the idle one's next message gives way");
+    assert_eq!((sequences(&mut keeps_all), lost(&idle)), (vec![9, 10], 2));
+
+    assert_eq!(sequences(&mut idle), [3, 4, 5, 6, 7, 8, 9, 10]);
+    assert_eq!(sequences(&mut busy), [10]);
+    for _ in 0..8 {
+        publisher.publish(10, wait).unwrap();
+        keeps_all.take().unwrap();
+        busy.take().unwrap();
+    }
+    assert!(matches!(publisher.publish(10, wait), Err(LoanError::TimedOut { .. })), "it has read since");
+    assert_eq!((lost(&idle), lost(&busy), lost(&keeps_all)), (2, 0, 0));
+}
+
+#[test]
 fn a_reader_that_has_retired_holds_nobody_up_though_its_message_is_held() {
     let host = Host::new(8);
     let mut publisher = host.publisher(64 << 10, 0);

@@ -148,12 +148,17 @@ impl PublisherInner {
 
     fn loan(&self, bytes: u64) -> Result<LoanedMessage, PublishError> {
         let exhaustion = self.exhaustion();
-        let mut space = self.port().space();
-        let loan =
-            loan_within(&mut space, exhaustion, || self.port().try_loan(bytes, exhaustion)).map_err(|source| {
-                self.port().count_refusal();
-                PublishError::NoSpace { topic: self.topic.clone(), source }
-            })?;
+        let at_once = self.port().try_loan(bytes, exhaustion);
+        let loan = match (at_once, exhaustion) {
+            (Err(LoanError::Pool(_) | LoanError::Messages(_)), Exhaustion::Wait(_)) => {
+                self.wait_for_space(bytes, exhaustion)
+            }
+            (done, _) => done,
+        };
+        let loan = loan.map_err(|source| {
+            self.port().count_refusal();
+            PublishError::NoSpace { topic: self.topic.clone(), source }
+        })?;
         match self.give_memory(&loan, bytes) {
             Ok(()) => Ok(loan),
             Err(error) => {
@@ -163,6 +168,21 @@ impl PublisherInner {
                 Err(error)
             }
         }
+    }
+
+    /// After the time-out, whoever has read nothing meanwhile stops this publisher no more.
+    fn wait_for_space(&self, bytes: u64, exhaustion: Exhaustion) -> Result<LoanedMessage, LoanError> {
+        let (readers, mut space) = {
+            let port = self.port();
+            (port.readers(), port.space())
+        };
+        let in_vain = match loan_within(&mut space, exhaustion, || self.port().try_loan(bytes, exhaustion)) {
+            Err(error @ LoanError::TimedOut { .. }) => error,
+            done => return done,
+        };
+        let mut port = self.port();
+        port.give_up_on(readers);
+        port.try_loan(bytes, exhaustion).map_err(|_| in_vain)
     }
 
     /// Asks for what a block still lacks: a pool of a GPU gets its memory when a message first needs it.

@@ -7,7 +7,9 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rgaps::types::{Bytes, Encoding, Image};
-use rgaps::{ClaimError, Durability, Handle, History, Node, PublisherQos, Readiness, Subscriber, SubscriberQos};
+use rgaps::{
+    ClaimError, Durability, Exhaustion, Handle, History, Node, PublisherQos, Readiness, Subscriber, SubscriberQos,
+};
 use rgaps_testing::{Child, RuntimeDir, Watchdog, again_with, programs};
 
 const LONG: Duration = Duration::from_secs(60);
@@ -292,4 +294,53 @@ fn a_publisher_whose_message_came_too_late_is_waited_for_again() {
     let fourth = early(third, 3);
     assert_eq!((third.sequence, fourth.sequence), (3, 4));
     assert_eq!(subscriber.take().unwrap().unwrap().bytes(), [2], "the late one is there still");
+}
+
+#[test]
+fn programs_that_outlive_an_orderly_manager_claim_what_is_published_under_the_next() {
+    let _watchdog = Watchdog::new(LONG * 2);
+    let dir = RuntimeDir::new("restart").unwrap();
+    let manager = || {
+        let mut command = Command::new(programs::find("rgapsd"));
+        dir.apply(&mut command);
+        command.env("RGAPS_MULTICAST", "off").env("RGAPS_DEVICE", "host").stderr(Stdio::null());
+        Child::spawn(&mut command).unwrap()
+    };
+    let mut first = manager();
+    let old = node(&dir);
+    let (publisher, subscriber) = (old.publisher::<Bytes>("a").unwrap(), old.subscriber::<Bytes>("a").unwrap());
+    first.terminate().unwrap();
+    first.wait_within(LONG).unwrap();
+
+    let _second = manager();
+    let new = node(&dir);
+    assert_eq!((new.host(), new.host_epoch()), (old.host(), old.host_epoch()));
+    let (publisher_now, subscriber_now) = (new.publisher::<Bytes>("a").unwrap(), new.subscriber::<Bytes>("a").unwrap());
+    for (n, publisher) in [publisher, publisher_now].into_iter().enumerate() {
+        let handle = publisher.push(&Bytes::new(1), &[n as u8]).unwrap();
+        for subscriber in [&subscriber, &subscriber_now] {
+            assert_eq!(subscriber.claim(&handle, LONG).unwrap().bytes(), [n as u8]);
+        }
+    }
+}
+
+#[test]
+fn a_keep_last_seat_that_nobody_claims_from_stops_no_publisher() {
+    if !again() {
+        return;
+    }
+    let _watchdog = Watchdog::new(LONG * 2);
+    let dir = RuntimeDir::new("unclaimed").unwrap();
+    let node = Node::builder().runtime_dir(dir.path()).build().unwrap();
+    let exhaustion = Exhaustion::Wait { timeout_ms: 20 };
+    let qos = PublisherQos { pool_bytes: Some(1 << 20), exhaustion, ..PublisherQos::default() };
+    let publisher = node.publisher_with::<Bytes>("a", qos).unwrap();
+    let deep = SubscriberQos { history: History::KeepLast(18), ..SubscriberQos::default() };
+    let subscriber = node.subscriber_with::<Bytes>("a", deep).unwrap();
+    subscriber.expect_claims_in_order();
+    let handles: Vec<Handle> = (0..50).map(|n| publisher.push(&Bytes::new(200_000), &[n; 200_000]).unwrap()).collect();
+    assert_eq!(publisher.statistics().refused, 0);
+    assert_eq!(subscriber.claim(&handles[49], Duration::ZERO).unwrap().bytes()[0], 49);
+    let gone = subscriber.claim(&handles[3], Duration::ZERO).unwrap_err();
+    assert!(matches!(gone, ClaimError::Gone { .. } | ClaimError::Early { .. }), "{gone}");
 }
