@@ -287,7 +287,7 @@ impl Session {
         let _ = self.runner.set(std::thread::current().id());
         while !self.stopping.load(Ordering::Acquire) {
             let connection = lock(&self.connection).clone();
-            let soon = self.tend(&connection);
+            let soon = self.tend(Some(&connection));
             self.sleep(&connection, if soon { READY_TICK } else { TICK });
             if let Err(error) = self.read(&connection) {
                 tracing::warn!(%error, "rgapsd is gone; local topics go on, looking for its successor");
@@ -341,16 +341,18 @@ impl Session {
         Ok(())
     }
 
-    /// Looks after publishers and subscribers. True if that should be done again soon.
-    fn tend(&self, connection: &Connection) -> bool {
+    /// Looks after publishers and subscribers, with a manager or without. True if that should be done again soon.
+    fn tend(&self, connection: Option<&Connection>) -> bool {
         let mut soon = false;
         lock(&self.tended).retain_mut(|tended| match tended {
             Tended::Publisher { topic, seat, order, idle } => {
                 let Some(order) = order.upgrade() else { return false };
                 order.settle();
-                idle.look(|offset, bytes| {
-                    self.tell(connection, Body::Trim { topic: *topic, seat: *seat, offset, bytes })
-                });
+                if let Some(connection) = connection {
+                    idle.look(|offset, bytes| {
+                        self.tell(connection, Body::Trim { topic: *topic, seat: *seat, offset, bytes })
+                    });
+                }
                 true
             }
             Tended::Subscriber { order, tended, .. } => {
@@ -454,7 +456,10 @@ impl Session {
                 }
                 Err(error) => tracing::debug!(%error, "no successor of rgapsd yet"),
             }
-            std::thread::sleep(RECONNECT_INTERVAL);
+            let next = Instant::now() + RECONNECT_INTERVAL;
+            while let Some(left) = next.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
+                std::thread::sleep(if self.tend(None) { left.min(READY_TICK) } else { left });
+            }
         }
     }
 

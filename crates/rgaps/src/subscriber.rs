@@ -182,8 +182,8 @@ impl SubscriberInner {
         Ok(memory)
     }
 
-    /// The pool of a held message, with memory where the message lies.
-    fn memory_of(&self, held: &Held) -> Result<Arc<dyn PoolMemory>, TakeError> {
+    /// The pool of a held message, with memory where the message lies, and its offset there: read once, since another process may change it.
+    fn memory_of(&self, held: &Held) -> Result<(Arc<dyn PoolMemory>, u64), TakeError> {
         let info = held.info();
         let (offset, bytes) = (held.offset(), info.bytes);
         let pool = held.pool();
@@ -199,11 +199,11 @@ impl SubscriberInner {
                 return Err(failed(absent.into()));
             }
         }
-        Ok(memory)
+        Ok((memory, offset))
     }
 
     /// The next message: for a stream that waits for its bytes, or with its bytes there.
-    fn next_held(&self, unready: bool) -> Option<Held> {
+    pub(crate) fn next_held(&self, unready: bool) -> Option<Held> {
         let mut reader = self.reader();
         let held = if unready { reader.take_unready() } else { reader.take() };
         // What lies behind a message that is given out was not looked at.
@@ -404,8 +404,7 @@ impl<T: Meta> Subscriber<T> {
 
     fn open(&self, held: Held) -> Result<Frame<T>, TakeError> {
         let info = *held.info();
-        let pool = self.inner.memory_of(&held)?;
-        let offset = held.offset();
+        let (pool, offset) = self.inner.memory_of(&held)?;
         let meta = self.meta_of(&held)?;
         let taken = clock::realtime_ns();
         let subscriber = self.inner.clone();
