@@ -34,10 +34,13 @@ impl Context {
         let mut contexts = lock(&CONTEXTS);
         let address = rmw_context as usize;
         contexts.retain(|(_, context)| context.strong_count() > 0);
-        let known = contexts.iter().find(|(known, _)| *known == address).and_then(|(_, context)| context.upgrade());
-        if let Some(context) = known {
+        let mut known =
+            contexts.iter().filter(|(known, _)| *known == address).filter_map(|(_, context)| context.upgrade());
+        // In a forked child the parent's may have had this address.
+        if let Some(context) = known.find(|context| context.node.is_owner()) {
             return Ok(context);
         }
+        drop(known);
         // SAFETY: a node's context outlives it, and is initialised.
         let domain = unsafe { (*rmw_context).actual_domain_id };
         let domain = u32::try_from(domain).map_err(|_| format!("ROS domain id {domain} is too large"))?;

@@ -111,7 +111,10 @@ impl GpuPublisher {
                 let what = "which is no message of this topic that this host has";
                 invalid(format_args!("names message {sequence} of publisher {publisher:#x}, {what}"))
             }
-            Err(error) => invalid(format_args!("cannot be checked: {error}")),
+            Err(error) => {
+                let why = format_args!("{}: the descriptor cannot be checked: {error}", self.topic);
+                Err(refuse(RMW_RET_ERROR, why))
+            }
         }
     }
 }
@@ -149,8 +152,11 @@ pub(crate) unsafe fn rmw_create_publisher(
 ) -> *mut rmw_publisher_t {
     // SAFETY: the caller's own arguments.
     let inner = unsafe { calls::rmw_create_publisher(node, type_support, topic, qos, options) };
+    if inner.is_null() {
+        return inner; // With the inner RMW's error.
+    }
     // SAFETY: null or a type support.
-    let Some(kind) = (unsafe { support::kind_of(type_support) }).filter(|_| !inner.is_null()) else { return inner };
+    let Some(kind) = (unsafe { support::kind_of(type_support) }) else { return inner };
     // SAFETY: the inner RMW has accepted the name.
     let topic = unsafe { support::text(topic) }.unwrap_or_default().to_string_lossy().into_owned();
     // SAFETY: the inner RMW has accepted the node.
@@ -306,7 +312,8 @@ pub(crate) unsafe fn rmw_publish_loaned_message(
     }
     // SAFETY: a loan of this publisher's is a message of its type.
     let result = unsafe { rmw_publish(publisher, message, allocation) };
-    if result == RMW_RET_OK {
+    // What is wrong with the message leaves it with the caller; all else takes it back, as rmw.h says.
+    if result != RMW_RET_INVALID_ARGUMENT {
         own.loans.take_back(message);
     }
     result

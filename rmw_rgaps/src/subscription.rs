@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 use std::ffi::{c_char, c_void};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, TryLockError};
 
 use rgaps::any::{AnySubscriber, Kind};
 use rgaps::{Durability, History, Node, Reliability, SubscriberQos};
@@ -369,7 +369,17 @@ pub(crate) unsafe fn rmw_destroy_subscription(
         return refused;
     }
     if !entity.is_owner() {
-        // A forked child: what the layer has is the parent's, down to the notifier's epoll.
+        // A forked child: what the layer has is the parent's, down to the notifier's epoll. Only its name ends here, which another entity may get.
+        let entities = match ENTITIES.try_write() {
+            Ok(entities) => Some(entities),
+            Err(TryLockError::Poisoned(entities)) => Some(entities.into_inner()),
+            // A thread of the parent's had it at the fork.
+            Err(TryLockError::WouldBlock) => None,
+        };
+        if let Some(parents) = entities.and_then(|mut entities| entities.remove(&entity.key)) {
+            std::mem::forget(parents);
+            COUNT.fetch_sub(1, Ordering::AcqRel);
+        }
         // SAFETY: made on this node, and destroyed once.
         return unsafe { calls::rmw_destroy_subscription(node, entity.inner.0) };
     }

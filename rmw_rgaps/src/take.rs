@@ -325,8 +325,10 @@ pub(crate) unsafe fn rmw_take_sequence(
         unsafe { info.write(taken.info) };
         done += 1;
     }
-    messages.size = done;
-    infos.size = done;
+    if done > 0 {
+        messages.size = done;
+        infos.size = done;
+    }
     // SAFETY: not null, and the caller's.
     unsafe { taken.write(done) };
     RMW_RET_OK
