@@ -14,6 +14,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -95,6 +96,7 @@ void on_matched(Events &, std::function<void()>, long) {}
 class Converter : public rclcpp::Node {
  public:
   explicit Converter(const rclcpp::NodeOptions &options) : Node("converter", options) {
+    self_->converter = this;
     const auto type = choice("type", "image", "Type of the messages: image or point_cloud.");
     const auto direction = choice("direction", "to_cpu", "Direction: to_cpu (GPU topic in, sensor_msgs out) or to_gpu (the other way).");
     if (type == "image") {
@@ -104,14 +106,33 @@ class Converter : public rclcpp::Node {
     } else {
       throw rclcpp::exceptions::InvalidParameterValueException("type is \"" + type + "\"; it may be image or point_cloud");
     }
-    timer_ = create_wall_timer(look_period, [this] { look(); });
+    timer_ = create_wall_timer(look_period, looks());
     diagnostics_ = Diagnostics::of(NodeInterfaces::of(*this));
     // The counters are the report's own: it may be asked for while the node goes.
     const std::string name = get_fully_qualified_name();
     report_ = diagnostics_->add([counters = counters_, name] { return counters->report(name); });
   }
 
+  /// Waits for a look that another thread of the executor has begun: rclcpp removes a node from under its callbacks.
+  ~Converter() override {
+    const std::lock_guard<std::mutex> lock(self_->mutex);
+    self_->converter = nullptr;
+  }
+
  private:
+  /// What callbacks that are of the converter reach it by, while it is there.
+  struct Self {
+    std::mutex mutex;
+    Converter *converter;
+  };
+
+  std::function<void()> looks() {
+    return [self = self_] {
+      const std::lock_guard<std::mutex> lock(self->mutex);
+      if (self->converter) self->converter->look();
+    };
+  }
+
   std::string choice(const std::string &name, const std::string &value, const std::string &what) {
     rcl_interfaces::msg::ParameterDescriptor descriptor;
     descriptor.description = what;
@@ -134,7 +155,7 @@ class Converter : public rclcpp::Node {
   void to_cpu() {
     rclcpp::PublisherOptions options;
     options.qos_overriding_options = rclcpp::QosOverridingOptions::with_default_policies();
-    on_matched(options.event_callbacks, [this] { look(); }, 0);
+    on_matched(options.event_callbacks, looks(), 0);
     auto publisher = create_publisher<RosT>(out, qos(), options);
     is_wanted_ = [publisher] { return publisher->get_subscription_count() > 0; };
     subscribe_ = [this, publisher, counters = counters_](const rclcpp::QoS &qos) {
@@ -159,7 +180,7 @@ class Converter : public rclcpp::Node {
   template <class DeviceT, class RosT>
   void to_gpu() {
     PublisherOptions options;
-    on_matched(options.ros.event_callbacks, [this] { look(); }, 0);
+    on_matched(options.ros.event_callbacks, looks(), 0);
     const auto publisher = std::make_shared<Publisher<DeviceT>>(*this, out, qos(), options);
     is_wanted_ = [publisher] { return publisher->get_subscription_count() > 0 || publisher->reader_count() > 0; };
     subscribe_ = [this, publisher, counters = counters_](const rclcpp::QoS &qos) {
@@ -214,6 +235,7 @@ class Converter : public rclcpp::Node {
 
   static rclcpp::QoS qos() { return rclcpp::QoS(10); }
 
+  const std::shared_ptr<Self> self_ = std::make_shared<Self>();
   std::function<bool()> is_wanted_;
   std::function<std::shared_ptr<void>(const rclcpp::QoS &)> subscribe_;
   std::shared_ptr<void> subscription_;

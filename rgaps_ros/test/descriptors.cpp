@@ -233,6 +233,12 @@ void a_seat_claims_what_descriptors_name_and_shares_it() {
   EXPECT(rgaps::DeviceImage(seats.lease(publish(side, 6))).host()[0] == 6);
   EXPECT(rgaps::DeviceImage(seats.lease(publish(publisher, 7))).host()[0] == 7);
   EXPECT(seat->subscriber.statistics().value().copied_bytes == 0);
+
+  // Another seat of the topic keeps nothing that this one gave.
+  auto twin = seats.add(node, "seats/side", rgaps_subscriber_qos_default()).value();
+  EXPECT(rgaps::DeviceImage(seats.lease(publish(side, 8))).host()[0] == 8);
+  const auto given = twin->subscriber.statistics().value();
+  EXPECT(given.taken == 1 && given.held == 0 && given.lost == 0);
 }
 
 }  // namespace

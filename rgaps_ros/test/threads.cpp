@@ -122,6 +122,36 @@ TEST(ThreadsIntraProcess, a_reentrant_group_gets_every_frame_once_by_several_thr
   a_reentrant_group_gets_every_frame_once_by_several_threads(true);
 }
 
+/// Messages and descriptors go in one order, or a subscription that claims in order lets go of those whose descriptors are overtaken.
+void what_several_threads_publish_through_one_publisher_comes_whole(bool intra_process) {
+  constexpr int frames = 50, threads = 4;
+  World world(with(intra_process));
+  Publisher publisher(world.node, "shared", rclcpp::QoS(threads * frames));
+  std::multiset<int> came, sent;
+  auto subscription = rgaps_ros::create_subscription<DeviceImage>(world.node, "shared", rclcpp::QoS(threads * frames),
+                                                                  [&](const DeviceImage &image) { came.insert(value_of(image)); });
+  ASSERT_TRUE(world.until([&] { return publisher.get_subscription_count() == 1; }));
+  std::vector<std::thread> publishing;
+  for (int thread = 0; thread < threads; ++thread) {
+    for (int frame = 0; frame < frames; ++frame) sent.insert(thread * frames + frame);
+    publishing.emplace_back([&publisher, thread] {
+      for (int frame = 0; frame < frames; ++frame) publish(publisher, static_cast<std::uint8_t>(thread * frames + frame));
+    });
+  }
+  for (auto &thread : publishing) thread.join();
+  EXPECT_TRUE(world.until([&] { return came.size() == sent.size(); })) << came.size();
+  EXPECT_EQ(came, sent);
+  EXPECT_EQ(subscription->refused_count(), 0u);
+  EXPECT_EQ(subscription->statistics().value().lost, 0u);
+}
+
+TEST(Threads, what_several_threads_publish_through_one_publisher_comes_whole) {
+  what_several_threads_publish_through_one_publisher_comes_whole(false);
+}
+TEST(ThreadsIntraProcess, what_several_threads_publish_through_one_publisher_comes_whole) {
+  what_several_threads_publish_through_one_publisher_comes_whole(true);
+}
+
 void an_executor_of_events_gets_every_frame_in_order(bool intra_process) {
   constexpr int frames = 60;
   World world(with(intra_process));

@@ -6,7 +6,7 @@ use std::collections::{HashMap, VecDeque};
 use std::mem::{Discriminant, discriminant};
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rgaps::device::{Choice, Stream};
@@ -32,17 +32,19 @@ pub trait Descriptors<T: Kind> {
     fn now(&self) -> Option<Stamp>;
 }
 
-/// Publishes in the core, and then the descriptor.
+/// Publishes in the core, and then the descriptor, in one order whatever thread publishes: a push that waits for space keeps others from it meanwhile.
 #[derive(Debug)]
 pub struct Publisher<T: Kind, D> {
     core: rgaps::Publisher<T>,
     descriptors: D,
+    /// Held from a message's publication to that of its descriptor: whoever claims in order has let go of one whose descriptor is overtaken.
+    turn: Mutex<()>,
 }
 
 impl<T: Kind, D: Descriptors<T>> Publisher<T, D> {
     /// On the topic of this fully qualified name, after remapping; `Profile::publisher_qos` says what is offered.
     pub fn of(node: &Node, topic: &str, offered: PublisherQos, descriptors: D) -> Result<Self, Error> {
-        Ok(Self { core: node.publisher_with(topic, offered)?, descriptors })
+        Ok(Self { core: node.publisher_with(topic, offered)?, descriptors, turn: Mutex::default() })
     }
 
     /// A block of the pool for the bytes that `meta` describes, to be filled in place.
@@ -53,6 +55,7 @@ impl<T: Kind, D: Descriptors<T>> Publisher<T, D> {
     /// Publishes a copy of `bytes`.
     pub fn push(&self, meta: T, bytes: &[u8]) -> Result<Handle, Error> {
         let meta = self.stamped(meta);
+        let _turn = self.turn();
         let handle = self.core.push(&meta, bytes)?;
         self.describe(handle, &meta)
     }
@@ -87,6 +90,10 @@ impl<T: Kind, D: Descriptors<T>> Publisher<T, D> {
         }
     }
 
+    fn turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn describe(&self, handle: Handle, meta: &T) -> Result<Handle, Error> {
         self.descriptors.send(&T::Message::new(&handle, meta))?;
         Ok(handle)
@@ -105,6 +112,7 @@ impl<T: Kind, D: Descriptors<T>> Loan<'_, T, D> {
     /// Publishes the message and its descriptor.
     pub fn publish(self) -> Result<Handle, Error> {
         let meta = self.loan.meta().clone();
+        let _turn = self.publisher.turn();
         let handle = self.loan.publish()?;
         self.publisher.describe(handle, &meta)
     }
@@ -112,6 +120,7 @@ impl<T: Kind, D: Descriptors<T>> Loan<'_, T, D> {
     /// As `publish`, behind the work of `stream`. The descriptor goes at once: who claims the message waits for its bytes.
     pub fn publish_on(self, stream: &Stream) -> Result<Handle, Error> {
         let meta = self.loan.meta().clone();
+        let _turn = self.publisher.turn();
         let handle = self.loan.publish_on(stream)?;
         self.publisher.describe(handle, &meta)
     }

@@ -21,6 +21,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 
@@ -105,7 +106,8 @@ class [[nodiscard]] Loan {
   Meta meta_;
 };
 
-/// Publishes DeviceT on a topic. Usable from any thread.
+/// Publishes DeviceT on a topic. Usable from any thread; messages and their descriptors go in one order, so that a push which waits for space keeps
+/// other threads from publishing meanwhile.
 template <class DeviceT>
 class Publisher {
  public:
@@ -139,16 +141,19 @@ class Publisher {
   /// Publishes a loan without a copy, behind the stream's work so far.
   rgaps::Result<Handle> publish(Loan<Meta> &&loan, rgaps::Stream stream = nullptr) const {
     if (!is_activated()) return inactive();
+    const std::lock_guard<std::recursive_mutex> turn(content_->turn);
     return announce(std::move(loan.loan_).publish(stream), loan.meta_);
   }
   /// Publishes device memory of another owner, behind the stream's work so far: one copy on the device.
   rgaps::Result<Handle> push(const Meta &meta, const void *data, std::uint64_t bytes, rgaps::Stream stream = nullptr) const {
     if (!is_activated()) return inactive();
+    const std::lock_guard<std::recursive_mutex> turn(content_->turn);
     return announce(content_->core.push(meta, data, bytes, stream), meta);
   }
   /// Publishes memory of the CPU's: one copy into the pool.
   rgaps::Result<Handle> push_host(const Meta &meta, const void *data, std::uint64_t bytes) const {
     if (!is_activated()) return inactive();
+    const std::lock_guard<std::recursive_mutex> turn(content_->turn);
     return announce(content_->core.push_host(meta, data, bytes), meta);
   }
 
@@ -175,6 +180,9 @@ class Publisher {
     rgaps::Publisher<Meta> core;
     std::shared_ptr<Diagnostics> diagnostics;
     std::uint64_t refused_before = 0;
+    /// From a message's publication to that of its descriptor: whoever claims in order has let go of one whose descriptor is overtaken. Recursive, for
+    /// a middleware that calls back from within.
+    std::recursive_mutex turn;
 
     Content(NodeInterfaces node_, detail::RosPublisher<DeviceT> made, const std::string &id)
         : node(std::move(node_)),

@@ -3,10 +3,11 @@
  * Seats: the core subscribers of those who subscribe through the type adapter alone, without rgaps_ros::create_subscription. Without rclcpp.
  *
  * rclcpp tells an adapter neither the topic nor the subscription of a descriptor. So the seats of a kind are asked in turn, and what one of
- * them gives is remembered for those who ask for the same message again: rclcpp converts once for each subscription.
+ * them gives is remembered for those who ask for the same message again: rclcpp converts once for each subscription. Other seats of the topic
+ * let go of that message then, since nobody will ask them for it.
  *
  * Bounds: at most 8 seats of a kind, 64 publishers remembered, and of each seat's leases the last 64, all but the newest weakly. A claim takes
- * at most the longest time-out, over all seats together.
+ * at most the longest time-out, over all seats together. Without a seat one is looked for once a second and publisher at most.
  */
 
 #ifndef RGAPS_ROS__SEATS_HPP_
@@ -40,6 +41,7 @@ inline bool same_message(const rgaps_message_handle_t &one, const rgaps_message_
 template <class Meta>
 struct SeatContent {
   const std::shared_ptr<rgaps::Node> node;
+  const std::string topic;
   const rgaps::Subscriber<Meta> subscriber;
   /// How long a descriptor's payload is waited for.
   const std::chrono::nanoseconds timeout;
@@ -48,8 +50,8 @@ struct SeatContent {
   std::deque<std::weak_ptr<Lease<Meta>>> recent;
   std::shared_ptr<Lease<Meta>> newest;
 
-  SeatContent(std::shared_ptr<rgaps::Node> node_, rgaps::Subscriber<Meta> subscriber_, std::chrono::nanoseconds timeout_)
-      : node(std::move(node_)), subscriber(std::move(subscriber_)), timeout(timeout_) {}
+  SeatContent(std::shared_ptr<rgaps::Node> node_, std::string topic_, rgaps::Subscriber<Meta> subscriber_, std::chrono::nanoseconds timeout_)
+      : node(std::move(node_)), topic(std::move(topic_)), subscriber(std::move(subscriber_)), timeout(timeout_) {}
 };
 
 }  // namespace detail
@@ -64,6 +66,7 @@ class Seats {
   static constexpr std::size_t recent_max = 64;
   static constexpr std::size_t publishers_max = 64;
   static constexpr std::chrono::nanoseconds timeout_default = std::chrono::seconds(1);
+  static constexpr std::chrono::nanoseconds attach_period = std::chrono::seconds(1);
 
   static Seats &instance() {
     static Seats *const seats = new Seats;
@@ -77,10 +80,12 @@ class Seats {
     rgaps::Failure failure{RGAPS_STALE, {}};
     const auto share = static_cast<std::int64_t>(seats.size());
     for (const auto &seat : seats) {
+      if (auto lease = recent(*seat, described.handle)) return lease;
       auto lease = claim(*seat, described, seat->timeout / share);
       const auto why = lease->failure();
       if (!why) {
         remember(described.handle.publisher, seat);
+        let_go(*seat, described.handle);
         return lease;
       }
       if (failure.text.empty()) failure = *why;
@@ -93,7 +98,7 @@ class Seats {
                                               const rgaps_subscriber_qos_t &qos, std::chrono::nanoseconds timeout = timeout_default) {
     auto made = node->subscriber<Meta>(topic, qos);
     if (!made) return made.error();
-    auto seat = std::make_shared<Content>(std::move(node), std::move(*made), timeout);
+    auto seat = std::make_shared<Content>(std::move(node), topic, std::move(*made), timeout);
     const std::lock_guard<std::mutex> lock(mutex_);
     seats_.erase(std::remove_if(seats_.begin(), seats_.end(), [](const auto &old) { return old.expired(); }), seats_.end());
     if (seats_.size() >= seats_max) {
@@ -119,15 +124,32 @@ class Seats {
   /// The seats, that of this publisher alone if it is known.
   std::vector<std::shared_ptr<Content>> ordered(std::uint64_t publisher) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    std::vector<std::shared_ptr<Content>> seats;
     for (const auto &known : known_) {
       if (known.publisher != publisher) continue;
       if (auto seat = known.seat.lock()) return {std::move(seat)};
     }
+    return living();
+  }
+
+  /// Under the lock.
+  std::vector<std::shared_ptr<Content>> living() const {
+    std::vector<std::shared_ptr<Content>> seats;
     for (const auto &weak : seats_) {
       if (auto seat = weak.lock()) seats.push_back(std::move(seat));
     }
     return seats;
+  }
+
+  /// The other seats of a topic let go of a message that one of them gave.
+  void let_go(const Content &of, const rgaps_message_handle_t &handle) {
+    std::vector<std::shared_ptr<Content>> seats;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      seats = living();
+    }
+    for (const auto &seat : seats) {
+      if (seat.get() != &of && seat->topic == of.topic) static_cast<void>(seat->subscriber.claim(handle, std::chrono::nanoseconds(0)));
+    }
   }
 
   void remember(std::uint64_t publisher, const std::shared_ptr<Content> &seat) {
@@ -139,12 +161,23 @@ class Seats {
     if (known_.size() > publishers_max) known_.pop_back();
   }
 
-  static SharedLease claim(Content &seat, const Described<Meta> &described, std::chrono::nanoseconds timeout) {
+  /// What a seat gave for a message, if somebody has it still.
+  static SharedLease recent(Content &seat, const rgaps_message_handle_t &handle) {
     const std::lock_guard<std::mutex> lock(seat.mutex);
+    return recent_locked(seat, handle);
+  }
+  static SharedLease recent_locked(Content &seat, const rgaps_message_handle_t &handle) {
     for (const auto &weak : seat.recent) {
       auto lease = weak.lock();
-      if (lease && detail::same_message(lease->handle(), described.handle)) return lease;
+      if (lease && detail::same_message(lease->handle(), handle)) return lease;
     }
+    return nullptr;
+  }
+
+  static SharedLease claim(Content &seat, const Described<Meta> &described, std::chrono::nanoseconds timeout) {
+    const std::lock_guard<std::mutex> lock(seat.mutex);
+    // Another thread may have claimed it meanwhile.
+    if (auto lease = recent_locked(seat, described.handle)) return lease;
     auto lease = std::make_shared<Lease<Meta>>(described, seat.subscriber.claim(described.handle, timeout));
     if (!lease->failure()) {
       seat.recent.push_front(lease);
@@ -154,14 +187,19 @@ class Seats {
     return lease;
   }
 
-  /// Takes a seat on the one topic of this kind that there is, for the descriptors that follow this one. Once a publisher.
+  /// Takes a seat on the one topic of this kind that there is, for the descriptors that follow this one. What stands in the way may pass: it is
+  /// tried again.
   rgaps::Failure attach(const Described<Meta> &described) {
     const std::lock_guard<std::mutex> lock(attach_mutex_);
+    if (!ordered(described.handle.publisher).empty()) return {RGAPS_STALE, "subscribed to the payloads just now; the next ones will be there"};
     const auto publisher = described.handle.publisher;
-    for (const auto &tried : attached_) {
-      if (tried.publisher == publisher) return tried.failure;
+    const auto now = std::chrono::steady_clock::now();
+    const auto known = std::find_if(attached_.begin(), attached_.end(), [publisher](const Attached &tried) { return tried.publisher == publisher; });
+    if (known != attached_.end()) {
+      if (now - known->tried < attach_period) return known->failure;
+      attached_.erase(known);
     }
-    attached_.push_front({publisher, take_a_seat()});
+    attached_.push_front({publisher, take_a_seat(), now});
     if (attached_.size() > publishers_max) attached_.pop_back();
     return attached_.front().failure;
   }
@@ -213,6 +251,7 @@ class Seats {
   struct Attached {
     std::uint64_t publisher;
     rgaps::Failure failure;
+    std::chrono::steady_clock::time_point tried;
   };
 
   mutable std::mutex mutex_;

@@ -1,5 +1,7 @@
 """Publishers: a message in the core, then its descriptor as a ROS message."""
 
+import threading
+
 from .. import _descriptor
 from .._errors import MetadataError
 from .._rgaps import Frame, Image
@@ -42,8 +44,9 @@ class Loan:
     def publish(self, stream=None):
         """Publishes the message and its descriptor; returns what names it."""
         meta = self._loan.meta
-        handle = self._loan.publish(self._stream if stream is None else stream)
-        self._publisher._describe(handle, meta)
+        with self._publisher._turn:
+            handle = self._loan.publish(self._stream if stream is None else stream)
+            self._publisher._describe(handle, meta)
         return handle
 
     def discard(self):
@@ -65,7 +68,8 @@ class Loan:
 
 
 class Publisher:
-    """Publishes messages of one type from a node. Usable from any thread, and in `with`.
+    """Publishes messages of one type from a node. Usable in `with`, and from any thread: messages and their descriptors go in one order, so that a
+    push which waits for space keeps other threads from publishing meanwhile.
 
     `kind` is rgaps.Image, PointCloud or Tensor. `qos` is a profile of rclpy or a depth; `callback_group`, `event_callbacks` and
     `qos_overriding_options` are those of `Node.create_publisher`. What has no stamp gets the node's time.
@@ -93,6 +97,9 @@ class Publisher:
             node.destroy_publisher(self._publisher)
             raise
         self._topic_name = name
+        # From a message's publication to that of its descriptor: whoever claims in order has let go of one whose descriptor is overtaken. Recursive, for
+        # a middleware that calls back from within.
+        self._turn = threading.RLock()
         _diagnostics.add(node, self)
 
     def loan(self, meta, *, stream=None):
@@ -108,8 +115,9 @@ class Publisher:
         elif meta is None:
             meta = self._kind.like(array, encoding) if self._kind is Image else self._kind.like(array)
         meta = self._stamped(meta.replace(stamp=stamp, frame_id=frame_id, user=user))
-        handle = self._core.push(array, meta, stream=stream)
-        self._describe(handle, meta)
+        with self._turn:
+            handle = self._core.push(array, meta, stream=stream)
+            self._describe(handle, meta)
         return handle
 
     def _stamped(self, meta):
