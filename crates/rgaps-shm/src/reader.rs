@@ -158,9 +158,13 @@ impl ReaderPort {
             lost.fetch_sub(lost.load(Ordering::Relaxed), Ordering::Relaxed);
         }
         let ends = self.seen.give(name);
+        let depth = self.counters().depth.load(Ordering::Relaxed);
+        let keeps_all = depth == 0;
+        if !keeps_all && self.segment.queue().end().0.saturating_sub(self.joined.0) > depth {
+            self.leave_backlog();
+        }
         let queue = self.segment.queue();
         let oldest = Position(queue.end().0.saturating_sub(queue.capacity() / 2));
-        let keeps_all = self.counters().depth.load(Ordering::Relaxed) == 0;
         // A keep-last subscriber's publishers see to its depth.
         if ends.is_none() && !keeps_all && self.cursor >= oldest {
             return;
@@ -192,6 +196,16 @@ impl ReaderPort {
             }
             position < claimed
         });
+        self.advance();
+    }
+
+    /// What history gave and nobody claimed is older than the depth by now, as publishers see to for what came since. It was offered, and is not lost.
+    fn leave_backlog(&mut self) {
+        for (_, message) in self.backlog.drain(..) {
+            if let Some(entry) = self.segment.message(message.index) {
+                entry.words().revoke(usize::from(self.slot), message.generation, self.tenancy);
+            }
+        }
         self.advance();
     }
 

@@ -60,6 +60,29 @@ fn a_name_that_is_not_there_costs_no_message() {
 }
 
 #[test]
+fn what_history_gave_and_nobody_claims_is_let_go_once_it_is_older_than_the_depth() {
+    let host = Host::new(64);
+    let mut publisher = host.publisher(1 << 20, 8);
+    for _ in 0..8 {
+        publisher.publish(10, Exhaustion::Refuse).unwrap();
+    }
+    let mut late = host.subscriber_with(5, true);
+    assert!(matches!(late.claim(named(7)), Claimed::Here(_)));
+    for sequence in 9..=13 {
+        publisher.publish(10, Exhaustion::Refuse).unwrap();
+        assert!(matches!(late.claim(named(sequence)), Claimed::Here(_)));
+    }
+    assert!(matches!(late.claim(named(6)), Claimed::Here(_)), "among the last that it may have");
+    publisher.publish(10, Exhaustion::Refuse).unwrap();
+    assert!(matches!(late.claim(named(14)), Claimed::Here(_)));
+    assert!(matches!(late.claim(named(5)), Claimed::Passed));
+    assert_eq!((lost(&late), sequences(&mut late)), (0, vec![]));
+    // All but what the publisher itself keeps.
+    publisher.port.reclaim();
+    assert_eq!(host.janitor.messages_in_use(), 8);
+}
+
+#[test]
 fn a_message_that_was_revoked_is_passed_and_what_is_behind_it_stays() {
     let host = Host::new(64);
     let mut publisher = host.publisher(1 << 20, 0);
