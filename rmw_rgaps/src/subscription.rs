@@ -62,6 +62,8 @@ pub(crate) struct Entity {
     pub(crate) core: AnySubscriber,
     pub(crate) observed: Observed,
     pub(crate) place: Place,
+    /// Held by whoever takes, over all of a sequence.
+    pub(crate) turn: Mutex<()>,
     pub(crate) taking: Mutex<Taking>,
     pub(crate) loans: Loans,
     pub(crate) waiters: Arc<Waiters>,
@@ -296,6 +298,7 @@ unsafe fn make(
         core,
         observed,
         place,
+        turn: Mutex::default(),
         taking: Mutex::default(),
         loans: Loans::default(),
         waiters: context.waiters.clone(),

@@ -2,6 +2,7 @@
 //! payload claims it by the descriptor's handle, from a seat of its own.
 
 use std::ffi::c_void;
+use std::sync::MutexGuard;
 
 use rgaps::any::AnyMeta;
 use rgaps::{Described, MessageInfo};
@@ -118,12 +119,22 @@ struct Taken {
     info: rmw_message_info_t,
 }
 
-/// The next message, if there is one. Those that cannot be read are let go, and named in the log.
-fn next(entity: &Entity) -> Result<Option<Taken>, rmw_ret_t> {
+/// Keeps the takes of other threads out: what one of a sequence takes is consecutive, as rmw.h says.
+fn turn(entity: &Entity) -> Result<MutexGuard<'_, ()>, rmw_ret_t> {
     if !entity.is_owner() {
+        // A thread of the parent's may have it for ever.
         return Err(support::forked(&entity.topic));
     }
     entity.note_take();
+    Ok(lock(&entity.turn))
+}
+
+fn next(entity: &Entity) -> Result<Option<Taken>, rmw_ret_t> {
+    next_in_turn(entity, &turn(entity)?)
+}
+
+/// The next message, if there is one. Those that cannot be read are let go, and named in the log.
+fn next_in_turn(entity: &Entity, _turn: &MutexGuard<'_, ()>) -> Result<Option<Taken>, rmw_ret_t> {
     for _ in 0..FAILURES_MAX {
         let found = {
             // With the count of what was reported, which a callback must not be told of once more.
@@ -306,9 +317,13 @@ pub(crate) unsafe fn rmw_take_sequence(
         let why = format_args!("{}: {count} messages do not go into {messages}, with {infos} infos", entity.topic);
         return refuse(RMW_RET_INVALID_ARGUMENT, why);
     }
+    let turn = match turn(entity) {
+        Ok(turn) => turn,
+        Err(refused) => return refused,
+    };
     let mut done = 0;
     while done < count {
-        let taken = match next(entity) {
+        let taken = match next_in_turn(entity, &turn) {
             Ok(Some(taken)) => taken,
             Ok(None) => break,
             Err(refused) => return refused,
