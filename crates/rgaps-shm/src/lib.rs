@@ -21,6 +21,8 @@ pub mod claim;
 #[cfg(not(loom))]
 pub mod crash;
 #[cfg(not(loom))]
+mod give_way;
+#[cfg(not(loom))]
 pub mod history;
 #[cfg(not(loom))]
 pub mod janitor;

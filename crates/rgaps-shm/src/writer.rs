@@ -23,10 +23,11 @@ use std::time::{Duration, Instant};
 use rgaps_os::{AllocationRight, EventFd, MapError};
 
 use crate::crash;
+use crate::give_way::{Readers, drop_oldest_unread};
 use crate::history::{History, MessageRef};
 use crate::info::{MessageInfo, encode_path};
-use crate::keep_last::{keep_last_tenant, trim_keep_last};
-use crate::layout::{META_BYTES_MAX, MessageEntry, PublisherSlot, SlotState, SubscriberSlot};
+use crate::keep_last::trim_keep_last;
+use crate::layout::{META_BYTES_MAX, MessageEntry, PublisherSlot, SlotState};
 use crate::message::{Generation, Holding, MessageWords, Tenancy};
 use crate::notify::{Bells, FutexWait, Wait, Wake};
 use crate::pool::{Block, PoolAllocator, PoolFull, PoolStats};
@@ -178,17 +179,6 @@ pub struct WriterPort {
     next_entry: u16,
 }
 
-/// Keep-last subscribers at a moment.
-#[derive(Debug, Default)]
-pub struct Readers(Vec<(u8, Tenancy, u64)>);
-
-impl Readers {
-    /// Whether one of them has read nothing since.
-    fn has_idle(&self, slot: u8, tenancy: Tenancy, subscriber: &SubscriberSlot) -> bool {
-        self.0.contains(&(slot, tenancy, subscriber.taken.load(Ordering::Relaxed)))
-    }
-}
-
 impl WriterPort {
     /// Opens the port of an occupied publisher slot; `right` belongs to its pool.
     pub fn new(segment: Arc<Segment>, slot: u8, generation: u32, right: AllocationRight) -> Result<Self, PortError> {
@@ -232,8 +222,12 @@ impl WriterPort {
                 Err(now) => error = now,
             }
             let gave_up = match exhaustion {
-                Exhaustion::DropOldest => self.give_up_history() || self.drop_oldest_unread(),
-                Exhaustion::Wait(_) => self.give_up_history() || self.drop_oldest_of_stalled(),
+                Exhaustion::DropOldest => {
+                    self.give_up_history() || drop_oldest_unread(&self.segment, &self.outstanding)
+                }
+                Exhaustion::Wait(_) => {
+                    self.give_up_history() || self.stalled.drop_oldest(&self.segment, &self.outstanding)
+                }
                 Exhaustion::Refuse => self.give_up_history(),
             };
             if !gave_up {
@@ -443,45 +437,13 @@ impl WriterPort {
 
     /// Who could be in the way of `loan` now: for `give_up_on`, after a wait.
     pub fn readers(&self) -> Readers {
-        let mut readers = Vec::new();
-        for slot in bits(&self.segment.header().subscribers.0) {
-            if let Some((tenancy, subscriber)) = keep_last_tenant(&self.segment, slot) {
-                readers.push((slot, tenancy, subscriber.taken.load(Ordering::Relaxed)));
-            }
-        }
-        Readers(readers)
+        Readers::of(&self.segment)
     }
 
     /// Space was waited for in vain since `readers` were looked up. Those of them that have read nothing meanwhile are waited for no more: until
     /// they read again, `Exhaustion::Wait` takes their oldest unread messages as `DropOldest` does.
     pub fn give_up_on(&mut self, readers: Readers) {
         self.stalled = readers;
-    }
-
-    /// Revokes the oldest message that nobody but stalled readers waits for or holds. False if there is none.
-    fn drop_oldest_of_stalled(&mut self) -> bool {
-        let segment = &self.segment;
-        let is_stalled = |slot: u8| {
-            let tenant = keep_last_tenant(segment, slot);
-            tenant.is_some_and(|(tenancy, subscriber)| self.stalled.has_idle(slot, tenancy, subscriber))
-        };
-        self.outstanding.iter().any(|message| {
-            let Some(entry) = segment.message(message.index) else { return false };
-            let is_in_the_way = |slot: u8| {
-                let tenancy = segment.tenant(usize::from(slot));
-                let holding =
-                    tenancy.map(|tenancy| entry.words().holding(usize::from(slot), message.generation, tenancy));
-                holding == Some(Holding::Held) || holding == Some(Holding::Pending) && !is_stalled(slot)
-            };
-            let readers = || bits(&segment.header().subscribers.0);
-            !readers().any(is_in_the_way) && revoke(segment, message, readers().filter(|slot| is_stalled(*slot)))
-        })
-    }
-
-    /// Revokes the oldest message that some keep-last subscriber has not taken. False if there is none.
-    fn drop_oldest_unread(&mut self) -> bool {
-        let segment = &self.segment;
-        self.outstanding.iter().any(|message| revoke(segment, message, bits(&segment.header().subscribers.0)))
     }
 
     fn withdraw(&mut self, message: MessageRef) {
@@ -607,20 +569,6 @@ fn offer_to_newcomers(segment: &Segment, words: MessageWords<'_>, generation: Ge
             words.offer(slot, generation, tenancy);
         }
     }
-}
-
-/// Takes an unread message from keep-last subscribers, which have lost it. False if none of them had it to read.
-fn revoke(segment: &Segment, message: &MessageRef, slots: impl Iterator<Item = u8>) -> bool {
-    let Some(entry) = segment.message(message.index) else { return false };
-    let mut revoked = false;
-    for slot in slots {
-        let Some((tenancy, subscriber)) = keep_last_tenant(segment, slot) else { continue };
-        if entry.words().revoke(usize::from(slot), message.generation, tenancy) {
-            subscriber.lost.fetch_add(1, Ordering::Relaxed);
-            revoked = true;
-        }
-    }
-    revoked
 }
 
 fn leave_history(segment: &Segment, message: MessageRef) {
