@@ -183,6 +183,9 @@ impl ReaderPort {
         });
         let mut excess = if keeps_all { count.saturating_sub(PASSED_MAX) } else { 0 };
         walk(segment, self.cursor, &self.backlog, |position, named| {
+            if position >= claimed {
+                return false; // What comes after it has its own claims still to come, however old it is.
+            }
             let is_old = (self.cursor..oldest).contains(&position);
             let is_ended = is_ended(position, named);
             if (is_old || is_ended || excess > 0)
@@ -194,7 +197,7 @@ impl ReaderPort {
                 self.counters().lost.fetch_add(u64::from(is_lost), Ordering::Relaxed);
                 excess = excess.saturating_sub(usize::from(!is_ended));
             }
-            position < claimed
+            true
         });
         self.advance();
     }

@@ -60,6 +60,25 @@ fn a_name_that_is_not_there_costs_no_message() {
 }
 
 #[test]
+fn who_is_far_behind_claims_all_that_its_depth_keeps() {
+    for in_order in [true, false] {
+        let host = Host::new(256);
+        let mut publisher = host.publisher(1 << 20, 0);
+        let mut reader = host.subscriber(210);
+        if in_order {
+            reader.expect_claims_in_order();
+        }
+        for _ in 0..200 {
+            publisher.publish(10, Exhaustion::Refuse).unwrap();
+        }
+        for sequence in 1..=200 {
+            assert!(matches!(reader.claim(named(sequence)), Claimed::Here(_)), "{sequence}");
+        }
+        assert_eq!(lost(&reader), 0);
+    }
+}
+
+#[test]
 fn what_history_gave_and_nobody_claims_is_let_go_once_it_is_older_than_the_depth() {
     let host = Host::new(64);
     let mut publisher = host.publisher(1 << 20, 8);
