@@ -160,7 +160,8 @@ impl ReaderPort {
         let ends = self.seen.give(name);
         let depth = self.counters().depth.load(Ordering::Relaxed);
         let keeps_all = depth == 0;
-        if !keeps_all && self.segment.queue().end().0.saturating_sub(self.joined.0) > depth {
+        let since_joined = self.segment.queue().end().0.saturating_sub(self.joined.0);
+        if !keeps_all && !self.backlog.is_empty() && since_joined > depth {
             self.leave_backlog();
         }
         let queue = self.segment.queue();
@@ -171,20 +172,22 @@ impl ReaderPort {
         }
         let (seat, segment) = ((self.slot, self.tenancy), &self.segment);
         let is_ended = |position, named: Named| {
-            let entry = segment.message(named.message).filter(|_| ends.is_some() && position < claimed);
+            let entry = segment.message(named.message).filter(|_| ends.is_some());
             let life = entry.and_then(|entry| read_life(entry, position, named.generation));
             life.is_some_and(|(_, info)| info.publisher == name.publisher && info.sequence < name.sequence)
         };
         let mut count = 0;
         walk(segment, self.cursor, &self.backlog, |position, named| {
-            let stays = position < claimed && !is_ended(position, named);
-            count += usize::from(stays && waiting(segment, seat, named).is_some());
-            position < claimed
+            if position >= claimed {
+                return false; // What comes after it has its own claims still to come, however old it is.
+            }
+            count += usize::from(!is_ended(position, named) && waiting(segment, seat, named).is_some());
+            true
         });
         let mut excess = if keeps_all { count.saturating_sub(PASSED_MAX) } else { 0 };
         walk(segment, self.cursor, &self.backlog, |position, named| {
             if position >= claimed {
-                return false; // What comes after it has its own claims still to come, however old it is.
+                return false;
             }
             let is_old = (self.cursor..oldest).contains(&position);
             let is_ended = is_ended(position, named);
