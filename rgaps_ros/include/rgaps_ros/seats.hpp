@@ -80,8 +80,8 @@ class Seats {
     rgaps::Failure failure{RGAPS_STALE, {}};
     const auto share = static_cast<std::int64_t>(seats.size());
     for (const auto &seat : seats) {
-      if (auto lease = recent(*seat, described.handle)) return lease;
-      auto lease = claim(*seat, described, seat->timeout / share);
+      const auto [lease, is_known] = claim(*seat, described, seat->timeout / share);
+      if (is_known) return lease;
       const auto why = lease->failure();
       if (!why) {
         remember(described.handle.publisher, seat);
@@ -161,30 +161,19 @@ class Seats {
     if (known_.size() > publishers_max) known_.pop_back();
   }
 
-  /// What a seat gave for a message, if somebody has it still.
-  static SharedLease recent(Content &seat, const rgaps_message_handle_t &handle) {
+  /// What a seat gives for a message, and whether it is what it gave before to somebody who has it still.
+  static std::pair<SharedLease, bool> claim(Content &seat, const Described<Meta> &described, std::chrono::nanoseconds timeout) {
     const std::lock_guard<std::mutex> lock(seat.mutex);
-    return recent_locked(seat, handle);
-  }
-  static SharedLease recent_locked(Content &seat, const rgaps_message_handle_t &handle) {
     for (const auto &weak : seat.recent) {
-      auto lease = weak.lock();
-      if (lease && detail::same_message(lease->handle(), handle)) return lease;
+      if (auto known = weak.lock(); known && detail::same_message(known->handle(), described.handle)) return {known, true};
     }
-    return nullptr;
-  }
-
-  static SharedLease claim(Content &seat, const Described<Meta> &described, std::chrono::nanoseconds timeout) {
-    const std::lock_guard<std::mutex> lock(seat.mutex);
-    // Another thread may have claimed it meanwhile.
-    if (auto lease = recent_locked(seat, described.handle)) return lease;
     auto lease = std::make_shared<Lease<Meta>>(described, seat.subscriber.claim(described.handle, timeout));
     if (!lease->failure()) {
       seat.recent.push_front(lease);
       if (seat.recent.size() > recent_max) seat.recent.pop_back();
       seat.newest = lease;
     }
-    return lease;
+    return {lease, false};
   }
 
   /// Takes a seat on the one topic of this kind that there is, for the descriptors that follow this one. What stands in the way may pass: it is
