@@ -1,4 +1,4 @@
-//! Where the workspace's programs are: beside the test programs' folder.
+//! Where the workspace's programs are: beside the test programs' folder, examples in one of their own there; or all in one folder.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,8 @@ use std::path::PathBuf;
 pub fn find(name: &str) -> PathBuf {
     let own = std::env::current_exe().unwrap_or_default();
     let folders = own.ancestors().skip(1).take(2);
-    let found = folders.map(|folder| folder.join(name)).find(|path| path.is_file());
+    let mut places = folders.flat_map(|folder| [folder.join(name), folder.join("examples").join(name)]);
+    let found = places.find(|path| path.is_file());
     match found {
         Some(path) => path,
         None => {

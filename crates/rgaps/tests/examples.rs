@@ -7,14 +7,12 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rgaps::device::cuda::Device;
-use rgaps_testing::{Child, Ended, RuntimeDir, Watchdog, skipped};
+use rgaps_testing::{Child, Ended, RuntimeDir, Watchdog, programs, skipped};
 
 fn example(name: &str, argument: &str, dir: &RuntimeDir) -> Command {
-    let own = std::env::current_exe().unwrap();
-    let folder = own.ancestors().nth(2).unwrap().join("examples");
-    let mut command = Command::new(folder.join(name));
+    let mut command = Command::new(programs::find(name));
     command.arg(argument).env("RGAPS_RUNTIME_DIR", dir.path()).env("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST");
-    command.env("RGAPSD", rgaps_testing::programs::find("rgapsd")).stdout(Stdio::piped());
+    command.env("RGAPSD", programs::find("rgapsd")).stdout(Stdio::piped());
     command
 }
 
