@@ -22,19 +22,10 @@ const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often a client looks whether it does.
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 /// Variables that a manager inherits; all others stay with the client that happened to be first.
-const KEPT: [&str; 10] = [
-    "PATH",
-    "HOME",
-    "LD_LIBRARY_PATH",
-    "XDG_RUNTIME_DIR",
-    "XDG_CONFIG_HOME",
-    "RUST_LOG",
-    "TMPDIR",
-    "LANG",
-    // Which devices there are is the same for manager and clients.
-    "CUDA_VISIBLE_DEVICES",
-    "CUDA_DEVICE_ORDER",
-];
+const KEPT: [&str; 8] =
+    ["PATH", "HOME", "LD_LIBRARY_PATH", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "RUST_LOG", "TMPDIR", "LANG"];
+/// And all that begin so. Which devices there are, and by way of which MPS server they are reached, is the same for manager and clients.
+const KEPT_PREFIXES: [&str; 4] = ["RGAPS_", "ROS_", "CUDA_", "NVIDIA_"];
 
 /// No manager, and none could be started.
 #[derive(Debug, thiserror::Error)]
@@ -190,9 +181,8 @@ fn start(dir: &RuntimeDir) -> Result<PathBuf, SpawnError> {
     let log = std::fs::File::options().create(true).append(true).open(dir.log()).map_err(failed)?;
     let kept = std::env::vars_os().filter(|(name, _)| {
         let name = name.to_string_lossy();
-        name.starts_with("RGAPS_") && name != "RGAPS_CRASH_POINT"
-            || name.starts_with("ROS_")
-            || KEPT.contains(&name.as_ref())
+        let is_kept = KEPT.contains(&name.as_ref()) || KEPT_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
+        is_kept && name != "RGAPS_CRASH_POINT"
     });
     let mut command = Command::new(&program);
     command.env_clear().envs(kept).env("RGAPS_RUNTIME_DIR", dir.path());

@@ -8,7 +8,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rgaps_os::{Access, Mapping, memfd};
-use rustix::fs::FallocateFlags;
 
 use crate::error::DeviceError;
 use crate::raw;
@@ -26,7 +25,7 @@ pub struct BufferSpec {
 #[derive(Debug)]
 pub struct HostBuffer {
     /// What a device holds of it, given back before the memory goes.
-    _registration: Option<Arc<dyn Any + Send + Sync>>,
+    registration: Option<Arc<dyn Any + Send + Sync>>,
     fd: OwnedFd,
     mapping: Arc<Mapping>,
     name: String,
@@ -49,12 +48,17 @@ impl HostBuffer {
     fn map(fd: OwnedFd, bytes: u64, name: &str) -> Result<Self, DeviceError> {
         let mapping = Mapping::map(&fd, bytes, Access::ReadWrite)
             .map_err(|source| DeviceError::Map { name: name.to_owned(), source })?;
-        Ok(Self { _registration: None, fd, mapping: Arc::new(mapping), name: name.to_owned() })
+        Ok(Self { registration: None, fd, mapping: Arc::new(mapping), name: name.to_owned() })
     }
 
     /// Registered with a device for as long as it lives.
     pub(crate) fn kept_by(self, registration: Arc<dyn Any + Send + Sync>) -> Self {
-        Self { _registration: Some(registration), ..self }
+        Self { registration: Some(registration), ..self }
+    }
+
+    /// Whether a device has its pages: given back to the system, they would stay the device's, and others would come in their place.
+    pub fn is_registered(&self) -> bool {
+        self.registration.is_some()
     }
 
     /// Bytes of the buffer.
@@ -102,12 +106,6 @@ impl HostBuffer {
         })
     }
 
-    /// Gives all its memory back to the system; it reads as zero from then on. The caller knows that nobody needs the bytes.
-    pub fn release(&self) -> Result<(), DeviceError> {
-        let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        rustix::fs::fallocate(&self.fd, mode, 0, self.bytes()).map_err(|error| self.failed("given back", error))
-    }
-
     fn failed(&self, what: &'static str, error: rustix::io::Errno) -> DeviceError {
         DeviceError::Pages { name: self.name.clone(), what, offset: 0, bytes: self.bytes(), source: error.into() }
     }
@@ -135,15 +133,12 @@ mod tests {
     }
 
     #[test]
-    fn a_fresh_buffer_occupies_nothing_until_it_is_populated_and_nothing_after_it_is_released() {
+    fn a_fresh_buffer_occupies_nothing_until_it_is_populated() {
         let buffer = buffer(4 * MIB);
         assert_eq!(buffer.resident_bytes(), 0);
         buffer.populate().unwrap();
         assert_eq!(buffer.resident_bytes(), 4 * MIB);
-        buffer.mapping().copy_in(5, b"gone soon").unwrap();
-        buffer.release().unwrap();
-        assert_eq!(buffer.resident_bytes(), 0);
-        assert_eq!(buffer.mapping().shared_bytes(5, 9).unwrap(), &[0; 9]);
+        assert!(!buffer.is_registered());
     }
 
     #[test]

@@ -31,13 +31,8 @@ impl Idle {
         }
         self.empty = None;
         let bytes = pool.bytes() - first;
-        match pool.release_unused(first, bytes) {
-            Ok(()) => Some((first, bytes)),
-            Err(error) => {
-                debug_assert!(false, "a part of the pool: {error}");
-                None
-            }
-        }
+        // Refused while a copy is under way, and tried again.
+        pool.release_unused(first, bytes).ok().map(|()| (first, bytes))
     }
 }
 

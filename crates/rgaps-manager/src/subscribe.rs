@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rgaps_control::wire::{RdmaRing, RingOffer, RingRefusal, RingRequest, WIRE_VERSION};
 use rgaps_control::{Config, HostId, TopicId};
-use rgaps_device::{BufferSpec, DeviceError, HostBuffer, PayloadAccess};
+use rgaps_device::{BufferSpec, DeviceError, HostBuffer};
 use rgaps_link::rdma::ReceiverEnd;
 use rgaps_link::tcp::{AcceptError, Incoming, Intake, LinkToken, RingSetup, TcpOptions, TcpRingListener};
 use rgaps_link::{FlowControl, LinkReceiver, RingGeometry, RingMemory, RingOptions, Watermark};
@@ -367,9 +367,8 @@ impl SubscribeManager {
             Err(why) => why,
         };
         let geometry = self.geometry(request.flow_control, RingOptions::default().alignment)?;
-        // Memory that a device has registered keeps its pages; host memory gives them back while the topic is idle.
-        let host = self.memory.backend().payload_access() == PayloadAccess::Direct;
-        let options = TcpOptions { give_back_after: host.then_some(RING_IDLE), ..options };
+        // Memory that a device has registered keeps its pages; other memory gives them back while the topic is idle.
+        let options = TcpOptions { give_back_after: (!buffer.is_registered()).then_some(RING_IDLE), ..options };
         Ok(MadeRing { offer: Offer::Tcp(RingSetup { geometry, memory, options }), buffer, rdma: Err(why) })
     }
 
