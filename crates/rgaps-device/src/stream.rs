@@ -212,7 +212,7 @@ impl Completion {
 
     /// Whether the copy touches no memory any more: it is complete, or has failed.
     pub fn is_over(&self) -> bool {
-        !matches!(self.query(), Ok(false))
+        self.query().unwrap_or_else(|error| !error.tells_nothing())
     }
 
     /// The place in the stream where they are.

@@ -16,9 +16,7 @@ use crate::crash;
 use crate::history::MessageRef;
 use crate::info::{MessageInfo, Stamps, decode_path};
 use crate::layout::{META_BYTES_MAX, MessageEntry, SlotState, SubscriberSlot};
-use crate::message::{
-    Claim, Generation, Holding, Life, MessageWords, Readiness, State, Tenancy, ready_word, released_word,
-};
+use crate::message::{Claim, Generation, Holding, Life, MessageWords, Readiness, State, Tenancy, released_word};
 use crate::notify::{FutexWait, ring, ring_always};
 use crate::queue::{Named, Position, Slot};
 use crate::segment::{Segment, whole};
@@ -449,10 +447,9 @@ impl Held {
         self.words().readiness(self.message.generation)
     }
 
-    /// Where a stream waits for its bytes: the offset of a 32-bit word of the segment, and the value from which on they are there, or
-    /// never will be.
+    /// Where a stream waits for its bytes (`Segment::ready_word`).
     pub fn ready_word(&self) -> (u64, u32) {
-        (self.segment.geometry().ready_offset(self.message.index), ready_word(self.message.generation))
+        self.segment.ready_word(self.message)
     }
 
     /// What a stream writes to let it go: the offset of a 32-bit word of the segment, and the value. This is kept until it has, and then

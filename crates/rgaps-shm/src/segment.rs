@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rgaps_os::{Access, MapError, Mapping, memfd};
 
+use crate::history::MessageRef;
 use crate::layout::{
     Geometry, HEADER_BYTES, Header, LAYOUT_VERSION, MAGIC, MessageEntry, PUBLISHERS_MAX, PublisherSlot, SlotState,
     SubscriberSlot,
 };
-use crate::message::{MessageWords, SUBSCRIBERS_MAX, Tenancy};
+use crate::message::{MessageWords, SUBSCRIBERS_MAX, Tenancy, ready_word};
 use crate::queue::{MessageIndex, Queue};
 use crate::raw::view;
 
@@ -153,6 +154,11 @@ impl Segment {
     pub fn message(&self, index: MessageIndex) -> Option<&MessageEntry> {
         let offset = self.geometry.message_offset(index);
         (u32::from(index.0) < self.geometry.messages).then(|| inside(view::message(&self.mapping, offset)))
+    }
+
+    /// Where a message says that its bytes are there: the offset of a 32-bit word, and the value from which on they are, or never will be.
+    pub fn ready_word(&self, message: MessageRef) -> (u64, u32) {
+        (self.geometry.ready_offset(message.index), ready_word(message.generation))
     }
 
     /// The queue.

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use crate::history::MessageRef;
-use crate::message::ready_word;
 use crate::notify::ring;
 use crate::segment::Segment;
 
@@ -20,9 +19,9 @@ impl Unready {
         Self { segment, message }
     }
 
-    /// What the stream writes: the offset of a 32-bit word of the segment, and the value that means READY.
+    /// What the stream writes (`Segment::ready_word`).
     pub fn word(&self) -> (u64, u32) {
-        (self.segment.geometry().ready_offset(self.message.index), ready_word(self.message.generation))
+        self.segment.ready_word(self.message)
     }
 
     /// The bytes will never come: subscribers pass the message by. True if it was pending. No stream may get to `word` after this.

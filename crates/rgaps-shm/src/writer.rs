@@ -139,7 +139,7 @@ pub struct MessageSpec<'a> {
     pub history_depth: u32,
 }
 
-/// Publishing failed; the block is free again.
+/// Publishing failed; the block is free again, unless a stream fills it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PublishError {
     /// Metadata is too long.
@@ -263,7 +263,9 @@ impl WriterPort {
         self.publish_to(loan, spec, None, Bytes::AreThere).map(|(position, _)| position)
     }
 
-    /// Publishes a block that a stream fills: in the order of the queue from now on, to be read once the stream has written the word.
+    /// Publishes a block that a stream fills: in the order of the queue from now on, to be read once the stream has written the word
+    /// (`Segment::ready_word`). It has been told to before, so that no wait for the word stands before it in a queue of the device. After an
+    /// error block and entry stay taken, for it will still write.
     pub fn publish_unready(
         &mut self,
         loan: LoanedMessage,
@@ -291,14 +293,17 @@ impl WriterPort {
         seen: Option<Position>,
         bytes: Bytes,
     ) -> Result<(Position, MessageRef), PublishError> {
-        if spec.meta.len() > META_BYTES_MAX {
-            self.give_back(loan);
-            return Err(PublishError::Metadata(spec.meta.len()));
-        }
-        if spec.info.bytes > loan.block.bytes() {
-            let block = loan.block.bytes();
-            self.give_back(loan);
-            return Err(PublishError::Length { bytes: spec.info.bytes, block });
+        let block = loan.block.bytes();
+        let refused = match spec {
+            spec if spec.meta.len() > META_BYTES_MAX => Some(PublishError::Metadata(spec.meta.len())),
+            spec if spec.info.bytes > block => Some(PublishError::Length { bytes: spec.info.bytes, block }),
+            _ => None,
+        };
+        if let Some(error) = refused {
+            if bytes == Bytes::AreThere {
+                self.give_back(loan);
+            }
+            return Err(error);
         }
         let segment = self.segment.clone();
         let message = loan.message;
@@ -321,7 +326,9 @@ impl WriterPort {
         let position = match segment.queue().publish(named) {
             Ok(position) => position,
             Err(error) => {
-                self.withdraw(message);
+                if bytes == Bytes::AreThere {
+                    self.withdraw(message);
+                }
                 return Err(error.into());
             }
         };

@@ -44,6 +44,12 @@ pub const NOT_REGISTERED: Code = 713;
 pub const NOT_PERMITTED: Code = 800;
 /// `CUDA_ERROR_NOT_SUPPORTED`.
 pub const NOT_SUPPORTED: Code = 801;
+/// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`.
+pub const CAPTURE_UNSUPPORTED: Code = 900;
+/// `CUDA_ERROR_STREAM_CAPTURE_INVALIDATED`.
+pub const CAPTURE_INVALIDATED: Code = 901;
+/// `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT`.
+pub const CAPTURE_IMPLICIT: Code = 906;
 /// `CUDA_ERROR_UNKNOWN`.
 pub const UNKNOWN: Code = 999;
 
@@ -153,6 +159,15 @@ impl<T> Out<T> {
         // SAFETY: not null, and whoever called the exported function says that it is valid for a write of this type.
         unsafe { self.0.write(value) };
         Ok(())
+    }
+}
+
+impl Out<u32> {
+    /// What is there before the result is.
+    pub(crate) fn get(self) -> Status<u32> {
+        self.check()?;
+        // SAFETY: not null, and of a function whose argument goes both ways: valid for a read.
+        Ok(unsafe { self.0.read() })
     }
 }
 

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::abi::{Code, NOT_PERMITTED, SUCCESS, Status, UNKNOWN};
-use crate::{faults, operation};
+use crate::{capture, faults, operation};
 
 /// Runs the body of the exported function `name`.
 pub(crate) fn guard(name: &str, body: impl FnOnce() -> Status) -> Code {
@@ -14,6 +14,7 @@ pub(crate) fn guard(name: &str, body: impl FnOnce() -> Status) -> Code {
         if operation::in_host_function() {
             return Err(NOT_PERMITTED);
         }
+        capture::check_call(name)?;
         body()
     }));
     match outcome {

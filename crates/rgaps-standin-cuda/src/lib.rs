@@ -23,6 +23,7 @@
 
 pub mod abi;
 pub mod calls;
+mod capture;
 mod config;
 mod context;
 pub mod control;

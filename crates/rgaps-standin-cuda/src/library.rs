@@ -7,7 +7,7 @@ use std::ffi::{CStr, CString, OsStr, c_char, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use crate::abi::Code;
+use crate::abi::{Code, Out, SUCCESS};
 use crate::control::UNKNOWN_NAME;
 use crate::state::LIVE;
 
@@ -31,6 +31,8 @@ pub struct Control {
     calls: ByName,
     reset_calls: extern "C" fn(),
     live: ByName,
+    begin_capture: unsafe extern "C" fn(u64, u32) -> Code,
+    end_capture: unsafe extern "C" fn(u64, Out<u64>) -> Code,
 }
 
 /// The file of the shared library, which cargo has built beside the test program; panics if it is not there.
@@ -80,6 +82,8 @@ impl Control {
             calls: symbol(library, c"rgaps_standin_calls")?,
             reset_calls: symbol(library, c"rgaps_standin_reset_calls")?,
             live: symbol(library, c"rgaps_standin_live")?,
+            begin_capture: symbol(library, c"cuStreamBeginCapture_v2")?,
+            end_capture: symbol(library, c"cuStreamEndCapture")?,
         })
     }
 
@@ -119,6 +123,19 @@ impl Control {
     /// Counts calls from zero again.
     pub fn reset_calls(&self) {
         (self.reset_calls)();
+    }
+
+    /// Begins to capture a stream, named by the driver's handle, into a graph. What the capture forbids is refused until it ends.
+    pub fn begin_capture(&self, stream: u64) {
+        // SAFETY: numbers only.
+        assert_eq!(unsafe { (self.begin_capture)(stream, 0) }, SUCCESS, "the stream cannot be captured");
+    }
+
+    /// Ends that; false if something has spoilt the graph.
+    pub fn end_capture(&self, stream: u64) -> bool {
+        let mut graph = 0;
+        // SAFETY: stores one handle.
+        unsafe { (self.end_capture)(stream, Out::from(&mut graph)) == SUCCESS }
     }
 
     /// How much of a kind there is, see `rgaps_standin_live`. Panics if there is no such kind.

@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rgaps_device::{Backend, DeviceError, Event, PoolMemory, Stream, Word, Words};
+use rgaps_shm::history::MessageRef;
 use rgaps_shm::{Held, Segment, Unready};
 
 /// Between two looks of a thread that waits for all of it.
@@ -78,14 +79,15 @@ impl<T: Settle> Order<T> {
         Ok(words.insert(self.backend.words(self.segment.mapping())?).clone())
     }
 
-    /// Tells a stream to write a word of the segment; then `item` is settled. If it cannot be told, `item` comes back.
-    pub(crate) fn write(&self, stream: &Stream, (offset, value): (u64, u32), item: T) -> Result<(), (T, DeviceError)> {
-        let written = self.words().and_then(|words| stream.write_word(&Word { words: words.as_ref(), offset }, value));
-        if let Err(error) = written {
-            return Err((item, error));
-        }
-        self.keep(stream, item);
-        Ok(())
+    /// Tells a stream to write a word of the segment. What must live until it has is kept next (`keep`).
+    pub(crate) fn write(&self, stream: &Stream, (offset, value): (u64, u32)) -> Result<(), DeviceError> {
+        let words = self.words()?;
+        stream.write_word(&Word { words: words.as_ref(), offset }, value)
+    }
+
+    /// Tells a stream to write that the bytes of a message are there.
+    pub(crate) fn write_ready(&self, stream: &Stream, message: MessageRef) -> Result<(), DeviceError> {
+        self.write(stream, self.segment.ready_word(message))
     }
 
     /// Settles `item` once a stream has done the work that it was given so far.
@@ -140,11 +142,13 @@ fn next_over<T>(under_way: &mut Vec<UnderWay<T>>, look_at: usize) -> Option<(T, 
             Err(_) => {
                 // An event that could not be recorded says nothing of the stream: one that can be takes its place.
                 let again = found.stream.record();
-                if again.query().is_ok() {
-                    found.event = again;
-                    continue;
+                match again.query() {
+                    Err(error) if !error.tells_nothing() => false,
+                    _ => {
+                        found.event = again;
+                        continue;
+                    }
                 }
-                false
             }
         };
         return Some((under_way.remove(place).item, written));

@@ -68,7 +68,7 @@ pub enum PublishError {
         /// Where it lies.
         source: rgaps_os::OutOfRange,
     },
-    /// The device refused or failed. If the message was published by then, its subscribers pass it by.
+    /// The device refused or failed.
     #[error("{topic}: {source}")]
     Device {
         /// The topic.
@@ -239,7 +239,8 @@ impl PublisherInner {
 
     /// The message that could not be filled is given back, unless the device may still write into its block.
     fn not_filled(&self, message: LoanedMessage, error: PublishError) -> PublishError {
-        if !matches!(error, PublishError::Device { source: DeviceError::TimedOut(_), .. }) {
+        let is_under_way = matches!(&error, PublishError::Device { source, .. } if source.tells_nothing());
+        if !is_under_way {
             self.port().give_back(message);
         }
         error
@@ -259,6 +260,15 @@ impl PublisherInner {
     ) -> Result<Handle, PublishError> {
         let mut encoded = [0; META_BYTES_MAX];
         let meta_bytes = meta.encode_into(&mut encoded);
+        if let Some(stream) = stream
+            && let Err(source) = self.order.write_ready(stream, loan.message())
+        {
+            // What fills the block may be under way: its memory is used again only after that.
+            let settled = stream.synchronize(DEVICE_TIMEOUT);
+            return Err(
+                self.not_filled(loan, self.device(settled.err().filter(DeviceError::tells_nothing).unwrap_or(source)))
+            );
+        }
         // The port gives positions in the order in which it is called: number and publish under one lock.
         let mut port = self.port();
         let sequence = self.sequence.fetch_add(1, Ordering::Relaxed) + 1;
@@ -286,18 +296,8 @@ impl PublisherInner {
         };
         let (position, unready) = port.publish_unready(loan, &spec).map_err(topic)?;
         drop(port);
-        let word = unready.word();
-        match self.order.write(stream, word, unready) {
-            Ok(()) => Ok(handle(position)),
-            Err((unready, source)) => {
-                // What fills the block may be under way: subscribers pass it by, and its memory is used again, only after that.
-                match stream.synchronize(DEVICE_TIMEOUT) {
-                    Err(DeviceError::TimedOut(_)) => std::mem::forget(unready),
-                    _ => drop(unready.poison()),
-                }
-                Err(self.device(source))
-            }
-        }
+        self.order.keep(stream, unready);
+        Ok(handle(position))
     }
 
     /// What would fail a publication in stream order is found before there is anything to publish.
@@ -497,7 +497,7 @@ impl<T: Meta> Loan<T> {
         };
         // The first of two copies may be under way; while it is, the block is nobody's to use again.
         if let (Some(_), Some(stream)) = (beside, stream)
-            && let Err(DeviceError::TimedOut(_)) = stream.synchronize(DEVICE_TIMEOUT)
+            && stream.synchronize(DEVICE_TIMEOUT).is_err_and(|error| error.tells_nothing())
         {
             return Err(error);
         }

@@ -18,7 +18,7 @@ use rgaps_shm::{Held, ReaderPort};
 
 use crate::claim::{Absent, Early};
 use crate::frame::Frame;
-use crate::node::{DEVICE_TIMEOUT, NodeError, NodeInner, READY_TICK, STREAM_TIMEOUT};
+use crate::node::{NodeError, NodeInner, READY_TICK, STREAM_TIMEOUT};
 use crate::order::{Order, Releasing};
 use crate::session::Seated;
 use crate::statistics::SubscriberStatistics;
@@ -228,18 +228,13 @@ impl SubscriberInner {
         pool: Arc<dyn PoolMemory>,
         stream: &Stream,
     ) -> Result<(), DeviceError> {
-        let word = held.as_ref().map(Held::release_word);
-        let releasing = Releasing { _held: held, _pool: pool };
-        let Some(word) = word else {
-            self.order.keep(stream, releasing);
-            return Ok(());
+        let written = match held.as_ref().map(Held::release_word) {
+            Some(word) => self.order.write(stream, word),
+            None => Ok(()),
         };
-        let Err((releasing, error)) = self.order.write(stream, word, releasing) else { return Ok(()) };
-        // The stream cannot be told: wait for it. If that takes too long, the message stays held rather than be overwritten.
-        if let Err(DeviceError::TimedOut(_)) = stream.synchronize(DEVICE_TIMEOUT) {
-            std::mem::forget(releasing);
-        }
-        Err(error)
+        // A stream that cannot be told is followed all the same: the message is let go behind its work.
+        self.order.keep(stream, Releasing { _held: held, _pool: pool });
+        written
     }
 }
 

@@ -96,16 +96,16 @@ impl CudaBackend {
         from: CUdeviceptr,
         bytes: u64,
     ) -> Result<(), DeviceError> {
-        let handle = self.own_stream(stream)?.handle();
+        let stream = self.own_stream(stream)?;
         let (own, home) = (self.device.context(), self.apart()?.home.context());
         let (to_context, from_context) = match way {
             Way::FromPools => (own, home),
             Way::ToPools => (home, own),
         };
-        let _entered = self.device.enter()?;
+        let _entered = stream.enter()?;
         let driver = self.device.driver();
         // SAFETY: both contexts are retained; both ends were checked, and stay until the stream has got there (A3, scratch.rs).
-        Ok(unsafe { driver.copy_peer(to, to_context, from, from_context, bytes as usize, handle) }?)
+        Ok(unsafe { driver.copy_peer(to, to_context, from, from_context, bytes as usize, stream.handle()) }?)
     }
 
     /// A part of a pool, copied to this device for work of this stream; given back behind the work that it has when this is dropped.

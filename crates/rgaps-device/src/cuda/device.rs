@@ -1,7 +1,8 @@
 //! A GPU and this process's context on it.
 //!
 //! Invariants  A context is current only for the length of a call (`Device::enter`): the caller's own choice is not disturbed. It is the
-//!             primary context, so that streams and pointers of cudarc, the runtime API and PyTorch are of the same one.
+//!             primary context, so that streams and pointers of cudarc, the runtime API and PyTorch are of the same one. Neither is a CUDA
+//!             graph disturbed that somebody captures meanwhile: what is called here has nothing to do with it.
 
 use std::ffi::{c_int, c_uint};
 use std::fmt::Write;
@@ -56,15 +57,17 @@ unsafe impl Sync for Device {}
 #[derive(Debug)]
 pub(crate) struct Entered<'a> {
     device: &'a Device,
+    /// What captured graphs meant for this thread before.
+    capture_mode: c_uint,
     /// What is current belongs to a thread.
     _thread: std::marker::PhantomData<*const ()>,
 }
 
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
-        let mut popped: CUcontext = std::ptr::null_mut();
-        // SAFETY: pops what `enter` pushed; a failure leaves this thread a context that is as good as any.
-        let _ = unsafe { self.device.driver.pop_context(&raw mut popped) };
+        // SAFETY: reads and stores one integer; a failure leaves this thread free to call what it likes.
+        let _ = unsafe { self.device.driver.exchange_capture_mode(&raw mut self.capture_mode) };
+        self.device.pop();
     }
 }
 
@@ -166,7 +169,15 @@ impl Device {
     pub(crate) fn enter(&self) -> Result<Entered<'_>, DriverError> {
         // SAFETY: the context is retained while `self` lives.
         unsafe { self.driver.push_context(self.context) }?;
-        Ok(Entered { device: self, _thread: std::marker::PhantomData })
+        let capture_mode = self.driver.relax_capture_mode().inspect_err(|_| self.pop())?;
+        Ok(Entered { device: self, capture_mode, _thread: std::marker::PhantomData })
+    }
+
+    /// The reverse of a push.
+    fn pop(&self) {
+        let mut popped: CUcontext = std::ptr::null_mut();
+        // SAFETY: pops what `enter` pushed; a failure leaves this thread a context that is as good as any.
+        let _ = unsafe { self.driver.pop_context(&raw mut popped) };
     }
 }
 

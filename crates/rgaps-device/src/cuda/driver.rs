@@ -37,6 +37,11 @@ impl DriverError {
         matches!(self.code, INVALID_VALUE | NOT_SUPPORTED)
     }
 
+    /// A CUDA graph is being captured, in which the call has no place: it says nothing of the work that it was about.
+    pub fn is_of_capture(&self) -> bool {
+        CAPTURE.contains(&self.code)
+    }
+
     /// The device has no memory left.
     pub fn is_out_of_memory(&self) -> bool {
         self.code == OUT_OF_MEMORY
@@ -47,6 +52,10 @@ const SUCCESS: c_int = 0;
 const INVALID_VALUE: c_int = 1;
 const OUT_OF_MEMORY: c_int = 2;
 const NOT_READY: c_int = 600;
+/// CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED to CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD.
+const CAPTURE: std::ops::RangeInclusive<c_int> = 900..=908;
+/// CU_STREAM_CAPTURE_MODE_RELAXED.
+const CAPTURE_RELAXED: c_uint = 2;
 
 /// What people can do about some errors.
 fn hint(code: c_int) -> &'static str {
@@ -59,6 +68,9 @@ fn hint(code: c_int) -> &'static str {
             "; an earlier kernel or copy of this process failed, and its context with it: start the process anew"
         }
         803 | 804 => "; driver and kernel module are of different versions: reboot, or reinstall the driver",
+        code if CAPTURE.contains(&code) => {
+            "; a stream is being captured into a graph: publish, take and release on streams that are not"
+        }
         999 => "; the kernel's log (dmesg) may say more",
         _ => "",
     }
@@ -127,6 +139,8 @@ driver! {
     push_context = "cuCtxPushCurrent_v2"(context: CUcontext);
     /// The reverse.
     pop_context = "cuCtxPopCurrent_v2"(context: *mut CUcontext);
+    /// What a graph that is being captured elsewhere means for this thread's calls; swapped with what it meant.
+    exchange_capture_mode = "cuThreadExchangeStreamCaptureMode"(mode: *mut c_uint);
     /// Of the current context's device.
     memory_info = "cuMemGetInfo_v2"(free: *mut usize, total: *mut usize);
     /// Unit of physical memory.
@@ -171,6 +185,8 @@ driver! {
     create_stream = "cuStreamCreate"(stream: *mut CUstream, flags: c_uint);
     /// Its work goes on.
     destroy_stream = "cuStreamDestroy_v2"(stream: CUstream);
+    /// Whether its work goes into a graph instead of to the device: 0 if not.
+    stream_is_capturing = "cuStreamIsCapturing"(stream: CUstream, status: *mut c_uint);
     /// Whether all its work is done: `NOT_READY` is an error here, see `is_done`.
     query_stream = "cuStreamQuery"(stream: CUstream);
     /// Later work of the stream waits for the event.
@@ -254,6 +270,25 @@ impl Driver {
         // SAFETY: the caller's promise. Flags 0 is CU_STREAM_WAIT_VALUE_GEQ, a signed comparison of the difference.
         let code = unsafe { (words.wait)(stream, at, value, 0) };
         self.check(call, code)
+    }
+
+    /// From here on, until it is set back, calls of this thread do no harm to graphs that other threads are capturing, and are not refused for
+    /// them. Returns what it was before.
+    pub(crate) fn relax_capture_mode(&self) -> Result<c_uint, DriverError> {
+        let mut mode = CAPTURE_RELAXED;
+        // SAFETY: reads and stores one integer.
+        unsafe { self.exchange_capture_mode(&raw mut mode) }.map(|()| mode)
+    }
+
+    /// An error if the stream is being captured.
+    ///
+    /// # Safety
+    /// The stream is alive, and its context current.
+    pub(crate) unsafe fn check_capture(&self, stream: CUstream) -> Result<(), DriverError> {
+        let mut status = 0;
+        // SAFETY: the caller's promise; stores one integer.
+        unsafe { self.stream_is_capturing(stream, &raw mut status) }?;
+        if status == 0 { Ok(()) } else { Err(self.error("cuStreamIsCapturing", *CAPTURE.start())) }
     }
 
     /// Whether an event's place has been reached.

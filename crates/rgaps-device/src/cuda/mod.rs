@@ -2,7 +2,8 @@
 //!
 //! `driver` is libcuda with named errors, `device` a GPU and this process's context on it, `memory` and `stream` own what the driver hands
 //! out, `label` and `pool` are a pool that several processes map, `integrated` is one where CPU and GPU share memory, `argument` lets views
-//! be arguments of kernels, `apart` and `scratch` are for a device that does not reach the pools. Nothing here panics where a driver, a device or a symbol is absent; the error says which.
+//! be arguments of kernels, `apart` and `scratch` are for a device that does not reach the pools. Nothing here panics where a driver, a device
+//! or a symbol is absent; the error says which.
 //!
 //! Invariants  A call of the driver is made with the device's primary context current, and leaves the caller's current again. Copies are
 //!             asynchronous and from or to registered memory; the one blocking copy is `copy_in` of a plain slice.
@@ -144,16 +145,16 @@ impl CudaBackend {
 
     /// Gives a stream a copy to host memory.
     fn to_host(&self, stream: &Stream, from: u64, to: u64, bytes: u64) -> Result<(), DeviceError> {
-        let handle = self.own_stream(stream)?.handle();
-        let _entered = self.device.enter()?;
+        let own = self.own_stream(stream)?;
+        let (handle, _entered) = (own.handle(), own.enter()?);
         // SAFETY: both ends were checked to lie in memory that the caller keeps until the completion says so.
         Ok(unsafe { self.device.driver().copy_to_host(to as *mut c_void, from, bytes as usize, handle) }?)
     }
 
     /// Gives a stream a copy from host memory.
     fn to_device(&self, stream: &Stream, from: u64, to: u64, bytes: u64) -> Result<(), DeviceError> {
-        let handle = self.own_stream(stream)?.handle();
-        let _entered = self.device.enter()?;
+        let own = self.own_stream(stream)?;
+        let (handle, _entered) = (own.handle(), own.enter()?);
         // SAFETY: both ends were checked to lie in memory that the caller keeps until the completion says so.
         Ok(unsafe { self.device.driver().copy_to_device(to, from as *const c_void, bytes as usize, handle) }?)
     }
@@ -287,16 +288,16 @@ impl Backend for CudaBackend {
     }
 
     fn copy_within(&self, stream: &Stream, from: &DevicePart, to: PoolPart<'_>) -> Result<(), DeviceError> {
-        let handle = self.own_stream(stream)?.handle();
+        let own = self.own_stream(stream)?;
         let place = self.address(to, from.bytes(), DeviceAccess::ReadWrite)?;
         if from.bytes() == 0 {
             return Ok(());
         }
         match place {
             Place::Here(at) => {
-                let _entered = self.device.enter()?;
+                let _entered = own.enter()?;
                 // SAFETY: `DevicePart` promises the source until the stream has got there, the pool part was checked.
-                unsafe { self.device.driver().copy_device(at, from.address(), from.bytes() as usize, handle) }?;
+                unsafe { self.device.driver().copy_device(at, from.address(), from.bytes() as usize, own.handle()) }?;
             }
             Place::Apart(at) => self.send(stream, from.address(), at, from.bytes())?,
         }

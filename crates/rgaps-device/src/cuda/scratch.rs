@@ -38,15 +38,15 @@ impl Scratch {
         bytes: u64,
         original: Option<Arc<dyn PoolMemory>>,
     ) -> Result<Self, DeviceError> {
-        let Some(handle) = cuda(stream).map(CudaStream::handle) else {
+        let Some(own) = cuda(stream) else {
             return Err(DeviceError::Failed("the stream is not one of this device".to_owned()));
         };
         // The driver has no memory of no bytes, and an empty message has an address all the same.
         let bytes = bytes.max(1);
         let mut at: CUdeviceptr = 0;
-        let entered = device.enter()?;
+        let entered = own.enter()?;
         // SAFETY: stores one address; given back in `drop`. The stream is alive.
-        let allocated = unsafe { device.driver().allocate(&raw mut at, bytes as usize, handle) };
+        let allocated = unsafe { device.driver().allocate(&raw mut at, bytes as usize, own.handle()) };
         drop(entered);
         if let Err(error) = allocated {
             return Err(match device.memory() {
@@ -91,7 +91,8 @@ impl Drop for Scratch {
         // Once that work is over, its stream may be gone: a caller's lives no longer.
         let behind = lock(&self.behind).take().filter(|(_, work)| !work.is_complete());
         let stream = behind.as_ref().map_or(&self.stream, |(stream, _)| stream);
-        let (Some(stream), Ok(_entered)) = (cuda(stream), self.device.enter()) else { return };
+        let Some(stream) = cuda(stream) else { return };
+        let Ok(_entered) = stream.enter() else { return };
         // SAFETY: our own, once; work that touches it is over, or before this on the stream. A failure could only keep the memory.
         let _ = unsafe { self.device.driver().free(self.at, stream.handle()) };
     }

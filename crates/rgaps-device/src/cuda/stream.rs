@@ -10,7 +10,7 @@ use cudarc::driver::sys::{CUevent, CUstream};
 
 use rgaps_os::Mapping;
 
-use super::device::Device;
+use super::device::{Device, Entered};
 use super::driver::DriverError;
 use super::memory::Registration;
 use crate::error::DeviceError;
@@ -71,8 +71,18 @@ impl CudaStream {
         &self.device
     }
 
+    /// Enters the device to give this stream work; an error if the caller's captures it into a graph, of which messages are no part.
+    pub(crate) fn enter(&self) -> Result<Entered<'_>, DriverError> {
+        let entered = self.device.enter()?;
+        if !self.is_ours {
+            // SAFETY: lent for as long as this is used, and of this context.
+            unsafe { self.device.driver().check_capture(self.handle) }?;
+        }
+        Ok(entered)
+    }
+
     fn try_record(&self) -> Result<CudaEvent, DriverError> {
-        let _entered = self.device.enter()?;
+        let _entered = self.enter()?;
         let event = self.events.take()?;
         // SAFETY: both are alive and of one context.
         match unsafe { self.device.driver().record_event(event.0, self.handle) } {
@@ -97,6 +107,7 @@ impl StreamBody for CudaStream {
     fn record(&self) -> Arc<dyn EventBody> {
         match self.try_record() {
             Ok(event) => Arc::new(event),
+            Err(error) if error.is_of_capture() => Arc::new(NeverRecorded(error)),
             Err(error) => {
                 // Whoever hears that this failed gives the memory of the work away: it is over by then, or its context has failed.
                 let _ = looking(DRAIN_TIMEOUT, || self.is_done());
@@ -111,7 +122,7 @@ impl StreamBody for CudaStream {
             // Of another backend, or never recorded: its own answer, or a moment's wait.
             return body.wait(Duration::from_secs(1));
         };
-        let _entered = self.device.enter()?;
+        let _entered = self.enter()?;
         // SAFETY: both are alive.
         Ok(unsafe { self.device.driver().stream_wait_event(self.handle, event.handle.0, 0) }?)
     }
@@ -119,7 +130,7 @@ impl StreamBody for CudaStream {
     fn write_word(&self, word: &Word<'_>, value: u32) -> Result<(), DeviceError> {
         let at = place(word)?;
         let driver = self.device.driver();
-        let _entered = self.device.enter()?;
+        let _entered = self.enter()?;
         if self.device.properties().has_stream_words {
             // SAFETY: `place` found it inside registered memory, which lives until its owner has seen this write done.
             return Ok(unsafe { driver.write_word(self.handle, at.1, value) }?);
@@ -139,7 +150,7 @@ impl StreamBody for CudaStream {
         if !self.device.properties().has_stream_words {
             return word.wait(value, timeout);
         }
-        let _entered = self.device.enter()?;
+        let _entered = self.enter()?;
         // SAFETY: as in `write_word`.
         Ok(unsafe { self.device.driver().wait_word(self.handle, at.1, value) }?)
     }

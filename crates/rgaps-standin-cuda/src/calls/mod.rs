@@ -18,6 +18,7 @@ macro_rules! calls {
     };
 }
 
+pub mod capture;
 pub mod context;
 pub mod device;
 pub mod event;
@@ -28,7 +29,15 @@ pub mod stream;
 
 /// Whether a function of this name is exported.
 pub(crate) fn is_known(name: &str) -> bool {
-    let files =
-        [context::NAMES, device::NAMES, event::NAMES, host::NAMES, memory::NAMES, ordered::NAMES, stream::NAMES];
+    let files = [
+        capture::NAMES,
+        context::NAMES,
+        device::NAMES,
+        event::NAMES,
+        host::NAMES,
+        memory::NAMES,
+        ordered::NAMES,
+        stream::NAMES,
+    ];
     files.iter().any(|names| names.contains(&name))
 }

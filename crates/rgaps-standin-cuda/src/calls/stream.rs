@@ -7,6 +7,7 @@ use crate::abi::{
     HostFn, INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE, NOT_SUPPORTED, Out, STREAM_LEGACY, STREAM_NON_BLOCKING,
     Status,
 };
+use crate::capture;
 use crate::config::config;
 use crate::context;
 use crate::host::is_mapped;
@@ -127,6 +128,7 @@ pub(super) fn find(driver: &Driver, stream: u64) -> Status<Arc<Stream>> {
 pub(super) fn push(driver: MutexGuard<'_, Driver>, stream: u64, operation: Operation) -> Status {
     let stream = find(&driver, stream)?;
     stream.context.check()?;
+    capture::check_work(stream.id)?;
     let others = driver.streams_of(stream.context.id);
     let is_null = others.first().is_some_and(|null| null.id == stream.id);
     let ordered = others.iter().enumerate().filter(|(index, other)| {

@@ -18,6 +18,7 @@ use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 
 mod another_gpu;
 mod bench;
+mod graphs;
 
 use another_gpu::beside;
 use bench::{APART, Bench, KIB, LONG, MIB, Source, TOPIC, on_standin, until};

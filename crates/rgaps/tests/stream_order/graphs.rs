@@ -1,0 +1,55 @@
+//! Beside a CUDA graph that somebody captures in this process, as PyTorch does.
+
+use rgaps::types::Bytes;
+
+use super::bench::{Bench, KIB, LONG, MIB, on_standin, until};
+
+#[test]
+fn a_graph_that_is_captured_meanwhile_neither_disturbs_messages_nor_is_disturbed() {
+    if !on_standin(&[]) {
+        return;
+    }
+    let bench = Bench::new(8 * MIB);
+    let cuda = bench.node.device().as_cuda().unwrap();
+    let source = bench.source(KIB);
+    let captured = bench.node.stream().unwrap();
+    let handle = cuda.raw_stream(&captured).unwrap();
+    // SAFETY: a stream of the node's device, which outlives all that is taken on it here.
+    let theirs = unsafe { cuda.borrow_stream(handle) };
+    bench.push(&source);
+    let early = bench.subscriber.wait(LONG).unwrap().unwrap();
+    bench.gpu.hold();
+    bench.push(&source);
+    bench.gpu.begin_capture(handle);
+
+    // Whoever looks whether work is over goes on looking, and finds nothing failed.
+    bench.gpu.reset_calls();
+    until(|| bench.gpu.calls("cuEventQuery") > 3);
+    bench.gpu.go();
+    let late = bench.subscriber.wait(LONG).unwrap().unwrap();
+    assert!(late.to_host().unwrap() == source.content);
+    assert_eq!(bench.subscriber.statistics().poisoned, 0);
+
+    // What would become a part of the graph is refused.
+    let refusals = [
+        bench.publisher.push_on(&Bytes::new(KIB), &source.part, &theirs).unwrap_err().to_string(),
+        bench.publisher.loan(Bytes::new(KIB)).unwrap().publish_on(&theirs).unwrap_err().to_string(),
+        early.release_on(&theirs).unwrap_err().to_string(),
+        late.release_on(&theirs).unwrap_err().to_string(),
+    ];
+    for refused in refusals {
+        let is_named = refused.contains("CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED (900); a stream is being captured");
+        assert!(is_named, "{refused}");
+    }
+    bench.push(&source);
+    let last = bench.subscriber.wait(LONG).unwrap().unwrap();
+    assert!(last.to_host().unwrap() == source.content);
+    drop(last);
+    assert_eq!(
+        bench.subscriber.statistics().held,
+        2,
+        "work from before the capture may still read what could not be let go"
+    );
+    assert!(bench.gpu.end_capture(handle), "the graph is as it should be");
+    until(|| bench.subscriber.statistics().held == 0);
+}
