@@ -1,10 +1,14 @@
 //! Clients: who is connected, and who is dead. Death is a readable pidfd; a hang-up alone proves nothing while the process lives.
 //!
+//! With pools on a GPU, the streams of a process go on while another that was forked from it has the driver's descriptors. It has the socket
+//! too: until that is hung up, though not for ever, the seats of the dead stay taken, since those streams may still write there.
+//!
 //! The manager's one thread waits for no client: one whose socket is full does not read, and is cut off. What it publishes and takes on
 //! this host goes on; when it reads again it finds the end, connects anew and hands its seats back, as after a manager's death.
 
 use std::collections::HashMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::Instant;
 
 use rgaps_control::TopicId;
 use rgaps_control::local::{Connection, LocalError, Notice, Refusal, Reply, Role, ToClient};
@@ -37,11 +41,14 @@ pub(crate) struct Client {
     pub(crate) note: Option<ClientNote>,
     pub(crate) program: String,
     pub(crate) seats: Vec<Occupied>,
+    /// When its process ended, if its streams may go on.
+    pub(crate) ended: Option<Instant>,
 }
 
 impl Client {
     pub(crate) fn new(connection: Connection) -> Self {
-        Self { connection: Some(connection), pidfd: None, note: None, program: String::new(), seats: Vec::new() }
+        let (connection, program, seats) = (Some(connection), String::new(), Vec::new());
+        Self { connection, pidfd: None, note: None, program, seats, ended: None }
     }
 
     /// The client's process id, for people.
@@ -107,6 +114,11 @@ impl Client {
         }
         self.connection = None;
         false
+    }
+
+    /// Whether a process that was forked from it has its descriptors.
+    pub(crate) fn is_held_open(&self) -> bool {
+        self.connection.as_ref().is_some_and(|connection| !connection.has_hung_up())
     }
 
     fn is_in(&self, topic: TopicId) -> bool {

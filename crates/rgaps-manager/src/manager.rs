@@ -13,11 +13,12 @@ use rgaps_control::network::{Network, NetworkEvent};
 use rgaps_control::runtime::{ClientNote, TopicNote};
 use rgaps_control::wire::{Endpoint, RingRefusal, RingRequest};
 use rgaps_control::{Config, HostId, RuntimeDir, TopicId, TopicKey};
+use rgaps_device::DeviceKind;
 use rgaps_os::EventFd;
 use rgaps_shm::janitor::Seat;
 use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::clients::{ClientId, Clients, Occupied};
+use crate::clients::{Client, ClientId, Clients, Occupied};
 use crate::device_memory::DeviceMemoryManager;
 use crate::event::Event;
 use crate::publish::PublishManager;
@@ -31,6 +32,8 @@ const REQUESTS_A_TURN: usize = 8;
 /// How often the manager looks at what no descriptor tells: buried pools, offers, graces, idleness.
 const TICK: Duration = Duration::from_millis(50);
 const TICK_IDLE: Duration = Duration::from_millis(500);
+/// How long the seats of a dead process wait for those that were forked from it.
+const FORKED_GRACE: Duration = Duration::from_secs(10);
 /// Requests that may wait for a hand-back.
 const DEFERRED_MAX: usize = 1024;
 
@@ -168,13 +171,14 @@ impl Manager {
                 sources.push(Source::Socket(*id));
                 fds.push(connection.as_fd());
             }
-            if let Some(pidfd) = &client.pidfd {
+            if let Some(pidfd) = client.pidfd.as_ref().filter(|_| client.ended.is_none()) {
                 sources.push(Source::Death(*id));
                 fds.push(pidfd.as_fd());
             }
         }
         let mut polled: Vec<PollFd<'_>> = fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
         let busy = !self.expected.is_empty()
+            || self.clients.by_id.values().any(|client| client.ended.is_some())
             || self
                 .topics
                 .values()
@@ -238,6 +242,9 @@ impl Manager {
             tracing::warn!(pid = client.pid(), %error, "a client is cut off");
         }
         client.connection = None;
+        if client.ended.is_some() {
+            return self.bury(id);
+        }
         // Seats stay until the process is dead (its pidfd says so): a fork may keep it alive, or a driver may still copy.
         if client.is_over() {
             self.clients.by_id.remove(&id);
@@ -245,6 +252,22 @@ impl Manager {
     }
 
     fn client_died(&mut self, id: ClientId) {
+        let Some(client) = self.clients.by_id.get_mut(&id) else { return };
+        let has_streams = !client.seats.is_empty() && self.memory.backend().kind() == DeviceKind::Cuda;
+        if !has_streams || !client.is_held_open() {
+            return self.bury(id);
+        }
+        tracing::warn!(
+            pid = client.pid(),
+            program = client.program,
+            "a client's process has ended, and one that was forked from it has its GPU still: its seats stay taken until that ends too, or {} s",
+            FORKED_GRACE.as_secs()
+        );
+        client.ended = Some(Instant::now());
+    }
+
+    /// Nothing is to be heard of a client any more.
+    fn bury(&mut self, id: ClientId) {
         let Some(client) = self.clients.by_id.remove(&id) else { return };
         tracing::debug!(
             pid = client.pid(),
@@ -461,6 +484,9 @@ impl Manager {
             .map(|topic| topic.id)
             .collect();
         late.into_iter().for_each(|id| self.topic_changed(id));
+        let is_due = |client: &Client| client.ended.is_some_and(|ended| now.duration_since(ended) >= FORKED_GRACE);
+        let due = self.clients.by_id.iter().filter(|(_, client)| is_due(client));
+        due.map(|(id, _)| *id).collect::<Vec<ClientId>>().into_iter().for_each(|id| self.bury(id));
         self.end_adoption(now);
         self.retry_deferred();
         if self.first_host_due.take_if(|due| *due <= now).is_some() {

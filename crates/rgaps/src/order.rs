@@ -7,7 +7,8 @@
 //!
 //! Invariants  S1 segment and pool stay known to the device until every event is complete. S2 a seat is left after that only: a late write
 //!             would hit a word that is somebody else's by then.
-//! Deaths      Of the process: the driver ends its streams before the manager sees it dead, and the manager poisons what was under way.
+//! Deaths      Of the process: the driver ends its streams before the manager sees it dead, or gone from all that were forked from it, and
+//!             the manager poisons what was under way.
 
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
@@ -190,6 +191,13 @@ impl Connection {
         let message =
             serde_json::from_slice(&bytes[..received.bytes]).map_err(|error| LocalError::Garbage(error.to_string()))?;
         Ok(Some(Packet { message, descriptors }))
+    }
+
+    /// Whether nobody has the other end any more: neither the process that made it nor one that was forked from it.
+    pub fn has_hung_up(&self) -> bool {
+        let mut polled = [PollFd::new(&self.socket, PollFlags::empty())];
+        let asked = poll(&mut polled, Some(&rgaps_os::poll::timespec(Duration::ZERO)));
+        asked.is_err() || polled[0].revents().contains(PollFlags::HUP)
     }
 
     /// Who is on the other side.

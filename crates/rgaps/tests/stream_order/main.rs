@@ -4,7 +4,7 @@
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 use std::cell::Cell;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -274,14 +274,38 @@ fn a_producer_that_dies_before_its_message_is_copied_leaves_poisoned() {
     }
 }
 
-fn a_producer_dies_under_way(bench: &Bench, subscriber: &Subscriber<Bytes>, stream: &Stream) {
+/// A process that has pushed, and whose device stands still.
+fn a_producer(bench: &Bench, how: &str) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "role_of_the_producer", "--ignored", "--nocapture"]);
-    command.env("RGAPS_RUNTIME_DIR", bench.dir.path()).env("RGAPS_TEST_PRODUCER", "1");
-    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    command.env("RGAPS_RUNTIME_DIR", bench.dir.path()).env("RGAPS_TEST_PRODUCER", how);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = Child::spawn(&mut command).unwrap();
     let output = BufReader::new(child.std().stdout.take().unwrap());
     output.lines().map_while(Result::ok).find(|line| line.ends_with("pushed")).expect("it pushes");
+    child
+}
+
+#[test]
+fn what_a_dead_producers_streams_may_still_write_is_left_alone_while_a_fork_keeps_its_gpu() {
+    if !on_standin(&[]) {
+        return;
+    }
+    let bench = Bench::new(8 * MIB);
+    let mut child = a_producer(&bench, "forks");
+    let forked = child.std().stdin.take();
+    let frame = bench.subscriber.take_on(&bench.stream).unwrap().unwrap();
+    child.kill().unwrap();
+    let log = || std::fs::read_to_string(bench.dir.path().join("rgapsd.log")).unwrap();
+    until(|| log().contains("one that was forked from it has its GPU still"));
+    assert_eq!(frame.status(), Readiness::Pending);
+    drop(forked); // which ends it
+    bench.stream.synchronize(LONG).unwrap();
+    assert_eq!(frame.status(), Readiness::Poisoned);
+}
+
+fn a_producer_dies_under_way(bench: &Bench, subscriber: &Subscriber<Bytes>, stream: &Stream) {
+    let mut child = a_producer(bench, "alone");
     let frame = subscriber.take_on(stream).unwrap().unwrap();
     assert_eq!(frame.status(), Readiness::Pending);
     child.kill().unwrap();
@@ -294,9 +318,7 @@ fn a_producer_dies_under_way(bench: &Bench, subscriber: &Subscriber<Bytes>, stre
 #[test]
 #[ignore = "run by a_producer_that_dies_under_way_leaves_poisoned"]
 fn role_of_the_producer() {
-    if std::env::var_os("RGAPS_TEST_PRODUCER").is_none() {
-        return;
-    }
+    let Some(how) = std::env::var_os("RGAPS_TEST_PRODUCER") else { return };
     assert!(is_again());
     let _watchdog = Watchdog::new(LONG);
     let gpu = Control::load();
@@ -305,6 +327,12 @@ fn role_of_the_producer() {
     let (source, stream) = (Source::new(&node, MIB), node.stream().unwrap());
     gpu.hold();
     publisher.push_on(&Bytes::new(MIB), &source.part, &stream).unwrap();
+    // SAFETY: the child, in which no other thread is, waits for the end of its input and leaves by _exit: no destructor of its parent's runs.
+    if how == "forks" && unsafe { libc::fork() } == 0 {
+        let _ = std::io::stdin().read(&mut [0]);
+        // SAFETY: as above.
+        unsafe { libc::_exit(0) };
+    }
     println!("pushed");
     loop {
         std::thread::park();
