@@ -1,0 +1,294 @@
+//! An error at every call of the driver, and of every operation of a stream.
+
+use super::*;
+
+/// Everything that the backend does, once.
+fn everything() -> Result<(), DeviceError> {
+    let backend = CudaBackend::open(0)?;
+    let pools = shared(&backend, 40 * MIB)?;
+    let at = pools[0].first_slab_bytes().unwrap_or(0);
+    give_memory(&pools, at, MIB)?;
+    let (own, consumer) = (backend.stream()?, backend.stream()?);
+    // As if it were the caller's, which is asked about more.
+    let handle = backend.raw_stream(&own).unwrap();
+    // SAFETY: `own` outlives it and all that is given to it.
+    let producer = unsafe { backend.borrow_stream(handle) };
+    let page = memfd::create("rgaps-test", 4096).unwrap();
+    let words = backend.words(&Arc::new(Mapping::map(&page, 4096, Access::ReadWrite).unwrap()))?;
+    let buffer = backend.host_buffer(&BufferSpec { name: "rgaps-test".to_owned(), bytes: MIB })?;
+    let outcome = in_order(&backend, &pools, at, [&producer, &consumer], words.as_ref(), &buffer);
+    // Whatever failed, what was started is over before its memory goes. Twice: the error may strike here.
+    for stream in [&producer, &consumer, &producer, &consumer] {
+        let _ = stream.synchronize(PATIENCE);
+    }
+    outcome?;
+    let [_, writer, _] = &pools;
+    match writer.release_unused(at, 40 * MIB - at) {
+        Err(DeviceError::Kept { .. }) => Ok(()),
+        given_back => given_back,
+    }
+}
+
+fn in_order(
+    backend: &CudaBackend,
+    pools: &[Arc<dyn PoolMemory>; 3],
+    at: u64,
+    [producer, consumer]: [&Stream; 2],
+    words: &dyn Words,
+    buffer: &HostBuffer,
+) -> Result<(), DeviceError> {
+    let [_, writer, reader] = pools;
+    let word = Word { words, offset: 8 };
+    let (ring, read) = (BufferPart { buffer, offset: 0 }, PoolPart { pool: reader.as_ref(), offset: at });
+    let written = PoolPart { pool: writer.as_ref(), offset: at };
+    backend.copy_to_device(producer, ring, written, MIB)?.wait(PATIENCE)?;
+    producer.write_word(&word, 1)?;
+    consumer.wait_word(&word, 1, PATIENCE)?;
+    let event = producer.record();
+    consumer.wait(&event, PATIENCE)?;
+    backend.copy_to_host(consumer, read, ring, MIB)?.wait(PATIENCE)?;
+    backend.copy_in(producer, &[3; 5000], written)?.wait(PATIENCE)?;
+    let part = contract::part_of(reader.as_ref(), at, 5000)?;
+    backend.copy_within(producer, &part, PoolPart { pool: writer.as_ref(), offset: at + 8192 })?;
+    let mut found = [0; 5000];
+    backend.copy_out(producer, PoolPart { pool: reader.as_ref(), offset: at + 8192 }, &mut found)?;
+    assert_eq!(found, [3; 5000]);
+    backend.gpu().memory()?;
+    consumer.synchronize(PATIENCE)
+}
+
+/// The functions of the driver that the backend calls, from its own table.
+fn functions() -> Vec<&'static str> {
+    let table = include_str!("../../src/cuda/driver.rs").lines();
+    let named = table.filter_map(|line| Some(line.split_once(" = \"cu")?.1.split_once('"')?.0));
+    let named: Vec<&str> = named.collect();
+    assert!(named.len() > 30, "{named:?}");
+    named
+}
+
+/// Everything that a backend does whose device does not reach the pools, once. The manager's is on theirs.
+fn everything_apart() -> Result<(), DeviceError> {
+    let manager = CudaBackend::open(0)?;
+    let backend = CudaBackend::open_beside(1, 0).map_err(DeviceError::Failed)?;
+    let made = manager.create_pool(&spec(4 * MIB))?;
+    let (description, descriptors) = made.export()?;
+    let writer = backend.import_pool(&description, descriptors, PoolRole::Writer)?;
+    made.seal()?;
+    let (description, descriptors) = made.export()?;
+    let reader = backend.import_pool(&description, descriptors, PoolRole::Reader)?;
+    let stream = backend.stream()?;
+    let page = memfd::create("rgaps-test", 4096).unwrap();
+    let words = backend.words(&Arc::new(Mapping::map(&page, 4096, Access::ReadWrite).unwrap()))?;
+    let buffer = backend.host_buffer(&BufferSpec { name: "rgaps-test".to_owned(), bytes: MIB })?;
+    let outcome = across(&backend, [&writer, &reader], &stream, words.as_ref(), &buffer);
+    // As in `everything`.
+    for _ in 0..2 {
+        let _ = stream.synchronize(PATIENCE);
+    }
+    outcome
+}
+
+fn across(
+    backend: &CudaBackend,
+    [writer, reader]: [&Arc<dyn PoolMemory>; 2],
+    stream: &Stream,
+    words: &dyn Words,
+    buffer: &HostBuffer,
+) -> Result<(), DeviceError> {
+    let block = |offset| PoolPart { pool: writer.as_ref(), offset };
+    let ring = BufferPart { buffer, offset: 0 };
+    backend.copy_to_device(stream, ring, block(MIB), 4096)?.wait(PATIENCE)?;
+    backend.copy_to_host(stream, block(MIB), ring, 4096)?.wait(PATIENCE)?;
+    let scratch = backend.scratch(5000)?.expect("it does not reach the pools");
+    let filled = backend.copy_in(stream, &[5; 5000], PoolPart { pool: scratch.as_ref(), offset: 0 });
+    let filled = filled.and_then(|copy| copy.wait(PATIENCE));
+    // Whatever that says, the copy is over before the memory goes.
+    let _ = stream.synchronize(PATIENCE);
+    filled?;
+    backend.copy_within(stream, &contract::part_of(scratch.as_ref(), 0, 5000)?, block(8192))?;
+    let _behind = backend.copy_scratch(stream, scratch.as_ref(), block(0), 5000)?;
+    drop(scratch);
+    let word = Word { words, offset: 8 };
+    stream.write_word(&word, 1)?;
+    let original =
+        Original { pool: reader, offset: 0, bytes: 5000, position: 1, awaited: Some((word, 1)), timeout: PATIENCE };
+    let mirror = backend.mirror(&original)?.expect("it does not reach the pools");
+    let mut found = [0; 5000];
+    let read = stream
+        .wait(mirror.copied.event(), PATIENCE)
+        .and_then(|()| backend.copy_out(stream, PoolPart { pool: mirror.memory.as_ref(), offset: 0 }, &mut found));
+    // The original must stay until the copy is over. Twice: the error may strike here.
+    let over = mirror.copied.wait(PATIENCE).or_else(|_| mirror.copied.wait(PATIENCE));
+    read.and(over)?;
+    assert_eq!(found, [5; 5000]);
+    backend.copy_out(stream, PoolPart { pool: reader.as_ref(), offset: 8192 }, &mut found)?;
+    assert_eq!(found, [5; 5000]);
+    Ok(())
+}
+
+/// Fails each call of the driver of a scenario, one at a time: each is named, and nothing is leaked. Returns how many were failed. All
+/// functions are called but those.
+fn inject(gpu: &Control, scenario: fn() -> Result<(), DeviceError>, not_here: &[&str]) -> usize {
+    scenario().unwrap();
+    assert_eq!(gpu.leaks(), []);
+    // Who cannot give something back has nobody to tell, and keeps it. Those come last.
+    let gives_back = |function: &&str| {
+        let what =
+            ["Release", "Unmap", "AddressFree", "FreeAsync", "Unregister", "Destroy", "CtxP", "CtxS", "Exchange"];
+        what.iter().any(|part| function.contains(part))
+    };
+    let mut injected = 0;
+    let (last, first): (Vec<&str>, Vec<&str>) = functions().into_iter().partition(gives_back);
+    for function in first.into_iter().chain(last) {
+        let name = format!("cu{function}");
+        gpu.reset_calls();
+        scenario().unwrap();
+        let calls = gpu.calls(&name);
+        assert!(calls > 0 || not_here.contains(&name.as_str()), "{name} is never called");
+        for nth in 1..=calls {
+            injected += 1;
+            gpu.fail(&name, nth, 999);
+            let outcome = scenario();
+            gpu.fail(&name, nth, 0);
+            // Events may be recorded, and asked, for the backend's own sake.
+            let own_sake = function.starts_with("Event") || function == "StreamIsCapturing";
+            let may_pass = gives_back(&function) || own_sake;
+            match outcome {
+                Ok(()) => assert!(may_pass, "call {nth} of {name} failed, and nobody was told"),
+                Err(error) => {
+                    let text = error.to_string();
+                    let named = text.contains(&name) && text.contains("CUDA_ERROR_UNKNOWN (999)");
+                    assert!(named, "call {nth} of {name}: {text}");
+                }
+            }
+            assert!(gives_back(&function) || gpu.leaks().is_empty(), "call {nth} of {name}: {:?}", gpu.leaks());
+        }
+    }
+    injected
+}
+
+/// Each with a test of its own: below, and `what_is_missing_for_a_gpu_is_said_by_name`.
+const ALONE: [&str; 4] = ["cuStreamQuery", "cuInit", "cuDriverGetVersion", "cuLaunchHostFunc"];
+/// For a second device only.
+const FOR_A_SECOND: [&str; 4] = ["cuDeviceCanAccessPeer", "cuMemcpyPeerAsync", "cuMemAllocAsync", "cuMemFreeAsync"];
+
+#[test]
+fn an_error_at_any_call_of_the_driver_is_named_and_leaks_nothing() {
+    let devices: [(&str, &[&str]); 3] = [
+        ("RGAPS_TEST_STANDIN_DEVICES", &[]),
+        ("RGAPS_TEST_STANDIN_NO_STREAM_MEM_OPS", &["cuStreamWriteValue32_v2", "cuStreamWaitValue32_v2"]),
+        (
+            "RGAPS_TEST_STANDIN_INTEGRATED",
+            &[
+                "cuMemGetAllocationGranularity",
+                "cuMemAddressReserve",
+                "cuMemAddressFree",
+                "cuMemCreate",
+                "cuMemRelease",
+                "cuMemMap",
+                "cuMemUnmap",
+                "cuMemSetAccess",
+                "cuMemExportToShareableHandle",
+                "cuMemImportFromShareableHandle",
+            ],
+        ),
+    ];
+    for (name, not_there) in devices {
+        if !is_again() {
+            again(&[(name, "1")]);
+        } else if std::env::var_os(name).is_some() {
+            let (gpu, _one, _watchdog) = standin();
+            gpu.delay_us(0);
+            let injected = inject(&gpu, everything, &[&ALONE[..], &FOR_A_SECOND[..], not_there].concat());
+            assert!(injected > 300, "{injected}");
+        }
+    }
+}
+
+/// `name` fails at its first call.
+fn failing<T>(gpu: &Control, name: &str, action: impl FnOnce() -> T) -> T {
+    gpu.fail(name, 1, 999);
+    let outcome = action();
+    gpu.fail(name, 1, 0);
+    outcome
+}
+
+#[test]
+fn an_error_at_a_call_that_a_second_device_needs_is_named() {
+    for settings in [&BESIDE[..1], &BESIDE[..]] {
+        let apart = settings.len() > 1;
+        if !is_again() {
+            again(settings);
+            continue;
+        }
+        if apart != std::env::var_os(NO_PEER).is_some() {
+            continue;
+        }
+        let (gpu, _one, _watchdog) = standin();
+        gpu.delay_us(0);
+        let error = failing(&gpu, "cuDeviceCanAccessPeer", || CudaBackend::open_beside(1, 0)).unwrap_err();
+        assert!(error.contains("cuDeviceCanAccessPeer failed: CUDA_ERROR_UNKNOWN (999)"), "{error}");
+        let error = failing(&gpu, "cuDriverGetVersion", Device::driver_version).unwrap_err();
+        assert!(error.contains("cuDriverGetVersion failed"), "{error}");
+        assert_eq!(gpu.leaks(), []);
+        if apart {
+            // Those that this does not need are failed above.
+            let above = ["cuMemcpyDtoDAsync_v2", "cuMemGetInfo_v2", "cuStreamIsCapturing"];
+            let injected = inject(&gpu, everything_apart, &[&ALONE[..], &above[..]].concat());
+            assert!(injected > 300, "{injected}");
+        }
+    }
+}
+
+#[test]
+fn an_error_where_a_stream_calls_a_function_for_want_of_words_is_named() {
+    if again(&[("RGAPS_TEST_STANDIN_NO_STREAM_MEM_OPS", "1")]) {
+        let (gpu, _one, _watchdog) = standin();
+        let error = failing(&gpu, "cuLaunchHostFunc", everything).unwrap_err().to_string();
+        assert!(error.contains("cuLaunchHostFunc failed: CUDA_ERROR_UNKNOWN (999)"), "{error}");
+        assert_eq!(gpu.leaks(), []);
+    }
+}
+
+#[test]
+fn a_stream_that_takes_no_event_and_cannot_be_asked_either_is_an_error_and_no_wait_for_ever() {
+    let (gpu, _one, _watchdog) = standin();
+    let error = failing(&gpu, "cuStreamQuery", || failing(&gpu, "cuEventRecord", everything)).unwrap_err().to_string();
+    assert!(error.contains("cuEventRecord failed: CUDA_ERROR_UNKNOWN (999)"), "{error}");
+}
+
+#[test]
+fn a_device_that_fails_under_way_is_an_error_and_never_a_wrong_byte() {
+    if again(&[]) {
+        fail_under_way(everything, 8);
+    }
+}
+
+#[test]
+fn a_device_that_fails_while_messages_are_copied_to_it_is_an_error_and_never_a_wrong_byte() {
+    if again(&BESIDE) {
+        fail_under_way(everything_apart, 12);
+    }
+}
+
+/// An operation of any stream fails, one after the other.
+fn fail_under_way(scenario: fn() -> Result<(), DeviceError>, operations_min: u64) {
+    let (gpu, _one, _watchdog) = standin();
+    gpu.delay_us(0);
+    for nth in 1..60 {
+        gpu.fail_later(nth, 719);
+        let outcome = scenario();
+        gpu.fail_later(nth, 0);
+        match outcome {
+            Ok(()) => assert!(nth > operations_min, "the scenario has more operations than {nth}"),
+            Err(error) => {
+                let text = error.to_string();
+                assert!(
+                    text.contains("CUDA_ERROR_LAUNCH_FAILED (719)") && text.contains("start the process anew"),
+                    "{text}"
+                );
+            }
+        }
+        scenario().unwrap_or_else(|error| panic!("a new context is whole again: {error}"));
+    }
+}
