@@ -18,6 +18,7 @@ pub(crate) struct Config {
     pub vmm: bool,
     pub peer: bool,
     pub memory_pools: bool,
+    pub read_only_register: bool,
 }
 
 /// Most devices; each has its place in the access rights of a mapping.
@@ -38,6 +39,7 @@ pub(crate) fn config() -> &'static Config {
             vmm: !is_set("RGAPS_TEST_STANDIN_NO_VMM"),
             peer: !is_set("RGAPS_TEST_STANDIN_NO_PEER"),
             memory_pools: !is_set("RGAPS_TEST_STANDIN_NO_MEMORY_POOLS"),
+            read_only_register: !is_set("RGAPS_TEST_STANDIN_NO_READ_ONLY_REGISTER"),
         }
     })
 }

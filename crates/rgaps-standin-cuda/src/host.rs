@@ -6,7 +6,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::abi::{ALREADY_REGISTERED, INVALID_VALUE, NOT_REGISTERED, REGISTER_DEVICEMAP, REGISTER_READ_ONLY, Status};
+use crate::abi::{
+    ALREADY_REGISTERED, INVALID_VALUE, NOT_REGISTERED, NOT_SUPPORTED, REGISTER_DEVICEMAP, REGISTER_READ_ONLY, Status,
+};
+use crate::config::config;
 use crate::range::{Keep, Part, Refusal, Use};
 use crate::reservation::{PAGE, Reservation};
 
@@ -34,6 +37,9 @@ impl Registrations {
         // PORTABLE, DEVICEMAP and READ_ONLY.
         if address == 0 || bytes == 0 || flags & !0b1011 != 0 {
             return Err(INVALID_VALUE);
+        }
+        if flags & REGISTER_READ_ONLY != 0 && !config().read_only_register {
+            return Err(NOT_SUPPORTED);
         }
         if self.0.range(..end).next_back().is_some_and(|(start, other)| start + other.bytes > address) {
             return Err(ALREADY_REGISTERED);

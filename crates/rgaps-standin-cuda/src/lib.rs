@@ -13,6 +13,7 @@
 //!   RGAPS_TEST_STANDIN_NO_VMM=1              no memory that is mapped and shared piece by piece
 //!   RGAPS_TEST_STANDIN_NO_PEER=1             no device reaches another's memory
 //!   RGAPS_TEST_STANDIN_NO_MEMORY_POOLS=1     no memory that comes and goes in the order of a stream
+//!   RGAPS_TEST_STANDIN_NO_READ_ONLY_REGISTER=1   no memory of the host is registered that may only be read
 //!   RGAPS_TEST_STANDIN_FAIL=cuMemCreate#3=2  the third cuMemCreate returns 2; `#*` for each, several by commas
 //!
 //! It is stricter than the driver where the backend promises more: an asynchronous copy of host memory that is not registered is refused, and so is

@@ -9,6 +9,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use cudarc::driver::sys::{self, CUcontext, CUdevice, CUuuid};
+use rgaps_os::ForkGuard;
 
 use super::driver::{Driver, DriverError};
 use crate::error::DeviceError;
@@ -29,6 +30,8 @@ pub struct Properties {
     pub is_integrated: bool,
     /// Whether memory can be mapped and shared piece by piece (VMM with POSIX descriptors).
     pub has_slabs: bool,
+    /// Whether it reads and writes memory of the host by itself; where that is its own, also what it may only read.
+    pub has_registration: bool,
     /// Whether a stream can write a 32-bit word and wait for one.
     pub has_stream_words: bool,
     /// Whether memory comes and goes in the order of a stream.
@@ -46,6 +49,8 @@ pub struct Device {
     properties: Properties,
     /// The device whose memory pools are; this one, or one whose memory this one reaches.
     home: Properties,
+    /// The driver serves the process that made it, and no child that was forked from that.
+    fork: ForkGuard,
 }
 
 // SAFETY: a context handle may be used from any thread; what is current is each thread's own and set by `enter`.
@@ -101,11 +106,12 @@ impl Device {
     pub fn open(ordinal: u32) -> Result<Arc<Self>, String> {
         let driver = Driver::load()?;
         let (handle, properties) = look(driver, ordinal)?;
+        let fork = ForkGuard::new().map_err(|error| format!("no page for a mark that a fork wipes: {error}"))?;
         let mut context: CUcontext = std::ptr::null_mut();
         // SAFETY: stores one handle; given back in `drop`.
         unsafe { driver.retain_context(&raw mut context, handle) }.map_err(|error| error.to_string())?;
         let home = properties.clone();
-        Ok(Arc::new(Self { driver, handle, context, properties, home }))
+        Ok(Arc::new(Self { driver, handle, context, properties, home, fork }))
     }
 
     /// Opens a device by number, to work on pools of another; and whether it reaches the memory of that one. If not, it is its own home.
@@ -167,6 +173,9 @@ impl Device {
 
     /// Makes the context this thread's for a few calls.
     pub(crate) fn enter(&self) -> Result<Entered<'_>, DriverError> {
+        if !self.fork.is_owner() {
+            return Err(DriverError::forked());
+        }
         // SAFETY: the context is retained while `self` lives.
         unsafe { self.driver.push_context(self.context) }?;
         let capture_mode = self.driver.relax_capture_mode().inspect_err(|_| self.pop())?;
@@ -183,8 +192,10 @@ impl Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
-        // SAFETY: retained once by `open`; all that was made in it holds this device and is gone.
-        let _ = unsafe { self.driver.release_context(self.handle) };
+        if self.fork.is_owner() {
+            // SAFETY: retained once by `open`; all that was made in it holds this device and is gone.
+            let _ = unsafe { self.driver.release_context(self.handle) };
+        }
     }
 }
 
@@ -227,14 +238,17 @@ fn read(driver: &Driver, handle: CUdevice, ordinal: u32) -> Result<Properties, D
         attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
         attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
     );
+    let is_integrated = has(Attribute::CU_DEVICE_ATTRIBUTE_INTEGRATED)?;
     Ok(Properties {
         ordinal,
         id: DeviceId(uuid.bytes.map(|byte| byte as u8)),
         name: String::from_utf8_lossy(&name).into_owned(),
         memory_bytes: memory_bytes as u64,
-        is_integrated: has(Attribute::CU_DEVICE_ATTRIBUTE_INTEGRATED)?,
+        is_integrated,
         has_slabs: has(Attribute::CU_DEVICE_ATTRIBUTE_VIRTUAL_ADDRESS_MANAGEMENT_SUPPORTED)?
             && has(Attribute::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED)?,
+        has_registration: has(Attribute::CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED)?
+            && (!is_integrated || has(Attribute::CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED)?),
         // No attribute speaks of the 32-bit operations of the second generation alone: where the 64-bit ones are, they are too.
         has_stream_words: driver.has_stream_words()
             && (has(Attribute::CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS)?

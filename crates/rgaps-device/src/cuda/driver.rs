@@ -37,6 +37,13 @@ impl DriverError {
         matches!(self.code, INVALID_VALUE | NOT_SUPPORTED)
     }
 
+    /// What the driver says to a forked child, if it says anything: one of its locks may have been taken at that moment, for ever.
+    pub(crate) fn forked() -> Self {
+        let name = "CUDA_ERROR_NOT_INITIALIZED".to_owned();
+        let hint = "; this process was forked from the one that opened the GPU: make a node after fork";
+        Self { call: "cuCtxPushCurrent_v2", code: 3, name, hint }
+    }
+
     /// A CUDA graph is being captured, in which the call has no place: it says nothing of the work that it was about.
     pub fn is_of_capture(&self) -> bool {
         CAPTURE.contains(&self.code)
@@ -60,7 +67,9 @@ const CAPTURE_RELAXED: c_uint = 2;
 /// What people can do about some errors.
 fn hint(code: c_int) -> &'static str {
     match code {
-        2 => "; the device's memory is used up: lower pool_bytes, or see nvidia-smi for who holds it",
+        2 => {
+            "; memory is used up, of the device or of the host: lower pool_bytes, or see nvidia-smi and free for who holds it"
+        }
         34 => "; this is the toolkit's stub, not a driver: take its folder out of LD_LIBRARY_PATH",
         46 => "; another process has the device to itself (compute mode)",
         100 => "; no device is visible: see CUDA_VISIBLE_DEVICES",
@@ -231,12 +240,15 @@ impl Driver {
     fn open() -> Result<Self, String> {
         // SAFETY: opens and closes libraries of fixed names, whose constructors are the driver's.
         if !unsafe { sys::is_culib_present() } {
-            return Err(
-                "libcuda.so.1 is not there: no NVIDIA driver is installed, or not inside this container".to_owned()
-            );
+            return Err(why_absent());
         }
         // SAFETY: as above; it is present, so this does not panic, and it stays loaded.
         let library = unsafe { sys::culib() };
+        if symbol::<HostFunction>(library, "cuInit").is_err() {
+            return Err(
+                "the libcuda that was found is none of NVIDIA's: it has no cuInit; see LD_LIBRARY_PATH".to_owned()
+            );
+        }
         let driver = Self::find(library)?;
         // SAFETY: no argument but zero.
         unsafe { driver.init(0) }.map_err(|error| error.to_string())?;
@@ -336,6 +348,21 @@ fn ready(asked: Result<(), DriverError>) -> Result<bool, DriverError> {
         Err(DriverError { code: NOT_READY, .. }) => Ok(false),
         Err(error) => Err(error),
     }
+}
+
+/// Why there is no libcuda: none is installed, or what there is cannot be loaded.
+fn why_absent() -> String {
+    const NAME: &str = "libcuda.so.1";
+    // SAFETY: as in `open`.
+    let said = match unsafe { libloading::Library::new(NAME) } {
+        Ok(_) => String::new(),
+        Err(error) => std::error::Error::source(&error).map_or(error.to_string(), ToString::to_string),
+    };
+    // glibc's words for a file that is nowhere; for one that another library needs, it names that.
+    if said.is_empty() || said.starts_with(&format!("{NAME}: cannot open shared object file: No such file")) {
+        return format!("{NAME} is not there: no NVIDIA driver is installed, or not inside this container");
+    }
+    format!("{NAME} cannot be loaded: {said}")
 }
 
 /// A function of the library.

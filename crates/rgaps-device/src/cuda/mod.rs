@@ -74,6 +74,10 @@ impl CudaBackend {
                 "{name} cannot share memory between processes (no VMM with POSIX descriptors)"
             )));
         }
+        if !found.has_registration {
+            let name = &found.name;
+            return Err(missing(format!("{name} cannot use memory of the host by itself (cuMemHostRegister)")));
+        }
         Ok(Self { device, apart: None, bounce: Mutex::new(None) })
     }
 

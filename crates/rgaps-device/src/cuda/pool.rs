@@ -310,7 +310,8 @@ impl PoolMemory for CudaPool {
                 continue;
             }
             let memory = self.memory_of(index);
-            let imported = Slab::import(&self.device, fd, memory, self.keeps_descriptors).map_err(refused)?;
+            let imported = Slab::import(&self.device, fd, memory, self.keeps_descriptors);
+            let imported = imported.map_err(|error| refused(memory, error))?;
             slabs.map(index, Mapped { slab: imported, generation: slab.generation }, self.access)?;
             self.label.set_generation(index, slab.generation);
         }
@@ -429,7 +430,7 @@ impl CudaPool {
 }
 
 /// What is no memory of a GPU cannot be mapped, whatever the driver calls it.
-fn refused(error: super::driver::DriverError) -> DeviceError {
-    let source = rgaps_os::MapError::Os { bytes: 0, source: std::io::Error::other(error) };
+fn refused(bytes: u64, error: super::driver::DriverError) -> DeviceError {
+    let source = rgaps_os::MapError::Os { bytes, source: std::io::Error::other(error) };
     DeviceError::Map { name: "a slab of a pool".to_owned(), source }
 }

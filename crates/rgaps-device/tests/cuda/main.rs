@@ -14,7 +14,7 @@ use rgaps_device::{
 };
 use rgaps_os::{Access, Mapping, memfd};
 use rgaps_standin_cuda::{Control, DEVICE_NAME, link_into};
-use rgaps_testing::{Watchdog, again_with, is_again};
+use rgaps_testing::{Watchdog, again_with, is_again, skipped};
 
 mod errors;
 
@@ -163,6 +163,53 @@ fn what_is_missing_for_a_gpu_is_said_by_name() {
         let error = rgaps_device::open(Choice::Cuda(7)).unwrap_err().to_string();
         assert!(error.contains("there is no device 7: this process sees 1"), "{error}");
     }
+}
+
+#[test]
+fn a_gpu_in_the_hosts_memory_needs_to_read_what_it_may_not_write() {
+    const NOT_FOR_READING: (&str, &str) = ("RGAPS_TEST_STANDIN_NO_READ_ONLY_REGISTER", "1");
+    const INTEGRATED: (&str, &str) = ("RGAPS_TEST_STANDIN_INTEGRATED", "1");
+    if !is_again() {
+        again(&[NOT_FOR_READING]);
+        again(&[NOT_FOR_READING, INTEGRATED]);
+        return;
+    }
+    let (_gpu, _one, _watchdog) = standin();
+    let opened = CudaBackend::open(0);
+    if std::env::var_os(INTEGRATED.0).is_none() {
+        contract::check(&opened.unwrap());
+    } else {
+        let error = opened.unwrap_err().to_string();
+        assert!(error.contains("cannot use memory of the host by itself (cuMemHostRegister)"), "{error}");
+    }
+}
+
+#[test]
+fn a_libcuda_that_cannot_be_loaded_or_is_none_is_said_to_be_so() {
+    const WHICH: &str = "RGAPS_TEST_LIBCUDA";
+    const NAMES: [&str; 2] = ["libcuda.so", "libcuda.so.1"];
+    let Ok(which) = std::env::var(WHICH) else {
+        again_with(&[(WHICH, "absent")], |_| Ok(()));
+        let text = "no library, and longer than the header of one is: sixty-four bytes of it";
+        again_with(&[(WHICH, "broken")], |folder| {
+            NAMES.iter().try_for_each(|name| std::fs::write(folder.join(name), text))
+        });
+        again_with(&[(WHICH, "foreign")], |folder| {
+            let maps = std::fs::read_to_string("/proc/self/maps")?;
+            let files = maps.lines().filter_map(|line| line.find('/').map(|path| &line[path..]));
+            let libc = files.clone().find(|path| path.contains("/libc.so") || path.contains("/libc-")).unwrap();
+            NAMES.iter().try_for_each(|name| std::os::unix::fs::symlink(libc, folder.join(name)))
+        });
+        return;
+    };
+    let expected = match which.as_str() {
+        "absent" if Device::count().is_ok() => return skipped("there is a driver"),
+        "absent" => "libcuda.so.1 is not there: no NVIDIA driver is installed",
+        "broken" => "libcuda.so.1 cannot be loaded: ",
+        _ => "the libcuda that was found is none of NVIDIA's: it has no cuInit",
+    };
+    let said = Device::count().unwrap_err();
+    assert!(said.starts_with(expected), "{which}: {said}");
 }
 
 #[test]

@@ -83,8 +83,10 @@ fn property(attribute: c_uint) -> Option<c_int> {
     Some(match attribute {
         // INTEGRATED.
         18 => config.integrated.into(),
-        // CAN_MAP_HOST_MEMORY, CONCURRENT_KERNELS, UNIFIED_ADDRESSING, HOST_REGISTER_SUPPORTED, READ_ONLY_HOST_REGISTER_SUPPORTED.
-        19 | 31 | 41 | 99 | 113 => 1,
+        // CAN_MAP_HOST_MEMORY, CONCURRENT_KERNELS, UNIFIED_ADDRESSING, HOST_REGISTER_SUPPORTED.
+        19 | 31 | 41 | 99 => 1,
+        // READ_ONLY_HOST_REGISTER_SUPPORTED.
+        113 => config.read_only_register.into(),
         // ASYNC_ENGINE_COUNT.
         40 => 2,
         // COMPUTE_CAPABILITY_MAJOR and _MINOR.
