@@ -95,8 +95,7 @@ pub fn run(
     format: Format,
 ) -> Result<(), CommandError> {
     let setup = Setup::new(device, effort)?;
-    let mut report =
-        Report { circumstances: Circumstances::now(&setup.properties, &arguments.commit), part: Part::default() };
+    let mut report = Report { circumstances: Circumstances::now(&setup, &arguments.commit), part: Part::default() };
     for what in what {
         let found = match what {
             What::Path1 => path1::run(&setup)?,
@@ -134,9 +133,26 @@ struct Setup {
     device: String,
     sizes: Vec<u64>,
     counts: Vec<u64>,
+    /// What there is too little memory for, in words.
+    left_out: Vec<String>,
     chunk_bytes: u64,
     effort: Effort,
     is_trial: bool,
+}
+
+/// Bytes that a run has to have.
+#[derive(Clone, Copy, Debug)]
+struct Needs {
+    device: u64,
+    host: u64,
+}
+
+impl Needs {
+    /// For messages of that length and so many subscribers.
+    fn of(bytes: u64, count: u64) -> Self {
+        // Each baseline subscriber has a copy; pools of two hosts and a block of our own. Twice as many processes.
+        Self { device: bytes * (count + 6) + CONTEXT_BYTES * 2 * count, host: bytes * 8 + 2048 * MIB }
+    }
 }
 
 impl Setup {
@@ -153,7 +169,8 @@ impl Setup {
             false => (SIZES.to_vec(), COUNTS.to_vec(), Config::default().chunk_bytes),
         };
         let backend = chosen.backend;
-        let mut setup = Self { backend, properties, device, sizes, counts, chunk_bytes, effort, is_trial };
+        let left_out = Vec::new();
+        let mut setup = Self { backend, properties, device, sizes, counts, left_out, chunk_bytes, effort, is_trial };
         if !is_trial {
             setup.leave_out_what_does_not_fit()?;
         }
@@ -162,28 +179,28 @@ impl Setup {
 
     fn leave_out_what_does_not_fit(&mut self) -> Result<(), BenchError> {
         let (free, _) = self.cuda().gpu().memory().map_err(failed)?;
-        let (host, most) = (available_bytes(), self.most());
-        self.sizes.retain(|bytes| {
-            // Each baseline subscriber has a copy; pools of two hosts and a block of our own. Twice as many processes.
-            let device_bytes = bytes * (most + 6) + CONTEXT_BYTES * 2 * most;
-            let host_bytes = bytes * 8 + 2048 * MIB;
-            let fits = device_bytes <= free && host_bytes <= host;
-            if !fits {
-                tracing::warn!(
-                    "messages of {} are left out: they need {} MiB of the device, of which {} are free, and {} MiB of the \
-                     host, of which {} are",
-                    size(*bytes),
-                    device_bytes / MIB,
-                    free / MIB,
-                    host_bytes / MIB,
-                    host / MIB
-                );
-            }
-            fits
-        });
-        if self.sizes.is_empty() {
-            return Err(failed("too little memory for the smallest messages"));
-        }
+        let host = available_bytes();
+        let lacks = |bytes: u64, count: u64| {
+            let needs = Needs::of(bytes, count);
+            let has_room = needs.device <= free && needs.host <= host;
+            let (needed, there) = ([needs.device, needs.host], [free, host]);
+            let [[device, host], [free, available]] = [needed, there].map(|of| of.map(|bytes| bytes / MIB));
+            (!has_room).then(|| {
+                format!(
+                    "messages of {} for {count} subscribers: {device} MiB of the device are needed and {free} free, \
+                     {host} MiB of the host and {available}",
+                    size(bytes)
+                )
+            })
+        };
+        // Fewer subscribers first, then shorter messages.
+        let left_out = &mut self.left_out;
+        self.counts.retain(|count| lacks(SIZES[0], *count).map(|why| left_out.push(why)).is_none());
+        let Some(&most) = self.counts.last() else {
+            return Err(failed(format!("too little memory for {}", self.left_out[0])));
+        };
+        self.sizes.retain(|bytes| lacks(*bytes, most).map(|why| left_out.push(why)).is_none());
+        self.left_out.iter().for_each(|why| tracing::warn!("left out: {why}"));
         Ok(())
     }
 
@@ -289,6 +306,17 @@ mod tests {
         assert!(is_trial(STANDIN_NAME, true).unwrap());
         for asked in [false, true] {
             assert!(!is_trial("NVIDIA GeForce RTX 3090", asked).unwrap());
+        }
+    }
+
+    #[test]
+    fn what_a_run_needs_is_what_its_page_says() {
+        let page = include_str!("../../../../../docs/gpu-runs.md");
+        for count in COUNTS {
+            let needs =
+                SIZES.map(|bytes| format!("{:.1} GiB", Needs::of(bytes, count).device as f64 / (1024 * MIB) as f64));
+            let line = format!("| {count} | {} |", needs.join(" | "));
+            assert!(page.contains(&line), "{line}");
         }
     }
 

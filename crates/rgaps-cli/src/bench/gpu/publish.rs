@@ -70,7 +70,11 @@ fn rows(call: Call, sizes: [u64; 2], [small, large]: [Vec<f64>; 2]) -> Vec<Row> 
         let bound = Some(Bound::AtMost(1.0));
         row(BENCH, format!("{name} {}", size(bytes)), "the limit", unit, (took.clone(), limit), bound)
     };
-    let mut rows = vec![alone(sizes[0], &small), alone(sizes[1], &large)];
+    let mut rows = vec![alone(sizes[0], &small)];
+    if sizes[0] == sizes[1] {
+        return rows;
+    }
+    rows.push(alone(sizes[1], &large));
     let (case, reference) = (format!("{name} {}", size(sizes[1])), size(sizes[0]));
     rows.push(row(BENCH, case, &reference, unit, (large, small), Some(Bound::AtMost(SAME))));
     rows

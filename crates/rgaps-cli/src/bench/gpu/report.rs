@@ -4,10 +4,10 @@ use std::fmt::Write;
 use std::path::Path;
 
 use comfy_table::Table as Printed;
-use rgaps::device::cuda::{Device, Properties, uuid_text};
+use rgaps::device::cuda::{Device, uuid_text};
 use serde::Serialize;
 
-use super::{plot, print};
+use super::{Setup, plot, print};
 use crate::bench::{Bound, Row};
 use crate::output;
 
@@ -110,10 +110,13 @@ pub(super) struct Circumstances {
     machine: String,
     command: String,
     commit: String,
+    /// What there was too little memory for.
+    left_out: Vec<String>,
 }
 
 impl Circumstances {
-    pub(super) fn now(found: &Properties, commit: &str) -> Self {
+    pub(super) fn now(setup: &Setup, commit: &str) -> Self {
+        let found = &setup.properties;
         let read = |path: &str| std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
         let cuda = Device::driver_version().map_or_else(|why| why, |(major, minor)| format!("CUDA {major}.{minor}"));
         let driver = read("/sys/module/nvidia/version").unwrap_or_else(|| "of an unknown version".to_owned());
@@ -135,18 +138,22 @@ impl Circumstances {
             machine: format!("{}, {cores} cores, Linux {kernel}", processor.unwrap_or("an unknown processor")),
             command: std::env::args().skip(1).fold("rgaps".to_owned(), |all, argument| format!("{all} {argument}")),
             commit: commit.to_owned(),
+            left_out: setup.left_out.clone(),
         }
     }
 
-    fn lines(&self) -> [(&'static str, &str); 6] {
-        [
+    fn lines(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let run = [
             ("date", &self.date),
             ("device", &self.device),
             ("driver", &self.driver),
             ("machine", &self.machine),
             ("commit", &self.commit),
             ("command", &self.command),
-        ]
+        ];
+        run.into_iter()
+            .chain(self.left_out.iter().map(|why| ("left out", why)))
+            .map(|(name, text)| (name, text.as_str()))
     }
 }
 
@@ -292,6 +299,7 @@ mod tests {
             machine: "a machine".to_owned(),
             command: "rgaps bench".to_owned(),
             commit: "abc".to_owned(),
+            left_out: vec!["messages of 1 GiB".to_owned()],
         };
         Report { circumstances, part: Part { rows, tables, figures } }
     }
@@ -314,6 +322,7 @@ mod tests {
     fn a_section_has_the_circumstances_and_every_table() {
         let text = report().markdown();
         assert!(text.starts_with("## 1970-01-01: A GPU\n\n* date: 1970-01-01\n"), "{text}");
+        assert!(text.contains("\n* left out: messages of 1 GiB\n"), "{text}");
         assert!(text.contains("| path1 | copy <4 MiB> | 48.0 GB/s | bare | 50.0 | 0.960 | at least 0.97, MISSED |"));
         assert!(
             text.contains(
