@@ -238,7 +238,9 @@ impl Frame {
         self.make_view(None)?.array(py, dtype, copy)
     }
 
-    /// Version 3; there is none where the payload is in memory of the host. Once it was read, the message is held until the object has gone.
+    /// Version 3; there is none where the payload is in memory of the host. Once it was read, the message is held until the object has gone, and
+    /// then let go behind the work of the stream that the frame was taken on, or of the default stream. That is not ordered with streams made as
+    /// non-blocking (CuPy's `Stream(non_blocking=True)`, all but the first of PyTorch's): who works on such one takes the frame on it.
     #[getter]
     fn __cuda_array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let interface = self.make_view(None)?.cuda_interface(py)?;

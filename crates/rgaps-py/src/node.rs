@@ -53,7 +53,7 @@ impl NodeCell {
     /// Lets a message go behind the work of the stream that it was taken on, or of the legacy default stream.
     pub(crate) fn release_behind(&self, message: Message, taken_on: Option<u64>) {
         let Some(cuda) = self.backend.as_cuda().filter(|_| self.is_owner()) else { return };
-        // An error is logged by the core, and the message stays held rather than be overwritten.
+        // After an error, too, the message is held until the stream's work is over.
         let _ = message.release_on(&raw::borrow_stream(cuda, taken_on.unwrap_or(0)));
     }
 

@@ -296,7 +296,7 @@ impl View {
 
 impl Drop for View {
     fn drop(&mut self) {
-        // Whoever used the address on the GPU may be at it still; the legacy default stream is behind his work.
+        // Whoever used the address on the GPU may be at it still: that stream is behind his work, as the interface demands of him.
         if let (Holder::Message(message), true) = (&self.holder, *self.is_exported.get_mut()) {
             self.node.release_behind(message.clone(), self.taken_on);
         }
@@ -352,7 +352,7 @@ impl View {
         self.array(py, dtype, copy)
     }
 
-    /// Version 3; there is none where the payload is in memory of the host.
+    /// Version 3; there is none where the payload is in memory of the host. The frame lets go of it as it does of its own.
     #[getter]
     fn __cuda_array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.cuda_interface(py)

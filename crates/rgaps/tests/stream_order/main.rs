@@ -257,6 +257,24 @@ fn an_error_at_each_call_of_a_publication_leaves_the_publisher_whole() {
 }
 
 #[test]
+fn a_word_that_a_stream_cannot_be_told_to_write_is_awaited_by_nobody() {
+    if !on_standin(&[]) {
+        return;
+    }
+    let bench = Bench::new(8 * MIB);
+    let source = bench.source(KIB);
+    bench.push(&source);
+    drop(bench.subscriber.wait(LONG).unwrap().unwrap());
+    bench.gpu.fail("cuStreamWriteValue32_v2", 1, 999);
+    bench.publisher.push_on(&Bytes::new(KIB), &source.part, &bench.stream).unwrap_err();
+    let reader = bench.node.stream().unwrap();
+    assert!(bench.subscriber.take_on(&reader).unwrap().is_none(), "a stream would wait for it");
+    bench.push(&source);
+    let frame = bench.subscriber.take_on(&reader).unwrap().unwrap();
+    assert_eq!(frame.info().sequence, 2, "and no number is missing");
+}
+
+#[test]
 fn a_producer_that_dies_under_way_leaves_poisoned() {
     if on_standin(&[]) {
         let bench = Bench::new(8 * MIB);
