@@ -17,7 +17,7 @@
 //!   RGAPS_TEST_STANDIN_FAIL=cuMemCreate#3=2  the third cuMemCreate returns 2; `#*` for each, several by commas
 //!
 //! It is stricter than the driver where the backend promises more: an asynchronous copy of host memory that is not registered is refused, and so is
-//! any call of the driver in a function that a stream calls. Memory that comes in the order of a stream cannot be touched before that stream has
+//! any call of the driver in a function that a stream calls, or while a graph is captured (`capture.rs`). Memory that comes in the order of a stream cannot be touched before that stream has
 //! got there, nor after it was given back.
 //!
 //! The Rust library has the same functions, for the tests of this crate, and `Control` and `library`, for tests of others.
