@@ -312,6 +312,11 @@ fn looking(timeout: Duration, is_so: impl Fn() -> Result<bool, DeviceError>) -> 
     Ok(())
 }
 
+/// Whether an event marks a place in a stream, and so will be over.
+pub(crate) fn is_recorded(event: &Event) -> bool {
+    event.body().is_some_and(|body| body.as_any().is::<CudaEvent>())
+}
+
 /// What `record` gives where the driver refused: the refusal, whenever it is asked.
 #[derive(Debug)]
 struct NeverRecorded(DriverError);
