@@ -2,39 +2,12 @@
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
-use std::process::{Command, Output, Stdio};
-use std::time::Duration;
+mod host;
 
-use rgaps_testing::{Child, RuntimeDir, Watchdog};
+use std::process::{Command, Stdio};
 
-/// A runtime directory, and so a manager, of its own.
-struct Host {
-    dir: RuntimeDir,
-    _watchdog: Watchdog,
-}
-
-impl Host {
-    fn new(name: &str) -> Self {
-        Self { dir: RuntimeDir::new(name).unwrap(), _watchdog: Watchdog::new(Duration::from_secs(120)) }
-    }
-
-    /// `rgaps`; the manager that it may start stays until the test ends.
-    fn rgaps(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_rgaps"));
-        self.dir.apply(&mut command);
-        command.env("RGAPSD", rgaps_testing::programs::find("rgapsd"));
-        command.env("RGAPS_MULTICAST", "off").env("RGAPS_LISTEN", "tcp/127.0.0.1:0");
-        command.env("RGAPS_IDLE_TIMEOUT_MS", "600000").env_remove("RGAPS_LOG");
-        command.args(arguments).stdin(Stdio::null());
-        command
-    }
-}
-
-/// How it ended, what it printed, what it complained of.
-fn outcome(command: &mut Command) -> (bool, String, String) {
-    let Output { status, stdout, stderr } = command.output().unwrap();
-    (status.success(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
-}
+use host::{Host, example, outcome};
+use rgaps_testing::Child;
 
 #[test]
 fn what_a_running_manager_was_not_started_with_is_said_once_and_bad_values_are_refused() {
@@ -95,11 +68,6 @@ fn a_device_that_is_not_there_is_one_clear_error() {
     assert!(!good && errors.contains(&said.replace("rgaps: ", "rgapsd: ")), "{errors}");
     let (_, found, _) = outcome(&mut host.rgaps(&["doctor"]));
     assert!(found.contains("libcuda.so.1 is not there"), "{found}");
-}
-
-/// A file of examples/data.
-fn example(file: &str) -> String {
-    format!("{}/../../examples/data/{file}", env!("CARGO_MANIFEST_DIR"))
 }
 
 #[test]

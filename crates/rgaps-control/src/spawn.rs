@@ -2,15 +2,24 @@
 //!
 //! It is looked for in RGAPSD, beside this program, one folder up (tests live in a sub-folder), beside the library that this code is part of
 //! (a wheel has it there) or in the bin folder next to that one, and in PATH. It runs in a session of
-//! its own with a clean environment. A lock file keeps clients that start at once from starting several. RGAPS_AUTOSTART=0 turns it off.
+//! its own with a clean environment, and says on a pipe when it listens, or why it will not (`Outcome`). A lock file keeps clients that
+//! start at once from starting several. RGAPS_AUTOSTART=0 turns it off.
+
+mod outcome;
+mod pauses;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::fs::{self, File};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+pub use self::outcome::Outcome;
+use self::outcome::{Heard, hear};
+pub use self::pauses::Pauses;
 use crate::config::{Config, ConfigError};
 use crate::local::{Connection, LocalError};
 use crate::runtime::{RuntimeDir, RuntimeError};
@@ -19,8 +28,10 @@ use crate::runtime::{RuntimeDir, RuntimeError};
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long what starts it may take to leave.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
-/// How often a client looks whether it does.
+/// How often a client that has not started it looks whether it does.
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
+/// How long one that has the directory may neither listen nor leave it before another start is tried.
+const TAKEN_INTERVAL: Duration = Duration::from_millis(200);
 /// Variables that a manager inherits; all others stay with the client that happened to be first.
 const KEPT: [&str; 8] =
     ["PATH", "HOME", "LD_LIBRARY_PATH", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "RUST_LOG", "TMPDIR", "LANG"];
@@ -72,6 +83,19 @@ pub enum SpawnError {
         /// Why.
         source: io::Error,
     },
+    /// It was started and says why it does not go on.
+    #[error("rgapsd did not start: {0}")]
+    Failed(String),
+    /// It was started and is gone, without a word but what its log may have.
+    #[error("{program} ended before it listened; its log, {log}, ends with: {last}")]
+    Ended {
+        /// The program.
+        program: PathBuf,
+        /// Where to look.
+        log: PathBuf,
+        /// Its last line since we began.
+        last: String,
+    },
     /// It was started but does not listen.
     #[error("{program} did not listen within {seconds} s; its log, {log}, ends with: {last}")]
     Silent {
@@ -81,7 +105,7 @@ pub enum SpawnError {
         seconds: u64,
         /// Where to look.
         log: PathBuf,
-        /// Its last line.
+        /// Its last line since we began.
         last: String,
     },
 }
@@ -103,8 +127,6 @@ pub fn connect(dir: &RuntimeDir, autostart: Autostart) -> Result<Connection, Spa
         let found = Connection::connect(&dir.socket()).map_err(|error| unreachable(error.to_string()))?;
         return found.ok_or_else(|| unreachable("no rgapsd runs there".to_owned()));
     }
-    // A manager that left in order took the directory along.
-    let dir = &RuntimeDir::open(dir.path())?;
     if let Some(connection) = Connection::connect(&dir.socket())? {
         return Ok(connection);
     }
@@ -113,26 +135,41 @@ pub fn connect(dir: &RuntimeDir, autostart: Autostart) -> Result<Connection, Spa
     }
     Config::load(&BTreeMap::new()).map_err(|error| SpawnError::Config(Box::new(error)))?;
     let deadline = Instant::now() + START_TIMEOUT;
+    let log = Log::new(dir);
     let mut program = PathBuf::from("rgapsd");
     while Instant::now() < deadline {
-        // Whoever gets the lock starts one; everybody waits for the socket.
-        if let Some(lock) = dir.try_lock("start.lock")? {
-            if let Some(connection) = Connection::connect(&dir.socket())? {
-                return Ok(connection);
-            }
-            program = start(dir)?;
-            if let Some(connection) = wait_for_socket(dir, deadline)? {
-                return Ok(connection);
-            }
-            drop(lock);
-        } else if let Some(connection) = Connection::connect(&dir.socket())? {
+        // A manager that leaves in order takes the directory along.
+        let dir = &RuntimeDir::open(dir.path())?;
+        // Whoever gets the lock starts one; everybody else looks at the socket.
+        let lock = dir.try_lock("start.lock")?;
+        if let Some(connection) = Connection::connect(&dir.socket())? {
             return Ok(connection);
         }
-        std::thread::sleep(LOOK_INTERVAL);
+        if lock.is_none() {
+            std::thread::sleep(LOOK_INTERVAL);
+            continue;
+        }
+        let (started, heard) = start(dir, deadline)?;
+        program = started;
+        match heard {
+            Heard::Said(Outcome::Failed(reason)) => return Err(SpawnError::Failed(reason)),
+            Heard::Nothing => {
+                // A script in RGAPSD may have kept the word for itself.
+                let found = Connection::connect(&dir.socket())?;
+                return found.ok_or_else(|| SpawnError::Ended { program, log: dir.log(), last: log.last_line() });
+            }
+            Heard::Said(Outcome::Taken) => {
+                if let Some(connection) = wait_for_socket(dir, deadline.min(Instant::now() + TAKEN_INTERVAL))? {
+                    return Ok(connection);
+                }
+            }
+            Heard::Said(Outcome::Listens) | Heard::TooLate => {}
+        }
     }
-    let text = std::fs::read_to_string(dir.log()).unwrap_or_default();
-    let last = text.lines().last().unwrap_or("(nothing)").to_owned();
-    Err(SpawnError::Silent { program, seconds: START_TIMEOUT.as_secs(), log: dir.log(), last })
+    // The last look: it may have listened just now.
+    let found = Connection::connect(&dir.socket())?;
+    let seconds = START_TIMEOUT.as_secs();
+    found.ok_or_else(|| SpawnError::Silent { program, seconds, log: dir.log(), last: log.last_line() })
 }
 
 /// Whether the environment says that clients start no manager.
@@ -175,10 +212,11 @@ fn own_library() -> Option<PathBuf> {
     })
 }
 
-fn start(dir: &RuntimeDir) -> Result<PathBuf, SpawnError> {
+/// Starts a manager and waits for what it says.
+fn start(dir: &RuntimeDir, deadline: Instant) -> Result<(PathBuf, Heard), SpawnError> {
     let program = find_program().ok_or_else(|| not_found(std::env::var_os("RGAPSD")))?;
     let failed = |source| SpawnError::Start { program: program.clone(), source };
-    let log = std::fs::File::options().create(true).append(true).open(dir.log()).map_err(failed)?;
+    let log = File::options().create(true).append(true).open(dir.log()).map_err(failed)?;
     let kept = std::env::vars_os().filter(|(name, _)| {
         let name = name.to_string_lossy();
         let is_kept = KEPT.contains(&name.as_ref()) || KEPT_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
@@ -186,14 +224,18 @@ fn start(dir: &RuntimeDir) -> Result<PathBuf, SpawnError> {
     });
     let mut command = Command::new(&program);
     command.env_clear().envs(kept).env("RGAPS_RUNTIME_DIR", dir.path());
-    command.arg("--on-demand").current_dir("/").stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+    command.arg("--on-demand").current_dir("/").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
     let mut child = command.spawn().map_err(failed)?;
+    let heard = match child.stdout.take() {
+        Some(pipe) => hear(&File::from(OwnedFd::from(pipe)), deadline).map_err(failed)?,
+        None => Heard::Nothing,
+    };
     // It leaves us at once, since rgapsd --on-demand starts itself again in a session of its own. A program that does not is left alone.
     let deadline = Instant::now() + LEAVE_TIMEOUT;
     while Instant::now() < deadline && child.try_wait().map_err(failed)?.is_none() {
         std::thread::sleep(LOOK_INTERVAL);
     }
-    Ok(program)
+    Ok((program, heard))
 }
 
 fn wait_for_socket(dir: &RuntimeDir, deadline: Instant) -> Result<Option<Connection>, SpawnError> {
@@ -204,6 +246,28 @@ fn wait_for_socket(dir: &RuntimeDir, deadline: Instant) -> Result<Option<Connect
         std::thread::sleep(LOOK_INTERVAL);
     }
     Ok(None)
+}
+
+/// A manager's log from here on: what it holds already is of managers before.
+struct Log {
+    path: PathBuf,
+    from: u64,
+}
+
+impl Log {
+    fn new(dir: &RuntimeDir) -> Self {
+        let path = dir.log();
+        let from = fs::metadata(&path).map_or(0, |log| log.len());
+        Self { path, from }
+    }
+
+    fn last_line(&self) -> String {
+        let bytes = fs::read(&self.path).unwrap_or_default();
+        // A manager that left meanwhile has taken its log along, and this is another.
+        let from = usize::try_from(self.from).ok().filter(|from| *from <= bytes.len()).unwrap_or(0);
+        let text = String::from_utf8_lossy(&bytes[from..]).into_owned();
+        text.lines().last().unwrap_or("(nothing)").to_owned()
+    }
 }
 
 #[cfg(test)]

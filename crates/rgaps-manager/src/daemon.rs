@@ -10,6 +10,7 @@ use rgaps_control::config::ConfigError;
 use rgaps_control::local::{Listener, LocalError};
 use rgaps_control::network::{Network, NetworkError};
 use rgaps_control::runtime::RuntimeError;
+use rgaps_control::spawn::Outcome;
 use rgaps_control::{Config, RuntimeDir};
 use rgaps_device::{Choice, DeviceError};
 use rgaps_os::clock;
@@ -57,8 +58,18 @@ pub enum DaemonError {
     Io(#[from] std::io::Error),
 }
 
-/// Runs a manager until SIGINT, SIGTERM or idleness.
-pub fn run(options: &Options) -> Result<(), DaemonError> {
+impl DaemonError {
+    /// What a client that has started this manager should know.
+    pub fn outcome(&self) -> Outcome {
+        match self {
+            Self::Runtime(RuntimeError::Locked { .. }) => Outcome::Taken,
+            error => Outcome::Failed(error.to_string()),
+        }
+    }
+}
+
+/// Runs a manager until SIGINT, SIGTERM or idleness. Calls `listens` once clients can connect.
+pub fn run(options: &Options, listens: impl FnOnce()) -> Result<(), DaemonError> {
     let config = Arc::new(Config::load(&options.flags)?);
     let dir = match &options.runtime_dir {
         Some(path) => RuntimeDir::open(path)?,
@@ -95,6 +106,7 @@ pub fn run(options: &Options) -> Result<(), DaemonError> {
     dir.admit(config.socket_gid())?;
     listener.admit_group(config.socket_gid().is_some());
     tracing::info!(%host, host_name, dir = %dir.path().display(), "rgapsd serves");
+    listens();
     let parts = Parts {
         device: chosen.as_choice().to_string(),
         config,
@@ -121,10 +133,10 @@ pub fn run(options: &Options) -> Result<(), DaemonError> {
 }
 
 /// Starts this program again in a session of its own and lets the caller go: the client that started us must not take us along when it
-/// is interrupted.
+/// is interrupted. Standard output stays, for the outcome.
 pub fn detach(arguments: &[String]) -> Result<(), DaemonError> {
     let program = std::env::current_exe()?;
-    Command::new(program).args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
+    Command::new(program).args(arguments).stdin(Stdio::null()).spawn()?;
     Ok(())
 }
 

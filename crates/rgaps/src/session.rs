@@ -18,7 +18,7 @@ use rgaps_control::local::{
     Body, Connection, HandedBack, LocalError, Notice, PROTOCOL_VERSION, Refusal, Reply, Request, Role, Seat, ToClient,
     Welcome,
 };
-use rgaps_control::spawn::{self, Autostart, SpawnError};
+use rgaps_control::spawn::{self, Autostart, Pauses, SpawnError};
 use rgaps_control::{Given, Running, RuntimeDir, TopicId, TopicKey};
 use rgaps_os::{EventFd, PidFd};
 use rgaps_shm::{Segment, Unready};
@@ -446,15 +446,22 @@ impl Session {
     }
 
     fn reconnect(&self) {
+        let mut pauses = Pauses::default();
         while !self.stopping.load(Ordering::Acquire) {
-            match greet(&self.dir, &self.program, self.autostart) {
+            let autostart = pauses.autostart(self.autostart, Instant::now());
+            match greet(&self.dir, &self.program, autostart) {
                 Ok((connection, _)) => {
                     self.hand_back(&connection);
                     *lock(&self.connection) = Arc::new(connection);
                     self.epoch.fetch_add(1, Ordering::AcqRel);
                     return;
                 }
-                Err(error) => tracing::debug!(%error, "no successor of rgapsd yet"),
+                Err(error) => {
+                    tracing::debug!(%error, "no successor of rgapsd yet");
+                    if let SessionError::Spawn(error) = &error {
+                        pauses.note(error, Instant::now());
+                    }
+                }
             }
             let next = Instant::now() + RECONNECT_INTERVAL;
             while let Some(left) = next.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {

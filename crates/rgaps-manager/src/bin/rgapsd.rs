@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
+use rgaps_control::spawn::Outcome;
 use rgaps_manager::daemon::{self, Options};
 
 /// The RGAPS host manager: one a host, started by the first client that needs it.
@@ -25,7 +26,7 @@ struct Arguments {
     /// What messages lie in: auto, host, cuda, cuda:N or cuda:GPU-<uuid>.
     #[arg(long)]
     device: Option<String>,
-    /// Go on in a session of one's own, as clients start it.
+    /// Go on in a session of one's own, as clients start it, and say on standard output how that went.
     #[arg(long)]
     on_demand: bool,
     /// Set by --on-demand on what it starts.
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
     let filter = tracing_subscriber::EnvFilter::try_from_env("RGAPS_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn,rgaps_manager=info"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
+    let is_awaited = arguments.on_demand || arguments.detached;
     let outcome = if arguments.on_demand {
         let mut again: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--on-demand").collect();
         again.push("--detached".to_owned());
@@ -56,12 +58,20 @@ fn main() -> ExitCode {
             flags.insert("peers".to_owned(), arguments.peer.join(","));
         }
         flags.extend(arguments.device.map(|device| ("device".to_owned(), device)));
-        daemon::run(&Options { runtime_dir: arguments.runtime_dir, flags })
+        let listens = || {
+            if is_awaited {
+                Outcome::Listens.say();
+            }
+        };
+        daemon::run(&Options { runtime_dir: arguments.runtime_dir, flags }, listens)
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("rgapsd: {error}");
+            if is_awaited {
+                error.outcome().say();
+            }
             ExitCode::FAILURE
         }
     }

@@ -1,0 +1,121 @@
+//! What a manager that was started on demand says to whoever started it: one line of JSON on its standard output, which is a pipe of the
+//! client's.
+//!
+//! A pipe and not the log: the log may hold what others wrote before, and at the same time. And not the exit status: what the client has
+//! started leaves at once, since the manager goes on in a session of its own.
+//!
+//! Deaths      a manager that is killed or crashes takes its end of the pipe along, which is `Heard::Nothing`. A client that is gone reads
+//!             no more, which the manager does not mind.
+//! Trusts      nothing: lines that are no outcome (RGAPSD may be a script that talks) are passed over, up to `SAID_BYTES_MAX`.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+
+/// Most that is read of what a manager says; its reason is a line or a few.
+const SAID_BYTES_MAX: u64 = 64 << 10;
+
+/// How the start of a manager went.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// It listens.
+    Listens,
+    /// Another manager has the runtime directory, and listens, or will, or is about to leave.
+    Taken,
+    /// It does not start, for this reason.
+    Failed(String),
+}
+
+/// What a client has heard.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Heard {
+    /// This.
+    Said(Outcome),
+    /// The manager is gone without a word.
+    Nothing,
+    /// Nothing yet, and the time is over.
+    TooLate,
+}
+
+impl Outcome {
+    /// Says it, once, and lets go of standard output: whoever reads that to its end shall not wait until the manager ends.
+    pub fn say(&self) {
+        if let Ok(line) = serde_json::to_string(self) {
+            // Whoever has asked may be gone.
+            let _ = writeln!(io::stdout(), "{line}");
+        }
+        if let Ok(nothing) = File::options().write(true).open("/dev/null") {
+            let _ = rustix::stdio::dup2_stdout(&nothing);
+        }
+    }
+}
+
+/// Waits for what a manager says on a pipe.
+pub(super) fn hear(pipe: &File, deadline: Instant) -> io::Result<Heard> {
+    let mut rest = pipe.take(SAID_BYTES_MAX);
+    let mut line = Vec::new();
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(Heard::TooLate);
+        }
+        if !rgaps_os::poll::readable(pipe, left)? {
+            continue;
+        }
+        let mut part = [0; 1024];
+        let read = match rest.read(&mut part) {
+            Ok(0) => return Ok(Heard::Nothing),
+            Ok(read) => read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        for byte in &part[..read] {
+            if *byte != b'\n' {
+                line.push(*byte);
+            } else if let Ok(outcome) = serde_json::from_slice(&line) {
+                return Ok(Heard::Said(outcome));
+            } else {
+                line.clear();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    /// What is heard of a manager that says this and is gone.
+    fn heard(said: &str) -> Heard {
+        let (reader, mut writer) = io::pipe().unwrap();
+        writer.write_all(said.as_bytes()).unwrap();
+        drop(writer);
+        let pipe = File::from(std::os::fd::OwnedFd::from(reader));
+        hear(&pipe, Instant::now() + Duration::from_secs(60)).unwrap()
+    }
+
+    #[test]
+    fn an_outcome_is_heard_among_other_lines_and_an_end_without_one_is_told_apart() {
+        let failed = Outcome::Failed("two\nlines with \"quotes\"".to_owned());
+        for outcome in [Outcome::Listens, Outcome::Taken, failed] {
+            let line = serde_json::to_string(&outcome).unwrap();
+            assert_eq!(heard(&format!("{line}\n")), Heard::Said(outcome.clone()));
+            assert_eq!(heard(&format!("starting\n\n{line}\nmore\n")), Heard::Said(outcome));
+            assert_eq!(heard(&line), Heard::Nothing, "half a line");
+        }
+        assert_eq!(heard(""), Heard::Nothing);
+        assert_eq!(heard(&"x".repeat(60_000)), Heard::Nothing);
+    }
+
+    #[test]
+    fn who_says_nothing_is_waited_for_no_longer_than_the_deadline() {
+        let (reader, _writer) = io::pipe().unwrap();
+        let pipe = File::from(std::os::fd::OwnedFd::from(reader));
+        assert_eq!(hear(&pipe, Instant::now()).unwrap(), Heard::TooLate);
+        assert_eq!(hear(&pipe, Instant::now() + Duration::from_millis(20)).unwrap(), Heard::TooLate);
+    }
+}

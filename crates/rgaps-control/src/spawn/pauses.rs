@@ -1,0 +1,60 @@
+//! Pauses between starts of a manager that fails: each costs two processes, and perhaps the driver of a GPU.
+
+use std::time::{Duration, Instant};
+
+use super::{Autostart, SpawnError};
+
+/// After the first failure, and doubled after each other one.
+const FIRST: Duration = Duration::from_millis(250);
+/// The longest.
+const LONGEST: Duration = Duration::from_secs(10);
+
+/// When a client that has lost its manager may start the next one. It may look for one that others have started at any time.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Pauses {
+    next: Option<(Instant, Duration)>,
+}
+
+impl Pauses {
+    /// What a client to which `wanted` is allowed may do now.
+    pub fn autostart(&self, wanted: Autostart, now: Instant) -> Autostart {
+        if self.next.is_some_and(|(next, _)| now < next) { Autostart::Never } else { wanted }
+    }
+
+    /// No manager was to be had. Where one was started and failed, the next start has to wait.
+    pub fn note(&mut self, error: &SpawnError, now: Instant) {
+        if matches!(error, SpawnError::Failed(_) | SpawnError::Ended { .. }) {
+            let pause = self.next.map_or(FIRST, |(_, pause)| LONGEST.min(2 * pause));
+            self.next = Some((now + pause, pause));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn starts_that_fail_become_rare_and_looking_does_not() {
+        let begin = Instant::now();
+        let mut pauses = Pauses::default();
+        let (mut starts, mut looks) = (0, 0);
+        for step in 0..60_000_u64 {
+            let now = begin + Duration::from_millis(step);
+            match pauses.autostart(Autostart::OnDemand, now) {
+                Autostart::OnDemand => {
+                    starts += 1;
+                    pauses.note(&SpawnError::Failed("no GPU".to_owned()), now);
+                }
+                Autostart::Never => {
+                    looks += 1;
+                    pauses.note(&SpawnError::Forbidden("/run/rgaps".into()), now);
+                }
+            }
+        }
+        // At 0, 0.25, 0.75, 1.75, 3.75, 7.75, 15.75, 25.75, 35.75, 45.75 and 55.75 s.
+        assert_eq!((starts, starts + looks), (11, 60_000));
+        let never = Pauses::default().autostart(Autostart::Never, begin);
+        assert_eq!(never, Autostart::Never);
+    }
+}
