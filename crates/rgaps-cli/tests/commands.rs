@@ -6,7 +6,7 @@ mod host;
 
 use std::process::{Command, Stdio};
 
-use host::{Host, example, outcome};
+use host::{Host, outcome};
 use rgaps_testing::Child;
 
 #[test]
@@ -60,7 +60,7 @@ fn a_device_that_is_not_there_is_one_clear_error() {
     }
     let (good, _, errors) = outcome(&mut host.rgaps(&["demo", "--device", "cuda"]));
     let said = "rgaps: device cuda:0 is not available: libcuda.so.1 is not there: no NVIDIA driver is installed, or not inside this \
-                container; use --device host\n";
+                container; set RGAPS_DEVICE=host, or use --device host where there is that flag\n";
     assert!(!good && errors == said, "{errors}");
     let mut manager = Command::new(rgaps_testing::programs::find("rgapsd"));
     host.dir.apply(&mut manager);
@@ -68,6 +68,11 @@ fn a_device_that_is_not_there_is_one_clear_error() {
     assert!(!good && errors.contains(&said.replace("rgaps: ", "rgapsd: ")), "{errors}");
     let (_, found, _) = outcome(&mut host.rgaps(&["doctor"]));
     assert!(found.contains("libcuda.so.1 is not there"), "{found}");
+}
+
+/// A file of examples/data.
+fn example(file: &str) -> String {
+    format!("{}/../../examples/data/{file}", env!("CARGO_MANIFEST_DIR"))
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use host::{Host, example, outcome};
+use host::{Host, outcome};
 use rgaps_control::RuntimeDir;
 use rgaps_testing::{Child, Ended};
 
@@ -34,9 +34,9 @@ fn script(host: &Host, text: &str) -> PathBuf {
 fn a_manager_that_cannot_have_its_device_is_not_waited_for_and_every_client_hears_why() {
     let host = Host::new("no-device");
     rgaps_standin_cuda::link_into(host.dir.path()).unwrap();
-    let ramp = example("ramp.npy");
+    let ramp = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/data/ramp.npy");
     let commands = [
-        &["pub", "a", "--input", &ramp][..],
+        &["pub", "a", "--input", ramp][..],
         &["sub", "a", "--type", "tensor", "--count", "1"],
         &["sub", "a", "--count", "1"],
         &["topic", "list"],

@@ -29,14 +29,17 @@ pub struct Chosen {
     pub backend: Arc<dyn Backend>,
     /// For `rgaps doctor`, the logs, and the reason of a message's path.
     pub reason: String,
+    /// Why a GPU's driver that is there is of no use, where `Auto` does without. `None` where there is none.
+    pub fault: Option<String>,
 }
+
+/// How the reason begins where there is no driver, which is nobody's fault.
+const ABSENT: &str = "libcuda.so.1 is not there";
 
 /// Opens a backend.
 pub fn open(choice: Choice) -> Result<Chosen, DeviceError> {
     match choice {
-        Choice::Host => {
-            Ok(Chosen { backend: Arc::new(HostBackend::new()), reason: "host memory, as configured".to_owned() })
-        }
+        Choice::Host => Ok(in_host_memory("host memory, as configured".to_owned(), None)),
         Choice::Auto => Ok(match CudaBackend::open(0) {
             Ok(backend) => on(backend),
             Err(error) => {
@@ -44,7 +47,8 @@ pub fn open(choice: Choice) -> Result<Chosen, DeviceError> {
                     DeviceError::Unavailable { reason, .. } => reason,
                     error => error.to_string(),
                 };
-                Chosen { backend: Arc::new(HostBackend::new()), reason: format!("host memory: {reason}") }
+                let text = format!("host memory: {reason}");
+                in_host_memory(text, Some(reason).filter(|reason| !reason.starts_with(ABSENT)))
             }
         }),
         Choice::Cuda(ordinal) => Ok(on(CudaBackend::open(ordinal)?)),
@@ -64,12 +68,18 @@ pub fn open_beside(choice: Choice, pools: Choice) -> Result<Chosen, DeviceError>
         Choice::Gpu(id) => Device::with_id(id),
         Choice::Auto | Choice::Host => Err("it is no GPU".to_owned()),
     };
+    let at_home = || {
+        open(pools).map_err(|error| match error {
+            DeviceError::Unavailable { asked, reason } => DeviceError::Pools { pools: asked, reason },
+            error => error,
+        })
+    };
     if choice == Choice::Auto || choice == pools {
-        return open(pools);
+        return at_home();
     }
     let (own, home) = (number(choice).map_err(elsewhere)?, number(pools).map_err(elsewhere)?);
     if own == home {
-        return open(pools);
+        return at_home();
     }
     let backend = CudaBackend::open_beside(own, home).map_err(elsewhere)?;
     let (home, reaches) = (backend.home().name.clone(), backend.reaches_pools());
@@ -78,10 +88,14 @@ pub fn open_beside(choice: Choice, pools: Choice) -> Result<Chosen, DeviceError>
     Ok(Chosen { reason: format!("{}, {how} {home}", chosen.reason), ..chosen })
 }
 
+fn in_host_memory(reason: String, fault: Option<String>) -> Chosen {
+    Chosen { backend: Arc::new(HostBackend::new()), reason, fault }
+}
+
 fn on(backend: CudaBackend) -> Chosen {
     let found = backend.gpu().properties();
     let reason = format!("{} (cuda:{}, {})", found.name, found.ordinal, uuid_text(found.id));
-    Chosen { backend: Arc::new(backend), reason }
+    Chosen { backend: Arc::new(backend), reason, fault: None }
 }
 
 impl Chosen {
@@ -109,11 +123,7 @@ impl std::str::FromStr for Choice {
     type Err = DeviceError;
 
     fn from_str(text: &str) -> Result<Self, DeviceError> {
-        let unknown = || DeviceError::Unavailable {
-            asked: format!("{text:?}"),
-            reason: "devices are named auto, host, cuda, cuda:N or cuda:GPU-<uuid>, as nvidia-smi -L lists them"
-                .to_owned(),
-        };
+        let unknown = || DeviceError::Unnamed { asked: text.to_owned() };
         match text.split_once(':') {
             None if text == "auto" => Ok(Self::Auto),
             None if text == "host" => Ok(Self::Host),
@@ -135,10 +145,19 @@ mod tests {
             return;
         }
         let error = open("cuda:1".parse().unwrap()).unwrap_err().to_string();
-        assert!(error.contains("cuda:1") && error.contains("--device host"), "{error}");
+        assert!(error.contains("cuda:1") && error.contains("RGAPS_DEVICE=host"), "{error}");
         let chosen = open(Choice::Auto).unwrap();
+        // Whether the driver is absent or broken here, the text in `ABSENT` is the driver's own.
+        assert_eq!(
+            chosen.fault.is_none(),
+            chosen.reason.contains("no NVIDIA driver is installed"),
+            "{}",
+            chosen.reason
+        );
         assert_eq!(chosen.backend.kind(), DeviceKind::Host);
         assert!(chosen.reason.starts_with("host memory: ") && chosen.reason.len() > 20, "{}", chosen.reason);
+        let pools = open_beside(Choice::Auto, Choice::Cuda(1)).unwrap_err().to_string();
+        assert!(pools.contains("cuda:1, the device of the rgapsd that runs"), "{pools}");
         let gpu = open("cuda:GPU-5a010203-0405-0607-0809-0a0b0c0d0eff".parse().unwrap()).unwrap_err().to_string();
         assert!(gpu.contains("GPU-5a010203"), "{gpu}");
     }

@@ -95,10 +95,31 @@ pub enum DeviceError {
         found: DeviceKind,
     },
     /// The asked-for device is not there.
-    #[error("device {asked} is not available: {reason}; use --device host")]
+    #[error(
+        "device {asked} is not available: {reason}; set RGAPS_DEVICE=host, or use --device host where there is that flag"
+    )]
     Unavailable {
         /// What was asked for.
         asked: String,
+        /// What is missing.
+        reason: String,
+    },
+    /// No device has such a name.
+    #[error(
+        "no device is named {asked:?}: they are auto, host, cuda, cuda:N and cuda:GPU-<uuid>, as nvidia-smi -L lists them"
+    )]
+    Unnamed {
+        /// What was asked for.
+        asked: String,
+    },
+    /// The host's pools lie on a device that this process cannot use. Which one that is was the manager's choice.
+    #[error(
+        "the pools of this host lie on {pools}, the device of the rgapsd that runs, and this process cannot use it: {reason}; give it \
+         that device, or end rgapsd and begin again with RGAPS_DEVICE=host"
+    )]
+    Pools {
+        /// Their device.
+        pools: String,
         /// What is missing.
         reason: String,
     },

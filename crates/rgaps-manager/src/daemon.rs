@@ -78,7 +78,12 @@ pub fn run(options: &Options, listens: impl FnOnce()) -> Result<(), DaemonError>
     let lock = dir.lock()?;
     let stop = stop_descriptor()?;
     let chosen = rgaps_device::open(config.device.parse::<Choice>()?)?;
-    tracing::info!(device = chosen.reason, "pools");
+    match &chosen.fault {
+        None => tracing::info!(device = chosen.reason, "pools"),
+        Some(fault) => tracing::warn!(
+            "pools lie in host memory although there is a driver for GPUs: {fault}; if that is meant, device = host says so"
+        ),
+    }
     let memory = DeviceMemoryManager::new(chosen.backend.clone());
     let host = dir.host()?;
     let epoch = dir.epoch(clock::realtime_ns())?;

@@ -33,8 +33,3 @@ pub fn outcome(command: &mut Command) -> (bool, String, String) {
     let Output { status, stdout, stderr } = command.output().unwrap();
     (status.success(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
 }
-
-/// A file of examples/data.
-pub fn example(file: &str) -> String {
-    format!("{}/../../examples/data/{file}", env!("CARGO_MANIFEST_DIR"))
-}
