@@ -16,24 +16,26 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use rgaps::device::Choice;
-use rgaps_testing::Child;
+use rgaps_testing::{Child, Ended};
 
 pub use publisher::Arguments as PublisherArguments;
 pub use publisher::run as run_publisher;
 pub use subscriber::Arguments as SubscriberArguments;
 pub use subscriber::run as run_subscriber;
 
-use crate::CommandError;
 use crate::demo::board::Board;
 use crate::demo::place::{Place, Side};
 use crate::demo::report::{Report, Summary};
 use crate::interrupt::Interrupt;
 use crate::output::{self, Format};
+use crate::{CommandError, device};
 
 /// Topics of the demo.
 pub(crate) const TOPICS: [&str; 3] = ["demo/camera", "demo/cloud", "demo/tensor"];
 /// How long a process may be silent before the demo counts as hung.
 const SILENCE: Duration = Duration::from_secs(60);
+/// How long a process whose output has ended may take to end itself.
+const END_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often the live table is drawn.
 const DRAW_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -58,12 +60,12 @@ pub struct Arguments {
     /// Where the edge pictures go.
     #[arg(long, default_value = "demo-out")]
     out: PathBuf,
-    /// auto, tcp or rdma.
-    #[arg(long, default_value = "auto")]
-    transport: String,
-    /// What messages lie in: auto, host, cuda, cuda:N or cuda:GPU-UUID.
-    #[arg(long, default_value = "auto")]
-    device: Choice,
+    /// auto, tcp or rdma; default: as configured.
+    #[arg(long, value_parser = place::TRANSPORTS)]
+    transport: Option<String>,
+    /// What messages lie in: auto, host, cuda, cuda:N or cuda:GPU-UUID; default: as configured.
+    #[arg(long)]
+    device: Option<Choice>,
     /// Two loopback addresses even where network namespaces can be had.
     #[arg(long)]
     loopback: bool,
@@ -72,15 +74,14 @@ pub struct Arguments {
 /// A line that a process printed.
 enum Line {
     Said(usize, Box<Report>),
-    Ended,
+    Ended(usize),
 }
 
 /// Runs `rgaps demo`.
 pub fn run(arguments: &Arguments, format: Format) -> Result<(), CommandError> {
     let interrupt = Interrupt::install()?;
-    // Said once and before anything runs, if it is not there.
-    rgaps::device::open(arguments.device).map_err(rgaps::NodeError::from)?;
-    let place = Place::new(arguments.loopback, &arguments.transport, &arguments.device.to_string())?;
+    device::opened(arguments.device)?;
+    let place = Place::new(arguments.loopback, arguments.transport.as_deref(), arguments.device)?;
     if format == Format::Human {
         output::line(place.describe());
     }
@@ -112,7 +113,7 @@ fn play(arguments: &Arguments, format: Format, place: &Place, interrupt: &Interr
             names.push((name, side));
         }
     }
-    await_subscribers(&lines, names.len(), interrupt)?;
+    await_subscribers(&lines, &mut children, interrupt)?;
     let before = place.received_bytes()?;
     let mut command = place.command(Side::A)?;
     let waiting = arguments.local + usize::from(arguments.remote > 0);
@@ -125,10 +126,7 @@ fn play(arguments: &Arguments, format: Format, place: &Place, interrupt: &Interr
     children.push(start(&mut command, publisher, &sender)?);
     drop(sender);
     let mut board = Board::new(names, arguments.frames, format);
-    follow(&lines, &mut board, children.len(), publisher, interrupt)?;
-    for child in &mut children {
-        child.wait_within(Duration::from_secs(10))?;
-    }
+    follow(&lines, &mut board, &mut children, publisher, interrupt)?;
     let received = place.received_bytes()?.zip(before).map(|(after, before)| after - before);
     Ok(board.finish(received, place.is_namespaces()))
 }
@@ -146,20 +144,47 @@ fn start(command: &mut std::process::Command, index: usize, lines: &Sender<Line>
                 let _ = lines.send(Line::Said(index, Box::new(report)));
             }
         }
-        let _ = lines.send(Line::Ended);
+        let _ = lines.send(Line::Ended(index));
     });
     Ok(child)
 }
 
+/// An error unless a process, whose output has ended, ends well. Nothing that it was to do would still be done.
+fn end(child: &mut Child, what: &str) -> Result<(), CommandError> {
+    match child.wait_within(END_TIMEOUT)? {
+        Ended::Exited(status) if status.success() => Ok(()),
+        Ended::Exited(status) => {
+            Err(CommandError::Other(format!("{what} of the demo has failed, see above ({status})")))
+        }
+        Ended::Stopped | Ended::StillRunning => {
+            let seconds = END_TIMEOUT.as_secs();
+            Err(CommandError::Other(format!(
+                "{what} of the demo says nothing more and has not ended after {seconds} s"
+            )))
+        }
+    }
+}
+
 /// Waits until each subscriber has said that it is in its topics, and so misses no frame. The publisher could not tell: all of another
 /// host's subscribers are one to it.
-fn await_subscribers(lines: &Receiver<Line>, count: usize, interrupt: &Interrupt) -> Result<(), CommandError> {
+fn await_subscribers(
+    lines: &Receiver<Line>,
+    children: &mut [Child],
+    interrupt: &Interrupt,
+) -> Result<(), CommandError> {
     let start = Instant::now();
     let mut ready = BTreeSet::new();
+    let count = children.len();
     while ready.len() < count {
-        match lines.recv_timeout(interrupt.patience()) {
+        let line = lines.recv_timeout(interrupt.patience());
+        // A Ctrl-C ends the processes too.
+        if interrupt.is_set() {
+            return Err(CommandError::Other("interrupted".to_owned()));
+        }
+        match line {
             Ok(Line::Said(index, _)) => drop(ready.insert(index)),
-            Ok(Line::Ended) => {
+            Ok(Line::Ended(index)) => {
+                end(&mut children[index], "a subscriber")?;
                 return Err(CommandError::Other("a subscriber has ended before the first frame".to_owned()));
             }
             Err(_) if start.elapsed() > SILENCE => {
@@ -168,37 +193,39 @@ fn await_subscribers(lines: &Receiver<Line>, count: usize, interrupt: &Interrupt
             }
             Err(_) => {}
         }
-        if interrupt.is_set() {
-            return Err(CommandError::Other("interrupted".to_owned()));
-        }
     }
     Ok(())
 }
 
+/// Until all processes have ended, or one has failed.
 fn follow(
     lines: &Receiver<Line>,
     board: &mut Board,
-    processes: usize,
+    children: &mut [Child],
     publisher: usize,
     interrupt: &Interrupt,
 ) -> Result<(), CommandError> {
-    let mut running = processes;
+    let mut running = children.len();
     let mut heard = Instant::now();
     let mut drawn = Instant::now();
     while running > 0 {
-        match lines.recv_timeout(interrupt.patience()) {
+        let line = lines.recv_timeout(interrupt.patience());
+        if interrupt.is_set() {
+            return Err(CommandError::Other("interrupted".to_owned()));
+        }
+        match line {
             Ok(Line::Said(index, report)) => {
                 heard = Instant::now();
                 board.take(if index == publisher { None } else { Some(index) }, *report);
             }
-            Ok(Line::Ended) => running -= 1,
+            Ok(Line::Ended(index)) => {
+                end(&mut children[index], if index == publisher { "the publisher" } else { "a subscriber" })?;
+                running -= 1;
+            }
             Err(_) if heard.elapsed() > SILENCE => {
                 return Err(CommandError::Other(format!("no process said anything for {} s", SILENCE.as_secs())));
             }
             Err(_) => {}
-        }
-        if interrupt.is_set() {
-            return Err(CommandError::Other("interrupted".to_owned()));
         }
         if drawn.elapsed() >= DRAW_INTERVAL {
             board.draw();

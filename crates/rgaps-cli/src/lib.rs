@@ -1,12 +1,14 @@
 //! The `rgaps` command, as a library that its binary and tests call.
 //!
 //! `publish` and `subscribe` move files through a topic, `topic` looks on, `demo` plays two hosts, `bench` measures, `doctor` examines
-//! the machine. `ready` and `two_hosts` are for launch files. `media`, `edges` and `scene` are what the messages hold; `output` prints, `interrupt` listens for Ctrl-C.
+//! the machine. `ready` and `two_hosts` are for launch files. `media`, `edges` and `scene` are what the messages hold; `device` is
+//! where they lie, `output` prints, `interrupt` listens for Ctrl-C.
 
 #![forbid(unsafe_code)]
 
 pub mod bench;
 pub mod demo;
+mod device;
 pub mod doctor;
 pub mod edges;
 pub mod interrupt;

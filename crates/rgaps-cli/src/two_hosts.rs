@@ -11,14 +11,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use rgaps::device::Choice;
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 
-use crate::CommandError;
-use crate::demo::place::{Place, Side};
+use crate::demo::place::{self, Place, Side};
 use crate::interrupt::Interrupt;
-use crate::output;
+use crate::{CommandError, device, output};
 
 /// How long processes of the hosts may take to end once they were asked.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(3);
@@ -30,12 +30,12 @@ const VARIABLE: &str = rgaps_testing::runtime_dir::VARIABLE;
 /// Arguments of `rgaps two-hosts`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Arguments {
-    /// auto, tcp or rdma.
-    #[arg(long, default_value = "auto")]
-    transport: String,
-    /// auto, host, cuda, cuda:N or cuda:GPU-UUID.
-    #[arg(long, default_value = "auto")]
-    device: String,
+    /// auto, tcp or rdma; default: as configured.
+    #[arg(long, value_parser = place::TRANSPORTS)]
+    transport: Option<String>,
+    /// auto, host, cuda, cuda:N or cuda:GPU-UUID; default: as configured.
+    #[arg(long)]
+    device: Option<Choice>,
     /// Two loopback addresses even where network namespaces can be had.
     #[arg(long)]
     loopback: bool,
@@ -60,7 +60,8 @@ struct Host {
 pub fn run(arguments: &Arguments) -> Result<(), CommandError> {
     let interrupt = Interrupt::install()?;
     remove_left_behind(&std::env::temp_dir());
-    let place = Place::new(arguments.loopback, &arguments.transport, &arguments.device)?;
+    device::opened(arguments.device)?;
+    let place = Place::new(arguments.loopback, arguments.transport.as_deref(), arguments.device)?;
     let dirs = [Side::A, Side::B].map(|side| place.dir(side).to_owned());
     let _locks = dirs.iter().map(|dir| stand_by(dir)).collect::<io::Result<Vec<_>>>()?;
     let hosts =

@@ -12,6 +12,8 @@ use host::{Host, outcome};
 const FAIL: &str = "RGAPS_TEST_STANDIN_FAIL";
 const MISMATCH: (&str, &str) = (FAIL, "cuInit#*=803");
 const NO_CONTEXT: (&str, &str) = (FAIL, "cuDevicePrimaryCtxRetain#*=46");
+const UNKNOWN: &str = "cuda:GPU-00000000-0000-0000-0000-000000000009";
+
 /// A host with the stand-in.
 fn gpu_host(name: &str) -> Host {
     let host = Host::new(name);
@@ -26,9 +28,71 @@ fn on_gpu(host: &Host, arguments: &[&str], variables: &[(&str, &str)]) -> Comman
     command
 }
 
+/// The demo, as small as it gets.
 fn demo<'a>(out: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     let all = ["demo", "--loopback", "--frames", "1", "--local", "1", "--remote", "1", "--out", out];
     [&all, more].concat()
+}
+
+#[test]
+fn without_a_flag_the_demo_works_with_the_device_of_the_configuration() {
+    let host = gpu_host("demo-device");
+    let out = host.dir.path().join("out");
+    let file = host.dir.path().join("config.toml");
+    std::fs::write(&file, "device = \"cuda\"").unwrap();
+    let of_file = ("RGAPS_CONFIG", file.to_str().unwrap());
+    let on_device = "from the device, to check them by the CPU";
+    for (flags, variables, is_on_device) in [
+        (&[][..], &[("RGAPS_DEVICE", "cuda")][..], true),
+        (&[], &[("RGAPS_DEVICE", "host")], false),
+        (&[], &[of_file], true),
+        (&["--device", "host"], &[("RGAPS_DEVICE", "cuda")], false),
+    ] {
+        let (good, said, errors) = outcome(&mut on_gpu(&host, &demo(out.to_str().unwrap(), flags), variables));
+        assert!(good && errors.is_empty(), "{said}{errors}");
+        assert_eq!(said.contains(on_device), is_on_device, "{flags:?} {variables:?}: {said}");
+    }
+}
+
+#[test]
+fn commands_with_hosts_of_their_own_refuse_a_device_that_is_not_there_before_they_make_anything() {
+    let host = gpu_host("refuse-device");
+    let commands = [&demo("nowhere/out", &[])[..], &["two-hosts", "--loopback"], &["bench", "e2e", "--quick"]];
+    for command in commands {
+        for (device, reason) in [("cuda:99", "there is no device 99"), (UNKNOWN, "is not among the 1")] {
+            let (good, said, errors) = outcome(&mut on_gpu(&host, command, &[("RGAPS_DEVICE", device)]));
+            assert!(!good && said.is_empty() && errors.contains(reason), "{command:?}: {said}{errors}");
+            assert!(errors.contains("RGAPS_DEVICE=host") && errors.lines().count() == 1, "{errors}");
+            let (good, said, by_flag) = outcome(&mut on_gpu(&host, &[command, &["--device", device]].concat(), &[]));
+            assert!(!good && said.is_empty() && by_flag == errors, "{command:?}: {said}{by_flag}");
+        }
+        let (good, said, errors) =
+            outcome(&mut on_gpu(&host, &[command, &["--device", "cuda:nonsense"]].concat(), &[]));
+        assert!(!good && said.is_empty() && errors.contains("no device is named \"cuda:nonsense\""), "{errors}");
+    }
+    let (good, said, errors) = outcome(&mut on_gpu(&host, &["two-hosts", "--transport", "udp"], &[]));
+    assert!(!good && said.is_empty() && errors.contains("auto, tcp, rdma"), "{errors}");
+}
+
+#[test]
+fn a_bench_of_both_kinds_takes_the_gpu_where_the_configuration_does() {
+    let host = gpu_host("bench-device");
+    for variables in [&[("RGAPS_DEVICE", "cuda")][..], &[("RGAPS_DEVICE", "auto")], &[]] {
+        let (good, _, errors) = outcome(&mut on_gpu(&host, &["bench", "e2e", "--quick"], variables));
+        // The bench of a GPU, which refuses to measure this one.
+        assert!(!good && errors.contains("stand-in for libcuda"), "{variables:?}: {errors}");
+    }
+}
+
+#[test]
+fn the_demo_ends_when_one_of_its_processes_fails() {
+    let host = gpu_host("demo-fails");
+    let out = host.dir.path().join("out");
+    let variables = [("RGAPS_DEVICE", "cuda"), (FAIL, "cuMemCreate#*=2")];
+    let (good, _, errors) = outcome(&mut on_gpu(&host, &demo(out.to_str().unwrap(), &[]), &variables));
+    let last = errors.lines().last().unwrap_or_default();
+    assert!(!good && errors.contains("are not to be had"), "{errors}");
+    assert!(last.starts_with("rgaps: the publisher of the demo has failed, see above (exit status: 1)"), "{errors}");
 }
 
 #[test]

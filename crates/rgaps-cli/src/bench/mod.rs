@@ -17,8 +17,8 @@ mod ring;
 use rgaps::device::Choice;
 use serde::Serialize;
 
-use crate::CommandError;
 use crate::output::{self, Format};
+use crate::{CommandError, device};
 
 /// How long to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,9 +145,9 @@ enum What {
     Scan,
     /// From host to host: cut-through against store-and-forward, and on a GPU against the paper's baseline.
     E2e {
-        /// What messages lie in: host, or cuda, cuda:N or cuda:GPU-UUID.
-        #[arg(long, default_value = "host")]
-        device: Choice,
+        /// What messages lie in: host, cuda, cuda:N, cuda:GPU-UUID, or auto for a GPU where there is one; default: as configured.
+        #[arg(long)]
+        device: Option<Choice>,
         #[command(flatten)]
         arguments: gpu::Arguments,
     },
@@ -200,15 +200,15 @@ pub fn run(arguments: &Arguments, format: Format) -> Result<(), CommandError> {
         Some(What::Path3(gpu)) => return on_gpu(&[gpu::What::Path3], gpu),
         Some(What::Publish(gpu)) => return on_gpu(&[gpu::What::Publish], gpu),
         Some(What::Gpu(gpu)) => return on_gpu(&gpu::ALL, gpu),
-        Some(What::E2e { device, arguments }) if *device != Choice::Host => {
-            return gpu::run(&[gpu::What::E2e], *device, arguments, effort, format);
-        }
+        Some(What::E2e { device, arguments }) => match device::opened(*device)?.as_choice() {
+            Choice::Host => &[e2e::run],
+            gpu => return gpu::run(&[gpu::What::E2e], gpu, arguments, effort, format),
+        },
         Some(What::NotifyWaiter(waiter)) => return Ok(notify::wait(waiter)?),
         Some(What::Subscriber(subscriber)) => return Ok(host::subscribe(subscriber)?),
         Some(What::Alloc) => &[alloc::run],
         Some(What::Notify) => &[notify::run],
         Some(What::Fanout) => &[fanout::run],
-        Some(What::E2e { .. }) => &[e2e::run],
         Some(What::Link { transport: Transport::Tcp }) => &[link::run],
         Some(What::Link { transport: Transport::Rdma }) => &[rdma::run],
         Some(What::Scan) => &[rdma::scan],

@@ -6,10 +6,13 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use rgaps::device::Choice;
 use rgaps_testing::{Hosts, RuntimeDir, runtime_dir};
 
 use crate::CommandError;
 
+/// What carries messages between the hosts, as flags have it.
+pub(crate) const TRANSPORTS: [&str; 3] = ["auto", "tcp", "rdma"];
 /// How long managers stay after their last client.
 const IDLE_TIMEOUT_MS: &str = "300";
 /// How long they may take to leave.
@@ -47,12 +50,13 @@ pub(crate) struct Place {
     dirs: [RuntimeDir; 2],
     addresses: [Ipv4Addr; 2],
     ports: [u16; 2],
-    transport: String,
-    device: String,
+    /// As the configuration says, unless given.
+    transport: Option<String>,
+    device: Option<Choice>,
 }
 
 impl Place {
-    pub(crate) fn new(loopback: bool, transport: &str, device: &str) -> Result<Self, CommandError> {
+    pub(crate) fn new(loopback: bool, transport: Option<&str>, device: Option<Choice>) -> Result<Self, CommandError> {
         let hosts =
             if loopback { Err("--loopback".to_owned()) } else { Hosts::new(2).map_err(|error| error.to_string()) };
         let addresses = match &hosts {
@@ -64,7 +68,7 @@ impl Place {
             Err(_) => [free_port(addresses[0])?, free_port(addresses[1])?],
         };
         let dirs = [RuntimeDir::new("a")?, RuntimeDir::new("b")?];
-        Ok(Self { hosts, dirs, addresses, ports, transport: transport.to_owned(), device: device.to_owned() })
+        Ok(Self { hosts, dirs, addresses, ports, transport: transport.map(str::to_owned), device })
     }
 
     pub(crate) fn describe(&self) -> String {
@@ -111,10 +115,10 @@ impl Place {
             ("RGAPS_LISTEN", address(own)),
             ("RGAPS_PEERS", address(other)),
             ("RGAPS_DATA_ADDRESS", self.addresses[own].to_string()),
-            ("RGAPS_TRANSPORT", self.transport.clone()),
-            ("RGAPS_DEVICE", self.device.clone()),
         ];
-        variables.map(|(name, value)| (name.to_owned(), value)).into()
+        let transport = self.transport.clone().map(|transport| ("RGAPS_TRANSPORT", transport));
+        let device = self.device.map(|device| ("RGAPS_DEVICE", device.to_string()));
+        variables.into_iter().chain(transport).chain(device).map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
     /// A host's runtime directory.
