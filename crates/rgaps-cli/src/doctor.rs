@@ -1,10 +1,11 @@
 //! `rgaps doctor`: what this machine offers, and what to do about each lack.
 
+mod gpu;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use rgaps::device::cuda::{Device, Properties, uuid_text};
 use rgaps_control::{Config, Given, Running, spawn};
 use rgaps_link::rdma::{LinkLayer, Port};
 use serde::Serialize;
@@ -58,7 +59,7 @@ pub fn examine() -> Vec<Finding> {
         kernel(),
         sealed_memory(),
         futex(),
-        gpu(),
+        gpu::finding(),
         verbs(),
         memlock(),
         shared_memory(),
@@ -124,44 +125,6 @@ fn futex() -> Finding {
         Ok(_) => Finding::ok(WHAT, "pidfd"),
         Err(error) => Finding::broken(WHAT, error.to_string(), "allow pidfd_open(2) (seccomp profile?)"),
     }
-}
-
-fn gpu() -> Finding {
-    const WHAT: &str = "GPU";
-    let none = "none needed: messages live in host memory; for GPU memory install the NVIDIA driver";
-    let found = Device::count().and_then(|count| (0..count).map(Device::properties_of).collect::<Result<Vec<_>, _>>());
-    let devices = match found {
-        Ok(devices) if devices.is_empty() => return Finding::limited(WHAT, "no device", none),
-        Ok(devices) => devices,
-        Err(reason) => return Finding::limited(WHAT, reason, none),
-    };
-    let driver =
-        Device::driver_version().map_or_else(|_| String::new(), |(major, minor)| format!("CUDA {major}.{minor}; "));
-    let lines: Vec<String> = devices.iter().map(device).collect();
-    let found = format!("{driver}{}", lines.join("; "));
-    match devices.first() {
-        Some(first) if first.is_integrated || first.has_slabs => Finding::ok(WHAT, found),
-        _ => Finding::limited(
-            WHAT,
-            found,
-            "cuda:0 cannot share memory between processes: messages live in host memory (VMM, CUDA 11)",
-        ),
-    }
-}
-
-/// A GPU on one line.
-fn device(gpu: &Properties) -> String {
-    let words = if gpu.has_stream_words { "" } else { ", no stream memory operations" };
-    let kind = if gpu.is_integrated { ", integrated" } else { "" };
-    format!(
-        "cuda:{} {}, {}, compute {}.{}, {}{kind}{words}",
-        gpu.ordinal,
-        gpu.name,
-        output::bytes(gpu.memory_bytes as f64),
-        gpu.capability.0,
-        gpu.capability.1,
-        uuid_text(gpu.id),
-    )
 }
 
 fn verbs() -> Finding {

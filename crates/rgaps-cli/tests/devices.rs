@@ -95,6 +95,42 @@ fn the_demo_ends_when_one_of_its_processes_fails() {
     assert!(last.starts_with("rgaps: the publisher of the demo has failed, see above (exit status: 1)"), "{errors}");
 }
 
+/// The doctor's finding of the GPU: what it found, the verdict, the remedy.
+fn doctor(host: &Host, variables: &[(&str, &str)]) -> (bool, [String; 3]) {
+    let (good, said, errors) = outcome(&mut on_gpu(host, &["--json", "doctor"], variables));
+    let findings: Vec<serde_json::Value> = serde_json::from_str(&said).unwrap_or_else(|_| panic!("{said}{errors}"));
+    let gpu = findings.iter().find(|finding| finding["what"] == "GPU").unwrap();
+    // As tests/gpu/run, which has no reader of JSON, finds it.
+    assert!(said.contains(r#"{"what":"GPU","found":""#) && !gpu["found"].as_str().unwrap().contains('"'), "{said}");
+    (good, ["found", "verdict", "remedy"].map(|key| gpu[key].as_str().unwrap().to_owned()))
+}
+
+#[test]
+fn the_doctor_opens_the_device_of_the_configuration() {
+    let host = gpu_host("doctor-device");
+    for variables in [&[][..], &[("RGAPS_DEVICE", "cuda")], &[("RGAPS_DEVICE", "host")]] {
+        let (_, [found, verdict, remedy]) = doctor(&host, variables);
+        assert!(found.starts_with("CUDA 12.8; cuda:0 ") && verdict == "ok" && remedy.is_empty(), "{found} {remedy}");
+    }
+    let broken = [
+        (&[("RGAPS_DEVICE", "cuda:99")][..], "there is no device 99", "a device that is there"),
+        (&[("RGAPS_DEVICE", UNKNOWN)], "is not among the 1", "a device that is there"),
+        (&[("RGAPS_DEVICE", "cuda"), MISMATCH], "(803)", "reboot"),
+        (&[("RGAPS_DEVICE", "cuda"), (FAIL, "cuInit#*=34")], "(34)", "LD_LIBRARY_PATH"),
+        (&[("RGAPS_DEVICE", "cuda"), (FAIL, "cuInit#*=100")], "(100)", "CUDA_VISIBLE_DEVICES"),
+        (&[("RGAPS_DEVICE", "cuda"), NO_CONTEXT], "cuDevicePrimaryCtxRetain failed", "compute mode"),
+    ];
+    for (variables, reason, what_to_do) in broken {
+        let (good, [found, verdict, remedy]) = doctor(&host, variables);
+        assert!(!good && verdict == "broken" && found.contains(reason), "{variables:?}: {found}");
+        assert!(remedy.contains(what_to_do) && remedy.contains("RGAPS_DEVICE=host"), "{variables:?}: {remedy}");
+    }
+    for (fault, reason, what_to_do) in [(MISMATCH, "(803)", "reboot"), (NO_CONTEXT, "(46)", "compute mode")] {
+        let (_, [found, verdict, remedy]) = doctor(&host, &[fault]);
+        assert!(verdict == "limited" && found.contains(reason) && remedy.contains(what_to_do), "{found} {remedy}");
+    }
+}
+
 #[test]
 fn a_driver_that_is_there_and_broken_is_a_warning_and_one_that_is_absent_is_none() {
     for (variables, warns) in
