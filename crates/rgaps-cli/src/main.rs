@@ -10,6 +10,7 @@ use clap::{Parser, Subcommand};
 use rgaps_cli::output::Format;
 use rgaps_cli::{CommandError, bench, demo, doctor, publish, ready, subscribe, topic, two_hosts};
 use rgaps_control::Config;
+use rgaps_control::config::variable;
 
 /// Publish and subscribe device buffers: one shared copy a host.
 #[derive(Debug, Parser)]
@@ -49,8 +50,8 @@ enum Command {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let filter = tracing_subscriber::EnvFilter::try_from_env("RGAPS_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
+    let filter = variable("RGAPS_LOG").and_then(|_| tracing_subscriber::EnvFilter::try_from_env("RGAPS_LOG").ok());
+    let filter = filter.unwrap_or_else(|| tracing_subscriber::EnvFilter::new("warn"));
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time();
     log.with_ansi(std::io::stderr().is_terminal()).init();
     // Also where a manager runs that will not read it. The doctor says itself what is wrong.

@@ -28,6 +28,19 @@ fn what_a_running_manager_was_not_started_with_is_said_once_and_bad_values_are_r
 }
 
 #[test]
+fn an_empty_variable_counts_as_not_set() {
+    let host = Host::new("empty");
+    let mut list = host.rgaps(&["topic", "list"]);
+    for name in ["RGAPS_DEVICE", "RGAPS_POOL_BYTES", "RGAPS_PEERS", "RGAPS_CONFIG", "RGAPS_LOG", "RGAPS_AUTOSTART"] {
+        list.env(name, "");
+    }
+    let (good, _, errors) = outcome(&mut list);
+    assert!(good && errors.is_empty(), "{errors}");
+    // What a manager logs by default.
+    assert!(std::fs::read_to_string(host.dir.path().join("rgapsd.log")).unwrap().contains("rgapsd serves"));
+}
+
+#[test]
 fn a_demo_of_one_frame_reads_it_everywhere_and_leaves_nothing_unread() {
     let host = Host::new("demo");
     let out = host.dir.path().join("out");

@@ -2,10 +2,11 @@
 //! machine.
 //!
 //! The order is default, file (`RGAPS_CONFIG`, else ~/.config/rgaps/config.toml if it exists), environment (`RGAPS_` and the key in
-//! capitals), flags. Numbers of bytes may have a unit (see `size`); in a file they are text then: "64MiB". An unknown key is an error that names the nearest one. Every value is checked when it is read, by clients, the
+//! capitals; an empty variable counts as not set, so that a script or a container's file can name one without a value), flags. Numbers of bytes may have a unit (see `size`); in a file they are text then: "64MiB". An unknown key is an error that names the nearest one. Every value is checked when it is read, by clients, the
 //! command and the manager alike, so that whoever wrote it is told: where it was given, what it is, and what it must be.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
@@ -162,10 +163,9 @@ pub enum ConfigError {
 impl Given {
     /// What this process is given: file, environment, then `flags` (key to value as text).
     pub fn load(flags: &BTreeMap<String, String>) -> Result<Self, ConfigError> {
-        let variables = std::env::vars().filter_map(|(name, value)| Some((variable_key(&name)?, value)));
-        let mut variables: BTreeMap<String, String> = variables.collect();
+        let mut variables = keys_of(std::env::vars());
         apply_ros_range(&mut variables, |name| std::env::var(name).ok());
-        let file = match std::env::var_os("RGAPS_CONFIG") {
+        let file = match variable("RGAPS_CONFIG") {
             Some(path) => Some(PathBuf::from(path)),
             None => default_file().filter(|path| path.exists()),
         };
@@ -281,9 +281,10 @@ impl Config {
         let rule = "an address of the RDMA port, as 10.0.0.2 or fe80::1, or empty";
         require(gid.is_empty() || gid.parse::<std::net::IpAddr>().is_ok(), "rdma_gid", gid, rule)?;
         let device = self.device.as_str();
-        let numbered = device.strip_prefix("cuda:").is_some_and(|number| number.parse::<u32>().is_ok());
-        let known = ["auto", "host", "cuda"].contains(&device) || numbered || device.starts_with("cuda:GPU-");
-        require(known, "device", device, "auto, host, cuda, cuda:N or cuda:GPU-<uuid>")?;
+        let one = device.strip_prefix("cuda:").is_some_and(|gpu| gpu.parse::<u32>().is_ok() || is_uuid(gpu));
+        let known = ["auto", "host", "cuda"].contains(&device) || one;
+        let rule = "auto, host, cuda, cuda:N or cuda:GPU-<uuid> with the 32 hex digits that nvidia-smi -L lists";
+        require(known, "device", device, rule)?;
         let group = &self.socket_group;
         let rule = "the name of a group in /etc/group, or a group's number; `groupadd` makes one";
         require(group.is_empty() || self.socket_gid().is_some(), "socket_group", group, rule)?;
@@ -340,6 +341,12 @@ fn gid_of(group: &str, file: &str) -> Option<u32> {
     named.or_else(|| group.parse().ok().filter(|gid| *gid != u32::MAX))
 }
 
+/// A GPU's identity as nvidia-smi writes it, whatever becomes of the dashes (as in rgaps-device, which reads it).
+fn is_uuid(text: &str) -> bool {
+    let digits = text.strip_prefix("GPU-").map(|digits| digits.replace('-', ""));
+    digits.is_some_and(|digits| digits.len() == 32 && digits.chars().all(|digit| digit.is_ascii_hexdigit()))
+}
+
 /// A zenoh locator of the one transport that is built in: tcp/HOST:PORT, perhaps with zenoh's `?metadata` and `#options`.
 fn is_locator(text: &str) -> bool {
     let bare = text.split(['?', '#']).next().unwrap_or_default();
@@ -359,9 +366,9 @@ fn defaults() -> toml::Table {
 }
 
 fn default_file() -> Option<PathBuf> {
-    let home = std::env::var_os("XDG_CONFIG_HOME")
+    let home = variable("XDG_CONFIG_HOME")
         .map(PathBuf::from)
-        .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".config")))?;
+        .or_else(|| variable("HOME").map(|home| PathBuf::from(home).join(".config")))?;
     Some(home.join("rgaps/config.toml"))
 }
 
@@ -369,6 +376,17 @@ fn default_file() -> Option<PathBuf> {
 const NOT_KEYS: [&str; 7] = ["CONFIG", "RUNTIME_DIR", "AUTOSTART", "CRASH_POINT", "LOG", "SKIPPED_LIST", "INNER_RMW"];
 /// Variables of the tests.
 const TEST_PREFIX: &str = "TEST_";
+
+/// An environment variable that has a value.
+pub fn variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
+/// The keys that environment variables set.
+fn keys_of(variables: impl Iterator<Item = (String, String)>) -> BTreeMap<String, String> {
+    let set = variables.filter(|(_, value)| !value.is_empty());
+    set.filter_map(|(name, value)| Some((variable_key(&name)?, value))).collect()
+}
 
 fn variable_key(name: &str) -> Option<String> {
     let key = name.strip_prefix("RGAPS_")?;
@@ -518,6 +536,9 @@ mod tests {
             ("data_address", &crowd, "64 addresses"),
             ("device", "gpu", "cuda:N"),
             ("device", "cuda:x", "cuda:N"),
+            ("device", "cuda:GPU-uuid", "32 hex digits"),
+            ("device", "cuda:GPU-5a010203-0405-0607-0809-0a0b0c0d0ef", "32 hex digits"),
+            ("device", "cuda:GPU-5a010203-0405-0607-0809-0a0b0c0d0egg", "32 hex digits"),
             ("peers", "10.0.0.2:7447", "tcp/10.0.0.2:7447"),
             ("peers", "udp/10.0.0.2:7447", "tcp only"),
             ("peers", "tcp/10.0.0.2", "tcp/10.0.0.2:7447"),
@@ -546,6 +567,15 @@ mod tests {
             ("idle_timeout_ms", "0"),
         ];
         assert!(from(&good, &[]).is_ok());
+    }
+
+    #[test]
+    fn an_empty_variable_counts_as_not_set_and_an_empty_flag_empties() {
+        let pairs = [("RGAPS_DEVICE", ""), ("RGAPS_PEERS", ""), ("RGAPS_RING_BYTES", ""), ("RGAPS_LISTEN", "tcp/a:1")];
+        let variables = keys_of(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).into_iter());
+        assert_eq!(variables, map(&[("listen", "tcp/a:1")]));
+        let config = from(&[("peers", "tcp/10.0.0.1:7447")], &[("peers", "")]).unwrap();
+        assert!(config.peers.is_empty());
     }
 
     #[test]

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
-use crate::config::Config;
+use crate::config::{Config, variable};
 use crate::names::{HostId, TopicId, TopicKey};
 
 /// Longest path of a Unix socket (sun_path, less its terminating zero).
@@ -138,7 +138,7 @@ impl RuntimeDir {
 
     /// Where `from_environment` looks: RGAPS_RUNTIME_DIR, else $XDG_RUNTIME_DIR/rgaps, else /tmp/rgaps-UID.
     pub fn default_path() -> PathBuf {
-        if let Some(path) = std::env::var_os("RGAPS_RUNTIME_DIR") {
+        if let Some(path) = variable("RGAPS_RUNTIME_DIR") {
             return PathBuf::from(path);
         }
         match std::env::var_os("XDG_RUNTIME_DIR") {
@@ -150,7 +150,7 @@ impl RuntimeDir {
     /// The directory of a client: that of `path`, else as `from_environment`. One that was named, here or by RGAPS_RUNTIME_DIR, may be
     /// another user's who lets our group in; the default one may not, since anybody could have put it there.
     pub fn for_client(path: Option<&Path>) -> Result<Self, RuntimeError> {
-        let named = path.map(Path::to_owned).or_else(|| std::env::var_os("RGAPS_RUNTIME_DIR").map(PathBuf::from));
+        let named = path.map(Path::to_owned).or_else(|| variable("RGAPS_RUNTIME_DIR").map(PathBuf::from));
         let Some(path) = named else { return Self::from_environment() };
         let Some(found) = fs::symlink_metadata(&path).ok().filter(fs::Metadata::is_dir) else {
             return Self::open(&path);

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 pub use self::outcome::Outcome;
 use self::outcome::{Heard, hear};
 pub use self::pauses::Pauses;
-use crate::config::{Config, ConfigError};
+use crate::config::{Config, ConfigError, variable};
 use crate::local::{Connection, LocalError};
 use crate::runtime::{RuntimeDir, RuntimeError};
 
@@ -179,7 +179,7 @@ pub fn is_turned_off() -> bool {
 
 /// Where `rgapsd` is.
 pub fn find_program() -> Option<PathBuf> {
-    if let Some(path) = std::env::var_os("RGAPSD") {
+    if let Some(path) = variable("RGAPSD") {
         return Some(PathBuf::from(path)).filter(|path| path.is_file());
     }
     let own = std::env::current_exe().ok()?;
@@ -214,7 +214,7 @@ fn own_library() -> Option<PathBuf> {
 
 /// Starts a manager and waits for what it says.
 fn start(dir: &RuntimeDir, deadline: Instant) -> Result<(PathBuf, Heard), SpawnError> {
-    let program = find_program().ok_or_else(|| not_found(std::env::var_os("RGAPSD")))?;
+    let program = find_program().ok_or_else(|| not_found(variable("RGAPSD")))?;
     let failed = |source| SpawnError::Start { program: program.clone(), source };
     let log = File::options().create(true).append(true).open(dir.log()).map_err(failed)?;
     let kept = std::env::vars_os().filter(|(name, _)| {

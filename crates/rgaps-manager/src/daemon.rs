@@ -162,3 +162,33 @@ fn stop_descriptor() -> std::io::Result<OwnedFd> {
 fn machine_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_configuration_takes_as_a_device_is_one_and_nothing_else() {
+        let uuid = "5a010203-0405-0607-0809-0a0b0c0d0eff";
+        let (gpu, bare) = (format!("cuda:GPU-{uuid}"), format!("cuda:GPU-{}", uuid.replace('-', "")));
+        let short = gpu[..gpu.len() - 1].to_owned();
+        let texts = ["auto", "host", "cuda", "cuda:0", "cuda:4294967295", &gpu, &bare];
+        let wrong = [
+            "",
+            "gpu",
+            "cuda:",
+            "cuda:x",
+            "cuda:-1",
+            "cuda:4294967296",
+            "host:0",
+            "cuda:GPU-",
+            "cuda:GPU-uuid",
+            &short,
+        ];
+        for (text, is_one) in texts.map(|text| (text, true)).into_iter().chain(wrong.map(|text| (text, false))) {
+            let flags = BTreeMap::from([("device".to_owned(), text.to_owned())]);
+            let taken = rgaps_control::Given::from_sources(None, &BTreeMap::new(), &flags).is_ok();
+            assert_eq!((taken, text.parse::<Choice>().is_ok()), (is_one, is_one), "{text:?}");
+        }
+    }
+}

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
+use rgaps_control::config::variable;
 use rgaps_control::spawn::Outcome;
 use rgaps_manager::daemon::{self, Options};
 
@@ -41,8 +42,8 @@ fn key_value(text: &str) -> Result<(String, String), String> {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let filter = tracing_subscriber::EnvFilter::try_from_env("RGAPS_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn,rgaps_manager=info"));
+    let filter = variable("RGAPS_LOG").and_then(|_| tracing_subscriber::EnvFilter::try_from_env("RGAPS_LOG").ok());
+    let filter = filter.unwrap_or_else(|| tracing_subscriber::EnvFilter::new("warn,rgaps_manager=info"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
     let is_awaited = arguments.on_demand || arguments.detached;
     let outcome = if arguments.on_demand {
