@@ -36,7 +36,9 @@ LEFT_OUT = {'expect', *(ours.name for ours in PAIR_ARGUMENTS)}
 
 def pair(settings, report):
     settings['expect'] = settings['input']
-    command = [program('rgaps'), 'two-hosts', '--transport', settings['transport'], '--device', settings['device']]
+    command = [program('rgaps'), 'two-hosts']
+    for name in ('transport', 'device'):
+        command += [f'--{name}', settings[name]] if settings[name] else []
     command += ['--loopback'] if settings['loopback'] == 'true' else []
     two_hosts = ExecuteProcess(cmd=command, name='two-hosts', output={'stdout': 'log', 'stderr': 'screen'})
     text = bytearray()

@@ -33,8 +33,8 @@ def argument(name, default, description, **more):
 TOPICS = argument('topics', 'camera/front', 'Topics, separated by commas; relative ones are below `namespace`.')
 
 HOST_ARGUMENTS = [
-    argument('transport', 'auto', 'How payload goes between hosts.', choices=['auto', 'tcp', 'rdma']),
-    argument('device', 'auto', 'What messages lie in: auto, host, cuda, cuda:N or cuda:GPU-UUID.'),
+    argument('transport', '', 'How payload goes between hosts. Empty: as configured.', choices=['', 'auto', 'tcp', 'rdma']),
+    argument('device', '', 'What messages lie in: auto, host, cuda, cuda:N or cuda:GPU-UUID. Empty: as configured.'),
     argument('namespace', '', 'The ROS namespace of relative topics.'),
     argument('domain', '', 'The ROS domain. Empty: ROS_DOMAIN_ID, else 0.'),
     argument('settings', '', 'More keys of docs/configuration.md for the manager: key=value,key=value.'),
@@ -235,8 +235,8 @@ class Host:
     def _manager_command(self):
         """`rgapsd`, told what the arguments say. It stays (a day, the most there is) without clients: launch ends it."""
         settings = self.settings
-        given = ['idle_timeout_ms=86400000', f"transport={settings['transport']}", f"device={settings['device']}"]
-        given += [f'{key}={settings[name]}' for key, name in (('listen', 'listen'), ('data_address', 'address')) if settings.get(name)]
+        names = {'transport': 'transport', 'device': 'device', 'listen': 'listen', 'data_address': 'address'}
+        given = ['idle_timeout_ms=86400000', *(f'{key}={settings[name]}' for key, name in names.items() if settings.get(name))]
         peers = words(settings.get('peer', ''))
         given += ['multicast=false'] if peers else []
         command = [program('rgapsd')]
