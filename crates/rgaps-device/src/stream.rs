@@ -22,6 +22,11 @@ const LOOK: Duration = Duration::from_micros(50);
 
 /// A stream of a backend whose work goes on after a call.
 pub trait StreamBody: Debug + Send + Sync {
+    /// An error if it takes no work now.
+    fn check(&self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
     /// Marks the end of the work given so far. A failure to do so is the event's to report.
     fn record(&self) -> Arc<dyn EventBody>;
 
@@ -114,6 +119,11 @@ impl Stream {
     /// A stream of a backend.
     pub fn new(body: Arc<dyn StreamBody>) -> Self {
         Self(Some(body))
+    }
+
+    /// An error if it takes no work now, as one that is being captured into a CUDA graph.
+    pub fn check(&self) -> Result<(), DeviceError> {
+        self.0.as_ref().map_or(Ok(()), |body| body.check())
     }
 
     /// Marks a place in the stream: the end of the work given so far.

@@ -204,6 +204,7 @@ impl<T: Meta> Subscriber<T> {
         is_over: impl Fn() -> bool,
     ) -> Result<Frame<T>, ClaimError> {
         let deadline = Instant::now().checked_add(timeout);
+        stream.map_or(Ok(()), |stream| self.check_stream(stream))?;
         let held = self.claim_held(handle, timeout, &is_over)?;
         if stream.is_some() {
             return Ok(self.frame_of(held, stream)?);

@@ -270,6 +270,7 @@ impl<T: Meta> Subscriber<T> {
     /// `Frame::status` tells, after the stream has been synchronised, whether they came. When the frame is dropped, it is let go behind the
     /// work given to the stream by then.
     pub fn take_on(&self, stream: &Stream) -> Result<Option<Frame<T>>, TakeError> {
+        self.check_stream(stream)?;
         let Some(held) = self.next_held(true)? else { return Ok(None) };
         self.frame_of(held, Some(stream)).map(Some)
     }
@@ -421,6 +422,12 @@ impl<T: Meta> Subscriber<T> {
             true => Ok(()),
             false => Err(TakeError::Forked { topic: self.inner.topic.clone() }),
         }
+    }
+
+    /// A stream that takes no work now costs no message.
+    pub(crate) fn check_stream(&self, stream: &Stream) -> Result<(), TakeError> {
+        self.check_owner()?;
+        stream.check().map_err(|source| self.device_error(source))
     }
 
     pub(crate) fn device_error(&self, source: DeviceError) -> TakeError {

@@ -104,6 +104,10 @@ impl CudaStream {
 }
 
 impl StreamBody for CudaStream {
+    fn check(&self) -> Result<(), DeviceError> {
+        if self.is_ours { Ok(()) } else { Ok(self.enter().map(drop)?) }
+    }
+
     fn record(&self) -> Arc<dyn EventBody> {
         match self.try_record() {
             Ok(event) => Arc::new(event),

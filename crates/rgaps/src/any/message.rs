@@ -62,27 +62,33 @@ struct Shared {
     /// Taken when it is let go.
     frame: Option<AnyFrame>,
     /// Work of streams on which holders let go before the last one did.
-    behind: Mutex<Vec<Event>>,
+    behind: Mutex<Vec<(Stream, Event)>>,
 }
 
 impl Shared {
-    fn let_go_behind(&self, event: Event) {
-        self.behind.lock().unwrap_or_else(PoisonError::into_inner).push(event);
+    fn let_go_behind(&self, stream: &Stream) {
+        self.behind.lock().unwrap_or_else(PoisonError::into_inner).push((stream.clone(), stream.record()));
     }
 
     /// The last holder's, on a stream of its own or on whichever there is.
     fn let_go(&mut self, stream: Option<&Stream>) -> Result<(), TakeError> {
         let Some(frame) = self.frame.take() else { return Ok(()) };
-        let behind = std::mem::take(self.behind.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let mut behind = std::mem::take(self.behind.get_mut().unwrap_or_else(PoisonError::into_inner));
         // A forked child has neither streams nor the segment: the frame's own drop knows.
         if !frame.node().is_owner() || (behind.is_empty() && stream.is_none()) {
             return Ok(());
         }
-        let stream = match stream.or(frame.taken_on()) {
+        // One that was being captured took no event: what its work is, only that stream knows, so it is the last.
+        let is_unmarked = |(_, event): &(Stream, Event)| event.query().is_err_and(|error| error.tells_nothing());
+        let unmarked = behind.iter().find(|behind| is_unmarked(behind)).map(|(of, _)| of.clone());
+        if let (Some(stream), Some(_)) = (stream, &unmarked) {
+            behind.push((stream.clone(), stream.record()));
+        }
+        let stream = match unmarked.as_ref().or(stream).or(frame.taken_on()) {
             Some(stream) => Ok(stream.clone()),
             None => frame.node().own_stream(),
         };
-        for event in &behind {
+        for (_, event) in &behind {
             if stream.as_ref().is_ok_and(|stream| stream.wait(event, DEVICE_TIMEOUT).is_ok()) {
                 continue;
             }
@@ -204,7 +210,7 @@ impl Message {
         match Arc::try_unwrap(self.0) {
             Ok(mut shared) => shared.let_go(Some(stream)),
             Err(shared) => {
-                shared.let_go_behind(stream.record());
+                shared.let_go_behind(stream);
                 Ok(())
             }
         }

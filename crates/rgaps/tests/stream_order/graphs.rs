@@ -1,8 +1,10 @@
 //! Beside a CUDA graph that somebody captures in this process, as PyTorch does.
 
+use rgaps::SubscriberQos;
+use rgaps::any::{AnySubscriber, Kind};
 use rgaps::types::Bytes;
 
-use super::bench::{Bench, KIB, LONG, MIB, on_standin, until};
+use super::bench::{Bench, KIB, LONG, MIB, TOPIC, on_standin, until};
 
 #[test]
 fn a_graph_that_is_captured_meanwhile_neither_disturbs_messages_nor_is_disturbed() {
@@ -41,7 +43,12 @@ fn a_graph_that_is_captured_meanwhile_neither_disturbs_messages_nor_is_disturbed
         let is_named = refused.contains("CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED (900); a stream is being captured");
         assert!(is_named, "{refused}");
     }
-    bench.push(&source);
+    let handle_of_last = bench.publisher.push_on(&Bytes::new(KIB), &source.part, &bench.stream).unwrap();
+    let refused = [
+        bench.subscriber.take_on(&theirs).unwrap_err().to_string(),
+        bench.subscriber.claim_on(&handle_of_last, LONG, &theirs).unwrap_err().to_string(),
+    ];
+    assert!(refused.iter().all(|refused| refused.contains("a stream is being captured")), "{refused:?}");
     let last = bench.subscriber.wait(LONG).unwrap().unwrap();
     assert!(last.to_host().unwrap() == source.content);
     drop(last);
@@ -52,4 +59,27 @@ fn a_graph_that_is_captured_meanwhile_neither_disturbs_messages_nor_is_disturbed
     );
     assert!(bench.gpu.end_capture(handle), "the graph is as it should be");
     until(|| bench.subscriber.statistics().held == 0);
+}
+
+#[test]
+fn a_message_of_several_holders_waits_for_the_stream_that_was_captured_when_one_let_go() {
+    if !on_standin(&[]) {
+        return;
+    }
+    let bench = Bench::new(8 * MIB);
+    let cuda = bench.node.device().as_cuda().unwrap();
+    let captured = bench.node.stream().unwrap();
+    let handle = cuda.raw_stream(&captured).unwrap();
+    // SAFETY: a stream of the node's device, which outlives all that is taken on it here.
+    let theirs = unsafe { cuda.borrow_stream(handle) };
+    let subscriber = AnySubscriber::new(&bench.node, TOPIC, Kind::Bytes, SubscriberQos::default()).unwrap();
+    bench.push(&bench.source(KIB));
+    let message = subscriber.take_on(&theirs).unwrap().unwrap();
+    let other = message.clone();
+    bench.gpu.begin_capture(handle);
+    message.release_on(&theirs).unwrap();
+    other.release_on(&bench.stream).unwrap_err();
+    assert_eq!(subscriber.statistics().held, 1, "what was given to the captured stream before may still read it");
+    assert!(bench.gpu.end_capture(handle));
+    until(|| subscriber.statistics().held == 0);
 }
