@@ -208,14 +208,18 @@ impl<'a> MessageWords<'a> {
         Life::from_word(self.life.load(Ordering::Acquire))
     }
 
-    /// FREE → LOANED by `owner`.
+    /// FREE → LOANED by `owner`, its bytes not there: from now on a stream may be told to write that they are.
     pub fn try_loan(&self, owner: u8) -> Option<Generation> {
         let found = self.life()?;
         if found.state != State::Free {
             return None;
         }
         let loaned = Life { owner, state: State::Loaned, ..found };
-        self.change_life(found, loaned).then_some(found.generation)
+        if !self.change_life(found, loaned) {
+            return None;
+        }
+        self.ready.store(found.generation.0 << 2, Ordering::Relaxed);
+        Some(found.generation)
     }
 
     /// Lays out the holder words of a loaned message: PENDING for each listed subscriber, FREE for the others; sets history.
@@ -228,7 +232,6 @@ impl<'a> MessageWords<'a> {
             word.store(holder.word(), Ordering::Relaxed);
         }
         self.history.store(history_word(generation, true), Ordering::Relaxed);
-        self.ready.store(generation.0 << 2, Ordering::Relaxed);
     }
 
     /// LOANED → PUBLISHED: everything about the message is written. Comes before its queue slot is claimed.

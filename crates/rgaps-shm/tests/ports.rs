@@ -177,6 +177,18 @@ fn a_message_without_its_bytes_holds_up_those_of_its_publisher_only() {
 }
 
 #[test]
+fn bytes_that_are_there_before_their_message_is_published_stay_so() {
+    let host = Host::new(1);
+    let mut publisher = host.publisher(1 << 20, 0);
+    let mut reader = host.subscriber(10);
+    for expected in 1..=3 {
+        let told = publisher.publish_behind(|word| write(&host, word));
+        assert!(!told.poison());
+        assert_eq!(sequences(&mut reader), [expected], "the entry is used again");
+    }
+}
+
+#[test]
 fn who_waits_by_a_stream_gets_messages_in_order_with_and_without_bytes() {
     let host = Host::new(16);
     let mut publisher = host.publisher(1 << 20, 0);

@@ -64,7 +64,13 @@ impl Publisher {
     }
 
     pub fn publish_unready(&mut self) -> Unready {
+        self.publish_behind(|_| {})
+    }
+
+    /// Tells a stream, which may be quick, before there is anything to wait for.
+    pub fn publish_behind(&mut self, tell: impl FnOnce((u64, u32))) -> Unready {
         let loan = self.port.loan(10, Exhaustion::Refuse).unwrap();
+        tell(self.port.segment().ready_word(loan.message()));
         self.sequence += 1;
         let (publisher, _) = self.port.seat();
         let info =
