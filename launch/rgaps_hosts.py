@@ -235,8 +235,8 @@ class Host:
     def _manager_command(self):
         """`rgapsd`, told what the arguments say. It stays (a day, the most there is) without clients: launch ends it."""
         settings = self.settings
-        names = {'transport': 'transport', 'device': 'device', 'listen': 'listen', 'data_address': 'address'}
-        given = ['idle_timeout_ms=86400000', *(f'{key}={settings[name]}' for key, name in names.items() if settings.get(name))]
+        texts = {'transport': 'transport={}', 'device': 'device={}', 'listen': 'listen={}', 'address': 'data_address={}'}
+        given = ['idle_timeout_ms=86400000', *(text.format(settings[name]) for name, text in texts.items() if settings.get(name))]
         peers = words(settings.get('peer', ''))
         given += ['multicast=false'] if peers else []
         command = [program('rgapsd')]

@@ -163,7 +163,10 @@ pub enum ConfigError {
 impl Given {
     /// What this process is given: file, environment, then `flags` (key to value as text).
     pub fn load(flags: &BTreeMap<String, String>) -> Result<Self, ConfigError> {
-        let mut variables = keys_of(std::env::vars());
+        // What is no text is none of ours.
+        let texts =
+            std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+        let mut variables = keys_of(texts);
         apply_ros_range(&mut variables, |name| std::env::var(name).ok());
         let file = match variable("RGAPS_CONFIG") {
             Some(path) => Some(PathBuf::from(path)),

@@ -37,6 +37,8 @@ const KEPT: [&str; 8] =
     ["PATH", "HOME", "LD_LIBRARY_PATH", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "RUST_LOG", "TMPDIR", "LANG"];
 /// And all that begin so. Which devices there are, and by way of which MPS server they are reached, is the same for manager and clients.
 const KEPT_PREFIXES: [&str; 4] = ["RGAPS_", "ROS_", "CUDA_", "NVIDIA_"];
+/// But not what examines that one client.
+const NOT_KEPT: [&str; 3] = ["RGAPS_CRASH_POINT", "CUDA_INJECTION64_PATH", "CUDA_LAUNCH_BLOCKING"];
 
 /// No manager, and none could be started.
 #[derive(Debug, thiserror::Error)]
@@ -127,6 +129,8 @@ pub fn connect(dir: &RuntimeDir, autostart: Autostart) -> Result<Connection, Spa
         let found = Connection::connect(&dir.socket()).map_err(|error| unreachable(error.to_string()))?;
         return found.ok_or_else(|| unreachable("no rgapsd runs there".to_owned()));
     }
+    // Somebody else may have made it anew meanwhile, which this finds out.
+    let dir = &RuntimeDir::open(dir.path())?;
     if let Some(connection) = Connection::connect(&dir.socket())? {
         return Ok(connection);
     }
@@ -155,7 +159,7 @@ pub fn connect(dir: &RuntimeDir, autostart: Autostart) -> Result<Connection, Spa
             Heard::Said(Outcome::Failed(reason)) => return Err(SpawnError::Failed(reason)),
             Heard::Nothing => {
                 // A script in RGAPSD may have kept the word for itself.
-                let found = Connection::connect(&dir.socket())?;
+                let found = wait_for_socket(dir, deadline.min(Instant::now() + LEAVE_TIMEOUT))?;
                 return found.ok_or_else(|| SpawnError::Ended { program, log: dir.log(), last: log.last_line() });
             }
             Heard::Said(Outcome::Taken) => {
@@ -220,7 +224,7 @@ fn start(dir: &RuntimeDir, deadline: Instant) -> Result<(PathBuf, Heard), SpawnE
     let kept = std::env::vars_os().filter(|(name, _)| {
         let name = name.to_string_lossy();
         let is_kept = KEPT.contains(&name.as_ref()) || KEPT_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
-        is_kept && name != "RGAPS_CRASH_POINT"
+        is_kept && !NOT_KEPT.contains(&name.as_ref())
     });
     let mut command = Command::new(&program);
     command.env_clear().envs(kept).env("RGAPS_RUNTIME_DIR", dir.path());
@@ -232,7 +236,8 @@ fn start(dir: &RuntimeDir, deadline: Instant) -> Result<(PathBuf, Heard), SpawnE
     };
     // It leaves us at once, since rgapsd --on-demand starts itself again in a session of its own. A program that does not is left alone.
     let deadline = Instant::now() + LEAVE_TIMEOUT;
-    while Instant::now() < deadline && child.try_wait().map_err(failed)?.is_none() {
+    // Where somebody else has reaped it, it has left too.
+    while Instant::now() < deadline && matches!(child.try_wait(), Ok(None)) {
         std::thread::sleep(LOOK_INTERVAL);
     }
     Ok((program, heard))

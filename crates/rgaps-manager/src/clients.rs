@@ -97,7 +97,7 @@ impl Client {
     }
 
     fn tell(&mut self, message: &ToClient, descriptors: &[BorrowedFd<'_>]) -> bool {
-        let Some(connection) = &self.connection else { return false };
+        let Some(connection) = self.connection.as_ref().filter(|_| self.ended.is_none()) else { return false };
         let sent = connection.send_now(message, descriptors);
         self.is_told(sent)
     }

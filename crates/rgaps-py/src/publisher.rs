@@ -6,7 +6,7 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use rgaps::any::{AnyMeta, AnyPublisher};
-use rgaps::device::{DeviceError, Event};
+use rgaps::device::Event;
 use rgaps::types::{Bytes, Image, PointCloud, Tensor};
 
 use crate::frame::Frame;
@@ -53,7 +53,7 @@ impl PublisherCell {
     fn wait_for(&self, sent: Vec<(Event, Keep)>) -> Vec<Keep> {
         let mut over = Vec::new();
         for (event, keep) in sent {
-            let is_over = self.node.is_owner() && !matches!(event.wait(DEVICE_TIMEOUT), Err(DeviceError::TimedOut(_)));
+            let is_over = self.node.is_owner() && !event.wait(DEVICE_TIMEOUT).is_err_and(|error| error.tells_nothing());
             if is_over {
                 over.push(keep);
             } else {
@@ -68,7 +68,8 @@ impl PublisherCell {
         if !self.node.is_owner() {
             return;
         }
-        let over: Vec<_> = self.sent().extract_if(.., |(event, _)| !matches!(event.query(), Ok(false))).collect();
+        let is_over = |event: &Event| event.query().unwrap_or_else(|error| !error.tells_nothing());
+        let over: Vec<_> = self.sent().extract_if(.., |(event, _)| is_over(event)).collect();
         drop(over);
     }
 }

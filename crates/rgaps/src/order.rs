@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   push_on, publish_on ──▶ a message without its bytes ──event──▶ forgotten; poisoned if the device failed
+//!     if refused        ──▶ a block                     ──event──▶ given back
 //!   release_on          ──▶ a held message              ──event──▶ dropped, which tells its publisher
 //! ```
 //!
@@ -16,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use rgaps_device::{Backend, DeviceError, Event, PoolMemory, Stream, Word, Words};
 use rgaps_shm::history::MessageRef;
-use rgaps_shm::{Held, Segment, Unready};
+use rgaps_shm::{Held, LoanedMessage, Segment, Unready, WriterPort};
 
 /// Between two looks of a thread that waits for all of it.
 const LOOK: Duration = Duration::from_millis(1);
@@ -27,10 +28,25 @@ pub(crate) trait Settle {
     fn settle(self, written: bool);
 }
 
-impl Settle for Unready {
+/// What streams have still to do for a publisher.
+#[derive(Debug)]
+pub(crate) enum Filling {
+    /// A message without its bytes.
+    Message(Unready),
+    /// A block that was not published after all, which work of before may still fill.
+    Block(LoanedMessage, Arc<Mutex<WriterPort>>),
+    /// The word of a message that a damaged topic did not take.
+    Word,
+}
+
+impl Settle for Filling {
     fn settle(self, written: bool) {
-        if !written && self.poison() {
-            tracing::error!("the device failed before a message was complete: its subscribers will pass it by");
+        match self {
+            Self::Message(unready) if !written && unready.poison() => {
+                tracing::error!("the device failed before a message was complete: its subscribers will pass it by");
+            }
+            Self::Block(loan, port) => lock(&port).give_back(loan),
+            Self::Message(_) | Self::Word => {}
         }
     }
 }

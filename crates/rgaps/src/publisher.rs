@@ -13,12 +13,12 @@ use rgaps_shm::layout::META_BYTES_MAX;
 use rgaps_shm::queue::Position;
 use rgaps_shm::writer::loan_within;
 use rgaps_shm::{
-    Copies, Exhaustion, LoanError, LoanedMessage, MessageInfo, MessageSpec, Origin, Stamps, Unready, WhyNot, WriterPort,
+    Copies, Exhaustion, LoanError, LoanedMessage, MessageInfo, MessageSpec, Origin, Stamps, WhyNot, WriterPort,
 };
 
 use crate::handle::Handle;
 use crate::node::{DEVICE_TIMEOUT, NodeError, NodeInner, STREAM_TIMEOUT};
-use crate::order::Order;
+use crate::order::{Filling, Order};
 use crate::session::Seated;
 use crate::statistics::PublisherStatistics;
 use crate::types::{Meta, MetaError, ViewError};
@@ -120,7 +120,7 @@ pub(crate) struct PublisherInner {
     pub(crate) seated: Seated,
     pub(crate) port: Arc<Mutex<WriterPort>>,
     pub(crate) pool: Arc<dyn PoolMemory>,
-    pub(crate) order: Arc<Order<Unready>>,
+    pub(crate) order: Arc<Order<Filling>>,
     pub(crate) publisher: u64,
     pub(crate) sequence: AtomicU64,
     pub(crate) qos: qos::PublisherQos,
@@ -237,11 +237,14 @@ impl PublisherInner {
         copied.map_err(|source| self.device(source))
     }
 
-    /// The message that could not be filled is given back, unless the device may still write into its block.
-    fn not_filled(&self, message: LoanedMessage, error: PublishError) -> PublishError {
+    /// The message that could not be filled is given back: behind the work of the stream that fills it, or now, unless the device may still
+    /// write into its block.
+    fn not_filled(&self, message: LoanedMessage, stream: Option<&Stream>, error: PublishError) -> PublishError {
         let is_under_way = matches!(&error, PublishError::Device { source, .. } if source.tells_nothing());
-        if !is_under_way {
-            self.port().give_back(message);
+        match stream {
+            Some(stream) => self.order.keep(stream, Filling::Block(message, self.port.clone())),
+            None if is_under_way => {}
+            None => self.port().give_back(message),
         }
         error
     }
@@ -263,11 +266,7 @@ impl PublisherInner {
         if let Some(stream) = stream
             && let Err(source) = self.order.write_ready(stream, loan.message())
         {
-            // What fills the block may be under way: its memory is used again only after that.
-            let settled = stream.synchronize(DEVICE_TIMEOUT);
-            return Err(
-                self.not_filled(loan, self.device(settled.err().filter(DeviceError::tells_nothing).unwrap_or(source)))
-            );
+            return Err(self.not_filled(loan, Some(stream), self.device(source)));
         }
         // The port gives positions in the order in which it is called: number and publish under one lock.
         let mut port = self.port();
@@ -294,10 +293,14 @@ impl PublisherInner {
         let Some(stream) = stream else {
             return port.publish(loan, &spec).map(handle).map_err(topic);
         };
-        let (position, unready) = port.publish_unready(loan, &spec).map_err(topic)?;
+        let published = port.publish_unready(loan, &spec);
         drop(port);
-        self.order.keep(stream, unready);
-        Ok(handle(position))
+        let (position, told) = match published {
+            Ok((position, unready)) => (Ok(position), Filling::Message(unready)),
+            Err(error) => (Err(error), Filling::Word),
+        };
+        self.order.keep(stream, told);
+        position.map(handle).map_err(topic)
     }
 
     /// What would fail a publication in stream order is found before there is anything to publish.
@@ -374,7 +377,7 @@ impl<T: Meta> Publisher<T> {
         }
         let mut message = self.inner.loan(described)?;
         if let Err(error) = self.inner.fill(&mut message, bytes, None) {
-            return Err(self.inner.not_filled(message, error));
+            return Err(self.inner.not_filled(message, None, error));
         }
         self.inner.publish(message, meta, Outcome { bytes: described, origin: Origin::Pushed }, None)
     }
@@ -495,13 +498,7 @@ impl<T: Meta> Loan<T> {
         let Err(error) = filled else {
             return Ok((message, Outcome { bytes: self.bytes, origin: Origin::Pushed }));
         };
-        // The first of two copies may be under way; while it is, the block is nobody's to use again.
-        if let (Some(_), Some(stream)) = (beside, stream)
-            && stream.synchronize(DEVICE_TIMEOUT).is_err_and(|error| error.tells_nothing())
-        {
-            return Err(error);
-        }
-        Err(self.publisher.not_filled(message, error))
+        Err(self.publisher.not_filled(message, stream, error))
     }
 
     pub(crate) fn node(&self) -> &NodeInner {

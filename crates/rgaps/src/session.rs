@@ -21,12 +21,12 @@ use rgaps_control::local::{
 use rgaps_control::spawn::{self, Autostart, Pauses, SpawnError};
 use rgaps_control::{Given, Running, RuntimeDir, TopicId, TopicKey};
 use rgaps_os::{EventFd, PidFd};
-use rgaps_shm::{Segment, Unready};
+use rgaps_shm::Segment;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::idle::IdlePool;
 use crate::node::READY_TICK;
-use crate::order::{Order, Releasing};
+use crate::order::{Filling, Order, Releasing};
 use crate::publisher::PublisherInner;
 use crate::subscriber::{self, SubscriberInner};
 
@@ -96,7 +96,7 @@ pub(crate) enum Member {
 /// What is looked after for each: nothing whose drop would ask the manager, and so wait for the thread that holds it.
 #[derive(Debug)]
 enum Tended {
-    Publisher { topic: TopicId, seat: Seat, order: Weak<Order<Unready>>, idle: IdlePool },
+    Publisher { topic: TopicId, seat: Seat, order: Weak<Order<Filling>>, idle: IdlePool },
     Subscriber { topic: TopicId, seat: Seat, order: Weak<Order<Releasing>>, tended: Weak<subscriber::Tended> },
 }
 

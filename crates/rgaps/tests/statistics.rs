@@ -2,11 +2,35 @@
 
 use std::time::Duration;
 
-use rgaps::Node;
+use rgaps::device::DeviceKind;
 use rgaps::types::Bytes;
-use rgaps_testing::{RuntimeDir, Watchdog};
+use rgaps::{Node, Readiness};
+use rgaps_testing::{RuntimeDir, Watchdog, skipped};
 
 const LONG: Duration = Duration::from_secs(20);
+
+#[test]
+fn a_stream_of_the_host_publishes_at_once_and_gives_back_what_it_reads() {
+    let _watchdog = Watchdog::new(Duration::from_secs(100));
+    let dir = RuntimeDir::new("streams").unwrap();
+    let node = Node::builder().runtime_dir(dir.path()).build().unwrap();
+    if node.device().kind() != DeviceKind::Host {
+        return skipped("pools lie on a GPU");
+    }
+    let (subscriber, publisher) =
+        (node.subscriber::<Bytes>("topic").unwrap(), node.publisher::<Bytes>("topic").unwrap());
+    let stream = node.stream().unwrap();
+    for fill in 1..=3 {
+        let mut loan = publisher.loan(Bytes::new(5000)).unwrap();
+        loan.fill(fill);
+        loan.publish_on(&stream).unwrap();
+        let frame = subscriber.take_on(&stream).unwrap().unwrap();
+        assert_eq!((frame.status(), frame.bytes()), (Readiness::Ready, &[fill; 5000][..]));
+        frame.release_on(&stream).unwrap();
+        assert_eq!(publisher.statistics().outstanding, 0);
+    }
+    assert_eq!(subscriber.statistics().poisoned, 0);
+}
 
 #[test]
 fn what_everybody_has_let_go_is_no_longer_outstanding_though_nothing_is_published_after_it() {

@@ -40,7 +40,7 @@ impl DriverError {
     /// What the driver says to a forked child, if it says anything: one of its locks may have been taken at that moment, for ever.
     pub(crate) fn forked() -> Self {
         let name = "CUDA_ERROR_NOT_INITIALIZED".to_owned();
-        let hint = "; this process was forked from the one that opened the GPU: make a node after fork";
+        let hint = "; this process was forked from one that uses the GPU: start it anew instead (Python: multiprocessing's spawn)";
         Self { call: "cuCtxPushCurrent_v2", code: 3, name, hint }
     }
 

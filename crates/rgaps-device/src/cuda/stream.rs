@@ -111,11 +111,11 @@ impl StreamBody for CudaStream {
     fn record(&self) -> Arc<dyn EventBody> {
         match self.try_record() {
             Ok(event) => Arc::new(event),
-            Err(error) if error.is_of_capture() => Arc::new(NeverRecorded(error)),
+            Err(error) if error.is_of_capture() => Arc::new(NeverRecorded { error, is_stuck: false }),
             Err(error) => {
                 // Whoever hears that this failed gives the memory of the work away: it is over by then, or its context has failed.
-                let _ = looking(DRAIN_TIMEOUT, || self.is_done());
-                Arc::new(NeverRecorded(error))
+                let drained = looking(DRAIN_TIMEOUT, || self.is_done());
+                Arc::new(NeverRecorded { error, is_stuck: matches!(drained, Err(DeviceError::TimedOut(_))) })
             }
         }
     }
@@ -323,15 +323,19 @@ pub(crate) fn is_recorded(event: &Event) -> bool {
 
 /// What `record` gives where the driver refused: the refusal, whenever it is asked.
 #[derive(Debug)]
-struct NeverRecorded(DriverError);
+struct NeverRecorded {
+    error: DriverError,
+    /// The work before it was under way still, after `DRAIN_TIMEOUT`.
+    is_stuck: bool,
+}
 
 impl EventBody for NeverRecorded {
     fn query(&self) -> Result<bool, DeviceError> {
-        Err(self.0.clone().into())
+        Err(if self.is_stuck { DeviceError::TimedOut(DRAIN_TIMEOUT) } else { self.error.clone().into() })
     }
 
     fn wait(&self, _: Duration) -> Result<(), DeviceError> {
-        Err(self.0.clone().into())
+        self.query().map(drop)
     }
 
     fn as_any(&self) -> &dyn Any {

@@ -80,7 +80,7 @@ impl Shared {
         }
         // One that was being captured took no event: what its work is, only that stream knows, so it is the last.
         let is_unmarked = |(_, event): &(Stream, Event)| event.query().is_err_and(|error| error.tells_nothing());
-        let unmarked = behind.iter().find(|behind| is_unmarked(behind)).map(|(of, _)| of.clone());
+        let unmarked = behind.iter().position(is_unmarked).map(|place| behind.remove(place).0);
         if let (Some(stream), Some(_)) = (stream, &unmarked) {
             behind.push((stream.clone(), stream.record()));
         }
@@ -92,9 +92,11 @@ impl Shared {
             if stream.as_ref().is_ok_and(|stream| stream.wait(event, DEVICE_TIMEOUT).is_ok()) {
                 continue;
             }
-            // A stream that cannot be told to wait: the caller does. If that takes too long, the message stays held rather than be
-            // overwritten.
-            if let Err(error @ DeviceError::TimedOut(_)) = event.wait(DEVICE_TIMEOUT) {
+            // A stream that cannot be told to wait: the caller does. If that takes too long, or nobody can tell, the message stays held
+            // rather than be overwritten.
+            if let Err(error) = event.wait(DEVICE_TIMEOUT)
+                && error.tells_nothing()
+            {
                 let error = frame.device_error(error);
                 std::mem::forget(frame);
                 return Err(error);

@@ -43,6 +43,8 @@ fn a_graph_that_is_captured_meanwhile_neither_disturbs_messages_nor_is_disturbed
         let is_named = refused.contains("CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED (900); a stream is being captured");
         assert!(is_named, "{refused}");
     }
+    let outstanding = || bench.publisher.statistics().used_bytes;
+    let with_refused = outstanding();
     let handle_of_last = bench.publisher.push_on(&Bytes::new(KIB), &source.part, &bench.stream).unwrap();
     let refused = [
         bench.subscriber.take_on(&theirs).unwrap_err().to_string(),
@@ -59,6 +61,8 @@ fn a_graph_that_is_captured_meanwhile_neither_disturbs_messages_nor_is_disturbed
     );
     assert!(bench.gpu.end_capture(handle), "the graph is as it should be");
     until(|| bench.subscriber.statistics().held == 0);
+    until(|| outstanding() == 0);
+    assert!(with_refused > 0, "a kernel of before may still have filled what was not published");
 }
 
 #[test]
