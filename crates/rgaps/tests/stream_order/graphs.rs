@@ -77,7 +77,8 @@ fn a_message_of_several_holders_waits_for_the_stream_that_was_captured_when_one_
     // SAFETY: a stream of the node's device, which outlives all that is taken on it here.
     let theirs = unsafe { cuda.borrow_stream(handle) };
     let subscriber = AnySubscriber::new(&bench.node, TOPIC, Kind::Bytes, SubscriberQos::default()).unwrap();
-    bench.push(&bench.source(KIB));
+    let source = bench.source(KIB);
+    bench.push(&source);
     let message = subscriber.take_on(&theirs).unwrap().unwrap();
     let other = message.clone();
     bench.gpu.begin_capture(handle);
