@@ -18,7 +18,7 @@ fn a_stream_of_the_host_publishes_at_once_and_gives_back_what_it_reads() {
         return skipped("pools lie on a GPU");
     }
     let (subscriber, publisher) =
-        (node.subscriber::<Bytes>("topic").unwrap(), node.publisher::<Bytes>("topic").unwrap());
+        (node.subscriber::<Bytes>("host/streams").unwrap(), node.publisher::<Bytes>("host/streams").unwrap());
     let stream = node.stream().unwrap();
     for fill in 1..=3 {
         let mut loan = publisher.loan(Bytes::new(5000)).unwrap();
