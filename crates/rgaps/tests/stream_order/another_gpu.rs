@@ -207,7 +207,9 @@ fn an_error_at_each_call_of_a_copy_to_another_gpu_is_named_and_leaks_nothing() {
     next(&subscriber, "before");
     next(&bench.subscriber, "before");
     stream.synchronize(LONG).unwrap();
+    // The last copy's memory may be there still: it is given back in the order of a stream of its own.
     let before = settled();
+    let no_more = || settled().0 <= before.0 && settled().1 <= before.1;
     for call in ["cuMemAllocAsync", "cuMemcpyPeerAsync", "cuEventRecord", "cuStreamWaitEvent"] {
         bench.push(&source);
         next(&bench.subscriber, call);
@@ -216,7 +218,7 @@ fn an_error_at_each_call_of_a_copy_to_another_gpu_is_named_and_leaks_nothing() {
         bench.gpu.fail(call, 1, 0);
         assert!(error.contains(&format!("{call} failed: CUDA_ERROR_UNKNOWN (999)")), "{call}: {error}");
         assert_eq!(subscriber.statistics().held, 0, "{call}");
-        until(|| settled() == before);
+        until(no_more);
         bench.push(&source);
         next(&subscriber, call);
         next(&bench.subscriber, call);
@@ -227,7 +229,7 @@ fn an_error_at_each_call_of_a_copy_to_another_gpu_is_named_and_leaks_nothing() {
         let published = loan.device_address().and_then(|_| loan.publish_on(&stream)).map(drop);
         bench.gpu.fail(call, 1, 0);
         assert!(published.unwrap_err().to_string().contains(call), "{call}");
-        until(|| settled() == before);
+        until(no_more);
     }
     bench.gpu.fail("cuMemcpyPeerAsync", 1, 999);
     let error = publisher.push_on(&meta, &own.part, &stream).unwrap_err().to_string();
