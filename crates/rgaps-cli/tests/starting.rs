@@ -133,3 +133,12 @@ fn rgapsd_on_demand_lets_go_of_the_output_on_which_it_says_how_it_went() {
     let (_, said, _) = outcome(&mut rgapsd());
     assert_eq!(said, "\"taken\"\n");
 }
+
+#[test]
+fn a_bench_whose_manager_ends_at_once_does_not_wait_for_it() {
+    let host = Host::new("bench-start");
+    let program = script(&host, "echo out of luck >&2; exit 3");
+    let (good, _, errors) = outcome(host.rgaps(&["bench", "fanout", "--quick"]).env("RGAPSD", program));
+    let said = "rgapsd ended (exit status: 3); its log ends with: out of luck";
+    assert!(!good && errors.contains(said), "{errors}");
+}

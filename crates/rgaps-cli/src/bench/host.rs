@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use rgaps::types::Bytes;
 use rgaps::{Exhaustion, Frame, History, Node, Publisher, PublisherQos, SubscriberQos};
 use rgaps_os::clock;
-use rgaps_testing::{Child, RuntimeDir};
+use rgaps_testing::{Child, Ended, RuntimeDir};
 
 use super::BenchError;
 use super::page::{self, Children, MARK, PATIENCE, Page, Proof};
@@ -56,15 +56,17 @@ impl Host {
         command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::null());
         command.stderr(File::create(&log).map_err(system("the manager's log"))?);
         let manager = Child::spawn(&mut command).map_err(system("starting rgapsd"))?;
-        let host = Self { manager, dir, bench };
+        let mut host = Self { manager, dir, bench };
         let deadline = Instant::now() + PATIENCE;
         while !host.dir.path().join("rgapsd.sock").exists() {
-            if Instant::now() > deadline {
-                let text = std::fs::read_to_string(&log).unwrap_or_default();
-                let last = text.lines().last().unwrap_or("(nothing)");
-                return Err(BenchError::failed(bench, format!("rgapsd does not listen; its log ends with: {last}")));
-            }
-            std::thread::sleep(LOOK);
+            let fate = match host.manager.wait_within(LOOK).map_err(system("waiting for rgapsd"))? {
+                Ended::Exited(status) => format!("ended ({status})"),
+                _ if Instant::now() > deadline => "does not listen".to_owned(),
+                _ => continue,
+            };
+            let text = std::fs::read_to_string(&log).unwrap_or_default();
+            let last = text.lines().last().unwrap_or("(nothing)");
+            return Err(BenchError::failed(bench, format!("rgapsd {fate}; its log ends with: {last}")));
         }
         Ok(host)
     }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use cudarc::driver::sys::{self, CUcontext, CUdevice, CUuuid};
 use rgaps_os::ForkGuard;
 
-use super::driver::{Driver, DriverError};
+use super::driver::{self, Driver, DriverError};
 use crate::error::DeviceError;
 use crate::pool::DeviceId;
 
@@ -84,6 +84,11 @@ impl Device {
         // SAFETY: stores one integer.
         unsafe { driver.device_count(&raw mut count) }.map_err(|error| error.to_string())?;
         Ok(u32::try_from(count).unwrap_or(0))
+    }
+
+    /// Whether no driver is installed at all, which is nobody's fault.
+    pub(crate) fn has_no_driver() -> bool {
+        driver::is_absent()
     }
 
     /// The newest CUDA that the driver serves, as (major, minor).

@@ -212,6 +212,8 @@ driver! {
     query_event = "cuEventQuery"(event: CUevent);
 }
 
+const LIBRARY: &str = "libcuda.so.1";
+
 /// A function that a stream calls.
 pub(crate) type HostFunction = unsafe extern "C" fn(*mut c_void);
 
@@ -230,28 +232,63 @@ impl StreamWords {
     }
 }
 
+/// Why a process has no driver.
+#[derive(Debug)]
+enum NoDriver {
+    /// None is installed, which is nobody's fault.
+    Absent,
+    /// There is one, of no use: why.
+    Broken(String),
+}
+
+impl std::fmt::Display for NoDriver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Absent => {
+                write!(f, "{LIBRARY} is not there: no NVIDIA driver is installed, or not inside this container")
+            }
+            Self::Broken(reason) => f.write_str(reason),
+        }
+    }
+}
+
+impl From<String> for NoDriver {
+    fn from(reason: String) -> Self {
+        Self::Broken(reason)
+    }
+}
+
+/// The driver of this process: loaded and initialised at the first call.
+fn loaded() -> Result<&'static Driver, &'static NoDriver> {
+    static DRIVER: OnceLock<Result<Driver, NoDriver>> = OnceLock::new();
+    DRIVER.get_or_init(Driver::open).as_ref()
+}
+
+/// Whether no driver is installed at all.
+pub(crate) fn is_absent() -> bool {
+    matches!(loaded(), Err(NoDriver::Absent))
+}
+
 impl Driver {
-    /// The driver of this process: loaded and initialised at the first call. An error says what is missing.
+    /// The driver of this process. An error says what is missing.
     pub(crate) fn load() -> Result<&'static Self, String> {
-        static DRIVER: OnceLock<Result<Driver, String>> = OnceLock::new();
-        DRIVER.get_or_init(Self::open).as_ref().map_err(Clone::clone)
+        loaded().map_err(ToString::to_string)
     }
 
-    fn open() -> Result<Self, String> {
+    fn open() -> Result<Self, NoDriver> {
         // SAFETY: opens and closes libraries of fixed names, whose constructors are the driver's.
         if !unsafe { sys::is_culib_present() } {
-            return Err(why_absent());
+            return Err(why_missing());
         }
         // SAFETY: as above; it is present, so this does not panic, and it stays loaded.
         let library = unsafe { sys::culib() };
         if symbol::<HostFunction>(library, "cuInit").is_err() {
-            return Err(
-                "the libcuda that was found is none of NVIDIA's: it has no cuInit; see LD_LIBRARY_PATH".to_owned()
-            );
+            let reason = "the libcuda that was found is none of NVIDIA's: it has no cuInit; see LD_LIBRARY_PATH";
+            return Err(NoDriver::Broken(reason.to_owned()));
         }
         let driver = Self::find(library)?;
         // SAFETY: no argument but zero.
-        unsafe { driver.init(0) }.map_err(|error| error.to_string())?;
+        unsafe { driver.init(0) }.map_err(|error| NoDriver::Broken(error.to_string()))?;
         Ok(driver)
     }
 
@@ -351,18 +388,15 @@ fn ready(asked: Result<(), DriverError>) -> Result<bool, DriverError> {
 }
 
 /// Why there is no libcuda: none is installed, or what there is cannot be loaded.
-fn why_absent() -> String {
-    const NAME: &str = "libcuda.so.1";
+fn why_missing() -> NoDriver {
     // SAFETY: as in `open`.
-    let said = match unsafe { libloading::Library::new(NAME) } {
-        Ok(_) => String::new(),
-        Err(error) => std::error::Error::source(&error).map_or(error.to_string(), ToString::to_string),
-    };
+    let Err(error) = (unsafe { libloading::Library::new(LIBRARY) }) else { return NoDriver::Absent };
+    let said = std::error::Error::source(&error).map_or(error.to_string(), ToString::to_string);
     // glibc's words for a file that is nowhere; for one that another library needs, it names that.
-    if said.is_empty() || said.starts_with(&format!("{NAME}: cannot open shared object file: No such file")) {
-        return format!("{NAME} is not there: no NVIDIA driver is installed, or not inside this container");
+    if said.starts_with(&format!("{LIBRARY}: cannot open shared object file: No such file")) {
+        return NoDriver::Absent;
     }
-    format!("{NAME} cannot be loaded: {said}")
+    NoDriver::Broken(format!("{LIBRARY} cannot be loaded: {said}"))
 }
 
 /// A function of the library.
