@@ -120,9 +120,9 @@ impl CudaBackend {
         Stream::new(Arc::new(stream))
     }
 
-    /// The driver's handle of a stream of this backend; `None` for another's.
+    /// The driver's handle of a stream of this backend, for work of the caller's; `None` for another's.
     pub fn raw_stream(&self, stream: &Stream) -> Option<u64> {
-        self.own_stream(stream).ok().map(|stream| stream.handle() as u64)
+        self.own_stream(stream).ok().map(|stream| stream.share_handle() as u64)
     }
 
     fn own_stream<'a>(&self, stream: &'a Stream) -> Result<&'a CudaStream, DeviceError> {

@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::ffi::{c_uint, c_void};
 use std::fmt::Debug;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -37,6 +38,8 @@ pub(crate) struct CudaStream {
     handle: CUstream,
     /// Whether it goes with this.
     is_ours: bool,
+    /// Whether somebody else has the handle, and so may capture it.
+    is_shared: AtomicBool,
     events: Arc<Events>,
 }
 
@@ -52,7 +55,7 @@ impl CudaStream {
         let mut handle: CUstream = std::ptr::null_mut();
         // SAFETY: stores one handle; destroyed in `drop`.
         unsafe { device.driver().create_stream(&raw mut handle, NON_BLOCKING) }?;
-        Ok(Self { device: device.clone(), handle, is_ours: true, events: Events::of(device) })
+        Ok(Self::from_handle(device, handle, true))
     }
 
     /// A stream of the caller's.
@@ -60,10 +63,21 @@ impl CudaStream {
     /// # Safety
     /// The handle is a stream of this device's primary context, and lives as long as this and everything recorded on it.
     pub(crate) unsafe fn borrowed(device: &Arc<Device>, handle: CUstream) -> Self {
-        Self { device: device.clone(), handle, is_ours: false, events: Events::of(device) }
+        Self::from_handle(device, handle, false)
+    }
+
+    fn from_handle(device: &Arc<Device>, handle: CUstream, is_ours: bool) -> Self {
+        let is_shared = AtomicBool::new(!is_ours);
+        Self { device: device.clone(), handle, is_ours, is_shared, events: Events::of(device) }
     }
 
     pub(crate) fn handle(&self) -> CUstream {
+        self.handle
+    }
+
+    /// The handle, for work of others.
+    pub(crate) fn share_handle(&self) -> CUstream {
+        self.is_shared.store(true, Ordering::Relaxed);
         self.handle
     }
 
@@ -71,11 +85,11 @@ impl CudaStream {
         &self.device
     }
 
-    /// Enters the device to give this stream work; an error if the caller's captures it into a graph, of which messages are no part.
+    /// Enters the device to give this stream work; an error if somebody captures it into a graph, of which messages are no part.
     pub(crate) fn enter(&self) -> Result<Entered<'_>, DriverError> {
         let entered = self.device.enter()?;
-        if !self.is_ours {
-            // SAFETY: lent for as long as this is used, and of this context.
+        if self.is_shared.load(Ordering::Relaxed) {
+            // SAFETY: ours, or lent for as long as this is used; of this context.
             unsafe { self.device.driver().check_capture(self.handle) }?;
         }
         Ok(entered)
@@ -105,7 +119,7 @@ impl CudaStream {
 
 impl StreamBody for CudaStream {
     fn check(&self) -> Result<(), DeviceError> {
-        if self.is_ours { Ok(()) } else { Ok(self.enter().map(drop)?) }
+        if self.is_shared.load(Ordering::Relaxed) { Ok(self.enter().map(drop)?) } else { Ok(()) }
     }
 
     fn record(&self) -> Arc<dyn EventBody> {
@@ -206,7 +220,7 @@ unsafe extern "C" fn write_later(argument: *mut c_void) {
     // SAFETY: made by `write_word`, called once.
     let later = unsafe { Box::from_raw(argument.cast::<LaterWrite>()) };
     if let Ok(word) = later.mapping.atomic_u32(later.offset) {
-        word.store(later.value, std::sync::atomic::Ordering::Release);
+        word.store(later.value, Ordering::Release);
     }
 }
 

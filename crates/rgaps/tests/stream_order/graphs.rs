@@ -7,21 +7,11 @@ use rgaps::types::Bytes;
 
 use super::bench::{Bench, KIB, LONG, MIB, TOPIC, on_standin, until};
 
-/// A stream of somebody else's in this process.
-struct Theirs {
-    stream: Stream,
-    handle: u64,
-    _owner: Stream,
-}
-
-impl Theirs {
-    fn new(bench: &Bench) -> Self {
-        let owner = bench.node.stream().unwrap();
-        let cuda = bench.node.device().as_cuda().unwrap();
-        let handle = cuda.raw_stream(&owner).unwrap();
-        // SAFETY: a stream of the node's device, which goes after this one and all that the tests take on it.
-        Self { stream: unsafe { cuda.borrow_stream(handle) }, handle, _owner: owner }
-    }
+/// A stream of the node's own whose handle somebody else has, too.
+fn lent_out(bench: &Bench) -> (Stream, u64) {
+    let stream = bench.node.stream().unwrap();
+    let handle = bench.node.device().as_cuda().unwrap().raw_stream(&stream).unwrap();
+    (stream, handle)
 }
 
 #[test]
@@ -30,13 +20,15 @@ fn a_graph_that_is_captured_meanwhile_neither_disturbs_messages_nor_is_disturbed
         return;
     }
     let bench = Bench::new(8 * MIB);
-    let Theirs { stream: theirs, handle, .. } = &Theirs::new(&bench);
+    let (_owner, handle) = lent_out(&bench);
+    // SAFETY: a stream of the node's device, which outlives all that is taken on it here.
+    let theirs = unsafe { bench.node.device().as_cuda().unwrap().borrow_stream(handle) };
     let source = bench.source(KIB);
     bench.push(&source);
     let early = bench.subscriber.wait(LONG).unwrap().unwrap();
     bench.gpu.hold();
     bench.push(&source);
-    bench.gpu.begin_capture(*handle);
+    bench.gpu.begin_capture(handle);
 
     // Whoever looks whether work is over goes on looking, and finds nothing failed.
     bench.gpu.reset_calls();
@@ -48,10 +40,10 @@ fn a_graph_that_is_captured_meanwhile_neither_disturbs_messages_nor_is_disturbed
 
     // What would become a part of the graph is refused.
     let refusals = [
-        bench.publisher.push_on(&Bytes::new(KIB), &source.part, theirs).unwrap_err().to_string(),
-        bench.publisher.loan(Bytes::new(KIB)).unwrap().publish_on(theirs).unwrap_err().to_string(),
-        early.release_on(theirs).unwrap_err().to_string(),
-        late.release_on(theirs).unwrap_err().to_string(),
+        bench.publisher.push_on(&Bytes::new(KIB), &source.part, &theirs).unwrap_err().to_string(),
+        bench.publisher.loan(Bytes::new(KIB)).unwrap().publish_on(&theirs).unwrap_err().to_string(),
+        early.release_on(&theirs).unwrap_err().to_string(),
+        late.release_on(&theirs).unwrap_err().to_string(),
     ];
     for refused in refusals {
         let is_named = refused.contains("CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED (900); a stream is being captured");
@@ -61,8 +53,8 @@ fn a_graph_that_is_captured_meanwhile_neither_disturbs_messages_nor_is_disturbed
     let with_refused = outstanding();
     let handle_of_last = bench.publisher.push_on(&Bytes::new(KIB), &source.part, &bench.stream).unwrap();
     let refused = [
-        bench.subscriber.take_on(theirs).unwrap_err().to_string(),
-        bench.subscriber.claim_on(&handle_of_last, LONG, theirs).unwrap_err().to_string(),
+        bench.subscriber.take_on(&theirs).unwrap_err().to_string(),
+        bench.subscriber.claim_on(&handle_of_last, LONG, &theirs).unwrap_err().to_string(),
     ];
     assert!(refused.iter().all(|refused| refused.contains("a stream is being captured")), "{refused:?}");
     let last = bench.subscriber.wait(LONG).unwrap().unwrap();
@@ -73,7 +65,7 @@ fn a_graph_that_is_captured_meanwhile_neither_disturbs_messages_nor_is_disturbed
         2,
         "work from before the capture may still read what could not be let go"
     );
-    assert!(bench.gpu.end_capture(*handle), "the graph is as it should be");
+    assert!(bench.gpu.end_capture(handle), "the graph is as it should be");
     until(|| bench.subscriber.statistics().held == 0);
     until(|| outstanding() == 0);
     assert!(with_refused > 0, "a kernel of before may still have filled what was not published");
@@ -85,16 +77,16 @@ fn a_message_of_several_holders_waits_for_the_stream_that_was_captured_when_one_
         return;
     }
     let bench = Bench::new(8 * MIB);
-    let Theirs { stream: theirs, handle, .. } = &Theirs::new(&bench);
+    let (captured, handle) = lent_out(&bench);
     let subscriber = AnySubscriber::new(&bench.node, TOPIC, Kind::Bytes, SubscriberQos::default()).unwrap();
     let source = bench.source(KIB);
     bench.push(&source);
-    let message = subscriber.take_on(theirs).unwrap().unwrap();
+    let message = subscriber.take_on(&captured).unwrap().unwrap();
     let other = message.clone();
-    bench.gpu.begin_capture(*handle);
-    message.release_on(theirs).unwrap();
+    bench.gpu.begin_capture(handle);
+    message.release_on(&captured).unwrap();
     other.release_on(&bench.stream).unwrap_err();
     assert_eq!(subscriber.statistics().held, 1, "what was given to the captured stream before may still read it");
-    assert!(bench.gpu.end_capture(*handle));
+    assert!(bench.gpu.end_capture(handle));
     until(|| subscriber.statistics().held == 0);
 }
