@@ -32,7 +32,7 @@ use rgaps_control::Config;
 
 pub use roles::{RoleArgs, run as run_role};
 
-use self::report::{Circumstances, Part, Report};
+use self::report::{Circumstances, Report};
 use super::host::Host;
 use super::measure::Pairs;
 use super::page::PATIENCE;
@@ -52,6 +52,8 @@ const COUNTS: [u64; 4] = [1, 2, 4, 8];
 const TRIAL_SIZES: [u64; 3] = [MIB / 16, MIB, 3 * MIB];
 const TRIAL_COUNTS: [u64; 2] = [1, 2];
 const TRIAL_CHUNK_BYTES: u64 = MIB / 4;
+/// Chunks that are tried beside the configured length.
+const CHUNKS: [u64; 4] = [MIB / 4, MIB, 4 * MIB, 16 * MIB];
 /// From this size on the promises against the baselines hold.
 const LARGE: u64 = 64 * MIB;
 /// Before it counts, every page of every memory has been touched, and every pool has its slabs.
@@ -95,29 +97,38 @@ pub fn run(
     format: Format,
 ) -> Result<(), CommandError> {
     let setup = Setup::new(device, effort)?;
-    let mut report = Report { circumstances: Circumstances::now(&setup, &arguments.commit), part: Part::default() };
+    let mut report = Report::new(Circumstances::now(&setup, &arguments.commit));
     for what in what {
         let found = match what {
-            What::Path1 => path1::run(&setup)?,
-            What::Path3 => path3::run(&setup)?,
-            What::Publish => publish::run(&setup)?,
-            What::E2e => e2e::run(&setup)?,
+            What::Path1 => path1::run(&setup),
+            What::Path3 => path3::run(&setup),
+            What::Publish => publish::run(&setup),
+            What::E2e => e2e::run(&setup),
         };
-        if format == Format::Human || setup.is_trial {
-            found.print(setup.is_trial);
+        match found {
+            Ok(found) => {
+                if format == Format::Human || setup.is_trial {
+                    found.print(setup.is_trial);
+                }
+                report.part.extend(found);
+            }
+            // What the others find is worth no less.
+            Err(error) => report.failures.push(error.to_string()),
         }
-        report.part.extend(found);
         // After each, so that a run that is cut off has not been for nothing.
         if let Some(folder) = arguments.out.as_ref().filter(|_| !setup.is_trial) {
             report.write(folder)?;
         }
     }
-    if setup.is_trial {
+    if setup.is_trial && report.failures.is_empty() {
         output::line("a trial on the stand-in for libcuda: every message was checked, nothing was measured");
         return Ok(());
     }
-    if format == Format::Json {
+    if format == Format::Json && !setup.is_trial {
         output::json(&report);
+    }
+    if !report.failures.is_empty() {
+        return Err(CommandError::Other(report.failures.join("\n")));
     }
     match report.part.rows.iter().filter(|row| !row.holds()).count() {
         0 => Ok(()),
@@ -223,12 +234,14 @@ impl Setup {
 
     /// Rounds for messages of that length.
     fn rounds(&self, bytes: u64) -> usize {
-        match bytes {
+        let rounds = match bytes {
             _ if self.is_trial => 2,
             bytes if bytes < LARGE => self.effort.rounds(60),
             bytes if bytes < 512 * MIB => self.effort.rounds(30),
-            _ => self.effort.rounds(7),
-        }
+            _ => self.effort.rounds(8),
+        };
+        // As many in which ours goes first as others.
+        rounds.next_multiple_of(2)
     }
 
     /// A manager on the device, with these keys of the configuration beside what all have.
@@ -280,6 +293,26 @@ fn row(
 /// GB/s of messages of one length, each of which took so many µs.
 fn rates(bytes: u64, us: impl IntoIterator<Item = f64>) -> Vec<f64> {
     us.into_iter().map(|us| bytes as f64 / us / 1e3).collect()
+}
+
+/// The copy of the longest message in chunks of several lengths beside a bare one, without bound: what a better default would be.
+/// `with_chunks` makes what measures, for chunks of that length: µs of ours, and of the bare copy.
+fn scan<M: FnMut() -> Result<(f64, f64), BenchError>>(
+    setup: &Setup,
+    bench: &'static str,
+    reference: &str,
+    with_chunks: impl Fn(u64) -> Result<M, BenchError>,
+) -> Result<Vec<Row>, BenchError> {
+    let bytes = setup.largest();
+    let of_length = |chunk_bytes| {
+        let mut measure = with_chunks(chunk_bytes)?;
+        measure()?;
+        let figures: Result<Vec<_>, _> = (0..setup.rounds(bytes)).map(|_| measure()).collect();
+        let (ours, bare): (Vec<_>, Vec<_>) = figures?.into_iter().unzip();
+        let case = format!("copy {} in chunks of {}", size(bytes), size(chunk_bytes));
+        Ok(row(bench, case, reference, "GB/s", (rates(bytes, ours), rates(bytes, bare)), None))
+    };
+    CHUNKS.into_iter().map(of_length).collect()
 }
 
 fn mean(values: &[f64]) -> f64 {

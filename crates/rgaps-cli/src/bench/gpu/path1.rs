@@ -19,14 +19,13 @@ use super::copies::{Block, Staging, bare_to_host, pinned, since};
 use super::crew::Crew;
 use super::report::{Part, Table};
 use super::roles::write_message;
-use super::{LARGE, Setup, WARM_UP, publisher, rates, row, size};
+use super::{LARGE, Setup, WARM_UP, publisher, rates, row, scan, size};
 use crate::bench::measure::median;
 use crate::bench::{BenchError, Bound, Row, host};
 
 const BENCH: &str = "path1";
 const TOPIC: &str = "bench/path1";
-/// Chunks that are tried beside the configured length.
-const CHUNKS: [u64; 4] = [256 << 10, 1 << 20, 4 << 20, 16 << 20];
+const BARE: &str = "bare pinned cuMemcpyDtoHAsync";
 
 /// Each size: the copy beside a bare one, the path beside the baseline's; Tables 4.2 and 4.3.
 pub(super) fn run(setup: &Setup) -> Result<Part, BenchError> {
@@ -84,7 +83,7 @@ fn rows(bytes: u64, ours: &[Sample], baseline: &[BaselineSample]) -> Vec<Row> {
         row(
             BENCH,
             format!("copy {}", size(bytes)),
-            "bare pinned cuMemcpyDtoHAsync",
+            BARE,
             "GB/s",
             (of(|s| s.copy), of(|s| s.bare)),
             Some(Bound::AtLeast(0.97)),
@@ -93,30 +92,22 @@ fn rows(bytes: u64, ours: &[Sample], baseline: &[BaselineSample]) -> Vec<Row> {
     ]
 }
 
-/// The copy of the largest message in chunks of other lengths, without bound: what a better default would be.
+/// The copy alone, in chunks of several lengths.
 fn chunks(setup: &Setup) -> Result<Vec<Row>, BenchError> {
     let (backend, bytes) = (&setup.backend, setup.largest());
     let (block, stream) = (Block::new(backend.as_ref(), bytes).map_err(failed)?, backend.stream().map_err(failed)?);
     let whole = pinned(backend.as_ref(), bytes).map_err(failed)?;
     let content = Content { sequence: 1, bytes };
     content.write_on_device(backend.as_ref(), &stream, block.part()).map_err(failed)?;
-    let mut rows = Vec::new();
-    for chunk_bytes in CHUNKS {
+    scan(setup, BENCH, BARE, |chunk_bytes| {
         let staging = Staging::new(backend, chunk_bytes).map_err(failed)?;
-        let (mut ours, mut bare) = (Vec::new(), Vec::new());
-        for round in 0..setup.rounds(bytes) + 1 {
-            let took = staging.run(block.part(), content).map_err(failed)?;
-            let alone = bare_to_host(backend.as_ref(), &stream, block.part(), &whole, bytes).map_err(failed)?;
-            if round > 0 {
-                ours.push(took);
-                bare.push(alone);
-            }
-        }
-        let case = format!("copy {} in chunks of {}", size(bytes), size(chunk_bytes));
-        let figures = (rates(bytes, ours), rates(bytes, bare));
-        rows.push(row(BENCH, case, "bare pinned cuMemcpyDtoHAsync", "GB/s", figures, None));
-    }
-    Ok(rows)
+        let (block, stream, whole) = (&block, &stream, &whole);
+        Ok(move || {
+            let ours = staging.run(block.part(), content).map_err(failed)?;
+            let bare = bare_to_host(backend.as_ref(), stream, block.part(), whole, bytes).map_err(failed)?;
+            Ok((ours, bare))
+        })
+    })
 }
 
 /// µs of a round.

@@ -6,6 +6,7 @@
 //! the host, and each copies it, pageable, to device memory of its own; all at once. What iceoryx2 keeps for its samples is left out, in
 //! the baseline's favour.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 
 use rgaps::Publisher;
@@ -20,12 +21,13 @@ use super::copies::{Block, Pooling, bare_to_device, pinned, since};
 use super::crew::Crew;
 use super::report::{Figure, Part, Table};
 use super::roles::Payload;
-use super::{LARGE, Setup, WARM_UP, mean, publisher, rates, row, size};
+use super::{LARGE, Setup, WARM_UP, mean, publisher, rates, row, scan, size};
 use crate::bench::host::{self, Host};
 use crate::bench::measure::median;
 use crate::bench::{BenchError, Bound, Row};
 
 const BENCH: &str = "path3";
+const BARE: &str = "bare pinned cuMemcpyHtoDAsync";
 /// A message that wakes whatever is made at a first message, and needs no memory of its own.
 const SMALL: u64 = 4096;
 
@@ -56,6 +58,7 @@ pub(super) fn run(setup: &Setup) -> Result<Part, BenchError> {
         part.rows.extend(copy_row(of_size));
         part.rows.extend(of_size.iter().map(Rounds::row));
     }
+    part.rows.extend(chunks(&inlet)?);
     part.rows.extend(fan_out(setup, &host, &inlet)?);
     part.tables = tables(&setup.counts, &found);
     let numbers = ["4.3", "4.4", "4.5"];
@@ -69,7 +72,27 @@ fn copy_row(of_size: &[Rounds]) -> Option<Row> {
     let of = |field: fn(&Sample) -> f64| rates(bytes, of_size.iter().flat_map(|rounds| &rounds.ours).map(field));
     let figures = (of(|s| s.copy), of(|s| s.bare));
     let case = format!("copy {}", size(bytes));
-    Some(row(BENCH, case, "bare pinned cuMemcpyHtoDAsync", "GB/s", figures, Some(Bound::AtLeast(0.97))))
+    Some(row(BENCH, case, BARE, "GB/s", figures, Some(Bound::AtLeast(0.97))))
+}
+
+/// The copy alone, in chunks of several lengths.
+fn chunks(inlet: &Inlet<'_>) -> Result<Vec<Row>, BenchError> {
+    let Inlet { setup, arrived, block, stream, .. } = inlet;
+    let (backend, bytes) = (&setup.backend, setup.largest());
+    let sequence = Cell::new(0);
+    scan(setup, BENCH, BARE, |chunk_bytes| {
+        let pooling = Pooling::new(backend, chunk_bytes).map_err(failed)?;
+        let sequence = &sequence;
+        Ok(move || {
+            sequence.set(sequence.get() + 1);
+            let content = Content { sequence: sequence.get(), bytes };
+            content.write(arrived.mapping(), 0).map_err(failed)?;
+            let ours = pooling.run(arrived, block.part(), bytes).map_err(failed)?;
+            content.check_on_device(backend.as_ref(), stream, block.part()).map_err(failed)?;
+            let bare = bare_to_device(backend.as_ref(), stream, arrived, block.part(), bytes).map_err(failed)?;
+            Ok((ours, bare))
+        })
+    })
 }
 
 fn tables(counts: &[u64], found: &[Vec<Rounds>]) -> Vec<Table> {

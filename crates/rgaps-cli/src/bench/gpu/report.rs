@@ -161,10 +161,21 @@ impl Circumstances {
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Report {
     pub(super) circumstances: Circumstances,
+    /// The benches that failed, and why.
+    pub(super) failures: Vec<String>,
     pub(super) part: Part,
 }
 
 impl Report {
+    pub(super) fn new(circumstances: Circumstances) -> Self {
+        Self { circumstances, failures: Vec::new(), part: Part::default() }
+    }
+
+    /// What stands above the tables.
+    fn lines(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        self.circumstances.lines().chain(self.failures.iter().map(|why| ("FAILED", why.as_str())))
+    }
+
     /// Writes `gpu-bench.md`, a section of docs/gpu-runs.md, and `gpu-bench.html` into a folder that is made if it is not there.
     pub(super) fn write(&self, folder: &Path) -> std::io::Result<()> {
         std::fs::create_dir_all(folder)?;
@@ -204,7 +215,7 @@ impl Report {
     fn markdown(&self) -> String {
         let Circumstances { date, device, .. } = &self.circumstances;
         let mut text = format!("## {date}: {}\n\n", device.split(',').next().unwrap_or(device));
-        for (name, value) in self.circumstances.lines() {
+        for (name, value) in self.lines() {
             let _ = writeln!(text, "* {name}: {value}");
         }
         let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
@@ -221,7 +232,7 @@ impl Report {
             format!("<tr>{}</tr>\n", cells.collect::<String>())
         };
         let mut body = String::new();
-        for (name, value) in self.circumstances.lines() {
+        for (name, value) in self.lines() {
             let _ = writeln!(body, "<p><b>{name}</b> {}</p>", escaped(value));
         }
         for (title, (columns, lines)) in self.all_tables() {
@@ -301,7 +312,8 @@ mod tests {
             commit: "abc".to_owned(),
             left_out: vec!["messages of 1 GiB".to_owned()],
         };
-        Report { circumstances, part: Part { rows, tables, figures } }
+        let failures = vec!["bench e2e: no answer".to_owned()];
+        Report { circumstances, failures, part: Part { rows, tables, figures } }
     }
 
     #[test]
@@ -322,7 +334,7 @@ mod tests {
     fn a_section_has_the_circumstances_and_every_table() {
         let text = report().markdown();
         assert!(text.starts_with("## 1970-01-01: A GPU\n\n* date: 1970-01-01\n"), "{text}");
-        assert!(text.contains("\n* left out: messages of 1 GiB\n"), "{text}");
+        assert!(text.contains("\n* left out: messages of 1 GiB\n* FAILED: bench e2e: no answer\n"), "{text}");
         assert!(text.contains("| path1 | copy <4 MiB> | 48.0 GB/s | bare | 50.0 | 0.960 | at least 0.97, MISSED |"));
         assert!(
             text.contains(
