@@ -25,6 +25,8 @@ use crate::staging::Stager;
 
 /// Records that are posted at once.
 const BATCH_MAX: usize = 16;
+/// Copies whose ends lie on such places run at the device's full speed.
+const PAGE_BYTES: u64 = 4096;
 /// Messages that are taken but not acknowledged, at most; a segment has no more than 4096.
 const OUTBOX_MAX: usize = 64;
 /// How long the copies that are under way when a connection ends are waited for, each.
@@ -108,9 +110,7 @@ impl Outbox {
             self.next_id += 1;
         }
         if let (Some((backend, chunk_bytes)), None) = (staged, &self.stager) {
-            // The first chunk of a message travels with its envelope; all are of one size.
-            let bytes = u64::from(chunk_bytes).saturating_sub(ENVELOPE_BYTES_MAX as u64).max(1);
-            self.stager = Some(Stager::new(backend.clone(), bytes)?);
+            self.stager = Some(Stager::new(backend.clone(), staged_bytes(chunk_bytes))?);
         }
         Ok(())
     }
@@ -239,6 +239,13 @@ impl Drop for Outbox {
     }
 }
 
+/// Bytes of a staged chunk where a record holds so many. The first chunk of a message travels with its envelope, all are of one size, and
+/// they begin where pages do, in the message and in its slots, for the device's sake.
+fn staged_bytes(record: u32) -> u64 {
+    let most = u64::from(record).saturating_sub(ENVELOPE_BYTES_MAX as u64).max(1);
+    if most < PAGE_BYTES { most } else { most - most % PAGE_BYTES }
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::fd::BorrowedFd;
@@ -301,6 +308,13 @@ mod tests {
         }
 
         fn close(&mut self) {}
+    }
+
+    #[test]
+    fn staged_chunks_begin_on_pages_and_leave_room_for_the_envelope() {
+        for (record, bytes) in [((1 << 20) - 64, 1_044_480), (8 << 10, 4096), (5000, 3904), (100, 1)] {
+            assert_eq!(staged_bytes(record), bytes);
+        }
     }
 
     #[test]
