@@ -192,17 +192,6 @@ pub enum DeviceError {
     Chunk(#[from] crate::copy::ChunkError),
 }
 
-impl DeviceError {
-    /// The work that was asked about may still be under way: it takes long, or nobody may ask while a CUDA graph is captured.
-    pub fn tells_nothing(&self) -> bool {
-        match self {
-            Self::TimedOut(_) => true,
-            Self::Driver(error) => error.is_of_capture(),
-            _ => false,
-        }
-    }
-}
-
 /// How a description of a pool lies.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DescriptionError {

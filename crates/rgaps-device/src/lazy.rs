@@ -111,9 +111,15 @@ impl Queue {
     }
 }
 
+impl LazyStream {
+    fn mark(&self) -> LazyEvent {
+        LazyEvent(self.0.clone(), self.0.work.lock().unwrap().given)
+    }
+}
+
 impl StreamBody for LazyStream {
-    fn record(&self) -> Arc<dyn EventBody> {
-        Arc::new(LazyEvent(self.0.clone(), self.0.work.lock().unwrap().given))
+    fn record(self: Arc<Self>) -> Arc<dyn EventBody> {
+        Arc::new(self.mark())
     }
 
     fn wait(&self, _event: &Event) -> Result<(), DeviceError> {
@@ -122,12 +128,16 @@ impl StreamBody for LazyStream {
 
     fn write_word(&self, word: &Word<'_>, value: u32) -> Result<(), DeviceError> {
         // In order, and no later: words are what other processes wait for.
-        self.record().wait(Duration::ZERO)?;
+        self.mark().wait(Duration::ZERO)?;
         Ok(word.write(value)?)
     }
 
     fn wait_word(&self, word: &Word<'_>, value: u32, timeout: Duration) -> Result<(), DeviceError> {
         word.wait(value, timeout)
+    }
+
+    fn is(&self, other: &dyn StreamBody) -> bool {
+        other.as_any().downcast_ref::<Self>().is_some_and(|other| Arc::ptr_eq(&self.0, &other.0))
     }
 
     fn as_any(&self) -> &dyn Any {

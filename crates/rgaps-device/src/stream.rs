@@ -28,7 +28,7 @@ pub trait StreamBody: Debug + Send + Sync {
     }
 
     /// Marks the end of the work given so far. A failure to do so is the event's to report.
-    fn record(&self) -> Arc<dyn EventBody>;
+    fn record(self: Arc<Self>) -> Arc<dyn EventBody>;
 
     /// Makes later work of this stream wait for an event, on the device; the caller does not wait.
     fn wait(&self, event: &Event) -> Result<(), DeviceError>;
@@ -39,6 +39,9 @@ pub trait StreamBody: Debug + Send + Sync {
     /// Makes later work wait until the word has reached `value` (`Word::has_reached`). Where the device cannot, the caller waits, at most
     /// `timeout`.
     fn wait_word(&self, word: &Word<'_>, value: u32, timeout: Duration) -> Result<(), DeviceError>;
+
+    /// Whether it is the same queue as another: of one handle of the driver's there may be several.
+    fn is(&self, other: &dyn StreamBody) -> bool;
 
     /// For the backend that made it.
     fn as_any(&self) -> &dyn Any;
@@ -96,7 +99,8 @@ impl Word<'_> {
 
 /// An event of such a stream.
 pub trait EventBody: Debug + Send + Sync {
-    /// Whether the stream has got there. Never waits.
+    /// Whether the stream has got there; not yet either, as long as nobody can tell. After an error it never will, or the work is over and
+    /// has failed. Never waits.
     fn query(&self) -> Result<bool, DeviceError>;
 
     /// Waits until it has, or gives `DeviceError::TimedOut`.
@@ -128,7 +132,16 @@ impl Stream {
 
     /// Marks a place in the stream: the end of the work given so far.
     pub fn record(&self) -> Event {
-        Event(self.0.as_ref().map(|body| body.record()))
+        Event(self.0.as_ref().map(|body| body.clone().record()))
+    }
+
+    /// Whether it is the same queue as another.
+    pub fn is(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (Some(body), Some(other)) => body.is(other.as_ref()),
+            (None, None) => true,
+            _ => false,
+        }
     }
 
     /// Makes later work of this stream wait for an event of another; the caller does not wait, unless work is immediate here and not
@@ -164,6 +177,7 @@ impl Stream {
 
     /// Waits until all work given so far is done.
     pub fn synchronize(&self, timeout: Duration) -> Result<(), DeviceError> {
+        self.check()?;
         self.record().wait(timeout)
     }
 }
@@ -173,7 +187,8 @@ impl Stream {
 pub struct Event(Option<Arc<dyn EventBody>>);
 
 impl Event {
-    /// Whether the stream has got there, or what has gone wrong with the device.
+    /// Whether the stream has got there, or what has gone wrong with the device; not yet either, while the stream is being captured into a
+    /// CUDA graph.
     pub fn query(&self) -> Result<bool, DeviceError> {
         self.0.as_ref().map_or(Ok(true), |body| body.query())
     }
@@ -222,7 +237,7 @@ impl Completion {
 
     /// Whether the copy touches no memory any more: it is complete, or has failed.
     pub fn is_over(&self) -> bool {
-        self.query().unwrap_or_else(|error| !error.tells_nothing())
+        self.query().unwrap_or(true)
     }
 
     /// The place in the stream where they are.

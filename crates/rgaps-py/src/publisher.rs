@@ -1,12 +1,12 @@
 //! Publishers.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use rgaps::any::{AnyMeta, AnyPublisher};
-use rgaps::device::Event;
+use rgaps::device::{DeviceError, Event};
 use rgaps::types::{Bytes, Image, PointCloud, Tensor};
 
 use crate::frame::Frame;
@@ -52,9 +52,10 @@ impl PublisherCell {
     /// since it is the parent's.
     fn wait_for(&self, sent: Vec<(Event, Keep)>) -> Vec<Keep> {
         let mut over = Vec::new();
+        let start = Instant::now();
         for (event, keep) in sent {
-            let is_over = self.node.is_owner() && !event.wait(DEVICE_TIMEOUT).is_err_and(|error| error.tells_nothing());
-            if is_over {
+            let left = DEVICE_TIMEOUT.saturating_sub(start.elapsed());
+            if self.node.is_owner() && !matches!(event.wait(left), Err(DeviceError::TimedOut(_))) {
                 over.push(keep);
             } else {
                 std::mem::forget((event, keep));
@@ -68,7 +69,7 @@ impl PublisherCell {
         if !self.node.is_owner() {
             return;
         }
-        let is_over = |event: &Event| event.query().unwrap_or_else(|error| !error.tells_nothing());
+        let is_over = |event: &Event| event.query().unwrap_or(true);
         let over: Vec<_> = self.sent().extract_if(.., |(event, _)| is_over(event)).collect();
         drop(over);
     }

@@ -10,6 +10,7 @@ use rgaps_shm::{Held, MessageInfo};
 
 use crate::handle::Handle;
 use crate::node::{DEVICE_TIMEOUT, NodeInner};
+use crate::order::Place;
 use crate::subscriber::{SubscriberInner, TakeError};
 use crate::types::{Meta, ViewError};
 
@@ -43,7 +44,7 @@ impl<T> Drop for Frame<T> {
             return std::mem::forget(self.held.take());
         }
         if let Some(stream) = self.stream.take()
-            && let Err(error) = self.let_go_on(&stream)
+            && let Err(error) = self.let_go_on(&stream, Vec::new())
         {
             tracing::error!(topic = self.subscriber.topic, %error, "a message could not be let go in stream order");
         }
@@ -89,15 +90,16 @@ impl<T> Frame<T> {
         Ok(())
     }
 
-    /// Lets the message, and the copy if there is one, go once a stream has done the work that it was given so far.
-    fn let_go_on(&mut self, stream: &Stream) -> Result<(), DeviceError> {
+    /// Lets the message, and the copy if there is one, go once a stream has done the work that it was given so far, and these places of
+    /// others have been reached.
+    fn let_go_on(&mut self, stream: &Stream, others: Vec<Place>) -> Result<(), DeviceError> {
         let is_copied = self.copied.as_ref().is_some_and(Completion::is_complete);
         // A message whose copy is made has no more to do with that work.
         let held = self.held.take().filter(|_| !is_copied);
         if held.is_none() && self.copied.is_none() {
             return Ok(());
         }
-        self.subscriber.release_on(held, self.pool.clone(), stream)
+        self.subscriber.release_on(held, self.pool.clone(), stream, others)
     }
 }
 
@@ -205,12 +207,17 @@ impl<T: Meta> Frame<T> {
     }
 
     /// Lets the message go once a stream has done the work that it was given so far. The call does not wait for it.
-    pub fn release_on(mut self, stream: &Stream) -> Result<(), TakeError> {
+    pub fn release_on(self, stream: &Stream) -> Result<(), TakeError> {
+        self.release_behind(stream, Vec::new())
+    }
+
+    /// As `release_on`, and once these places of other streams have been reached.
+    pub(crate) fn release_behind(mut self, stream: &Stream, others: Vec<Place>) -> Result<(), TakeError> {
         if !self.subscriber.node.is_owner() {
             return Err(TakeError::Forked { topic: self.subscriber.topic.clone() });
         }
         self.stream = None;
-        let released = self.let_go_on(stream);
+        let released = self.let_go_on(stream, others);
         released.map_err(|source| TakeError::Device { topic: self.subscriber.topic.clone(), source })
     }
 

@@ -65,11 +65,62 @@ impl Settle for Releasing {
     }
 }
 
+/// A place in a stream.
 #[derive(Debug)]
-struct UnderWay<T> {
+pub(crate) struct Place {
     stream: Stream,
     event: Event,
+}
+
+impl Place {
+    /// The end of the work that the stream was given so far.
+    pub(crate) fn of(stream: &Stream) -> Self {
+        Self { stream: stream.clone(), event: stream.record() }
+    }
+
+    /// The stream.
+    pub(crate) fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// Makes later work of another stream wait until this has been reached.
+    pub(crate) fn precedes(&self, stream: &Stream, timeout: Duration) -> Result<(), DeviceError> {
+        stream.wait(&self.event, timeout)
+    }
+
+    /// Whether the stream has got there; `Some(false)`: it never will.
+    fn outcome(&mut self) -> Option<bool> {
+        match self.event.query() {
+            Ok(false) => None,
+            Ok(true) => Some(true),
+            Err(_) => {
+                // The question may have failed, and not the work: a later place is asked.
+                let again = self.stream.record();
+                if again.query().is_err() {
+                    return Some(false);
+                }
+                self.event = again;
+                None
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+struct UnderWay<T> {
+    /// Of the stream that writes the word.
+    place: Place,
+    /// Places of other streams that have to be reached, too.
+    others: Vec<Place>,
     item: T,
+}
+
+impl<T> UnderWay<T> {
+    /// Whether all of it is over, and if so whether the word was written.
+    fn outcome(&mut self) -> Option<bool> {
+        self.others.retain_mut(|place| place.outcome().is_none());
+        if self.others.is_empty() { self.place.outcome() } else { None }
+    }
 }
 
 /// Words of a segment that streams of this process write, and what they have not written yet.
@@ -109,7 +160,12 @@ impl<T: Settle> Order<T> {
 
     /// Settles `item` once a stream has done the work that it was given so far.
     pub(crate) fn keep(&self, stream: &Stream, item: T) {
-        let under_way = UnderWay { stream: stream.clone(), event: stream.record(), item };
+        self.keep_behind(stream, Vec::new(), item);
+    }
+
+    /// As `keep`, and once these places have been reached.
+    pub(crate) fn keep_behind(&self, stream: &Stream, others: Vec<Place>, item: T) {
+        let under_way = UnderWay { place: Place::of(stream), others, item };
         lock(&self.under_way).push(under_way);
         // Two out for one in, so that the list stays short; the node's thread looks at all of it.
         for _ in 0..2 {
@@ -151,24 +207,10 @@ impl<T: Settle> Order<T> {
 
 /// The first of the oldest `look_at` that is over, and whether its word was written.
 fn next_over<T>(under_way: &mut Vec<UnderWay<T>>, look_at: usize) -> Option<(T, bool)> {
-    for place in 0..under_way.len().min(look_at) {
-        let found = &mut under_way[place];
-        let written = match found.event.query() {
-            Ok(false) => continue,
-            Ok(true) => true,
-            Err(_) => {
-                // An event that could not be recorded says nothing of the stream: one that can be takes its place.
-                let again = found.stream.record();
-                match again.query() {
-                    Err(error) if !error.tells_nothing() => false,
-                    _ => {
-                        found.event = again;
-                        continue;
-                    }
-                }
-            }
-        };
-        return Some((under_way.remove(place).item, written));
+    for index in 0..under_way.len().min(look_at) {
+        if let Some(written) = under_way[index].outcome() {
+            return Some((under_way.remove(index).item, written));
+        }
     }
     None
 }

@@ -240,7 +240,7 @@ impl PublisherInner {
     /// The message that could not be filled is given back: behind the work of the stream that fills it, or now, unless the device may still
     /// write into its block.
     fn not_filled(&self, message: LoanedMessage, stream: Option<&Stream>, error: PublishError) -> PublishError {
-        let is_under_way = matches!(&error, PublishError::Device { source, .. } if source.tells_nothing());
+        let is_under_way = matches!(&error, PublishError::Device { source: DeviceError::TimedOut(_), .. });
         match stream {
             Some(stream) => self.order.keep(stream, Filling::Block(message, self.port.clone())),
             None if is_under_way => {}

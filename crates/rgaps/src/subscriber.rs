@@ -18,8 +18,8 @@ use rgaps_shm::{Held, ReaderPort};
 
 use crate::claim::{Absent, Early};
 use crate::frame::Frame;
-use crate::node::{NodeError, NodeInner, READY_TICK, STREAM_TIMEOUT};
-use crate::order::{Order, Releasing};
+use crate::node::{DEVICE_TIMEOUT, NodeError, NodeInner, READY_TICK, STREAM_TIMEOUT};
+use crate::order::{Order, Place, Releasing};
 use crate::session::Seated;
 use crate::statistics::SubscriberStatistics;
 use crate::types::{Meta, MetaError, ViewError};
@@ -221,19 +221,23 @@ impl SubscriberInner {
         }
     }
 
-    /// Lets a message go once a stream has done the work that it was given so far.
+    /// Lets a message go once a stream has done the work that it was given so far, and these places of others have been reached.
     pub(crate) fn release_on(
         &self,
         held: Option<Held>,
         pool: Arc<dyn PoolMemory>,
         stream: &Stream,
+        mut others: Vec<Place>,
     ) -> Result<(), DeviceError> {
+        // Those that the stream cannot wait for are looked at by the node.
+        others.retain(|place| place.precedes(stream, DEVICE_TIMEOUT).is_err());
         let written = match held.as_ref().map(Held::release_word) {
-            Some(word) => self.order.write(stream, word),
+            Some(word) if others.is_empty() => self.order.write(stream, word),
+            Some(_) => stream.check(),
             None => Ok(()),
         };
         // A stream that cannot be told is followed all the same: the message is let go behind its work.
-        self.order.keep(stream, Releasing { _held: held, _pool: pool });
+        self.order.keep_behind(stream, others, Releasing { _held: held, _pool: pool });
         written
     }
 }

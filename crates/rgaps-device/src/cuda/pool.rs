@@ -23,7 +23,6 @@ use rgaps_os::{Access, AllocationRight, OutOfRange, OwnedRange, memfd};
 use super::device::Device;
 use super::label::{Cut, Label, SLABS_MAX};
 use super::memory::{AddressRange, DeviceAccess, Slab, granularity};
-use super::stream::is_recorded;
 use crate::buffer::whole_pages;
 use crate::error::{DescriptionError, DeviceError};
 use crate::pool::{DeviceKind, PoolDescription, PoolMemory, PoolRole, PoolSpec, SlabDescription};
@@ -206,10 +205,7 @@ impl CudaPool {
         while copies.front().is_some_and(Completion::is_over) {
             copies.pop_front();
         }
-        // A stream that takes no event took no copy before it, or has failed.
-        if is_recorded(copy.event()) {
-            copies.push_back(copy.clone());
-        }
+        copies.push_back(copy.clone());
     }
 
     /// The stream that fetches messages from it, made at the first call.

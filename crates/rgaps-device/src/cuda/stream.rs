@@ -4,7 +4,7 @@ use std::any::Any;
 use std::ffi::{c_uint, c_void};
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use cudarc::driver::sys::{CUevent, CUstream};
@@ -28,8 +28,6 @@ const SPARE_EVENTS_MAX: usize = 64;
 const SPIN: Duration = Duration::from_micros(50);
 const LOOK_MIN: Duration = Duration::from_micros(20);
 const LOOK_MAX: Duration = Duration::from_millis(1);
-/// How long the work of a stream is waited for that takes no event any more.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A stream of the device.
 #[derive(Debug)]
@@ -110,10 +108,10 @@ impl CudaStream {
 }
 
 impl CudaStream {
-    fn is_done(&self) -> Result<bool, DeviceError> {
-        let _entered = self.device.enter()?;
+    fn is_done(&self) -> Result<bool, DriverError> {
+        let _entered = self.enter()?;
         // SAFETY: alive until `drop`, or lent for so long.
-        Ok(unsafe { self.device.driver().is_done(self.handle) }?)
+        unsafe { self.device.driver().is_done(self.handle) }
     }
 }
 
@@ -122,27 +120,26 @@ impl StreamBody for CudaStream {
         if self.is_shared.load(Ordering::Relaxed) { Ok(self.enter().map(drop)?) } else { Ok(()) }
     }
 
-    fn record(&self) -> Arc<dyn EventBody> {
+    fn record(self: Arc<Self>) -> Arc<dyn EventBody> {
         match self.try_record() {
             Ok(event) => Arc::new(event),
-            Err(error) if error.is_of_capture() => Arc::new(NeverRecorded { error, is_stuck: false }),
-            Err(error) => {
-                // Whoever hears that this failed gives the memory of the work away: it is over by then, or its context has failed.
-                let drained = looking(DRAIN_TIMEOUT, || self.is_done());
-                Arc::new(NeverRecorded { error, is_stuck: matches!(drained, Err(DeviceError::TimedOut(_))) })
-            }
+            Err(error) => Arc::new(Unmarked { stream: self, mark: Mutex::new(Mark::Refused(error)) }),
         }
     }
 
     fn wait(&self, event: &Event) -> Result<(), DeviceError> {
         let Some(body) = event.body() else { return Ok(()) };
-        let Some(event) = body.as_any().downcast_ref::<CudaEvent>() else {
-            // Of another backend, or never recorded: its own answer, or a moment's wait.
+        let handle = if let Some(event) = body.as_any().downcast_ref::<CudaEvent>() {
+            event.handle
+        } else if let Some(unmarked) = body.as_any().downcast_ref::<Unmarked>() {
+            unmarked.handle()?
+        } else {
+            // Of another backend: a moment's wait.
             return body.wait(Duration::from_secs(1));
         };
         let _entered = self.enter()?;
         // SAFETY: both are alive.
-        Ok(unsafe { self.device.driver().stream_wait_event(self.handle, event.handle.0, 0) }?)
+        Ok(unsafe { self.device.driver().stream_wait_event(self.handle, handle.0, 0) }?)
     }
 
     fn write_word(&self, word: &Word<'_>, value: u32) -> Result<(), DeviceError> {
@@ -171,6 +168,11 @@ impl StreamBody for CudaStream {
         let _entered = self.enter()?;
         // SAFETY: as in `write_word`.
         Ok(unsafe { self.device.driver().wait_word(self.handle, at.1, value) }?)
+    }
+
+    fn is(&self, other: &dyn StreamBody) -> bool {
+        let other = other.as_any().downcast_ref::<Self>();
+        other.is_some_and(|other| other.handle == self.handle && Arc::ptr_eq(&other.device, &self.device))
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -330,26 +332,64 @@ fn looking(timeout: Duration, is_so: impl Fn() -> Result<bool, DeviceError>) -> 
     Ok(())
 }
 
-/// Whether an event marks a place in a stream, and so will be over.
-pub(crate) fn is_recorded(event: &Event) -> bool {
-    event.body().is_some_and(|body| body.as_any().is::<CudaEvent>())
-}
-
-/// What `record` gives where the driver refused: the refusal, whenever it is asked.
+/// A place in a stream that the driver refused to mark. The stream is looked at again whenever this is asked.
 #[derive(Debug)]
-struct NeverRecorded {
-    error: DriverError,
-    /// The work before it was under way still, after `DRAIN_TIMEOUT`.
-    is_stuck: bool,
+struct Unmarked {
+    stream: Arc<CudaStream>,
+    mark: Mutex<Mark>,
 }
 
-impl EventBody for NeverRecorded {
-    fn query(&self) -> Result<bool, DeviceError> {
-        Err(if self.is_stuck { DeviceError::TimedOut(DRAIN_TIMEOUT) } else { self.error.clone().into() })
+#[derive(Debug)]
+enum Mark {
+    /// Nobody can tell yet.
+    Refused(DriverError),
+    /// The capture that was why is over: a later place.
+    Later(CudaEvent),
+    /// All that the stream had to do is over; what was refused is the error.
+    Over(DriverError),
+}
+
+impl Unmarked {
+    /// Marks a later place if it was a capture that was in the way.
+    fn look(&self) -> MutexGuard<'_, Mark> {
+        let mut mark = self.mark.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches!(&*mark, Mark::Refused(error) if error.is_of_capture()) {
+            *mark = self.stream.try_record().map_or_else(Mark::Refused, Mark::Later);
+        }
+        mark
     }
 
-    fn wait(&self, _: Duration) -> Result<(), DeviceError> {
-        self.query().map(drop)
+    /// The event, for a stream that waits for it.
+    fn handle(&self) -> Result<EventHandle, DriverError> {
+        match &*self.look() {
+            Mark::Later(event) => Ok(event.handle),
+            Mark::Refused(error) | Mark::Over(error) => Err(error.clone()),
+        }
+    }
+}
+
+impl EventBody for Unmarked {
+    fn query(&self) -> Result<bool, DeviceError> {
+        let mut mark = self.look();
+        let error = match &*mark {
+            Mark::Later(event) => return event.query(),
+            Mark::Over(error) => return Err(error.clone().into()),
+            Mark::Refused(error) if error.is_of_capture() => return Ok(false),
+            Mark::Refused(error) => error.clone(),
+        };
+        match self.stream.is_done() {
+            Ok(false) => Ok(false),
+            Err(asked) if asked.is_of_capture() => Ok(false),
+            // If it cannot be asked either, its context has failed.
+            Ok(true) | Err(_) => {
+                *mark = Mark::Over(error.clone());
+                Err(error.into())
+            }
+        }
+    }
+
+    fn wait(&self, timeout: Duration) -> Result<(), DeviceError> {
+        looking(timeout, || self.query())
     }
 
     fn as_any(&self) -> &dyn Any {

@@ -258,6 +258,45 @@ fn a_stream_that_takes_no_event_and_cannot_be_asked_either_is_an_error_and_no_wa
 }
 
 #[test]
+fn an_event_that_the_driver_refuses_is_over_when_the_work_is_and_an_error_then() {
+    let (gpu, _one, _watchdog) = standin();
+    let backend = CudaBackend::open(0).unwrap();
+    let page = memfd::create("rgaps-test", 4096).unwrap();
+    let words = backend.words(&Arc::new(Mapping::map(&page, 4096, Access::ReadWrite).unwrap())).unwrap();
+    let word = Word { words: words.as_ref(), offset: 0 };
+    let stream = backend.stream().unwrap();
+    gpu.hold();
+    stream.write_word(&word, 1).unwrap();
+    let event = failing(&gpu, "cuEventRecord", || stream.record());
+    assert!(!event.query().unwrap() && !word.has_reached(1).unwrap());
+    assert!(matches!(event.wait(Duration::ZERO), Err(DeviceError::TimedOut(_))));
+    gpu.go();
+    let error = event.wait(PATIENCE).unwrap_err().to_string();
+    assert!(error.contains("cuEventRecord failed") && word.has_reached(1).unwrap(), "{error}");
+    assert_eq!(event.query().unwrap_err().to_string(), error, "once over, it stays so");
+}
+
+#[test]
+fn an_event_of_a_stream_that_is_being_captured_comes_when_that_is_over() {
+    let (gpu, _one, _watchdog) = standin();
+    let backend = CudaBackend::open(0).unwrap();
+    let (stream, other) = (backend.stream().unwrap(), backend.stream().unwrap());
+    let handle = backend.raw_stream(&stream).unwrap();
+    gpu.begin_capture(handle);
+    let event = stream.record();
+    assert!(!event.query().unwrap());
+    assert!(matches!(event.wait(Duration::ZERO), Err(DeviceError::TimedOut(_))));
+    for refused in [other.wait(&event, PATIENCE), stream.synchronize(PATIENCE)] {
+        let refused = refused.unwrap_err().to_string();
+        assert!(refused.contains("a stream is being captured"), "{refused}");
+    }
+    assert!(gpu.end_capture(handle), "nothing of this became a part of the graph");
+    event.wait(PATIENCE).unwrap();
+    other.wait(&event, PATIENCE).unwrap();
+    assert!(event.query().unwrap());
+}
+
+#[test]
 fn a_device_that_fails_under_way_is_an_error_and_never_a_wrong_byte() {
     if again(&[]) {
         fail_under_way(everything, 8);

@@ -6,7 +6,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rgaps_device::dlpack::ManagedTensor;
-use rgaps_device::{DeviceError, DeviceRange, Event, Stream};
+use rgaps_device::{DeviceError, DeviceRange, Stream};
 use rgaps_shm::MessageInfo;
 use rgaps_shm::message::Readiness;
 
@@ -15,6 +15,7 @@ use crate::dlpack::Descriptor;
 use crate::frame::Frame;
 use crate::handle::Handle;
 use crate::node::{DEVICE_TIMEOUT, NodeInner};
+use crate::order::Place;
 use crate::subscriber::TakeError;
 use crate::types::{Bytes, Image, PointCloud, Tensor};
 
@@ -39,8 +40,8 @@ macro_rules! from_frame {
 from_frame!(Bytes, Image, PointCloud, Tensor);
 
 impl AnyFrame {
-    fn release_on(self, stream: &Stream) -> Result<(), TakeError> {
-        by_kind!(Self, self, frame => frame.release_on(stream))
+    fn release_behind(self, stream: &Stream, others: Vec<Place>) -> Result<(), TakeError> {
+        by_kind!(Self, self, frame => frame.release_behind(stream, others))
     }
 
     fn node(&self) -> &NodeInner {
@@ -62,12 +63,12 @@ struct Shared {
     /// Taken when it is let go.
     frame: Option<AnyFrame>,
     /// Work of streams on which holders let go before the last one did.
-    behind: Mutex<Vec<(Stream, Event)>>,
+    behind: Mutex<Vec<Place>>,
 }
 
 impl Shared {
     fn let_go_behind(&self, stream: &Stream) {
-        self.behind.lock().unwrap_or_else(PoisonError::into_inner).push((stream.clone(), stream.record()));
+        self.behind.lock().unwrap_or_else(PoisonError::into_inner).push(Place::of(stream));
     }
 
     /// The last holder's, on a stream of its own or on whichever there is.
@@ -78,31 +79,16 @@ impl Shared {
         if !frame.node().is_owner() || (behind.is_empty() && stream.is_none()) {
             return Ok(());
         }
-        // One that was being captured took no event: what its work is, only that stream knows, so it is the last.
-        let is_unmarked = |(_, event): &(Stream, Event)| event.query().is_err_and(|error| error.tells_nothing());
-        let unmarked = behind.iter().position(is_unmarked).map(|place| behind.remove(place).0);
-        if let (Some(stream), Some(_)) = (stream, &unmarked) {
-            behind.push((stream.clone(), stream.record()));
+        // Holders that name no stream have let go behind that one.
+        let taken_on = frame.taken_on().cloned();
+        if let (Some(stream), Some(taken_on)) = (stream, &taken_on)
+            && !taken_on.is(stream)
+        {
+            behind.push(Place::of(taken_on));
         }
-        let stream = match unmarked.as_ref().or(stream).or(frame.taken_on()) {
-            Some(stream) => Ok(stream.clone()),
-            None => frame.node().own_stream(),
-        };
-        for (_, event) in &behind {
-            if stream.as_ref().is_ok_and(|stream| stream.wait(event, DEVICE_TIMEOUT).is_ok()) {
-                continue;
-            }
-            // A stream that cannot be told to wait: the caller does. If that takes too long, or nobody can tell, the message stays held
-            // rather than be overwritten.
-            if let Err(error) = event.wait(DEVICE_TIMEOUT)
-                && error.tells_nothing()
-            {
-                let error = frame.device_error(error);
-                std::mem::forget(frame);
-                return Err(error);
-            }
-        }
-        stream.map_or(Ok(()), |stream| frame.release_on(&stream))
+        let stream = stream.cloned().or(taken_on).or_else(|| frame.node().own_stream().ok());
+        let stream = stream.or_else(|| behind.last().map(|place| place.stream().clone()));
+        stream.map_or(Ok(()), |stream| frame.release_behind(&stream, behind))
     }
 }
 

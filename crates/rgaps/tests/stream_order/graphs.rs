@@ -1,11 +1,14 @@
 //! Beside a CUDA graph that somebody captures in this process, as PyTorch does.
 
-use rgaps::SubscriberQos;
-use rgaps::any::{AnySubscriber, Kind};
-use rgaps::device::Stream;
-use rgaps::types::Bytes;
+use std::sync::Arc;
 
-use super::bench::{Bench, KIB, LONG, MIB, TOPIC, on_standin, until};
+use rgaps::SubscriberQos;
+use rgaps::any::{AnySubscriber, Kind, Message};
+use rgaps::device::{Stream, Word};
+use rgaps::types::Bytes;
+use rgaps_os::{Access, Mapping, memfd};
+
+use super::bench::{Bench, KIB, LONG, MIB, Source, TOPIC, on_standin, until};
 
 /// A stream of the node's own whose handle somebody else has, too.
 fn lent_out(bench: &Bench) -> (Stream, u64) {
@@ -39,6 +42,8 @@ fn a_graph_that_is_captured_meanwhile_neither_disturbs_messages_nor_is_disturbed
     assert_eq!(bench.subscriber.statistics().poisoned, 0);
 
     // What would become a part of the graph is refused.
+    let outstanding = || bench.publisher.statistics().used_bytes;
+    let before = outstanding();
     let refusals = [
         bench.publisher.push_on(&Bytes::new(KIB), &source.part, &theirs).unwrap_err().to_string(),
         bench.publisher.loan(Bytes::new(KIB)).unwrap().publish_on(&theirs).unwrap_err().to_string(),
@@ -49,8 +54,7 @@ fn a_graph_that_is_captured_meanwhile_neither_disturbs_messages_nor_is_disturbed
         let is_named = refused.contains("CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED (900); a stream is being captured");
         assert!(is_named, "{refused}");
     }
-    let outstanding = || bench.publisher.statistics().used_bytes;
-    let with_refused = outstanding();
+    assert!(outstanding() > before, "a kernel of before may still fill what was not published");
     let handle_of_last = bench.publisher.push_on(&Bytes::new(KIB), &source.part, &bench.stream).unwrap();
     let refused = [
         bench.subscriber.take_on(&theirs).unwrap_err().to_string(),
@@ -68,7 +72,14 @@ fn a_graph_that_is_captured_meanwhile_neither_disturbs_messages_nor_is_disturbed
     assert!(bench.gpu.end_capture(handle), "the graph is as it should be");
     until(|| bench.subscriber.statistics().held == 0);
     until(|| outstanding() == 0);
-    assert!(with_refused > 0, "a kernel of before may still have filled what was not published");
+}
+
+/// A message that two have, taken on a stream.
+fn of_two_holders(bench: &Bench, source: &Source, taken_on: &Stream) -> (AnySubscriber, [Message; 2]) {
+    let subscriber = AnySubscriber::new(&bench.node, TOPIC, Kind::Bytes, SubscriberQos::default()).unwrap();
+    bench.push(source);
+    let message = subscriber.take_on(taken_on).unwrap().unwrap();
+    (subscriber, [message.clone(), message])
 }
 
 #[test]
@@ -78,15 +89,51 @@ fn a_message_of_several_holders_waits_for_the_stream_that_was_captured_when_one_
     }
     let bench = Bench::new(8 * MIB);
     let (captured, handle) = lent_out(&bench);
-    let subscriber = AnySubscriber::new(&bench.node, TOPIC, Kind::Bytes, SubscriberQos::default()).unwrap();
     let source = bench.source(KIB);
-    bench.push(&source);
-    let message = subscriber.take_on(&captured).unwrap().unwrap();
-    let other = message.clone();
-    bench.gpu.begin_capture(handle);
-    message.release_on(&captured).unwrap();
-    other.release_on(&bench.stream).unwrap_err();
-    assert_eq!(subscriber.statistics().held, 1, "what was given to the captured stream before may still read it");
-    assert!(bench.gpu.end_capture(handle));
-    until(|| subscriber.statistics().held == 0);
+    for both in [false, true] {
+        let (subscriber, [one, other]) = of_two_holders(&bench, &source, &captured);
+        bench.gpu.begin_capture(handle);
+        one.release_on(&captured).unwrap();
+        match both {
+            true => assert!(other.release_on(&captured).unwrap_err().to_string().contains("is being captured")),
+            false => other.release_on(&bench.stream).unwrap(),
+        }
+        assert_eq!(subscriber.statistics().held, 1, "what the captured stream was given before may still read it");
+        assert!(bench.gpu.end_capture(handle));
+        until(|| subscriber.statistics().held == 0);
+    }
+}
+
+#[test]
+fn a_message_of_several_holders_waits_for_the_stream_that_it_was_taken_on() {
+    if !on_standin(&[]) {
+        return;
+    }
+    let bench = Bench::new(8 * MIB);
+    let (captured, handle) = lent_out(&bench);
+    let page = Arc::new(Mapping::map(memfd::create("gate", 4096).unwrap(), 4096, Access::ReadWrite).unwrap());
+    let gate = bench.node.device().words(&page).unwrap();
+    let gate = Word { words: gate.as_ref(), offset: 0 };
+    let reader = bench.node.stream().unwrap();
+    let source = bench.source(KIB);
+    for is_captured in [false, true] {
+        let (subscriber, [one, other]) = of_two_holders(&bench, &source, &reader);
+        // A kernel that reads it.
+        gate.write(0).unwrap();
+        reader.wait_word(&gate, 1, LONG).unwrap();
+        if is_captured {
+            bench.gpu.begin_capture(handle);
+            one.release_on(&captured).unwrap();
+            drop(other);
+            assert!(bench.gpu.end_capture(handle));
+        } else {
+            drop(one);
+            other.release_on(&captured).unwrap();
+        }
+        bench.gpu.reset_calls();
+        until(|| bench.gpu.calls("cuEventQuery") > 1);
+        assert_eq!(subscriber.statistics().held, 1, "the kernel still reads it");
+        gate.write(1).unwrap();
+        until(|| subscriber.statistics().held == 0);
+    }
 }
