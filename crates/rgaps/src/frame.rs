@@ -178,7 +178,7 @@ impl<T: Meta> Frame<T> {
 
     /// Where the payload lies on the device, for a kernel or a copy to read it; on the host backend, a pointer.
     ///
-    /// What reads it must be done when the frame is dropped, or be in the stream that it was taken on or is released on.
+    /// What reads it must be done when the frame is dropped, or be in the stream that it is released on, or was taken on if it is dropped.
     pub fn device_address(&self) -> Result<u64, TakeError> {
         let topic = || self.subscriber.topic.clone();
         if !self.subscriber.node.is_owner() {
@@ -189,7 +189,7 @@ impl<T: Meta> Frame<T> {
     }
 
     /// The payload as part of its pool, for copies that the device makes of it (`Backend::copy_to_host`, `copy_out`). They are over when the
-    /// frame is dropped, or in the stream that it was taken on or is released on. An error in a forked child, where the pool is not mapped.
+    /// frame is dropped, or in the stream that it is released on, or was taken on if it is dropped. An error in a forked child, where the pool is not mapped.
     pub fn part(&self) -> Result<PoolPart<'_>, TakeError> {
         if !self.subscriber.node.is_owner() {
             return Err(TakeError::Forked { topic: self.subscriber.topic.clone() });

@@ -54,8 +54,8 @@ impl Loan<PointCloud> {
 }
 
 impl<T: Meta> Frame<T> {
-    /// Where the payload lies. What reads it must be done when the frame is dropped, or be in the stream that it was taken on or is
-    /// released on.
+    /// Where the payload lies. What reads it must be done when the frame is dropped, or be in the stream that it is released on, or
+    /// was taken on if it is dropped.
     pub fn device_range(&self) -> Result<DeviceRange, TakeError> {
         let bytes = self.info().bytes;
         let address = if bytes > 0 { self.device_address()? } else { 0 };

@@ -23,6 +23,7 @@ use super::device::Device;
 use super::memory::DeviceAccess;
 use super::pool::CudaPool;
 use super::scratch::Scratch;
+use super::stream::refusal;
 use super::{CudaBackend, Place, started};
 use crate::backend::{Backend, Mirror, Original, PoolPart};
 use crate::error::DeviceError;
@@ -198,8 +199,10 @@ impl CudaBackend {
             copied.inspect_err(|_| settle(&lane, part.pool))?;
         }
         let copied = started(&lane, part.pool);
-        // What nobody can be told the end of is not shared.
-        copied.query().inspect_err(|_| settle(&lane, part.pool))?;
+        // What nobody can be told the end of is not shared: that was waited for.
+        if let Some(error) = refusal(copied.event()) {
+            return Err(error.clone().into());
+        }
         mirrors.insert(key, Made { memory: Arc::downgrade(&memory), copied: copied.clone() });
         Ok(Mirror { memory, copied, is_shared: false })
     }

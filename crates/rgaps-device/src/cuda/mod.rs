@@ -25,6 +25,7 @@ mod stream;
 use std::ffi::c_void;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 pub use device::{Device, Properties, parse_uuid, uuid_text};
 pub use driver::DriverError;
@@ -36,13 +37,16 @@ use self::apart::Apart;
 use self::bounce::Bounce;
 use self::memory::{DeviceAccess, Registration};
 use self::scratch::Scratch;
-use self::stream::CudaStream;
+use self::stream::{CudaStream, refusal};
 use crate::backend::{Backend, BufferPart, Mirror, Original, PayloadAccess, PoolPart};
 use crate::buffer::{BufferSpec, HostBuffer};
 use crate::error::DeviceError;
 use crate::pool::{DeviceId, DeviceKind, PoolDescription, PoolMemory, PoolRole, PoolSpec};
 use crate::raw::DevicePart;
 use crate::stream::{Completion, Stream, Words};
+
+/// How long the end of a copy is waited for that the driver refused to mark.
+const UNMARKED_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A GPU as a backend.
 #[derive(Debug)]
@@ -334,8 +338,16 @@ impl Backend for CudaBackend {
 /// A copy from or to a pool was given to a stream.
 fn started(stream: &Stream, pool: &dyn PoolMemory) -> Completion {
     let copy = Completion::of(stream);
-    if let Some(pool) = pool.as_any().downcast_ref::<CudaPool>() {
-        pool.note_copy(&copy);
+    match refusal(copy.event()) {
+        None => {
+            if let Some(pool) = pool.as_any().downcast_ref::<CudaPool>() {
+                pool.note_copy(&copy);
+            }
+        }
+        // It took no copy either.
+        Some(error) if error.is_of_capture() => {}
+        // Waited for: those who keep it do not know how long a caller's stream lives.
+        Some(_) => drop(copy.wait(UNMARKED_TIMEOUT)),
     }
     copy
 }

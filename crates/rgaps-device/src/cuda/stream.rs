@@ -105,9 +105,13 @@ impl CudaStream {
             }
         }
     }
-}
 
-impl CudaStream {
+    fn wait_for(&self, event: &CudaEvent) -> Result<(), DriverError> {
+        let _entered = self.enter()?;
+        // SAFETY: both are alive.
+        unsafe { self.device.driver().stream_wait_event(self.handle, event.handle.0, 0) }
+    }
+
     fn is_done(&self) -> Result<bool, DriverError> {
         let _entered = self.enter()?;
         // SAFETY: alive until `drop`, or lent for so long.
@@ -123,23 +127,20 @@ impl StreamBody for CudaStream {
     fn record(self: Arc<Self>) -> Arc<dyn EventBody> {
         match self.try_record() {
             Ok(event) => Arc::new(event),
-            Err(error) => Arc::new(Unmarked { stream: self, mark: Mutex::new(Mark::Refused(error)) }),
+            Err(refusal) => Arc::new(Unmarked { stream: self, refusal, mark: Mutex::new(Mark::None) }),
         }
     }
 
     fn wait(&self, event: &Event) -> Result<(), DeviceError> {
         let Some(body) = event.body() else { return Ok(()) };
-        let handle = if let Some(event) = body.as_any().downcast_ref::<CudaEvent>() {
-            event.handle
-        } else if let Some(unmarked) = body.as_any().downcast_ref::<Unmarked>() {
-            unmarked.handle()?
-        } else {
+        if let Some(event) = body.as_any().downcast_ref::<CudaEvent>() {
+            return Ok(self.wait_for(event)?);
+        }
+        match body.as_any().downcast_ref::<Unmarked>() {
+            Some(unmarked) => Ok(unmarked.precede(self)?),
             // Of another backend: a moment's wait.
-            return body.wait(Duration::from_secs(1));
-        };
-        let _entered = self.enter()?;
-        // SAFETY: both are alive.
-        Ok(unsafe { self.device.driver().stream_wait_event(self.handle, handle.0, 0) }?)
+            None => body.wait(Duration::from_secs(1)),
+        }
     }
 
     fn write_word(&self, word: &Word<'_>, value: u32) -> Result<(), DeviceError> {
@@ -332,60 +333,72 @@ fn looking(timeout: Duration, is_so: impl Fn() -> Result<bool, DeviceError>) -> 
     Ok(())
 }
 
-/// A place in a stream that the driver refused to mark. The stream is looked at again whenever this is asked.
+/// Why a place in a stream could not be marked; `None` if it was.
+pub(crate) fn refusal(event: &Event) -> Option<&DriverError> {
+    event.body()?.as_any().downcast_ref::<Unmarked>().map(|unmarked| &unmarked.refusal)
+}
+
+/// A place in a stream that the driver refused to mark. Whenever this is asked, it tries to mark a later one; failing that, all that the
+/// stream has to do counts.
+///
+/// A capture does not tell of failure, and such a place is reached when what was marked after it is. Another refusal is the error that
+/// comes then.
 #[derive(Debug)]
 struct Unmarked {
     stream: Arc<CudaStream>,
+    refusal: DriverError,
     mark: Mutex<Mark>,
 }
 
 #[derive(Debug)]
 enum Mark {
-    /// Nobody can tell yet.
-    Refused(DriverError),
-    /// The capture that was why is over: a later place.
+    None,
     Later(CudaEvent),
-    /// All that the stream had to do is over; what was refused is the error.
-    Over(DriverError),
+    /// Reached: the stream is not asked any more.
+    Over,
 }
 
 impl Unmarked {
-    /// Marks a later place if it was a capture that was in the way.
     fn look(&self) -> MutexGuard<'_, Mark> {
         let mut mark = self.mark.lock().unwrap_or_else(PoisonError::into_inner);
-        if matches!(&*mark, Mark::Refused(error) if error.is_of_capture()) {
-            *mark = self.stream.try_record().map_or_else(Mark::Refused, Mark::Later);
+        if matches!(*mark, Mark::None)
+            && let Ok(event) = self.stream.try_record()
+        {
+            *mark = Mark::Later(event);
         }
         mark
     }
 
-    /// The event, for a stream that waits for it.
-    fn handle(&self) -> Result<EventHandle, DriverError> {
+    /// Makes later work of another stream wait for it.
+    fn precede(&self, other: &CudaStream) -> Result<(), DriverError> {
+        // Kept: whoever finds the event over gives it back.
         match &*self.look() {
-            Mark::Later(event) => Ok(event.handle),
-            Mark::Refused(error) | Mark::Over(error) => Err(error.clone()),
+            Mark::Later(event) => other.wait_for(event),
+            Mark::Over if self.refusal.is_of_capture() => Ok(()),
+            Mark::Over | Mark::None => Err(self.refusal.clone()),
         }
     }
 }
 
 impl EventBody for Unmarked {
     fn query(&self) -> Result<bool, DeviceError> {
+        let is_of_capture = self.refusal.is_of_capture();
         let mut mark = self.look();
-        let error = match &*mark {
-            Mark::Later(event) => return event.query(),
-            Mark::Over(error) => return Err(error.clone().into()),
-            Mark::Refused(error) if error.is_of_capture() => return Ok(false),
-            Mark::Refused(error) => error.clone(),
+        let is_over = match &*mark {
+            Mark::Over => true,
+            Mark::Later(event) => event.query()?,
+            Mark::None => match self.stream.is_done() {
+                Ok(is_done) => is_done,
+                Err(asked) if asked.is_of_capture() => false,
+                Err(asked) if is_of_capture => return Err(asked.into()),
+                // It cannot be asked either: its context has failed.
+                Err(_) => true,
+            },
         };
-        match self.stream.is_done() {
-            Ok(false) => Ok(false),
-            Err(asked) if asked.is_of_capture() => Ok(false),
-            // If it cannot be asked either, its context has failed.
-            Ok(true) | Err(_) => {
-                *mark = Mark::Over(error.clone());
-                Err(error.into())
-            }
+        if is_over {
+            *mark = Mark::Over;
         }
+        if is_over && !is_of_capture { Err(self.refusal.clone().into()) } else { Ok(is_over) }
     }
 
     fn wait(&self, timeout: Duration) -> Result<(), DeviceError> {

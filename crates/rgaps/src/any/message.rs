@@ -68,25 +68,21 @@ struct Shared {
 
 impl Shared {
     fn let_go_behind(&self, stream: &Stream) {
-        self.behind.lock().unwrap_or_else(PoisonError::into_inner).push(Place::of(stream));
+        let mut behind = self.behind.lock().unwrap_or_else(PoisonError::into_inner);
+        // A later place of a stream is behind its earlier ones.
+        behind.retain(|place| !place.stream().is(stream));
+        behind.push(Place::of(stream));
     }
 
     /// The last holder's, on a stream of its own or on whichever there is.
     fn let_go(&mut self, stream: Option<&Stream>) -> Result<(), TakeError> {
         let Some(frame) = self.frame.take() else { return Ok(()) };
-        let mut behind = std::mem::take(self.behind.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let behind = std::mem::take(self.behind.get_mut().unwrap_or_else(PoisonError::into_inner));
         // A forked child has neither streams nor the segment: the frame's own drop knows.
         if !frame.node().is_owner() || (behind.is_empty() && stream.is_none()) {
             return Ok(());
         }
-        // Holders that name no stream have let go behind that one.
-        let taken_on = frame.taken_on().cloned();
-        if let (Some(stream), Some(taken_on)) = (stream, &taken_on)
-            && !taken_on.is(stream)
-        {
-            behind.push(Place::of(taken_on));
-        }
-        let stream = stream.cloned().or(taken_on).or_else(|| frame.node().own_stream().ok());
+        let stream = stream.or(frame.taken_on()).cloned().or_else(|| frame.node().own_stream().ok());
         let stream = stream.or_else(|| behind.last().map(|place| place.stream().clone()));
         stream.map_or(Ok(()), |stream| frame.release_behind(&stream, behind))
     }
@@ -102,17 +98,29 @@ impl Drop for Shared {
 
 /// A taken message. Cheap to clone; it is let go when the last clone and the last tensor made of it are gone.
 #[derive(Clone, Debug)]
-pub struct Message(Arc<Shared>);
+pub struct Message(Option<Arc<Shared>>);
+
+impl Drop for Message {
+    fn drop(&mut self) {
+        // The last one is let go with what all share. Another is, as a frame is, behind the stream that it was taken on.
+        if let Some(shared) = self.0.take().filter(|shared| Arc::strong_count(shared) > 1)
+            && let Some(frame) = shared.frame.as_ref().filter(|frame| frame.node().is_owner())
+            && let Some(taken_on) = frame.taken_on()
+        {
+            shared.let_go_behind(taken_on);
+        }
+    }
+}
 
 impl Message {
     pub(super) fn new(frame: AnyFrame) -> Self {
-        Self(Arc::new(Shared { frame: Some(frame), behind: Mutex::default() }))
+        Self(Some(Arc::new(Shared { frame: Some(frame), behind: Mutex::default() })))
     }
 
     fn frame(&self) -> &AnyFrame {
-        match &self.0.frame {
+        match self.0.as_ref().and_then(|shared| shared.frame.as_ref()) {
             Some(frame) => frame,
-            None => unreachable!("only the last holder takes it"),
+            None => unreachable!("only who lets go takes it"),
         }
     }
 
@@ -194,13 +202,14 @@ impl Message {
     }
 
     /// Lets go, of this clone, behind the work given to the stream so far. The call does not wait for it.
-    pub fn release_on(self, stream: &Stream) -> Result<(), TakeError> {
-        match Arc::try_unwrap(self.0) {
-            Ok(mut shared) => shared.let_go(Some(stream)),
-            Err(shared) => {
+    pub fn release_on(mut self, stream: &Stream) -> Result<(), TakeError> {
+        match self.0.take().map(Arc::try_unwrap) {
+            Some(Ok(mut shared)) => shared.let_go(Some(stream)),
+            Some(Err(shared)) => {
                 shared.let_go_behind(stream);
                 Ok(())
             }
+            None => Ok(()),
         }
     }
 }

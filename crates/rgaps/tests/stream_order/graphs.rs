@@ -136,4 +136,12 @@ fn a_message_of_several_holders_waits_for_the_stream_that_it_was_taken_on() {
         gate.write(1).unwrap();
         until(|| subscriber.statistics().held == 0);
     }
+    // Released on another by all holders, it has no more to do with that stream.
+    let (subscriber, both) = of_two_holders(&bench, &source, &reader);
+    gate.write(0).unwrap();
+    reader.wait_word(&gate, 1, LONG).unwrap();
+    both.into_iter().for_each(|holder| holder.release_on(&bench.stream).unwrap());
+    until(|| subscriber.statistics().held == 0);
+    assert!(!gate.has_reached(1).unwrap());
+    gate.write(1).unwrap();
 }
