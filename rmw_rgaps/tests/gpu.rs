@@ -1010,9 +1010,9 @@ fn entities_that_come_and_go_while_messages_do_leave_nothing_behind() {
         assert!(bench.take(subscription).is_some());
         bench.destroy_subscription(subscription);
         bench.destroy_publisher(publisher);
-        let now = descriptors();
-        let first = *before.borrow_mut().get_or_insert(now);
-        assert!(now <= first, "{now} descriptors, {first} after the first round");
+        let first = *before.borrow_mut().get_or_insert_with(descriptors);
+        // The node's thread may still look after what was there a moment ago.
+        until(|| descriptors() <= first);
     }
 }
 

@@ -248,6 +248,9 @@ pub unsafe extern "C" fn rgaps_message_dlpack(
 /// Lets a message go. On a GPU behind the work given to the stream so far, which reads it; the call does not wait for it. The handle is
 /// released, whatever is returned.
 ///
+/// A stream that is being captured into a CUDA graph takes no message back, which is the error: the message is held until the capture is
+/// over and `rgaps_subscriber_statistics` counts it no longer, and the stream has to live for so long.
+///
 /// @param stream  a CUstream or cudaStream_t of the device's primary context; NULL is CUDA's default stream. Of no meaning on the host
 ///                backend.
 #[unsafe(no_mangle)]
