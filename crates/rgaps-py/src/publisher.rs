@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
-use rgaps::PublishError;
 use rgaps::any::{AnyMeta, AnyPublisher};
 use rgaps::device::{DeviceError, Event};
 use rgaps::types::{Bytes, Image, PointCloud, Tensor};
@@ -271,10 +270,11 @@ impl Publisher {
             stream.wait(&event, DEVICE_TIMEOUT).map_err(|error| errors::of_device(&error))?;
         }
         let part = raw::device_part(source.address, described.payload_bytes());
+        // One that is being captured will refuse, and its handle may be gone when that could be asked again.
+        let takes_work = stream.check().is_ok();
         let pushed = py.detach(|| publisher.push_on(described, &part, &stream));
-        // Also after a failure: the copy may have been started, unless the stream takes none.
-        let takes_none = |error: &PublishError| matches!(error, PublishError::Device { source: DeviceError::Driver(error), .. } if error.is_of_capture());
-        if !pushed.as_ref().is_err_and(takes_none) {
+        // Also after a failure: the copy may have been started.
+        if takes_work {
             self.cell.sent().push((stream.record(), source.keep));
         }
         pushed.map(Into::into).map_err(|error| errors::of_publish(&error))

@@ -162,9 +162,11 @@ impl CudaBackend {
             Place::Here(_) => return Err(DeviceError::Failed("the block is filled in place".to_owned())),
         };
         let sent = if bytes > 0 { self.send(stream, source, target, bytes) } else { Ok(()) };
-        let copied = started(stream, to.pool);
-        // What fills it may be under way there, also if the copy was refused.
-        scratch.give_back_behind(stream, &copied);
+        let copied = if sent.is_ok() { started(stream, to.pool) } else { Completion::of(stream) };
+        // What fills it may be under way there, also if the copy was refused; not if that was waited for.
+        if copied.query().is_ok() {
+            scratch.give_back_behind(stream, &copied);
+        }
         sent.map(|()| copied)
     }
 

@@ -338,16 +338,11 @@ impl Backend for CudaBackend {
 /// A copy from or to a pool was given to a stream.
 fn started(stream: &Stream, pool: &dyn PoolMemory) -> Completion {
     let copy = Completion::of(stream);
-    match refusal(copy.event()) {
-        None => {
-            if let Some(pool) = pool.as_any().downcast_ref::<CudaPool>() {
-                pool.note_copy(&copy);
-            }
-        }
-        // It took no copy either.
-        Some(error) if error.is_of_capture() => {}
+    if refusal(copy.event()).is_some() {
         // Waited for: those who keep it do not know how long a caller's stream lives.
-        Some(_) => drop(copy.wait(UNMARKED_TIMEOUT)),
+        let _ = copy.wait(UNMARKED_TIMEOUT);
+    } else if let Some(pool) = pool.as_any().downcast_ref::<CudaPool>() {
+        pool.note_copy(&copy);
     }
     copy
 }

@@ -97,30 +97,21 @@ impl Drop for Shared {
 }
 
 /// A taken message. Cheap to clone; it is let go when the last clone and the last tensor made of it are gone.
+///
+/// Behind which work: that of each stream that a holder released it on, and, if the last holder is dropped, that of the stream that it was
+/// taken on. A clone that is dropped before says nothing of streams: what a stream reads through it is released there.
 #[derive(Clone, Debug)]
-pub struct Message(Option<Arc<Shared>>);
-
-impl Drop for Message {
-    fn drop(&mut self) {
-        // The last one is let go with what all share. Another is, as a frame is, behind the stream that it was taken on.
-        if let Some(shared) = self.0.take().filter(|shared| Arc::strong_count(shared) > 1)
-            && let Some(frame) = shared.frame.as_ref().filter(|frame| frame.node().is_owner())
-            && let Some(taken_on) = frame.taken_on()
-        {
-            shared.let_go_behind(taken_on);
-        }
-    }
-}
+pub struct Message(Arc<Shared>);
 
 impl Message {
     pub(super) fn new(frame: AnyFrame) -> Self {
-        Self(Some(Arc::new(Shared { frame: Some(frame), behind: Mutex::default() })))
+        Self(Arc::new(Shared { frame: Some(frame), behind: Mutex::default() }))
     }
 
     fn frame(&self) -> &AnyFrame {
-        match self.0.as_ref().and_then(|shared| shared.frame.as_ref()) {
+        match &self.0.frame {
             Some(frame) => frame,
-            None => unreachable!("only who lets go takes it"),
+            None => unreachable!("only the last holder takes it"),
         }
     }
 
@@ -202,14 +193,13 @@ impl Message {
     }
 
     /// Lets go, of this clone, behind the work given to the stream so far. The call does not wait for it.
-    pub fn release_on(mut self, stream: &Stream) -> Result<(), TakeError> {
-        match self.0.take().map(Arc::try_unwrap) {
-            Some(Ok(mut shared)) => shared.let_go(Some(stream)),
-            Some(Err(shared)) => {
+    pub fn release_on(self, stream: &Stream) -> Result<(), TakeError> {
+        match Arc::try_unwrap(self.0) {
+            Ok(mut shared) => shared.let_go(Some(stream)),
+            Err(shared) => {
                 shared.let_go_behind(stream);
                 Ok(())
             }
-            None => Ok(()),
         }
     }
 }
