@@ -163,10 +163,8 @@ impl CudaBackend {
         };
         let sent = if bytes > 0 { self.send(stream, source, target, bytes) } else { Ok(()) };
         let copied = if sent.is_ok() { started(stream, to.pool) } else { Completion::of(stream) };
-        // What fills it may be under way there, also if the copy was refused; not if that was waited for.
-        if copied.query().is_ok() {
-            scratch.give_back_behind(stream, &copied);
-        }
+        // What fills it may be under way there, also if the copy was refused.
+        scratch.give_back_behind(stream, &copied);
         sent.map(|()| copied)
     }
 
