@@ -136,10 +136,6 @@ impl StreamBody for LazyStream {
         word.wait(value, timeout)
     }
 
-    fn is(&self, other: &dyn StreamBody) -> bool {
-        other.as_any().downcast_ref::<Self>().is_some_and(|other| Arc::ptr_eq(&self.0, &other.0))
-    }
-
     fn as_any(&self) -> &dyn Any {
         self
     }

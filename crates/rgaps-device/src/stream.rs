@@ -40,9 +40,6 @@ pub trait StreamBody: Debug + Send + Sync {
     /// `timeout`.
     fn wait_word(&self, word: &Word<'_>, value: u32, timeout: Duration) -> Result<(), DeviceError>;
 
-    /// Whether it is the same queue as another: of one handle of the driver's there may be several.
-    fn is(&self, other: &dyn StreamBody) -> bool;
-
     /// For the backend that made it.
     fn as_any(&self) -> &dyn Any;
 }
@@ -133,15 +130,6 @@ impl Stream {
     /// Marks a place in the stream: the end of the work given so far.
     pub fn record(&self) -> Event {
         Event(self.0.as_ref().map(|body| body.clone().record()))
-    }
-
-    /// Whether it is the same queue as another.
-    pub fn is(&self, other: &Self) -> bool {
-        match (&self.0, &other.0) {
-            (Some(body), Some(other)) => body.is(other.as_ref()),
-            (None, None) => true,
-            _ => false,
-        }
     }
 
     /// Makes later work of this stream wait for an event of another; the caller does not wait, unless work is immediate here and not

@@ -171,11 +171,6 @@ impl StreamBody for CudaStream {
         Ok(unsafe { self.device.driver().wait_word(self.handle, at.1, value) }?)
     }
 
-    fn is(&self, other: &dyn StreamBody) -> bool {
-        let other = other.as_any().downcast_ref::<Self>();
-        other.is_some_and(|other| other.handle == self.handle && Arc::ptr_eq(&other.device, &self.device))
-    }
-
     fn as_any(&self) -> &dyn Any {
         self
     }

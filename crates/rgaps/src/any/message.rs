@@ -68,10 +68,7 @@ struct Shared {
 
 impl Shared {
     fn let_go_behind(&self, stream: &Stream) {
-        let mut behind = self.behind.lock().unwrap_or_else(PoisonError::into_inner);
-        // A later place of a stream is behind its earlier ones.
-        behind.retain(|place| !place.stream().is(stream));
-        behind.push(Place::of(stream));
+        self.behind.lock().unwrap_or_else(PoisonError::into_inner).push(Place::of(stream));
     }
 
     /// The last holder's, on a stream of its own or on whichever there is.
