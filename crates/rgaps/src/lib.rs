@@ -42,6 +42,7 @@ mod publisher;
 mod session;
 mod statistics;
 mod subscriber;
+mod tasks;
 pub mod types;
 mod views;
 

@@ -262,6 +262,8 @@ impl Node {
             reader: Mutex::new(reader),
             order,
             tended: Arc::default(),
+            tasks: Arc::default(),
+            asks_event: Mutex::default(),
             absent: Mutex::default(),
             early: Mutex::default(),
         });
@@ -412,6 +414,10 @@ impl NodeInner {
 
     pub(crate) fn wake_when_readable(&self, event: &Arc<EventFd>, waker: Waker) {
         self.session.wake_when_readable(event, waker);
+    }
+
+    pub(crate) fn sleep_on(&self, event: &Arc<EventFd>) {
+        self.session.sleep_on(event);
     }
 
     fn check_owner(&self) -> Result<(), NodeError> {

@@ -268,13 +268,23 @@ impl Session {
         }
     }
 
-    /// Wakes a task once a descriptor is readable.
+    /// Wakes once a descriptor is readable. One waker a descriptor: the last one that was given (`Tasks`).
     pub(crate) fn wake_when_readable(&self, event: &Arc<EventFd>, waker: Waker) {
         let mut sleepers = lock(&self.sleepers);
         sleepers.retain(|(known, _)| !Arc::ptr_eq(known, event));
         sleepers.push((event.clone(), waker));
         drop(sleepers);
         let _ = self.kick.signal();
+    }
+
+    /// Nobody waits for that descriptor any more. The thread lets go of it now.
+    pub(crate) fn sleep_on(&self, event: &Arc<EventFd>) {
+        let mut sleepers = lock(&self.sleepers);
+        let before = sleepers.len();
+        sleepers.retain(|(known, _)| !Arc::ptr_eq(known, event));
+        if sleepers.len() < before {
+            let _ = self.kick.signal();
+        }
     }
 
     pub(crate) fn stop(&self) {

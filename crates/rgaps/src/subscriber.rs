@@ -6,6 +6,7 @@ use std::marker::PhantomData;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use rgaps_device::{DeviceError, PoolMemory, Stream};
@@ -22,6 +23,7 @@ use crate::node::{DEVICE_TIMEOUT, NodeError, NodeInner, READY_TICK, STREAM_TIMEO
 use crate::order::{Order, Place, Releasing};
 use crate::session::Seated;
 use crate::statistics::SubscriberStatistics;
+use crate::tasks::{self, Tasks};
 use crate::types::{Meta, MetaError, ViewError};
 
 /// A message could not be taken. It is let go; the next take goes on with the next message.
@@ -135,6 +137,9 @@ pub(crate) struct SubscriberInner {
     pub(crate) reader: Mutex<ReaderPort>,
     pub(crate) order: Arc<Order<Releasing>>,
     pub(crate) tended: Arc<Tended>,
+    pub(crate) tasks: Arc<Tasks>,
+    /// Held by who asks the manager for the descriptor.
+    pub(crate) asks_event: Mutex<()>,
     pub(crate) absent: Mutex<Absent>,
     pub(crate) early: Mutex<Early>,
 }
@@ -324,16 +329,19 @@ impl<T: Meta> Subscriber<T> {
         }
     }
 
-    /// The next message, in async code of any runtime. The node's thread wakes the task.
+    /// The next message, in async code of any runtime. The node's thread wakes the task, and every other one that waits on this subscriber:
+    /// who finds nothing waits on. A task that is cancelled takes no message along.
     pub async fn next(&self) -> Result<Frame<T>, TakeError> {
         let event = self.event()?;
+        let place = tasks::Place::new(&self.inner.tasks, &self.inner.node, event);
         poll_fn(|context| {
-            self.inner.node.wake_when_readable(event, context.waker().clone());
-            match self.take() {
-                Ok(Some(frame)) => std::task::Poll::Ready(Ok(frame)),
-                Ok(None) => std::task::Poll::Pending,
-                Err(error) => std::task::Poll::Ready(Err(error)),
+            let mut taken = self.take().transpose();
+            if taken.is_none() {
+                // On the list first: what comes after this look wakes the task.
+                place.wait(context.waker());
+                taken = self.take().transpose();
             }
+            taken.map_or(Poll::Pending, Poll::Ready)
         })
         .await
     }
@@ -376,6 +384,11 @@ impl<T: Meta> Subscriber<T> {
         if let Some(event) = self.inner.tended.event.get() {
             return Ok(event);
         }
+        // The manager makes another one for each request, and publishers ring the last.
+        let _one_asks = self.inner.asks_event.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(event) = self.inner.tended.event.get() {
+            return Ok(event);
+        }
         let event = self
             .inner
             .node
@@ -390,7 +403,14 @@ impl<T: Meta> Subscriber<T> {
         let Some(event) = self.inner.tended.event.get().filter(|_| held.is_none()) else { return Ok(held) };
         // Nothing left: the descriptor falls silent, and a message that came meanwhile is looked for once more.
         event.drain().map_err(|source| self.wait_error(source))?;
-        Ok(self.inner.next_held(unready))
+        let held = self.inner.next_held(unready);
+        // What came beside it is for others, who may sleep on the descriptor: it is readable until somebody finds nothing.
+        if held.is_some()
+            && let Err(error) = event.signal()
+        {
+            tracing::warn!(topic = self.inner.topic, %error, "who else waits for messages may wait until the next one");
+        }
+        Ok(held)
     }
 
     /// A message as the node's device reaches it: its bytes there, or for a stream that waits for them.

@@ -1,0 +1,85 @@
+//! Tasks that wait for a subscriber's messages (`Subscriber::next`): each is woken when one may be ready.
+//!
+//! ```text
+//!  node's thread ──descriptor readable──▶ Tasks ──wakes all, and forgets them──▶ each takes, or waits again
+//! ```
+//!
+//! Invariants  T1 A task is on the list before it looks for a message, so none comes between its look and its sleep unseen. T2 All tasks of the
+//!             list are woken at once: one that is woken and dropped takes no wake-up along. T3 When the last
+//!             task is gone, the node's thread lets go of the descriptor. T4 Who finds the descriptor readable, silences it and then takes a message makes it readable
+//!             again (`Subscriber::next_held`): what it did not take is for the others.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Wake, Waker};
+
+use rgaps_os::EventFd;
+
+use crate::node::NodeInner;
+
+/// The tasks that wait on one subscriber. It is itself what the node's thread wakes.
+#[derive(Debug, Default)]
+pub(crate) struct Tasks {
+    waiting: Mutex<Waiting>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    wakers: HashMap<u64, Waker>,
+    next: u64,
+}
+
+impl Tasks {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Wake for Tasks {
+    fn wake(self: Arc<Self>) {
+        let woken = std::mem::take(&mut self.lock().wakers);
+        // Not under the lock: a waker may poll its task at once.
+        woken.into_values().for_each(Waker::wake);
+    }
+}
+
+/// One task's place on the list, given up with its future.
+#[derive(Debug)]
+pub(crate) struct Place<'a> {
+    tasks: &'a Arc<Tasks>,
+    node: &'a NodeInner,
+    event: &'a Arc<EventFd>,
+    number: u64,
+}
+
+impl<'a> Place<'a> {
+    pub(crate) fn new(tasks: &'a Arc<Tasks>, node: &'a NodeInner, event: &'a Arc<EventFd>) -> Self {
+        let mut waiting = tasks.lock();
+        waiting.next += 1;
+        Self { tasks, node, event, number: waiting.next }
+    }
+
+    /// Has the task woken, once, when a message may be ready.
+    pub(crate) fn wait(&self, waker: &Waker) {
+        let mut waiting = self.tasks.lock();
+        let former = waiting.wakers.insert(self.number, waker.clone());
+        // Under the lock, so that nobody who leaves ends what begins here.
+        self.node.wake_when_readable(self.event, Waker::from(self.tasks.clone()));
+        drop(waiting);
+        drop(former);
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let mut waiting = self.tasks.lock();
+        let own = waiting.wakers.remove(&self.number);
+        // Also if it has been woken: others may have told the thread anew since, and have been woken with it.
+        if waiting.wakers.is_empty() {
+            self.node.sleep_on(self.event);
+        }
+        drop(waiting);
+        // The task may end with its waker, and its end come back here.
+        drop(own);
+    }
+}
