@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rgaps_os::Mapping;
+use rgaps_os::{Mapping, OutOfRange};
 
 use crate::buffer::{BufferSpec, HostBuffer};
 use crate::error::DeviceError;
@@ -25,13 +25,55 @@ pub enum PayloadAccess {
     Staged,
 }
 
-/// Part of a pool.
+/// Part of a pool, for copies of a device: where it lies, and what may be done there. It leads to nothing else of the pool.
 #[derive(Clone, Copy, Debug)]
 pub struct PoolPart<'a> {
-    /// The pool.
-    pub pool: &'a dyn PoolMemory,
-    /// First byte.
-    pub offset: u64,
+    pub(crate) pool: &'a dyn PoolMemory,
+    pub(crate) offset: u64,
+    bytes: u64,
+    may_fill: bool,
+}
+
+impl<'a> PoolPart<'a> {
+    /// `bytes` bytes that are the caller's to fill, and to read.
+    pub fn to_fill(pool: &'a dyn PoolMemory, offset: u64, bytes: u64) -> Self {
+        Self { pool, offset, bytes, may_fill: true }
+    }
+
+    /// `bytes` bytes to be read.
+    pub fn to_read(pool: &'a dyn PoolMemory, offset: u64, bytes: u64) -> Self {
+        Self { pool, offset, bytes, may_fill: false }
+    }
+
+    /// Everything from `offset` to the pool's end: who has the pool may do with it what he likes.
+    pub fn of(pool: &'a dyn PoolMemory, offset: u64) -> Self {
+        Self::to_fill(pool, offset, pool.bytes().saturating_sub(offset))
+    }
+
+    /// What is left behind its first `bytes` bytes.
+    pub fn skip(self, bytes: u64) -> Result<Self, OutOfRange> {
+        let left = self.bytes.checked_sub(bytes).ok_or_else(|| self.outside(bytes))?;
+        Ok(Self { offset: self.offset + bytes, bytes: left, ..self })
+    }
+
+    /// Its bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Whether that many bytes may be copied out of it.
+    pub(crate) fn check_read(&self, bytes: u64) -> Result<(), OutOfRange> {
+        if bytes <= self.bytes { Ok(()) } else { Err(self.outside(bytes)) }
+    }
+
+    /// Whether that many bytes may be copied into it.
+    pub(crate) fn check_fill(&self, bytes: u64) -> Result<(), OutOfRange> {
+        if self.may_fill { self.check_read(bytes) } else { Err(self.outside(bytes)) }
+    }
+
+    fn outside(&self, bytes: u64) -> OutOfRange {
+        OutOfRange { offset: self.offset, bytes, mapped: self.pool.bytes() }
+    }
 }
 
 /// Part of a host buffer.

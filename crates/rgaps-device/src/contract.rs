@@ -25,6 +25,7 @@ pub fn check(backend: &dyn Backend) {
     sealing_shuts_out_later_writers_and_no_earlier_one(backend);
     a_pool_is_one_memory_in_every_process(backend);
     copies_arrive_and_stay_inside(backend);
+    parts_keep_to_their_bytes_and_rights(backend);
     copies_of_one_stream_are_in_order_and_events_mark_it(backend);
     foreign_memory_is_copied_in(backend);
     device_memory_is_copied_within_and_comes_back(backend);
@@ -44,8 +45,8 @@ fn must<T>(outcome: Result<T, DeviceError>) -> T {
     }
 }
 
-/// Part of a pool as device memory of the caller's. The pool must be kept until the stream that gets it has got there.
-pub fn part_of(pool: &dyn PoolMemory, offset: u64, bytes: u64) -> Result<DevicePart, DeviceError> {
+/// Part of a pool as device memory of the caller's, which keeps the pool. It is kept until the stream that gets it has got there.
+pub fn part_of(pool: &Arc<dyn PoolMemory>, offset: u64, bytes: u64) -> Result<DevicePart, DeviceError> {
     Ok(DevicePart::of_pool(pool, offset, bytes)?)
 }
 
@@ -70,7 +71,7 @@ fn put(buffer: &HostBuffer, offset: u64, bytes: &[u8]) {
 fn holds(backend: &dyn Backend, pool: &dyn PoolMemory, offset: u64, bytes: u64) -> Vec<u8> {
     let to = buffer(backend, bytes);
     let stream = must(backend.stream());
-    let copy = backend.copy_to_host(&stream, PoolPart { pool, offset }, BufferPart { buffer: &to, offset: 0 }, bytes);
+    let copy = backend.copy_to_host(&stream, PoolPart::of(pool, offset), BufferPart { buffer: &to, offset: 0 }, bytes);
     must(must(copy).wait(PATIENCE));
     let mut found = vec![0; bytes as usize];
     assert!(to.mapping().copy_out(0, &mut found).is_ok());
@@ -79,7 +80,7 @@ fn holds(backend: &dyn Backend, pool: &dyn PoolMemory, offset: u64, bytes: u64) 
 
 fn fill(backend: &dyn Backend, pool: &dyn PoolMemory, offset: u64, bytes: &[u8]) {
     let stream = must(backend.stream());
-    must(must(backend.copy_in(&stream, bytes, PoolPart { pool, offset })).wait(PATIENCE));
+    must(must(backend.copy_in(&stream, bytes, PoolPart::of(pool, offset))).wait(PATIENCE));
 }
 
 fn readers_see_what_the_writer_writes(backend: &dyn Backend) {
@@ -91,12 +92,30 @@ fn readers_see_what_the_writer_writes(backend: &dyn Backend) {
     fill(backend, writer.as_ref(), 512, b"written once");
     assert_eq!(holds(backend, reader.as_ref(), 512, 12), b"written once");
     assert_eq!(holds(backend, made.as_ref(), 512, 12), b"written once", "the manager reads it too: path 1");
-    match (backend.payload_access(), reader.host_bytes(512, 12)) {
-        (_, Ok(bytes)) => assert_eq!(bytes, b"written once"),
+    match (backend.payload_access(), reader.shared(512, 12)) {
+        (_, Ok(bytes)) => assert_eq!(bytes.to_vec(), b"written once"),
         (PayloadAccess::Direct, Err(error)) => panic!("links read this pool directly, yet: {error}"),
         (PayloadAccess::Staged, Err(_)) => {}
     }
-    assert!(reader.host_bytes(BYTES, 1).is_err() && reader.host_bytes(u64::MAX, 2).is_err());
+    assert!(reader.shared(BYTES, 1).is_err() && reader.shared(u64::MAX, 2).is_err());
+}
+
+fn parts_keep_to_their_bytes_and_rights(backend: &dyn Backend) {
+    let pool = made(backend);
+    let stream = must(backend.stream());
+    fill(backend, pool.as_ref(), 0, &[1; 128]);
+    let (filled, read) = (PoolPart::to_fill(pool.as_ref(), 64, 8), PoolPart::to_read(pool.as_ref(), 64, 8));
+    let Ok(rest) = filled.skip(6) else { panic!("6 B of 8 can be left out") };
+    for (bytes, part) in [(&[2; 9][..], filled), (&[2; 3], rest), (&[2; 1], read)] {
+        let refused = backend.copy_in(&stream, bytes, part);
+        assert!(matches!(refused, Err(DeviceError::Range(_))), "{refused:?}");
+    }
+    let refused = backend.copy_out(&stream, read, &mut [0; 9]);
+    assert!(matches!(refused, Err(DeviceError::Range(_))), "{refused:?}");
+    assert!(filled.skip(9).is_err() && read.skip(u64::MAX).is_err());
+    assert_eq!(holds(backend, pool.as_ref(), 0, 128), [1; 128], "nothing was written");
+    must(must(backend.copy_in(&stream, &[2; 2], rest)).wait(PATIENCE));
+    assert_eq!(holds(backend, pool.as_ref(), 68, 8), [1, 1, 2, 2, 1, 1, 1, 1]);
 }
 
 fn sealing_shuts_out_later_writers_and_no_earlier_one(backend: &dyn Backend) {
@@ -111,7 +130,7 @@ fn sealing_shuts_out_later_writers_and_no_earlier_one(backend: &dyn Backend) {
     fill(backend, writer.as_ref(), 0, b"still");
     let reader = must(backend.import_pool(&description, must(made.export()).1, PoolRole::Reader));
     let stream = must(backend.stream());
-    let write = backend.copy_in(&stream, b"never", PoolPart { pool: reader.as_ref(), offset: 0 });
+    let write = backend.copy_in(&stream, b"never", PoolPart::of(reader.as_ref(), 0));
     assert!(write.is_err(), "a reader's pool takes no copy");
     assert_eq!(holds(backend, made.as_ref(), 0, 5), b"still");
 }
@@ -142,7 +161,7 @@ fn copies_arrive_and_stay_inside(backend: &dyn Backend) {
     let buffer = buffer(backend, 8192);
     let stream = must(backend.stream());
     put(&buffer, 100, b"there and back");
-    let part = |offset| PoolPart { pool: pool.as_ref(), offset };
+    let part = |offset| PoolPart::of(pool.as_ref(), offset);
     let place = |offset| BufferPart { buffer: &buffer, offset };
     let _ = must(backend.copy_to_device(&stream, place(100), part(BYTES - 14), 14));
     let back = must(backend.copy_to_host(&stream, part(BYTES - 14), place(4000), 14));
@@ -165,7 +184,7 @@ fn copies_of_one_stream_are_in_order_and_events_mark_it(backend: &dyn Backend) {
     let buffer = buffer(backend, 8192);
     put(&buffer, 0, b"firstsecond");
     let (stream, other) = (must(backend.stream()), must(backend.stream()));
-    let part = PoolPart { pool: pool.as_ref(), offset: 64 };
+    let part = PoolPart::of(pool.as_ref(), 64);
     let place = |offset| BufferPart { buffer: &buffer, offset };
     let _ = must(backend.copy_to_device(&stream, place(0), part, 5));
     let _ = must(backend.copy_to_device(&stream, place(5), part, 6));
@@ -186,11 +205,11 @@ fn foreign_memory_is_copied_in(backend: &dyn Backend) {
     let pool = made(backend);
     let stream = must(backend.stream());
     let mut mine = *b"pushed";
-    let pushed = must(backend.copy_in(&stream, &mine, PoolPart { pool: pool.as_ref(), offset: BYTES - 6 }));
+    let pushed = must(backend.copy_in(&stream, &mine, PoolPart::of(pool.as_ref(), BYTES - 6)));
     mine.fill(0); // The caller has its memory back when the call returns.
     must(pushed.wait(PATIENCE));
     assert_eq!(holds(backend, pool.as_ref(), BYTES - 6, 6), b"pushed");
-    let outside = backend.copy_in(&stream, b"pushed", PoolPart { pool: pool.as_ref(), offset: BYTES - 5 });
+    let outside = backend.copy_in(&stream, b"pushed", PoolPart::of(pool.as_ref(), BYTES - 5));
     assert!(matches!(outside, Err(DeviceError::Range(_))));
 }
 
@@ -198,13 +217,13 @@ fn device_memory_is_copied_within_and_comes_back(backend: &dyn Backend) {
     let (from, to) = (own_memory(backend), made(backend));
     fill(backend, from.as_ref(), 256, b"there and back");
     let stream = must(backend.stream());
-    let Ok(part) = DevicePart::of_pool(from.as_ref(), 256, 14) else { panic!("a pool has device addresses") };
-    must(backend.copy_within(&stream, &part, PoolPart { pool: to.as_ref(), offset: 512 }));
+    let Ok(part) = DevicePart::of_pool(&from, 256, 14) else { panic!("a pool has device addresses") };
+    must(backend.copy_within(&stream, &part, PoolPart::of(to.as_ref(), 512)));
     let mut found = [0; 14];
-    must(backend.copy_out(&stream, PoolPart { pool: to.as_ref(), offset: 512 }, &mut found));
+    must(backend.copy_out(&stream, PoolPart::of(to.as_ref(), 512), &mut found));
     assert_eq!(&found, b"there and back");
     for offset in [BYTES - 13, u64::MAX - 1] {
-        let place = PoolPart { pool: to.as_ref(), offset };
+        let place = PoolPart::of(to.as_ref(), offset);
         assert!(backend.copy_within(&stream, &part, place).is_err(), "beyond the pool");
         assert!(backend.copy_out(&stream, place, &mut found).is_err(), "beyond the pool");
     }
@@ -212,7 +231,7 @@ fn device_memory_is_copied_within_and_comes_back(backend: &dyn Backend) {
     let many: Vec<u8> = (0..BYTES).map(|n| (n % 251) as u8).collect();
     fill(backend, from.as_ref(), 0, &many);
     let mut found = vec![0; many.len()];
-    must(backend.copy_out(&stream, PoolPart { pool: from.as_ref(), offset: 0 }, &mut found));
+    must(backend.copy_out(&stream, PoolPart::of(from.as_ref(), 0), &mut found));
     assert!(found == many, "what came back is not what went in");
 }
 
@@ -230,13 +249,14 @@ fn a_word_is_written_and_waited_for_in_stream_order(backend: &dyn Backend) {
     for (round, value) in [1 << 30, 1 << 31, u32::MAX, 2].into_iter().enumerate() {
         let content = vec![round as u8 + 1; BYTES as usize];
         put(&from, 0, &content);
-        let place = PoolPart { pool: pool.as_ref(), offset: 0 };
+        let place = PoolPart::of(pool.as_ref(), 0);
         let _behind = must(backend.copy_to_device(&producer, BufferPart { buffer: &from, offset: 0 }, place, BYTES));
         must(producer.write_word(&word(64), value));
         must(consumer.wait_word(&word(64), value, PATIENCE));
         let back = backend.copy_to_host(&consumer, place, BufferPart { buffer: &to, offset: 0 }, BYTES);
         must(must(back).wait(PATIENCE));
-        assert!(to.mapping().shared_bytes(0, BYTES).is_ok_and(|found| found == content), "the consumer was too early");
+        let found = to.mapping().shared(0, BYTES).map(|found| found.to_vec());
+        assert!(found.is_ok_and(|found| found == content), "the consumer was too early");
         assert_eq!(word(64).has_reached(value), Ok(true));
         assert_eq!(word(64).has_reached(value.wrapping_add(1)), Ok(false));
     }
@@ -257,14 +277,14 @@ fn a_message_out_of_reach_has_one_mirror_and_a_block_a_scratch(backend: &dyn Bac
     fill(backend, pool.as_ref(), 0, b"before");
     let original =
         Original { pool: &pool, offset: 0, bytes: 6, position: 7, awaited: Some((word, 1)), timeout: PATIENCE };
-    let part = PoolPart { pool: pool.as_ref(), offset: 0 };
+    let part = PoolPart::of(pool.as_ref(), 0);
     let Some(scratch) = must(backend.scratch(6)) else {
         assert!(must(backend.mirror(&original)).is_none(), "who works in place needs no copy");
         assert!(backend.copy_scratch(&producer, pool.as_ref(), part, 6).is_err());
         return;
     };
     // Filled, copied and given back in the order of one stream.
-    let _behind = must(backend.copy_in(&producer, b"behind", PoolPart { pool: scratch.as_ref(), offset: 0 }));
+    let _behind = must(backend.copy_in(&producer, b"behind", PoolPart::of(scratch.as_ref(), 0)));
     let _copied = must(backend.copy_scratch(&producer, scratch.as_ref(), part, 6));
     drop(scratch);
     must(producer.write_word(&word, 1));
@@ -275,7 +295,7 @@ fn a_message_out_of_reach_has_one_mirror_and_a_block_a_scratch(backend: &dyn Bac
     let first = mirror(&original);
     must(consumer.wait(first.copied.event(), PATIENCE));
     let mut found = [0; 6];
-    must(backend.copy_out(&consumer, PoolPart { pool: first.memory.as_ref(), offset: 0 }, &mut found));
+    must(backend.copy_out(&consumer, PoolPart::of(first.memory.as_ref(), 0), &mut found));
     assert_eq!(&found, b"behind", "the copy was made too early");
     let again = mirror(&original);
     assert!(!first.is_shared && again.is_shared && again.memory.identity() == first.memory.identity());
@@ -300,12 +320,8 @@ fn host_buffers_are_shared_by_descriptor(backend: &dyn Backend) {
     put(&one, 8000, b"one memory");
     let pool = made(backend);
     let stream = must(backend.stream());
-    let copy = backend.copy_to_device(
-        &stream,
-        BufferPart { buffer: &two, offset: 8000 },
-        PoolPart { pool: pool.as_ref(), offset: 0 },
-        10,
-    );
+    let copy =
+        backend.copy_to_device(&stream, BufferPart { buffer: &two, offset: 8000 }, PoolPart::of(pool.as_ref(), 0), 10);
     must(must(copy).wait(PATIENCE));
     assert_eq!(holds(backend, pool.as_ref(), 0, 10), b"one memory");
     let Ok(fd) = one.fd().try_clone_to_owned() else { panic!("a descriptor can be cloned") };

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use rgaps_os::{Access, Mapping, OutOfRange};
+use rgaps_os::{Access, Mapping, OutOfRange, SharedBytes};
 
 use crate::backend::{Backend, BufferPart, PayloadAccess, PoolPart};
 use crate::buffer::{BufferSpec, HostBuffer};
@@ -67,6 +67,12 @@ struct LazyStream(Arc<Queue>);
 struct LazyEvent(Arc<Queue>, u64);
 
 impl LazyBackend {
+    fn bounce(&self, stream: &Stream, from: SharedBytes<'_>, to: PoolPart<'_>) -> Result<Completion, DeviceError> {
+        let buffer = self.host_buffer(&BufferSpec { name: "rgaps-bounce".to_owned(), bytes: from.len() as u64 })?;
+        buffer.mapping().copy_in(0, from)?;
+        self.copy_to_device(stream, BufferPart { buffer: &buffer, offset: 0 }, to, from.len() as u64)
+    }
+
     /// From now on nothing gets done.
     pub fn stall(&self) {
         self.queue.stalled.store(true, Ordering::Relaxed);
@@ -216,6 +222,7 @@ impl Backend for LazyBackend {
         to: BufferPart<'_>,
         bytes: u64,
     ) -> Result<Completion, DeviceError> {
+        from.check_read(bytes)?;
         inside(from.offset, bytes, from.pool.bytes())?;
         inside(to.offset, bytes, to.buffer.bytes())?;
         let (_, fds) = from.pool.export()?;
@@ -236,6 +243,7 @@ impl Backend for LazyBackend {
         to: PoolPart<'_>,
         bytes: u64,
     ) -> Result<Completion, DeviceError> {
+        to.check_fill(bytes)?;
         inside(to.offset, bytes, to.pool.bytes())?;
         inside(from.offset, bytes, from.buffer.bytes())?;
         let writable =
@@ -250,9 +258,7 @@ impl Backend for LazyBackend {
     }
 
     fn copy_in(&self, stream: &Stream, from: &[u8], to: PoolPart<'_>) -> Result<Completion, DeviceError> {
-        let buffer = self.host_buffer(&BufferSpec { name: "rgaps-bounce".to_owned(), bytes: from.len() as u64 })?;
-        buffer.mapping().copy_in(0, from)?;
-        self.copy_to_device(stream, BufferPart { buffer: &buffer, offset: 0 }, to, from.len() as u64)
+        self.bounce(stream, from.into(), to)
     }
 
     fn copy_out(&self, stream: &Stream, from: PoolPart<'_>, to: &mut [u8]) -> Result<(), DeviceError> {
@@ -261,7 +267,7 @@ impl Backend for LazyBackend {
     }
 
     fn copy_within(&self, stream: &Stream, from: &DevicePart, to: PoolPart<'_>) -> Result<(), DeviceError> {
-        self.copy_in(stream, from.as_host_bytes(), to).map(|_| ())
+        self.bounce(stream, from.as_host_bytes(), to).map(|_| ())
     }
 
     fn words(&self, mapping: &Arc<Mapping>) -> Result<Arc<dyn Words>, DeviceError> {

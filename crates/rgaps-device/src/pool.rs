@@ -9,7 +9,7 @@ use std::fmt::Debug;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use rgaps_os::{AllocationRight, Mapping, OutOfRange, OwnedRange};
+use rgaps_os::{AllocationRight, Mapping, OutOfRange, OwnedRange, SharedBytes};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{DescriptionError, DeviceError};
@@ -185,8 +185,12 @@ pub trait PoolMemory: Debug + Send + Sync {
     /// A block that the caller owns, to be filled.
     fn block_mut<'a>(&'a self, block: &'a mut OwnedRange) -> Result<&'a mut [u8], OutOfRange>;
 
-    /// Payload that the caller holds; an error outside the pool, and everywhere in a pool that the CPU cannot read.
-    fn host_bytes(&self, offset: u64, bytes: u64) -> Result<&[u8], OutOfRange>;
+    /// A block that the caller owns, to be read.
+    fn block<'a>(&'a self, block: &'a OwnedRange) -> Result<&'a [u8], OutOfRange>;
+
+    /// A part that its writer may write meanwhile, to be copied or sent; an error outside the pool, and everywhere in a pool that the CPU cannot
+    /// read.
+    fn shared(&self, offset: u64, bytes: u64) -> Result<SharedBytes<'_>, OutOfRange>;
 
     /// The device's address of a byte of the pool in this process, for a kernel or a library to work on; on the host backend, a pointer.
     fn device_address(&self, offset: u64) -> Result<u64, OutOfRange>;

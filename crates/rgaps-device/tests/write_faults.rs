@@ -47,5 +47,5 @@ fn write_as(role: PoolRole) {
     // The one way to store through a read-only mapping in safe code: a shared word.
     let word = pool.as_host().unwrap().mapping().atomic_u64(0).unwrap();
     word.store(1, Ordering::Relaxed);
-    assert_eq!(made.host_bytes(0, 1).unwrap(), &[1]);
+    assert_eq!(made.shared(0, 1).unwrap().to_vec(), [1]);
 }

@@ -175,9 +175,6 @@ impl<'a> Consumer<'a> {
         let (header, span) = (*arrival.header(), arrival.payload());
         let mut copy = vec![0; span.bytes as usize];
         self.receiver.copy_out(&arrival, 0, &mut copy)?;
-        if let Some(bytes) = self.receiver.bytes(&arrival) {
-            assert_eq!(bytes, copy);
-        }
         if self.receiver.release(arrival)? == Release::Torn {
             self.torn += 1;
             return Ok(true);
@@ -495,7 +492,6 @@ pub fn without_flow_control_the_sender_never_waits_and_no_torn_byte_is_believed(
         }
         let mut torn = [0; 1];
         pair.receiver.copy_out(&held, 0, &mut torn).unwrap();
-        assert_eq!(pair.receiver.bytes(&held), None, "nobody may look in place");
         assert_eq!(pair.receiver.release(held).unwrap(), Release::Torn);
         let consumer = Consumer::new(pair.receiver.as_mut()).run_to_end();
         assert!(!consumer.done.is_empty(), "the newest messages are still there");

@@ -197,11 +197,8 @@ pub trait LinkReceiver: Send {
     /// Records that arrived before the link ended still come; then its error does, again and again.
     fn next(&mut self, timeout: Duration) -> Result<Option<Arrival>, LinkError>;
 
-    /// The payload in place, where nobody can write to it while it is held. `None` where somebody can (flow control off, or a peer
-    /// that writes the memory itself): copy, release, and look at the verdict.
-    fn bytes(&self, arrival: &Arrival) -> Option<&[u8]>;
-
-    /// Copies a part of the payload, from `at` in it on.
+    /// Copies a part of the payload, from `at` in it on. Where somebody can write it meanwhile (flow control off), the verdict of `release` says
+    /// whether the copy is whole.
     fn copy_out(&self, arrival: &Arrival, at: u64, to: &mut [u8]) -> Result<(), LinkError> {
         Ok(self.memory().copy_out(arrival.payload, at, to)?)
     }

@@ -10,6 +10,8 @@
 //! All little endian. The payload of a FIRST record opens with the envelope, opaque bytes that describe the message and are counted
 //! neither in offset nor in total. A header from a peer is believed only after `decode` and `check_chunk`; every lie has its name.
 
+use rgaps_os::SharedBytes;
+
 use crate::geometry::RingGeometry;
 
 /// Bytes of a header.
@@ -301,18 +303,18 @@ pub struct MessageHead {
 
 impl MessageHead {
     /// The record that opens the message: the envelope and the data from offset 0, which may be empty if they are not there yet.
-    pub fn first<'a>(&self, envelope: &'a [u8], data: &'a [u8]) -> Record<'a> {
-        Record { head: *self, kind: RecordKind::First, offset: 0, envelope, data }
+    pub fn first<'a>(&self, envelope: &'a [u8], data: impl Into<SharedBytes<'a>>) -> Record<'a> {
+        Record { head: *self, kind: RecordKind::First, offset: 0, envelope, data: data.into() }
     }
 
     /// A further record with the data from `offset`.
-    pub fn part<'a>(&self, offset: u64, data: &'a [u8]) -> Record<'a> {
-        Record { head: *self, kind: RecordKind::Part, offset, envelope: &[], data }
+    pub fn part<'a>(&self, offset: u64, data: impl Into<SharedBytes<'a>>) -> Record<'a> {
+        Record { head: *self, kind: RecordKind::Part, offset, envelope: &[], data: data.into() }
     }
 
     /// The record that gives the message up after `offset` bytes.
     pub fn abort(&self, offset: u64) -> Record<'static> {
-        Record { head: *self, kind: RecordKind::Abort, offset, envelope: &[], data: &[] }
+        Record { head: *self, kind: RecordKind::Abort, offset, envelope: &[], data: SharedBytes::empty() }
     }
 }
 
@@ -330,7 +332,7 @@ pub struct Record<'a> {
     kind: RecordKind,
     offset: u64,
     envelope: &'a [u8],
-    data: &'a [u8],
+    data: SharedBytes<'a>,
 }
 
 impl<'a> Record<'a> {
@@ -339,8 +341,8 @@ impl<'a> Record<'a> {
         self.head.id
     }
 
-    /// The payload's two parts.
-    pub fn payload(&self) -> (&'a [u8], &'a [u8]) {
+    /// The payload's two parts; the second is sent from memory that others may write.
+    pub fn payload(&self) -> (&'a [u8], SharedBytes<'a>) {
         (self.envelope, self.data)
     }
 

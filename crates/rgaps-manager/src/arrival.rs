@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use rgaps_control::qos::Exhaustion as QosExhaustion;
 use rgaps_control::{HostId, TopicId, TopicKey};
 use rgaps_device::copy::{Arrived, Target};
-use rgaps_device::{Backend, DeviceError, HostBuffer, Idle, Lane, PoolMemory, PoolingCopy, Stream};
+use rgaps_device::{Backend, DeviceError, HostBuffer, Idle, Lane, PoolMemory, PoolPart, PoolingCopy, Stream};
 use rgaps_link::position::RingSpan;
 use rgaps_link::tcp::Intake;
 use rgaps_link::{
@@ -456,7 +456,7 @@ impl Arrival {
         let lane = Lane {
             backend: self.setup.backend.as_ref(),
             stream: &self.stream,
-            pool: self.state.pool.as_ref(),
+            pool: PoolPart::of(self.state.pool.as_ref(), 0),
             buffer: &self.setup.buffer,
         };
         let target = Target { pool_offset: partial.loan.offset(), bytes: partial.info.bytes };

@@ -214,7 +214,7 @@ impl Outbox {
                     Some(staged) => staged.next().filter(|(offset, _)| *offset == at).map(|(_, data)| data),
                     None => {
                         let bytes = (outgoing.head.total - at).min(chunk_bytes.saturating_sub(envelope.len() as u64));
-                        outgoing.pool.host_bytes(outgoing.held.offset() + at, bytes).ok()
+                        outgoing.pool.shared(outgoing.held.offset() + at, bytes).ok()
                     }
                 };
                 // S2: what comes behind a chunk that is not ready waits for it.

@@ -249,7 +249,7 @@ impl Pair {
         let seat = Seat { slot: place.slot, generation: place.generation };
         let pool = self.to().topic.pools.memory(seat).unwrap();
         let MessageInfo { sequence, bytes, .. } = *held.info();
-        assert!(pool.host_bytes(held.offset(), bytes).unwrap() == content(sequence, bytes), "message {sequence}");
+        assert!(pool.shared(held.offset(), bytes).unwrap().to_vec() == content(sequence, bytes), "message {sequence}");
     }
 
     fn seat(&self) -> Option<Seat> {

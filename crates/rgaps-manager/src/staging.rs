@@ -13,11 +13,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rgaps_device::{
-    Backend, BufferSpec, DeviceError, HostBuffer, Lane as CopyLane, PoolMemory, StagedChunk, StagingCopy, StagingSpec,
-    Stream,
+    Backend, BufferSpec, DeviceError, HostBuffer, Lane as CopyLane, PoolMemory, PoolPart, StagedChunk, StagingCopy,
+    StagingSpec, Stream,
 };
 use rgaps_link::{MessageId, RecordSequence};
-use rgaps_os::Mapping;
+use rgaps_os::{Mapping, SharedBytes};
 
 /// Messages that are staged at once: one that is sent, and the next.
 const LANES: usize = 2;
@@ -76,7 +76,7 @@ impl Stager {
             let on = CopyLane {
                 backend: self.backend.as_ref(),
                 stream: &self.stream,
-                pool: lane.pool.as_ref(),
+                pool: PoolPart::of(lane.pool.as_ref(), 0),
                 buffer: &self.buffer,
             };
             lane.copy.pump(&on)?;
@@ -100,10 +100,10 @@ impl Stager {
     }
 
     /// The chunks of a message that can be posted, in order: first byte in the message, bytes, and whether it is the last.
-    pub(crate) fn ready(&self, message: MessageId) -> impl Iterator<Item = (u64, &[u8])> {
+    pub(crate) fn ready(&self, message: MessageId) -> impl Iterator<Item = (u64, SharedBytes<'_>)> {
         let lane = self.lanes.iter().flatten().find(move |lane| lane.message == message);
         lane.into_iter().flat_map(|lane| &lane.ready).map_while(|chunk| {
-            let data = self.buffer.mapping().shared_bytes(chunk.buffer_offset, chunk.chunk.bytes).ok()?;
+            let data = self.buffer.mapping().shared(chunk.buffer_offset, chunk.chunk.bytes).ok()?;
             Some((chunk.chunk.offset, data))
         })
     }

@@ -1,6 +1,7 @@
 //! Operating-system memory and wake-ups, wrapped once: the leaf on which the segment, the pools and the rings stand.
 //!
-//! `memfd` makes and checks sealed anonymous files, `mapping` maps them, `range` is the right to write a part of one,
+//! `memfd` makes and checks sealed anonymous files, `mapping` maps them, `range` is the right to write a part of one, `shared` is
+//! what of one others may write,
 //! `futex`, `eventfd`, `pidfd` and `poll` wake and watch processes, `fork` tells a forked child from its parent, `memlock` whether memory may be locked, `clock` is the one
 //! clock of all stage timestamps.
 
@@ -15,6 +16,7 @@ pub mod peer;
 pub mod pidfd;
 pub mod poll;
 pub mod range;
+pub mod shared;
 
 pub use eventfd::EventFd;
 pub use fork::ForkGuard;
@@ -22,6 +24,7 @@ pub use mapping::{Access, MapError, Mapping, OutOfRange};
 pub use memfd::{SealError, Seals};
 pub use pidfd::PidFd;
 pub use range::{AllocationRight, OwnedRange};
+pub use shared::SharedBytes;
 
 /// Fills an array with random bytes of the kernel, for identities.
 pub fn random<const N: usize>() -> std::io::Result<[u8; N]> {

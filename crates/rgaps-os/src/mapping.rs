@@ -1,8 +1,8 @@
 //! Mappings of shared memory, and the few ways to touch them.
 //!
-//! Memory that another process can write is reached by atomics and by copies only (`atomic_u64`, `copy_in`, `copy_out`), with two
-//! exceptions that hand out slices: `shared_bytes`, for payload whose publisher is trusted not to write it while it is held, and
-//! `bytes_mut`, for a block that its owner alone may write (`OwnedRange`). Every offset is checked against the mapping's length.
+//! Memory that another process can write is reached by atomics and by copies only (`atomic_u64`, `copy_in`, `copy_out`, `shared`). Slices are for
+//! a block that its owner alone may write (`OwnedRange`: `owned_bytes`, `bytes_mut`), and for bytes of which the caller knows that nobody writes them
+//! (`SharedBytes::as_slice`, unsafe). Every offset is checked against the mapping's length.
 //!
 //! Invariants  A mapping is as long as the file behind it, whose size is sealed: it never faults. It is not inherited by a fork.
 
@@ -16,6 +16,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, mun
 
 use crate::memfd::{self, SealError, Seals};
 use crate::range::{AllocationRight, OwnedRange};
+use crate::shared::SharedBytes;
 
 /// How a mapping may be used. The kernel enforces it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,11 +182,11 @@ impl Mapping {
     }
 
     /// Copies bytes into the mapping, which must be writable.
-    pub fn copy_in(&self, offset: u64, from: &[u8]) -> Result<(), OutOfRange> {
+    pub fn copy_in<'a>(&self, offset: u64, from: impl Into<SharedBytes<'a>>) -> Result<(), OutOfRange> {
+        let from = from.into();
         let to = self.check_writable(offset, from.len() as u64)?;
-        // SAFETY: both ranges are valid for their length; `from` is borrowed here and cannot be part of memory written through `to`
-        // other than by the caller's own protocol. memcpy(3) is opaque to the compiler.
-        unsafe { libc::memmove(to.cast(), from.as_ptr().cast(), from.len()) };
+        // SAFETY: both ranges are valid for their length; memmove(3) allows overlap and is opaque to the compiler.
+        unsafe { libc::memmove(to.cast(), from.address() as *const _, from.len()) };
         Ok(())
     }
 
@@ -206,17 +207,22 @@ impl Mapping {
         usize::try_from(n).map_err(|_| io::Error::last_os_error())
     }
 
-    /// Payload that is held, or that has not been handed out: nobody writes it while the slice lives.
-    ///
-    /// This is the one place where memory of another process is seen as a plain slice. A publisher of a topic is trusted not to
-    /// write into a block that it has committed (docs/promises.md); one that does shows torn bytes to its own subscribers.
-    pub fn shared_bytes(&self, offset: u64, bytes: u64) -> Result<&[u8], OutOfRange> {
-        let from = self.check(offset, bytes)?;
-        // SAFETY: in bounds, mapped while `&self` lives, initialised (a memfd is zero at birth), and not written by the contract above.
-        Ok(unsafe { std::slice::from_raw_parts(from, bytes as usize) })
+    /// A part that others may write meanwhile: to be copied, sent, or read by a device.
+    pub fn shared(&self, offset: u64, bytes: u64) -> Result<SharedBytes<'_>, OutOfRange> {
+        Ok(SharedBytes::at(self.check(offset, bytes)?, bytes as usize))
     }
 
-    /// The block of a range that the caller owns.
+    /// The block of a range that the caller owns, to be read.
+    pub fn owned_bytes<'a>(&'a self, range: &'a OwnedRange) -> Result<&'a [u8], OutOfRange> {
+        if range.mapping != self.id {
+            return Err(self.out_of_range(range.offset, range.bytes));
+        }
+        let start = self.check(range.offset, range.bytes)?;
+        // SAFETY: in bounds, and `OwnedRange` says that nobody else uses these bytes; who could write them needs it mutably.
+        Ok(unsafe { std::slice::from_raw_parts(start, range.bytes as usize) })
+    }
+
+    /// The block of a range that the caller owns, to be filled.
     pub fn bytes_mut<'a>(&'a self, range: &'a mut OwnedRange) -> Result<&'a mut [u8], OutOfRange> {
         if range.mapping != self.id {
             return Err(self.out_of_range(range.offset, range.bytes));
@@ -307,7 +313,7 @@ mod tests {
         assert!(mapping.atomics_u64(8, usize::MAX).is_err());
         assert!(mapping.copy_in(4090, &[0; 7]).is_err());
         assert!(mapping.copy_out(u64::MAX, &mut [0; 2]).is_err());
-        assert!(mapping.shared_bytes(4000, 97).is_err());
+        assert!(mapping.shared(4000, 97).is_err());
     }
 
     #[test]
@@ -326,7 +332,9 @@ mod tests {
         assert!(Mapping::map(&fd, 4096, Access::ReadWrite).is_err());
         let reader = Mapping::map(&fd, 4096, Access::ReadOnly).unwrap();
         owner.copy_in(0, b"still writable").unwrap();
-        assert_eq!(reader.shared_bytes(0, 5).unwrap(), b"still");
+        let mut found = [0; 5];
+        reader.shared(0, 5).unwrap().copy_out(0, &mut found).unwrap();
+        assert_eq!(&found, b"still");
     }
 
     #[test]
@@ -338,7 +346,7 @@ mod tests {
         // SAFETY: the only range carved.
         let mut range = unsafe { right.carve(64, 128) };
         one.bytes_mut(&mut range).unwrap().fill(9);
-        assert!(two.bytes_mut(&mut range).is_err());
-        assert_eq!(one.shared_bytes(63, 2).unwrap(), &[0, 9]);
+        assert!(two.bytes_mut(&mut range).is_err() && two.owned_bytes(&range).is_err());
+        assert_eq!(one.owned_bytes(&range).unwrap(), &[9; 128]);
     }
 }

@@ -1,7 +1,7 @@
 //! The right to write one part of a mapping, as a value that cannot be copied or made up.
 //!
 //! `Mapping::allocation_right` gives one `AllocationRight` a mapping; its holder (an allocator) carves `OwnedRange`s from it that
-//! never overlap; `Mapping::bytes_mut` turns a range into a slice. So safe code can fill a loaned block in place.
+//! never overlap; `Mapping::owned_bytes` and `bytes_mut` turn a range into a slice. So safe code can fill a loaned block in place.
 
 use std::num::NonZeroU64;
 

@@ -34,6 +34,11 @@ impl Block {
         self.range.bytes()
     }
 
+    /// The right to read it, for `Mapping::owned_bytes`.
+    pub fn range(&self) -> &OwnedRange {
+        &self.range
+    }
+
     /// The right to write it, for `Mapping::bytes_mut`.
     pub fn range_mut(&mut self) -> &mut OwnedRange {
         &mut self.range

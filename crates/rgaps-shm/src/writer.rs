@@ -117,6 +117,11 @@ impl LoanedMessage {
         self.message
     }
 
+    /// The block, to be read.
+    pub fn block(&self) -> &Block {
+        &self.block
+    }
+
     /// The block to fill.
     pub fn block_mut(&mut self) -> &mut Block {
         &mut self.block

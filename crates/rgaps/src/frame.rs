@@ -11,6 +11,7 @@ use rgaps_shm::{Held, MessageInfo};
 use crate::handle::Handle;
 use crate::node::{DEVICE_TIMEOUT, NodeInner};
 use crate::order::Place;
+use crate::raw;
 use crate::subscriber::{SubscriberInner, TakeError};
 use crate::types::{Meta, ViewError};
 
@@ -140,14 +141,14 @@ impl<T: Meta> Frame<T> {
         if let Some(copied) = &self.copied {
             copied.wait(DEVICE_TIMEOUT).map_err(failed)?;
         }
-        if let Ok(bytes) = self.pool.host_bytes(self.offset, self.info.bytes) {
+        if let Some(bytes) = raw::payload(self) {
             return Ok(bytes);
         }
         if let Some(fetched) = self.fetched.get() {
             return Ok(fetched);
         }
         let mut bytes = vec![0; self.info.bytes as usize];
-        let from = PoolPart { pool: self.pool.as_ref(), offset: self.offset };
+        let from = PoolPart::to_read(self.pool.as_ref(), self.offset, self.info.bytes);
         let copied = inner.node.own_stream().and_then(|own| inner.node.backend().copy_out(&own, from, &mut bytes));
         copied.map_err(failed)?;
         inner.reader().counters().copied_bytes.fetch_add(self.info.bytes, Ordering::Relaxed);
@@ -156,7 +157,7 @@ impl<T: Meta> Frame<T> {
 
     /// Whether `bytes` reads the payload where it lies.
     pub fn is_in_place(&self) -> bool {
-        self.subscriber.node.is_owner() && self.pool.host_bytes(self.offset, self.info.bytes).is_ok()
+        self.subscriber.node.is_owner() && self.pool.shared(self.offset, self.info.bytes).is_ok()
     }
 
     pub(crate) fn node(&self) -> &NodeInner {
@@ -188,13 +189,13 @@ impl<T: Meta> Frame<T> {
         self.pool.device_address(offset).map_err(|_| TakeError::OutOfBounds { topic: topic(), sequence, offset, bytes })
     }
 
-    /// The payload as part of its pool, for copies that the device makes of it (`Backend::copy_to_host`, `copy_out`). They are over when the
-    /// frame is dropped, or in the stream that it is released on, or was taken on if it is dropped. An error in a forked child, where the pool is not mapped.
+    /// The payload as part of its pool, for copies that the device makes out of it (`Backend::copy_to_host`, `copy_out`) and no others. They are
+    /// over when the frame is dropped, or in the stream that it is released on, or was taken on if it is dropped. An error in a forked child, where the pool is not mapped.
     pub fn part(&self) -> Result<PoolPart<'_>, TakeError> {
         if !self.subscriber.node.is_owner() {
             return Err(TakeError::Forked { topic: self.subscriber.topic.clone() });
         }
-        Ok(PoolPart { pool: self.pool.as_ref(), offset: self.offset })
+        Ok(PoolPart::to_read(self.pool.as_ref(), self.offset, self.info.bytes))
     }
 
     /// Whether its bytes are there. `Pending` can only be the answer for a frame of `take_on`.

@@ -26,7 +26,7 @@
 //! A program that only uses this crate links neither zenoh nor verbs nor CUDA: `rgapsd`, the host's manager, does that for it, and is
 //! started if it does not run.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod any;
 mod claim;
@@ -39,6 +39,8 @@ mod idle;
 mod node;
 mod order;
 mod publisher;
+#[allow(unsafe_code)]
+mod raw;
 mod session;
 mod statistics;
 mod subscriber;

@@ -412,12 +412,8 @@ impl NodeInner {
         Ok(EventFd::from_fd(self.session.request(&body, &[])?.descriptor()?))
     }
 
-    pub(crate) fn wake_when_readable(&self, event: &Arc<EventFd>, waker: Waker) {
+    pub(crate) fn wake_when_readable(&self, event: &Arc<EventFd>, waker: Option<Waker>) {
         self.session.wake_when_readable(event, waker);
-    }
-
-    pub(crate) fn sleep_on(&self, event: &Arc<EventFd>) {
-        self.session.sleep_on(event);
     }
 
     fn check_owner(&self) -> Result<(), NodeError> {

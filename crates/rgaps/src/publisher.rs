@@ -208,7 +208,7 @@ impl PublisherInner {
             }
             Err(_) => {}
         }
-        let place = PoolPart { pool: self.pool.as_ref(), offset: message.offset() };
+        let place = PoolPart::to_fill(self.pool.as_ref(), message.offset(), bytes.len() as u64);
         let backend = self.node.backend();
         let copied = match stream {
             Some(stream) => backend.copy_in(stream, bytes, place).map(drop),
@@ -225,7 +225,7 @@ impl PublisherInner {
         bytes: u64,
         stream: Option<&Stream>,
     ) -> Result<(), PublishError> {
-        let place = PoolPart { pool: self.pool.as_ref(), offset: message.offset() };
+        let place = PoolPart::to_fill(self.pool.as_ref(), message.offset(), bytes);
         let backend = self.node.backend();
         let copied = match stream {
             Some(stream) => backend.copy_scratch(stream, from, place, bytes).map(drop),
@@ -405,7 +405,7 @@ impl<T: Meta> Publisher<T> {
         }
         inner.check_order()?;
         let message = inner.loan(described)?;
-        let place = PoolPart { pool: inner.pool.as_ref(), offset: message.offset() };
+        let place = PoolPart::to_fill(inner.pool.as_ref(), message.offset(), described);
         if let Err(source) = inner.node.backend().copy_within(stream, from, place) {
             inner.port().give_back(message);
             return Err(inner.device(source));
@@ -519,24 +519,30 @@ impl<T: Meta> Loan<T> {
     ///
     /// What writes there must be done when the loan is dropped or published, or be in the stream that it is published on.
     pub fn device_address(&self) -> Result<u64, PublishError> {
-        let part = self.part()?;
+        let (pool, offset) = self.place()?;
         let failed = |source| PublishError::Block { topic: self.publisher.topic.clone(), source };
-        part.pool.device_address(part.offset).map_err(failed)
+        pool.device_address(offset).map_err(failed)
     }
 
     /// The block as part of its pool (of the node's own memory, as for `device_address`), for copies that the device makes into it (`Backend::copy_to_device`, `copy_within`). They are over when
     /// the loan is dropped or published, or in the stream that it is published on. An error in a forked child, where the pool is not mapped.
-    pub fn part(&self) -> Result<PoolPart<'_>, PublishError> {
+    pub fn part(&mut self) -> Result<PoolPart<'_>, PublishError> {
+        let (pool, offset) = self.place()?;
+        Ok(PoolPart::to_fill(pool, offset, self.bytes))
+    }
+
+    /// What kernels and copies fill: the block, or memory of the node's own.
+    fn place(&self) -> Result<(&dyn PoolMemory, u64), PublishError> {
         self.publisher.check_owner()?;
         if let Some(beside) = self.beside.get() {
-            return Ok(PoolPart { pool: beside.as_ref(), offset: 0 });
+            return Ok((beside.as_ref(), 0));
         }
         let scratch = self.publisher.node.backend().scratch(self.bytes);
         if let Some(made) = scratch.map_err(|source| self.publisher.device(source))? {
-            return Ok(PoolPart { pool: self.beside.get_or_init(|| made).as_ref(), offset: 0 });
+            return Ok((self.beside.get_or_init(|| made).as_ref(), 0));
         }
         let offset = self.message.as_ref().map_or(0, LoanedMessage::offset);
-        Ok(PoolPart { pool: self.publisher.pool.as_ref(), offset })
+        Ok((self.publisher.pool.as_ref(), offset))
     }
 
     /// The metadata, to be completed before publishing. It keeps describing the same number of bytes.
@@ -560,9 +566,11 @@ impl<T> Deref for Loan<T> {
         if !self.publisher.node.is_owner() {
             return &[];
         }
-        let offset = self.message.as_ref().map_or(0, LoanedMessage::offset);
-        let in_place = self.publisher.pool.host_bytes(offset, self.bytes);
-        in_place.unwrap_or_else(|_| self.scratch.get_or_init(|| vec![0; self.bytes as usize]))
+        let Some(message) = &self.message else { return &[] };
+        match self.publisher.pool.block(message.block().range()) {
+            Ok(block) => &block[..self.bytes as usize],
+            Err(_) => self.scratch.get_or_init(|| vec![0; self.bytes as usize]),
+        }
     }
 }
 

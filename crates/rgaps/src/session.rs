@@ -29,6 +29,7 @@ use crate::node::READY_TICK;
 use crate::order::{Filling, Order, Releasing};
 use crate::publisher::PublisherInner;
 use crate::subscriber::{self, SubscriberInner};
+use crate::tasks::Sleepers;
 
 /// How long a manager may take to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -162,7 +163,7 @@ pub(crate) struct Session {
     events: Mutex<HashMap<(TopicId, u8), (Seat, EventFd)>>,
     /// Publishers that have asked for their seat and are no members yet: what came for them meanwhile must stay in `events`.
     joining: AtomicUsize,
-    sleepers: Mutex<Vec<(Arc<EventFd>, Waker)>>,
+    sleepers: Sleepers,
     stopping: AtomicBool,
     kick: EventFd,
     /// The thread.
@@ -198,7 +199,7 @@ impl Session {
             tended: Mutex::default(),
             events: Mutex::default(),
             joining: AtomicUsize::new(0),
-            sleepers: Mutex::default(),
+            sleepers: Sleepers::default(),
             stopping: AtomicBool::new(false),
             kick: EventFd::new()?,
             runner: OnceLock::new(),
@@ -268,21 +269,9 @@ impl Session {
         }
     }
 
-    /// Wakes once a descriptor is readable. One waker a descriptor: the last one that was given (`Tasks`).
-    pub(crate) fn wake_when_readable(&self, event: &Arc<EventFd>, waker: Waker) {
-        let mut sleepers = lock(&self.sleepers);
-        sleepers.retain(|(known, _)| !Arc::ptr_eq(known, event));
-        sleepers.push((event.clone(), waker));
-        drop(sleepers);
-        let _ = self.kick.signal();
-    }
-
-    /// Nobody waits for that descriptor any more. The thread lets go of it now.
-    pub(crate) fn sleep_on(&self, event: &Arc<EventFd>) {
-        let mut sleepers = lock(&self.sleepers);
-        let before = sleepers.len();
-        sleepers.retain(|(known, _)| !Arc::ptr_eq(known, event));
-        if sleepers.len() < before {
+    /// Wakes once a descriptor is readable; with no waker, nobody waits for it any more, and the thread lets go of it now.
+    pub(crate) fn wake_when_readable(&self, event: &Arc<EventFd>, waker: Option<Waker>) {
+        if self.sleepers.set(event, waker) {
             let _ = self.kick.signal();
         }
     }
@@ -391,14 +380,14 @@ impl Session {
 
     /// Until the socket, the kick or a sleeping task's descriptor is readable.
     fn sleep(&self, connection: &Connection, tick: Duration) {
-        let sleeping: Vec<(Arc<EventFd>, Waker)> = lock(&self.sleepers).clone();
+        let sleeping = self.sleepers.all();
         let mut fds = vec![PollFd::new(connection, PollFlags::IN), PollFd::new(&self.kick, PollFlags::IN)];
         fds.extend(sleeping.iter().map(|(event, _)| PollFd::new(event.as_ref(), PollFlags::IN)));
         let _ = poll(&mut fds, Some(&rgaps_os::poll::timespec(tick)));
         let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
         let _ = self.kick.drain();
         for ((event, waker), _) in sleeping.into_iter().zip(&ready[2..]).filter(|(_, ready)| **ready) {
-            lock(&self.sleepers).retain(|(known, _)| !Arc::ptr_eq(known, &event));
+            self.sleepers.set(&event, None);
             waker.wake();
         }
     }

@@ -43,6 +43,30 @@ impl Wake for Tasks {
     }
 }
 
+/// What wakes when which descriptor is readable: one waker a descriptor, the last that was given.
+#[derive(Debug, Default)]
+pub(crate) struct Sleepers(Mutex<Vec<(Arc<EventFd>, Waker)>>);
+
+impl Sleepers {
+    /// Whether that changed anything: a waker always does.
+    pub(crate) fn set(&self, event: &Arc<EventFd>, waker: Option<Waker>) -> bool {
+        let mut sleepers = self.lock();
+        let before = sleepers.len();
+        sleepers.retain(|(known, _)| !Arc::ptr_eq(known, event));
+        let is_changed = waker.is_some() || sleepers.len() < before;
+        sleepers.extend(waker.map(|waker| (event.clone(), waker)));
+        is_changed
+    }
+
+    pub(crate) fn all(&self) -> Vec<(Arc<EventFd>, Waker)> {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<(Arc<EventFd>, Waker)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// One task's place on the list, given up with its future.
 #[derive(Debug)]
 pub(crate) struct Place<'a> {
@@ -64,7 +88,7 @@ impl<'a> Place<'a> {
         let mut waiting = self.tasks.lock();
         let former = waiting.wakers.insert(self.number, waker.clone());
         // Under the lock, so that nobody who leaves ends what begins here.
-        self.node.wake_when_readable(self.event, Waker::from(self.tasks.clone()));
+        self.node.wake_when_readable(self.event, Some(Waker::from(self.tasks.clone())));
         drop(waiting);
         drop(former);
     }
@@ -76,7 +100,7 @@ impl Drop for Place<'_> {
         let own = waiting.wakers.remove(&self.number);
         // Also if it has been woken: others may have told the thread anew since, and have been woken with it.
         if waiting.wakers.is_empty() {
-            self.node.sleep_on(self.event);
+            self.node.wake_when_readable(self.event, None);
         }
         drop(waiting);
         // The task may end with its waker, and its end come back here.

@@ -110,9 +110,9 @@ impl Source {
         let pool = node.device().create_pool(&PoolSpec { name: "source".to_owned(), bytes }).unwrap();
         pool.commit(&pool.missing(0, bytes).unwrap(), 0).unwrap();
         let content: Vec<u8> = (0..bytes).map(|n| (n * 7 % 253) as u8).collect();
-        let place = PoolPart { pool: pool.as_ref(), offset: 0 };
+        let place = PoolPart::of(pool.as_ref(), 0);
         node.device().copy_in(&node.stream().unwrap(), &content, place).unwrap().wait(LONG).unwrap();
-        Self { part: contract::part_of(pool.as_ref(), 0, bytes).unwrap(), content, _pool: pool }
+        Self { part: contract::part_of(&pool, 0, bytes).unwrap(), content, _pool: pool }
     }
 }
 

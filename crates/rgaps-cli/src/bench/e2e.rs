@@ -172,7 +172,7 @@ impl Stages {
         let mut copied = Ok(());
         let memcpy = seconds(|| copied = black_box(self.to.mapping().copy_from(0, self.from.mapping(), 0, bytes)));
         copied.map_err(failed)?;
-        let data = self.from.mapping().shared_bytes(0, bytes).map_err(failed)?;
+        let data = self.from.mapping().shared(0, bytes).map_err(failed)?;
         let socket = self.bare.transfer(data)?;
         Ok(Stage { memcpy: memcpy * 1e3, socket: socket * 1e3 })
     }

@@ -11,7 +11,6 @@
 //! Both walk through the whole memory, so that neither finds it in the cache when the other does not. The time ends when the receiving
 //! side has the last byte. Nothing is copied out of either memory.
 
-use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,6 +19,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rgaps_link::{RingMemory, RingOptions};
+use rgaps_os::SharedBytes;
 
 use super::measure::Pairs;
 use super::ring::{Ring, join, thread};
@@ -55,7 +55,7 @@ pub fn run(effort: Effort) -> Result<Vec<Row>, BenchError> {
 
 fn case(rounds: usize, bytes: u64, name: &str) -> Result<Row, BenchError> {
     let source = source(bytes)?;
-    let data = source.mapping().shared_bytes(0, bytes).map_err(failed)?;
+    let data = source.mapping().shared(0, bytes).map_err(failed)?;
     let (mut ring, mut bare) =
         (Ring::tcp(RingOptions { ring_bytes: MEMORY_BYTES, ..RingOptions::default() })?, Bare::new()?);
     // Every page of both memories is touched before it counts.
@@ -125,10 +125,13 @@ impl Bare {
     }
 
     /// Seconds until the reader has all of `data`.
-    pub(super) fn transfer(&mut self, data: &[u8]) -> Result<f64, BenchError> {
+    pub(super) fn transfer(&mut self, mut data: SharedBytes<'_>) -> Result<f64, BenchError> {
         self.wanted.fetch_add(data.len() as u64, Ordering::Release);
         let start = Instant::now();
-        self.stream.write_all(data).map_err(system("writing to a bare socket"))?;
+        while !data.is_empty() {
+            let written = data.write_to(&self.stream).map_err(system("writing to a bare socket"))?;
+            data = data.part(written, data.len() - written).map_err(failed)?;
+        }
         let landed = self.landed.recv_timeout(PATIENCE).map_err(failed)?;
         Ok(landed.duration_since(start).as_secs_f64())
     }

@@ -125,7 +125,7 @@ fn case(
     what: Case,
 ) -> Result<(Row, f64), BenchError> {
     let source = source(bytes)?;
-    let data = source.mapping().shared_bytes(0, bytes).map_err(failed)?;
+    let data = source.mapping().shared(0, bytes).map_err(failed)?;
     let mut ring = Ring::rdma(ports, options)?;
     ring.register(&source)?;
     ring.transfer(data)?;

@@ -11,6 +11,7 @@ use rgaps_link::rdma::{Candidate, Domain, RdmaOptions, ReceiverEnd, SenderEnd};
 use rgaps_link::record::{MessageHead, Record};
 use rgaps_link::tcp::{LinkToken, RingSetup, TcpOptions, TcpRingListener, TcpSender};
 use rgaps_link::{LinkReceiver, LinkSender, MessageId, Origin, RingGeometry, RingMemory, RingOptions};
+use rgaps_os::SharedBytes;
 
 use super::BenchError;
 use super::link::{BENCH, PATIENCE, TICK, any_port, failed, system};
@@ -91,7 +92,7 @@ impl Ring {
     }
 
     /// One message; seconds until the consumer has all of it.
-    pub(super) fn transfer(&mut self, data: &[u8]) -> Result<f64, BenchError> {
+    pub(super) fn transfer(&mut self, data: SharedBytes<'_>) -> Result<f64, BenchError> {
         let chunk = self.sender.geometry().chunk_bytes() as usize;
         let head = MessageHead { id: MessageId(self.next_id), origin: Origin::default(), total: data.len() as u64 };
         self.next_id += 1;
@@ -100,8 +101,8 @@ impl Ring {
         let mut sent = 0;
         while sent < data.len() {
             records.clear();
-            for part in data[sent..].chunks(chunk).take(BATCH_MAX) {
-                let at = sent + records.len() * chunk;
+            for at in (sent..data.len()).step_by(chunk).take(BATCH_MAX) {
+                let part = data.part(at, chunk.min(data.len() - at)).map_err(failed)?;
                 records.push(if at == 0 { head.first(&[], part) } else { head.part(at as u64, part) });
             }
             self.sender.progress().map_err(failed)?;

@@ -14,9 +14,8 @@ pub use in_flight::InFlight;
 pub use pooling::{Arrived, PoolingCopy, Target};
 pub use staging::{SLOTS_MAX, StagedChunk, StagingCopy, StagingSpec};
 
-use crate::backend::Backend;
+use crate::backend::{Backend, PoolPart};
 use crate::buffer::HostBuffer;
-use crate::pool::PoolMemory;
 use crate::stream::Stream;
 
 /// What copies of one message run on.
@@ -26,8 +25,8 @@ pub struct Lane<'a> {
     pub backend: &'a dyn Backend,
     /// The order of the copies.
     pub stream: &'a Stream,
-    /// The pool.
-    pub pool: &'a dyn PoolMemory,
+    /// The pool, or the part of it that places in it count from.
+    pub pool: PoolPart<'a>,
     /// Staging, or the receive ring.
     pub buffer: &'a HostBuffer,
 }

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use super::{ChunkError, InFlight, Lane};
-use crate::backend::{BufferPart, PoolPart};
+use crate::backend::BufferPart;
 use crate::error::DeviceError;
 
 /// A message's place in the pool.
@@ -57,7 +57,7 @@ impl<T> PoolingCopy<T> {
         let pool_offset = target.pool_offset.checked_add(offset);
         let pool_offset = pool_offset.ok_or(ChunkError::Outside { offset, bytes, total: target.bytes })?;
         let from = BufferPart { buffer: lane.buffer, offset: buffer_offset };
-        let to = PoolPart { pool: lane.pool, offset: pool_offset };
+        let to = lane.pool.skip(pool_offset)?;
         let completion = lane.backend.copy_to_device(lane.stream, from, to, bytes)?;
         let pushed = self.under_way.push(completion, item);
         debug_assert!(pushed.is_ok(), "room was seen above");

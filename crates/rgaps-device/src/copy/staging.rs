@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use super::{Chunk, ChunkError, ChunkPlan, Lane};
-use crate::backend::{BufferPart, PoolPart};
+use crate::backend::BufferPart;
 use crate::copy::InFlight;
 use crate::error::DeviceError;
 
@@ -97,7 +97,7 @@ impl StagingCopy {
             let Some(&chunk) = self.plan.peek() else { break };
             let slot = self.free.trailing_zeros();
             let buffer_offset = self.spec.buffer_offset + u64::from(slot) * self.spec.chunk_bytes;
-            let from = PoolPart { pool: lane.pool, offset: self.spec.pool_offset + chunk.offset };
+            let from = lane.pool.skip(self.spec.pool_offset + chunk.offset)?;
             let to = BufferPart { buffer: lane.buffer, offset: buffer_offset };
             let completion = lane.backend.copy_to_host(lane.stream, from, to, chunk.bytes)?;
             self.plan.next();

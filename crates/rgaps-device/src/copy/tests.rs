@@ -10,7 +10,7 @@ use crate::buffer::BufferSpec;
 use crate::error::DeviceError;
 use crate::host::HostBackend;
 use crate::lazy::LazyBackend;
-use crate::pool::PoolSpec;
+use crate::pool::{PoolMemory, PoolSpec};
 
 const SECOND: std::time::Duration = std::time::Duration::from_secs(1);
 const POOL: u64 = 64 << 10;
@@ -30,11 +30,16 @@ impl Bench {
     }
 
     fn lane(&self) -> Lane<'_> {
-        Lane { backend: self.backend.as_ref(), stream: &self.stream, pool: self.pool.as_ref(), buffer: &self.buffer }
+        Lane {
+            backend: self.backend.as_ref(),
+            stream: &self.stream,
+            pool: PoolPart::of(self.pool.as_ref(), 0),
+            buffer: &self.buffer,
+        }
     }
 
     fn fill_pool(&self, bytes: &[u8]) {
-        let to = PoolPart { pool: self.pool.as_ref(), offset: 0 };
+        let to = PoolPart::of(self.pool.as_ref(), 0);
         self.backend.copy_in(&self.stream, bytes, to).unwrap().wait(SECOND).unwrap();
     }
 }
@@ -148,7 +153,7 @@ proptest! {
                 landed.push(item);
             }
             prop_assert_eq!(landed, (0..count).collect::<Vec<u32>>());
-            prop_assert_eq!(bench.pool.host_bytes(0, POOL).unwrap(), &expected[..]);
+            prop_assert_eq!(bench.pool.shared(0, POOL).unwrap().to_vec(), expected);
         }
     }
 }

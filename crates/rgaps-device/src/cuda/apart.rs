@@ -170,7 +170,7 @@ impl CudaBackend {
 
     /// The one copy of a message on this device.
     pub(super) fn mirrored(&self, of: &Original<'_>) -> Result<Mirror, DeviceError> {
-        let part = PoolPart { pool: of.pool.as_ref(), offset: of.offset };
+        let part = PoolPart::of(of.pool.as_ref(), of.offset);
         let (Place::Apart(from), Some(pool)) =
             (self.address(part, of.bytes, DeviceAccess::Read)?, of.pool.as_any().downcast_ref::<CudaPool>())
         else {

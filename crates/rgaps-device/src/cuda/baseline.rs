@@ -5,6 +5,7 @@
 use std::ffi::{c_int, c_void};
 
 use cudarc::driver::sys::{self, CUdeviceptr};
+use rgaps_os::SharedBytes;
 
 use super::driver::{Driver, symbol};
 use super::memory::DeviceAccess;
@@ -38,12 +39,17 @@ impl CudaBackend {
     }
 
     /// Copies pageable memory into part of a pool: cuMemcpyHtoD. It is there when the call returns. Errors as for `copy_to_pageable`.
-    pub fn copy_from_pageable(&self, from: &[u8], to: PoolPart<'_>) -> Result<(), DeviceError> {
+    pub fn copy_from_pageable<'a>(
+        &self,
+        from: impl Into<SharedBytes<'a>>,
+        to: PoolPart<'_>,
+    ) -> Result<(), DeviceError> {
+        let from = from.into();
         let at = self.here(to, from.len() as u64, DeviceAccess::ReadWrite)?;
         let call: ToDevice = find(TO_DEVICE)?;
         let _entered = self.device.enter()?;
         // SAFETY: as above.
-        let code = unsafe { call(at, from.as_ptr().cast(), from.len()) };
+        let code = unsafe { call(at, from.address() as *const _, from.len()) };
         Ok(self.device.driver().check(TO_DEVICE, code)?)
     }
 }

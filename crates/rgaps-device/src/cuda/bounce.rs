@@ -50,7 +50,7 @@ impl Bounce {
             self.wait_for(half)?;
             let offset = half as u64 * HALF_BYTES;
             self.buffer.mapping().copy_in(offset, part)?;
-            let place = PoolPart { pool: to.pool, offset: to.offset + number as u64 * HALF_BYTES };
+            let place = PoolPart::of(to.pool, to.offset + number as u64 * HALF_BYTES);
             let source = BufferPart { buffer: &self.buffer, offset };
             self.under_way[half] = Some(backend.copy_to_device(stream, source, place, part.len() as u64)?);
         }
@@ -105,7 +105,7 @@ impl Bounce {
         bytes: usize,
     ) -> Result<(), DeviceError> {
         let half = number % 2;
-        let place = PoolPart { pool: from.pool, offset: from.offset + number as u64 * HALF_BYTES };
+        let place = PoolPart::of(from.pool, from.offset + number as u64 * HALF_BYTES);
         let target = BufferPart { buffer: &self.buffer, offset: half as u64 * HALF_BYTES };
         self.under_way[half] = Some(backend.copy_to_host(stream, place, target, bytes as u64)?);
         Ok(())

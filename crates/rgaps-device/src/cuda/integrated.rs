@@ -4,7 +4,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use rgaps_os::{AllocationRight, Mapping, OutOfRange, OwnedRange};
+use rgaps_os::{AllocationRight, Mapping, OutOfRange, OwnedRange, SharedBytes};
 
 use super::device::Device;
 use super::memory::Registration;
@@ -47,7 +47,7 @@ impl IntegratedPool {
 
     /// The device's address of a part; an error for a write to a pool that is read here.
     pub(super) fn address_for(&self, offset: u64, bytes: u64, to_write: bool) -> Result<u64, OutOfRange> {
-        self.host.host_bytes(offset, bytes)?;
+        self.host.shared(offset, bytes)?;
         if to_write && self.host.host_mapping().is_none() {
             return Err(OutOfRange { offset, bytes, mapped: 0 });
         }
@@ -85,8 +85,12 @@ impl PoolMemory for IntegratedPool {
         self.host.block_mut(block)
     }
 
-    fn host_bytes(&self, offset: u64, bytes: u64) -> Result<&[u8], OutOfRange> {
-        self.host.host_bytes(offset, bytes)
+    fn block<'a>(&'a self, block: &'a OwnedRange) -> Result<&'a [u8], OutOfRange> {
+        self.host.block(block)
+    }
+
+    fn shared(&self, offset: u64, bytes: u64) -> Result<SharedBytes<'_>, OutOfRange> {
+        self.host.shared(offset, bytes)
     }
 
     fn device_address(&self, offset: u64) -> Result<u64, OutOfRange> {
@@ -102,7 +106,7 @@ impl PoolMemory for IntegratedPool {
     }
 
     fn release_unused(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
-        self.host_bytes(offset, bytes)?;
+        self.shared(offset, bytes)?;
         // Pages that the device has pinned stay.
         Err(DeviceError::Kept { name: "a pool that an integrated GPU knows".to_owned(), bytes })
     }

@@ -137,6 +137,10 @@ impl CudaBackend {
 
     /// Where a part of a pool is.
     fn address(&self, part: PoolPart<'_>, bytes: u64, access: DeviceAccess) -> Result<Place, DeviceError> {
+        match access {
+            DeviceAccess::Read => part.check_read(bytes)?,
+            DeviceAccess::ReadWrite => part.check_fill(bytes)?,
+        }
         let any = part.pool.as_any();
         if let Some(pool) = any.downcast_ref::<CudaPool>() {
             let at = pool.address_for(part.offset, bytes, access)?;
@@ -349,6 +353,5 @@ fn started(stream: &Stream, pool: &dyn PoolMemory) -> Completion {
 
 /// The address of a part of a host buffer in this process.
 fn host_address(part: BufferPart<'_>, bytes: u64) -> Result<u64, OutOfRange> {
-    part.buffer.mapping().shared_bytes(part.offset, bytes)?;
-    Ok(part.buffer.mapping().address() + part.offset)
+    Ok(part.buffer.mapping().shared(part.offset, bytes)?.address())
 }

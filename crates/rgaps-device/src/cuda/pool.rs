@@ -18,7 +18,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use rgaps_os::{Access, AllocationRight, OutOfRange, OwnedRange, memfd};
+use rgaps_os::{Access, AllocationRight, OutOfRange, OwnedRange, SharedBytes, memfd};
 
 use super::device::Device;
 use super::label::{Cut, Label, SLABS_MAX};
@@ -362,7 +362,11 @@ impl PoolMemory for CudaPool {
         Err(OutOfRange { offset: block.offset(), bytes: block.bytes(), mapped: 0 })
     }
 
-    fn host_bytes(&self, offset: u64, bytes: u64) -> Result<&[u8], OutOfRange> {
+    fn block<'a>(&'a self, block: &'a OwnedRange) -> Result<&'a [u8], OutOfRange> {
+        Err(OutOfRange { offset: block.offset(), bytes: block.bytes(), mapped: 0 })
+    }
+
+    fn shared(&self, offset: u64, bytes: u64) -> Result<SharedBytes<'_>, OutOfRange> {
         Err(OutOfRange { offset, bytes, mapped: 0 })
     }
 

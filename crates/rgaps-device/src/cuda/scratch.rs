@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::sys::CUdeviceptr;
-use rgaps_os::{AllocationRight, OutOfRange, OwnedRange};
+use rgaps_os::{AllocationRight, OutOfRange, OwnedRange, SharedBytes};
 
 use super::device::Device;
 use super::stream::CudaStream;
@@ -132,7 +132,11 @@ impl PoolMemory for Scratch {
         Err(OutOfRange { offset: block.offset(), bytes: block.bytes(), mapped: 0 })
     }
 
-    fn host_bytes(&self, offset: u64, bytes: u64) -> Result<&[u8], OutOfRange> {
+    fn block<'a>(&'a self, block: &'a OwnedRange) -> Result<&'a [u8], OutOfRange> {
+        Err(OutOfRange { offset: block.offset(), bytes: block.bytes(), mapped: 0 })
+    }
+
+    fn shared(&self, offset: u64, bytes: u64) -> Result<SharedBytes<'_>, OutOfRange> {
         Err(OutOfRange { offset, bytes, mapped: 0 })
     }
 

@@ -76,6 +76,7 @@ impl Backend for HostBackend {
         to: BufferPart<'_>,
         bytes: u64,
     ) -> Result<Completion, DeviceError> {
+        from.check_read(bytes)?;
         let pool = own(from.pool)?;
         to.buffer.mapping().copy_from(to.offset, pool.mapping(), from.offset, bytes)?;
         Ok(Completion::of(stream))
@@ -88,22 +89,27 @@ impl Backend for HostBackend {
         to: PoolPart<'_>,
         bytes: u64,
     ) -> Result<Completion, DeviceError> {
+        to.check_fill(bytes)?;
         let pool = own(to.pool)?;
         pool.mapping().copy_from(to.offset, from.buffer.mapping(), from.offset, bytes)?;
         Ok(Completion::of(stream))
     }
 
     fn copy_in(&self, stream: &Stream, from: &[u8], to: PoolPart<'_>) -> Result<Completion, DeviceError> {
+        to.check_fill(from.len() as u64)?;
         own(to.pool)?.mapping().copy_in(to.offset, from)?;
         Ok(Completion::of(stream))
     }
 
     fn copy_out(&self, _: &Stream, from: PoolPart<'_>, to: &mut [u8]) -> Result<(), DeviceError> {
+        from.check_read(to.len() as u64)?;
         Ok(own(from.pool)?.mapping().copy_out(from.offset, to)?)
     }
 
-    fn copy_within(&self, stream: &Stream, from: &DevicePart, to: PoolPart<'_>) -> Result<(), DeviceError> {
-        self.copy_in(stream, from.as_host_bytes(), to).map(|_| ())
+    fn copy_within(&self, _: &Stream, from: &DevicePart, to: PoolPart<'_>) -> Result<(), DeviceError> {
+        to.check_fill(from.bytes())?;
+        own(to.pool)?.mapping().copy_in(to.offset, from.as_host_bytes())?;
+        Ok(())
     }
 }
 

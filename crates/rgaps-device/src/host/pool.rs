@@ -6,7 +6,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use rgaps_os::{Access, AllocationRight, Mapping, OutOfRange, OwnedRange, Seals, memfd};
+use rgaps_os::{Access, AllocationRight, Mapping, OutOfRange, OwnedRange, Seals, SharedBytes, memfd};
 use rustix::fs::{FallocateFlags, SealFlags, fallocate, fcntl_get_seals};
 
 use crate::buffer::whole_pages;
@@ -116,8 +116,12 @@ impl PoolMemory for HostPool {
         self.mapping.bytes_mut(block)
     }
 
-    fn host_bytes(&self, offset: u64, bytes: u64) -> Result<&[u8], OutOfRange> {
-        self.mapping.shared_bytes(offset, bytes)
+    fn block<'a>(&'a self, block: &'a OwnedRange) -> Result<&'a [u8], OutOfRange> {
+        self.mapping.owned_bytes(block)
+    }
+
+    fn shared(&self, offset: u64, bytes: u64) -> Result<SharedBytes<'_>, OutOfRange> {
+        self.mapping.shared(offset, bytes)
     }
 
     fn device_address(&self, offset: u64) -> Result<u64, OutOfRange> {

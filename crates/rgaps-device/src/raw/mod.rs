@@ -6,9 +6,12 @@ pub mod allocations;
 pub mod dlpack;
 
 use std::ffi::c_void;
+use std::sync::Arc;
 
-use rgaps_os::{Access, Mapping, OutOfRange};
+use rgaps_os::{Access, Mapping, OutOfRange, SharedBytes};
 use rustix::mm::{Advice, madvise, mlock};
+
+use crate::pool::PoolMemory;
 
 /// Asks for huge pages. The kernel does as /sys/kernel/mm/transparent_hugepage/shmem_enabled allows.
 pub(crate) fn advise_huge_pages(mapping: &Mapping) -> rustix::io::Result<()> {
@@ -61,6 +64,8 @@ impl Pages {
 pub struct DevicePart {
     address: u64,
     bytes: u64,
+    /// What it is part of, where that is known.
+    _pool: Option<Arc<dyn PoolMemory>>,
 }
 
 impl DevicePart {
@@ -69,12 +74,14 @@ impl DevicePart {
     /// # Safety
     /// They are there for the device to read, and nobody writes them, until the stream that they are given to has got there.
     pub unsafe fn new(address: u64, bytes: u64) -> Self {
-        Self { address, bytes }
+        Self { address, bytes, _pool: None }
     }
 
-    /// Part of a pool, for tests that keep the pool until the stream has got there.
-    pub(crate) fn of_pool(pool: &dyn crate::pool::PoolMemory, offset: u64, bytes: u64) -> Result<Self, OutOfRange> {
-        Ok(Self { address: pool.device_address(offset)?, bytes })
+    /// Part of a pool, which it keeps: for tests that keep it until the stream has got there.
+    pub(crate) fn of_pool(pool: &Arc<dyn PoolMemory>, offset: u64, bytes: u64) -> Result<Self, OutOfRange> {
+        let outside = OutOfRange { offset, bytes, mapped: pool.bytes() };
+        offset.checked_add(bytes).filter(|end| *end <= pool.bytes()).ok_or(outside)?;
+        Ok(Self { address: pool.device_address(offset)?, bytes, _pool: Some(pool.clone()) })
     }
 
     /// The device's address of the first byte.
@@ -88,11 +95,8 @@ impl DevicePart {
     }
 
     /// What it holds, where a device address is a pointer.
-    pub(crate) fn as_host_bytes(&self) -> &[u8] {
-        if self.bytes == 0 {
-            return &[];
-        }
-        // SAFETY: on the host backend `new` was promised memory of this process that nobody writes.
-        unsafe { std::slice::from_raw_parts(self.address as *const u8, self.bytes as usize) }
+    pub(crate) fn as_host_bytes(&self) -> SharedBytes<'_> {
+        // SAFETY: on the host backend `new` was promised memory of this process, or it is a pool's that is kept.
+        unsafe { SharedBytes::from_raw(self.address as *const u8, self.bytes as usize) }
     }
 }

@@ -39,8 +39,8 @@ fn in_order(
 ) -> Result<(), DeviceError> {
     let [_, writer, reader] = pools;
     let word = Word { words, offset: 8 };
-    let (ring, read) = (BufferPart { buffer, offset: 0 }, PoolPart { pool: reader.as_ref(), offset: at });
-    let written = PoolPart { pool: writer.as_ref(), offset: at };
+    let (ring, read) = (BufferPart { buffer, offset: 0 }, PoolPart::of(reader.as_ref(), at));
+    let written = PoolPart::of(writer.as_ref(), at);
     backend.copy_to_device(producer, ring, written, MIB)?.wait(PATIENCE)?;
     producer.write_word(&word, 1)?;
     consumer.wait_word(&word, 1, PATIENCE)?;
@@ -48,10 +48,10 @@ fn in_order(
     consumer.wait(&event, PATIENCE)?;
     backend.copy_to_host(consumer, read, ring, MIB)?.wait(PATIENCE)?;
     backend.copy_in(producer, &[3; 5000], written)?.wait(PATIENCE)?;
-    let part = contract::part_of(reader.as_ref(), at, 5000)?;
-    backend.copy_within(producer, &part, PoolPart { pool: writer.as_ref(), offset: at + 8192 })?;
+    let part = contract::part_of(reader, at, 5000)?;
+    backend.copy_within(producer, &part, PoolPart::of(writer.as_ref(), at + 8192))?;
     let mut found = [0; 5000];
-    backend.copy_out(producer, PoolPart { pool: reader.as_ref(), offset: at + 8192 }, &mut found)?;
+    backend.copy_out(producer, PoolPart::of(reader.as_ref(), at + 8192), &mut found)?;
     assert_eq!(found, [3; 5000]);
     backend.gpu().memory()?;
     consumer.synchronize(PATIENCE)
@@ -95,17 +95,17 @@ fn across(
     words: &dyn Words,
     buffer: &HostBuffer,
 ) -> Result<(), DeviceError> {
-    let block = |offset| PoolPart { pool: writer.as_ref(), offset };
+    let block = |offset| PoolPart::of(writer.as_ref(), offset);
     let ring = BufferPart { buffer, offset: 0 };
     backend.copy_to_device(stream, ring, block(MIB), 4096)?.wait(PATIENCE)?;
     backend.copy_to_host(stream, block(MIB), ring, 4096)?.wait(PATIENCE)?;
     let scratch = backend.scratch(5000)?.expect("it does not reach the pools");
-    let filled = backend.copy_in(stream, &[5; 5000], PoolPart { pool: scratch.as_ref(), offset: 0 });
+    let filled = backend.copy_in(stream, &[5; 5000], PoolPart::of(scratch.as_ref(), 0));
     let filled = filled.and_then(|copy| copy.wait(PATIENCE));
     // Whatever that says, the copy is over before the memory goes.
     let _ = stream.synchronize(PATIENCE);
     filled?;
-    backend.copy_within(stream, &contract::part_of(scratch.as_ref(), 0, 5000)?, block(8192))?;
+    backend.copy_within(stream, &contract::part_of(&scratch, 0, 5000)?, block(8192))?;
     let _behind = backend.copy_scratch(stream, scratch.as_ref(), block(0), 5000)?;
     drop(scratch);
     let word = Word { words, offset: 8 };
@@ -116,12 +116,12 @@ fn across(
     let mut found = [0; 5000];
     let read = stream
         .wait(mirror.copied.event(), PATIENCE)
-        .and_then(|()| backend.copy_out(stream, PoolPart { pool: mirror.memory.as_ref(), offset: 0 }, &mut found));
+        .and_then(|()| backend.copy_out(stream, PoolPart::of(mirror.memory.as_ref(), 0), &mut found));
     // The original must stay until the copy is over. Twice: the error may strike here.
     let over = mirror.copied.wait(PATIENCE).or_else(|_| mirror.copied.wait(PATIENCE));
     read.and(over)?;
     assert_eq!(found, [5; 5000]);
-    backend.copy_out(stream, PoolPart { pool: reader.as_ref(), offset: 8192 }, &mut found)?;
+    backend.copy_out(stream, PoolPart::of(reader.as_ref(), 8192), &mut found)?;
     assert_eq!(found, [5; 5000]);
     Ok(())
 }

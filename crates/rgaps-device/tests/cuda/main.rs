@@ -238,11 +238,11 @@ fn memory_comes_with_the_first_message_that_needs_it_and_goes_when_the_pool_is_i
     let block = (3 * slab - 4096, 8192);
     assert_eq!(reader.missing(block.0, block.1).unwrap(), [2, 3]);
     let stream = backend.stream().unwrap();
-    let absent = backend.copy_in(&stream, &[1; 8192], PoolPart { pool: writer.as_ref(), offset: block.0 });
+    let absent = backend.copy_in(&stream, &[1; 8192], PoolPart::of(writer.as_ref(), block.0));
     assert!(matches!(absent, Err(DeviceError::Absent { slab: 2, .. })), "{absent:?}");
     give_memory(&pools, block.0, block.1).unwrap();
     assert_eq!(pools.each_ref().map(resident), [3 * slab; 3]);
-    let place = |pool| PoolPart { pool, offset: block.0 };
+    let place = |pool| PoolPart::of(pool, block.0);
     backend.copy_in(&stream, &[7; 8192], place(writer.as_ref())).unwrap().wait(PATIENCE).unwrap();
     let mut found = [0; 8192];
     backend.copy_out(&stream, place(reader.as_ref()), &mut found).unwrap();
@@ -280,7 +280,7 @@ fn a_reader_that_was_away_while_memory_came_and_went_finds_the_new_one() {
     let pools = shared(&backend, 64 * MIB).unwrap();
     let [made, writer, reader] = &pools;
     let (slab, stream) = (writer.first_slab_bytes().unwrap(), backend.stream().unwrap());
-    let place = |pool| PoolPart { pool, offset: slab };
+    let place = |pool| PoolPart::of(pool, slab);
     for round in 1..4_u8 {
         // The reader does not look in between: it still has the slab of the round before.
         give_memory(&pools, slab, 100).unwrap();
@@ -303,7 +303,7 @@ fn memory_is_not_taken_away_under_a_copy_and_more_slabs_than_there_are_are_refus
     give_memory(&pools, slab, MIB).unwrap();
     let buffer = backend.host_buffer(&BufferSpec { name: "rgaps-test".to_owned(), bytes: MIB }).unwrap();
     gpu.hold();
-    let from = PoolPart { pool: made.as_ref(), offset: slab };
+    let from = PoolPart::of(made.as_ref(), slab);
     let copy = backend.copy_to_host(&stream, from, BufferPart { buffer: &buffer, offset: 0 }, MIB).unwrap();
     // A client that says that its pool is empty, and lies.
     let refused = made.release_unused(slab, 64 * MIB - slab);
@@ -327,11 +327,11 @@ fn a_driver_without_mappings_for_reading_only_maps_for_both() {
     gpu.fail("cuMemSetAccess", 1, 801);
     let reader = backend.import_pool(&description, descriptors, PoolRole::Reader).unwrap();
     let stream = backend.stream().unwrap();
-    backend.copy_in(&stream, b"read", PoolPart { pool: made.as_ref(), offset: 0 }).unwrap().wait(PATIENCE).unwrap();
+    backend.copy_in(&stream, b"read", PoolPart::of(made.as_ref(), 0)).unwrap().wait(PATIENCE).unwrap();
     let mut found = [0; 4];
-    backend.copy_out(&stream, PoolPart { pool: reader.as_ref(), offset: 0 }, &mut found).unwrap();
+    backend.copy_out(&stream, PoolPart::of(reader.as_ref(), 0), &mut found).unwrap();
     assert_eq!(&found, b"read");
-    let refused = backend.copy_in(&stream, b"no", PoolPart { pool: reader.as_ref(), offset: 0 });
+    let refused = backend.copy_in(&stream, b"no", PoolPart::of(reader.as_ref(), 0));
     assert!(refused.is_err(), "this side still does not write into it");
 }
 
@@ -358,7 +358,7 @@ fn pageable_memory_is_copied_there_and_back_when_the_call_returns() {
     let backend = CudaBackend::open(0).unwrap();
     let pools = shared(&backend, MIB).unwrap();
     let [_, writer, reader] = &pools;
-    let part = |pool, offset| PoolPart { pool, offset };
+    let part = |pool, offset| PoolPart::of(pool, offset);
     let content: Vec<u8> = (0..100_000_u32).map(|n| (n * 7 % 251) as u8).collect();
     backend.copy_from_pageable(&content, part(writer.as_ref(), 4096)).unwrap();
     let mut found = vec![0; content.len()];

@@ -9,7 +9,7 @@ use std::ffi::CStr;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use rgaps_os::Mapping;
+use rgaps_os::{Mapping, SharedBytes};
 use rustix::io::Errno;
 
 use crate::rdma::RECEIVES_MAX;
@@ -302,8 +302,8 @@ pub(super) struct Loan {
 unsafe impl Send for Loan {}
 
 impl Loan {
-    pub(super) fn new(domain: &Arc<Domain>, bytes: &[u8]) -> Result<Self, VerbsError> {
-        let raw = register(domain, bytes.as_ptr() as u64, bytes.len() as u64, 0)?;
+    pub(super) fn new(domain: &Arc<Domain>, bytes: &SharedBytes<'_>) -> Result<Self, VerbsError> {
+        let raw = register(domain, bytes.address(), bytes.len() as u64, 0)?;
         Ok(Self { raw, domain: domain.clone() })
     }
 
@@ -374,9 +374,9 @@ impl Region {
     }
 
     /// Whether all of these bytes lie in it.
-    pub(super) fn contains(&self, bytes: &[u8]) -> bool {
+    pub(super) fn contains(&self, bytes: &SharedBytes<'_>) -> bool {
         let (start, end) = (self.mapping.address(), self.mapping.address() + self.mapping.bytes());
-        let at = bytes.as_ptr() as u64;
+        let at = bytes.address();
         at >= start && at + bytes.len() as u64 <= end
     }
 }

@@ -4,7 +4,6 @@
 //! closes a dead process's socket at once, and keepalives find a silent host. An orderly sender says how many records it has posted, as
 //! a pair that proves itself like credit; then the connection's end is no death.
 
-use std::io::IoSlice;
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -73,7 +72,7 @@ impl Lifeline {
     pub(super) fn end(&self, records: u64) {
         let frame = CreditPair::new(Position::new(records)).encode();
         // The connection carries nothing else, so 16 bytes always fit.
-        if let Err(errno) = socket::send(&self.stream, &[IoSlice::new(&frame)]) {
+        if let Err(errno) = socket::send(&self.stream, &[(&frame[..]).into()]) {
             tracing::debug!(%errno, "the end of a link could not be said");
         }
         let _ = self.stream.shutdown(Shutdown::Write);

@@ -9,6 +9,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rgaps_os::SharedBytes;
+
 use crate::rdma::completion::CompletionQueue;
 use crate::rdma::domain::{Domain, VerbsError, last_errno};
 use crate::rdma::port::{Candidate, Gid, LinkLayer, gid_index};
@@ -57,7 +59,7 @@ pub(super) struct Write<'a> {
     pub(super) remote: u64,
     pub(super) remote_key: u32,
     /// What it gathers: bytes and the key of their region. A key is not looked at if the request is inline.
-    pub(super) parts: [(&'a [u8], u32); GATHER_MAX],
+    pub(super) parts: [(SharedBytes<'a>, u32); GATHER_MAX],
     /// Consumes a receive of the peer and completes there with this number.
     pub(super) immediate: Option<u32>,
     pub(super) signaled: bool,
@@ -227,7 +229,7 @@ impl QueuePair {
             let mut used = 0;
             for (bytes, key) in write.parts {
                 if !bytes.is_empty() {
-                    let (addr, length) = (bytes.as_ptr() as u64, bytes.len() as u32);
+                    let (addr, length) = (bytes.address(), bytes.len() as u32);
                     parts[used] = sys::GatherEntry { addr, length, lkey: key };
                     used += 1;
                 }

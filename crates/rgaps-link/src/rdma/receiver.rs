@@ -10,6 +10,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rgaps_os::SharedBytes;
 use rustix::io::Errno;
 
 use crate::counters::ReceiverCounters;
@@ -231,7 +232,7 @@ impl RdmaReceiver {
             id: self.posted,
             remote: self.peer.address,
             remote_key: self.peer.key,
-            parts: [(&bytes, 0), (&[], 0)],
+            parts: [((&bytes).into(), 0), (SharedBytes::empty(), 0)],
             immediate: self.wanted.then_some(0),
             signaled: self.posted.is_multiple_of(CREDITS_A_SIGNAL),
             solicited: self.wanted,
@@ -334,10 +335,6 @@ impl LinkReceiver for RdmaReceiver {
         let start = Instant::now();
         let deadline = start.checked_add(timeout).unwrap_or(start + Duration::from_secs(3600));
         self.next_until(deadline).map_err(|error| self.end(error))
-    }
-
-    fn bytes(&self, _arrival: &Arrival) -> Option<&[u8]> {
-        None
     }
 
     fn release(&mut self, arrival: Arrival) -> Result<Release, LinkError> {

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use rgaps_os::Mapping;
+use rgaps_os::{Mapping, SharedBytes};
 use rustix::io::Errno;
 
 use crate::counters::SenderCounters;
@@ -185,7 +185,7 @@ impl RdmaSender {
     #[cfg(test)]
     pub(crate) fn write_raw(&mut self, offset: u64, bytes: &[u8], immediate: Option<u32>) -> Result<(), VerbsError> {
         let (remote, remote_key) = (self.peer.address + offset, self.peer.key);
-        let parts = [(bytes, 0), (&[][..], 0)];
+        let parts = [(bytes.into(), 0), (SharedBytes::empty(), 0)];
         self.queue.write(&[Write { remote, remote_key, parts, immediate, inline: true, signaled: true, ..EMPTY }])
     }
 
@@ -194,11 +194,11 @@ impl RdmaSender {
     }
 
     /// The key of memory that is sent from. What nobody has registered is registered for the time of the transfer.
-    fn key(&mut self, data: &[u8]) -> Result<u32, LinkError> {
-        if let Some(region) = self.regions.iter().find(|region| region.contains(data)) {
+    fn key(&mut self, data: SharedBytes<'_>) -> Result<u32, LinkError> {
+        if let Some(region) = self.regions.iter().find(|region| region.contains(&data)) {
             return Ok(region.local_key());
         }
-        let region = Loan::new(&self.domain, data)?;
+        let region = Loan::new(&self.domain, &data)?;
         let key = region.local_key();
         self.transient.push_back((self.ring.next_record(), region));
         self.counters.registrations += 1;
@@ -232,7 +232,7 @@ impl RdmaSender {
             };
             slots.mapping().copy_in(at, &header.encode()).map_err(outside)?;
             slots.mapping().copy_in(at + HEADER_BYTES as u64, envelope).map_err(outside)?;
-            let opened = slots.mapping().shared_bytes(at, opening).map_err(outside)?;
+            let opened = slots.mapping().shared(at, opening).map_err(outside)?;
             *write = Write {
                 id: number.next().0,
                 remote: self.peer.address + placement.header(self.ring.geometry()).0,
@@ -411,7 +411,7 @@ const EMPTY: Write<'static> = Write {
     id: 0,
     remote: 0,
     remote_key: 0,
-    parts: [(&[], 0); 2],
+    parts: [(SharedBytes::empty(), 0); 2],
     immediate: None,
     signaled: false,
     solicited: false,

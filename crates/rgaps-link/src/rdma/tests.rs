@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Instant;
 
-use rgaps_os::Mapping;
+use rgaps_os::{Mapping, SharedBytes};
 
 use crate::contract::{Fixture, Pair, WATCHDOG};
 use crate::credit::CreditPair;
@@ -126,13 +126,14 @@ fn head(id: u64, total: u64) -> MessageHead {
 }
 
 /// Sends one message, chunk by chunk, as room comes.
-fn send(sender: &mut RdmaSender, id: u64, data: &[u8]) -> Result<(), LinkError> {
+fn send<'a>(sender: &mut RdmaSender, id: u64, data: impl Into<SharedBytes<'a>>) -> Result<(), LinkError> {
+    let data = data.into();
     let chunk = sender.geometry().chunk_bytes() as usize;
     let head = head(id, data.len() as u64);
     let mut offset = 0;
     let mut is_first = true;
     while is_first || offset < data.len() {
-        let part = &data[offset..data.len().min(offset + chunk)];
+        let part = data.part(offset, chunk.min(data.len() - offset)).unwrap();
         let record = if is_first { head.first(&[], part) } else { head.part(offset as u64, part) };
         sender.wait_for_room(part.len() as u32, WATCHDOG)?;
         if sender.post(&[record])? == 1 {
@@ -178,14 +179,14 @@ fn exchange(options: RingOptions, sizes: Vec<u64>) {
     let memory = Arc::new(Mapping::anonymous(noise.0.len() as u64).unwrap());
     memory.copy_in(0, &noise.0).unwrap();
     sender.register(&memory).unwrap();
-    let pool = memory.shared_bytes(0, noise.0.len() as u64).unwrap();
+    let pool = memory.shared(0, noise.0.len() as u64).unwrap();
     let count = sizes.len() as u64;
     std::thread::scope(|scope| {
         let sender = &mut sender;
         scope.spawn(move || {
             for (id, bytes) in (1..).zip(sizes) {
                 let start = (id * 7919 % NOISE_WINDOWS) as usize;
-                send(sender, id, &pool[start..start + bytes as usize]).unwrap();
+                send(sender, id, pool.part(start, bytes as usize).unwrap()).unwrap();
             }
             sender.drain(WATCHDOG).unwrap();
             sender.close();

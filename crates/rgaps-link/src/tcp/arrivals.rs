@@ -6,7 +6,6 @@
 //! whether it was torn while it was used.
 
 use std::collections::VecDeque;
-use std::io::IoSlice;
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -59,7 +58,7 @@ impl UnsentCredit {
                 let Some(pair) = self.next.take() else { return };
                 (self.frame, self.rest) = (pair.encode(), CREDIT_BYTES);
             }
-            match socket::send(stream, &[IoSlice::new(&self.frame[CREDIT_BYTES - self.rest..])]) {
+            match socket::send(stream, &[self.frame[CREDIT_BYTES - self.rest..].into()]) {
                 Ok(Some(n)) => self.rest -= n.min(self.rest),
                 Ok(None) => return,
                 Err(errno) => {
@@ -126,13 +125,6 @@ impl LinkReceiver for Arrivals {
                 return Ok(None);
             }
         }
-    }
-
-    fn bytes(&self, arrival: &Arrival) -> Option<&[u8]> {
-        let span = arrival.payload;
-        let held = self.geometry.flow_control() == FlowControl::On
-            && self.held.binary_search(&arrival.placement.start).is_ok();
-        if held { self.memory.mapping().shared_bytes(span.offset.0, span.bytes).ok() } else { None }
     }
 
     fn release(&mut self, arrival: Arrival) -> Result<Release, LinkError> {

@@ -4,11 +4,12 @@
 //! one system call. `post` returns when the kernel has taken the batch, and with it the borrowed bytes; meanwhile credit is read. A
 //! peer that takes nothing for `send_timeout` is given up. After a fatal error every call returns that error again.
 
-use std::io::{IoSlice, Read, Write};
+use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
+use rgaps_os::SharedBytes;
 use rustix::io::Errno;
 
 use crate::counters::SenderCounters;
@@ -174,7 +175,7 @@ impl TcpSender {
 
     /// One gathered write of as many of the records as have room; returns how many.
     fn post_batch(&mut self, records: &[Record<'_>]) -> Result<usize, LinkError> {
-        let mut slices = [IoSlice::new(&[]); 3 * BATCH_MAX];
+        let mut slices = [SharedBytes::empty(); 3 * BATCH_MAX];
         let (mut count, mut used) = (0, 0);
         let mut bytes = 0_u64;
         for (record, header_bytes) in records.iter().zip(self.headers.iter_mut()) {
@@ -186,9 +187,9 @@ impl TcpSender {
             }
             *header_bytes = header.encode();
             let (envelope, data) = record.payload();
-            for part in [&header_bytes[..], envelope, data] {
+            for part in [SharedBytes::from(&header_bytes[..]), envelope.into(), data] {
                 if !part.is_empty() {
-                    slices[used] = IoSlice::new(part);
+                    slices[used] = part;
                     used += 1;
                 }
             }
@@ -224,12 +225,12 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    fn write(&mut self, mut slices: &mut [IoSlice<'_>]) -> Result<(), LinkError> {
+    fn write(&mut self, mut slices: &mut [SharedBytes<'_>]) -> Result<(), LinkError> {
         let mut blocked_since: Option<Instant> = None;
         while !slices.is_empty() {
             match socket::send(self.stream, slices) {
                 Ok(Some(n)) => {
-                    IoSlice::advance_slices(&mut slices, n);
+                    SharedBytes::advance(&mut slices, n);
                     self.counters.writes += 1;
                     blocked_since = None;
                 }

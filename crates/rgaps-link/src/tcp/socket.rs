@@ -1,14 +1,14 @@
 //! Socket settings and the few calls on sockets that must not block.
 
-use std::io::IoSlice;
 use std::net::TcpStream;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
+use rgaps_os::shared::{self, SharedBytes};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::net::RecvFlags;
 use rustix::net::sockopt::{self, Timeout};
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
 
 use crate::error::LinkError;
 use crate::link::{WAIT_DESCRIPTORS_MAX, Wake};
@@ -75,10 +75,9 @@ pub(crate) fn configure(stream: &TcpStream, options: &TcpOptions) -> rustix::io:
 }
 
 /// Sends without blocking and without SIGPIPE; `Ok(None)` when the socket is full.
-pub(crate) fn send(stream: &TcpStream, slices: &[IoSlice<'_>]) -> rustix::io::Result<Option<usize>> {
-    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+pub(crate) fn send(stream: &TcpStream, slices: &[SharedBytes<'_>]) -> rustix::io::Result<Option<usize>> {
     loop {
-        match rustix::net::sendmsg(stream, slices, &mut SendAncillaryBuffer::default(), flags) {
+        match shared::send(stream, slices).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO)) {
             Err(Errno::AGAIN) => return Ok(None),
             Err(Errno::INTR) => {}
             sent => return sent.map(Some),

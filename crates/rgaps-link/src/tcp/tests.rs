@@ -121,6 +121,12 @@ fn garbage_is_named_and_the_peer_is_cut_off() {
     assert!(!matches!(stream.read(&mut [0; 1]), Ok(1..)), "nothing is said to a liar");
 }
 
+fn payload(arrivals: &Arrivals, arrival: &crate::link::Arrival) -> Vec<u8> {
+    let mut bytes = vec![0; arrival.payload().bytes as usize];
+    arrivals.copy_out(arrival, 0, &mut bytes).unwrap();
+    bytes
+}
+
 #[test]
 fn a_peer_that_exceeds_its_credit_is_cut_off_before_it_overwrites() {
     let data = [7; 2048];
@@ -131,7 +137,7 @@ fn a_peer_that_exceeds_its_credit_is_cut_off_before_it_overwrites() {
     // What came within the credit is whole.
     for _ in 0..7 {
         let arrival = arrivals.next(WATCHDOG).unwrap().unwrap();
-        assert_eq!(arrivals.bytes(&arrival).unwrap(), data);
+        assert_eq!(payload(&arrivals, &arrival), data);
         assert_eq!(arrivals.release(arrival).unwrap(), Release::Intact);
     }
     assert_eq!(arrivals.next(WATCHDOG), Err(error));
@@ -308,7 +314,7 @@ fn an_idle_ring_gives_its_pages_back_and_goes_on() {
     for i in 0..3 {
         stream.write_all(&record_bytes(i, i + 1, 2048, &[7; 2048])).unwrap();
         let arrival = arrivals.next(WATCHDOG).unwrap().unwrap();
-        assert_eq!(arrivals.bytes(&arrival).unwrap(), [7; 2048]);
+        assert_eq!(payload(&arrivals, &arrival), [7; 2048]);
         assert!(resident(&arrivals) > 0, "what is held stays");
         assert_eq!(arrivals.release(arrival).unwrap(), Release::Intact);
         let start = Instant::now();

@@ -79,8 +79,8 @@ impl Publisher {
         self.port.publish_unready(loan, &spec).unwrap().1
     }
 
-    pub fn content(&self, held: &Held) -> &[u8] {
-        self.pool.shared_bytes(held.offset(), held.info().bytes).unwrap()
+    pub fn content(&self, held: &Held) -> Vec<u8> {
+        self.pool.shared(held.offset(), held.info().bytes).unwrap().to_vec()
     }
 }
 

@@ -31,8 +31,7 @@ fn a_node_on_another_gpu_that_reaches_the_pools_works_on_them_in_place() {
     for _ in 0..2 {
         assert!(bench.subscriber.wait(LONG).unwrap().unwrap().to_host().unwrap() == source.content);
     }
-    let error =
-        bench.node.device().copy_within(&stream, &source.part, PoolPart { pool: source.pool.as_ref(), offset: 0 });
+    let error = bench.node.device().copy_within(&stream, &source.part, PoolPart::of(source.pool.as_ref(), 0));
     assert!(error.unwrap_err().to_string().contains("not one of this device"));
 }
 
@@ -124,7 +123,7 @@ fn a_node_on_another_gpu_that_does_not_reach_the_pools_publishes_by_one_copy() {
         publisher.push(&meta, &own.content).unwrap();
         next(&own.content, Origin::Pushed);
         for in_order in [true, false] {
-            let loan = publisher.loan(Bytes::new(bytes)).unwrap();
+            let mut loan = publisher.loan(Bytes::new(bytes)).unwrap();
             let copy = other.device().copy_in(&stream, &own.content, loan.part().unwrap()).unwrap();
             assert_eq!(loan.device_address().unwrap(), loan.view().unwrap().data);
             if in_order {

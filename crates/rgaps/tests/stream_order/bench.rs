@@ -77,10 +77,9 @@ impl Source {
         let missing = pool.missing(0, bytes).unwrap();
         pool.commit(&missing, 0).unwrap();
         let content: Vec<u8> = (0..bytes).map(|n| (n * 7 % 253) as u8).collect();
-        let copy =
-            node.device().copy_in(&node.stream().unwrap(), &content, PoolPart { pool: pool.as_ref(), offset: 0 });
+        let copy = node.device().copy_in(&node.stream().unwrap(), &content, PoolPart::of(pool.as_ref(), 0));
         copy.unwrap().wait(LONG).unwrap();
-        Self { part: contract::part_of(pool.as_ref(), 0, bytes).unwrap(), content, pool }
+        Self { part: contract::part_of(&pool, 0, bytes).unwrap(), content, pool }
     }
 }
 

@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
-use rgaps::device::{Backend, PoolPart, Stream};
-use rgaps_os::{Mapping, OutOfRange};
+use rgaps::device::{Backend, DeviceError, PoolPart, Stream};
+use rgaps_os::{Mapping, OutOfRange, SharedBytes};
 
 const PARTS: u64 = 16;
 const MARK_BYTES: u64 = 8;
@@ -41,20 +41,24 @@ impl Content {
         to: PoolPart<'_>,
     ) -> Result<(), String> {
         for (offset, mark) in self.marks() {
-            let place = PoolPart { pool: to.pool, offset: to.offset + offset };
-            let copied = backend.copy_in(stream, &mark, place).and_then(|copy| copy.wait(TIMEOUT));
+            let copied = to
+                .skip(offset)
+                .map_err(DeviceError::from)
+                .and_then(|place| backend.copy_in(stream, &mark, place))
+                .and_then(|copy| copy.wait(TIMEOUT));
             copied.map_err(|error| error.to_string())?;
         }
         Ok(())
     }
 
     /// Whether a part of the message, from `start` on, has its marks.
-    pub(super) fn check(self, part: &[u8], start: u64) -> Result<(), String> {
+    pub(super) fn check<'a>(self, part: impl Into<SharedBytes<'a>>, start: u64) -> Result<(), String> {
+        let part = part.into();
         let end = start + part.len() as u64;
         for (offset, mark) in self.marks().filter(|(offset, _)| (start..end).contains(offset)) {
-            let at = (offset - start) as usize;
-            let found = part.get(at..at + mark.len()).unwrap_or_default();
-            self.compare(offset, found, &mark)?;
+            let mut found = [0; MARK_BYTES as usize];
+            part.copy_out((offset - start) as usize, &mut found).map_err(|error| error.to_string())?;
+            self.compare(offset, &found, &mark)?;
         }
         Ok(())
     }
@@ -68,7 +72,7 @@ impl Content {
     ) -> Result<(), String> {
         for (offset, mark) in self.marks() {
             let mut found = [0; MARK_BYTES as usize];
-            let place = PoolPart { pool: from.pool, offset: from.offset + offset };
+            let place = from.skip(offset).map_err(|error| error.to_string())?;
             backend.copy_out(stream, place, &mut found).map_err(|error| error.to_string())?;
             self.compare(offset, &found, &mark)?;
         }

@@ -5,10 +5,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rgaps::device::contract::part_of;
 use rgaps::device::copy::Arrived;
 use rgaps::device::{
-    Backend, BufferPart, BufferSpec, ChunkPlan, Completion, DeviceError, HostBuffer, Lane, PoolMemory, PoolPart,
-    PoolSpec, PoolingCopy, StagingCopy, StagingSpec, Stream,
+    Backend, BufferPart, BufferSpec, ChunkPlan, Completion, DeviceError, DevicePart, HostBuffer, Lane, PoolMemory,
+    PoolPart, PoolSpec, PoolingCopy, StagingCopy, StagingSpec, Stream,
 };
 use rgaps_os::clock;
 
@@ -33,8 +34,13 @@ impl Block {
         Ok(Self(pool))
     }
 
+    /// For a push.
+    pub(super) fn device_part(&self, bytes: u64) -> Result<DevicePart, DeviceError> {
+        part_of(&self.0, 0, bytes)
+    }
+
     pub(super) fn part(&self) -> PoolPart<'_> {
-        PoolPart { pool: self.0.as_ref(), offset: 0 }
+        PoolPart::of(self.0.as_ref(), 0)
     }
 }
 
@@ -63,14 +69,14 @@ impl Staging {
     /// µs until the last chunk has come out; each is looked at for its marks.
     pub(super) fn run(&self, from: PoolPart<'_>, content: Content) -> Result<f64, String> {
         let spec = StagingSpec {
-            pool_offset: from.offset,
+            pool_offset: 0,
             bytes: content.bytes,
             chunk_bytes: self.chunk_bytes,
             buffer_offset: 0,
             slots: SLOTS,
         };
         let mut copy = StagingCopy::new(spec).map_err(|error| error.to_string())?;
-        let lane = Lane { backend: self.backend.as_ref(), stream: &self.stream, pool: from.pool, buffer: &self.buffer };
+        let lane = Lane { backend: self.backend.as_ref(), stream: &self.stream, pool: from, buffer: &self.buffer };
         let start = clock::monotonic_ns();
         let outcome = self.all(&mut copy, &lane, content);
         let took = since(start);
@@ -85,7 +91,7 @@ impl Staging {
             copy.pump(lane).map_err(text)?;
             copy.wait_for_copy(TIMEOUT).map_err(text)?;
             while let Some(chunk) = copy.poll().map_err(text)? {
-                let data = self.buffer.mapping().shared_bytes(chunk.buffer_offset, chunk.chunk.bytes);
+                let data = self.buffer.mapping().shared(chunk.buffer_offset, chunk.chunk.bytes);
                 let checked = content.check(data.map_err(|error| error.to_string())?, chunk.chunk.offset);
                 copy.release(chunk);
                 checked?;
@@ -110,8 +116,8 @@ impl Pooling {
 
     /// µs until the last chunk is in the pool.
     pub(super) fn run(&self, from: &HostBuffer, to: PoolPart<'_>, bytes: u64) -> Result<f64, DeviceError> {
-        let lane = Lane { backend: self.backend.as_ref(), stream: &self.stream, pool: to.pool, buffer: from };
-        let target = rgaps::device::copy::Target { pool_offset: to.offset, bytes };
+        let lane = Lane { backend: self.backend.as_ref(), stream: &self.stream, pool: to, buffer: from };
+        let target = rgaps::device::copy::Target { pool_offset: 0, bytes };
         let mut copies = PoolingCopy::new(COPIES_MAX);
         let start = clock::monotonic_ns();
         let mut started = Ok(());

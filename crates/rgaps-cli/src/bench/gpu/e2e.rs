@@ -177,7 +177,7 @@ impl<'a> Stages<'a> {
         let pooling = self.pooling.run(&self.host, self.block.part(), bytes).map_err(failed)?;
         content.check_on_device(self.setup.backend.as_ref(), &self.stream, self.block.part()).map_err(failed)?;
         let staging = self.staging.run(self.block.part(), content).map_err(failed)?;
-        let data = self.host.mapping().shared_bytes(0, bytes).map_err(failed)?;
+        let data = self.host.mapping().shared(0, bytes).map_err(failed)?;
         let (link, socket) = (self.ring.transfer(data)? * 1e6, self.bare.transfer(data)? * 1e6);
         Ok(Stage { staging, link, pooling, socket })
     }
@@ -212,7 +212,7 @@ impl<'a> Journey<'a> {
     }
 
     fn round(&mut self, bytes: u64) -> Result<f64, BenchError> {
-        let loan = self.publisher.loan(Bytes::new(bytes)).map_err(failed)?;
+        let mut loan = self.publisher.loan(Bytes::new(bytes)).map_err(failed)?;
         let content = Content { sequence: self.publisher.statistics().published + 1, bytes };
         let part = loan.part().map_err(failed)?;
         content.write_on_device(self.setup.backend.as_ref(), &self.stream, part).map_err(failed)?;

@@ -137,7 +137,7 @@ impl Ours<'_> {
     fn round(&mut self, bytes: u64) -> Result<Sample, BenchError> {
         let backend = self.setup.backend.as_ref();
         let start = clock::monotonic_ns();
-        let loan = self.publisher.loan(Bytes::new(bytes)).map_err(failed)?;
+        let mut loan = self.publisher.loan(Bytes::new(bytes)).map_err(failed)?;
         let malloc = since(start);
         let content = Content { sequence: self.publisher.statistics().published + 1, bytes };
         content.write_on_device(backend, &self.stream, loan.part().map_err(failed)?).map_err(failed)?;

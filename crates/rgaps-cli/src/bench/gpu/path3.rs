@@ -281,7 +281,7 @@ impl<'a> Fan<'a> {
         // In turns, so that neither is always the one that finds the message in a cache.
         let before = self.sequence.is_multiple_of(2).then(bare).transpose()?;
         let start = clock::monotonic_ns();
-        let loan = self.publisher.loan(Bytes::new(bytes)).map_err(failed)?;
+        let mut loan = self.publisher.loan(Bytes::new(bytes)).map_err(failed)?;
         let malloc = since(start);
         let copy = pooling.run(arrived, loan.part().map_err(failed)?, bytes).map_err(failed)?;
         let start = clock::monotonic_ns();

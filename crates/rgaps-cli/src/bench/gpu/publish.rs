@@ -5,7 +5,6 @@
 //! message and checks it.
 
 use rgaps::Publisher;
-use rgaps::device::contract::part_of;
 use rgaps::device::{PoolPart, Stream};
 use rgaps::types::Bytes;
 use rustix::time::{ClockId, clock_gettime};
@@ -98,13 +97,12 @@ impl Caller<'_> {
         };
         let (took, receipt) = match call {
             Call::PushOn => {
-                let PoolPart { pool, offset } = self.block.part();
                 fill(self.block.part())?;
-                let from = part_of(pool, offset, bytes).map_err(failed)?;
+                let from = self.block.device_part(bytes).map_err(failed)?;
                 on_the_cpu(|| self.publisher.push_on(&meta, &from, &self.stream))
             }
             Call::PublishOn => {
-                let loan = self.publisher.loan(meta).map_err(failed)?;
+                let mut loan = self.publisher.loan(meta).map_err(failed)?;
                 fill(loan.part().map_err(failed)?)?;
                 on_the_cpu(|| loan.publish_on(&self.stream))
             }

@@ -15,7 +15,7 @@ use rgaps::device::{Backend, Choice};
 use rgaps::types::Bytes;
 use rgaps::{Frame, History, Node, Subscriber, SubscriberQos};
 use rgaps_link::RingMemory;
-use rgaps_os::clock;
+use rgaps_os::{SharedBytes, clock};
 use rgaps_shm::notify::Wake;
 
 use super::super::page::{MARK, Page, open, path};
@@ -141,7 +141,7 @@ impl Worker {
             let part = frame.part().map_err(failed)?;
             let bare = || {
                 let bare = bare_to_host(backend.as_ref(), &stream, part, &whole, content.bytes).map_err(failed)?;
-                let found = whole.mapping().shared_bytes(0, content.bytes).map_err(failed)?;
+                let found = whole.mapping().shared(0, content.bytes).map_err(failed)?;
                 content.check(found, 0).map_err(failed)?;
                 Ok::<_, BenchError>(bare)
             };
@@ -233,7 +233,7 @@ impl Worker {
             if forward {
                 write_message(&mut output, content, message).map_err(failed)?;
             }
-            content.check(message, 0).map_err(failed)?;
+            content.check(&message[..], 0).map_err(failed)?;
             self.page.woke(self.slot, content.sequence, received);
         }
         Ok(())
@@ -319,8 +319,8 @@ impl Payload {
         Ok(self.0.mapping().atomic_u64(LENGTH).map_err(failed)?.load(Ordering::Acquire))
     }
 
-    fn message(&self, bytes: u64) -> Result<&[u8], BenchError> {
-        self.0.mapping().shared_bytes(DATA, bytes).map_err(failed)
+    fn message(&self, bytes: u64) -> Result<SharedBytes<'_>, BenchError> {
+        self.0.mapping().shared(DATA, bytes).map_err(failed)
     }
 
     fn fill(&self, from: &File, bytes: u64) -> Result<(), BenchError> {

@@ -1,0 +1,50 @@
+//! What a device's copies may do with a loan and a frame: their own bytes, and nothing else of the pool.
+
+#![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
+
+use std::time::Duration;
+
+use rgaps::Node;
+use rgaps::types::Bytes;
+use rgaps_testing::{RuntimeDir, again_with, programs};
+
+/// A process of its own, whose nodes start their managers.
+fn again() -> bool {
+    let rgapsd = programs::find("rgapsd");
+    again_with(
+        &[("RGAPSD", rgapsd.to_str().unwrap()), ("RGAPS_MULTICAST", "off"), ("RGAPS_DEVICE", "host")],
+        |_| Ok(()),
+    )
+}
+
+#[test]
+fn a_part_of_a_loan_or_a_frame_leads_to_no_other_message() {
+    if !again() {
+        return;
+    }
+    const BYTES: usize = 256;
+    let dir = RuntimeDir::new("parts").unwrap();
+    let node = Node::builder().runtime_dir(dir.path()).build().unwrap();
+    let (device, stream) = (node.device().clone(), node.device().stream().unwrap());
+    let publisher = node.publisher::<Bytes>("a").unwrap();
+    let subscriber = node.subscriber::<Bytes>("a").unwrap();
+    let mut loans: Vec<_> = (0..3).map(|_| publisher.loan(Bytes::new(BYTES as u64)).unwrap()).collect();
+    for (loan, byte) in loans.iter_mut().zip(1..) {
+        loan.fill(byte);
+    }
+    // Whatever lies behind the block.
+    assert!(device.copy_in(&stream, &[9; 2 * BYTES], loans[0].part().unwrap()).is_err());
+    assert!(device.copy_out(&stream, loans[0].part().unwrap(), &mut [0; 2 * BYTES]).is_err());
+    for (loan, byte) in loans.iter().zip(1..) {
+        assert_eq!(&loan[..], &[byte; BYTES], "copies into one loan are in no other");
+    }
+    device.copy_in(&stream, &[7; BYTES], loans[0].part().unwrap()).unwrap().wait(Duration::ZERO).unwrap();
+    assert_eq!(&loans[0][..], &[7; BYTES]);
+    loans.remove(0).publish().unwrap();
+    let frame = subscriber.take().unwrap().unwrap();
+    assert!(device.copy_in(&stream, &[9], frame.part().unwrap()).is_err(), "a frame is for reading");
+    assert!(device.copy_out(&stream, frame.part().unwrap(), &mut [0; 2 * BYTES]).is_err());
+    let mut found = [0; BYTES];
+    device.copy_out(&stream, frame.part().unwrap(), &mut found).unwrap();
+    assert_eq!((&found, frame.bytes()), (&[7; BYTES], &[7; BYTES][..]));
+}
