@@ -107,7 +107,7 @@ fn version(release: &str) -> Option<(u32, u32)> {
 
 fn sealed_memory() -> Finding {
     const WHAT: &str = "sealed memory";
-    let probe = rgaps_os::memfd::create("rgaps-doctor", 4096).and_then(|fd| {
+    let probe = rgaps_os::memfd::create_to_be_sealed("rgaps-doctor", 4096).and_then(|fd| {
         rgaps_os::memfd::seal_future_write(&fd)?;
         Ok(())
     });

@@ -290,7 +290,7 @@ mod tests {
     use super::*;
 
     fn memory(bytes: u64) -> std::os::fd::OwnedFd {
-        memfd::create("test", bytes).unwrap()
+        memfd::create_to_be_sealed("test", bytes).unwrap()
     }
 
     #[test]

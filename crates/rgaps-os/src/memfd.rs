@@ -1,7 +1,14 @@
 //! Sealed anonymous files: memory without a name, so that nothing is left behind by kill -9.
 //!
 //! Every file is sealed against shrinking and growing at birth, so that a mapping of its full size can never fault. A pool is
-//! also sealed against future writable mappings once its owner has mapped it: from then on nobody else *can* write to it.
+//! also sealed against future writable mappings once its owner has mapped it: from then on nobody else *can* write to it. No file to which
+//! all is said can be sealed further: whoever got its descriptor could shut out those who are still to map it.
+//!
+//! ```text
+//!                                     shrink, grow   future write   seal
+//!   segment, ring, staging            at birth       never          at birth
+//!   pool on the host, label of one    at birth       by `seal`, when its writer has mapped it: both
+//! ```
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -39,8 +46,15 @@ pub enum SealError {
     Os(#[from] io::Error),
 }
 
-/// Makes a memfd of `bytes`, all zero, its size sealed. `name` shows in /proc/PID/maps only.
+/// Makes a memfd of `bytes`, all zero, its size sealed, to which nobody can add a seal. `name` shows in /proc/PID/maps only.
 pub fn create(name: &str, bytes: u64) -> io::Result<OwnedFd> {
+    let fd = create_to_be_sealed(name, bytes)?;
+    fcntl_add_seals(&fd, SealFlags::SEAL)?;
+    Ok(fd)
+}
+
+/// As `create`, but for `seal_future_write`, which is to come.
+pub fn create_to_be_sealed(name: &str, bytes: u64) -> io::Result<OwnedFd> {
     let fd = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     ftruncate(&fd, bytes)?;
     fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW)?;
@@ -101,10 +115,22 @@ mod tests {
 
     #[test]
     fn a_pool_without_its_write_seal_is_refused() {
-        let fd = create("test", 4096).unwrap();
+        let fd = create_to_be_sealed("test", 4096).unwrap();
         assert!(matches!(check(&fd, 4096, Seals::SizeAndFutureWrite), Err(SealError::Missing { .. })));
         seal_future_write(&fd).unwrap();
         check(&fd, 4096, Seals::SizeAndFutureWrite).unwrap();
+    }
+
+    #[test]
+    fn whoever_gets_a_file_can_add_no_seal_that_shuts_others_out() {
+        let fd = create("test", 4096).unwrap();
+        for seal in [SealFlags::FUTURE_WRITE, SealFlags::WRITE, SealFlags::SEAL] {
+            assert_eq!(fcntl_add_seals(&fd, seal), Err(rustix::io::Errno::PERM), "{seal:?}");
+        }
+        assert!(crate::Mapping::map(&fd, 4096, crate::Access::ReadWrite).is_ok());
+        let pool = create_to_be_sealed("test", 4096).unwrap();
+        seal_future_write(&pool).unwrap();
+        assert_eq!(fcntl_add_seals(&pool, SealFlags::WRITE), Err(rustix::io::Errno::PERM));
     }
 
     #[test]

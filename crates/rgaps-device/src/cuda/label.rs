@@ -70,7 +70,7 @@ pub(crate) struct Label {
 impl Label {
     pub(crate) fn create(name: &str, cut: Cut) -> Result<Self, DeviceError> {
         let create = |source| DeviceError::Create { name: name.to_owned(), bytes: LABEL_BYTES, source };
-        let fd = memfd::create(name, LABEL_BYTES).map_err(create)?;
+        let fd = memfd::create_to_be_sealed(name, LABEL_BYTES).map_err(create)?;
         let mapping = map(&fd, Access::ReadWrite)?;
         for (word, value) in mapping.atomics_u64(0, 3)?.iter().zip([MAGIC, cut.bytes, cut.slab_bytes]) {
             word.store(value, Ordering::Relaxed);

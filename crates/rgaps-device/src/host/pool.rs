@@ -31,7 +31,7 @@ impl HostPool {
             return Err(DeviceError::TooLarge { name: spec.name.clone(), bytes, memory });
         }
         let create = |source| DeviceError::Create { name: spec.name.clone(), bytes, source };
-        let fd = memfd::create(&spec.name, bytes).map_err(create)?;
+        let fd = memfd::create_to_be_sealed(&spec.name, bytes).map_err(create)?;
         // Writable, also in the manager: a NIC registers only what is (facts of the verbs API), and after the seal it is too late.
         Self::map(fd, bytes, Access::ReadWrite, &spec.name)
     }
