@@ -1,7 +1,7 @@
 //! Operating-system memory and wake-ups, wrapped once: the leaf on which the segment, the pools and the rings stand.
 //!
 //! `memfd` makes and checks sealed anonymous files, `mapping` maps them, `range` is the right to write a part of one,
-//! `futex`, `eventfd`, `pidfd` and `poll` wake and watch processes, `fork` tells a forked child from its parent, `memlock` whether memory may be locked, `clock` is the one
+//! `futex`, `eventfd`, `pidfd` and `poll` wake and watch processes, `process_lock` tells whether one lives, `fork` tells a forked child from its parent, `memlock` whether memory may be locked, `clock` is the one
 //! clock of all stage timestamps.
 
 pub mod clock;
@@ -14,6 +14,7 @@ pub mod memlock;
 pub mod peer;
 pub mod pidfd;
 pub mod poll;
+pub mod process_lock;
 pub mod range;
 
 pub use eventfd::EventFd;
@@ -21,6 +22,7 @@ pub use fork::ForkGuard;
 pub use mapping::{Access, MapError, Mapping, OutOfRange};
 pub use memfd::{SealError, Seals};
 pub use pidfd::PidFd;
+pub use process_lock::{Holder, ProcessLock};
 pub use range::{AllocationRight, OwnedRange};
 
 /// Fills an array with random bytes of the kernel, for identities.
