@@ -71,6 +71,10 @@ impl DaemonError {
 /// Runs a manager until SIGINT, SIGTERM or idleness. Calls `listens` once clients can connect.
 pub fn run(options: &Options, listens: impl FnOnce()) -> Result<(), DaemonError> {
     let config = Arc::new(Config::load(&options.flags)?);
+    // Two a topic; rgapsd is a program of its own and uses no select(2).
+    if let Err(error) = rgaps_os::descriptors::raise_limit() {
+        tracing::debug!(%error, "the limit on descriptors stays as it is");
+    }
     let dir = match &options.runtime_dir {
         Some(path) => RuntimeDir::open(path)?,
         None => RuntimeDir::from_environment()?,

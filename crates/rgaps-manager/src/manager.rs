@@ -8,7 +8,7 @@ use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use rgaps_control::directory::Directory;
-use rgaps_control::local::{Body, Listener, LocalError, Notice, Packet, Refusal, Request, Role};
+use rgaps_control::local::{Body, Listener, LocalError, Notice, Refusal, Request, Role};
 use rgaps_control::network::{Network, NetworkEvent};
 use rgaps_control::runtime::TopicNote;
 use rgaps_control::wire::{Endpoint, RingRefusal, RingRequest};
@@ -23,7 +23,7 @@ use crate::clients::{ClientId, Clients, Occupied};
 use crate::device_memory::DeviceMemoryManager;
 use crate::event::Event;
 use crate::publish::PublishManager;
-use crate::requests::{Outcome, wire_seat};
+use crate::requests::{Outcome, exhausted, wire_seat};
 use crate::subscribe::{Inbound, SubscribeManager};
 use crate::topics::Topic;
 
@@ -217,7 +217,10 @@ impl Manager {
                 return;
             };
             match connection.receive::<Request>(Duration::ZERO) {
-                Ok(Some(Packet { message, descriptors })) => self.request(id, message, descriptors),
+                Ok(Some(packet)) => match packet.complete() {
+                    Ok(()) => self.request(id, packet.message, packet.descriptors),
+                    Err(error) => self.answer(id, packet.message.id, Err(exhausted(&error))),
+                },
                 Ok(None) => return,
                 Err(error) => return self.hung_up(id, &error),
             }

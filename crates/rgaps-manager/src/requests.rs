@@ -323,7 +323,7 @@ impl Manager {
         if let Some(why) = self.unnoted.get(&id).cloned() {
             self.clients.release(client, &occupied);
             self.vacate(occupied);
-            return Err(Refusal::Exhausted(format!("it cannot be noted who has which slot: {why}")));
+            return Err(exhausted(&format!("it cannot be noted who has which slot: {why}")));
         }
         let Some(topic) = self.topics.get(&id) else { return Err(no_topic()) };
         let known: Vec<String> = self.mismatches(topic, own).filter(|text| told.contains(text)).collect();
@@ -506,8 +506,18 @@ fn segment_fd(topic: &Topic) -> Result<OwnedFd, Refusal> {
     topic.segment.as_fd().try_clone_to_owned().map_err(|error| exhausted(&error))
 }
 
-fn exhausted(error: &dyn std::fmt::Display) -> Refusal {
-    Refusal::Exhausted(error.to_string())
+/// Something is used up, here and not at the client's.
+pub(crate) fn exhausted(error: &dyn std::fmt::Display) -> Refusal {
+    let text = error.to_string();
+    // Of whatever made the error: EMFILE and ENFILE, as the standard library writes them.
+    let is_of_descriptors = ["(os error 24)", "(os error 23)", "RLIMIT_NOFILE"].iter().any(|part| text.contains(part));
+    if !is_of_descriptors {
+        return Refusal::Exhausted(text);
+    }
+    let limit = rgaps_os::descriptors::limit();
+    Refusal::Exhausted(format!(
+        "rgapsd may have {limit} descriptors open, and has: raise its limit (LimitNOFILE=, ulimit -Hn), or have fewer topics on this host; {text}"
+    ))
 }
 
 fn gone() -> Refusal {

@@ -1,10 +1,11 @@
 //! Operating-system memory and wake-ups, wrapped once: the leaf on which the segment, the pools and the rings stand.
 //!
 //! `memfd` makes and checks sealed anonymous files, `mapping` maps them, `range` is the right to write a part of one,
-//! `futex`, `eventfd`, `pidfd` and `poll` wake and watch processes, `process_lock` tells whether one lives, `fork` tells a forked child from its parent, `memlock` whether memory may be locked, `clock` is the one
+//! `futex`, `eventfd`, `pidfd` and `poll` wake and watch processes, `process_lock` tells whether one lives, `fork` tells a forked child from its parent, `memlock` whether memory may be locked, `descriptors` how many may be open, `clock` is the one
 //! clock of all stage timestamps.
 
 pub mod clock;
+pub mod descriptors;
 pub mod eventfd;
 pub mod fork;
 pub mod futex;

@@ -107,8 +107,11 @@ pub(crate) fn ask(
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         let packet = connection.receive::<ToClient>(left)?;
+        let complete = packet.as_ref().map_or(Ok(()), |packet| packet.complete());
         match packet.map(|packet| (packet.message, packet.descriptors)) {
-            Some((ToClient::Reply { id: 0, reply }, descriptors)) => return Ok((reply?, descriptors)),
+            Some((ToClient::Reply { id: 0, reply }, descriptors)) => {
+                return complete.map(|()| Ok((reply?, descriptors)))?;
+            }
             Some((ToClient::Reply { .. }, _)) => {}
             Some((ToClient::Notice(came), descriptors)) => notice(came, descriptors),
             None if Instant::now() >= deadline => return Err(SessionError::TimedOut(ANSWER_TIMEOUT.as_millis())),

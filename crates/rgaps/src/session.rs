@@ -89,7 +89,7 @@ impl Drop for Joining<'_> {
     }
 }
 
-type Outcome = Result<(Reply, Vec<OwnedFd>), Refusal>;
+type Outcome = Result<(Reply, Vec<OwnedFd>), SessionError>;
 
 /// State shared by a node's callers and its thread.
 #[derive(Debug)]
@@ -415,21 +415,28 @@ impl Session {
 
     fn read(&self, connection: &Connection) -> Result<(), LocalError> {
         while let Some(packet) = connection.receive::<ToClient>(Duration::ZERO)? {
+            let complete = packet.complete();
             match packet.message {
-                ToClient::Reply { id, reply } => {
-                    let waiting = lock(&self.pending).remove(&id);
-                    match waiting {
-                        Some(waiting) => drop(waiting.try_send(reply.map(|reply| (reply, packet.descriptors)))),
-                        None => self.give_back(connection, reply),
+                ToClient::Reply { id, reply } => match (lock(&self.pending).remove(&id), complete) {
+                    (Some(waiting), Ok(())) => {
+                        let outcome = reply.map(|reply| (reply, packet.descriptors));
+                        drop(waiting.try_send(outcome.map_err(SessionError::from)));
                     }
-                }
+                    (waiting, complete) => {
+                        self.give_back(connection, reply);
+                        if let (Some(waiting), Err(error)) = (waiting, complete) {
+                            drop(waiting.try_send(Err(error.into())));
+                        }
+                    }
+                },
                 ToClient::Notice(notice) => self.notice(notice, packet.descriptors),
             }
         }
         Ok(())
     }
 
-    /// An answer came after its caller had gone: a seat that nobody will ever leave would hold messages, and with keep-all its publishers.
+    /// An answer came after its caller had gone, or is of no use: a seat that nobody will ever leave would hold messages, and with keep-all
+    /// its publishers.
     fn give_back(&self, connection: &Connection, late: Result<Reply, Refusal>) {
         let (topic, role, seat) = match late {
             Ok(Reply::Subscribed(of)) => (of.topic, Role::Subscriber, of.seat),

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use rgaps::types::Bytes;
 use rgaps::{Node, Publisher, PublisherQos, Subscriber};
-use rgaps_testing::{Child, RuntimeDir, Watchdog, again_with};
+use rgaps_control::local::{Listener, Request};
+use rgaps_testing::{Child, RuntimeDir, Watchdog, again_with, programs};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 
 const TOPIC: &str = "hand_back";
@@ -248,4 +249,48 @@ fn who_was_cut_off_from_a_topic_hears_so_at_the_next_call_asleep_or_not() {
     assert_eq!(said, [cut_off("publisher"), cut_off("subscriber"), cut_off("subscriber")]);
     let topics = next.topics().unwrap();
     assert_eq!((topics.len(), topics[0].publishers, topics[0].subscribers), (1, 1, 0));
+}
+
+#[test]
+fn a_topic_of_a_stopped_client_is_not_made_anew_and_who_wants_it_hears_for_whom_it_waits() {
+    if !is_isolated() {
+        return;
+    }
+    let _watchdog = Watchdog::new(Duration::from_secs(100));
+    let dir = RuntimeDir::new("held").unwrap();
+    let first = node(&dir);
+    let mut client = Client::start("subscriber", &dir);
+    client.child.stop().unwrap();
+    drop(first);
+    kill(manager_of(&dir, 0));
+    let next = node(&dir);
+    let said = next.publisher::<Bytes>(TOPIC).unwrap_err().to_string();
+    assert!(said.contains(&format!("process {} has slots in /{TOPIC}", client.child.id())), "{said}");
+    client.child.go_on().unwrap();
+    let publisher = next.publisher::<Bytes>(TOPIC).unwrap();
+    until("the client is in the same topic", || publisher.subscriber_count() == 1);
+    publish(&publisher, 9);
+    assert_eq!(client.hear("took "), "Some(9)");
+}
+
+#[test]
+fn a_node_is_built_though_a_manager_dies_while_it_says_hello() {
+    let _watchdog = Watchdog::new(Duration::from_secs(100));
+    let dir = RuntimeDir::new("hello").unwrap();
+    let socket = rgaps_control::RuntimeDir::open(dir.path()).unwrap().socket();
+    let listener = Listener::bind(&socket).unwrap();
+    let dying = std::thread::spawn(move || {
+        let connection = std::iter::repeat_with(|| listener.accept().unwrap()).flatten().next().unwrap();
+        assert!(connection.receive::<Request>(LONG).unwrap().is_some(), "hello");
+    });
+    let mut command = Command::new(programs::find("rgapsd"));
+    dir.apply(&mut command);
+    command.env("RGAPS_MULTICAST", "off").env("RGAPS_DEVICE", "host").stdin(Stdio::null()).stderr(Stdio::null());
+    let next = std::thread::spawn(move || {
+        dying.join().unwrap();
+        Child::spawn(&mut command).unwrap()
+    });
+    let built = Node::builder().runtime_dir(dir.path()).no_autostart().build();
+    let _manager = next.join().unwrap();
+    assert_eq!(built.unwrap().topics().unwrap(), []);
 }
