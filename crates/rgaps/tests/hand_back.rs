@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader, Lines};
 use std::pin::pin;
 use std::process::{ChildStdout, Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake};
 use std::time::{Duration, Instant};
 
@@ -249,6 +250,54 @@ fn who_was_cut_off_from_a_topic_hears_so_at_the_next_call_asleep_or_not() {
     assert_eq!(said, [cut_off("publisher"), cut_off("subscriber"), cut_off("subscriber")]);
     let topics = next.topics().unwrap();
     assert_eq!((topics.len(), topics[0].publishers, topics[0].subscribers), (1, 1, 0));
+}
+
+#[test]
+fn who_joins_and_leaves_while_managers_die_has_what_was_made_and_nothing_else() {
+    if !is_isolated() {
+        return;
+    }
+    let _watchdog = Watchdog::new(Duration::from_secs(200));
+    let dir = RuntimeDir::new("joining").unwrap();
+    let node = node(&dir);
+    let is_over = AtomicBool::new(false);
+    let mut pairs = std::thread::scope(|scope| {
+        let joins = scope.spawn(|| {
+            let mut pairs: Vec<(Publisher<Bytes>, Subscriber<Bytes>)> = Vec::new();
+            for number in 0_usize.. {
+                let topic = format!("t{}", number % 7);
+                pairs.push((node.publisher(&topic).unwrap(), node.subscriber(&topic).unwrap()));
+                // Some leave at once, some stay for a while.
+                if number % 3 == 0 || pairs.len() > 12 {
+                    pairs.remove(number % pairs.len());
+                }
+                if is_over.load(Ordering::Relaxed) {
+                    return pairs;
+                }
+            }
+            unreachable!("it ends when it is told to")
+        });
+        let mut manager = 0;
+        for _ in 0..12 {
+            manager = manager_of(&dir, manager);
+            let log = || std::fs::read_to_string(dir.path().join("rgapsd.log")).unwrap_or_default();
+            let made = log().matches("topic made").count();
+            until("topics are made", || log().matches("topic made").count() > made || joins.is_finished());
+            kill(manager);
+        }
+        is_over.store(true, Ordering::Relaxed);
+        joins.join().unwrap()
+    });
+    // Each is in its topic, with as many others as there should be.
+    for (publisher, subscriber) in &pairs {
+        while subscriber.take().unwrap().is_some() {}
+        publish(publisher, 3);
+        assert_eq!(subscriber.wait(LONG).unwrap().expect("it was published").bytes(), [3]);
+    }
+    let listed: u32 = node.topics().unwrap().iter().map(|topic| topic.publishers + topic.subscribers).sum();
+    assert_eq!(listed as usize, 2 * pairs.len());
+    pairs.clear();
+    assert_eq!(node.topics().unwrap(), []);
 }
 
 #[test]
