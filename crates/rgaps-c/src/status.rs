@@ -139,6 +139,7 @@ impl From<PublishError> for Failure {
             PublishError::Device { .. } => RGAPS_DEVICE_ERROR,
             PublishError::View { source, .. } => status_of_view(source),
             PublishError::Memory { source, .. } => status_of_node(source),
+            PublishError::CutOff { .. } => RGAPS_REFUSED,
             PublishError::Forked { .. } => RGAPS_FORKED,
         };
         Self::new(status, error)
@@ -154,6 +155,7 @@ impl From<TakeError> for Failure {
             TakeError::Poisoned { .. } => RGAPS_POISONED,
             TakeError::View { source, .. } => status_of_view(source),
             TakeError::Wait { .. } => RGAPS_SYSTEM_ERROR,
+            TakeError::CutOff { .. } => RGAPS_REFUSED,
             TakeError::Forked { .. } => RGAPS_FORKED,
         };
         Self::new(status, error)
@@ -186,7 +188,9 @@ fn status_of_node(error: &NodeError) -> rgaps_status_t {
     match error {
         NodeError::Name(_) | NodeError::Domain { .. } | NodeError::Runtime(_) => RGAPS_INVALID_ARGUMENT,
         NodeError::Session(SessionError::Refused(Refusal::Type { .. })) => RGAPS_WRONG_KIND,
-        NodeError::Session(SessionError::Refused(Refusal::Protocol { .. })) => RGAPS_WRONG_VERSION,
+        NodeError::Session(SessionError::Refused(Refusal::Protocol { .. } | Refusal::Layout { .. })) => {
+            RGAPS_WRONG_VERSION
+        }
         NodeError::Session(SessionError::Refused(_)) => RGAPS_REFUSED,
         NodeError::Session(_) => RGAPS_NO_MANAGER,
         NodeError::Segment(_) | NodeError::Port(_) => RGAPS_CORRUPT,

@@ -1,11 +1,12 @@
 //! The control plane: names, QoS, configuration, the local socket protocol, and (feature `network`) host discovery.
 //!
 //! `names` and `qos` say what a topic is and who fits together, `config`, `size` and `runtime` where things are and how large, `local` how clients talk to
-//! their manager, `spawn` how they start one and `running` which one they have, `directory` which links a host needs, `wire` and
+//! their manager, `client_lock` how that knows who lives, `spawn` how they start one and `running` which one they have, `directory` which links a host needs, `wire` and
 //! `network` how managers agree on them. Without `network` the crate is small: that is what client programs link.
 
 #![forbid(unsafe_code)]
 
+mod client_lock;
 pub mod config;
 pub mod directory;
 pub mod local;
@@ -20,7 +21,7 @@ pub mod spawn;
 pub mod wire;
 
 pub use config::{Config, Given};
-pub use names::{HostId, NameError, TopicId, TopicKey};
+pub use names::{HostId, LockId, NameError, TopicId, TopicKey};
 pub use qos::{Durability, Exhaustion, History, PublisherQos, Reliability, SubscriberQos};
 pub use running::Running;
 pub use runtime::RuntimeDir;

@@ -3,7 +3,7 @@
 //! A client asks (`Request`), the manager answers each (`Reply`, same id) and sometimes speaks up by itself (`Notice`). Nothing here
 //! is on the path of a message: a topic is set up with it, then the segment is all that is touched.
 //!
-//! Trusts      nothing: a message longer than 64 KiB, with more than 80 descriptors, or that is no JSON of ours, ends the connection
+//! Trusts      nothing: a message longer than 64 KiB, with more than 136 descriptors, or that is no JSON of ours, ends the connection
 //!             with a named error. The manager takes the peer's credentials from the kernel.
 
 mod connection;
@@ -11,8 +11,8 @@ mod messages;
 
 pub use connection::{Connection, DESCRIPTORS_MAX, Listener, LocalError, MESSAGE_BYTES_MAX, Packet, PeerCredentials};
 pub use messages::{
-    Advertised, Body, HandedBack, Notice, PROTOCOL_VERSION, Refusal, Reply, Request, Role, Seat, Subscribed, ToClient,
-    TopicSummary, Welcome,
+    Advertised, Body, HANDED_SEATS_MAX, Handed, HandedSeat, HandedTopic, Notice, PROTOCOL_VERSION, Refusal,
+    RefusedSeat, Reply, Request, Role, Seat, Subscribed, ToClient, TopicSummary, Welcome,
 };
 
 /// Parses a request as the manager does; for the fuzzer and its corpus.

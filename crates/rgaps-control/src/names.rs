@@ -146,6 +146,10 @@ identity!(
     HostId
 );
 identity!(
+    /// The lock by which a manager and its successors know that a client lives (`client_lock`).
+    LockId
+);
+identity!(
     /// A topic's segment on one host, from its creation to its end.
     TopicId
 );

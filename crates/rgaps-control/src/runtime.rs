@@ -15,7 +15,8 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{Config, variable};
-use crate::names::{HostId, TopicId, TopicKey};
+use crate::local::Seat;
+use crate::names::{HostId, LockId, TopicId, TopicKey};
 
 /// Longest path of a Unix socket (sun_path, less its terminating zero).
 const SOCKET_PATH_MAX: usize = 107;
@@ -95,33 +96,21 @@ pub struct TopicNote {
     pub key: TopicKey,
     /// Its type.
     pub type_name: String,
-    /// Who has it mapped.
+    /// Who has slots in it.
     pub clients: Vec<ClientNote>,
 }
 
-/// A client as its manager notes it: the start time tells a process from a later one with its number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+/// A client as its manager notes it, with what it has of the topic.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientNote {
-    /// Process id.
+    /// What it holds as long as it lives.
+    pub lock: LockId,
+    /// Process id, for people.
     pub pid: u32,
-    /// Start time in clock ticks since boot (/proc/PID/stat, field 22).
-    pub start: u64,
-}
-
-impl ClientNote {
-    /// Of a process; `None` if it is gone.
-    pub fn of(pid: u32) -> Option<Self> {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The command name, in parentheses, may hold anything; fields are counted after it.
-        let fields = &stat[stat.rfind(')')? + 2..];
-        let start = fields.split(' ').nth(19)?.parse().ok()?;
-        Some(Self { pid, start })
-    }
-
-    /// Whether that very process still lives.
-    pub fn is_alive(&self) -> bool {
-        Self::of(self.pid) == Some(*self)
-    }
+    /// Its publishers.
+    pub publishers: Vec<Seat>,
+    /// Its subscribers.
+    pub subscribers: Vec<Seat>,
 }
 
 /// Held by the one manager of a directory; given up when dropped.
@@ -338,6 +327,9 @@ impl RuntimeDir {
         for name in [SOCKET_FILE, "rgapsd.log", CONFIG_FILE, "rgapsd.lock", "start.lock"].into_iter().chain(of_host) {
             let _ = fs::remove_file(self.path.join(name));
         }
+        if !clients_go_on {
+            self.forget_dead_clients();
+        }
         drop(lock);
         let _ = fs::remove_dir(&self.path);
     }
@@ -525,13 +517,16 @@ mod tests {
             topic: TopicId::random().unwrap(),
             key: TopicKey::new(0, "camera").unwrap(),
             type_name: "rgaps/Image".to_owned(),
-            clients: vec![ClientNote::of(std::process::id()).unwrap()],
+            clients: vec![ClientNote {
+                lock: LockId([7; 16]),
+                pid: 1,
+                publishers: vec![Seat { slot: 3, generation: 9 }],
+                subscribers: Vec::new(),
+            }],
         };
         dir.note_topic(&note).unwrap();
         fs::write(path.join("topic-garbage"), b"{").unwrap();
         assert_eq!(dir.topics(), std::slice::from_ref(&note));
-        assert!(note.clients[0].is_alive());
-        assert!(!ClientNote { start: 1, ..note.clients[0] }.is_alive());
         dir.forget_topic(note.topic);
         assert!(dir.topics().is_empty());
         fs::remove_dir_all(&path).unwrap();

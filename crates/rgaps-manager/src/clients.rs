@@ -1,20 +1,21 @@
-//! Clients: who is connected, and who is dead. Death is a readable pidfd; a hang-up alone proves nothing while the process lives.
+//! Clients: who is connected, and who is dead. Death is a readable pidfd; a hang-up alone proves nothing while the process lives. A client
+//! also holds a lock (`rgaps_control`'s `client_lock`), by which successors of this manager will know that it lives, and know it again.
 //!
 //! With pools on a GPU, the streams of a process go on while another that was forked from it has the driver's descriptors. It has the socket
-//! too: until that is hung up, though not for ever, the seats of the dead stay taken, since those streams may still write there.
+//! too: until that is hung up the seats of the dead stay taken, since those streams may still write there.
 //!
 //! The manager's one thread waits for no client: one whose socket is full does not read, and is cut off. What it publishes and takes on
 //! this host goes on; when it reads again it finds the end, connects anew and hands its seats back, as after a manager's death.
 
 use std::collections::HashMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::time::Instant;
 
-use rgaps_control::TopicId;
 use rgaps_control::local::{Connection, LocalError, Notice, Refusal, Reply, Role, ToClient};
-use rgaps_control::runtime::ClientNote;
+use rgaps_control::{LockId, TopicId};
 use rgaps_os::PidFd;
 use rgaps_shm::janitor::Seat;
+
+use crate::adoption::Tenant;
 
 /// Connections that have not said hello.
 const STRANGERS_MAX: usize = 64;
@@ -38,28 +39,45 @@ pub(crate) struct Client {
     pub(crate) connection: Option<Connection>,
     /// Of the process, once it has said hello.
     pub(crate) pidfd: Option<PidFd>,
-    pub(crate) note: Option<ClientNote>,
+    /// Its process id, for people.
+    pub(crate) pid: u32,
+    /// The lock that it holds, or is about to take.
+    pub(crate) lock: Option<LockId>,
+    /// Whether it was seen to hold it: then it may ask for seats.
+    pub(crate) is_locked: bool,
     pub(crate) program: String,
     pub(crate) seats: Vec<Occupied>,
-    /// When its process ended, if its streams may go on.
-    pub(crate) ended: Option<Instant>,
+    /// Its process has ended, and its streams may go on.
+    pub(crate) has_ended: bool,
 }
 
 impl Client {
     pub(crate) fn new(connection: Connection) -> Self {
-        let (connection, program, seats) = (Some(connection), String::new(), Vec::new());
-        Self { connection, pidfd: None, note: None, program, seats, ended: None }
+        Self {
+            connection: Some(connection),
+            pidfd: None,
+            pid: 0,
+            lock: None,
+            is_locked: false,
+            program: String::new(),
+            seats: Vec::new(),
+            has_ended: false,
+        }
     }
 
-    /// The client's process id, for people.
-    pub(crate) fn pid(&self) -> u32 {
-        self.note.map_or(0, |note| note.pid)
+    /// As notes have it.
+    pub(crate) fn tenant(&self) -> Option<Tenant> {
+        let lock = self.lock.filter(|_| self.is_locked)?;
+        Some(Tenant { lock, pid: self.pid })
     }
 
     /// Takes the pidfd of a hello: it must be of the process that the kernel names as the socket's peer.
     pub(crate) fn identify(&mut self, descriptors: Vec<OwnedFd>, program: String) -> Result<(), Refusal> {
         let refuse = |text: String| Refusal::Invalid(text);
         let Some(connection) = &self.connection else { return Err(refuse("the connection is gone".to_owned())) };
+        if self.pidfd.is_some() {
+            return Err(refuse("hello was said before".to_owned()));
+        }
         let peer = connection.peer().map_err(|error| refuse(error.to_string()))?;
         if peer.pid == 0 {
             let text = "the manager does not see this process, whose PID namespace is another, and could not know of its death; run rgapsd \
@@ -72,7 +90,7 @@ impl Client {
         if found != peer.pid {
             return Err(refuse(format!("the pidfd is of process {found}, the socket of process {}", peer.pid)));
         }
-        self.note = ClientNote::of(peer.pid);
+        self.pid = peer.pid;
         self.pidfd = Some(pidfd);
         self.program = program;
         Ok(())
@@ -97,7 +115,7 @@ impl Client {
     }
 
     fn tell(&mut self, message: &ToClient, descriptors: &[BorrowedFd<'_>]) -> bool {
-        let Some(connection) = self.connection.as_ref().filter(|_| self.ended.is_none()) else { return false };
+        let Some(connection) = self.connection.as_ref().filter(|_| !self.has_ended) else { return false };
         let sent = connection.send_now(message, descriptors);
         self.is_told(sent)
     }
@@ -109,7 +127,7 @@ impl Client {
             // Its process will say so, or has ended in order.
             Err(LocalError::Closed) => {}
             Err(error) => {
-                tracing::warn!(pid = self.pid(), program = self.program, %error, "a client is cut off until it connects anew");
+                tracing::warn!(pid = self.pid, program = self.program, %error, "a client is cut off until it connects anew");
             }
         }
         self.connection = None;
@@ -142,7 +160,7 @@ impl Clients {
     /// A connection that has said nothing yet. When there are too many of these, the oldest goes.
     pub(crate) fn add(&mut self, connection: Connection) -> ClientId {
         let mut strangers: Vec<ClientId> =
-            self.by_id.iter().filter(|(_, client)| client.pidfd.is_none()).map(|(id, _)| *id).collect();
+            self.by_id.iter().filter(|(_, client)| !client.is_locked).map(|(id, _)| *id).collect();
         if strangers.len() >= STRANGERS_MAX {
             strangers.sort_unstable();
             self.by_id.remove(&strangers[0]);
@@ -163,20 +181,41 @@ impl Clients {
         self.by_id.values_mut().filter(move |client| client.is_in(topic))
     }
 
-    /// Who occupies a seat: this client, or an earlier connection of its process.
+    /// By which lock a client is known.
+    pub(crate) fn lock_of(&self, client: ClientId) -> Option<LockId> {
+        self.by_id.get(&client)?.tenant().map(|tenant| tenant.lock)
+    }
+
+    /// Who occupies a seat: this connection, or an earlier one of the same client.
     pub(crate) fn occupant(&self, client: ClientId, occupied: &Occupied) -> Option<ClientId> {
-        let process = self.by_id.get(&client)?.note;
-        let occupants = self.by_id.iter().filter(|(_, other)| other.seats.contains(occupied));
-        let mut own = occupants.filter(|(id, other)| **id == client || process.is_some() && other.note == process);
-        own.next().map(|(id, _)| *id)
+        if self.by_id.get(&client)?.seats.contains(occupied) {
+            return Some(client);
+        }
+        let lock = self.lock_of(client)?;
+        let mut earlier = self.by_id.iter().filter(|(_, other)| other.lock == Some(lock) && other.is_locked);
+        earlier.find(|(_, other)| other.seats.contains(occupied)).map(|(id, _)| *id)
     }
 
-    /// Whether some client occupies a seat.
-    pub(crate) fn is_occupied(&self, occupied: &Occupied) -> bool {
-        self.by_id.values().any(|client| client.seats.contains(occupied))
+    /// What earlier connections of a client occupy, which give it up.
+    pub(crate) fn take_seats_of_earlier(&mut self, client: ClientId, lock: LockId) -> Vec<Occupied> {
+        let earlier = self.by_id.iter_mut().filter(|(id, other)| **id != client && other.lock == Some(lock));
+        earlier.flat_map(|(_, other)| std::mem::take(&mut other.seats)).collect()
     }
 
-    /// A seat is given up, or goes to another connection.
+    /// A client has a seat.
+    pub(crate) fn seat(&mut self, client: ClientId, occupied: Occupied) {
+        if let Some(client) = self.by_id.get_mut(&client) {
+            client.seats.push(occupied);
+        }
+    }
+
+    /// A seat goes from one connection of a client to another.
+    pub(crate) fn hand_over(&mut self, from: ClientId, to: ClientId, occupied: &Occupied) {
+        self.release(from, occupied);
+        self.seat(to, *occupied);
+    }
+
+    /// A seat is given up.
     pub(crate) fn release(&mut self, occupant: ClientId, occupied: &Occupied) {
         if let Some(client) = self.by_id.get_mut(&occupant) {
             client.seats.retain(|seat| seat != occupied);

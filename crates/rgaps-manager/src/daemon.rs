@@ -15,12 +15,12 @@ use rgaps_control::{Config, RuntimeDir};
 use rgaps_device::{Choice, DeviceError};
 use rgaps_os::clock;
 
+use crate::adoption::Adoption;
 use crate::device_memory::DeviceMemoryManager;
 use crate::event::{Event, Mailbox};
 use crate::manager::{Manager, Parts};
 use crate::publish::PublishManager;
 use crate::subscribe::SubscribeManager;
-use crate::successor;
 use crate::verbs::Verbs;
 
 /// How to run.
@@ -71,6 +71,10 @@ impl DaemonError {
 /// Runs a manager until SIGINT, SIGTERM or idleness. Calls `listens` once clients can connect.
 pub fn run(options: &Options, listens: impl FnOnce()) -> Result<(), DaemonError> {
     let config = Arc::new(Config::load(&options.flags)?);
+    // Two a topic; rgapsd is a program of its own and uses no select(2).
+    if let Err(error) = rgaps_os::descriptors::raise_limit() {
+        tracing::debug!(%error, "the limit on descriptors stays as it is");
+    }
     let dir = match &options.runtime_dir {
         Some(path) => RuntimeDir::open(path)?,
         None => RuntimeDir::from_environment()?,
@@ -93,7 +97,8 @@ pub fn run(options: &Options, listens: impl FnOnce()) -> Result<(), DaemonError>
         let mailbox = mailbox.clone();
         Network::open(&config, host, &host_name, move |event| mailbox.post(Event::Network(Box::new(event))))?
     };
-    let expected = successor::expected(dir.topics(), |topic| dir.forget_topic(topic));
+    let adoption = Adoption::new(dir.topics(), |lock| dir.client_lives(lock));
+    dir.forget_dead_clients();
     let verbs = Arc::new(Verbs::new(&config));
     let subscribe = SubscribeManager::new(config.clone(), memory.clone(), mailbox.clone(), verbs.clone())?;
     let publish = PublishManager::new(
@@ -123,7 +128,7 @@ pub fn run(options: &Options, listens: impl FnOnce()) -> Result<(), DaemonError>
         publish,
         subscribe,
         network,
-        expected,
+        adoption,
         listener,
         events,
         wake,

@@ -1,16 +1,16 @@
 //! The manager's one thread of decisions. It sleeps on its socket, its clients' sockets and pidfds, and its mailbox; whatever wakes it is
 //! a fact, and what follows from all facts is made so (`topic_changed`).
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use rgaps_control::directory::Directory;
-use rgaps_control::local::{Body, Listener, LocalError, Notice, Packet, Request, Role};
+use rgaps_control::local::{Body, Listener, LocalError, Notice, Refusal, Request, Role};
 use rgaps_control::network::{Network, NetworkEvent};
-use rgaps_control::runtime::{ClientNote, TopicNote};
+use rgaps_control::runtime::TopicNote;
 use rgaps_control::wire::{Endpoint, RingRefusal, RingRequest};
 use rgaps_control::{Config, HostId, RuntimeDir, TopicId, TopicKey};
 use rgaps_device::DeviceKind;
@@ -18,30 +18,31 @@ use rgaps_os::EventFd;
 use rgaps_shm::janitor::Seat;
 use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::clients::{Client, ClientId, Clients, Occupied};
+use crate::adoption::Adoption;
+use crate::clients::{ClientId, Clients, Occupied};
 use crate::device_memory::DeviceMemoryManager;
 use crate::event::Event;
 use crate::publish::PublishManager;
-use crate::requests::Outcome;
+use crate::requests::{Outcome, exhausted, wire_seat};
 use crate::subscribe::{Inbound, SubscribeManager};
-use crate::successor::Expected;
 use crate::topics::Topic;
 
 /// Requests of a client before others have their turn.
 const REQUESTS_A_TURN: usize = 8;
-/// How often the manager looks at what no descriptor tells: buried pools, offers, graces, idleness.
+/// How often the manager looks at what no descriptor tells: buried pools, offers, deaths of clients that are not connected, idleness.
 const TICK: Duration = Duration::from_millis(50);
 const TICK_IDLE: Duration = Duration::from_millis(500);
-/// How long the seats of a dead process wait for those that were forked from it.
-const FORKED_GRACE: Duration = Duration::from_secs(10);
 /// Requests that may wait for a hand-back.
 const DEFERRED_MAX: usize = 1024;
+/// How long one waits before its client hears for whom: less than clients wait for an answer.
+const DEFERRED_FOR: Duration = Duration::from_secs(5);
 
 /// A request that waits.
 struct Deferred {
     client: ClientId,
     id: u64,
     body: Body,
+    until: Instant,
 }
 
 /// All that a manager knows.
@@ -59,7 +60,10 @@ pub(crate) struct Manager {
     pub(crate) publish: PublishManager,
     pub(crate) subscribe: SubscribeManager,
     pub(crate) network: Network,
-    pub(crate) expected: Vec<Expected>,
+    /// What a predecessor's clients have and have not handed back.
+    pub(crate) adoption: Adoption,
+    /// Topics whose note could not be written, and why: a successor would not know who is in them.
+    pub(crate) unnoted: BTreeMap<TopicId, String>,
     deferred: Vec<Deferred>,
     listener: Listener,
     events: Receiver<Event>,
@@ -84,7 +88,7 @@ pub(crate) struct Parts {
     pub(crate) publish: PublishManager,
     pub(crate) subscribe: SubscribeManager,
     pub(crate) network: Network,
-    pub(crate) expected: Vec<Expected>,
+    pub(crate) adoption: Adoption,
     pub(crate) listener: Listener,
     pub(crate) events: Receiver<Event>,
     pub(crate) wake: Arc<EventFd>,
@@ -120,7 +124,8 @@ impl Manager {
             publish: parts.publish,
             subscribe: parts.subscribe,
             network: parts.network,
-            expected: parts.expected,
+            adoption: parts.adoption,
+            unnoted: BTreeMap::new(),
             deferred: Vec::new(),
             listener: parts.listener,
             events: parts.events,
@@ -171,18 +176,15 @@ impl Manager {
                 sources.push(Source::Socket(*id));
                 fds.push(connection.as_fd());
             }
-            if let Some(pidfd) = client.pidfd.as_ref().filter(|_| client.ended.is_none()) {
+            if let Some(pidfd) = client.pidfd.as_ref().filter(|_| !client.has_ended) {
                 sources.push(Source::Death(*id));
                 fds.push(pidfd.as_fd());
             }
         }
         let mut polled: Vec<PollFd<'_>> = fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
-        let busy = !self.expected.is_empty()
-            || self.clients.by_id.values().any(|client| client.ended.is_some())
-            || self
-                .topics
-                .values()
-                .any(|topic| topic.janitor.buried().next().is_some() || topic.adoption_ends.is_some());
+        let busy = !self.deferred.is_empty()
+            || self.clients.by_id.values().any(|client| client.has_ended)
+            || self.topics.values().any(|topic| topic.janitor.buried().next().is_some());
         let tick = if busy || is_full { TICK } else { TICK_IDLE };
         let _ = poll(&mut polled, Some(&rgaps_os::poll::timespec(tick)));
         let ready = polled.iter().map(|fd| !fd.revents().is_empty());
@@ -215,7 +217,10 @@ impl Manager {
                 return;
             };
             match connection.receive::<Request>(Duration::ZERO) {
-                Ok(Some(Packet { message, descriptors })) => self.request(id, message, descriptors),
+                Ok(Some(packet)) => match packet.complete() {
+                    Ok(()) => self.request(id, packet.message, packet.descriptors),
+                    Err(error) => self.answer(id, packet.message.id, Err(exhausted(&error))),
+                },
                 Ok(None) => return,
                 Err(error) => return self.hung_up(id, &error),
             }
@@ -226,11 +231,11 @@ impl Manager {
         let Request { id, body } = request;
         match self.handle(client, &body, descriptors) {
             Outcome::Answered(outcome) => self.answer(client, id, outcome),
-            Outcome::Deferred if self.deferred.len() < DEFERRED_MAX => {
-                self.deferred.push(Deferred { client, id, body })
+            Outcome::Deferred(_) if self.deferred.len() < DEFERRED_MAX => {
+                self.deferred.push(Deferred { client, id, body, until: Instant::now() + DEFERRED_FOR });
             }
-            Outcome::Deferred => {
-                let full = rgaps_control::local::Refusal::Exhausted("too many requests wait; try again".to_owned());
+            Outcome::Deferred(_) => {
+                let full = Refusal::Exhausted("too many requests wait; try again".to_owned());
                 self.answer(client, id, Err(full));
             }
         }
@@ -239,15 +244,15 @@ impl Manager {
     fn hung_up(&mut self, id: ClientId, error: &LocalError) {
         let Some(client) = self.clients.by_id.get_mut(&id) else { return };
         if !matches!(error, LocalError::Closed) {
-            tracing::warn!(pid = client.pid(), %error, "a client is cut off");
+            tracing::warn!(pid = client.pid, %error, "a client is cut off");
         }
         client.connection = None;
-        if client.ended.is_some() {
+        if client.has_ended {
             return self.bury(id);
         }
         // Seats stay until the process is dead (its pidfd says so): a fork may keep it alive, or a driver may still copy.
         if client.is_over() {
-            self.clients.by_id.remove(&id);
+            self.remove(id);
         }
     }
 
@@ -258,25 +263,37 @@ impl Manager {
             return self.bury(id);
         }
         tracing::warn!(
-            pid = client.pid(),
+            pid = client.pid,
             program = client.program,
-            "a client's process has ended, and one that was forked from it has its GPU still: its seats stay taken until that ends too, or {} s",
-            FORKED_GRACE.as_secs()
+            "a client's process has ended, and one that was forked from it has its GPU still: its slots stay taken until that ends too"
         );
-        client.ended = Some(Instant::now());
+        client.has_ended = true;
     }
 
     /// Nothing is to be heard of a client any more.
     fn bury(&mut self, id: ClientId) {
         let Some(client) = self.clients.by_id.remove(&id) else { return };
+        if let Some(lock) = client.lock {
+            self.forget_awaited(lock);
+            self.decide();
+        }
         tracing::debug!(
-            pid = client.pid(),
+            pid = client.pid,
             program = client.program,
             seats = client.seats.len(),
             "a client's process has ended"
         );
         for occupied in client.seats {
             self.vacate(occupied);
+        }
+    }
+
+    /// A client has left: nobody asks for its lock any more.
+    fn remove(&mut self, id: ClientId) {
+        let Some(lock) = self.clients.by_id.remove(&id).and_then(|client| client.lock) else { return };
+        let has_come_again = self.clients.by_id.values().any(|client| client.lock == Some(lock));
+        if !has_come_again && !self.adoption.names(lock) {
+            self.dir.forget_client_lock(lock);
         }
     }
 
@@ -353,13 +370,23 @@ impl Manager {
         }
     }
 
-    fn note(&self, id: TopicId) {
+    fn note(&mut self, id: TopicId) {
         let Some(topic) = self.topics.get(&id) else { return };
-        let clients: Vec<ClientNote> = self.clients.of_topic(id).filter_map(|client| client.note).collect();
+        let clients = self.clients.of_topic(id).filter_map(|client| Some((client.tenant()?, client)));
+        let here = clients.flat_map(|(tenant, client)| {
+            let own = client.seats.iter().filter(|seat| seat.topic == id);
+            own.map(move |seat| (tenant, seat.role, wire_seat(seat.seat)))
+        });
+        let clients = self.adoption.note(id, here);
         let note = TopicNote { topic: id, key: topic.key.clone(), type_name: topic.type_name.clone(), clients };
-        if let Err(error) = self.dir.note_topic(&note) {
-            tracing::warn!(%error, "a successor will not know of a topic");
-        }
+        let before = match self.dir.note_topic(&note) {
+            Ok(()) => self.unnoted.remove(&id),
+            Err(error) => {
+                tracing::warn!(%error, "a successor will not know of a topic");
+                self.unnoted.insert(id, error.to_string())
+            }
+        };
+        drop(before);
     }
 
     /// A request was refused for which a topic may just have been made.
@@ -369,12 +396,12 @@ impl Manager {
     }
 
     fn end_if_over(&mut self, id: TopicId) {
-        if self.topics.get(&id).is_some_and(Topic::is_over)
-            && let Some(topic) = self.topics.remove(&id)
-        {
+        let is_over = self.topics.get(&id).is_some_and(Topic::is_over) && !self.adoption.awaits(id);
+        if is_over && let Some(topic) = self.topics.remove(&id) {
             tracing::info!(topic = %topic.key, "topic ended");
             topic.announced.iter().for_each(|endpoint| self.network.withdraw(endpoint));
             self.dir.forget_topic(id);
+            self.unnoted.remove(&id);
         }
     }
 
@@ -443,11 +470,9 @@ impl Manager {
 
     fn offer_ring(&mut self, request: &RingRequest) -> Result<rgaps_control::wire::RingOffer, RingRefusal> {
         let key = &request.endpoint.key;
-        let adopting = |topic: &Topic| topic.adoption_ends.is_some() && topic.subscribers.is_empty();
+        let adopting = |topic: &Topic| self.adoption.awaits(topic.id) && topic.subscribers.is_empty();
         let topic = self.topics.values_mut().find(|topic| topic.key == *key);
-        if topic.as_deref().is_some_and(adopting)
-            || topic.is_none() && self.expected.iter().any(|expected| expected.key == *key)
-        {
+        if topic.as_deref().is_some_and(adopting) || topic.is_none() && self.adoption.holder(key).is_some() {
             return Err(RingRefusal::Failed("its clients are handing it back; ask again".to_owned()));
         }
         let Some(topic) = topic else { return Err(RingRefusal::NoSubscribers(key.to_string())) };
@@ -484,10 +509,8 @@ impl Manager {
             .map(|topic| topic.id)
             .collect();
         late.into_iter().for_each(|id| self.topic_changed(id));
-        let is_due = |client: &Client| client.ended.is_some_and(|ended| now.duration_since(ended) >= FORKED_GRACE);
-        let due = self.clients.by_id.iter().filter(|(_, client)| is_due(client));
-        due.map(|(id, _)| *id).collect::<Vec<ClientId>>().into_iter().for_each(|id| self.bury(id));
-        self.end_adoption(now);
+        self.look_for_the_dead();
+        std::mem::take(&mut self.unnoted).into_keys().for_each(|id| self.note(id));
         self.retry_deferred();
         if self.first_host_due.take_if(|due| *due <= now).is_some() {
             let peers = self.config.peers.join(", ");
@@ -497,25 +520,26 @@ impl Manager {
         }
         let over: Vec<ClientId> =
             self.clients.by_id.iter().filter(|(_, client)| client.is_over()).map(|(id, _)| *id).collect();
-        over.iter().for_each(|id| drop(self.clients.by_id.remove(id)));
+        over.into_iter().for_each(|id| self.remove(id));
     }
 
     fn retry_deferred(&mut self) {
-        for Deferred { client, id, body } in std::mem::take(&mut self.deferred) {
+        for Deferred { client, id, body, until } in std::mem::take(&mut self.deferred) {
             match self.handle(client, &body, Vec::new()) {
                 Outcome::Answered(outcome) => self.answer(client, id, outcome),
-                Outcome::Deferred => self.deferred.push(Deferred { client, id, body }),
+                Outcome::Deferred(refusal) if until <= Instant::now() => self.answer(client, id, Err(refusal)),
+                Outcome::Deferred(_) => self.deferred.push(Deferred { client, id, body, until }),
             }
         }
     }
 
     /// Whether there are programs that would hand their seats to the next manager.
     pub fn has_clients(&self) -> bool {
-        self.clients.by_id.values().any(|client| client.pidfd.is_some())
+        !self.adoption.is_over() || self.clients.by_id.values().any(|client| client.is_locked)
     }
 
     fn is_idle(&mut self) -> bool {
-        let busy = !self.clients.by_id.is_empty() || !self.topics.is_empty() || !self.expected.is_empty();
+        let busy = !self.clients.by_id.is_empty() || !self.topics.is_empty() || !self.adoption.is_over();
         if busy {
             self.idle_since = None;
             return false;

@@ -7,9 +7,10 @@ use rgaps_control::local::{
 };
 use rgaps_control::names::TYPE_BYTES_MAX;
 use rgaps_control::wire::Endpoint;
-use rgaps_control::{PublisherQos, SubscriberQos, TopicId, TopicKey};
-use rgaps_os::EventFd;
-use rgaps_shm::janitor::Seat;
+use rgaps_control::{LockId, PublisherQos, SubscriberQos, TopicId, TopicKey};
+use rgaps_os::{EventFd, Holder};
+use rgaps_shm::janitor::{Full, Seat};
+use rgaps_shm::layout::LAYOUT_VERSION;
 use rgaps_shm::{PublisherSpec, SubscriberSpec};
 
 use crate::clients::{ClientId, Occupied};
@@ -37,25 +38,31 @@ impl Answer {
 pub(crate) enum Outcome {
     /// It is answered.
     Answered(Result<Answer, Refusal>),
-    /// It waits for a predecessor's clients to hand a topic back.
-    Deferred,
+    /// It waits for a predecessor's clients to hand a topic back; what to say if they do not.
+    Deferred(Refusal),
 }
 
 impl Manager {
     /// Does what a client asks.
     pub(crate) fn handle(&mut self, client: ClientId, body: &Body, descriptors: Vec<OwnedFd>) -> Outcome {
-        let identified = self.clients.by_id.get(&client).is_some_and(|client| client.pidfd.is_some());
-        let is_hello = matches!(body, Body::Hello { .. });
-        if !identified && !is_hello {
+        let is_known = self.clients.by_id.get(&client).is_some_and(|client| client.is_locked);
+        if !is_known && !matches!(body, Body::Hello { .. } | Body::Locked) {
             return Outcome::Answered(Err(Refusal::Invalid("say hello first".to_owned())));
         }
         if let Body::Advertise { key, .. } | Body::Subscribe { key, .. } | Body::Observe { key } = body
-            && self.awaits_hand_back(key)
+            && let Some(pid) = self.adoption.holder(key)
         {
-            return Outcome::Deferred;
+            return Outcome::Deferred(Refusal::Exhausted(format!(
+                "process {pid} has slots in {key} and has not handed them to this rgapsd, which was started after its predecessor's end: is it \
+                 stopped? Continue it or end it"
+            )));
         }
         Outcome::Answered(match body {
-            Body::Hello { protocol, program } => self.hello(client, *protocol, program, descriptors),
+            Body::Hello { protocol, program, layout, lock } => {
+                let versions = check_versions(*protocol, *layout);
+                versions.and_then(|()| self.hello(client, program, *lock, descriptors))
+            }
+            Body::Locked => self.locked(client),
             Body::Advertise { key, type_name, qos } => {
                 let made = self.advertise(client, key, type_name, *qos);
                 made.inspect_err(|_| self.end_if_unused(key))
@@ -72,29 +79,54 @@ impl Manager {
             Body::Leave { topic, role, seat } => self.leave(client, *topic, *role, *seat),
             Body::Observe { key } => self.observe(key),
             Body::Topics { after } => Ok(Answer::bare(self.topic_page(after.as_ref()))),
-            Body::HandBack(handed) => self.hand_back(client, handed, descriptors),
+            Body::HandBack { topics } => self.hand_back(client, topics, descriptors),
+            Body::HandedAllBack => self.handed_all_back(client),
         })
     }
 
     fn hello(
         &mut self,
         id: ClientId,
-        protocol: u32,
         program: &str,
+        held: Option<LockId>,
         descriptors: Vec<OwnedFd>,
     ) -> Result<Answer, Refusal> {
-        if protocol != PROTOCOL_VERSION {
-            return Err(Refusal::Protocol { manager: PROTOCOL_VERSION, client: protocol });
-        }
         let Some(client) = self.clients.by_id.get_mut(&id) else { return Err(gone()) };
         client.identify(descriptors, program.chars().take(64).collect())?;
-        Ok(Answer::bare(Reply::Welcome(Welcome {
+        let holder = |lock| self.dir.client_lock_holder(lock).map_err(|error| exhausted(&error));
+        let mut files = Vec::new();
+        let lock = match held {
+            Some(lock) if holder(lock)? == Holder::Process(client.pid) => {
+                client.is_locked = true;
+                lock
+            }
+            _ => {
+                let (lock, file) = self.dir.new_client_lock().map_err(|error| exhausted(&error))?;
+                files.push(file.into());
+                lock
+            }
+        };
+        client.lock = Some(lock);
+        let welcome = Reply::Welcome(Welcome {
             host: self.host,
             epoch: self.epoch,
             host_name: self.host_name.clone(),
             manager_pid: std::process::id(),
             device: self.device.clone(),
-        })))
+            lock,
+        });
+        Ok(Answer { reply: welcome, descriptors: files })
+    }
+
+    fn locked(&mut self, id: ClientId) -> Result<Answer, Refusal> {
+        let Some(client) = self.clients.by_id.get_mut(&id) else { return Err(gone()) };
+        let Some(lock) = client.lock else { return Err(Refusal::Invalid("say hello first".to_owned())) };
+        let holder = self.dir.client_lock_holder(lock).map_err(|error| exhausted(&error))?;
+        if holder != Holder::Process(client.pid) {
+            return Err(Refusal::Invalid(format!("process {} does not hold its lock: {holder:?}", client.pid)));
+        }
+        client.is_locked = true;
+        Ok(Answer::bare(Reply::Done))
     }
 
     fn advertise(
@@ -116,7 +148,10 @@ impl Manager {
         let memory = self.memory.clone();
         let topic = self.topic(key, type_name)?;
         let spec = PublisherSpec { publisher, pid, pool_bytes: bytes, remote: false };
-        let seat = topic.janitor.admit_publisher(&spec).map_err(|error| exhausted(&error))?;
+        let seat = topic.janitor.admit_publisher(&spec);
+        let id = topic.id;
+        let seat = seat.map_err(|full| self.full(&full, id, Role::Publisher))?;
+        let Some(topic) = self.topics.get_mut(&id) else { return Err(no_topic()) };
         let made = memory.create(&topic.pools, seat, bytes).and_then(|pool| pool.export());
         let made = made.map_err(|error| exhausted(&error)).and_then(|(description, slabs)| {
             let pool_descriptors = slabs.len() as u32;
@@ -143,7 +178,7 @@ impl Manager {
         let id = topic.id;
         topic.publishers.insert(seat, LocalPublisher { qos, pool_bytes: bytes });
         let own = Endpoint { offers: vec![qos], ..bare_endpoint(topic, Role::Publisher) };
-        self.join(client, id, seat, &own);
+        self.join(client, id, seat, &own)?;
         Ok(Answer { reply: Reply::Advertised(advertised), descriptors })
     }
 
@@ -164,12 +199,16 @@ impl Manager {
         let pid = self.pid_of(client);
         let topic = self.topic(key, type_name)?;
         let spec = SubscriberSpec { depth: qos.depth(), pid, remote: false };
-        let seat = topic.janitor.admit_subscriber(&spec).map_err(|error| exhausted(&error))?;
-        let segment = segment_fd(topic)?;
+        let seat = topic.janitor.admit_subscriber(&spec);
         let id = topic.id;
+        let seat = seat.map_err(|full| self.full(&full, id, Role::Subscriber))?;
+        let Some(topic) = self.topics.get_mut(&id) else { return Err(no_topic()) };
+        let segment = segment_fd(topic).inspect_err(|_| {
+            topic.janitor.dismiss_subscriber(seat.slot, seat.generation);
+        })?;
         topic.subscribers.insert(seat, LocalSubscriber { qos, event: None });
         let own = Endpoint { requests: vec![qos], ..bare_endpoint(topic, Role::Subscriber) };
-        self.join(client, id, seat, &own);
+        self.join(client, id, seat, &own)?;
         let subscribed = Subscribed { topic: id, seat: wire_seat(seat) };
         Ok(Answer { reply: Reply::Subscribed(subscribed), descriptors: vec![segment] })
     }
@@ -275,13 +314,22 @@ impl Manager {
     }
 
     /// A new member: what keeps it apart from others was said to those who were here before, and is said to it.
-    fn join(&mut self, client: ClientId, id: TopicId, seat: Seat, own: &Endpoint) {
+    fn join(&mut self, client: ClientId, id: TopicId, seat: Seat, own: &Endpoint) -> Result<(), Refusal> {
         let told = self.topics.get(&id).map(|topic| topic.reported.clone()).unwrap_or_default();
-        self.occupy(client, id, own.role, seat);
-        let Some(topic) = self.topics.get(&id) else { return };
+        let occupied = Occupied { topic: id, role: own.role, seat };
+        self.clients.seat(client, occupied);
+        self.topic_changed(id);
+        // A successor gives away what nobody is noted to have.
+        if let Some(why) = self.unnoted.get(&id).cloned() {
+            self.clients.release(client, &occupied);
+            self.vacate(occupied);
+            return Err(exhausted(&format!("it cannot be noted who has which slot: {why}")));
+        }
+        let Some(topic) = self.topics.get(&id) else { return Err(no_topic()) };
         let known: Vec<String> = self.mismatches(topic, own).filter(|text| told.contains(text)).collect();
-        let Some(client) = self.clients.by_id.get_mut(&client) else { return };
+        let Some(client) = self.clients.by_id.get_mut(&client) else { return Err(gone()) };
         known.into_iter().for_each(|text| client.notify(Notice::Warning { topic: id, text }, &[]));
+        Ok(())
     }
 
     /// What keeps publishers or subscribers of this host apart from others of the topic, here and on other hosts, in words.
@@ -293,13 +341,6 @@ impl Manager {
         let key = topic.key.clone();
         let here = here.into_iter().flatten().map(move |mismatch| format!("{key} on this host: {mismatch}"));
         self.directory.mismatches(own).into_iter().chain(here)
-    }
-
-    pub(crate) fn occupy(&mut self, client: ClientId, topic: TopicId, role: Role, seat: Seat) {
-        if let Some(client) = self.clients.by_id.get_mut(&client) {
-            client.seats.push(Occupied { topic, role, seat });
-        }
-        self.topic_changed(topic);
     }
 
     /// Gives every publisher of a topic, the arrivals included, a subscriber's event descriptor.
@@ -330,6 +371,19 @@ impl Manager {
         }
     }
 
+    /// No slot is free; some may be kept for the streams of processes that have ended.
+    fn full(&self, full: &Full, topic: TopicId, role: Role) -> Refusal {
+        let ended = self.clients.of_topic(topic).filter(|client| client.has_ended);
+        let kept = ended.flat_map(|client| client.seats.iter()).filter(|seat| seat.topic == topic && seat.role == role);
+        Refusal::Exhausted(match kept.count() {
+            0 => full.to_string(),
+            kept => format!(
+                "{full}; {kept} of them were of processes that have ended, and stay taken while processes that were forked from those have \
+                 their GPU: end these"
+            ),
+        })
+    }
+
     fn check_occupied(&self, client: ClientId, topic: TopicId, role: Role, seat: local::Seat) -> Result<(), Refusal> {
         let occupied = Occupied { topic, role, seat: shm_seat(seat) };
         match self.clients.occupant(client, &occupied) {
@@ -339,7 +393,7 @@ impl Manager {
     }
 
     fn pid_of(&self, client: ClientId) -> u32 {
-        self.clients.by_id.get(&client).map_or(0, |client| client.pid())
+        self.clients.by_id.get(&client).map_or(0, |client| client.pid)
     }
 
     /// As many of the topics behind `after` as a message holds.
@@ -424,6 +478,15 @@ impl Manager {
     }
 }
 
+/// One version of everything on a host, and both named where there are two.
+fn check_versions(protocol: u32, layout: u32) -> Result<(), Refusal> {
+    match (protocol, layout) {
+        (PROTOCOL_VERSION, LAYOUT_VERSION) => Ok(()),
+        (PROTOCOL_VERSION, layout) => Err(Refusal::Layout { manager: LAYOUT_VERSION, client: layout }),
+        (protocol, _) => Err(Refusal::Protocol { manager: PROTOCOL_VERSION, client: protocol }),
+    }
+}
+
 fn bare_endpoint(topic: &Topic, role: Role) -> Endpoint {
     let (key, type_name) = (topic.key.clone(), topic.type_name.clone());
     Endpoint { key, role, type_name, offers: Vec::new(), requests: Vec::new() }
@@ -443,8 +506,18 @@ fn segment_fd(topic: &Topic) -> Result<OwnedFd, Refusal> {
     topic.segment.as_fd().try_clone_to_owned().map_err(|error| exhausted(&error))
 }
 
-fn exhausted(error: &dyn std::fmt::Display) -> Refusal {
-    Refusal::Exhausted(error.to_string())
+/// Something is used up, here and not at the client's.
+pub(crate) fn exhausted(error: &dyn std::fmt::Display) -> Refusal {
+    let text = error.to_string();
+    // Of whatever made the error: EMFILE and ENFILE, as the standard library writes them.
+    let is_of_descriptors = ["(os error 24)", "(os error 23)", "RLIMIT_NOFILE"].iter().any(|part| text.contains(part));
+    if !is_of_descriptors {
+        return Refusal::Exhausted(text);
+    }
+    let limit = rgaps_os::descriptors::limit();
+    Refusal::Exhausted(format!(
+        "rgapsd may have {limit} descriptors open, and has: raise its limit (LimitNOFILE=, ulimit -Hn), or have fewer topics on this host; {text}"
+    ))
 }
 
 fn gone() -> Refusal {

@@ -1,168 +1,193 @@
-//! After a manager's death: its successor makes no topic anew that still lives, but waits a moment for its clients to hand segment, pools
-//! and seats back. What nobody hands back in time belonged to the dead manager or to dead clients, and is buried.
+//! After a manager's death: its successor takes segments, pools and seats back from those who have them, as `adoption` decides.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use rgaps_control::local::{HandedBack, Refusal, Reply, Role};
-use rgaps_control::runtime::TopicNote;
-use rgaps_control::{TopicId, TopicKey};
+use rgaps_control::local::{HANDED_SEATS_MAX, Handed, HandedSeat, HandedTopic, Refusal, RefusedSeat, Reply, Role};
+use rgaps_control::{LockId, TopicId};
 use rgaps_device::PoolDescription;
 use rgaps_os::EventFd;
 use rgaps_shm::Segment;
 use rgaps_shm::janitor::Seat;
 
+use crate::adoption::Decision;
 use crate::clients::{ClientId, Occupied};
 use crate::manager::Manager;
 use crate::requests::{Answer, shm_seat};
 use crate::topics::{LocalPublisher, LocalSubscriber, Topic};
 
-/// How long clients have for handing a topic back.
-const GRACE: Duration = Duration::from_secs(3);
-
-/// A topic that a predecessor noted and of which some client still lives.
-#[derive(Clone, Debug)]
-pub(crate) struct Expected {
-    pub(crate) topic: TopicId,
-    pub(crate) key: TopicKey,
-    pub(crate) until: Instant,
-}
-
-/// Which of a predecessor's topics may still live.
-pub(crate) fn expected(notes: Vec<TopicNote>, forget: impl Fn(TopicId)) -> Vec<Expected> {
-    let until = Instant::now() + GRACE;
-    let (living, dead): (Vec<TopicNote>, Vec<TopicNote>) =
-        notes.into_iter().partition(|note| note.clients.iter().any(|client| client.is_alive()));
-    dead.iter().for_each(|note| forget(note.topic));
-    living.into_iter().map(|note| Expected { topic: note.topic, key: note.key, until }).collect()
-}
-
 impl Manager {
-    /// Whether a topic must not be made anew yet.
-    pub(crate) fn awaits_hand_back(&self, key: &TopicKey) -> bool {
-        let here = self.topics.values().any(|topic| topic.key == *key);
-        !here && self.expected.iter().any(|expected| expected.key == *key)
-    }
-
-    /// A client hands a seat back.
+    /// A client hands seats back; each is taken or refused by itself.
     pub(crate) fn hand_back(
         &mut self,
         client: ClientId,
-        handed: &HandedBack,
+        topics: &[HandedTopic],
         descriptors: Vec<OwnedFd>,
     ) -> Result<Answer, Refusal> {
+        let seats: usize = topics.iter().map(|topic| topic.seats.len()).sum();
+        if seats > HANDED_SEATS_MAX {
+            return Err(Refusal::Invalid(format!("{seats} seats at once; {HANDED_SEATS_MAX} are allowed")));
+        }
         let mut descriptors = descriptors.into_iter();
-        let Some(segment) = descriptors.next() else { return Err(Refusal::Invalid("no segment came".to_owned())) };
-        self.adopt_topic(handed, segment)?;
-        let memory = self.memory.clone();
-        let Some(topic) = self.topics.get_mut(&handed.topic) else {
-            return Err(Refusal::NotFound("the topic was not adopted".to_owned()));
-        };
-        let seat = shm_seat(handed.seat);
-        let sits = match handed.role {
-            Role::Publisher => topic.janitor.active_publishers().any(|active| active == seat),
-            Role::Subscriber => topic.janitor.active_subscribers().any(|active| active == seat),
-        };
-        // A seat of this manager's own, an arrival's or a sender's, is nobody's to hand back.
-        if !sits || topic.is_own(handed.role, seat) {
-            return Err(Refusal::NotFound(format!("slot {} has no tenant of that generation", seat.slot)));
-        }
-        let occupied = Occupied { topic: handed.topic, role: handed.role, seat };
-        let occupant = self.clients.occupant(client, &occupied);
-        if occupant.is_none() && self.clients.is_occupied(&occupied) {
-            return Err(Refusal::Invalid(format!("slot {} is another process's", seat.slot)));
-        }
-        match (handed.role, handed.publisher, handed.subscriber) {
-            // The same manager: the client was cut off, and what it had is here.
-            _ if occupant.is_some() => {}
-            (Role::Publisher, Some(qos), _) => {
-                let description: PoolDescription = handed
-                    .pool
-                    .clone()
-                    .and_then(|pool| serde_json::from_value(pool).ok())
-                    .ok_or_else(|| Refusal::Invalid("the pool's description cannot be read".to_owned()))?;
-                let slabs = descriptors.collect();
-                memory
-                    .adopt(&topic.pools, seat, &description, slabs)
-                    .map_err(|error| Refusal::Invalid(error.to_string()))?;
-                topic.publishers.insert(seat, LocalPublisher { qos, pool_bytes: description.bytes });
+        let mut refused = Vec::new();
+        for handed in topics {
+            let adopted = descriptors.next().ok_or_else(|| "no segment came".to_owned());
+            let adopted = adopted.and_then(|segment| self.adopt_topic(client, handed, segment));
+            let mut taken = Vec::new();
+            for seat in &handed.seats {
+                let beside: Vec<OwnedFd> = descriptors.by_ref().take(seat.descriptors as usize).collect();
+                let done = adopted.clone().and_then(|()| self.take_back(client, handed.topic, seat, beside));
+                match done {
+                    Ok(()) => taken.push(seat),
+                    Err(why) => {
+                        let (topic, role, seat) = (handed.topic, seat.of.role(), seat.seat);
+                        tracing::warn!(topic = %handed.key, slot = seat.slot, why, "a slot is not taken back");
+                        refused.push(RefusedSeat { topic, role, seat, why });
+                    }
+                }
             }
-            (Role::Subscriber, _, Some(qos)) => {
-                let event = descriptors.next().map(EventFd::checked).transpose();
-                let event = event.map_err(|error| Refusal::Invalid(error.to_string()))?;
-                topic.subscribers.insert(seat, LocalSubscriber { qos, event });
+            self.topic_changed(handed.topic);
+            for seat in taken {
+                match &seat.of {
+                    Handed::Publisher { .. } => self.repeat_events(client, handed.topic),
+                    // Arrivals and publishers that come later ring it too.
+                    Handed::Subscriber { .. } => self.spread_event(handed.topic, shm_seat(seat.seat)),
+                    Handed::Kept { .. } => {}
+                }
             }
-            _ => return Err(Refusal::Invalid("a seat without its QoS".to_owned())),
         }
-        if let Some(occupant) = occupant {
-            self.clients.release(occupant, &occupied);
-        }
-        self.occupy(client, handed.topic, handed.role, seat);
-        match handed.role {
-            Role::Publisher => self.repeat_events(client, handed.topic),
-            // Arrivals and publishers that come later ring it too.
-            Role::Subscriber => self.spread_event(handed.topic, seat),
+        Ok(Answer { reply: Reply::HandedBack { refused }, descriptors: Vec::new() })
+    }
+
+    /// A client has nothing that it has not handed back.
+    pub(crate) fn handed_all_back(&mut self, client: ClientId) -> Result<Answer, Refusal> {
+        if let Some(lock) = self.clients.lock_of(client) {
+            self.adoption.handle_all_handed_back(lock);
+            // What it had with this manager when it was cut off, and has given up since.
+            for occupied in self.clients.take_seats_of_earlier(client, lock) {
+                self.vacate(occupied);
+            }
+            self.decide();
         }
         Ok(Answer { reply: Reply::Done, descriptors: Vec::new() })
     }
 
-    /// The grace is over: what was not handed back is nobody's.
-    pub(crate) fn end_adoption(&mut self, now: Instant) {
-        for expected in self.expected.extract_if(.., |expected| expected.until <= now) {
-            if !self.topics.contains_key(&expected.topic) {
-                self.dir.forget_topic(expected.topic);
+    /// Asks the kernel which of those live of whom something is awaited, and does what follows.
+    pub(crate) fn look_for_the_dead(&mut self) {
+        for lock in self.adoption.locks() {
+            if !self.dir.client_lives(lock) {
+                self.forget_awaited(lock);
             }
         }
-        let over: Vec<TopicId> = self
-            .topics
-            .values()
-            .filter(|topic| topic.adoption_ends.is_some_and(|end| end <= now))
-            .map(|topic| topic.id)
-            .collect();
-        for id in over {
-            if let Some(topic) = self.topics.get_mut(&id) {
-                topic.adoption_ends = None;
-                bury_the_unclaimed(topic);
+        self.decide();
+    }
+
+    /// A client's process has ended.
+    pub(crate) fn forget_awaited(&mut self, lock: LockId) {
+        self.adoption.handle_death(lock);
+        self.dir.forget_client_lock(lock);
+    }
+
+    /// Does what was decided.
+    pub(crate) fn decide(&mut self) {
+        while let Some(decision) = self.adoption.poll_decision() {
+            match decision {
+                Decision::Bury(occupied) => {
+                    if let Some(topic) = self.topics.get(&occupied.topic) {
+                        let (role, slot) = (occupied.role, occupied.seat.slot);
+                        tracing::info!(topic = %topic.key, ?role, slot, "a slot that no living client has is buried");
+                    }
+                    self.vacate(occupied);
+                }
+                Decision::Forget(topic) => self.dir.forget_topic(topic),
+                Decision::Settled(topic) => self.topic_changed(topic),
             }
-            self.topic_changed(id);
         }
     }
 
-    fn adopt_topic(&mut self, handed: &HandedBack, segment: OwnedFd) -> Result<(), Refusal> {
+    fn take_back(
+        &mut self,
+        client: ClientId,
+        id: TopicId,
+        handed: &HandedSeat,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<(), String> {
+        let role = handed.of.role();
+        let seat = shm_seat(handed.seat);
+        let occupied = Occupied { topic: id, role, seat };
+        let occupant = self.clients.occupant(client, &occupied);
+        let is_awaited = self.clients.lock_of(client).is_some_and(|lock| self.adoption.awaits_from(lock, &occupied));
+        let memory = self.memory.clone();
+        let Some(topic) = self.topics.get_mut(&id) else { return Err("the topic has ended".to_owned()) };
+        if occupant.is_none() && !is_awaited || !sits(topic, role, seat) {
+            return Err(format!("slot {} is not this client's: it was given up, or is another's", seat.slot));
+        }
+        match &handed.of {
+            Handed::Kept { .. } => {
+                if is_awaited {
+                    self.adoption.handle_kept(&occupied);
+                } else if let Some(occupant) = occupant {
+                    self.clients.hand_over(occupant, client, &occupied);
+                }
+                return Ok(());
+            }
+            // The same manager: the client was cut off, and what it had is here.
+            _ if occupant.is_some() => {}
+            Handed::Publisher { qos, pool } => {
+                let description: PoolDescription = serde_json::from_value(pool.clone())
+                    .map_err(|error| format!("the pool's description cannot be read: {error}"))?;
+                let adopted = memory.adopt(&topic.pools, seat, &description, descriptors);
+                adopted.map_err(|error| error.to_string())?;
+                topic.publishers.insert(seat, LocalPublisher { qos: *qos, pool_bytes: description.bytes });
+            }
+            Handed::Subscriber { qos } => {
+                let event = descriptors.into_iter().next().map(EventFd::checked).transpose();
+                let event = event.map_err(|error| error.to_string())?;
+                topic.subscribers.insert(seat, LocalSubscriber { qos: *qos, event });
+            }
+        }
+        match occupant {
+            Some(occupant) => self.clients.hand_over(occupant, client, &occupied),
+            None => {
+                self.clients.seat(client, occupied);
+                self.adoption.handle_handed_back(&occupied);
+            }
+        }
+        Ok(())
+    }
+
+    fn adopt_topic(&mut self, client: ClientId, handed: &HandedTopic, segment: OwnedFd) -> Result<(), String> {
         if let Some(topic) = self.topics.get(&handed.topic) {
             return match topic.key == handed.key && topic.type_name == handed.type_name {
                 true => Ok(()),
-                false => Err(Refusal::Invalid("the topic has another name or type here".to_owned())),
+                false => Err("the topic has another name or type here".to_owned()),
             };
         }
         if self.topics.values().any(|topic| topic.key == handed.key) {
-            return Err(Refusal::Invalid(format!("{} has been made anew; join it again", handed.key)));
+            return Err(format!("{} has been made anew", handed.key));
         }
-        let segment = Segment::attach(segment, handed.topic.0).map_err(|error| Refusal::Invalid(error.to_string()))?;
-        let mut topic = Topic::of_segment(handed.key.clone(), &handed.type_name, handed.topic, Arc::new(segment));
-        topic.adoption_ends = Some(Instant::now() + GRACE);
+        let lock = self.clients.lock_of(client);
+        if !lock.is_some_and(|lock| self.adoption.names_in(lock, handed.topic, &handed.key)) {
+            return Err("it is not noted that this client has slots in the topic".to_owned());
+        }
+        let segment = Segment::attach(segment, handed.topic.0).map_err(|error| error.to_string())?;
+        let topic = Topic::of_segment(handed.key.clone(), &handed.type_name, handed.topic, Arc::new(segment));
         tracing::info!(topic = %handed.key, "topic taken over from a manager that died");
+        let publishers = topic.janitor.active_publishers().map(|seat| (Role::Publisher, seat));
+        let taken: Vec<_> =
+            publishers.chain(topic.janitor.active_subscribers().map(|seat| (Role::Subscriber, seat))).collect();
         self.topics.insert(handed.topic, topic);
+        self.adoption.handle_segment(handed.topic, taken.into_iter());
+        self.decide();
         Ok(())
     }
 }
 
-fn bury_the_unclaimed(topic: &Topic) {
-    let publishers: Vec<Seat> = topic.janitor.active_publishers().collect();
-    for seat in publishers
-        .into_iter()
-        .filter(|seat| !topic.publishers.contains_key(seat) && !topic.is_own(Role::Publisher, *seat))
-    {
-        tracing::info!(topic = %topic.key, slot = seat.slot, "a publisher slot that nobody handed back is buried");
-        topic.bury(seat);
-    }
-    let subscribers: Vec<Seat> = topic.janitor.active_subscribers().collect();
-    for seat in subscribers
-        .into_iter()
-        .filter(|seat| !topic.subscribers.contains_key(seat) && !topic.is_own(Role::Subscriber, *seat))
-    {
-        tracing::info!(topic = %topic.key, slot = seat.slot, "a subscriber slot that nobody handed back is freed");
-        topic.janitor.dismiss_subscriber(seat.slot, seat.generation);
-    }
+/// Whether a seat has a tenant, who is none of this manager's own: an arrival's or a sender's seat is nobody's to hand back.
+fn sits(topic: &Topic, role: Role, seat: Seat) -> bool {
+    let sits = match role {
+        Role::Publisher => topic.janitor.active_publishers().any(|active| active == seat),
+        Role::Subscriber => topic.janitor.active_subscribers().any(|active| active == seat),
+    };
+    sits && !topic.is_own(role, seat)
 }

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
 
 use rgaps_control::local::Role;
 use rgaps_control::wire::Endpoint;
@@ -52,8 +51,6 @@ pub(crate) struct Topic {
     pub(crate) announced: Vec<Endpoint>,
     /// Mismatches that were reported already.
     pub(crate) reported: Vec<String>,
-    /// After a predecessor's death: until when its clients may hand seats back.
-    pub(crate) adoption_ends: Option<Instant>,
 }
 
 impl Topic {
@@ -79,7 +76,6 @@ impl Topic {
             departed: HashMap::new(),
             announced: Vec::new(),
             reported: Vec::new(),
-            adoption_ends: None,
         }
     }
 
@@ -119,7 +115,6 @@ impl Topic {
             && self.subscribers.is_empty()
             && self.outbound.is_empty()
             && self.inbound.is_empty()
-            && self.adoption_ends.is_none()
             && self.janitor.buried().next().is_none()
     }
 

@@ -2,10 +2,11 @@
 //!
 //! `memfd` makes and checks sealed anonymous files, `mapping` maps them, `range` is the right to write a part of one, `shared` is
 //! what of one others may write,
-//! `futex`, `eventfd`, `pidfd` and `poll` wake and watch processes, `fork` tells a forked child from its parent, `memlock` whether memory may be locked, `clock` is the one
+//! `futex`, `eventfd`, `pidfd` and `poll` wake and watch processes, `process_lock` tells whether one lives, `fork` tells a forked child from its parent, `memlock` whether memory may be locked, `descriptors` how many may be open, `clock` is the one
 //! clock of all stage timestamps.
 
 pub mod clock;
+pub mod descriptors;
 pub mod eventfd;
 pub mod fork;
 pub mod futex;
@@ -15,6 +16,7 @@ pub mod memlock;
 pub mod peer;
 pub mod pidfd;
 pub mod poll;
+pub mod process_lock;
 pub mod range;
 pub mod shared;
 
@@ -23,6 +25,7 @@ pub use fork::ForkGuard;
 pub use mapping::{Access, MapError, Mapping, OutOfRange};
 pub use memfd::{SealError, Seals};
 pub use pidfd::PidFd;
+pub use process_lock::{Holder, ProcessLock};
 pub use range::{AllocationRight, OwnedRange};
 pub use shared::SharedBytes;
 

@@ -178,7 +178,7 @@ pub(crate) fn of_publish(error: &PublishError) -> PyErr {
             exception("MetadataError", &text, &[&[("topic", Value::Text(topic))], &numbers[..]].concat())
         }
         PublishError::Forked { topic } => exception("ForkedError", &text, &[("topic", Value::Text(topic))]),
-        PublishError::Topic { topic, .. } | PublishError::Block { topic, .. } => {
+        PublishError::Topic { topic, .. } | PublishError::Block { topic, .. } | PublishError::CutOff { topic } => {
             exception("PublishError", &text, &[("topic", Value::Text(topic))])
         }
     }
@@ -202,7 +202,9 @@ pub(crate) fn of_take(error: &TakeError) -> PyErr {
             let context = [("topic", Value::Text(topic)), ("sequence", Value::Number(*sequence))];
             of_view_in(source, &text, &context)
         }
-        TakeError::Wait { topic, .. } => exception("TakeError", &text, &[("topic", Value::Text(topic))]),
+        TakeError::Wait { topic, .. } | TakeError::CutOff { topic } => {
+            exception("TakeError", &text, &[("topic", Value::Text(topic))])
+        }
         TakeError::Forked { topic } => exception("ForkedError", &text, &[("topic", Value::Text(topic))]),
     }
 }

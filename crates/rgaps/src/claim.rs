@@ -228,7 +228,7 @@ impl<T: Meta> Subscriber<T> {
     }
 
     fn claim_held(&self, handle: &Handle, timeout: Duration, is_over: impl Fn() -> bool) -> Result<Held, ClaimError> {
-        self.check_owner()?;
+        self.check_seat()?;
         self.check_handle(handle)?;
         let deadline = Instant::now().checked_add(timeout);
         let mut waiter = self.inner().reader().waiter();

@@ -11,7 +11,7 @@ use std::time::Duration;
 use rgaps_control::local::{Body, Reply, Role, Seat, TopicSummary};
 use rgaps_control::runtime::RuntimeError;
 use rgaps_control::spawn::Autostart;
-use rgaps_control::{NameError, PublisherQos, RuntimeDir, SubscriberQos, TopicId, TopicKey};
+use rgaps_control::{NameError, PublisherQos, RuntimeDir, SubscriberQos, TopicKey};
 use rgaps_device::{Backend, Choice, DeviceError, PoolDescription, PoolMemory, PoolRole, SlabDescription, Stream};
 use rgaps_os::{EventFd, ForkGuard};
 use rgaps_shm::message::Tenancy;
@@ -21,9 +21,12 @@ use rgaps_shm::segment::AttachError;
 use rgaps_shm::writer::PortError;
 use rgaps_shm::{ReaderPort, Segment, WriterPort};
 
+use crate::hello::SessionError;
+use crate::members::Member;
 use crate::order::Order;
 use crate::publisher::{Publisher, PublisherInner};
-use crate::session::{Answer, Member, Seated, Session, SessionError};
+use crate::seated::Seated;
+use crate::session::Session;
 use crate::subscriber::{Subscriber, SubscriberInner};
 use crate::types::Meta;
 
@@ -185,11 +188,17 @@ impl Node {
         node.check_owner()?;
         let key = TopicKey::new(node.domain, topic)?;
         let _joining = node.session.joining();
+        node.session.make(|| self.join_as_publisher(&key, qos))
+    }
+
+    /// `None` if the manager died before its successor could have learned of the publisher.
+    fn join_as_publisher<T: Meta>(&self, key: &TopicKey, qos: PublisherQos) -> Result<Option<Publisher<T>>, NodeError> {
+        let node = &self.inner;
         let body = Body::Advertise { key: key.clone(), type_name: T::TYPE_NAME.to_owned(), qos };
         let mut answer = node.session.request(&body, &[])?;
         let Reply::Advertised(advertised) = answer.reply.clone() else { return Err(SessionError::Confused.into()) };
         let given = node.session.given(advertised.topic, Role::Publisher, advertised.seat);
-        let segment = attach(&mut answer, advertised.topic)?;
+        let segment = Arc::new(Segment::attach(answer.descriptor()?, advertised.topic.0)?);
         let description = pool_description(advertised.pool)?;
         let slabs = (0..advertised.pool_descriptors).map(|_| answer.descriptor()).collect::<Result<_, _>>()?;
         let pool = node.backend.import_pool(&description, slabs, PoolRole::Writer)?;
@@ -203,12 +212,13 @@ impl Node {
         given.taken();
         let topic_name = key.name().to_owned();
         let seated = Seated {
-            key,
+            key: key.clone(),
             topic: advertised.topic,
             type_name: T::TYPE_NAME.to_owned(),
             role: Role::Publisher,
             seat: advertised.seat,
             segment,
+            cut_off: Arc::default(),
         };
         let order = Arc::new(Order::new(node.backend.clone(), seated.segment.clone()));
         let publisher = Publisher::new(PublisherInner {
@@ -222,8 +232,8 @@ impl Node {
             sequence: AtomicU64::new(0),
             qos,
         });
-        node.session.add_member(Member::Publisher(Arc::downgrade(publisher.inner())));
-        Ok(publisher)
+        let member = Member::Publisher(Arc::downgrade(publisher.inner()));
+        Ok(node.session.add_member(member, answer.epoch).then_some(publisher))
     }
 
     /// A subscriber with ROS 2's default QoS.
@@ -236,23 +246,34 @@ impl Node {
         let node = &self.inner;
         node.check_owner()?;
         let key = TopicKey::new(node.domain, topic)?;
+        node.session.make(|| self.join_as_subscriber(&key, qos))
+    }
+
+    /// `None` if the manager died before its successor could have learned of the subscriber.
+    fn join_as_subscriber<T: Meta>(
+        &self,
+        key: &TopicKey,
+        qos: SubscriberQos,
+    ) -> Result<Option<Subscriber<T>>, NodeError> {
+        let node = &self.inner;
         let body = Body::Subscribe { key: key.clone(), type_name: T::TYPE_NAME.to_owned(), qos };
         let mut answer = node.session.request(&body, &[])?;
         let Reply::Subscribed(subscribed) = answer.reply.clone() else { return Err(SessionError::Confused.into()) };
         let given = node.session.given(subscribed.topic, Role::Subscriber, subscribed.seat);
-        let segment = attach(&mut answer, subscribed.topic)?;
+        let segment = Arc::new(Segment::attach(answer.descriptor()?, subscribed.topic.0)?);
         let Seat { slot, generation } = subscribed.seat;
         let history = qos.durability == rgaps_control::Durability::TransientLocal;
         let reader = ReaderPort::new(segment.clone(), slot, generation, history)?;
         given.taken();
         let topic_name = key.name().to_owned();
         let seated = Seated {
-            key,
+            key: key.clone(),
             topic: subscribed.topic,
             type_name: T::TYPE_NAME.to_owned(),
             role: Role::Subscriber,
             seat: subscribed.seat,
             segment,
+            cut_off: Arc::default(),
         };
         let order = Arc::new(Order::new(node.backend.clone(), seated.segment.clone()));
         let subscriber = Subscriber::new(SubscriberInner {
@@ -267,8 +288,8 @@ impl Node {
             absent: Mutex::default(),
             early: Mutex::default(),
         });
-        node.session.add_member(Member::Subscriber(Arc::downgrade(subscriber.inner()), qos));
-        Ok(subscriber)
+        let member = Member::Subscriber(Arc::downgrade(subscriber.inner()), qos);
+        Ok(node.session.add_member(member, answer.epoch).then_some(subscriber))
     }
 
     /// Looks on at a topic without joining it: its messages' descriptions, not their payload. The type's name comes with it.
@@ -353,6 +374,14 @@ impl NodeInner {
     pub(crate) fn leave(&self, seated: &Seated) {
         if self.is_owner() {
             self.session.leave(seated);
+        }
+    }
+
+    /// The seat stays taken until this process ends, and what a stream may still write to stays mapped.
+    pub(crate) fn keep(&self, seated: &Seated, mapped: impl Sized) {
+        std::mem::forget(mapped);
+        if self.is_owner() {
+            self.session.keep(seated);
         }
     }
 
@@ -441,10 +470,6 @@ fn domain_id(found: &str, origin: &'static str) -> Result<u32, NodeError> {
     let domain = if found.is_empty() { Ok(0) } else { found.parse() };
     let refused = || NodeError::Domain { found: found.chars().take(80).collect(), origin };
     domain.ok().filter(|domain| *domain <= DOMAIN_MAX).ok_or_else(refused)
-}
-
-fn attach(answer: &mut Answer, topic: TopicId) -> Result<Arc<Segment>, NodeError> {
-    Ok(Arc::new(Segment::attach(answer.descriptor()?, topic.0)?))
 }
 
 fn pool_description(value: serde_json::Value) -> Result<PoolDescription, NodeError> {

@@ -19,7 +19,7 @@ use rgaps_shm::{
 use crate::handle::Handle;
 use crate::node::{DEVICE_TIMEOUT, NodeError, NodeInner, STREAM_TIMEOUT};
 use crate::order::{Filling, Order};
-use crate::session::Seated;
+use crate::seated::Seated;
 use crate::statistics::PublisherStatistics;
 use crate::types::{Meta, MetaError, ViewError};
 
@@ -92,6 +92,12 @@ pub enum PublishError {
         /// What it said.
         source: NodeError,
     },
+    /// The manager that followed one that died did not take the publisher's slot back.
+    #[error("{topic}: the publisher was cut off from its topic when rgapsd was started anew: make it anew")]
+    CutOff {
+        /// The topic.
+        topic: String,
+    },
     /// This process was forked from the one that made the publisher.
     #[error("{topic}: the publisher belongs to the parent process; make a node after fork")]
     Forked {
@@ -157,7 +163,7 @@ impl PublisherInner {
         };
         let loan = loan.map_err(|source| {
             self.port().count_refusal();
-            PublishError::NoSpace { topic: self.topic.clone(), source }
+            self.check_seat().err().unwrap_or_else(|| PublishError::NoSpace { topic: self.topic.clone(), source })
         })?;
         match self.give_memory(&loan, bytes) {
             Ok(()) => Ok(loan),
@@ -308,8 +314,12 @@ impl PublisherInner {
         self.order.words().map(drop).map_err(|source| self.device(source))
     }
 
-    fn check_owner(&self) -> Result<(), PublishError> {
-        if self.node.is_owner() { Ok(()) } else { Err(PublishError::Forked { topic: self.topic.clone() }) }
+    fn check_seat(&self) -> Result<(), PublishError> {
+        match (self.node.is_owner(), self.seated.is_cut_off()) {
+            (true, false) => Ok(()),
+            (true, true) => Err(PublishError::CutOff { topic: self.topic.clone() }),
+            (false, _) => Err(PublishError::Forked { topic: self.topic.clone() }),
+        }
     }
 }
 
@@ -319,7 +329,7 @@ impl Drop for PublisherInner {
         if !self.node.is_owner() || self.order.end(STREAM_TIMEOUT) {
             self.node.leave(&self.seated);
         } else {
-            std::mem::forget(self.pool.clone());
+            self.node.keep(&self.seated, self.pool.clone());
         }
     }
 }
@@ -358,7 +368,7 @@ impl<T: Meta> Publisher<T> {
     ///
     /// What happens while the pool is full is the publisher's QoS (`Exhaustion`).
     pub fn loan(&self, meta: T) -> Result<Loan<T>, PublishError> {
-        self.inner.check_owner()?;
+        self.inner.check_seat()?;
         let bytes = meta.payload_bytes();
         meta.check(bytes).map_err(|source| self.metadata(source))?;
         let message = self.inner.loan(bytes)?;
@@ -369,7 +379,7 @@ impl<T: Meta> Publisher<T> {
 
     /// Publishes bytes that lie elsewhere: one copy into the pool, whatever the number of subscribers.
     pub fn push(&self, meta: &T, bytes: &[u8]) -> Result<Handle, PublishError> {
-        self.inner.check_owner()?;
+        self.inner.check_seat()?;
         let described = meta.payload_bytes();
         meta.check(described).map_err(|source| self.metadata(source))?;
         if described != bytes.len() as u64 {
@@ -397,7 +407,7 @@ impl<T: Meta> Publisher<T> {
     /// If the device fails before that, they never get it (`SubscriberStatistics::poisoned`).
     pub fn push_on(&self, meta: &T, from: &DevicePart, stream: &Stream) -> Result<Handle, PublishError> {
         let inner = &self.inner;
-        inner.check_owner()?;
+        inner.check_seat()?;
         let described = meta.payload_bytes();
         meta.check(described).map_err(|source| self.metadata(source))?;
         if described != from.bytes() {
@@ -466,7 +476,7 @@ pub struct Loan<T> {
 impl<T: Meta> Loan<T> {
     /// Publishes the message: zero copies.
     pub fn publish(mut self) -> Result<Handle, PublishError> {
-        self.publisher.check_owner()?;
+        self.publisher.check_seat()?;
         let (message, outcome) = self.complete(None)?;
         self.publisher.publish(message, &self.meta, outcome, None)
     }
@@ -474,7 +484,7 @@ impl<T: Meta> Loan<T> {
     /// Publishes the message in stream order: behind the work given to the stream so far, which fills the block. The call does not wait
     /// for it, whatever the size; subscribers get the message once it is done.
     pub fn publish_on(mut self, stream: &Stream) -> Result<Handle, PublishError> {
-        self.publisher.check_owner()?;
+        self.publisher.check_seat()?;
         self.publisher.check_order()?;
         let (message, outcome) = self.complete(Some(stream))?;
         self.publisher.publish(message, &self.meta, outcome, Some(stream))
@@ -533,7 +543,7 @@ impl<T: Meta> Loan<T> {
 
     /// What kernels and copies fill: the block, or memory of the node's own.
     fn place(&self) -> Result<(&dyn PoolMemory, u64), PublishError> {
-        self.publisher.check_owner()?;
+        self.publisher.check_seat()?;
         if let Some(beside) = self.beside.get() {
             return Ok((beside.as_ref(), 0));
         }

@@ -2,111 +2,57 @@
 //!
 //! One thread a node reads the socket. Callers send a request and sleep on its answer, with a time-out. When the manager is gone, local
 //! publish and take go on without it; the thread connects to its successor (starting one if nobody has) and hands back every seat, with
-//! the segment and the pool, so that the successor makes nothing anew.
+//! the segment and the pool, so that the successor makes nothing anew. A seat that it does not take back is cut off: its owner hears so at
+//! the next call.
+//!
+//! Invariants  S1 a seat is a member before the hand-back looks at the members, or its maker begins anew (`add_member`).
+//!             S2 a leave that was not acknowledged is said again to whoever is the manager then (`unsaid`).
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
 use rgaps_control::local::{
-    Body, Connection, HandedBack, LocalError, Notice, PROTOCOL_VERSION, Refusal, Reply, Request, Role, Seat, ToClient,
-    Welcome,
+    Body, Connection, LocalError, Notice, Refusal, Reply, Request, Role, Seat, ToClient, Welcome,
 };
-use rgaps_control::spawn::{self, Autostart, Pauses, SpawnError};
-use rgaps_control::{Given, Running, RuntimeDir, TopicId, TopicKey};
-use rgaps_os::{EventFd, PidFd};
-use rgaps_shm::Segment;
+use rgaps_control::spawn::{Autostart, Pauses};
+use rgaps_control::{Given, LockId, Running, RuntimeDir, TopicId};
+use rgaps_os::{EventFd, ProcessLock};
 use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::idle::IdlePool;
-use crate::node::READY_TICK;
-use crate::order::{Filling, Order, Releasing};
+use crate::hand_back::{self, Owner};
+use crate::hello::{self, ANSWER_TIMEOUT, Greeted, Hello, RECONNECT_INTERVAL, SessionError};
+use crate::members::{Member, Members, Tended, tended};
+use crate::node::{NodeError, READY_TICK};
 use crate::publisher::PublisherInner;
-use crate::subscriber::{self, SubscriberInner};
+use crate::seated::Seated;
 use crate::tasks::Sleepers;
 
-/// How long a manager may take to answer.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long leaving may hold up a drop.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often the thread looks whether it should stop.
 const TICK: Duration = Duration::from_millis(500);
-/// Between attempts to reach a successor.
-const RECONNECT_INTERVAL: Duration = Duration::from_millis(50);
-
-/// The manager did not do what was asked.
-#[derive(thiserror::Error)]
-pub enum SessionError {
-    /// There is none, and none could be started.
-    #[error(transparent)]
-    Spawn(#[from] SpawnError),
-    /// The connection failed.
-    #[error(transparent)]
-    Local(#[from] LocalError),
-    /// It refused.
-    #[error(transparent)]
-    Refused(#[from] Refusal),
-    /// It did not answer.
-    #[error("rgapsd did not answer within {0} ms; is it stopped? its log is in the runtime directory")]
-    TimedOut(u128),
-    /// It answered something else.
-    #[error("rgapsd gave an answer that does not belong to the question")]
-    Confused,
-    /// The kernel refused.
-    #[error("{0}")]
-    Io(#[from] io::Error),
-}
+/// Leaves that are said before the answers to them are read: far fewer than a socket holds.
+const UNREAD_LEAVES_MAX: usize = 32;
 
 /// A reply and the descriptors beside it.
 pub(crate) struct Answer {
     pub(crate) reply: Reply,
     pub(crate) descriptors: std::vec::IntoIter<OwnedFd>,
+    /// Which manager's it is, as `Session::epoch` counts them.
+    pub(crate) epoch: u64,
 }
 
 impl Answer {
     /// The next descriptor.
     pub(crate) fn descriptor(&mut self) -> Result<OwnedFd, SessionError> {
         self.descriptors.next().ok_or(SessionError::Confused)
-    }
-}
-
-/// A seat in a topic, and what a successor must be told of it.
-#[derive(Clone, Debug)]
-pub(crate) struct Seated {
-    pub(crate) key: TopicKey,
-    pub(crate) topic: TopicId,
-    pub(crate) type_name: String,
-    pub(crate) role: Role,
-    pub(crate) seat: Seat,
-    pub(crate) segment: Arc<Segment>,
-}
-
-/// Who must be handed back, and who wants event descriptors.
-#[derive(Debug)]
-pub(crate) enum Member {
-    Publisher(Weak<PublisherInner>),
-    Subscriber(Weak<SubscriberInner>, rgaps_control::SubscriberQos),
-}
-
-/// What is looked after for each: nothing whose drop would ask the manager, and so wait for the thread that holds it.
-#[derive(Debug)]
-enum Tended {
-    Publisher { topic: TopicId, seat: Seat, order: Weak<Order<Filling>>, idle: IdlePool },
-    Subscriber { topic: TopicId, seat: Seat, order: Weak<Order<Releasing>>, tended: Weak<subscriber::Tended> },
-}
-
-impl Tended {
-    fn seat(&self) -> (Role, TopicId, Seat) {
-        match *self {
-            Self::Publisher { topic, seat, .. } => (Role::Publisher, topic, seat),
-            Self::Subscriber { topic, seat, .. } => (Role::Subscriber, topic, seat),
-        }
     }
 }
 
@@ -144,7 +90,7 @@ impl Drop for Joining<'_> {
     }
 }
 
-type Outcome = Result<(Reply, Vec<OwnedFd>), Refusal>;
+type Outcome = Result<(Reply, Vec<OwnedFd>), SessionError>;
 
 /// State shared by a node's callers and its thread.
 #[derive(Debug)]
@@ -155,9 +101,14 @@ pub(crate) struct Session {
     connection: Mutex<Arc<Connection>>,
     /// Counts connections, so that a caller sees that a new one has come.
     epoch: AtomicU64,
+    /// Whether there is no manager that knows what this node has: it is looked for.
+    is_away: AtomicBool,
+    lock: Mutex<Option<(LockId, ProcessLock)>>,
     pending: Mutex<HashMap<u64, SyncSender<Outcome>>>,
     next_id: AtomicU64,
-    members: Mutex<Vec<Member>>,
+    members: Mutex<Members>,
+    /// Seats that were given up without a manager that said it knows.
+    unsaid: Mutex<Vec<Body>>,
     tended: Mutex<Vec<Tended>>,
     /// Event descriptors of topics that this node is in. The manager may send one before the answer that makes us a publisher is read.
     events: Mutex<HashMap<(TopicId, u8), (Seat, EventFd)>>,
@@ -176,14 +127,17 @@ impl Session {
         program: String,
         autostart: Autostart,
     ) -> Result<(Arc<Self>, Welcome), SessionError> {
-        let (connection, welcome) = greet(&dir, &program, autostart)?;
+        let hello = Hello { dir: &dir, program: &program, held: None };
+        let Greeted { connection, welcome, lock } = hello.say_until_answered(autostart)?;
         // Once a node, and not to those who leave the manager and its configuration to others.
         let running = Running::new(dir.path(), welcome.manager_pid);
         let warning = || running.warning(Given::load(&BTreeMap::new()));
         if let Some(warning) = (autostart == Autostart::OnDemand).then(warning).flatten() {
             tracing::warn!("{warning}");
         }
-        Ok((Arc::new(Self::new(dir, program, autostart, connection)?), welcome))
+        let session = Self::new(dir, program, autostart, connection)?;
+        session.holds(welcome.lock, lock);
+        Ok((Arc::new(session), welcome))
     }
 
     fn new(dir: RuntimeDir, program: String, autostart: Autostart, connection: Connection) -> io::Result<Self> {
@@ -193,9 +147,12 @@ impl Session {
             autostart,
             connection: Mutex::new(Arc::new(connection)),
             epoch: AtomicU64::new(0),
+            is_away: AtomicBool::new(false),
+            lock: Mutex::default(),
             pending: Mutex::default(),
             next_id: AtomicU64::new(1),
             members: Mutex::default(),
+            unsaid: Mutex::default(),
             tended: Mutex::default(),
             events: Mutex::default(),
             joining: AtomicUsize::new(0),
@@ -211,22 +168,54 @@ impl Session {
         self.request_within(body, descriptors, ANSWER_TIMEOUT)
     }
 
-    /// Gives up a seat; if that fails, the manager learns of it from this process's end.
+    /// Gives up a seat. If its manager does not say that it knows, the node's thread tells it, or its successor.
     pub(crate) fn leave(&self, seated: &Seated) {
         let body = Body::Leave { topic: seated.topic, role: seated.role, seat: seated.seat };
-        if self.runner.get() == Some(&std::thread::current().id()) {
-            let connection = lock(&self.connection).clone();
-            self.tell(&connection, body);
+        let is_runner = self.runner.get() == Some(&std::thread::current().id());
+        if is_runner || self.is_away.load(Ordering::Acquire) {
+            self.say_later(body);
         } else if let Err(error) = self.request_within(&body, &[], LEAVE_TIMEOUT) {
             tracing::debug!(topic = %seated.key, %error, "leaving was not acknowledged");
+            if !matches!(error, SessionError::Refused(_)) {
+                self.say_later(body);
+            }
         }
-        lock(&self.members).retain(|member| match member {
+        lock(&self.members).all.retain(|member| match member {
             Member::Publisher(publisher) => publisher.strong_count() > 0,
             Member::Subscriber(subscriber, _) => subscriber.strong_count() > 0,
         });
         // Under this lock the thread holds what it tends: it must not be the one who closes a subscriber's descriptor, later.
         lock(&self.tended).retain(|tended| tended.seat() != (seated.role, seated.topic, seated.seat));
         self.prune_events();
+    }
+
+    /// Keeps a seat that nobody has any more, for a stream that may still write to it, until this process ends.
+    pub(crate) fn keep(&self, seated: &Seated) {
+        lock(&self.members).kept.push(seated.clone());
+    }
+
+    fn say_later(&self, body: Body) {
+        lock(&self.unsaid).push(body);
+        self.kick();
+    }
+
+    /// Which manager this is, counted from 0: a later one is a successor.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Acquire)
+    }
+
+    /// Makes something, again if the manager dies in the middle of it: it has a part of it then that its successor does not know.
+    pub(crate) fn make<M>(&self, make: impl Fn() -> Result<Option<M>, NodeError>) -> Result<M, NodeError> {
+        let deadline = Instant::now() + ANSWER_TIMEOUT;
+        loop {
+            let epoch = self.epoch();
+            match make() {
+                Ok(Some(made)) => return Ok(made),
+                Ok(None) => {}
+                Err(error) if self.epoch() == epoch || Instant::now() >= deadline => return Err(error),
+                Err(error) => tracing::debug!(%error, "rgapsd died meanwhile; once more"),
+            }
+        }
     }
 
     /// The manager has given a seat, which is given back unless somebody sits on it.
@@ -253,20 +242,29 @@ impl Session {
         drop(events);
     }
 
-    pub(crate) fn add_member(&self, member: Member) {
+    /// Whose seat was given in an epoch. False if a later manager was handed back everything meanwhile, and so not this seat.
+    #[must_use]
+    pub(crate) fn add_member(&self, member: Member, epoch: u64) -> bool {
         let publisher = match &member {
             Member::Publisher(publisher) => publisher.upgrade(),
             Member::Subscriber(..) => None,
         };
         lock(&self.tended).extend(tended(&member));
         // First a member, then a look at what came before: `notice` does it the other way round, so that none is lost between them.
-        lock(&self.members).push(member);
-        let Some(publisher) = publisher else { return };
+        {
+            let mut members = lock(&self.members);
+            if members.handed_back > epoch {
+                return false;
+            }
+            members.all.push(member);
+        }
+        let Some(publisher) = publisher else { return true };
         for ((topic, _), (seat, event)) in lock(&self.events).iter() {
             if *topic == publisher.seated.topic {
                 add_event(&publisher, *seat, event);
             }
         }
+        true
     }
 
     /// Wakes once a descriptor is readable; with no waker, nobody waits for it any more, and the thread lets go of it now.
@@ -288,11 +286,33 @@ impl Session {
             let connection = lock(&self.connection).clone();
             let soon = self.tend(Some(&connection));
             self.sleep(&connection, if soon { READY_TICK } else { TICK });
-            if let Err(error) = self.read(&connection) {
+            if let Err(error) = self.say_leaves(&connection).and_then(|()| self.read(&connection)) {
+                self.is_away.store(true, Ordering::Release);
                 tracing::warn!(%error, "rgapsd is gone; local topics go on, looking for its successor");
                 lock(&self.pending).clear();
                 self.reconnect();
             }
+        }
+    }
+
+    /// Says what was given up and not acknowledged.
+    fn say_leaves(&self, connection: &Connection) -> Result<(), LocalError> {
+        loop {
+            let mut unsaid = lock(&self.unsaid);
+            let from = unsaid.len().saturating_sub(UNREAD_LEAVES_MAX);
+            let some = unsaid.split_off(from);
+            drop(unsaid);
+            if some.is_empty() {
+                return Ok(());
+            }
+            for body in some {
+                let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+                if let Err(error) = connection.send(&Request { id, body: body.clone() }, &[]) {
+                    lock(&self.unsaid).push(body);
+                    return Err(error);
+                }
+            }
+            self.read(connection)?;
         }
     }
 
@@ -312,13 +332,13 @@ impl Session {
             let sent = connection.send(&Request { id, body: body.clone() }, descriptors);
             let left = deadline.saturating_duration_since(Instant::now());
             match sent.map(|()| receiver.recv_timeout(left)) {
-                Ok(Ok(outcome)) => return answer(outcome),
+                Ok(Ok(outcome)) => return answer(outcome, epoch),
                 Ok(Err(RecvTimeoutError::Timeout)) => {
                     if lock(&self.pending).remove(&id).is_none()
                         && let Ok(outcome) = receiver.recv()
                     {
                         // The thread had it in hand.
-                        return answer(outcome);
+                        return answer(outcome, epoch);
                     }
                     return Err(SessionError::TimedOut(timeout.as_millis()));
                 }
@@ -394,21 +414,28 @@ impl Session {
 
     fn read(&self, connection: &Connection) -> Result<(), LocalError> {
         while let Some(packet) = connection.receive::<ToClient>(Duration::ZERO)? {
+            let complete = packet.complete();
             match packet.message {
-                ToClient::Reply { id, reply } => {
-                    let waiting = lock(&self.pending).remove(&id);
-                    match waiting {
-                        Some(waiting) => drop(waiting.try_send(reply.map(|reply| (reply, packet.descriptors)))),
-                        None => self.give_back(connection, reply),
+                ToClient::Reply { id, reply } => match (lock(&self.pending).remove(&id), complete) {
+                    (Some(waiting), Ok(())) => {
+                        let outcome = reply.map(|reply| (reply, packet.descriptors));
+                        drop(waiting.try_send(outcome.map_err(SessionError::from)));
                     }
-                }
+                    (waiting, complete) => {
+                        self.give_back(connection, reply);
+                        if let (Some(waiting), Err(error)) = (waiting, complete) {
+                            drop(waiting.try_send(Err(error.into())));
+                        }
+                    }
+                },
                 ToClient::Notice(notice) => self.notice(notice, packet.descriptors),
             }
         }
         Ok(())
     }
 
-    /// An answer came after its caller had gone: a seat that nobody will ever leave would hold messages, and with keep-all its publishers.
+    /// An answer came after its caller had gone, or is of no use: a seat that nobody will ever leave would hold messages, and with keep-all
+    /// its publishers.
     fn give_back(&self, connection: &Connection, late: Result<Reply, Refusal>) {
         let (topic, role, seat) = match late {
             Ok(Reply::Subscribed(of)) => (of.topic, Role::Subscriber, of.seat),
@@ -436,6 +463,7 @@ impl Session {
     fn publishers(&self) -> Vec<Arc<PublisherInner>> {
         let members = lock(&self.members);
         members
+            .all
             .iter()
             .filter_map(|member| match member {
                 Member::Publisher(publisher) => publisher.upgrade(),
@@ -448,12 +476,15 @@ impl Session {
         let mut pauses = Pauses::default();
         while !self.stopping.load(Ordering::Acquire) {
             let autostart = pauses.autostart(self.autostart, Instant::now());
-            match greet(&self.dir, &self.program, autostart) {
-                Ok((connection, _)) => {
-                    self.hand_back(&connection);
+            let held = lock(&self.lock).as_ref().map(|(id, _)| *id);
+            let greeted = Hello { dir: &self.dir, program: &self.program, held }.say(autostart);
+            match greeted.and_then(|greeted| self.hand_back(greeted)) {
+                Ok(connection) => {
                     *lock(&self.connection) = Arc::new(connection);
                     self.epoch.fetch_add(1, Ordering::AcqRel);
-                    return;
+                    self.is_away.store(false, Ordering::Release);
+                    // What was given up meanwhile is said now.
+                    return self.kick();
                 }
                 Err(error) => {
                     tracing::debug!(%error, "no successor of rgapsd yet");
@@ -469,125 +500,59 @@ impl Session {
         }
     }
 
-    fn hand_back(&self, connection: &Connection) {
-        let mut publishers = Vec::new();
-        let mut subscribers = Vec::new();
-        for member in lock(&self.members).iter() {
-            match member {
-                Member::Publisher(publisher) => publishers.extend(publisher.upgrade()),
-                Member::Subscriber(subscriber, qos) => subscribers.extend(subscriber.upgrade().map(|s| (s, *qos))),
-            }
-        }
-        for publisher in publishers {
-            let Ok((description, slabs)) = publisher.pool.export() else { continue };
-            let handed = HandedBack {
-                publisher: Some(publisher.qos),
-                publisher_id: publisher.publisher,
-                pool: serde_json::to_value(description).ok(),
-                ..seat_of(&publisher.seated)
-            };
-            self.hand_over(connection, handed, &publisher.seated.segment, &slabs);
-        }
-        for (subscriber, qos) in subscribers {
-            let handed = HandedBack { subscriber: Some(qos), ..seat_of(&subscriber.seated) };
-            let event = subscriber.tended.event.get().and_then(|event| event.try_clone().ok()).map(OwnedFd::from);
-            self.hand_over(connection, handed, &subscriber.seated.segment, event.as_slice());
+    /// By which lock this node is known to live, from now on.
+    fn holds(&self, id: LockId, new: Option<ProcessLock>) {
+        if let Some(new) = new {
+            *lock(&self.lock) = Some((id, new));
         }
     }
 
-    fn hand_over(&self, connection: &Connection, handed: HandedBack, segment: &Segment, slabs: &[OwnedFd]) {
-        let topic = handed.key.clone();
-        let descriptors: Vec<BorrowedFd<'_>> =
-            std::iter::once(segment.as_fd()).chain(slabs.iter().map(AsFd::as_fd)).collect();
+    /// Hands everything back that this node has. An error if this manager died too, or is stopped.
+    fn hand_back(&self, greeted: Greeted) -> Result<Connection, SessionError> {
+        let Greeted { connection, welcome, lock: new } = greeted;
+        self.holds(welcome.lock, new);
         let notice = |notice, descriptors| self.notice(notice, descriptors);
-        match ask(connection, Body::HandBack(handed), &descriptors, notice) {
-            Ok(_) => tracing::info!(%topic, "handed back to rgapsd"),
-            Err(error) => {
-                tracing::warn!(%topic, %error, "rgapsd did not take the topic back; make the publisher or subscriber anew")
-            }
+        let mut ask = |body, descriptors: &[BorrowedFd<'_>]| Ok(hello::ask(&connection, body, descriptors, notice)?.0);
+        hand_back::hand_back(self.owners(), &mut ask)?;
+        Ok(connection)
+    }
+
+    /// Who has what, a topic's seats in a row. Who joins the manager that is gone from now on begins anew.
+    fn owners(&self) -> Vec<(Seated, Owner)> {
+        let mut members = lock(&self.members);
+        members.handed_back = self.epoch() + 1;
+        let owners = members.all.iter().filter_map(|member| match member {
+            Member::Publisher(publisher) => publisher.upgrade().map(Owner::Publisher),
+            Member::Subscriber(subscriber, qos) => subscriber.upgrade().map(|own| Owner::Subscriber(own, *qos)),
+        });
+        let kept = members.kept.iter().map(|seated| (seated.clone(), Owner::Kept(seated.role)));
+        let mut owners: Vec<(Seated, Owner)> = owners.map(|owner| (owner.seated(), owner)).chain(kept).collect();
+        drop(members);
+        // Not under the lock: the last of an owner may be its end, which comes back here.
+        owners.retain(|(seated, _)| !seated.is_cut_off());
+        owners.sort_by_key(|(seated, _)| seated.topic);
+        owners
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // A stream may still write to a seat of this node: its process is to be waited for, not the node.
+        if !lock(&self.members).kept.is_empty() {
+            std::mem::forget(lock(&self.lock).take());
         }
     }
 }
 
-fn answer(outcome: Outcome) -> Result<Answer, SessionError> {
+fn answer(outcome: Outcome, epoch: u64) -> Result<Answer, SessionError> {
     let (reply, descriptors) = outcome?;
-    Ok(Answer { reply, descriptors: descriptors.into_iter() })
-}
-
-fn tended(member: &Member) -> Option<Tended> {
-    match member {
-        Member::Publisher(publisher) => {
-            let publisher = publisher.upgrade()?;
-            Some(Tended::Publisher {
-                topic: publisher.seated.topic,
-                seat: publisher.seated.seat,
-                order: Arc::downgrade(&publisher.order),
-                idle: IdlePool::new(&publisher.port, &publisher.pool),
-            })
-        }
-        Member::Subscriber(subscriber, _) => {
-            let subscriber = subscriber.upgrade()?;
-            Some(Tended::Subscriber {
-                topic: subscriber.seated.topic,
-                seat: subscriber.seated.seat,
-                order: Arc::downgrade(&subscriber.order),
-                tended: Arc::downgrade(&subscriber.tended),
-            })
-        }
-    }
+    Ok(Answer { reply, descriptors: descriptors.into_iter(), epoch })
 }
 
 fn add_event(publisher: &PublisherInner, seat: Seat, event: &EventFd) {
     if let Ok(event) = event.try_clone() {
         let tenancy = rgaps_shm::message::Tenancy::new(seat.generation);
         publisher.port().add_event(seat.slot, tenancy, event);
-    }
-}
-
-fn seat_of(seated: &Seated) -> HandedBack {
-    HandedBack {
-        key: seated.key.clone(),
-        topic: seated.topic,
-        type_name: seated.type_name.clone(),
-        role: seated.role,
-        seat: seated.seat,
-        publisher: None,
-        publisher_id: 0,
-        subscriber: None,
-        pool: None,
-    }
-}
-
-/// Connects and says hello.
-fn greet(dir: &RuntimeDir, program: &str, autostart: Autostart) -> Result<(Connection, Welcome), SessionError> {
-    let connection = spawn::connect(dir, autostart)?;
-    let pidfd = PidFd::own()?;
-    let hello = Body::Hello { protocol: PROTOCOL_VERSION, program: program.to_owned() };
-    match ask(&connection, hello, &[pidfd.as_fd()], |_, _| ())? {
-        Reply::Welcome(welcome) => Ok((connection, welcome)),
-        _ => Err(SessionError::Confused),
-    }
-}
-
-/// One question and its answer on a connection that nobody else reads. Notices that come between them go to `notice`.
-fn ask(
-    connection: &Connection,
-    body: Body,
-    descriptors: &[BorrowedFd<'_>],
-    mut notice: impl FnMut(Notice, Vec<OwnedFd>),
-) -> Result<Reply, SessionError> {
-    connection.send(&Request { id: 0, body }, descriptors)?;
-    let deadline = Instant::now() + ANSWER_TIMEOUT;
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let packet = connection.receive::<ToClient>(left)?;
-        match packet.map(|packet| (packet.message, packet.descriptors)) {
-            Some((ToClient::Reply { id: 0, reply }, _)) => return Ok(reply?),
-            Some((ToClient::Reply { .. }, _)) => {}
-            Some((ToClient::Notice(came), descriptors)) => notice(came, descriptors),
-            None if Instant::now() >= deadline => return Err(SessionError::TimedOut(ANSWER_TIMEOUT.as_millis())),
-            None => {}
-        }
     }
 }
 

@@ -21,7 +21,7 @@ use crate::claim::{Absent, Early};
 use crate::frame::Frame;
 use crate::node::{DEVICE_TIMEOUT, NodeError, NodeInner, READY_TICK, STREAM_TIMEOUT};
 use crate::order::{Order, Place, Releasing};
-use crate::session::Seated;
+use crate::seated::Seated;
 use crate::statistics::SubscriberStatistics;
 use crate::tasks::{self, Tasks};
 use crate::types::{Meta, MetaError, ViewError};
@@ -94,6 +94,13 @@ pub enum TakeError {
         topic: String,
         /// The kernel's answer.
         source: std::io::Error,
+    },
+    /// A manager that was started after another's end did not take the subscriber's slot back: the topic was made anew, or the slot given to
+    /// another.
+    #[error("{topic}: the subscriber was cut off from its topic when rgapsd was started anew: make it anew")]
+    CutOff {
+        /// The topic.
+        topic: String,
     },
     /// This process was forked from the one that made the subscriber.
     #[error("{topic}: the subscriber belongs to the parent process; make a node after fork")]
@@ -252,6 +259,8 @@ impl Drop for SubscriberInner {
         // A stream that may still write into the segment keeps the seat until the process ends.
         if !self.node.is_owner() || self.order.end(STREAM_TIMEOUT) {
             self.node.leave(&self.seated);
+        } else {
+            self.node.keep(&self.seated, ());
         }
     }
 }
@@ -301,7 +310,7 @@ impl<T: Meta> Subscriber<T> {
     /// The next message, or `None` if none came within `timeout`, or if `is_over` when there is none. That is asked before each sleep;
     /// `wake_waiters` has it asked again.
     pub fn wait_unless(&self, timeout: Duration, is_over: impl Fn() -> bool) -> Result<Option<Frame<T>>, TakeError> {
-        self.check_owner()?;
+        self.check_seat()?;
         let deadline = Instant::now().checked_add(timeout);
         let mut waiter = self.inner.reader().waiter();
         loop {
@@ -380,7 +389,7 @@ impl<T: Meta> Subscriber<T> {
     }
 
     fn event(&self) -> Result<&Arc<EventFd>, TakeError> {
-        self.check_owner()?;
+        self.check_seat()?;
         if let Some(event) = self.inner.tended.event.get() {
             return Ok(event);
         }
@@ -389,16 +398,19 @@ impl<T: Meta> Subscriber<T> {
         if let Some(event) = self.inner.tended.event.get() {
             return Ok(event);
         }
-        let event = self
-            .inner
-            .node
-            .event_descriptor(&self.inner.seated)
-            .map_err(|source| self.wait_error(std::io::Error::other(source)))?;
+        let event = match self.inner.node.event_descriptor(&self.inner.seated) {
+            Ok(event) => event,
+            Err(source) => {
+                // The manager that was asked may have been followed by one that did not take the seat back.
+                self.check_seat()?;
+                return Err(self.wait_error(std::io::Error::other(source)));
+            }
+        };
         Ok(self.inner.tended.event.get_or_init(|| Arc::new(event)))
     }
 
     pub(crate) fn next_held(&self, unready: bool) -> Result<Option<Held>, TakeError> {
-        self.check_owner()?;
+        self.check_seat()?;
         let held = self.inner.next_held(unready);
         let Some(event) = self.inner.tended.event.get().filter(|_| held.is_none()) else { return Ok(held) };
         // Nothing left: the descriptor falls silent, and a message that came meanwhile is looked for once more.
@@ -441,16 +453,17 @@ impl<T: Meta> Subscriber<T> {
         meta.map_err(|source| TakeError::Metadata { topic: topic.clone(), sequence, source })
     }
 
-    pub(crate) fn check_owner(&self) -> Result<(), TakeError> {
-        match self.inner.node.is_owner() {
-            true => Ok(()),
-            false => Err(TakeError::Forked { topic: self.inner.topic.clone() }),
+    pub(crate) fn check_seat(&self) -> Result<(), TakeError> {
+        match (self.inner.node.is_owner(), self.inner.seated.is_cut_off()) {
+            (false, _) => Err(TakeError::Forked { topic: self.inner.topic.clone() }),
+            (_, true) => Err(TakeError::CutOff { topic: self.inner.topic.clone() }),
+            _ => Ok(()),
         }
     }
 
     /// A stream that takes no work now costs no message.
     pub(crate) fn check_stream(&self, stream: &Stream) -> Result<(), TakeError> {
-        self.check_owner()?;
+        self.check_seat()?;
         stream.check().map_err(|source| self.device_error(source))
     }
 

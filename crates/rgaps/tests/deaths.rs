@@ -9,7 +9,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rgaps::types::Bytes;
@@ -373,13 +372,14 @@ fn round(dir: &RuntimeDir, survivors: &mut Survivors, strike: Strike, passage: u
     survivors.go_on();
     if role.starts_with("forked") {
         assert_eq!(forked.len(), 1, "{role} at {step} forked once");
-        // The child has the dead one's socket and memory still, and yet its seat is free: at once, or, where it has a GPU of the dead one's
-        // too, some seconds later, which one round sees.
-        static SEEN: AtomicBool = AtomicBool::new(false);
-        if !is_again() || !SEEN.swap(true, Ordering::Relaxed) {
+        // The child has the dead one's socket and memory still, and yet its seat is free; unless it has a GPU of the dead one's too, whose
+        // streams may still write there.
+        if !is_again() {
             until("the dead have left the topic though a child of theirs lives", || survivors.are_alone());
-            assert!(matches!(state_of(forked[0]), Some('S' | 'R' | 'D')), "the child lives");
+        } else {
+            assert!(!survivors.are_alone(), "the streams of the dead go on: their seat is taken");
         }
+        assert!(matches!(state_of(forked[0]), Some('S' | 'R' | 'D')), "the child lives");
         kill_and_reap(forked[0]);
     }
 }

@@ -1,6 +1,7 @@
 //! Clients that ask for what they must not have, or for too much: the manager answers the others as before.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
+use std::io::{BufRead, BufReader};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -9,11 +10,12 @@ use std::time::Duration;
 use rgaps::types::Bytes;
 use rgaps::{Node, PublisherQos, SubscriberQos};
 use rgaps_control::local::{
-    Body, Connection, HandedBack, PROTOCOL_VERSION, Refusal, Reply, Request, Role, Seat, ToClient,
+    Body, Connection, Handed, HandedSeat, HandedTopic, PROTOCOL_VERSION, Refusal, Reply, Request, Role, Seat, ToClient,
 };
-use rgaps_control::{RuntimeDir as Dir, TopicId, TopicKey};
+use rgaps_control::{LockId, RuntimeDir as Dir, TopicId, TopicKey};
 use rgaps_device::{Backend, PoolSpec};
-use rgaps_os::PidFd;
+use rgaps_os::{PidFd, ProcessLock};
+use rgaps_shm::layout::LAYOUT_VERSION;
 use rgaps_standin_cuda::link_into;
 use rgaps_testing::{Child, RuntimeDir, Watchdog, again_with, programs};
 
@@ -39,8 +41,12 @@ fn node(dir: &RuntimeDir) -> Node {
     Node::builder().runtime_dir(dir.path()).no_autostart().build().unwrap()
 }
 
+fn hello(protocol: u32, layout: u32, lock: Option<LockId>) -> Body {
+    Body::Hello { protocol, program: "hostile".to_owned(), layout, lock }
+}
+
 /// A client that speaks the protocol by hand.
-struct Hostile(Connection);
+struct Hostile(Connection, Option<ProcessLock>);
 
 impl Hostile {
     fn stranger(dir: &RuntimeDir) -> Connection {
@@ -48,10 +54,14 @@ impl Hostile {
     }
 
     fn new(dir: &RuntimeDir) -> Self {
-        let client = Self(Self::stranger(dir));
-        let hello = Body::Hello { protocol: PROTOCOL_VERSION, program: "hostile".to_owned() };
+        let mut client = Self(Self::stranger(dir), None);
         let pidfd = PidFd::own().unwrap();
-        assert!(matches!(client.ask(hello, &[pidfd.as_fd()]).0, Ok(Reply::Welcome(_))));
+        let (welcome, mut files) = client.ask(hello(PROTOCOL_VERSION, LAYOUT_VERSION, None), &[pidfd.as_fd()]);
+        assert!(matches!(welcome, Ok(Reply::Welcome(_))), "{welcome:?}");
+        assert!(client.ask(Body::Topics { after: None }, &[]).0.is_err(), "it has locked nothing yet");
+        assert!(client.ask(Body::Locked, &[]).0.is_err(), "saying so is not enough");
+        client.1 = Some(ProcessLock::take(files.remove(0)).unwrap());
+        assert!(matches!(client.ask(Body::Locked, &[]).0, Ok(Reply::Done)));
         client
     }
 
@@ -163,28 +173,96 @@ fn seats_that_are_the_managers_own_cannot_be_handed_back() {
         for (role, slot, generation) in (0..3).flat_map(|slot| {
             [Role::Publisher, Role::Subscriber].into_iter().flat_map(move |role| (1..4).map(move |g| (role, slot, g)))
         }) {
-            let handed = HandedBack {
-                key: key.clone(),
-                topic: TopicId(topic.0),
-                type_name: type_name.clone(),
-                role,
-                seat: Seat { slot, generation },
-                publisher: Some(PublisherQos::default()),
-                publisher_id: 1,
-                subscriber: Some(SubscriberQos::default()),
-                pool: serde_json::to_value(&description).ok(),
+            let seat = Seat { slot, generation };
+            let (of, descriptors) = match role {
+                Role::Publisher => {
+                    let pool = serde_json::to_value(&description).unwrap();
+                    (
+                        Handed::Publisher { qos: PublisherQos::default(), pool },
+                        vec![segment[0].as_fd(), slabs[0].as_fd()],
+                    )
+                }
+                Role::Subscriber => (Handed::Subscriber { qos: SubscriberQos::default() }, vec![segment[0].as_fd()]),
             };
-            let descriptors = [segment[0].as_fd(), slabs[0].as_fd()];
-            let (answer, _) =
-                hostile.ask(Body::HandBack(handed), &descriptors[..if role == Role::Publisher { 2 } else { 1 }]);
-            // This process has seats of its own there, by its nodes; those it may hand back as often as it likes.
-            let is_ours = matches!((std::ptr::eq(dir, &a), role), (true, Role::Publisher) | (false, Role::Subscriber));
-            assert!(answer.is_err() || is_ours, "{role:?} {slot} {generation}: {answer:?}");
+            let seats = vec![HandedSeat { seat, descriptors: descriptors.len() as u32 - 1, of }];
+            let topics =
+                vec![HandedTopic { key: key.clone(), topic: TopicId(topic.0), type_name: type_name.clone(), seats }];
+            let (answer, _) = hostile.ask(Body::HandBack { topics }, &descriptors);
+            // Neither the manager's seats nor those of the nodes, which have locks of their own, though in this process.
+            let Ok(Reply::HandedBack { refused }) = &answer else { panic!("{answer:?}") };
+            assert_eq!(refused.len(), 1, "{role:?} {slot} {generation}");
         }
     }
     for _ in 0..20 {
         send();
         let frame = subscriber.wait(LONG).unwrap().unwrap();
         assert_eq!(frame.bytes(), [7; 1000], "message {}", frame.info().sequence);
+    }
+}
+
+#[test]
+fn a_client_of_another_version_hears_both_versions() {
+    let _watchdog = Watchdog::new(Duration::from_secs(120));
+    let dir = RuntimeDir::new("versions").unwrap();
+    let _manager = manager(&dir, &[]);
+    let ask = |protocol, layout| {
+        let pidfd = PidFd::own().unwrap();
+        let client = Hostile(Hostile::stranger(&dir), None);
+        client.ask(hello(protocol, layout, None), &[pidfd.as_fd()]).0.unwrap_err().to_string()
+    };
+    let (newer, older) = (PROTOCOL_VERSION + 1, PROTOCOL_VERSION - 1);
+    let said = |other| {
+        format!("rgapsd speaks protocol {PROTOCOL_VERSION}, this program {other}; run one version of RGAPS on a host")
+    };
+    assert_eq!((ask(newer, LAYOUT_VERSION), ask(older, LAYOUT_VERSION)), (said(newer), said(older)));
+    let layout = LAYOUT_VERSION + 1;
+    let text = format!(
+        "rgapsd makes topics of layout {LAYOUT_VERSION}, this program reads layout {layout}; run one version of RGAPS on a host"
+    );
+    assert_eq!(ask(PROTOCOL_VERSION, layout), text);
+    // As protocols before this one said it.
+    let pidfd = PidFd::own().unwrap();
+    let old = Hostile::stranger(&dir);
+    let text = r#"{"id":1,"body":{"hello":{"protocol":3,"program":"old"}}}"#;
+    old.send(&serde_json::from_str::<serde_json::Value>(text).unwrap(), &[pidfd.as_fd()]).unwrap();
+    let answer = old.receive::<serde_json::Value>(LONG).unwrap().unwrap().message;
+    assert_eq!(
+        answer["reply"]["reply"]["Err"]["protocol"],
+        serde_json::json!({ "manager": PROTOCOL_VERSION, "client": 3 })
+    );
+}
+
+#[test]
+fn a_lock_that_another_process_holds_makes_nobody_its_client() {
+    let _watchdog = Watchdog::new(Duration::from_secs(120));
+    let dir = RuntimeDir::new("locks").unwrap();
+    let _manager = manager(&dir, &[]);
+    let mut other = Command::new(std::env::current_exe().unwrap());
+    other.args(["--exact", "role_of_another_client", "--ignored", "--nocapture"]);
+    other.env("RGAPS_TEST_OTHER_CLIENT", "1").env("RGAPS_RUNTIME_DIR", dir.path());
+    other.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut other = Child::spawn(&mut other).unwrap();
+    let said = BufReader::new(other.std().stdout.take().unwrap());
+    said.lines().map_while(Result::ok).find(|line| line.ends_with("ready")).expect("it starts");
+    let names = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let locks: Vec<LockId> = names.filter_map(|name| name.strip_prefix("client-")?.parse().ok()).collect();
+    assert_eq!(locks.len(), 1);
+    let client = Hostile(Hostile::stranger(&dir), None);
+    let pidfd = PidFd::own().unwrap();
+    let hello = hello(PROTOCOL_VERSION, LAYOUT_VERSION, Some(locks[0]));
+    let (welcome, files) = client.ask(hello, &[pidfd.as_fd()]);
+    let Ok(Reply::Welcome(welcome)) = welcome else { panic!("{welcome:?}") };
+    assert_ne!(welcome.lock, locks[0]);
+    assert_eq!(files.len(), 1, "it gets one of its own");
+}
+
+#[test]
+#[ignore = "the other client's program, started by a test of this file"]
+fn role_of_another_client() {
+    if std::env::var("RGAPS_TEST_OTHER_CLIENT").is_ok() {
+        let _watchdog = Watchdog::new(Duration::from_secs(120));
+        let _node = Node::builder().no_autostart().build().unwrap();
+        println!("ready");
+        std::thread::park();
     }
 }

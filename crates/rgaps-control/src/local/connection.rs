@@ -51,6 +51,15 @@ pub enum LocalError {
         "a message of more than {MESSAGE_BYTES_MAX} B, or with more than {DESCRIPTORS_MAX} descriptors, is refused"
     )]
     Oversized,
+    /// This process has as many descriptors open as it may.
+    #[error(
+        "this process may have {limit} descriptors open (RLIMIT_NOFILE), too few for those that came with a message: raise the limit (ulimit -n, \
+         LimitNOFILE=), or have fewer topics in a process"
+    )]
+    Descriptors {
+        /// How many it may have.
+        limit: u64,
+    },
     /// A message is not one of ours.
     #[error("a message could not be read: {0}")]
     Garbage(String),
@@ -69,6 +78,15 @@ pub struct Packet<M> {
     pub message: M,
     /// The descriptors.
     pub descriptors: Vec<OwnedFd>,
+    /// Whether there were more of them than this process could take (`Packet::complete`).
+    pub is_short: bool,
+}
+
+impl<M> Packet<M> {
+    /// An error if descriptors are missing, since this process may not have that many.
+    pub fn complete(&self) -> Result<(), LocalError> {
+        if self.is_short { Err(LocalError::Descriptors { limit: rgaps_os::descriptors::limit() }) } else { Ok(()) }
+    }
 }
 
 /// Who is on the other side, as the kernel says.
@@ -182,7 +200,9 @@ impl Connection {
                 descriptors.extend(rights);
             }
         }
-        if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
+        // The kernel drops what there is no room for here, and what this process may not have.
+        let is_short = received.flags.contains(ReturnFlags::CTRUNC);
+        if received.flags.contains(ReturnFlags::TRUNC) || is_short && descriptors.len() >= DESCRIPTORS_MAX {
             return Err(LocalError::Oversized);
         }
         if received.bytes == 0 {
@@ -190,7 +210,7 @@ impl Connection {
         }
         let message =
             serde_json::from_slice(&bytes[..received.bytes]).map_err(|error| LocalError::Garbage(error.to_string()))?;
-        Ok(Some(Packet { message, descriptors }))
+        Ok(Some(Packet { message, descriptors, is_short }))
     }
 
     /// Whether nobody has the other end any more: neither the process that made it nor one that was forked from it.

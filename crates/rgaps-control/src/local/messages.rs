@@ -2,11 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::names::{HostId, TopicId, TopicKey};
+use crate::names::{HostId, LockId, TopicId, TopicKey};
 use crate::qos::{PublisherQos, SubscriberQos};
 
 /// Of everything on this page; client and manager must agree.
-pub const PROTOCOL_VERSION: u32 = 3;
+pub const PROTOCOL_VERSION: u32 = 4;
+
+/// Most seats in one `HandBack`: as many refusals fit into its answer.
+pub const HANDED_SEATS_MAX: usize = 96;
 
 /// A client asks.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -27,7 +30,15 @@ pub enum Body {
         protocol: u32,
         /// For people.
         program: String,
+        /// Of topic segments, as the client speaks it.
+        #[serde(default)]
+        layout: u32,
+        /// The lock that it holds already, of this manager's or of a predecessor's.
+        #[serde(default)]
+        lock: Option<LockId>,
     },
+    /// The client holds the lock whose file came with the welcome. Nothing else is answered before.
+    Locked,
     /// Join a topic as a publisher. The reply brings segment and pool; then `PoolMapped` must follow.
     Advertise {
         /// The topic.
@@ -108,36 +119,89 @@ pub enum Body {
         /// The last one that the client has.
         after: Option<TopicKey>,
     },
-    /// After the manager's restart: a seat and what it needs. Beside it: the segment, then the slabs of the publisher's own pool,
-    /// or the event descriptor of a subscriber that has one.
-    HandBack(HandedBack),
+    /// After the manager's restart: seats of one client and what they need, `HANDED_SEATS_MAX` at most. Beside it: for each topic its
+    /// segment, then for each of its seats the slabs of the publisher's own pool, or the event descriptor of a subscriber that has one.
+    HandBack {
+        /// By topic.
+        topics: Vec<HandedTopic>,
+    },
+    /// Everything that the client has was handed back: what else is noted as its own is free.
+    HandedAllBack,
 }
 
-/// A seat handed back to a manager that has just started.
+/// Seats of one topic, handed back to a manager that has just started.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct HandedBack {
+pub struct HandedTopic {
     /// The topic.
     pub key: TopicKey,
     /// Its segment.
     pub topic: TopicId,
     /// Its type.
     pub type_name: String,
+    /// The seats.
+    pub seats: Vec<HandedSeat>,
+}
+
+/// A seat that is handed back.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct HandedSeat {
+    /// The seat.
+    pub seat: Seat,
+    /// How many descriptors belong to it.
+    pub descriptors: u32,
+    /// Whose it is.
+    pub of: Handed,
+}
+
+/// Whose seat is handed back.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Handed {
+    /// A publisher's.
+    Publisher {
+        /// What it offers.
+        qos: PublisherQos,
+        /// Its pool, as the device crate describes it.
+        pool: serde_json::Value,
+    },
+    /// A subscriber's.
+    Subscriber {
+        /// What it requests.
+        qos: SubscriberQos,
+    },
+    /// Nobody's any more, but a stream of the client may still write there: it stays taken until the client's process ends.
+    Kept {
+        /// Whose it was.
+        role: Role,
+    },
+}
+
+impl Handed {
+    /// Which kind of seat.
+    pub fn role(&self) -> Role {
+        match self {
+            Self::Publisher { .. } => Role::Publisher,
+            Self::Subscriber { .. } => Role::Subscriber,
+            Self::Kept { role } => *role,
+        }
+    }
+}
+
+/// A seat that was not taken back: it is nobody's, or another's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusedSeat {
+    /// The topic.
+    pub topic: TopicId,
     /// Whose seat.
     pub role: Role,
     /// The seat.
     pub seat: Seat,
-    /// For a publisher.
-    pub publisher: Option<PublisherQos>,
-    /// For a publisher: its identity.
-    pub publisher_id: u64,
-    /// For a subscriber.
-    pub subscriber: Option<SubscriberQos>,
-    /// For a publisher: its pool, as the device crate describes it.
-    pub pool: Option<serde_json::Value>,
+    /// Why.
+    pub why: String,
 }
 
 /// Which kind of seat.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
     /// A publisher's.
@@ -174,7 +238,7 @@ pub enum ToClient {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reply {
-    /// To `Hello`.
+    /// To `Hello`. Beside it: the file of the client's lock, unless the client holds that lock already; then `Locked` must follow.
     Welcome(Welcome),
     /// To `Advertise`. Beside it: the segment, those of the pool, then an event descriptor for each entry of `events`.
     Advertised(Advertised),
@@ -200,6 +264,11 @@ pub enum Reply {
         /// Whether there are more behind these.
         more: bool,
     },
+    /// To `HandBack`.
+    HandedBack {
+        /// What was not taken back.
+        refused: Vec<RefusedSeat>,
+    },
     /// To all others.
     Done,
 }
@@ -217,6 +286,8 @@ pub struct Welcome {
     pub manager_pid: u32,
     /// What pools live in.
     pub device: String,
+    /// By which lock the client is known to live.
+    pub lock: LockId,
 }
 
 /// To `Advertise`.
@@ -275,6 +346,16 @@ pub enum Refusal {
     /// Client and manager are of different versions.
     #[error("rgapsd speaks protocol {manager}, this program {client}; run one version of RGAPS on a host")]
     Protocol {
+        /// The manager's.
+        manager: u32,
+        /// The client's.
+        client: u32,
+    },
+    /// Client and manager would read topic segments differently.
+    #[error(
+        "rgapsd makes topics of layout {manager}, this program reads layout {client}; run one version of RGAPS on a host"
+    )]
+    Layout {
         /// The manager's.
         manager: u32,
         /// The client's.

@@ -1,0 +1,562 @@
+//! What becomes of the slots that a dead manager's clients had: the decisions of its successor, without clock, socket or thread.
+//!
+//!   noted ──its client lives──▶ AWAITED ──handed back──▶ the client's, as before
+//!     │                            │ ├────kept──▶ KEPT (a stream may still write there)
+//!     └──dead──▶ buried ◀──its client ended, or handed all the rest back
+//!
+//! A manager notes who has which slot of a topic before the client learns of it (`note`). So a slot that is taken and that no living
+//! client's note has is nobody's, and is buried as soon as there is a segment to bury it in. Whoever holds its lock keeps what it has,
+//! stopped or not: no time-out is known here.
+//!
+//! Invariants  A1 a slot that a living client has is never buried, unless that client says that it has handed everything back.
+//!             A2 a slot of a dead client is buried once its death and the segment are known.
+//!             A3 a topic is not made anew while a client lives that is noted in it.
+//! Deaths      of this manager: its notes have what is awaited still (`note`), so that the next one decides the same.
+//! Shown by `no_living_client_loses_a_slot_and_no_dead_one_keeps_any`.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use rgaps_control::local::{self, Role};
+use rgaps_control::runtime::{ClientNote, TopicNote};
+use rgaps_control::{LockId, TopicId, TopicKey};
+use rgaps_shm::janitor::Seat;
+
+use crate::clients::Occupied;
+
+/// A client as notes have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tenant {
+    pub(crate) lock: LockId,
+    /// For people.
+    pub(crate) pid: u32,
+}
+
+/// What has to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Decision {
+    /// Nobody who lives has this slot.
+    Bury(Occupied),
+    /// Nobody who lives is in this topic, of which there is only a note.
+    Forget(TopicId),
+    /// Nothing of this topic is awaited any more.
+    Settled(TopicId),
+}
+
+/// A slot whose client has not said yet that it has it.
+#[derive(Clone, Copy, Debug)]
+struct Awaited {
+    tenant: Tenant,
+    /// Its client has, that is, and a stream may still write there.
+    is_kept: bool,
+}
+
+#[derive(Clone, Debug)]
+struct AwaitedTopic {
+    key: TopicKey,
+    /// Whether its segment has come.
+    is_here: bool,
+    seats: BTreeMap<(Role, u8, u32), Awaited>,
+}
+
+/// Everything that is awaited.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Adoption {
+    topics: BTreeMap<TopicId, AwaitedTopic>,
+    decisions: VecDeque<Decision>,
+}
+
+impl Adoption {
+    /// From what a predecessor noted.
+    pub(crate) fn new(notes: Vec<TopicNote>, lives: impl Fn(LockId) -> bool) -> Self {
+        let mut adoption = Self::default();
+        for note in notes {
+            let mut seats = BTreeMap::new();
+            for client in note.clients.iter().filter(|client| lives(client.lock)) {
+                let awaited = Awaited { tenant: Tenant { lock: client.lock, pid: client.pid }, is_kept: false };
+                let roles = [(Role::Publisher, &client.publishers), (Role::Subscriber, &client.subscribers)];
+                for (role, noted) in roles {
+                    seats.extend(noted.iter().map(|seat| ((role, seat.slot, seat.generation), awaited)));
+                }
+            }
+            if seats.is_empty() {
+                adoption.decisions.push_back(Decision::Forget(note.topic));
+            } else {
+                adoption.topics.insert(note.topic, AwaitedTopic { key: note.key, is_here: false, seats });
+            }
+        }
+        adoption
+    }
+
+    /// The next thing to do.
+    pub(crate) fn poll_decision(&mut self) -> Option<Decision> {
+        self.decisions.pop_front()
+    }
+
+    /// A topic's segment has come; these are its slots that are taken. False if no living client is noted in it.
+    pub(crate) fn handle_segment(&mut self, id: TopicId, taken: impl Iterator<Item = (Role, Seat)>) -> bool {
+        let Some(topic) = self.topics.get_mut(&id) else { return false };
+        topic.is_here = true;
+        let nobodys = taken.filter(|(role, seat)| !topic.seats.contains_key(&(*role, seat.slot, seat.generation)));
+        let buried = nobodys.map(|(role, seat)| Decision::Bury(Occupied { topic: id, role, seat }));
+        self.decisions.extend(buried);
+        true
+    }
+
+    /// Whether a slot is this client's to hand back.
+    pub(crate) fn awaits_from(&self, lock: LockId, occupied: &Occupied) -> bool {
+        let awaited = self.topics.get(&occupied.topic).and_then(|topic| topic.seats.get(&place(occupied)));
+        awaited.is_some_and(|awaited| awaited.tenant.lock == lock)
+    }
+
+    /// Whether a client is noted in a topic of this name.
+    pub(crate) fn names_in(&self, lock: LockId, topic: TopicId, key: &TopicKey) -> bool {
+        let topic = self.topics.get(&topic).filter(|topic| topic.key == *key);
+        topic.is_some_and(|topic| topic.seats.values().any(|awaited| awaited.tenant.lock == lock))
+    }
+
+    /// A client has handed a slot back that was awaited of it.
+    pub(crate) fn handle_handed_back(&mut self, occupied: &Occupied) {
+        if let Some(topic) = self.topics.get_mut(&occupied.topic) {
+            topic.seats.remove(&place(occupied));
+            self.settle(occupied.topic);
+        }
+    }
+
+    /// A client has a slot that was awaited of it for its streams only.
+    pub(crate) fn handle_kept(&mut self, occupied: &Occupied) {
+        let topic = self.topics.get_mut(&occupied.topic);
+        if let Some(awaited) = topic.and_then(|topic| topic.seats.get_mut(&place(occupied))) {
+            awaited.is_kept = true;
+        }
+    }
+
+    /// A client has handed back everything that it has.
+    pub(crate) fn handle_all_handed_back(&mut self, lock: LockId) {
+        self.end(|awaited| awaited.tenant.lock == lock && !awaited.is_kept);
+    }
+
+    /// A client's process has ended.
+    pub(crate) fn handle_death(&mut self, lock: LockId) {
+        self.end(|awaited| awaited.tenant.lock == lock);
+    }
+
+    /// Clients of whom something is awaited.
+    pub(crate) fn locks(&self) -> BTreeSet<LockId> {
+        self.topics.values().flat_map(|topic| topic.seats.values().map(|awaited| awaited.tenant.lock)).collect()
+    }
+
+    /// Whether something of a client is awaited.
+    pub(crate) fn names(&self, lock: LockId) -> bool {
+        self.topics.values().any(|topic| topic.seats.values().any(|awaited| awaited.tenant.lock == lock))
+    }
+
+    /// The process of a client that has a topic's segment, of which there is only a note: the topic must not be made anew.
+    pub(crate) fn holder(&self, key: &TopicKey) -> Option<u32> {
+        let topic = self.topics.values().find(|topic| !topic.is_here && topic.key == *key)?;
+        topic.seats.values().map(|awaited| awaited.tenant.pid).next()
+    }
+
+    /// Whether slots of a topic are awaited, or are about to be buried.
+    pub(crate) fn awaits(&self, topic: TopicId) -> bool {
+        let is_next = |decision: &Decision| match decision {
+            Decision::Bury(occupied) => occupied.topic == topic,
+            Decision::Forget(id) | Decision::Settled(id) => *id == topic,
+        };
+        self.topics.contains_key(&topic) || self.decisions.iter().any(is_next)
+    }
+
+    /// Whether nothing is awaited.
+    pub(crate) fn is_over(&self) -> bool {
+        self.topics.is_empty() && self.decisions.is_empty()
+    }
+
+    /// What a successor must know of who has a topic's slots: those of clients that are here, and those that are awaited.
+    pub(crate) fn note(
+        &self,
+        topic: TopicId,
+        here: impl Iterator<Item = (Tenant, Role, local::Seat)>,
+    ) -> Vec<ClientNote> {
+        let awaited = self.topics.get(&topic).into_iter().flat_map(|topic| &topic.seats);
+        let awaited = awaited.map(|((role, slot, generation), awaited)| {
+            (awaited.tenant, *role, local::Seat { slot: *slot, generation: *generation })
+        });
+        let mut notes: BTreeMap<LockId, ClientNote> = BTreeMap::new();
+        for (Tenant { lock, pid }, role, seat) in here.chain(awaited) {
+            let empty = ClientNote { lock, pid, publishers: Vec::new(), subscribers: Vec::new() };
+            let note = notes.entry(lock).or_insert(empty);
+            match role {
+                Role::Publisher => note.publishers.push(seat),
+                Role::Subscriber => note.subscribers.push(seat),
+            }
+        }
+        notes.into_values().collect()
+    }
+
+    fn end(&mut self, is_over: impl Fn(&Awaited) -> bool) {
+        let topics: Vec<TopicId> = self.topics.keys().copied().collect();
+        for id in topics {
+            let Some(topic) = self.topics.get_mut(&id) else { continue };
+            let over = topic.seats.iter().filter(|(_, awaited)| is_over(awaited));
+            let over: Vec<_> = over.map(|(place, _)| *place).collect();
+            if over.is_empty() {
+                continue;
+            }
+            topic.seats.retain(|_, awaited| !is_over(awaited));
+            // Of a topic that is not here nothing can be buried; what is noted of it is told by `handle_segment`.
+            for (role, slot, generation) in over.into_iter().filter(|_| topic.is_here) {
+                let seat = Seat { slot, generation };
+                self.decisions.push_back(Decision::Bury(Occupied { topic: id, role, seat }));
+            }
+            self.settle(id);
+        }
+    }
+
+    fn settle(&mut self, id: TopicId) {
+        if let Some(topic) = self.topics.get(&id).filter(|topic| topic.seats.is_empty()) {
+            let decision = if topic.is_here { Decision::Settled(id) } else { Decision::Forget(id) };
+            self.decisions.push_back(decision);
+            self.topics.remove(&id);
+        }
+    }
+}
+
+fn place(occupied: &Occupied) -> (Role, u8, u32) {
+    (occupied.role, occupied.seat.slot, occupied.seat.generation)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const CLIENTS: usize = 3;
+    const TOPICS: u8 = 2;
+
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum State {
+        Runs,
+        Stopped,
+        Dead,
+    }
+
+    /// A process, and what it believes to have.
+    #[derive(Clone, Debug)]
+    struct Process {
+        state: State,
+        has: BTreeSet<(TopicId, Role, u32)>,
+        kept: BTreeSet<(TopicId, Role, u32)>,
+        /// Still to be handed to this manager; `None` when it has said that this is all.
+        to_hand: Option<Vec<(TopicId, Role, u32)>>,
+    }
+
+    /// What may happen.
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        /// A client asks for a slot; whether it reads the answer before the manager dies.
+        Join(usize, u8, Role, bool),
+        Leave(usize),
+        Keep(usize),
+        HandOneBack(usize),
+        Stop(usize),
+        GoOn(usize),
+        Die(usize),
+        ManagerDies,
+        /// The manager asks the kernel.
+        Look,
+    }
+
+    /// Processes, segments and notes, around the machine that is tested.
+    struct World {
+        adoption: Adoption,
+        processes: Vec<Process>,
+        /// Taken slots of each segment, each with who took it. A generation is never used twice.
+        segments: BTreeMap<TopicId, BTreeMap<(Role, u32), usize>>,
+        generation: u32,
+        /// Topics that this manager has mapped, and who is seated there.
+        here: BTreeMap<TopicId, BTreeMap<(Role, u32), usize>>,
+        notes: BTreeMap<TopicId, Vec<ClientNote>>,
+    }
+
+    fn lock(client: usize) -> LockId {
+        LockId([client as u8 + 1; 16])
+    }
+
+    fn topic(number: u8) -> TopicId {
+        TopicId([number + 1; 16])
+    }
+
+    fn key(topic: TopicId) -> TopicKey {
+        TopicKey::new(0, &format!("t{}", topic.0[0])).unwrap()
+    }
+
+    fn occupied((topic, role, generation): (TopicId, Role, u32)) -> Occupied {
+        Occupied { topic, role, seat: Seat { slot: 0, generation } }
+    }
+
+    impl World {
+        fn new() -> Self {
+            let process = Process { state: State::Runs, has: BTreeSet::new(), kept: BTreeSet::new(), to_hand: None };
+            Self {
+                adoption: Adoption::default(),
+                processes: vec![process; CLIENTS],
+                segments: BTreeMap::new(),
+                generation: 0,
+                here: BTreeMap::new(),
+                notes: BTreeMap::new(),
+            }
+        }
+
+        fn lives(&self, client: usize) -> bool {
+            self.processes[client].state != State::Dead
+        }
+
+        fn is_mine(&self, client: usize, seat: (TopicId, Role, u32)) -> bool {
+            let process = &self.processes[client];
+            self.lives(client) && (process.has.contains(&seat) || process.kept.contains(&seat))
+        }
+
+        fn note(&mut self, id: TopicId) {
+            let here = self.here.get(&id).into_iter().flatten().map(|((role, generation), client)| {
+                let seat = local::Seat { slot: 0, generation: *generation };
+                (Tenant { lock: lock(*client), pid: *client as u32 }, *role, seat)
+            });
+            let note = self.adoption.note(id, here);
+            self.notes.insert(id, note);
+        }
+
+        /// As the manager does: buries, forgets, ends topics without anybody, and notes what is left.
+        fn decide(&mut self) {
+            while let Some(decision) = self.adoption.poll_decision() {
+                match decision {
+                    Decision::Bury(Occupied { topic, role, seat }) => {
+                        let seat = (topic, role, seat.generation);
+                        let robbed = (0..CLIENTS).find(|client| self.is_mine(*client, seat));
+                        assert_eq!(robbed, None, "A1: {seat:?} is a living client's");
+                        self.vacate(seat);
+                    }
+                    Decision::Forget(topic) => {
+                        let holds = |client| {
+                            let process: &Process = &self.processes[client];
+                            let mut seats = process.has.iter().chain(&process.kept);
+                            self.lives(client) && seats.any(|(of, ..)| *of == topic)
+                        };
+                        assert!(!(0..CLIENTS).any(holds), "A3: a living client has the segment of {topic:?}");
+                        self.notes.remove(&topic);
+                        self.segments.remove(&topic);
+                    }
+                    Decision::Settled(topic) => self.changed(topic),
+                }
+            }
+        }
+
+        fn vacate(&mut self, (topic, role, generation): (TopicId, Role, u32)) {
+            for seats in [self.segments.get_mut(&topic), self.here.get_mut(&topic)].into_iter().flatten() {
+                seats.remove(&(role, generation));
+            }
+            self.changed(topic);
+        }
+
+        fn changed(&mut self, topic: TopicId) {
+            if !self.here.contains_key(&topic) {
+                return;
+            }
+            self.note(topic);
+            if self.here[&topic].is_empty() && !self.adoption.awaits(topic) {
+                assert!(
+                    self.segments[&topic].is_empty(),
+                    "A2: a topic ended with slots of {:?}",
+                    self.segments[&topic]
+                );
+                self.here.remove(&topic);
+                self.notes.remove(&topic);
+                self.segments.remove(&topic);
+            }
+        }
+
+        fn hand_back(&mut self, client: usize) {
+            let Some(to_hand) = &mut self.processes[client].to_hand else { return };
+            let Some(seat) = to_hand.pop() else {
+                self.processes[client].to_hand = None;
+                self.adoption.handle_all_handed_back(lock(client));
+                return self.decide();
+            };
+            let (id, role, generation) = seat;
+            if !self.here.contains_key(&id) {
+                assert!(self.adoption.names_in(lock(client), id, &key(id)), "{client} is noted in {id:?}");
+                let taken: Vec<_> = self.segments[&id].keys().copied().collect();
+                self.here.insert(id, BTreeMap::new());
+                let taken = taken.into_iter().map(|(role, generation)| (role, Seat { slot: 0, generation }));
+                self.adoption.handle_segment(id, taken);
+                self.decide();
+            }
+            assert!(self.adoption.awaits_from(lock(client), &occupied(seat)), "{client} may hand {seat:?} back");
+            if self.processes[client].kept.contains(&seat) {
+                self.adoption.handle_kept(&occupied(seat));
+            } else {
+                self.here.get_mut(&id).unwrap().insert((role, generation), client);
+                self.adoption.handle_handed_back(&occupied(seat));
+            }
+            self.note(id);
+            self.decide();
+        }
+
+        fn join(&mut self, client: usize, id: TopicId, role: Role, is_read: bool) {
+            if self.processes[client].to_hand.is_some() || self.adoption.holder(&key(id)).is_some() {
+                return;
+            }
+            let is_made = self.here.contains_key(&id) || !self.segments.contains_key(&id);
+            assert!(is_made, "a topic is made anew though it is there");
+            self.generation += 1;
+            let place = (role, self.generation);
+            self.segments.entry(id).or_default().insert(place, client);
+            self.here.entry(id).or_default().insert(place, client);
+            self.note(id);
+            if is_read {
+                self.processes[client].has.insert((id, role, self.generation));
+            } else {
+                self.manager_dies();
+            }
+        }
+
+        fn leave(&mut self, client: usize) {
+            let Some(seat) = self.processes[client].has.pop_first() else { return };
+            match &mut self.processes[client].to_hand {
+                None => self.vacate(seat),
+                // What it has given up it does not hand back; if it has just done that, it says so after it.
+                Some(to_hand) => {
+                    to_hand.retain(|other| *other != seat);
+                    let is_here = self.here.get(&seat.0).is_some_and(|seats| seats.contains_key(&(seat.1, seat.2)));
+                    if is_here {
+                        self.vacate(seat);
+                    }
+                }
+            }
+        }
+
+        fn manager_dies(&mut self) {
+            let name = |(id, clients): (&TopicId, &Vec<ClientNote>)| TopicNote {
+                topic: *id,
+                key: key(*id),
+                type_name: String::new(),
+                clients: clients.clone(),
+            };
+            let notes = self.notes.iter().map(name).collect();
+            let living: Vec<LockId> = (0..CLIENTS).filter(|client| self.lives(*client)).map(lock).collect();
+            self.adoption = Adoption::new(notes, |lock| living.contains(&lock));
+            self.here.clear();
+            for process in &mut self.processes {
+                process.to_hand = Some(process.has.iter().chain(&process.kept).copied().collect());
+            }
+            self.decide();
+        }
+
+        fn look(&mut self) {
+            for dead in (0..CLIENTS).filter(|client| !self.lives(*client)).collect::<Vec<_>>() {
+                self.adoption.handle_death(lock(dead));
+                let seated = self.here.iter().flat_map(|(id, seats)| seats.iter().map(move |seat| (*id, seat)));
+                let seated: Vec<_> = seated.filter(|(_, (_, client))| **client == dead).collect();
+                let seated: Vec<_> = seated.into_iter().map(|(id, ((role, seat), _))| (id, *role, *seat)).collect();
+                seated.into_iter().for_each(|seat| self.vacate(seat));
+            }
+            self.decide();
+            for id in self.here.keys() {
+                let of_dead = self.segments[id].iter().find(|(_, client)| !self.lives(**client));
+                assert_eq!(of_dead, None, "A2: a dead client has a slot of {id:?}");
+            }
+        }
+
+        fn step(&mut self, step: Step) {
+            let runs = |client: usize| self.processes[client].state == State::Runs;
+            match step {
+                Step::Join(client, number, role, is_read) if runs(client) => {
+                    self.join(client, topic(number), role, is_read);
+                }
+                Step::Leave(client) if runs(client) => self.leave(client),
+                Step::Keep(client) if runs(client) => {
+                    if let Some(seat) = self.processes[client].has.pop_first() {
+                        self.processes[client].kept.insert(seat);
+                    }
+                }
+                Step::HandOneBack(client) if runs(client) => self.hand_back(client),
+                Step::Stop(client) if self.lives(client) => self.processes[client].state = State::Stopped,
+                Step::GoOn(client) if self.lives(client) => self.processes[client].state = State::Runs,
+                Step::Die(client) => self.processes[client].state = State::Dead,
+                Step::ManagerDies => self.manager_dies(),
+                Step::Look => self.look(),
+                _ => {}
+            }
+            // Whatever has happened: every slot of a living client is in its segment.
+            for client in (0..CLIENTS).filter(|client| self.lives(*client)) {
+                let process = &self.processes[client];
+                for (id, role, generation) in process.has.iter().chain(&process.kept) {
+                    assert_eq!(self.segments[id].get(&(*role, *generation)), Some(&client), "after {step:?}");
+                }
+            }
+        }
+
+        /// Everybody who lives goes on and hands back; then every slot that is taken is one that somebody has.
+        fn settle(&mut self) {
+            for client in (0..CLIENTS).filter(|client| self.lives(*client)).collect::<Vec<_>>() {
+                self.step(Step::GoOn(client));
+                while self.processes[client].to_hand.is_some() {
+                    self.step(Step::HandOneBack(client));
+                }
+            }
+            self.step(Step::Look);
+            let taken = self.segments.iter().flat_map(|(id, seats)| seats.keys().map(|seat| (*id, seat.0, seat.1)));
+            let taken: BTreeSet<_> = taken.collect();
+            let living = self.processes.iter().filter(|process| process.state != State::Dead);
+            let had: BTreeSet<_> =
+                living.flat_map(|process| process.has.iter().chain(&process.kept)).copied().collect();
+            assert_eq!(taken, had);
+        }
+    }
+
+    fn steps() -> impl Strategy<Value = Step> {
+        let client = 0..CLIENTS;
+        let role = prop_oneof![Just(Role::Publisher), Just(Role::Subscriber)];
+        prop_oneof![
+            6 => (client.clone(), 0..TOPICS, role, prop::bool::weighted(0.9))
+                .prop_map(|(client, topic, role, is_read)| Step::Join(client, topic, role, is_read)),
+            2 => client.clone().prop_map(Step::Leave),
+            1 => client.clone().prop_map(Step::Keep),
+            8 => client.clone().prop_map(Step::HandOneBack),
+            1 => client.clone().prop_map(Step::Stop),
+            2 => client.clone().prop_map(Step::GoOn),
+            1 => client.prop_map(Step::Die),
+            2 => Just(Step::ManagerDies),
+            2 => Just(Step::Look),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn no_living_client_loses_a_slot_and_no_dead_one_keeps_any(steps in prop::collection::vec(steps(), 1..60)) {
+            let mut world = World::new();
+            for step in steps {
+                world.step(step);
+            }
+            world.settle();
+        }
+    }
+
+    #[test]
+    fn a_dead_clients_slot_is_buried_though_another_of_the_topic_is_stopped_for_ever() {
+        let mut world = World::new();
+        for client in 0..2 {
+            world.step(Step::Join(client, 0, Role::Subscriber, true));
+        }
+        world.step(Step::Join(2, 0, Role::Publisher, true));
+        world.step(Step::Stop(0));
+        world.step(Step::ManagerDies);
+        world.step(Step::HandOneBack(2));
+        assert_eq!(world.segments[&topic(0)].len(), 3, "all three may live");
+        world.step(Step::Die(1));
+        world.step(Step::Look);
+        let left: Vec<usize> = world.segments[&topic(0)].values().copied().collect();
+        assert_eq!(left, [2, 0]);
+        world.settle();
+    }
+}

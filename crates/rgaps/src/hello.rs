@@ -1,0 +1,121 @@
+//! Connecting to a manager: hello, and the lock by which it and its successors know that this client lives.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rgaps_control::local::{
+    Body, Connection, LocalError, Notice, PROTOCOL_VERSION, Refusal, Reply, Request, ToClient, Welcome,
+};
+use rgaps_control::spawn::{self, Autostart, SpawnError};
+use rgaps_control::{LockId, RuntimeDir};
+use rgaps_os::{PidFd, ProcessLock};
+use rgaps_shm::layout::LAYOUT_VERSION;
+
+/// How long a manager may take to answer.
+pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Between attempts to reach a manager after one that died.
+pub(crate) const RECONNECT_INTERVAL: Duration = Duration::from_millis(50);
+
+/// The manager did not do what was asked.
+#[derive(thiserror::Error)]
+pub enum SessionError {
+    /// There is none, and none could be started.
+    #[error(transparent)]
+    Spawn(#[from] SpawnError),
+    /// The connection failed.
+    #[error(transparent)]
+    Local(#[from] LocalError),
+    /// It refused.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// It did not answer.
+    #[error("rgapsd did not answer within {0} ms; is it stopped? its log is in the runtime directory")]
+    TimedOut(u128),
+    /// It answered something else.
+    #[error("rgapsd gave an answer that does not belong to the question")]
+    Confused,
+    /// The kernel refused.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}
+
+/// What a manager is told of this client, again and again if it dies.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hello<'a> {
+    pub(crate) dir: &'a RuntimeDir,
+    pub(crate) program: &'a str,
+    /// The lock that this client holds already.
+    pub(crate) held: Option<LockId>,
+}
+
+/// A manager that knows this client.
+#[derive(Debug)]
+pub(crate) struct Greeted {
+    pub(crate) connection: Connection,
+    pub(crate) welcome: Welcome,
+    /// Unless the one that is held goes on.
+    pub(crate) lock: Option<ProcessLock>,
+}
+
+impl Hello<'_> {
+    /// Connects and says hello, again while managers die of whom one was there, until the time of an answer is over.
+    pub(crate) fn say_until_answered(&self, autostart: Autostart) -> Result<Greeted, SessionError> {
+        let deadline = Instant::now() + ANSWER_TIMEOUT;
+        let mut was_there = false;
+        loop {
+            let error = match self.say(autostart) {
+                Ok(greeted) => return Ok(greeted),
+                Err(error) => error,
+            };
+            was_there |= matches!(error, SessionError::Local(LocalError::Closed));
+            let is_between = matches!(&error, SessionError::Spawn(SpawnError::Forbidden(_) | SpawnError::Guest { .. }));
+            let is_gone = matches!(error, SessionError::Local(LocalError::Closed)) || was_there && is_between;
+            if !is_gone || Instant::now() >= deadline {
+                return Err(error);
+            }
+            tracing::debug!(%error, "rgapsd died before it answered");
+            std::thread::sleep(RECONNECT_INTERVAL);
+        }
+    }
+
+    /// Connects and says hello.
+    pub(crate) fn say(&self, autostart: Autostart) -> Result<Greeted, SessionError> {
+        let connection = spawn::connect(self.dir, autostart)?;
+        let pidfd = PidFd::own()?;
+        let (program, lock) = (self.program.to_owned(), self.held);
+        let hello = Body::Hello { protocol: PROTOCOL_VERSION, program, layout: LAYOUT_VERSION, lock };
+        let (reply, files) = ask(&connection, hello, &[pidfd.as_fd()], |_, _| ())?;
+        let Reply::Welcome(welcome) = reply else { return Err(SessionError::Confused) };
+        let lock = files.into_iter().next().map(ProcessLock::take).transpose()?;
+        if lock.is_some() {
+            ask(&connection, Body::Locked, &[], |_, _| ())?;
+        }
+        Ok(Greeted { connection, welcome, lock })
+    }
+}
+
+/// One question and its answer on a connection that nobody else reads. Notices that come between them go to `notice`.
+pub(crate) fn ask(
+    connection: &Connection,
+    body: Body,
+    descriptors: &[BorrowedFd<'_>],
+    mut notice: impl FnMut(Notice, Vec<OwnedFd>),
+) -> Result<(Reply, Vec<OwnedFd>), SessionError> {
+    connection.send(&Request { id: 0, body }, descriptors)?;
+    let deadline = Instant::now() + ANSWER_TIMEOUT;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let packet = connection.receive::<ToClient>(left)?;
+        let complete = packet.as_ref().map_or(Ok(()), |packet| packet.complete());
+        match packet.map(|packet| (packet.message, packet.descriptors)) {
+            Some((ToClient::Reply { id: 0, reply }, descriptors)) => {
+                return complete.map(|()| Ok((reply?, descriptors)))?;
+            }
+            Some((ToClient::Reply { .. }, _)) => {}
+            Some((ToClient::Notice(came), descriptors)) => notice(came, descriptors),
+            None if Instant::now() >= deadline => return Err(SessionError::TimedOut(ANSWER_TIMEOUT.as_millis())),
+            None => {}
+        }
+    }
+}

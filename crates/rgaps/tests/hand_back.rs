@@ -1,0 +1,345 @@
+//! What clients have outlives their manager: its successor gives nobody's slot away who lives, and keeps none for those who do not.
+
+#![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
+
+use std::io::{BufRead, BufReader, Lines};
+use std::pin::pin;
+use std::process::{ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake};
+use std::time::{Duration, Instant};
+
+use rgaps::types::Bytes;
+use rgaps::{Node, Publisher, PublisherQos, Subscriber};
+use rgaps_control::local::{Listener, Request};
+use rgaps_testing::{Child, RuntimeDir, Watchdog, again_with, programs};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
+
+const TOPIC: &str = "hand_back";
+const LONG: Duration = Duration::from_secs(20);
+
+/// This test program again, as a client of its own.
+struct Client {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Client {
+    fn start(role: &str, dir: &RuntimeDir) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "role_of_a_client", "--ignored", "--nocapture"]);
+        command.env("RGAPS_TEST_HAND_BACK", role).env("RGAPS_RUNTIME_DIR", dir.path());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = Child::spawn(&mut command).unwrap();
+        let lines = BufReader::new(child.std().stdout.take().unwrap()).lines();
+        let mut client = Self { child, lines };
+        client.hear("ready");
+        client
+    }
+
+    /// The rest of the next line that has the word.
+    fn hear(&mut self, word: &str) -> String {
+        let lines = self.lines.by_ref().map_while(Result::ok);
+        let heard = lines.filter_map(|line| Some(line.split_once(word)?.1.to_owned())).next();
+        heard.unwrap_or_else(|| panic!("the client ended without {word:?}"))
+    }
+}
+
+#[test]
+#[ignore = "the clients' program, started by the tests of this file"]
+fn role_of_a_client() {
+    let Ok(role) = std::env::var("RGAPS_TEST_HAND_BACK") else { return };
+    let _watchdog = Watchdog::new(Duration::from_secs(120));
+    let node = Node::builder().no_autostart().build().unwrap();
+    match role.as_str() {
+        "subscriber" => {
+            let subscriber = node.subscriber::<Bytes>(TOPIC).unwrap();
+            println!("ready");
+            match subscriber.wait(LONG) {
+                Ok(frame) => println!("took {:?}", frame.map(|frame| frame.bytes()[0])),
+                Err(error) => println!("took error: {error}"),
+            }
+        }
+        "everything" => {
+            let (waits, asleep) = (node.subscriber::<Bytes>(TOPIC).unwrap(), node.subscriber::<Bytes>(TOPIC).unwrap());
+            let publisher = node.publisher::<Bytes>(TOPIC).unwrap();
+            asleep.descriptor().unwrap();
+            std::thread::spawn(move || println!("wait: {}", waits.wait(LONG).unwrap_err()));
+            std::thread::spawn(move || println!("next: {}", block_on(asleep.next()).unwrap_err()));
+            println!("ready");
+            loop {
+                match publisher.loan(Bytes::new(1)) {
+                    Ok(_) => std::thread::yield_now(),
+                    Err(error) => break println!("loan: {error}"),
+                }
+            }
+        }
+        other => panic!("no role {other}"),
+    }
+    std::thread::park();
+}
+
+/// What a runtime does, with nothing but a thread.
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    struct Unpark(std::thread::Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Arc::new(Unpark(std::thread::current())).into();
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(done) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return done;
+        }
+        std::thread::park();
+    }
+}
+
+/// Whether this is a process whose managers, which clients start, look for no other hosts.
+fn is_isolated() -> bool {
+    again_with(&[("RGAPS_MULTICAST", "off"), ("RGAPS_DEVICE", "host")], |_| Ok(()))
+}
+
+/// The manager of a runtime directory, which some client has started.
+fn manager_of(dir: &RuntimeDir, other_than: u32) -> u32 {
+    let deadline = Instant::now() + LONG;
+    while Instant::now() < deadline {
+        let managers = dir.users().unwrap().into_iter().filter(|pid| {
+            let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline"));
+            *pid != other_than && line.is_ok_and(|line| line.contains("--detached"))
+        });
+        if let Some(pid) = managers.max() {
+            return pid;
+        }
+        std::thread::yield_now();
+    }
+    panic!("no manager in {}", dir.path().display());
+}
+
+fn kill(pid: u32) {
+    kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), Signal::KILL).unwrap();
+}
+
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + LONG;
+    while !holds() {
+        assert!(Instant::now() < deadline, "not within {} s: {what}", LONG.as_secs());
+        std::thread::yield_now();
+    }
+}
+
+fn node(dir: &RuntimeDir) -> Node {
+    Node::builder().runtime_dir(dir.path()).build().unwrap()
+}
+
+fn publish(publisher: &Publisher<Bytes>, byte: u8) {
+    publisher.push(&Bytes::new(1), &[byte]).unwrap();
+}
+
+/// A publisher and a subscriber on each of many topics, with pools as small as they get.
+fn many(node: &Node, topics: usize) -> Vec<(Publisher<Bytes>, Subscriber<Bytes>)> {
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }).unwrap();
+    let pair = |number: usize| {
+        let (topic, qos) = (format!("many_{number}"), PublisherQos { pool_bytes: Some(1 << 16), ..Default::default() });
+        (node.publisher_with(&topic, qos).unwrap(), node.subscriber(&topic).unwrap())
+    };
+    (0..topics).map(pair).collect()
+}
+
+#[test]
+fn a_stopped_subscriber_keeps_its_slot_when_the_manager_dies_and_a_dead_one_does_not() {
+    if !is_isolated() {
+        return;
+    }
+    let _watchdog = Watchdog::new(Duration::from_secs(100));
+    let dir = RuntimeDir::new("stopped").unwrap();
+    let node = node(&dir);
+    let publisher = node.publisher::<Bytes>(TOPIC).unwrap();
+    let mut stopped = Client::start("subscriber", &dir);
+    let mut dead = Client::start("subscriber", &dir);
+    assert_eq!(publisher.subscriber_count(), 2);
+    stopped.child.stop().unwrap();
+    kill(manager_of(&dir, 0));
+    dead.child.kill().unwrap();
+    until("the slot of the dead is free", || publisher.subscriber_count() < 2);
+    // What the manager decides at one moment is done when it answers.
+    assert_eq!(node.topics().unwrap().len(), 1);
+    assert_eq!(publisher.subscriber_count(), 1, "the stopped one has its slot still");
+    publish(&publisher, 7);
+    stopped.child.go_on().unwrap();
+    assert_eq!(stopped.hear("took "), "Some(7)");
+}
+
+#[test]
+fn a_client_of_many_topics_hands_all_of_them_to_the_next_manager() {
+    if !is_isolated() {
+        return;
+    }
+    let _watchdog = Watchdog::new(Duration::from_secs(200));
+    let dir = RuntimeDir::new("many").unwrap();
+    let node = node(&dir);
+    let pairs = many(&node, 300);
+    let manager = manager_of(&dir, 0);
+    kill(manager);
+    manager_of(&dir, manager);
+    // The manager answers when everything is handed back.
+    let is_whole = |topic: &rgaps::TopicSummary| (topic.publishers, topic.subscribers) == (1, 1);
+    until("all topics are handed back", || {
+        let listed = node.topics();
+        listed.is_ok_and(|listed| listed.len() == pairs.len() && listed.iter().all(is_whole))
+    });
+    let lost = pairs.iter().filter(|(publisher, _)| publisher.subscriber_count() == 0).count();
+    assert_eq!(lost, 0, "subscribers that lost their slot, of {}", pairs.len());
+    for (publisher, subscriber) in &pairs {
+        publish(publisher, 1);
+        assert_eq!(subscriber.take().unwrap().expect("it was published").bytes(), [1]);
+    }
+}
+
+#[test]
+fn who_leaves_while_slots_are_handed_back_has_left() {
+    if !is_isolated() {
+        return;
+    }
+    let _watchdog = Watchdog::new(Duration::from_secs(200));
+    let dir = RuntimeDir::new("leaving").unwrap();
+    let node = node(&dir);
+    let pairs = many(&node, 300);
+    let manager = manager_of(&dir, 0);
+    kill(manager);
+    let log = || std::fs::read_to_string(dir.path().join("rgapsd.log")).unwrap_or_default();
+    until("the first topic is handed back", || log().contains("taken over"));
+    drop(pairs);
+    let mut left = usize::MAX;
+    let deadline = Instant::now() + LONG;
+    while left > 0 && Instant::now() < deadline {
+        left = node.topics().map_or(usize::MAX, |topics| topics.len());
+    }
+    assert_eq!(left, 0, "topics that are listed still");
+}
+
+#[test]
+fn who_was_cut_off_from_a_topic_hears_so_at_the_next_call_asleep_or_not() {
+    if !is_isolated() {
+        return;
+    }
+    let _watchdog = Watchdog::new(Duration::from_secs(100));
+    let dir = RuntimeDir::new("cut").unwrap();
+    let first = node(&dir);
+    let mut client = Client::start("everything", &dir);
+    client.child.stop().unwrap();
+    drop(first);
+    kill(manager_of(&dir, 0));
+    // Without notes the next manager cannot know of the topic, and makes it anew.
+    for entry in std::fs::read_dir(dir.path()).unwrap().flatten() {
+        if entry.file_name().to_string_lossy().starts_with("topic-") {
+            std::fs::remove_file(entry.path()).unwrap();
+        }
+    }
+    let next = node(&dir);
+    let _publisher = next.publisher::<Bytes>(TOPIC).unwrap();
+    client.child.go_on().unwrap();
+    let mut said: Vec<String> = (0..3).map(|_| client.hear(&format!(": /{TOPIC}: "))).collect();
+    said.sort();
+    let cut_off =
+        |who: &str| format!("the {who} was cut off from its topic when rgapsd was started anew: make it anew");
+    assert_eq!(said, [cut_off("publisher"), cut_off("subscriber"), cut_off("subscriber")]);
+    let topics = next.topics().unwrap();
+    assert_eq!((topics.len(), topics[0].publishers, topics[0].subscribers), (1, 1, 0));
+}
+
+#[test]
+fn who_joins_and_leaves_while_managers_die_has_what_was_made_and_nothing_else() {
+    if !is_isolated() {
+        return;
+    }
+    let _watchdog = Watchdog::new(Duration::from_secs(200));
+    let dir = RuntimeDir::new("joining").unwrap();
+    let node = node(&dir);
+    let is_over = AtomicBool::new(false);
+    let mut pairs = std::thread::scope(|scope| {
+        let joins = scope.spawn(|| {
+            let mut pairs: Vec<(Publisher<Bytes>, Subscriber<Bytes>)> = Vec::new();
+            for number in 0_usize.. {
+                let topic = format!("t{}", number % 7);
+                pairs.push((node.publisher(&topic).unwrap(), node.subscriber(&topic).unwrap()));
+                // Some leave at once, some stay for a while.
+                if number % 3 == 0 || pairs.len() > 12 {
+                    pairs.remove(number % pairs.len());
+                }
+                if is_over.load(Ordering::Relaxed) {
+                    return pairs;
+                }
+            }
+            unreachable!("it ends when it is told to")
+        });
+        let mut manager = 0;
+        for _ in 0..12 {
+            manager = manager_of(&dir, manager);
+            let log = || std::fs::read_to_string(dir.path().join("rgapsd.log")).unwrap_or_default();
+            let made = log().matches("topic made").count();
+            until("topics are made", || log().matches("topic made").count() > made || joins.is_finished());
+            kill(manager);
+        }
+        is_over.store(true, Ordering::Relaxed);
+        joins.join().unwrap()
+    });
+    // Each is in its topic, with as many others as there should be.
+    for (publisher, subscriber) in &pairs {
+        while subscriber.take().unwrap().is_some() {}
+        publish(publisher, 3);
+        assert_eq!(subscriber.wait(LONG).unwrap().expect("it was published").bytes(), [3]);
+    }
+    let listed: u32 = node.topics().unwrap().iter().map(|topic| topic.publishers + topic.subscribers).sum();
+    assert_eq!(listed as usize, 2 * pairs.len());
+    pairs.clear();
+    assert_eq!(node.topics().unwrap(), []);
+}
+
+#[test]
+fn a_topic_of_a_stopped_client_is_not_made_anew_and_who_wants_it_hears_for_whom_it_waits() {
+    if !is_isolated() {
+        return;
+    }
+    let _watchdog = Watchdog::new(Duration::from_secs(100));
+    let dir = RuntimeDir::new("held").unwrap();
+    let first = node(&dir);
+    let mut client = Client::start("subscriber", &dir);
+    client.child.stop().unwrap();
+    drop(first);
+    kill(manager_of(&dir, 0));
+    let next = node(&dir);
+    let said = next.publisher::<Bytes>(TOPIC).unwrap_err().to_string();
+    assert!(said.contains(&format!("process {} has slots in /{TOPIC}", client.child.id())), "{said}");
+    client.child.go_on().unwrap();
+    let publisher = next.publisher::<Bytes>(TOPIC).unwrap();
+    until("the client is in the same topic", || publisher.subscriber_count() == 1);
+    publish(&publisher, 9);
+    assert_eq!(client.hear("took "), "Some(9)");
+}
+
+#[test]
+fn a_node_is_built_though_a_manager_dies_while_it_says_hello() {
+    let _watchdog = Watchdog::new(Duration::from_secs(100));
+    let dir = RuntimeDir::new("hello").unwrap();
+    let socket = rgaps_control::RuntimeDir::open(dir.path()).unwrap().socket();
+    let listener = Listener::bind(&socket).unwrap();
+    let dying = std::thread::spawn(move || {
+        let connection = std::iter::repeat_with(|| listener.accept().unwrap()).flatten().next().unwrap();
+        assert!(connection.receive::<Request>(LONG).unwrap().is_some(), "hello");
+    });
+    let mut command = Command::new(programs::find("rgapsd"));
+    dir.apply(&mut command);
+    command.env("RGAPS_MULTICAST", "off").env("RGAPS_DEVICE", "host").stdin(Stdio::null()).stderr(Stdio::null());
+    let next = std::thread::spawn(move || {
+        dying.join().unwrap();
+        Child::spawn(&mut command).unwrap()
+    });
+    let built = Node::builder().runtime_dir(dir.path()).no_autostart().build();
+    let _manager = next.join().unwrap();
+    assert_eq!(built.unwrap().topics().unwrap(), []);
+}
