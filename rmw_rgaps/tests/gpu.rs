@@ -17,6 +17,7 @@ use rgaps::any::{AnyMeta, AnyPublisher, Kind};
 use rgaps::types::{DType, Encoding, Image, Tensor};
 use rgaps::{Durability, Handle, Node, PublisherQos};
 use rgaps_testing::{RuntimeDir, Watchdog, again_with, programs};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 const OK: c_int = 0;
 const TIMEOUT: c_int = 2;
@@ -768,12 +769,15 @@ fn a_topic_without_free_seats_is_an_error_and_one_that_was_left_is_free_again() 
     }
     let bench = Bench::new();
     let make = || bench.subscription_with(&bench.layer, bench.qos(1, false, false), false);
-    let all: Vec<Pointer> = std::iter::from_fn(|| Some(make()).filter(|made| !made.is_null())).take(100).collect();
-    assert_eq!(all.len(), 64);
+    // Each has descriptors of its own.
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
+    let all: Vec<Pointer> = std::iter::from_fn(|| Some(make()).filter(|made| !made.is_null())).take(1100).collect();
+    assert_eq!(all.len(), 1024);
     for _ in 0..2 {
         assert!(make().is_null());
         let error = bench.error();
-        assert!(error.contains("/camera/front (rgaps_msgs/msg/GpuImage)") && error.contains("64"), "{error}");
+        assert!(error.contains("/camera/front (rgaps_msgs/msg/GpuImage)") && error.contains("1024"), "{error}");
     }
     bench.destroy_subscription(all[7]);
     let again = make();

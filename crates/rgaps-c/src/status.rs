@@ -136,10 +136,10 @@ impl From<PublishError> for Failure {
             PublishError::Metadata { source, .. } => status_of_meta(source),
             PublishError::Length { .. } => RGAPS_INVALID_ARGUMENT,
             PublishError::Topic { .. } | PublishError::Block { .. } => RGAPS_CORRUPT,
+            PublishError::CutOff { .. } => RGAPS_REFUSED,
             PublishError::Device { .. } => RGAPS_DEVICE_ERROR,
             PublishError::View { source, .. } => status_of_view(source),
             PublishError::Memory { source, .. } => status_of_node(source),
-            PublishError::CutOff { .. } => RGAPS_REFUSED,
             PublishError::Forked { .. } => RGAPS_FORKED,
         };
         Self::new(status, error)
@@ -151,11 +151,12 @@ impl From<TakeError> for Failure {
         let status = match &error {
             TakeError::Pool { source, .. } => status_of_node(source),
             TakeError::OutOfBounds { .. } | TakeError::Metadata { .. } => RGAPS_CORRUPT,
+            TakeError::CutOff { .. } => RGAPS_REFUSED,
+            TakeError::TooManyHeld { .. } => RGAPS_NO_SPACE,
             TakeError::Device { .. } => RGAPS_DEVICE_ERROR,
             TakeError::Poisoned { .. } => RGAPS_POISONED,
             TakeError::View { source, .. } => status_of_view(source),
             TakeError::Wait { .. } => RGAPS_SYSTEM_ERROR,
-            TakeError::CutOff { .. } => RGAPS_REFUSED,
             TakeError::Forked { .. } => RGAPS_FORKED,
         };
         Self::new(status, error)

@@ -146,11 +146,16 @@ static void without_descriptors_calls_fail_and_with_them_they_work_again(void) {
 }
 
 static void a_topic_that_is_full_refuses_one_more_and_takes_another_when_one_has_left(void) {
-  rgaps_subscriber_t *subscribers[65] = {NULL};
+  static rgaps_subscriber_t *subscribers[1025];
   rgaps_status_t status = RGAPS_OK;
+  struct rlimit descriptors;
   int count = 0;
-  while (count < 65 && (status = rgaps_subscriber_create(node, "/ctest/full_house", 0, NULL, &subscribers[count])) == RGAPS_OK) count++;
-  CHECK(status == RGAPS_REFUSED && count >= 60 && strstr(rgaps_error_text(), "64") != NULL);
+  /* Each subscriber has a descriptor. */
+  CHECK(getrlimit(RLIMIT_NOFILE, &descriptors) == 0);
+  descriptors.rlim_cur = descriptors.rlim_max;
+  CHECK(setrlimit(RLIMIT_NOFILE, &descriptors) == 0);
+  while (count < 1025 && (status = rgaps_subscriber_create(node, "/ctest/full_house", 0, NULL, &subscribers[count])) == RGAPS_OK) count++;
+  CHECK(status == RGAPS_REFUSED && count >= 1000 && strstr(rgaps_error_text(), "1024") != NULL);
   rgaps_subscriber_destroy(subscribers[count / 2]);
   OK(rgaps_subscriber_create(node, "/ctest/full_house", 0, NULL, &subscribers[count / 2]));
   while (count > 0) rgaps_subscriber_destroy(subscribers[--count]);

@@ -36,7 +36,7 @@ pub struct Config {
     pub pool_bytes: u64,
     /// Bytes of the pool for what arrives from one host on one topic; grown to what its publishers' largest message needs.
     pub arrival_pool_bytes: u64,
-    /// Messages of a topic on this host, held ones included; at most 4096.
+    /// Messages that each publisher has for itself, those included that are held or unread; what it keeps for late joiners comes on top. At most 4096, and 65536 for all of a topic.
     pub message_count: u32,
     /// Bytes of a receive ring.
     pub ring_bytes: u64,

@@ -55,7 +55,7 @@ struct AwaitedTopic {
     key: TopicKey,
     /// Whether its segment has come.
     is_here: bool,
-    seats: BTreeMap<(Role, u8, u32), Awaited>,
+    seats: BTreeMap<(Role, u16, u32), Awaited>,
 }
 
 /// Everything that is awaited.
@@ -220,7 +220,7 @@ impl Adoption {
     }
 }
 
-fn place(occupied: &Occupied) -> (Role, u8, u32) {
+fn place(occupied: &Occupied) -> (Role, u16, u32) {
     (occupied.role, occupied.seat.slot, occupied.seat.generation)
 }
 

@@ -25,10 +25,10 @@ struct Pool {
 pub(crate) enum PoolError {
     /// There is none for that seat.
     #[error("there is no pool for publisher slot {0}, generation {1}; it has gone with its publisher")]
-    Unknown(u8, u32),
+    Unknown(u16, u32),
     /// Its publisher has not mapped it yet.
     #[error("the pool of publisher slot {0} is not ready yet")]
-    NotSealed(u8),
+    NotSealed(u16),
     /// The device refused.
     #[error(transparent)]
     Device(#[from] DeviceError),

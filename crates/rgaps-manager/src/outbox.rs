@@ -27,7 +27,7 @@ use crate::staging::Stager;
 const BATCH_MAX: usize = 16;
 /// Copies whose ends lie on such places run at the device's full speed.
 const PAGE_BYTES: u64 = 4096;
-/// Messages that are taken but not acknowledged, at most; a segment has no more than 4096.
+/// Messages that are taken but not acknowledged, at most.
 const OUTBOX_MAX: usize = 64;
 /// How long the copies that are under way when a connection ends are waited for, each.
 const ABANDON_TIMEOUT: Duration = Duration::from_secs(1);
@@ -319,7 +319,7 @@ mod tests {
 
     #[test]
     fn a_message_on_its_way_takes_nothing_from_the_heap() {
-        let topic = Topic::create(TopicKey::new(0, "heap").unwrap(), "rgaps/Bytes", 64).unwrap();
+        let topic = Topic::create(TopicKey::new(0, "heap").unwrap(), "rgaps/Bytes").unwrap();
         let backend: Arc<dyn Backend> = Arc::new(HostBackend::new());
         let seat = topic.janitor.admit_publisher(&PublisherSpec::default()).unwrap();
         let pool = DeviceMemoryManager::new(backend.clone()).create(&topic.pools, seat, 1 << 20).unwrap();
@@ -339,7 +339,7 @@ mod tests {
                 let info = MessageInfo { publisher: 1, sequence, bytes: 100_000, ..MessageInfo::default() };
                 port.publish(loan, &MessageSpec { info, meta: &[], history_depth: 0 }).unwrap();
                 let before = taken_by_this_thread();
-                let held = reader.take().unwrap();
+                let held = reader.take().unwrap().unwrap();
                 let envelope = Envelope::seal(held.info(), 0, b"meta");
                 outbox.push(held, pool.clone(), envelope);
                 while !outbox.queue.is_empty() {

@@ -7,10 +7,10 @@ use rgaps_control::local::{
 };
 use rgaps_control::names::TYPE_BYTES_MAX;
 use rgaps_control::wire::Endpoint;
-use rgaps_control::{LockId, PublisherQos, SubscriberQos, TopicId, TopicKey};
+use rgaps_control::{Durability, LockId, PublisherQos, SubscriberQos, TopicId, TopicKey};
 use rgaps_os::{EventFd, Holder};
 use rgaps_shm::janitor::{Full, Seat};
-use rgaps_shm::layout::LAYOUT_VERSION;
+use rgaps_shm::layout::{DEPTH_MAX, LAYOUT_VERSION};
 use rgaps_shm::{PublisherSpec, SubscriberSpec};
 
 use crate::clients::{ClientId, Occupied};
@@ -19,6 +19,8 @@ use crate::topics::{LocalPublisher, LocalSubscriber, Topic};
 
 /// Of topics in one answer: half of what a message holds.
 const TOPIC_PAGE_BYTES: usize = 32 << 10;
+/// Event descriptors beside one notice: fewer than a message may have beside it.
+const EVENTS_A_NOTICE: usize = 100;
 /// Lines of each kind that a topic's summary has.
 const SUMMARY_LINES_MAX: usize = 24;
 
@@ -146,8 +148,9 @@ impl Manager {
         let publisher = rgaps_os::random::<8>().map(u64::from_le_bytes).map_err(|error| exhausted(&error))?;
         let pid = self.pid_of(client);
         let memory = self.memory.clone();
+        let messages = messages_wanted(self.config.message_count, &qos);
         let topic = self.topic(key, type_name)?;
-        let spec = PublisherSpec { publisher, pid, pool_bytes: bytes, remote: false };
+        let spec = PublisherSpec { publisher, pid, pool_bytes: bytes, remote: false, messages };
         let seat = topic.janitor.admit_publisher(&spec);
         let id = topic.id;
         let seat = seat.map_err(|full| self.full(&full, id, Role::Publisher))?;
@@ -157,28 +160,23 @@ impl Manager {
             let pool_descriptors = slabs.len() as u32;
             let mut descriptors = vec![segment_fd(topic)?];
             descriptors.extend(slabs);
-            let mut events = Vec::new();
-            for (seat, subscriber) in &topic.subscribers {
-                if let Some(event) = subscriber.event.as_ref().and_then(|event| event.try_clone().ok()) {
-                    events.push(wire_seat(*seat));
-                    descriptors.push(event.into());
-                }
-            }
-            for (seat, event) in
-                topic.outbound.values().filter_map(|o| Some((o.seat, o.control.event().try_clone().ok()?)))
-            {
-                events.push(wire_seat(seat));
-                descriptors.push(event.into());
-            }
             let pool = serde_json::to_value(description).map_err(|error| exhausted(&error))?;
             let (topic, seat) = (topic.id, wire_seat(seat));
-            Ok((Advertised { topic, seat, publisher, pool, pool_descriptors, events }, descriptors))
+            Ok((Advertised { topic, seat, publisher, pool, pool_descriptors }, descriptors))
         });
         let (advertised, descriptors) = made.inspect_err(|_| topic.bury(seat))?;
         let id = topic.id;
         topic.publishers.insert(seat, LocalPublisher { qos, pool_bytes: bytes });
+        let granted = topic.janitor.quota(seat.slot);
         let own = Endpoint { offers: vec![qos], ..bare_endpoint(topic, Role::Publisher) };
         self.join(client, id, seat, &own)?;
+        self.repeat_events(client, id);
+        if granted < messages {
+            let text = format!(
+                "{key}: this publisher may have {granted} messages at a time, not {messages}: other publishers of the topic have the rest"
+            );
+            self.tell(client, id, text);
+        }
         Ok(Answer { reply: Reply::Advertised(advertised), descriptors })
     }
 
@@ -209,6 +207,13 @@ impl Manager {
         topic.subscribers.insert(seat, LocalSubscriber { qos, event: None });
         let own = Endpoint { requests: vec![qos], ..bare_endpoint(topic, Role::Subscriber) };
         self.join(client, id, seat, &own)?;
+        if qos.depth() > DEPTH_MAX {
+            let text = format!(
+                "{key}: a depth of {} is more than a topic keeps; this subscriber has {DEPTH_MAX}",
+                qos.depth()
+            );
+            self.tell(client, id, text);
+        }
         let subscribed = Subscribed { topic: id, seat: wire_seat(seat) };
         Ok(Answer { reply: Reply::Subscribed(subscribed), descriptors: vec![segment] })
     }
@@ -279,7 +284,9 @@ impl Manager {
             return Err(Refusal::NotFound(format!("nobody on this host publishes or subscribes to {key}")));
         };
         let reply = Reply::Observed { topic: topic.id, type_name: topic.type_name.clone() };
-        Ok(Answer { reply, descriptors: vec![segment_fd(topic)?] })
+        // For looking only.
+        let segment = topic.segment.read_only().map_err(|error| exhausted(&error))?;
+        Ok(Answer { reply, descriptors: vec![segment] })
     }
 
     /// The topic of a key, made if it is not there ("first arrival", paper §3.2).
@@ -294,8 +301,7 @@ impl Manager {
         let id = match found {
             Some(id) => id,
             None => {
-                let topic = Topic::create(key.clone(), type_name, self.config.message_count)
-                    .map_err(|error| exhausted(&error))?;
+                let topic = Topic::create(key.clone(), type_name).map_err(|error| exhausted(&error))?;
                 tracing::info!(topic = %key, type_name, "topic made");
                 let id = topic.id;
                 self.topics.insert(id, topic);
@@ -332,6 +338,12 @@ impl Manager {
         Ok(())
     }
 
+    fn tell(&mut self, client: ClientId, topic: TopicId, text: String) {
+        if let Some(client) = self.clients.by_id.get_mut(&client) {
+            client.notify(Notice::Warning { topic, text }, &[]);
+        }
+    }
+
     /// What keeps publishers or subscribers of this host apart from others of the topic, here and on other hosts, in words.
     pub(crate) fn mismatches(&self, topic: &Topic, own: &Endpoint) -> impl Iterator<Item = String> {
         let here = match own.role {
@@ -357,17 +369,20 @@ impl Manager {
             }
         }
         for client in self.clients.of_topic_mut(id) {
-            client.notify(Notice::EventDescriptor { topic: id, seat: wire_seat(seat) }, &[event.as_fd()]);
+            client.notify(Notice::EventDescriptors { topic: id, seats: vec![wire_seat(seat)] }, &[event.as_fd()]);
         }
     }
 
-    /// Gives a client that was away every event descriptor of a topic.
+    /// Gives a client that has come, or was away, every event descriptor of a topic.
     pub(crate) fn repeat_events(&mut self, client: ClientId, id: TopicId) {
         let (Some(topic), Some(client)) = (self.topics.get(&id), self.clients.by_id.get_mut(&client)) else { return };
         let subscribers = topic.subscribers.iter().filter_map(|(seat, local)| Some((*seat, local.event.as_ref()?)));
         let outbound = topic.outbound.values().map(|outbound| (outbound.seat, outbound.control.event()));
-        for (seat, event) in subscribers.chain(outbound) {
-            client.notify(Notice::EventDescriptor { topic: id, seat: wire_seat(seat) }, &[event.as_fd()]);
+        let all: Vec<(Seat, &EventFd)> = subscribers.chain(outbound).collect();
+        for some in all.chunks(EVENTS_A_NOTICE) {
+            let seats = some.iter().map(|(seat, _)| wire_seat(*seat)).collect();
+            let events: Vec<BorrowedFd<'_>> = some.iter().map(|(_, event)| event.as_fd()).collect();
+            client.notify(Notice::EventDescriptors { topic: id, seats }, &events);
         }
     }
 
@@ -500,6 +515,12 @@ pub(crate) fn shm_seat(seat: local::Seat) -> Seat {
 /// Between the crates' two types of the same thing.
 pub(crate) fn wire_seat(seat: Seat) -> local::Seat {
     local::Seat { slot: seat.slot, generation: seat.generation }
+}
+
+/// Entries of the message table that a publisher gets for itself: what it publishes, and what it keeps for late joiners beside.
+pub(crate) fn messages_wanted(message_count: u32, qos: &PublisherQos) -> u32 {
+    let kept = if qos.durability == Durability::TransientLocal { qos.history_depth } else { 0 };
+    message_count.saturating_add(kept)
 }
 
 fn segment_fd(topic: &Topic) -> Result<OwnedFd, Refusal> {

@@ -326,7 +326,8 @@ impl Sender {
     fn take(&mut self) -> bool {
         let mut took = false;
         while self.outbox.has_room() {
-            let Some(held) = self.reader.take() else { break };
+            // It lets go of messages in their order, and holds no more than the outbox has room for: a seat that is lost is found out by `publish`.
+            let Ok(Some(held)) = self.reader.take() else { break };
             took = true;
             // What came from another host is not ours to pass on.
             if held.info().source_host != self.setup.own_host.0 {

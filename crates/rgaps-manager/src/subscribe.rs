@@ -26,6 +26,7 @@ use crate::arrival::{Arrival, ArrivalSetup, ArrivalState};
 use crate::device_memory::DeviceMemoryManager;
 use crate::event::{Event, Mailbox};
 use crate::received::Received;
+use crate::requests::messages_wanted;
 use crate::topics::Topic;
 use crate::verbs::{self, Verbs};
 
@@ -254,7 +255,11 @@ impl SubscribeManager {
     fn make_state(&self, topic: &mut Topic, request: &RingRequest) -> Result<Box<ArrivalState>, RingRefusal> {
         let failed = |error: &dyn std::fmt::Display| RingRefusal::Failed(error.to_string());
         let bytes = self.config.arrival_pool_bytes.max(pool_bytes_for(request.message_bytes_max));
-        let spec = PublisherSpec { publisher: 0, pid: std::process::id(), pool_bytes: bytes, remote: true };
+        let wanted = request.endpoint.offers.iter().map(|offer| messages_wanted(self.config.message_count, offer));
+        let messages = wanted.max().unwrap_or(self.config.message_count);
+        let spec = PublisherSpec { publisher: 0, pid: std::process::id(), pool_bytes: bytes, remote: true, messages };
+        // What another port, or a manager before us, has had from that host: before the entries that tell it are given to this one.
+        let told = newest(&topic.segment, request.host.0);
         let seat = topic.janitor.admit_publisher(&spec).map_err(|error| failed(&error))?;
         let pool = match self.memory.create(&topic.pools, seat, bytes) {
             // A publisher's pool may be larger than this host's memory, and its messages small.
@@ -277,8 +282,6 @@ impl SubscribeManager {
                         port.add_event(subscriber.slot, subscriber.tenancy(), event);
                     }
                 }
-                // What another port, or a manager before us, has had from that host.
-                let told = newest(&topic.segment, request.host.0);
                 let received = Received::recall(topic.departed.remove(&request.host), told);
                 Ok(Box::new(ArrivalState::new(port, pool, received, request.message_bytes_max)))
             }

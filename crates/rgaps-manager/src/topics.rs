@@ -9,7 +9,7 @@ use rgaps_control::{HostId, PublisherQos, SubscriberQos, TopicId, TopicKey};
 use rgaps_os::EventFd;
 use rgaps_shm::janitor::Seat;
 use rgaps_shm::segment::AttachError;
-use rgaps_shm::{Geometry, Janitor, Segment};
+use rgaps_shm::{Janitor, Segment};
 
 use crate::device_memory::Pools;
 use crate::publish::Outbound;
@@ -54,9 +54,9 @@ pub(crate) struct Topic {
 }
 
 impl Topic {
-    pub(crate) fn create(key: TopicKey, type_name: &str, messages: u32) -> Result<Self, AttachError> {
+    pub(crate) fn create(key: TopicKey, type_name: &str) -> Result<Self, AttachError> {
         let id = TopicId::random().map_err(|source| AttachError::Map(rgaps_os::MapError::Os { bytes: 0, source }))?;
-        let segment = Segment::create(id.0, Geometry::new(messages))?;
+        let segment = Segment::create(id.0)?;
         Ok(Self::of_segment(key, type_name, id, Arc::new(segment)))
     }
 

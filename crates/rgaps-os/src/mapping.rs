@@ -82,14 +82,22 @@ pub(crate) fn next_id() -> NonZeroU64 {
 impl Mapping {
     /// Maps all `bytes` of a memfd whose size is sealed. Checks both first, so a descriptor from a stranger is safe to pass.
     pub fn map(fd: impl AsFd, bytes: u64, access: Access) -> Result<Self, MapError> {
-        memfd::check(&fd, bytes, Seals::Size)?;
+        Self::map_part(fd, bytes, 0, bytes, access)
+    }
+
+    /// Maps `bytes` at `offset`, a multiple of the page size, of a memfd of `file_bytes`. Checks as `map` does.
+    pub fn map_part(fd: impl AsFd, file_bytes: u64, offset: u64, bytes: u64, access: Access) -> Result<Self, MapError> {
+        memfd::check(&fd, file_bytes, Seals::Size)?;
+        if offset.checked_add(bytes).is_none_or(|end| end > file_bytes) {
+            return Err(MapError::Os { bytes, source: io::ErrorKind::InvalidInput.into() });
+        }
         let length = length(bytes)?;
         let protection = match access {
             Access::ReadOnly => ProtFlags::READ,
             Access::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
         };
         // SAFETY: a new mapping at an address that the kernel chooses replaces nothing.
-        let address = unsafe { mmap(std::ptr::null_mut(), length, protection, MapFlags::SHARED, fd, 0) };
+        let address = unsafe { mmap(std::ptr::null_mut(), length, protection, MapFlags::SHARED, fd, offset) };
         Self::adopt(address, bytes, access, Advice::LinuxDontFork)
     }
 
@@ -129,8 +137,11 @@ impl Mapping {
             right_given: AtomicBool::new(false),
             process: std::process::id(),
         };
-        // SAFETY: exactly the pages mapped above; the advice only says what a fork does with them.
-        unsafe { madvise(address, bytes as usize, advice) }.map_err(os)?;
+        // Miri has no such call, and no fork.
+        if cfg!(not(miri)) {
+            // SAFETY: exactly the pages mapped above; the advice only says what a fork does with them.
+            unsafe { madvise(address, bytes as usize, advice) }.map_err(os)?;
+        }
         Ok(mapping)
     }
 

@@ -11,9 +11,12 @@
 //! ```
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
+use rustix::fs::{
+    FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags, fallocate, fchmod, fcntl_add_seals, fcntl_get_seals, fstat,
+    ftruncate, memfd_create, open,
+};
 
 /// What a descriptor that arrives from another process must be sealed against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +67,20 @@ pub fn create_to_be_sealed(name: &str, bytes: u64) -> io::Result<OwnedFd> {
 /// Forbids every writable mapping that does not exist yet, and any further seal.
 pub fn seal_future_write(fd: impl AsFd) -> io::Result<()> {
     Ok(fcntl_add_seals(fd, SealFlags::FUTURE_WRITE | SealFlags::SEAL)?)
+}
+
+/// Another descriptor of a memfd, that can be mapped for reading and neither mapped for writing nor sealed. A process of the same
+/// user could open the file anew by way of /proc; one of another user cannot.
+pub fn read_only(fd: impl AsFd) -> io::Result<OwnedFd> {
+    let fd = fd.as_fd();
+    fchmod(fd, Mode::RUSR)?;
+    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    Ok(open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// Gives memory of a memfd back; it reads as zeros from now on.
+pub fn punch_hole(fd: impl AsFd, offset: u64, bytes: u64) -> io::Result<()> {
+    Ok(fallocate(fd, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, bytes)?)
 }
 
 /// Checks a descriptor that came from another process before it is mapped.

@@ -92,9 +92,10 @@ impl<'a> SharedBytes<'a> {
     /// publisher of a topic is trusted not to write into a block that it has committed (docs/promises.md); so whoever holds a message may see
     /// its payload so, for as long as it is held.
     pub unsafe fn as_slice(self) -> &'a [u8] {
-        if self.is_empty() {
+        if self.place.iov_base.is_null() {
             return &[];
         }
+        // Where they lie also if there are none: a block is aligned, and `&[]` is not.
         // SAFETY: mapped for `'a`, initialised (a memfd is zero at birth), and not written, as the caller promises.
         unsafe { std::slice::from_raw_parts(self.place.iov_base.cast(), self.len()) }
     }

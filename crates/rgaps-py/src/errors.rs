@@ -151,6 +151,7 @@ fn of_loan(error: &LoanError, text: &str, topic: &str) -> PyErr {
             full(&[("messages", u64::from(*count))]);
             "NoSpaceError"
         }
+        LoanError::CutOff(_) => "PublishError",
         LoanError::TimedOut { waited_ms, full: missing } => {
             full(&[("waited_ms", *waited_ms)]);
             match missing {
@@ -202,7 +203,7 @@ pub(crate) fn of_take(error: &TakeError) -> PyErr {
             let context = [("topic", Value::Text(topic)), ("sequence", Value::Number(*sequence))];
             of_view_in(source, &text, &context)
         }
-        TakeError::Wait { topic, .. } | TakeError::CutOff { topic } => {
+        TakeError::Wait { topic, .. } | TakeError::CutOff { topic } | TakeError::TooManyHeld { topic, .. } => {
             exception("TakeError", &text, &[("topic", Value::Text(topic))])
         }
         TakeError::Forked { topic } => exception("ForkedError", &text, &[("topic", Value::Text(topic))]),

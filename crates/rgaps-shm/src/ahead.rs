@@ -5,12 +5,12 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{Ordering, fence};
 
+use crate::held::read_info;
 use crate::history::MessageRef;
 use crate::info::MessageInfo;
 use crate::layout::MessageEntry;
-use crate::message::{Generation, Holding, Tenancy};
+use crate::message::Generation;
 use crate::queue::{Named, Position, Slot};
-use crate::reader::read_info;
 use crate::segment::Segment;
 
 /// What lies ahead of a reader, in its order, for as long as `look` asks for more: what history gave it, then the queue from its cursor.
@@ -42,25 +42,17 @@ pub(crate) fn walk(
     }
 }
 
-/// Which life of a message waits for a subscriber, if it does. One that its writer has not come round to address is settled here, as for a late
-/// joiner: it waits from now on, or never will.
-pub(crate) fn waiting(segment: &Segment, (slot, tenancy): (u8, Tenancy), named: Named) -> Option<Generation> {
-    let words = segment.message(named.message)?.words();
-    let generation = words.life().map(|life| life.generation).filter(|life| life.low() == named.generation)?;
-    let waits = match words.holding(usize::from(slot), generation, tenancy) {
-        Holding::Pending => true,
-        Holding::Free => words.join_late(usize::from(slot), generation, tenancy),
-        Holding::Held | Holding::Released => false,
-    };
-    waits.then_some(generation)
-}
-
-/// What a message that nobody here holds says of itself, if its entry is in this life; and which that is.
-pub(crate) fn read_life(entry: &MessageEntry, position: Position, named: u16) -> Option<(Generation, MessageInfo)> {
-    let generation = entry.words().life().map(|life| life.generation).filter(|life| life.low() == named)?;
+/// What a message that nobody here holds says of itself, if its entry is in the life that the queue names; and which that is.
+pub(crate) fn read_life(
+    segment: &Segment,
+    entry: &MessageEntry,
+    position: Position,
+    named: Named,
+) -> Option<(Generation, MessageInfo)> {
+    let generation = segment.life_at(position, named)?.generation;
     let info = read_info(entry, position);
     // Read, then checked: if the entry has begun another life, what was read is torn.
     fence(Ordering::Acquire);
-    let is_alive = entry.words().life().is_some_and(|life| life.generation == generation);
+    let is_alive = segment.words(named.message).life().is_some_and(|life| life.generation == generation);
     is_alive.then_some((generation, info))
 }

@@ -14,11 +14,9 @@
 
 use std::collections::VecDeque;
 
+use crate::held::Held;
 use crate::info::MessageInfo;
-use crate::reader::Held;
 
-/// Messages of a keep-all subscriber that wait behind a claim, at most.
-pub(crate) const PASSED_MAX: usize = 64;
 /// Publishers whose newest message is remembered.
 const PUBLISHERS_REMEMBERED: usize = 64;
 
@@ -116,10 +114,4 @@ impl Sightings {
     pub(crate) fn has_passed(&self, name: MessageName) -> bool {
         self.seen.iter().any(|seen| seen.name.publisher == name.publisher && seen.name.sequence >= name.sequence)
     }
-}
-
-/// The one with this name, out of those that a reader keeps.
-pub(crate) fn take_named(kept: &mut VecDeque<Held>, name: MessageName) -> Option<Held> {
-    let place = kept.iter().position(|held| MessageName::of(held.info()) == name)?;
-    kept.remove(place)
 }

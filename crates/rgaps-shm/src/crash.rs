@@ -7,10 +7,9 @@
 pub const POINTS: &[&str] = &[
     "loan.entry",
     "loan.block",
-    "publish.addressed",
+    "publish.described",
     "publish.complete",
     "publish.claimed",
-    "publish.offered",
     "publish.woken",
     "reclaim.won",
     "take.held",

@@ -2,13 +2,13 @@
 //!
 //! Depth is per publisher, so the manager's port, which speaks for several publishers of a remote host, keeps one list for each.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use crate::message::Generation;
 use crate::queue::MessageIndex;
 
 /// A published message, by entry and life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MessageRef {
     /// The entry.
     pub index: MessageIndex,
@@ -20,40 +20,55 @@ pub struct MessageRef {
 #[derive(Debug, Default)]
 pub struct History {
     kept: HashMap<u64, VecDeque<MessageRef>>,
-    /// All of them in order of publication, so that exhaustion gives up the oldest first.
+    /// How many all of them keep.
+    count: usize,
+    /// All of them in order of publication, so that exhaustion gives up the oldest first; and some that are kept no more, so that nobody has
+    /// to look for these.
     order: VecDeque<(u64, MessageRef)>,
 }
 
 impl History {
-    /// Keeps a message of `publisher`; calls `let_go` for those that fall out of the last `depth`.
+    /// Keeps a message of `publisher`; calls `let_go` for those that fall out of the last `depth`. O(1), amortised.
     pub fn push(&mut self, publisher: u64, depth: u32, message: MessageRef, mut let_go: impl FnMut(MessageRef)) {
         if depth == 0 {
             return let_go(message);
         }
         let kept = self.kept.entry(publisher).or_default();
         kept.push_back(message);
-        self.order.push_back((publisher, message));
+        self.count += 1;
         while kept.len() > depth as usize {
             if let Some(oldest) = kept.pop_front() {
-                self.order.retain(|(_, message)| *message != oldest);
+                self.count -= 1;
                 let_go(oldest);
             }
+        }
+        self.order.push_back((publisher, message));
+        if self.order.len() > 2 * self.count + 16 {
+            let kept: HashSet<(u64, MessageRef)> =
+                self.kept.iter().flat_map(|(of, kept)| kept.iter().map(|message| (*of, *message))).collect();
+            self.order.retain(|of| kept.contains(of));
         }
     }
 
     /// Gives up the oldest message of all, when its space is needed more.
     pub fn pop_oldest(&mut self) -> Option<MessageRef> {
-        let (publisher, message) = self.order.pop_front()?;
-        if let Some(kept) = self.kept.get_mut(&publisher) {
-            kept.retain(|kept| *kept != message);
+        while let Some((publisher, message)) = self.order.pop_front() {
+            // The oldest that a publisher keeps is the first of its own.
+            let kept = self.kept.get_mut(&publisher);
+            if let Some(kept) = kept.filter(|kept| kept.front() == Some(&message)) {
+                kept.pop_front();
+                self.count -= 1;
+                return Some(message);
+            }
         }
-        Some(message)
+        None
     }
 
     /// Forgets a publisher that is gone; calls `let_go` for what was kept of it.
     pub fn forget(&mut self, publisher: u64, let_go: impl FnMut(MessageRef)) {
-        self.order.retain(|(of, _)| *of != publisher);
-        self.kept.remove(&publisher).into_iter().flatten().for_each(let_go);
+        let kept = self.kept.remove(&publisher).unwrap_or_default();
+        self.count -= kept.len();
+        kept.into_iter().for_each(let_go);
     }
 }
 
@@ -80,5 +95,19 @@ mod tests {
         assert_eq!(gone, [0, 1, 10, 3]);
         assert_eq!(history.pop_oldest(), Some(message(9)));
         assert_eq!(history.pop_oldest(), None);
+    }
+
+    #[test]
+    fn what_is_kept_no_more_takes_no_room_for_long() {
+        let mut history = History::default();
+        let mut gone = 0;
+        history.push(9, 1, message(0), |_| gone += 1);
+        for n in 1..=10_000 {
+            history.push(1, 4, message(n), |_| gone += 1);
+            assert!(history.order.len() <= 2 * history.count + 16);
+        }
+        assert_eq!(gone, 10_000 - 4);
+        let rest: Vec<u16> = std::iter::from_fn(|| history.pop_oldest()).map(|message| message.index.0).collect();
+        assert_eq!(rest, [0, 9997, 9998, 9999, 10_000]);
     }
 }

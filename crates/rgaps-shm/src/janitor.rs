@@ -4,18 +4,23 @@
 //!             J2 a buried publisher's slot is free again only when none of its messages is left, and with it goes its pool.
 //! Deaths      the janitor may be killed anywhere: its successor finds the same words and does the same again.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::layout::{PUBLISHERS_MAX, SlotState};
-use crate::message::{Life, SUBSCRIBERS_MAX, State, Tenancy};
+use crate::history::MessageRef;
+use crate::join::{JOINING, Look, join};
+use crate::layout::{DEPTH_MAX, PUBLISHERS_MAX, PublisherSlot, SUBSCRIBERS_MAX, SlotState};
+use crate::message::{Generation, Need, Readiness, State, Tenancy};
 use crate::notify::ring_always;
-use crate::queue::{MessageIndex, Position, Slot};
-use crate::segment::{Segment, bits};
+use crate::past::find_in_queue;
+use crate::queue::{MESSAGES_MAX, MessageIndex, Named, Position, Slot};
+use crate::segment::{Segment, bits, clear_bit, entries_of, set_bit};
+
+/// Entries of the message table that each publisher can have, whatever the others ask for.
+pub const QUOTA: u32 = MESSAGES_MAX / PUBLISHERS_MAX as u32 / 4;
 
 /// A publisher that joins.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct PublisherSpec {
     /// Its identity.
     pub publisher: u64,
@@ -25,12 +30,20 @@ pub struct PublisherSpec {
     pub pool_bytes: u64,
     /// Whether it is the manager, for a remote host.
     pub remote: bool,
+    /// Entries of the message table that it wants for itself. It gets fewer where `QUOTA` would not be left for each publisher to come.
+    pub messages: u32,
+}
+
+impl Default for PublisherSpec {
+    fn default() -> Self {
+        Self { publisher: 0, pid: 0, pool_bytes: 0, remote: false, messages: 256 }
+    }
 }
 
 /// A subscriber that joins.
 #[derive(Clone, Copy, Debug)]
 pub struct SubscriberSpec {
-    /// Keep-last depth; 0 is keep-all.
+    /// Keep-last depth, `DEPTH_MAX` at most; 0 is keep-all.
     pub depth: u32,
     /// Its process, for people.
     pub pid: u32,
@@ -48,7 +61,7 @@ impl Default for SubscriberSpec {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Seat {
     /// The slot.
-    pub slot: u8,
+    pub slot: u16,
     /// Its occupation count.
     pub generation: u32,
 }
@@ -60,9 +73,11 @@ impl Seat {
     }
 }
 
-/// All slots are taken.
+/// The topic has no place left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the topic has its {limit} {what} on this host; stop one, or use a second topic")]
+#[error(
+    "the topic has its {limit} {what} on this host, those included that have gone and of which something is held; stop one, or use a second topic"
+)]
 pub struct Full {
     /// How many there may be.
     pub limit: usize,
@@ -87,112 +102,149 @@ impl Janitor {
         &self.segment
     }
 
-    /// Gives a publisher a slot.
+    /// Gives a publisher a slot, and a run of the message table. Where there is no slot, those who have gone make way, unless what they
+    /// published is held.
     pub fn admit_publisher(&self, spec: &PublisherSpec) -> Result<Seat, Full> {
-        for slot in 0..PUBLISHERS_MAX as u8 {
+        let buried: Vec<Seat> = self.buried().collect();
+        let mut gone = buried.into_iter();
+        loop {
+            if let Some(seat) = self.try_admit_publisher(spec) {
+                return Ok(seat);
+            }
+            let Some(seat) = gone.next() else {
+                return Err(Full { limit: PUBLISHERS_MAX, what: "publishers" });
+            };
+            self.sweep_sparing(seat.slot, Need::Soft);
+        }
+    }
+
+    fn try_admit_publisher(&self, spec: &PublisherSpec) -> Option<Seat> {
+        for slot in 0..PUBLISHERS_MAX as u16 {
             let Some(words) = self.segment.publisher(slot) else { break };
             let (generation, Some(SlotState::Free)) = SlotState::decode(words.state.load(Ordering::Acquire)) else {
                 continue;
             };
+            let (first, count) = self.free_run(spec.messages)?;
             let generation = generation.wrapping_add(1).max(1);
             words.publisher.store(spec.publisher, Ordering::Relaxed);
             words.pid.store(u64::from(spec.pid), Ordering::Relaxed);
             words.pool_bytes.store(spec.pool_bytes, Ordering::Relaxed);
             words.remote.store(u64::from(spec.remote), Ordering::Relaxed);
             for counter in
-                [&words.published, &words.published_bytes, &words.used_bytes, &words.refused, &words.released]
+                [&words.used_entries, &words.published, &words.published_bytes, &words.used_bytes, &words.refused]
             {
                 counter.store(0, Ordering::Relaxed);
             }
+            words.joined.store(self.segment.queue().end().0, Ordering::Relaxed);
+            words.entries.store(u64::from(first) << 32 | u64::from(count), Ordering::Relaxed);
             words.state.store(SlotState::Active.word(generation), Ordering::Release);
-            self.segment.header().publishers.fetch_or(1 << slot, Ordering::AcqRel);
-            return Ok(Seat { slot, generation });
+            set_bit(&self.segment.header().publishers.0, slot);
+            return Some(Seat { slot, generation });
         }
-        Err(Full { limit: PUBLISHERS_MAX, what: "publishers" })
+        None
+    }
+
+    /// A run of the message table that no publisher has: of so many entries, or of as many as leave `QUOTA` to each publisher that may still come.
+    /// Runs take multiples of `QUOTA`, so that what is left has no smaller pieces.
+    fn free_run(&self, wanted: u32) -> Option<(u32, u32)> {
+        let taken = self.segment.publishers().filter(|(.., state)| *state != Some(SlotState::Free));
+        let taken = taken.filter_map(|(slot, ..)| self.segment.publisher(slot)).map(entries_of);
+        let mut runs: Vec<(u32, u32)> = taken.map(|(first, count)| (first, count.next_multiple_of(QUOTA))).collect();
+        let to_come = (PUBLISHERS_MAX as u32).saturating_sub(runs.len() as u32 + 1);
+        let left = MESSAGES_MAX.saturating_sub(runs.iter().map(|(_, count)| count).sum());
+        let wanted = wanted.clamp(1, left.saturating_sub(to_come * QUOTA).max(1));
+        runs.sort_unstable();
+        runs.push((MESSAGES_MAX, 0));
+        let mut longest = (0, 0);
+        let mut from = 0;
+        for (first, count) in runs {
+            let free = first.saturating_sub(from);
+            if free >= wanted {
+                return Some((from, wanted));
+            }
+            if free > longest.1 {
+                longest = (from, free);
+            }
+            from = from.max(first + count);
+        }
+        (longest.1 > 0).then_some(longest)
+    }
+
+    /// Entries of the message table that a publisher has for itself.
+    pub fn quota(&self, slot: u16) -> u32 {
+        self.segment.publisher(slot).map_or(0, |words| entries_of(words).1)
     }
 
     /// Gives a subscriber a slot. From its return on, no message is missed.
     pub fn admit_subscriber(&self, spec: &SubscriberSpec) -> Result<Seat, Full> {
-        for slot in 0..SUBSCRIBERS_MAX as u8 {
+        for slot in 0..SUBSCRIBERS_MAX as u16 {
             let Some(words) = self.segment.subscriber(slot) else { break };
             let (generation, Some(SlotState::Free)) = SlotState::decode(words.state.load(Ordering::Acquire)) else {
                 continue;
             };
-            // Tenancies have 30 bits, and 0 is nobody's.
-            let generation = Tenancy::new(generation.wrapping_add(1)).bits().max(1);
-            words.depth.store(u64::from(spec.depth), Ordering::Relaxed);
+            let generation = generation.wrapping_add(1).max(1);
+            self.segment.clear_subscriber_pages(slot);
+            words.depth.store(u64::from(spec.depth.min(DEPTH_MAX)), Ordering::Relaxed);
             words.pid.store(u64::from(spec.pid), Ordering::Relaxed);
             words.remote.store(u64::from(spec.remote), Ordering::Relaxed);
-            for counter in [&words.taken, &words.lost, &words.poisoned, &words.held, &words.copied_bytes] {
-                counter.store(0, Ordering::Relaxed);
-            }
-            // Where it starts is noted before anybody can address a message to it: what is addressed to it comes later.
-            let start = self.segment.queue().end().0;
-            words.cursor.store(start, Ordering::Relaxed);
-            words.trimmed.store(start, Ordering::Relaxed);
-            words.joined.store(start, Ordering::Relaxed);
+            words.lost.store(0, Ordering::Relaxed);
+            words.joined.store(JOINING, Ordering::Relaxed);
             words.state.store(SlotState::Active.word(generation), Ordering::Release);
-            self.segment.header().subscribers.0.fetch_or(1 << slot, Ordering::SeqCst);
+            let visible = || set_bit(&self.segment.header().subscribers.0, slot);
+            join(visible, &words.joined, self.segment.queue());
             return Ok(Seat { slot, generation });
         }
         Err(Full { limit: SUBSCRIBERS_MAX, what: "subscribers" })
     }
 
-    /// A subscriber left or died: all that it had claimed counts as released.
-    pub fn dismiss_subscriber(&self, slot: u8, generation: u32) -> bool {
+    /// A subscriber left or died: all that it held counts as released.
+    pub fn dismiss_subscriber(&self, slot: u16, generation: u32) -> bool {
         let Some(words) = self.segment.subscriber(slot) else { return false };
         let header = self.segment.header();
         let (active, free) = (SlotState::Active.word(generation), SlotState::Free.word(generation));
         if words.state.compare_exchange(active, free, Ordering::AcqRel, Ordering::Relaxed).is_err() {
             return false;
         }
-        header.subscribers.0.fetch_and(!(1 << slot), Ordering::AcqRel);
-        header.descriptors.fetch_and(!(1 << slot), Ordering::AcqRel);
-        header.arrivals.0.sleepers.fetch_and(!(1 << slot), Ordering::AcqRel);
-        for owner in bits(&header.publishers) {
-            if let Some(publisher) = self.segment.publisher(owner) {
-                publisher.released.fetch_add(1, Ordering::Release);
-            }
-        }
+        clear_bit(&header.subscribers.0, slot);
+        clear_bit(&header.descriptors.0, slot);
+        clear_bit(&header.arrivals.0.sleepers, slot);
+        self.segment.clear_subscriber_pages(slot);
         ring_always(&header.space.0);
         true
     }
 
     /// Notes whether a subscriber has an event descriptor, so that publishers signal it.
-    pub fn mark_descriptor(&self, slot: u8, has: bool) {
-        let mask = &self.segment.header().descriptors;
-        if has {
-            mask.fetch_or(1 << slot, Ordering::AcqRel);
-        } else {
-            mask.fetch_and(!(1 << slot), Ordering::AcqRel);
-        }
+    pub fn mark_descriptor(&self, slot: u16, has: bool) {
+        let mask = &self.segment.header().descriptors.0;
+        if has { set_bit(mask, slot) } else { clear_bit(mask, slot) }
     }
 
     /// What a subscriber keeps has changed: that of a host, with its subscribers. 0 is keep-all.
-    pub fn set_depth(&self, slot: u8, depth: u32) {
+    pub fn set_depth(&self, slot: u16, depth: u32) {
         if let Some(words) = self.segment.subscriber(slot) {
-            words.depth.store(u64::from(depth), Ordering::Release);
+            words.depth.store(u64::from(depth.min(DEPTH_MAX)), Ordering::Release);
         }
     }
 
     /// A keep-all subscriber has stalled the fleet for too long: from now on it is keep-last.
-    pub fn demote(&self, slot: u8, depth: u32) -> bool {
+    pub fn demote(&self, slot: u16, depth: u32) -> bool {
         let Some(words) = self.segment.subscriber(slot) else { return false };
         words.depth.compare_exchange(0, u64::from(depth.max(1)), Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// The reverse of `demote`, for a host that takes messages again.
-    pub fn restore_keep_all(&self, slot: u8) {
+    pub fn restore_keep_all(&self, slot: u16) {
         self.set_depth(slot, 0);
     }
 
     /// Demotes the keep-all subscriber that is furthest behind, if one has anything unread. Returns its slot.
-    pub fn demote_stalled(&self) -> Option<u8> {
+    pub fn demote_stalled(&self) -> Option<u16> {
         let end = self.segment.queue().end().0;
         let lag = |seat: &Seat| {
             let words = self.segment.subscriber(seat.slot)?;
-            let keep_all = words.depth.load(Ordering::Relaxed) == 0;
-            keep_all.then(|| end.saturating_sub(words.cursor.load(Ordering::Acquire)))
+            let cursor = self.segment.subscriber_words(seat.slot)?.cursor.load(Ordering::Acquire);
+            let cursor = cursor.max(words.joined.load(Ordering::Acquire));
+            (words.depth.load(Ordering::Relaxed) == 0).then(|| end.saturating_sub(cursor))
         };
         let slowest = self.active_subscribers().filter_map(|seat| Some((lag(&seat)?, seat.slot))).max()?;
         (slowest.0 > 0 && self.demote(slowest.1, 1)).then_some(slowest.1)
@@ -210,15 +262,15 @@ impl Janitor {
     }
 
     /// A publisher left or died. What it had begun is finished or given back, and what is still read stays until `sweep`.
-    pub fn bury_publisher(&self, slot: u8, generation: u32) -> bool {
+    pub fn bury_publisher(&self, slot: u16, generation: u32) -> bool {
         let Some(words) = self.segment.publisher(slot) else { return false };
         let (active, buried) = (SlotState::Active.word(generation), SlotState::Buried.word(generation));
         if words.state.compare_exchange(active, buried, Ordering::AcqRel, Ordering::Relaxed).is_err() {
             return false;
         }
         let header = self.segment.header();
-        header.publishers.fetch_and(!(1 << slot), Ordering::AcqRel);
-        header.space.0.sleepers.fetch_and(!(1 << slot), Ordering::AcqRel);
+        clear_bit(&header.publishers.0, slot);
+        clear_bit(&header.space.0.sleepers, slot);
         self.sweep(slot);
         self.wake_everybody();
         true
@@ -226,18 +278,39 @@ impl Janitor {
 
     /// Finishes what a buried publisher left. Returns how many of its messages are still read; at 0 its slot is free again and
     /// its pool may go. Safe to repeat.
-    pub fn sweep(&self, slot: u8) -> usize {
+    pub fn sweep(&self, slot: u16) -> usize {
+        self.sweep_sparing(slot, Need::None)
+    }
+
+    /// As `sweep`; what is needed no more than `spared` goes, too.
+    fn sweep_sparing(&self, slot: u16, spared: Need) -> usize {
         let Some(words) = self.segment.publisher(slot) else { return 0 };
         let (generation, Some(SlotState::Buried)) = SlotState::decode(words.state.load(Ordering::Acquire)) else {
             return 0;
         };
-        let named = self.named();
-        let left = self.segment.indices().filter(|index| !self.finish_message(*index, slot, &named)).count();
+        let left = self.segment.used_entries(slot).filter(|index| !self.finish_message(*index, slot, spared)).count();
         if left == 0 {
             words.used_bytes.store(0, Ordering::Relaxed);
+            // What came from another host is still told by the table (newest.rs).
+            if words.remote.load(Ordering::Relaxed) == 0 {
+                self.give_entries_back(slot, words);
+            }
             words.state.store(SlotState::Free.word(generation), Ordering::Release);
         }
         left
+    }
+
+    /// Gives the memory of a publisher's entries back. They begin in later lives when they are used again, so that no word about a message of
+    /// before is taken for one about a message to come.
+    fn give_entries_back(&self, slot: u16, words: &PublisherSlot) {
+        let lives = self.segment.used_entries(slot).filter_map(|index| self.segment.words(index).life());
+        let first = &self.segment.header().first_generation;
+        let last =
+            lives.fold(Generation(first.load(Ordering::Acquire)), |last, life| last.later(life.generation.next()));
+        first.store(last.0, Ordering::Release);
+        words.used_entries.store(0, Ordering::Release);
+        let (from, count) = entries_of(words);
+        self.segment.clear_entries(from, count);
     }
 
     /// Buried publishers that still have messages.
@@ -252,8 +325,8 @@ impl Janitor {
 
     /// Living subscribers.
     pub fn active_subscribers(&self) -> impl Iterator<Item = Seat> + '_ {
-        (0..SUBSCRIBERS_MAX as u8).filter_map(|slot| {
-            let tenancy = self.segment.tenant(usize::from(slot))?;
+        bits(&self.segment.header().subscribers.0).filter_map(|slot| {
+            let tenancy = self.segment.tenant(slot)?;
             Some(Seat { slot, generation: tenancy.bits() })
         })
     }
@@ -266,59 +339,52 @@ impl Janitor {
 
     /// Messages that are not free, whoever owns them.
     pub fn messages_in_use(&self) -> usize {
-        let in_use = |index: &MessageIndex| {
-            self.segment.message(*index).is_some_and(|m| m.words().life().is_none_or(|l| l.state != State::Free))
-        };
-        self.segment.indices().filter(in_use).count()
+        let in_use = |index: &MessageIndex| self.segment.words(*index).life().is_none_or(|l| l.state != State::Free);
+        let taken = self.segment.publishers().filter(|(.., state)| *state != Some(SlotState::Free));
+        taken.flat_map(|(slot, ..)| self.segment.used_entries(slot)).filter(in_use).count()
     }
 
     fn publishers_in(&self, wanted: SlotState) -> impl Iterator<Item = Seat> + '_ {
-        (0..PUBLISHERS_MAX as u8).filter_map(move |slot| {
-            let (generation, state) = SlotState::decode(self.segment.publisher(slot)?.state.load(Ordering::Acquire));
-            (state == Some(wanted)).then_some(Seat { slot, generation })
-        })
+        let found = self.segment.publishers().filter(move |(.., state)| *state == Some(wanted));
+        found.map(|(slot, generation, _)| Seat { slot, generation })
     }
 
     /// True if nothing of the dead `owner` is left in this entry.
-    fn finish_message(&self, index: MessageIndex, owner: u8, named: &HashSet<(MessageIndex, u16)>) -> bool {
-        let Some(entry) = self.segment.message(index) else { return true };
-        let words = entry.words();
-        let Some(life) = words.life() else { return true };
-        let Life { generation, state, .. } = life;
-        if life.owner != owner || state == State::Free {
-            return true;
-        }
-        match state {
+    fn finish_message(&self, index: MessageIndex, owner: u16, spared: Need) -> bool {
+        let words = self.segment.words(index);
+        let Some(life) = words.life().filter(|life| life.owner == owner) else { return true };
+        let generation = life.generation;
+        match life.state {
             State::Free => true,
             State::Loaned => words.give_back(generation, owner),
-            State::Reclaiming => words.finish(generation, owner),
-            State::Published => {
+            State::Published | State::Filling | State::Poisoned => {
                 words.abandon(generation);
-                if !named.contains(&(index, generation.low())) {
-                    self.revoke_from_all(index, generation);
-                }
-                words.try_reclaim(generation, owner, |slot| self.segment.tenant(slot))
-                    && words.finish(generation, owner)
+                // It died on the way to free it, and may not have looked who holds it.
+                words.resume(generation);
+                debug_assert_ne!(words.readiness(generation), Readiness::Pending);
+                let position = self.position(MessageRef { index, generation });
+                let end = self.segment.queue().end().0;
+                let needs = |at: Position| {
+                    self.segment.readers(index).any(|reader| reader.words.need(at.0, generation, end) > spared)
+                };
+                words.try_reclaim(
+                    (generation, owner),
+                    Look::begin(),
+                    || position.is_some_and(needs),
+                    || self.segment.readers(index).map(|reader| reader.words),
+                ) && words.finish(generation, owner)
             }
         }
     }
 
-    /// What the queue's slots name: message and the low half of its generation.
-    fn named(&self) -> HashSet<(MessageIndex, u16)> {
-        let queue = self.segment.queue();
-        let named = queue.positions().filter_map(|position| match queue.read(Position(position)) {
-            Slot::Message(named) => Some((named.message, named.generation)),
-            Slot::Empty | Slot::Overrun => None,
-        });
-        named.collect()
-    }
-
-    fn revoke_from_all(&self, index: MessageIndex, generation: crate::message::Generation) {
-        let Some(entry) = self.segment.message(index) else { return };
-        for slot in 0..SUBSCRIBERS_MAX {
-            if let Some(tenancy) = self.segment.tenant(slot) {
-                entry.words().revoke(slot, generation, tenancy);
-            }
+    /// Where a dead publisher's message lies: where it has noted, if the queue says so too. What is nowhere in the queue nobody can find, or has
+    /// been overrun.
+    fn position(&self, message: MessageRef) -> Option<Position> {
+        let noted = Position(self.segment.message(message.index).position.load(Ordering::Acquire));
+        let named = Named { message: message.index, generation: message.generation.low() };
+        if noted.0 != u64::MAX && self.segment.queue().read(noted) == Slot::Message(named) {
+            return Some(noted);
         }
+        find_in_queue(&self.segment, message)
     }
 }

@@ -1,38 +1,50 @@
 //! The segment's layout. All of it is atomics, `#[repr(C)]`, and addressed by offset, so every process may map it elsewhere.
 //!
 //! ```text
-//!   0            4096                     + 64 × 128 B            + 64 × 256 B            + Q × 8 B        + M × 1792 B
-//!   ┌────────────┬────────────────────────┬───────────────────────┬───────────────────────┬────────────────┐
-//!   │ Header     │ PublisherSlot[64]      │ SubscriberSlot[64]    │ queue slots, Q        │ MessageEntry[M]│
-//!   └────────────┴────────────────────────┴───────────────────────┴───────────────────────┴────────────────┘
+//!   Header │ PublisherSlot[256] │ SubscriberSlot[1024] │ queue, 2^16 × 8 B │ ready words, 2^16 × 4 B │ MessageEntry[2^16]
+//!          └── by the manager, and each publisher its own ──┘    by publishers      by producers' streams     by its publisher
+//!
+//!   of each subscriber, on pages of its own:  SubscriberWords, 4 KiB │ hold words, 2^16 × 4 B        by that subscriber
 //! ```
 //!
-//! Trusts      the header is read once, at attach, into a `Geometry` that the process keeps to itself (segment.rs). A changed
-//!             layout bumps `LAYOUT_VERSION`.
+//! Every maximum is reserved and none is paid for: a page has memory once somebody has touched it. A publisher gets a run of the
+//! message table when it joins, its quota; nobody else can use it up.
+//!
+//! Trusts      magic, version and length are checked at attach (segment.rs). A changed layout bumps `LAYOUT_VERSION`.
 
 use std::mem::{offset_of, size_of};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use crate::message::SUBSCRIBERS_MAX;
 use crate::queue::{MESSAGES_MAX, MessageIndex};
 
 /// "RGAPSSEG" in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"RGAPSSEG");
 /// Of everything on this page.
-pub const LAYOUT_VERSION: u32 = 3;
-/// Publishers of one topic on one host.
-pub const PUBLISHERS_MAX: usize = 64;
+pub const LAYOUT_VERSION: u32 = 4;
+/// Publishers of one topic on one host, those of other hosts among them: one a host.
+pub const PUBLISHERS_MAX: usize = 256;
+/// Subscribers of one topic on one host, the manager's senders among them.
+pub const SUBSCRIBERS_MAX: usize = 1024;
+/// Slots of the queue: how far a reader may lag before positions are lost to it, and counted.
+pub const QUEUE_SLOTS: usize = MESSAGES_MAX as usize;
+/// Messages that a keep-last subscriber may keep, at most; a greater depth is granted as this one.
+pub const DEPTH_MAX: u32 = QUEUE_SLOTS as u32 / 2;
 /// Bytes of typed metadata a message.
 pub const META_BYTES_MAX: usize = 1024;
-/// Bytes of the page that the header has to itself.
-pub const HEADER_BYTES: u64 = 4096;
+
+const PAGE_BYTES: u64 = 4096;
 
 /// A cache line of its own, so that words with different writers do not share one.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Line<T>(pub T);
 
-/// First page of the segment.
+/// A bit a slot.
+pub type PublisherMask = [AtomicU64; PUBLISHERS_MAX / 64];
+/// A bit a slot.
+pub type SubscriberMask = [AtomicU64; SUBSCRIBERS_MAX / 64];
+
+/// Start of the segment.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Header {
@@ -40,12 +52,8 @@ pub struct Header {
     pub magic: AtomicU64,
     /// `LAYOUT_VERSION`.
     pub version: AtomicU32,
-    /// Entries of the message table.
-    pub messages: AtomicU32,
-    /// Slots of the queue; a power of two, at least `messages`.
-    pub queue_slots: AtomicU32,
-    /// Zero.
-    pub reserved: AtomicU32,
+    /// In which life entries begin whose memory was given back: behind all lives that any of them had.
+    pub first_generation: AtomicU32,
     /// Length of the segment in bytes.
     pub segment_bytes: AtomicU64,
     /// The topic's identity, as two little-endian halves.
@@ -53,27 +61,27 @@ pub struct Header {
     /// First unclaimed queue position.
     pub tail: Line<AtomicU64>,
     /// What subscribers sleep on.
-    pub arrivals: Line<WakeWords>,
+    pub arrivals: Line<WakeWords<SubscriberMask>>,
     /// What publishers sleep on while they wait for space.
-    pub space: Line<WakeWords>,
-    /// Bit s: subscriber slot s is occupied.
-    pub subscribers: Line<AtomicU64>,
-    /// Bit p: publisher slot p is occupied by a living publisher.
-    pub publishers: AtomicU64,
-    /// Bit s: the subscriber in slot s has an event descriptor.
-    pub descriptors: AtomicU64,
+    pub space: Line<WakeWords<PublisherMask>>,
+    /// Subscriber slots that are occupied.
+    pub subscribers: Line<SubscriberMask>,
+    /// Publisher slots that are occupied by living publishers.
+    pub publishers: Line<PublisherMask>,
+    /// Subscriber slots whose tenants have event descriptors.
+    pub descriptors: Line<SubscriberMask>,
 }
 
 /// A futex word and who sleeps on it.
 #[repr(C)]
 #[derive(Debug)]
-pub struct WakeWords {
+pub struct WakeWords<M> {
     /// Counts events; sleepers pass the value they saw.
     pub count: AtomicU32,
     /// Zero.
     pub reserved: AtomicU32,
-    /// Bit s: the process in slot s sleeps, so a wake-up is worth its system call.
-    pub sleepers: AtomicU64,
+    /// Slots whose processes sleep, so that a wake-up is worth its system call.
+    pub sleepers: M,
 }
 
 /// A publisher of this host, or the manager on behalf of a remote host.
@@ -90,6 +98,12 @@ pub struct PublisherSlot {
     pub pool_bytes: AtomicU64,
     /// 1 if messages come from another host.
     pub remote: AtomicU64,
+    /// Its first message entry in the upper half, how many are its own below.
+    pub entries: AtomicU64,
+    /// How many of its entries it has ever used.
+    pub used_entries: AtomicU64,
+    /// The first position that a message of its can have.
+    pub joined: AtomicU64,
     /// Messages published.
     pub published: AtomicU64,
     /// Bytes published.
@@ -98,38 +112,42 @@ pub struct PublisherSlot {
     pub used_bytes: AtomicU64,
     /// Messages refused or timed out for lack of space.
     pub refused: AtomicU64,
-    /// Counts messages whose last holder may have let go, so that the owner knows when to look.
-    pub released: AtomicU64,
 }
 
-/// A subscriber of this host, or the manager's sender to a remote host.
-#[repr(C, align(256))]
+/// What the manager says of a subscriber of this host, or of its own sender to a remote host.
+#[repr(C, align(64))]
 #[derive(Debug)]
 pub struct SubscriberSlot {
     /// Occupation count in the upper half, `SlotState` below.
     pub state: AtomicU64,
     /// Keep-last depth; 0 is keep-all.
     pub depth: AtomicU64,
-    /// The next position that the subscriber will look at; written by it, a hint for others.
-    pub cursor: AtomicU64,
-    /// Up to here keep-last has been applied by some writer.
-    pub trimmed: AtomicU64,
+    /// The first position that it gets; 0 while it joins (join.rs).
+    pub joined: AtomicU64,
     /// Process id, in the subscriber's own namespace; for people.
     pub pid: AtomicU64,
     /// 1 if this is the sender to a remote host.
     pub remote: AtomicU64,
+    /// Messages lost on the way from another host (`Janitor::count_lost`).
+    pub lost: AtomicU64,
+}
+
+/// What a subscriber says of itself.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct SubscriberWords {
+    /// The next position that it will look at, if it is not before `joined`; `u64::MAX` once it has retired.
+    pub cursor: AtomicU64,
     /// Messages taken.
     pub taken: AtomicU64,
-    /// Messages revoked by keep-last, by exhaustion, or lost on the way from another host (`Janitor::count_lost`).
+    /// Messages that it came too late for: older than its depth, dropped for their space, or passed by.
     pub lost: AtomicU64,
     /// Messages taken and found poisoned.
     pub poisoned: AtomicU64,
-    /// Messages held now; written by the subscriber.
+    /// Messages held now.
     pub held: AtomicU64,
     /// Bytes that were copied for this subscriber alone. Stays 0: what is read is the publisher's block.
     pub copied_bytes: AtomicU64,
-    /// The first position that was addressed to it; by the manager, before anybody can see the slot.
-    pub joined: AtomicU64,
 }
 
 /// State of a publisher or subscriber slot, the low half of its state word.
@@ -176,12 +194,6 @@ impl SlotState {
 pub struct MessageEntry {
     /// See message.rs.
     pub life: AtomicU64,
-    /// See message.rs.
-    pub ready: AtomicU32,
-    /// Kind of the typed metadata.
-    pub kind: AtomicU32,
-    /// See message.rs.
-    pub history: AtomicU64,
     /// Queue position, or `u64::MAX` before it has one.
     pub position: AtomicU64,
     /// Offset of the block in its owner's pool.
@@ -196,111 +208,81 @@ pub struct MessageEntry {
     pub publisher: AtomicU64,
     /// The publisher's count of its messages, from 1.
     pub sequence: AtomicU64,
+    /// Not for subscribers that joined at a position below this: they had it before. 0: for all.
+    pub since: AtomicU64,
     /// Host of the publisher, as two little-endian halves.
     pub source_host: [AtomicU64; 2],
     /// When that host came to life (`MessageInfo::host_epoch`).
     pub host_epoch: AtomicU64,
     /// Origin, route, reason and copies (`info::encode_path`).
     pub path: AtomicU64,
+    /// Kind of the typed metadata.
+    pub kind: AtomicU32,
+    /// Zero.
+    pub reserved: AtomicU32,
     /// Stage timestamps in ns since 1970: publish, staged, sent, landed, pooled.
     pub stamps: [AtomicU64; 5],
-    /// See message.rs.
-    pub holders: Line<[AtomicU64; SUBSCRIBERS_MAX]>,
     /// Typed metadata, little endian.
     pub meta: [AtomicU64; META_BYTES_MAX / 8],
 }
 
 const _: () = {
-    assert!(size_of::<Header>() <= HEADER_BYTES as usize);
+    assert!(size_of::<Header>() as u64 <= PUBLISHERS_OFFSET);
     assert!(size_of::<PublisherSlot>() == 128);
-    assert!(size_of::<SubscriberSlot>() == 256);
-    assert!(size_of::<MessageEntry>() == 1728);
+    assert!(size_of::<SubscriberSlot>() == 64);
+    assert!(size_of::<SubscriberWords>() as u64 <= PAGE_BYTES);
+    assert!(size_of::<MessageEntry>() == 1216);
+    // What may be missing at attach is missing as a whole.
+    assert!(offset_of!(Header, topic) < 64);
+    assert!(READY_OFFSET.is_multiple_of(PAGE_BYTES) && SUBSCRIBER_WORDS_OFFSET.is_multiple_of(PAGE_BYTES));
 };
 
-/// A segment's shape: what each process copies at attach and checks every index against.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Geometry {
-    /// Entries of the message table, 1 to 4096.
-    pub messages: u32,
-    /// Slots of the queue.
-    pub queue_slots: u32,
+/// Offset of the publisher slots; the first of them share the header's page.
+const PUBLISHERS_OFFSET: u64 = 1024;
+const SUBSCRIBERS_OFFSET: u64 =
+    (PUBLISHERS_OFFSET + (PUBLISHERS_MAX * size_of::<PublisherSlot>()) as u64).next_multiple_of(PAGE_BYTES);
+/// Offset of the queue slots.
+pub(crate) const QUEUE_OFFSET: u64 = SUBSCRIBERS_OFFSET + (SUBSCRIBERS_MAX * size_of::<SubscriberSlot>()) as u64;
+/// Offset of the ready words.
+pub(crate) const READY_OFFSET: u64 = QUEUE_OFFSET + QUEUE_SLOTS as u64 * 8;
+/// Bytes of the ready words.
+pub(crate) const READY_BYTES: u64 = MESSAGES_MAX as u64 * 4;
+const MESSAGES_OFFSET: u64 = (READY_OFFSET + READY_BYTES).next_multiple_of(PAGE_BYTES);
+const SUBSCRIBER_WORDS_OFFSET: u64 =
+    (MESSAGES_OFFSET + MESSAGES_MAX as u64 * size_of::<MessageEntry>() as u64).next_multiple_of(PAGE_BYTES);
+/// Offset of the hold words in a subscriber's own pages.
+pub(crate) const HOLDS_OFFSET: u64 = PAGE_BYTES;
+/// Bytes of a subscriber's own pages.
+pub(crate) const SUBSCRIBER_PAGES_BYTES: u64 = PAGE_BYTES + MESSAGES_MAX as u64 * 4;
+/// Length of the segment, nearly all of it holes.
+pub const SEGMENT_BYTES: u64 = SUBSCRIBER_WORDS_OFFSET + SUBSCRIBERS_MAX as u64 * SUBSCRIBER_PAGES_BYTES;
+
+/// Offset of a publisher slot; `None` past the last.
+pub(crate) fn publisher_offset(slot: u16) -> Option<u64> {
+    let offset = PUBLISHERS_OFFSET + u64::from(slot) * size_of::<PublisherSlot>() as u64;
+    (usize::from(slot) < PUBLISHERS_MAX).then_some(offset)
 }
 
-impl Default for Geometry {
-    fn default() -> Self {
-        Self::new(256)
-    }
+/// Offset of a subscriber slot; `None` past the last.
+pub(crate) fn subscriber_offset(slot: u16) -> Option<u64> {
+    let offset = SUBSCRIBERS_OFFSET + u64::from(slot) * size_of::<SubscriberSlot>() as u64;
+    (usize::from(slot) < SUBSCRIBERS_MAX).then_some(offset)
 }
 
-impl Geometry {
-    /// A table of `messages` entries (clamped to 1..=4096) and a queue in which no unread message is ever overrun.
-    pub fn new(messages: u32) -> Self {
-        let messages = messages.clamp(1, MESSAGES_MAX);
-        Self { messages, queue_slots: messages.next_power_of_two() }
-    }
-
-    /// Whether the numbers make sense together.
-    pub fn is_valid(&self) -> bool {
-        (1..=MESSAGES_MAX).contains(&self.messages) && self.queue_slots == self.messages.next_power_of_two()
-    }
-
-    /// Offset of the publisher slots.
-    pub const fn publishers_offset() -> u64 {
-        HEADER_BYTES
-    }
-
-    /// Offset of the subscriber slots.
-    pub const fn subscribers_offset() -> u64 {
-        Self::publishers_offset() + (PUBLISHERS_MAX * size_of::<PublisherSlot>()) as u64
-    }
-
-    /// Offset of the queue slots.
-    pub const fn queue_offset() -> u64 {
-        Self::subscribers_offset() + (SUBSCRIBERS_MAX * size_of::<SubscriberSlot>()) as u64
-    }
-
-    /// Offset of the message table.
-    pub fn messages_offset(&self) -> u64 {
-        (Self::queue_offset() + u64::from(self.queue_slots) * 8).next_multiple_of(64)
-    }
-
-    /// Offset of a message's readiness word.
-    pub fn ready_offset(&self, index: MessageIndex) -> u64 {
-        self.message_offset(index) + offset_of!(MessageEntry, ready) as u64
-    }
-
-    /// Offset of the low half of a subscriber slot's holder word.
-    pub fn holder_offset(&self, index: MessageIndex, slot: u8) -> u64 {
-        let low_half = if cfg!(target_endian = "big") { 4 } else { 0 };
-        self.message_offset(index) + offset_of!(MessageEntry, holders) as u64 + u64::from(slot) * 8 + low_half
-    }
-
-    /// Offset of a message entry.
-    pub fn message_offset(&self, index: MessageIndex) -> u64 {
-        self.messages_offset() + u64::from(index.0) * size_of::<MessageEntry>() as u64
-    }
-
-    /// Length of the segment in bytes, whole pages.
-    pub fn segment_bytes(&self) -> u64 {
-        (self.messages_offset() + u64::from(self.messages) * size_of::<MessageEntry>() as u64).next_multiple_of(4096)
-    }
+/// Offset of a subscriber's own pages; `None` past the last.
+pub(crate) fn subscriber_pages_offset(slot: u16) -> Option<u64> {
+    let offset = SUBSCRIBER_WORDS_OFFSET + u64::from(slot) * SUBSCRIBER_PAGES_BYTES;
+    (usize::from(slot) < SUBSCRIBERS_MAX).then_some(offset)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// The whole pages of a run of message entries: offset and bytes.
+pub(crate) fn pages_of_messages(first: u32, count: u32) -> (u64, u64) {
+    let at = |index: u32| MESSAGES_OFFSET + u64::from(index) * size_of::<MessageEntry>() as u64;
+    let (start, end) = (at(first).next_multiple_of(PAGE_BYTES), at(first + count) / PAGE_BYTES * PAGE_BYTES);
+    (start, end.saturating_sub(start))
+}
 
-    #[test]
-    fn an_idle_topic_of_default_geometry_is_under_a_mebibyte() {
-        assert!(Geometry::default().segment_bytes() < 1 << 20);
-    }
-
-    #[test]
-    fn geometry_is_clamped_and_lies_are_told_apart() {
-        assert_eq!(Geometry::new(0).messages, 1);
-        assert_eq!(Geometry::new(u32::MAX).messages, 4096);
-        assert!(Geometry::new(100).is_valid());
-        assert!(!Geometry { messages: 5000, queue_slots: 8192 }.is_valid());
-        assert!(!Geometry { messages: 100, queue_slots: 64 }.is_valid());
-    }
+/// Offset of a message entry.
+pub(crate) fn message_offset(index: MessageIndex) -> u64 {
+    MESSAGES_OFFSET + u64::from(index.0) * size_of::<MessageEntry>() as u64
 }

@@ -8,6 +8,7 @@
 
 mod bell;
 pub mod info;
+pub mod join;
 #[cfg(all(test, loom))]
 mod loom_models;
 pub mod message;
@@ -17,17 +18,19 @@ mod sync;
 #[cfg(not(loom))]
 mod ahead;
 #[cfg(not(loom))]
+mod by_name;
+#[cfg(not(loom))]
 pub mod claim;
 #[cfg(not(loom))]
 pub mod crash;
 #[cfg(not(loom))]
 mod give_way;
 #[cfg(not(loom))]
+pub mod held;
+#[cfg(not(loom))]
 pub mod history;
 #[cfg(not(loom))]
 pub mod janitor;
-#[cfg(not(loom))]
-mod keep_last;
 #[cfg(not(loom))]
 pub mod layout;
 #[cfg(not(loom))]
@@ -37,6 +40,8 @@ pub mod notify;
 #[cfg(not(loom))]
 pub mod observer;
 #[cfg(not(loom))]
+mod past;
+#[cfg(not(loom))]
 pub mod pool;
 #[cfg(not(loom))]
 mod raw;
@@ -44,6 +49,8 @@ mod raw;
 pub mod reader;
 #[cfg(not(loom))]
 pub mod segment;
+#[cfg(not(loom))]
+pub mod space;
 #[cfg(not(loom))]
 pub mod unread;
 #[cfg(not(loom))]
@@ -53,13 +60,14 @@ pub mod writer;
 
 #[cfg(not(loom))]
 pub use crate::{
+    held::{Held, PoolRef},
     janitor::{Janitor, PublisherSpec, SubscriberSpec},
-    layout::Geometry,
     pool::{Block, PoolAllocator, PoolStats},
     raw::bare::{BareBlock, BareTlsf},
-    reader::{Held, ReaderPort},
+    reader::ReaderPort,
     segment::{AttachError, Segment},
+    space::{Exhaustion, LoanError},
     unready::Unready,
-    writer::{Exhaustion, LoanError, LoanedMessage, MessageSpec, WriterPort},
+    writer::{LoanedMessage, MessageSpec, WriterPort},
 };
 pub use info::{Copies, MessageInfo, Origin, Route, Stamps, WhyNot};

@@ -1,34 +1,38 @@
 //! Messages: who may read one, and who frees its block.
 //!
 //! ```text
-//!   FREE ──loan──▶ LOANED ──complete──▶ PUBLISHED ──every holder let go──▶ RECLAIMING(owner) ──▶ FREE, generation + 1
+//!   life word of an entry, written by its owner, and by the manager once the owner is dead:
 //!
-//!   holder word of subscriber s, in one life of the message:
+//!   FREE ──try_loan──▶ LOANED ──complete──▶ PUBLISHED | FILLING ──try_reclaim──▶ + RECLAIMING ──finish──▶ FREE, generation + 1
+//!    ▲                   │                     FILLING ──poison──▶ POISONED          │
+//!    └────give_back──────┘                                   ◀───somebody holds it───┘
 //!
-//!   FREE ──writer, or a late joiner while history is set──▶ PENDING ──take──▶ HELD ──drop──▶ RELEASED
-//!                                                            └───────revoke (keep-last)──────▶ RELEASED
-//!   RELEASED ──the same subscriber, while history is set──▶ PENDING
+//!   hold word of subscriber s for the entry, written by s, and by its stream (RELEASED):
+//!
+//!   of an older life ──want, while history keeps the message──▶ WANTED ──claim──▶ HELD ──release──▶ RELEASED
+//!                    └───────────────────────claim────────────────────────────────▲
 //! ```
 //!
-//! Words       `life`: generation, owner, state; by the owner, or by the manager once the owner is dead. `ready`: by the producer,
-//!             or POISONED by the manager. `history`: set at birth, let go once, by the owner or the manager. `holder[s]`: the whole
-//!             word by compare-exchange, or by the holder's stream, which writes RELEASED (the low half is enough).
-//! Invariants  M1 a word of an old generation changes nothing. M2 a block is freed once, by whoever won RECLAIMING.
-//!             M3 HELD is never revoked. M4 a message that a subscriber claimed is not reclaimed under it.
-//! Deaths      A dead subscriber's words count as released at once, because its slot's generation has moved on. A dead owner's
-//!             messages are finished by the manager (janitor.rs).
-//! Trusts      nothing: words are compared whole; what does not fit is left alone.
-//! Shown by    loom_message (M2 to M4), the tests below (M1).
+//! Nobody writes into another's words, and a message is addressed to nobody: a subscriber needs what lies at or behind its cursor
+//! and is not older than its depth, and says what it holds.
 //!
-//! M4 with a late joiner is Dekker's argument: the joiner writes PENDING, then reads `history`; the reclaimer clears `history`,
-//! then reads the holder words. With a sequentially consistent fence between, at least one of them sees the other.
+//! Words       `life`: generation, owner, state, and whether history keeps the message. `ready`: by the producer's stream, while
+//!             FILLING. `hold[s]`: generation and state. `cursor`: by the subscriber.
+//! Invariants  M1 a word of an old generation changes nothing. M2 a block is freed once, by whoever set RECLAIMING.
+//!             M3 what is HELD is not freed. M4 what a keep-all subscriber has not read is not freed.
+//! Deaths      A dead subscriber's words are void, because its slot has another generation. A dead owner's messages are finished by
+//!             the manager (janitor.rs).
+//! Trusts      nothing: words are compared whole; what does not fit is left alone.
+//! Shown by    loom_message, loom_history, loom_death, loom_ready (M2 to M4), the tests below (M1); docs/proofs.md.
+//!
+//! M3 is Dekker's argument: a subscriber writes HELD, then reads `life`; the owner writes RECLAIMING, then reads the hold words. With
+//! a sequentially consistent fence between the two of each, at least one sees the other. If both do, the subscriber has lost the
+//! message, and the owner tries again later. That happens only to what the owner found needed by nobody, or drops on purpose.
 
+use crate::join::Look;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// Subscribers of one topic on one host, and holder words of a message.
-pub const SUBSCRIBERS_MAX: usize = 64;
-
-/// One life of a table entry.
+/// One life of a table entry. It moves on when a published message is freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Generation(pub u32);
 
@@ -43,43 +47,43 @@ impl Generation {
     pub fn next(self) -> Self {
         Self(self.0.wrapping_add(1))
     }
+
+    /// The later of two; they count around.
+    #[must_use]
+    pub fn later(self, other: Self) -> Self {
+        if other.0.wrapping_sub(self.0) as i32 > 0 { other } else { self }
+    }
 }
 
-/// One occupation of a subscriber slot. Only the low 30 bits count.
+/// One occupation of a subscriber slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tenancy(u32);
 
 impl Tenancy {
-    /// Keeps the low 30 bits.
+    /// The occupation with this count.
     pub fn new(generation: u32) -> Self {
-        Self(generation & TENANCY_MASK)
+        Self(generation)
     }
 
-    /// The 30 bits.
+    /// Its count.
     pub fn bits(self) -> u32 {
         self.0
     }
-
-    /// The next occupation of the slot.
-    #[must_use]
-    pub fn next(self) -> Self {
-        Self::new(self.0.wrapping_add(1))
-    }
 }
-
-const TENANCY_MASK: u32 = (1 << 30) - 1;
 
 /// State of a table entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Nobody's.
+    /// Nobody's message.
     Free,
     /// Being filled by its owner.
     Loaned,
-    /// Complete.
+    /// Complete, its bytes there.
     Published,
-    /// Its block is being freed.
-    Reclaiming,
+    /// Complete but for its bytes, which a stream brings: `ready` says when.
+    Filling,
+    /// Its bytes never came.
+    Poisoned,
 }
 
 /// The `life` word, taken apart.
@@ -88,73 +92,57 @@ pub struct Life {
     /// Which life.
     pub generation: Generation,
     /// The owner's publisher slot.
-    pub owner: u8,
+    pub owner: u16,
     /// The state.
     pub state: State,
+    /// History keeps it for late joiners.
+    pub kept: bool,
+    /// Its owner is about to free it.
+    pub reclaiming: bool,
 }
 
+const KEPT: u64 = 1 << 6;
+const RECLAIMING: u64 = 1 << 7;
+
 impl Life {
-    fn word(self) -> u64 {
+    pub(crate) fn word(self) -> u64 {
         let state = match self.state {
             State::Free => 0,
             State::Loaned => 1,
             State::Published => 2,
-            State::Reclaiming => 3,
+            State::Filling => 3,
+            State::Poisoned => 4,
         };
-        u64::from(self.generation.0) << 32 | u64::from(self.owner) << 8 | state
+        let flags = if self.kept { KEPT } else { 0 } | if self.reclaiming { RECLAIMING } else { 0 };
+        u64::from(self.generation.0) << 32 | u64::from(self.owner) << 8 | flags | state
     }
 
     fn from_word(word: u64) -> Option<Self> {
-        let state = match word & 0xff {
+        let state = match word & 0x3f {
             0 => State::Free,
             1 => State::Loaned,
             2 => State::Published,
-            3 => State::Reclaiming,
+            3 => State::Filling,
+            4 => State::Poisoned,
             _ => return None,
         };
-        Some(Self { generation: Generation((word >> 32) as u32), owner: (word >> 8) as u8, state })
-    }
-}
-
-/// State of a holder word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Holding {
-    /// The message was not published to this subscriber.
-    Free,
-    /// It waits for this subscriber.
-    Pending,
-    /// The subscriber reads it.
-    Held,
-    /// The subscriber is done, or was too slow.
-    Released,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Holder {
-    generation: Generation,
-    tenancy: Tenancy,
-    state: Holding,
-}
-
-impl Holder {
-    fn word(self) -> u64 {
-        let state = match self.state {
-            Holding::Free => 0,
-            Holding::Pending => 1,
-            Holding::Held => 2,
-            Holding::Released => 3,
-        };
-        u64::from(self.generation.0) << 32 | u64::from(self.tenancy.0) << 2 | state
+        Some(Self {
+            generation: Generation((word >> 32) as u32),
+            owner: (word >> 8) as u16,
+            state,
+            kept: word & KEPT != 0,
+            reclaiming: word & RECLAIMING != 0,
+        })
     }
 
-    fn from_word(word: u64) -> Self {
-        let state = match word & 3 {
-            0 => Holding::Free,
-            1 => Holding::Pending,
-            2 => Holding::Held,
-            _ => Holding::Released,
-        };
-        Self { generation: Generation((word >> 32) as u32), tenancy: Tenancy::new((word >> 2) as u32), state }
+    /// Whether it is complete: in the queue, or about to be.
+    pub fn is_complete(&self) -> bool {
+        matches!(self.state, State::Published | State::Filling | State::Poisoned)
+    }
+
+    /// Whether a subscriber may begin to hold it.
+    fn can_be_held(&self) -> bool {
+        self.is_complete() && !self.reclaiming
     }
 }
 
@@ -174,18 +162,129 @@ pub fn ready_word(generation: Generation) -> u32 {
     generation.0 << 2 | 1
 }
 
-/// What a stream writes over the low half of a held message's holder word to let it go.
-pub fn released_word(tenancy: Tenancy) -> u32 {
-    tenancy.0 << 2 | 3
+fn poisoned_word(generation: Generation) -> u32 {
+    generation.0 << 2 | 2
 }
 
-/// How a claim ended.
+/// What a subscriber's stream writes over its hold word to let a message go.
+pub fn released_word(generation: Generation) -> u32 {
+    hold_word(generation, Holding::Released)
+}
+
+/// What a hold word says of one life of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Claim {
-    /// The caller holds the message, in this life.
-    Held(Generation),
-    /// It was revoked, released before, or never meant for the caller.
-    NotYours,
+pub enum Holding {
+    /// Nothing: the subscriber has not come to it.
+    None,
+    /// A late joiner is going to read it, unless its space is needed.
+    Wanted,
+    /// The subscriber reads it.
+    Held,
+    /// The subscriber is done with it.
+    Released,
+}
+
+fn hold_word(generation: Generation, holding: Holding) -> u32 {
+    let state = match holding {
+        Holding::None => 0,
+        Holding::Wanted => 1,
+        Holding::Held => 2,
+        Holding::Released => 3,
+    };
+    generation.0 << 2 | state
+}
+
+/// A subscriber's word about a message.
+#[derive(Clone, Copy, Debug)]
+pub struct HoldWord<'a>(pub &'a AtomicU32);
+
+impl HoldWord<'_> {
+    /// What it says of this life.
+    pub fn of(&self, generation: Generation) -> Holding {
+        let word = self.0.load(Ordering::Acquire);
+        if word >> 2 != generation.0 << 2 >> 2 {
+            return Holding::None;
+        }
+        match word & 3 {
+            0 => Holding::None,
+            1 => Holding::Wanted,
+            2 => Holding::Held,
+            _ => Holding::Released,
+        }
+    }
+
+    /// HELD → RELEASED, unless a stream was quicker. By the holder, after its last read.
+    pub fn release(&self, generation: Generation) {
+        let held = hold_word(generation, Holding::Held);
+        let _ = self.0.compare_exchange(held, released_word(generation), Ordering::Release, Ordering::Relaxed);
+    }
+
+    /// Anything but HELD → RELEASED: the subscriber will not read it. Does nothing if the subscriber holds the entry's message, in this
+    /// life or another one, or if the word is about a later life.
+    pub fn pass(&self, generation: Generation) {
+        let found = self.0.load(Ordering::Relaxed);
+        let is_held = found & 3 == hold_word(Generation(0), Holding::Held);
+        // Lives of 30 bits count around.
+        let is_later = (found & !3).wrapping_sub(generation.0 << 2) as i32 > 0;
+        if !is_held && !is_later {
+            let _ = self.0.compare_exchange(found, released_word(generation), Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+
+    /// HELD → RELEASED, by a subscriber that has read nothing of the message.
+    pub fn withdraw(&self, generation: Generation) {
+        self.0.store(released_word(generation), Ordering::Relaxed);
+    }
+
+    fn announce(&self, generation: Generation, holding: Holding) {
+        self.0.store(hold_word(generation, holding), Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+}
+
+/// What a subscriber still wants of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Need {
+    /// Nothing.
+    None,
+    /// To read it, unless its space is needed: a keep-last subscriber's message, or a late joiner's.
+    Soft,
+    /// To read it in any case: it is held, or a keep-all subscriber's.
+    Hard,
+}
+
+/// What one subscriber's words say, for whoever wants to free a message.
+#[derive(Clone, Copy, Debug)]
+pub struct ReaderWords<'a> {
+    /// The next position that it will look at.
+    pub cursor: &'a AtomicU64,
+    /// Its word about the message.
+    pub hold: HoldWord<'a>,
+    /// The first position that it gets.
+    pub joined: u64,
+    /// Keep-last depth; 0 is keep-all.
+    pub depth: u64,
+}
+
+impl ReaderWords<'_> {
+    /// What it still wants of the message at `position`, if the queue ends at `end`.
+    pub fn need(&self, position: u64, generation: Generation, end: u64) -> Need {
+        // The cursor first: it moves past a message only after the message is held, or given up.
+        let cursor = self.cursor.load(Ordering::Acquire).max(self.joined);
+        match self.hold.of(generation) {
+            Holding::Held => Need::Hard,
+            Holding::Released => Need::None,
+            Holding::Wanted => Need::Soft,
+            Holding::None if cursor > position => Need::None,
+            Holding::None if self.depth == 0 => Need::Hard,
+            Holding::None if position.saturating_add(self.depth) >= end => Need::Soft,
+            Holding::None => Need::None,
+        }
+    }
+
+    fn is_holding(&self, generation: Generation) -> bool {
+        self.hold.of(generation) == Holding::Held
+    }
 }
 
 /// A message's words, borrowed from whoever lays them out.
@@ -193,14 +292,12 @@ pub enum Claim {
 pub struct MessageWords<'a> {
     life: &'a AtomicU64,
     ready: &'a AtomicU32,
-    history: &'a AtomicU64,
-    holders: &'a [AtomicU64],
 }
 
 impl<'a> MessageWords<'a> {
-    /// Borrows the words; `holders` has one a subscriber slot.
-    pub fn new(life: &'a AtomicU64, ready: &'a AtomicU32, history: &'a AtomicU64, holders: &'a [AtomicU64]) -> Self {
-        Self { life, ready, history, holders }
+    /// Borrows the words.
+    pub fn new(life: &'a AtomicU64, ready: &'a AtomicU32) -> Self {
+        Self { life, ready }
     }
 
     /// The life word; `None` if it holds no state.
@@ -208,213 +305,196 @@ impl<'a> MessageWords<'a> {
         Life::from_word(self.life.load(Ordering::Acquire))
     }
 
-    /// FREE → LOANED by `owner`, its bytes not there: from now on a stream may be told to write that they are.
-    pub fn try_loan(&self, owner: u8) -> Option<Generation> {
+    /// FREE → LOANED by `owner`, its bytes not there: from now on a stream may be told to write that they are. An entry in life 0, whose
+    /// memory may have been given back, begins in life `first`.
+    pub fn try_loan(&self, owner: u16, first: Generation) -> Option<Generation> {
         let found = self.life()?;
         if found.state != State::Free {
             return None;
         }
-        let loaned = Life { owner, state: State::Loaned, ..found };
-        if !self.change_life(found, loaned) {
+        let generation = if found.generation == Generation(0) { first } else { found.generation };
+        if !self.change(found, Life { generation, owner, state: State::Loaned, ..found }) {
             return None;
         }
-        self.ready.store(found.generation.0 << 2, Ordering::Relaxed);
-        Some(found.generation)
+        self.ready.store(generation.0 << 2, Ordering::Relaxed);
+        Some(generation)
     }
 
-    /// Lays out the holder words of a loaned message: PENDING for each listed subscriber, FREE for the others; sets history.
-    pub fn address_to(&self, generation: Generation, tenants: impl Fn(usize) -> Option<Tenancy>) {
-        for (slot, word) in self.holders.iter().enumerate() {
-            let holder = match tenants(slot) {
-                Some(tenancy) => Holder { generation, tenancy, state: Holding::Pending },
-                None => Holder { generation, tenancy: Tenancy::new(0), state: Holding::Free },
-            };
-            word.store(holder.word(), Ordering::Relaxed);
-        }
-        self.history.store(history_word(generation, true), Ordering::Relaxed);
+    /// LOANED → PUBLISHED, or FILLING if a stream brings the bytes: everything else about the message is written. Comes before its
+    /// queue slot is claimed. False if the entry is not this owner's loan any more.
+    #[must_use]
+    pub fn complete(&self, generation: Generation, owner: u16, state: State, kept: bool) -> bool {
+        let loaned = Life { generation, owner, state: State::Loaned, kept: false, reclaiming: false };
+        self.change(loaned, Life { state, kept, ..loaned })
     }
 
-    /// LOANED → PUBLISHED: everything about the message is written. Comes before its queue slot is claimed.
-    pub fn complete(&self, generation: Generation, owner: u8) -> bool {
-        let loaned = Life { generation, owner, state: State::Loaned };
-        self.change_life(loaned, Life { state: State::Published, ..loaned })
+    /// LOANED → FREE, in the same life, since nobody else has seen it: a loan given back, or found with a dead owner.
+    pub fn give_back(&self, generation: Generation, owner: u16) -> bool {
+        self.update(generation, |life| {
+            let is_ours = life.state == State::Loaned && life.owner == owner;
+            is_ours.then_some(Life { generation, owner: 0, state: State::Free, kept: false, reclaiming: false })
+        })
     }
 
-    /// LOANED → FREE, a loan given back or found with a dead owner.
-    pub fn give_back(&self, generation: Generation, owner: u8) -> bool {
-        let loaned = Life { generation, owner, state: State::Loaned };
-        self.change_life(loaned, Life { generation: generation.next(), owner: 0, state: State::Free })
+    /// The life that a queue slot names by its low bits, if the entry is in it still. What lies before the position at which the owner
+    /// joined was another owner's, whatever its number.
+    pub fn life_at(&self, position: u64, named: u16, joined: impl FnOnce(u16) -> Option<u64>) -> Option<Life> {
+        let life = self.life()?;
+        let is_it = life.generation.low() == named && life.is_complete();
+        (is_it && joined(life.owner)? <= position).then_some(life)
     }
 
-    /// FREE → PENDING by the writer, for a subscriber that it saw only after the claim of the queue slot.
-    pub fn offer(&self, slot: usize, generation: Generation, tenancy: Tenancy) -> bool {
-        let Some(word) = self.holders.get(slot) else { return false };
-        let found = word.load(Ordering::Acquire);
-        let holder = Holder::from_word(found);
-        if holder.generation != generation || !is_open_to(holder, tenancy) {
+    /// A subscriber begins to hold a message. False if it is gone, or about to be.
+    pub fn claim(&self, hold: HoldWord<'_>, generation: Generation) -> bool {
+        self.announce(hold, generation, Holding::Held)
+    }
+
+    /// A late joiner will read a message that history keeps. False if it is gone, or about to be, or kept no more.
+    pub fn want(&self, hold: HoldWord<'_>, generation: Generation) -> bool {
+        let kept = |life: Option<Life>| life.is_some_and(|life| life.generation == generation && life.kept);
+        if !kept(self.life()) || !self.announce(hold, generation, Holding::Wanted) {
             return false;
         }
-        let pending = Holder { generation, tenancy, state: Holding::Pending }.word();
-        word.compare_exchange(found, pending, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-    }
-
-    /// PENDING → HELD by the subscriber, for the message that a queue slot names.
-    pub fn claim(&self, slot: usize, named: u16, tenancy: Tenancy) -> Claim {
-        let Some(word) = self.holders.get(slot) else { return Claim::NotYours };
-        let found = word.load(Ordering::Acquire);
-        let holder = Holder::from_word(found);
-        if holder.generation.low() != named {
-            return Claim::NotYours;
+        // What left history before the announcement could be seen may be about to be freed.
+        let stays = kept(self.life());
+        if !stays {
+            hold.withdraw(generation);
         }
-        let generation = holder.generation;
-        if holder.tenancy == tenancy && holder.state == Holding::Pending {
-            return self.hold(word, generation, tenancy);
+        stays
+    }
+
+    fn announce(&self, hold: HoldWord<'_>, generation: Generation, holding: Holding) -> bool {
+        let is_there =
+            |life: Option<Life>| life.is_some_and(|life| life.generation == generation && life.can_be_held());
+        if !is_there(self.life()) {
+            return false;
         }
-        // The writer died, or stopped, before it had seen us: claim it ourselves, as a late joiner does.
-        if is_open_to(holder, tenancy) && self.join_late(slot, generation, tenancy) {
-            return self.hold(word, generation, tenancy);
+        hold.announce(generation, holding);
+        let stays = is_there(self.life());
+        if !stays {
+            hold.withdraw(generation);
         }
-        Claim::NotYours
-    }
-
-    /// FREE → PENDING by a late joiner, which lasts only if history still keeps the message.
-    pub fn join_late(&self, slot: usize, generation: Generation, tenancy: Tenancy) -> bool {
-        self.offer(slot, generation, tenancy) && self.is_still_kept(slot, generation, tenancy)
-    }
-
-    /// RELEASED → PENDING by a subscriber that wants a message of history once more. Lasts as long as for a late joiner.
-    pub fn join_again(&self, slot: usize, generation: Generation, tenancy: Tenancy) -> bool {
-        let Some(word) = self.holders.get(slot) else { return false };
-        let released = Holder { generation, tenancy, state: Holding::Released };
-        let pending = Holder { state: Holding::Pending, ..released };
-        let joined = word.compare_exchange(released.word(), pending.word(), Ordering::AcqRel, Ordering::Relaxed);
-        joined.is_ok() && self.is_still_kept(slot, generation, tenancy)
-    }
-
-    /// M4's second half: what was written PENDING stays so only if history still keeps the message.
-    fn is_still_kept(&self, slot: usize, generation: Generation, tenancy: Tenancy) -> bool {
-        fence(Ordering::SeqCst);
-        let kept = self.history.load(Ordering::Acquire) == history_word(generation, true)
-            && self.life().is_some_and(|life| life.generation == generation && life.state == State::Published);
-        if !kept {
-            self.revoke(slot, generation, tenancy);
-        }
-        kept
-    }
-
-    /// PENDING → RELEASED: the subscriber was too slow, or is leaving. True if this call did it.
-    pub fn revoke(&self, slot: usize, generation: Generation, tenancy: Tenancy) -> bool {
-        self.let_go(slot, generation, tenancy, Holding::Pending)
-    }
-
-    /// HELD → RELEASED by the holder. True if this call did it.
-    pub fn release(&self, slot: usize, generation: Generation, tenancy: Tenancy) -> bool {
-        self.let_go(slot, generation, tenancy, Holding::Held)
-    }
-
-    /// What a holder word says of this life and tenancy.
-    pub fn holding(&self, slot: usize, generation: Generation, tenancy: Tenancy) -> Holding {
-        let Some(word) = self.holders.get(slot) else { return Holding::Free };
-        let holder = Holder::from_word(word.load(Ordering::Acquire));
-        if holder.generation == generation && holder.tenancy == tenancy { holder.state } else { Holding::Free }
+        stays
     }
 
     /// History lets the message go; from now on no late joiner gets it. True if this call did it.
     pub fn leave_history(&self, generation: Generation) -> bool {
-        let kept = history_word(generation, true);
-        let gone = history_word(generation, false);
-        self.history.compare_exchange(kept, gone, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        self.update(generation, |life| life.kept.then_some(Life { kept: false, ..life }))
     }
 
-    /// By the manager, for a dead owner's message: history lets it go, and if its bytes are not there they never will be, whatever the
-    /// owner left in these words.
-    pub fn abandon(&self, generation: Generation) {
-        self.history.store(history_word(generation, false), Ordering::Release);
-        if self.readiness(generation) == Readiness::Pending {
-            self.ready.store(generation.0 << 2 | 2, Ordering::Release);
+    /// The bytes of a message that a stream was to bring will never come. True if this call decided so.
+    pub fn poison(&self, generation: Generation) -> bool {
+        if self.ready.load(Ordering::Relaxed) == ready_word(generation) {
+            return false;
         }
+        let poisoned = self.update(generation, |life| {
+            (life.state == State::Filling).then_some(Life { state: State::Poisoned, ..life })
+        });
+        // For streams that wait. One that writes READY all the same, later, changes nothing: the life word decides.
+        // Also if another manager poisoned it, and died before it told them.
+        if self.readiness(generation) == Readiness::Poisoned {
+            let pending = generation.0 << 2;
+            let to = poisoned_word(generation);
+            let _ = self.ready.compare_exchange(pending, to, Ordering::Relaxed, Ordering::Relaxed);
+        }
+        poisoned
+    }
+
+    /// By the manager, for a dead owner's message: history lets it go, and if its bytes are not there they never will be.
+    pub fn abandon(&self, generation: Generation) {
+        self.leave_history(generation);
+        self.poison(generation);
     }
 
     /// Whether history keeps this life of the message.
     pub fn in_history(&self, generation: Generation) -> bool {
-        self.history.load(Ordering::Acquire) == history_word(generation, true)
+        self.life().is_some_and(|life| life.generation == generation && life.kept)
     }
 
-    /// PUBLISHED → RECLAIMING, if every holder has let go. The caller then frees the block and calls `finish`.
-    pub fn try_reclaim(&self, generation: Generation, owner: u8, tenant: impl Fn(usize) -> Option<Tenancy>) -> bool {
-        if self.history.load(Ordering::Acquire) != history_word(generation, false) {
+    /// Marks the message as being reclaimed, if history does not keep it, its bytes are not under way, and nobody needs it. The caller
+    /// then frees the block and calls `finish`.
+    ///
+    /// `needs` says whether one of those who are there needs it; `readers` are those, once more, who may have begun to hold it meanwhile.
+    pub fn try_reclaim<'r, R>(
+        &self,
+        (generation, owner): (Generation, u16),
+        _: Look,
+        needs: impl FnOnce() -> bool,
+        readers: impl FnOnce() -> R,
+    ) -> bool
+    where
+        R: Iterator<Item = ReaderWords<'r>>,
+    {
+        let Some(found) = self.life() else { return false };
+        let is_ours = found.generation == generation && found.owner == owner && found.can_be_held();
+        if !is_ours || found.kept || self.readiness(generation) == Readiness::Pending {
             return false;
         }
-        if self.readiness(generation) == Readiness::Pending {
+        if needs() {
+            return false;
+        }
+        let reclaiming = Life { reclaiming: true, ..found };
+        if !self.change(found, reclaiming) {
             return false;
         }
         fence(Ordering::SeqCst);
-        for (slot, word) in self.holders.iter().enumerate() {
-            let holder = Holder::from_word(word.load(Ordering::Acquire));
-            let busy = matches!(holder.state, Holding::Pending | Holding::Held) && holder.generation == generation;
-            if busy && tenant(slot) == Some(holder.tenancy) {
-                return false;
-            }
+        if readers().any(|reader| reader.is_holding(generation)) {
+            self.change(reclaiming, found);
+            return false;
         }
-        let published = Life { generation, owner, state: State::Published };
-        self.change_life(published, Life { state: State::Reclaiming, ..published })
+        true
     }
 
     /// RECLAIMING → FREE, in the next life.
-    pub fn finish(&self, generation: Generation, owner: u8) -> bool {
-        let reclaiming = Life { generation, owner, state: State::Reclaiming };
-        self.change_life(reclaiming, Life { generation: generation.next(), owner: 0, state: State::Free })
+    pub fn finish(&self, generation: Generation, owner: u16) -> bool {
+        self.update(generation, |life| {
+            (life.reclaiming && life.owner == owner).then_some(Life {
+                generation: generation.next(),
+                owner: 0,
+                state: State::Free,
+                kept: false,
+                reclaiming: false,
+            })
+        })
     }
 
-    /// Whether the bytes are there. A word of another life reads as pending.
+    /// By the manager, for a dead owner that was about to free the message: it is as it was before.
+    pub fn resume(&self, generation: Generation) {
+        self.update(generation, |life| life.reclaiming.then_some(Life { reclaiming: false, ..life }));
+    }
+
+    /// Whether the bytes are there. Of another life, it is pending.
     pub fn readiness(&self, generation: Generation) -> Readiness {
-        let word = self.ready.load(Ordering::Acquire);
-        match (word >> 2 == generation.0 << 2 >> 2, word & 3) {
-            (true, 1) => Readiness::Ready,
-            (true, 0) | (false, _) => Readiness::Pending,
-            (true, _) => Readiness::Poisoned,
+        let life = self.life().filter(|life| life.generation == generation);
+        match life.map(|life| life.state) {
+            Some(State::Published) => Readiness::Ready,
+            Some(State::Poisoned) => Readiness::Poisoned,
+            Some(State::Filling) => match self.ready.load(Ordering::Acquire) {
+                word if word == ready_word(generation) => Readiness::Ready,
+                word if word == poisoned_word(generation) => Readiness::Poisoned,
+                _ => Readiness::Pending,
+            },
+            Some(State::Free | State::Loaned) | None => Readiness::Pending,
         }
     }
 
-    /// The producer says that the bytes are there.
-    pub fn make_ready(&self, generation: Generation) {
-        self.ready.store(ready_word(generation), Ordering::Release);
+    fn change(&self, from: Life, to: Life) -> bool {
+        // `from` is this thread's own word, or came by `life`, which acquires.
+        self.life.compare_exchange(from.word(), to.word(), Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
-    /// The manager says that they never will be. True if this call did it.
-    pub fn poison(&self, generation: Generation) -> bool {
-        let pending = generation.0 << 2;
-        self.ready.compare_exchange(pending, pending | 2, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-    }
-
-    fn hold(&self, word: &AtomicU64, generation: Generation, tenancy: Tenancy) -> Claim {
-        let pending = Holder { generation, tenancy, state: Holding::Pending };
-        let held = Holder { state: Holding::Held, ..pending };
-        match word.compare_exchange(pending.word(), held.word(), Ordering::AcqRel, Ordering::Relaxed) {
-            Ok(_) => Claim::Held(generation),
-            Err(_) => Claim::NotYours,
+    /// Changes a word of this life, as often as somebody else changes it meanwhile: the owner's threads, or its manager. Each of
+    /// them has few changes to make in one life, so a handful of attempts is enough.
+    fn update(&self, generation: Generation, to: impl Fn(Life) -> Option<Life>) -> bool {
+        for _ in 0..8 {
+            let Some(found) = self.life().filter(|life| life.generation == generation) else { return false };
+            let Some(to) = to(found) else { return false };
+            if self.change(found, to) {
+                return true;
+            }
         }
+        false
     }
-
-    fn let_go(&self, slot: usize, generation: Generation, tenancy: Tenancy, from: Holding) -> bool {
-        let Some(word) = self.holders.get(slot) else { return false };
-        let found = Holder { generation, tenancy, state: from };
-        let released = Holder { state: Holding::Released, ..found };
-        word.compare_exchange(found.word(), released.word(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
-    }
-
-    fn change_life(&self, from: Life, to: Life) -> bool {
-        self.life.compare_exchange(from.word(), to.word(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
-    }
-}
-
-/// Open to a subscriber: never addressed to anyone in this slot, or to a former tenant of it.
-fn is_open_to(holder: Holder, tenancy: Tenancy) -> bool {
-    holder.state == Holding::Free || holder.tenancy != tenancy
-}
-
-fn history_word(generation: Generation, kept: bool) -> u64 {
-    u64::from(generation.0) << 32 | u64::from(kept)
 }
 
 #[cfg(test)]
@@ -425,151 +505,343 @@ mod tests {
     struct Entry {
         life: AtomicU64,
         ready: AtomicU32,
-        history: AtomicU64,
-        holders: Vec<AtomicU64>,
+        hold: AtomicU32,
+        cursor: AtomicU64,
     }
+
+    const KEEP_ALL: u64 = 0;
 
     impl Entry {
         fn new() -> Self {
             Self {
                 life: AtomicU64::new(0),
                 ready: AtomicU32::new(0),
-                history: AtomicU64::new(0),
-                holders: (0..SUBSCRIBERS_MAX).map(|_| AtomicU64::new(0)).collect(),
+                hold: AtomicU32::new(0),
+                cursor: AtomicU64::new(0),
             }
         }
 
         fn words(&self) -> MessageWords<'_> {
-            MessageWords::new(&self.life, &self.ready, &self.history, &self.holders)
+            MessageWords::new(&self.life, &self.ready)
         }
 
-        fn published_to(&self, owner: u8, slots: &[usize]) -> Generation {
-            let words = self.words();
-            let generation = words.try_loan(owner).unwrap();
-            words.address_to(generation, |slot| slots.contains(&slot).then_some(Tenancy::new(1)));
-            words.make_ready(generation);
-            assert!(words.complete(generation, owner));
+        fn hold(&self) -> HoldWord<'_> {
+            HoldWord(&self.hold)
+        }
+
+        fn reader(&self, depth: u64) -> ReaderWords<'_> {
+            ReaderWords { cursor: &self.cursor, hold: self.hold(), joined: 0, depth }
+        }
+
+        fn published(&self, kept: bool) -> Generation {
+            let generation = self.words().try_loan(3, Generation(0)).unwrap();
+            assert!(self.words().complete(generation, 3, State::Published, kept));
             generation
         }
-    }
 
-    fn tenant(_: usize) -> Option<Tenancy> {
-        Some(Tenancy::new(1))
-    }
-
-    #[test]
-    fn a_block_is_freed_once_when_two_holders_let_go() {
-        let entry = Entry::new();
-        let words = entry.words();
-        let generation = entry.published_to(3, &[0, 5]);
-        words.leave_history(generation);
-        assert_eq!(words.claim(0, generation.low(), Tenancy::new(1)), Claim::Held(generation));
-        assert_eq!(words.claim(5, generation.low(), Tenancy::new(1)), Claim::Held(generation));
-        assert!(words.release(0, generation, Tenancy::new(1)));
-        assert!(!words.try_reclaim(generation, 3, tenant));
-        assert!(words.release(5, generation, Tenancy::new(1)));
-        assert!(words.try_reclaim(generation, 3, tenant));
-        assert!(!words.try_reclaim(generation, 3, tenant));
-        assert!(words.finish(generation, 3));
-        assert!(!words.finish(generation, 3));
+        /// Reclaims position 0 of a queue that ends at `end`, for one reader.
+        fn reclaim(&self, generation: Generation, depth: u64, end: u64, spared: Need) -> bool {
+            let reader = self.reader(depth);
+            self.words().try_reclaim(
+                (generation, 3),
+                Look::begin(),
+                || reader.need(0, generation, end) > spared,
+                || std::iter::once(reader),
+            )
+        }
     }
 
     #[test]
-    fn held_is_never_revoked_and_pending_is() {
+    fn a_message_is_freed_once_and_only_when_nobody_needs_it() {
         let entry = Entry::new();
-        let words = entry.words();
-        let generation = entry.published_to(0, &[1, 2]);
-        words.claim(1, generation.low(), Tenancy::new(1));
-        assert!(!words.revoke(1, generation, Tenancy::new(1)));
-        assert!(words.revoke(2, generation, Tenancy::new(1)));
-        assert_eq!(words.claim(2, generation.low(), Tenancy::new(1)), Claim::NotYours);
+        let generation = entry.published(true);
+        assert!(!entry.reclaim(generation, KEEP_ALL, 1, Need::None), "history keeps it");
+        assert!(entry.words().leave_history(generation) && !entry.words().leave_history(generation));
+        assert!(!entry.reclaim(generation, KEEP_ALL, 100, Need::Soft), "a keep-all subscriber has not read it");
+        assert!(!entry.reclaim(generation, 10, 10, Need::None), "it is among the last ten");
+        assert!(entry.words().claim(entry.hold(), generation));
+        entry.cursor.store(1, Ordering::Release);
+        assert!(!entry.reclaim(generation, 10, 100, Need::Soft), "it is held");
+        entry.hold().release(generation);
+        assert!(entry.reclaim(generation, KEEP_ALL, 1, Need::None));
+        assert!(!entry.reclaim(generation, KEEP_ALL, 1, Need::None), "it is being freed");
+        assert!(entry.words().finish(generation, 3) && !entry.words().finish(generation, 3));
+    }
+
+    #[test]
+    fn what_is_older_than_the_depth_or_given_up_on_is_freed_unread() {
+        for (end, spared) in [(11, Need::None), (10, Need::Soft)] {
+            let entry = Entry::new();
+            let generation = entry.published(false);
+            assert!(entry.reclaim(generation, 10, end, spared));
+            assert!(!entry.words().claim(entry.hold(), generation), "it is being freed");
+            assert!(entry.words().finish(generation, 3));
+            assert!(!entry.words().claim(entry.hold(), generation));
+        }
     }
 
     #[test]
     fn words_of_an_old_life_change_nothing() {
         let entry = Entry::new();
-        let words = entry.words();
-        let old = entry.published_to(0, &[1]);
-        words.leave_history(old);
-        words.claim(1, old.low(), Tenancy::new(1));
-        words.release(1, old, Tenancy::new(1));
-        assert!(words.try_reclaim(old, 0, tenant) && words.finish(old, 0));
-        let new = entry.published_to(0, &[1]);
-        assert!(!words.revoke(1, old, Tenancy::new(1)));
-        assert!(!words.release(1, old, Tenancy::new(1)));
-        assert!(!words.leave_history(old));
-        assert!(!words.poison(old));
-        assert_eq!(words.claim(1, old.low(), Tenancy::new(1)), Claim::NotYours);
-        assert_eq!(words.claim(1, new.low(), Tenancy::new(1)), Claim::Held(new));
+        let old = entry.published(false);
+        assert!(entry.words().claim(entry.hold(), old));
+        entry.hold().release(old);
+        assert!(entry.reclaim(old, KEEP_ALL, 1, Need::None) && entry.words().finish(old, 3));
+        let new = entry.published(true);
+        assert!(entry.words().claim(entry.hold(), new));
+        entry.hold().release(old);
+        assert_eq!(entry.hold().of(new), Holding::Held);
+        assert!(!entry.words().leave_history(old) && !entry.words().poison(old) && !entry.words().finish(old, 3));
+        assert!(!entry.words().give_back(old, 3) && !entry.words().complete(old, 3, State::Published, false));
+        assert!(!entry.words().want(entry.hold(), old));
+        assert!(!entry.words().claim(entry.hold(), old));
     }
 
     #[test]
-    fn a_dead_subscribers_words_count_as_released() {
+    fn a_stream_that_writes_a_hold_word_releases() {
         let entry = Entry::new();
-        let words = entry.words();
-        let generation = entry.published_to(0, &[1]);
-        words.leave_history(generation);
-        words.claim(1, generation.low(), Tenancy::new(1));
-        assert!(!words.try_reclaim(generation, 0, tenant));
-        assert!(words.try_reclaim(generation, 0, |_| Some(Tenancy::new(2))));
-    }
-
-    #[test]
-    fn a_stream_that_writes_the_low_half_of_a_holder_word_releases() {
-        let entry = Entry::new();
-        let words = entry.words();
-        let generation = entry.published_to(0, &[2]);
-        words.leave_history(generation);
-        words.claim(2, generation.low(), Tenancy::new(1));
-        let low = u64::from(released_word(Tenancy::new(1)));
-        words.holders[2].store(u64::from(generation.0) << 32 | low, Ordering::Release);
-        assert_eq!(words.holding(2, generation, Tenancy::new(1)), Holding::Released);
-        assert!(!words.release(2, generation, Tenancy::new(1)), "it is released already");
-        assert!(words.try_reclaim(generation, 0, tenant));
+        let generation = entry.published(false);
+        assert!(entry.words().claim(entry.hold(), generation));
+        entry.hold.store(released_word(generation), Ordering::Release);
+        assert_eq!(entry.hold().of(generation), Holding::Released);
+        assert!(entry.reclaim(generation, KEEP_ALL, 1, Need::None));
     }
 
     #[test]
     fn a_late_joiner_gets_a_message_only_while_history_keeps_it() {
         let entry = Entry::new();
-        let words = entry.words();
-        let generation = entry.published_to(0, &[]);
-        assert!(words.join_late(4, generation, Tenancy::new(9)));
-        words.leave_history(generation);
-        assert!(!words.join_late(5, generation, Tenancy::new(9)));
-        assert_eq!(words.holding(5, generation, Tenancy::new(9)), Holding::Released);
-        assert!(!words.try_reclaim(generation, 0, |_| Some(Tenancy::new(9))));
-    }
-
-    #[test]
-    fn what_was_released_is_had_again_only_while_history_keeps_it() {
-        let entry = Entry::new();
-        let words = entry.words();
-        let generation = entry.published_to(0, &[4, 5]);
-        assert!(!words.join_again(4, generation, Tenancy::new(1)), "it is pending");
-        for slot in [4, 5] {
-            assert!(words.revoke(slot, generation, Tenancy::new(1)));
-        }
-        assert!(!words.join_again(4, generation, Tenancy::new(2)), "another's");
-        assert!(words.join_again(4, generation, Tenancy::new(1)));
-        words.leave_history(generation);
-        assert!(!words.join_again(5, generation, Tenancy::new(1)));
-        assert!(!words.try_reclaim(generation, 0, tenant));
-        assert_eq!(words.claim(4, generation.low(), Tenancy::new(1)), Claim::Held(generation));
-        assert!(words.release(4, generation, Tenancy::new(1)));
-        assert!(words.try_reclaim(generation, 0, tenant));
+        let generation = entry.published(true);
+        assert!(entry.words().want(entry.hold(), generation));
+        entry.words().leave_history(generation);
+        entry.cursor.store(1, Ordering::Release);
+        assert!(!entry.reclaim(generation, 10, 1, Need::None), "it is wanted");
+        assert!(entry.reclaim(generation, 10, 1, Need::Soft), "unless its space is needed");
+        let other = Entry::new();
+        let generation = other.published(false);
+        assert!(!other.words().want(other.hold(), generation));
+        assert_eq!(other.hold().of(generation), Holding::None);
     }
 
     #[test]
     fn a_message_whose_bytes_never_came_is_poisoned_and_then_reclaimable() {
         let entry = Entry::new();
         let words = entry.words();
-        let generation = words.try_loan(2).unwrap();
-        words.address_to(generation, |_| None);
-        words.complete(generation, 2);
-        words.leave_history(generation);
-        assert!(!words.try_reclaim(generation, 2, tenant));
-        assert!(words.poison(generation));
+        let generation = words.try_loan(3, Generation(0)).unwrap();
+        assert!(words.complete(generation, 3, State::Filling, false));
+        entry.cursor.store(1, Ordering::Release);
+        assert_eq!(words.readiness(generation), Readiness::Pending);
+        assert!(!entry.reclaim(generation, 10, 1, Need::Soft), "a stream may still write into its block");
+        assert!(words.poison(generation) && !words.poison(generation));
+        entry.ready.store(ready_word(generation), Ordering::Release);
+        assert_eq!(words.readiness(generation), Readiness::Poisoned, "a stream that gets there later changes nothing");
+        assert!(entry.reclaim(generation, 10, 1, Need::None));
+    }
+
+    #[test]
+    fn a_loan_that_is_given_back_begins_no_new_life() {
+        let entry = Entry::new();
+        let generation = entry.words().try_loan(3, Generation(0)).unwrap();
+        assert!(!entry.words().give_back(generation, 4), "another's");
+        assert!(entry.words().give_back(generation, 3));
+        assert_eq!(entry.words().try_loan(9, Generation(0)), Some(generation));
+    }
+
+    #[test]
+    fn a_slot_names_a_complete_life_of_the_owner_that_was_there() {
+        let entry = Entry::new();
+        let words = entry.words();
+        let generation = words.try_loan(3, Generation(0x1_0007)).unwrap();
+        let at = |position, named| words.life_at(position, named, |owner| (owner == 3).then_some(5)).is_some();
+        assert!(!at(5, 7), "it is not complete");
+        assert!(words.complete(generation, 3, State::Published, false));
+        assert!(at(5, 7) && at(6, 7));
+        assert!(!at(5, 8), "another life");
+        assert!(!at(4, 7), "its owner came later");
+        assert_eq!(words.life_at(5, 7, |_| None), None);
+    }
+
+    #[test]
+    fn what_is_passed_by_leaves_a_held_word_and_a_later_one_alone() {
+        let entry = Entry::new();
+        let (hold, word) = (entry.hold(), |generation, holding| hold_word(Generation(generation), holding));
+        let after = |found: u32, passed: u32| {
+            entry.hold.store(found, Ordering::Relaxed);
+            hold.pass(Generation(passed));
+            entry.hold.load(Ordering::Relaxed)
+        };
+        assert_eq!(after(0, 5), word(5, Holding::Released));
+        assert_eq!(after(word(5, Holding::Wanted), 5), word(5, Holding::Released));
+        assert_eq!(after(word(4, Holding::Released), 5), word(5, Holding::Released));
+        assert_eq!(after(word(u32::MAX, Holding::Released), 0), word(0, Holding::Released));
+        for kept in [word(5, Holding::Held), word(4, Holding::Held), word(6, Holding::Held), word(6, Holding::Released)]
+        {
+            assert_eq!(after(kept, 5), kept);
+        }
+        hold.withdraw(Generation(5));
+        assert_eq!(hold.of(Generation(5)), Holding::Released);
+    }
+
+    #[test]
+    fn a_message_that_cannot_be_held_is_not_announced() {
+        let entry = Entry::new();
+        let generation = entry.words().try_loan(3, Generation(0)).unwrap();
+        let is_refused = || !entry.words().claim(entry.hold(), generation) && entry.hold.load(Ordering::Relaxed) == 0;
+        assert!(is_refused(), "it is a loan");
+        assert!(entry.words().complete(generation, 3, State::Published, false));
+        assert!(!entry.words().claim(entry.hold(), generation.next()) && entry.hold.load(Ordering::Relaxed) == 0);
+        assert!(!entry.words().want(entry.hold(), generation) && entry.hold.load(Ordering::Relaxed) == 0);
+        assert!(entry.reclaim(generation, 10, 1, Need::Soft));
+        assert!(is_refused(), "it is being freed");
+    }
+
+    #[test]
+    fn only_its_owner_frees_a_message_and_only_what_it_marked() {
+        let entry = Entry::new();
+        let words = entry.words();
+        let generation = entry.published(true);
+        let life = words.life();
+        let reclaim = |(generation, owner)| {
+            words.try_reclaim((generation, owner), Look::begin(), || false, std::iter::empty::<ReaderWords<'_>>)
+        };
+        assert!(words.in_history(generation) && !words.in_history(generation.next()));
+        assert!(!reclaim((generation, 3)), "history keeps it");
+        assert!(words.leave_history(generation) && !words.in_history(generation));
+        assert!(!reclaim((generation, 4)) && !reclaim((generation.next(), 3)), "another's, or of another life");
+        assert!(!words.give_back(generation, 3) && !words.finish(generation, 3), "it is no loan, and not marked");
+        assert_eq!(words.try_loan(3, Generation(0)), None, "it is not free");
+        assert!(reclaim((generation, 3)) && !reclaim((generation, 3)));
+        assert!(!words.finish(generation, 4), "another's");
+        words.resume(generation);
+        assert_eq!(words.life(), life.map(|life| Life { kept: false, ..life }));
+        words.resume(generation);
+        assert!(!words.finish(generation, 3), "it is as it was before");
+        assert!(!reclaim((generation, 4)));
+        let free = Entry::new();
+        assert!(!free.words().try_reclaim((Generation(0), 0), Look::begin(), || false, std::iter::empty));
+    }
+
+    #[test]
+    fn only_bytes_that_are_under_way_are_given_up() {
+        let entry = Entry::new();
+        let words = entry.words();
+        let generation = entry.published(true);
+        assert!(!words.poison(generation) && words.readiness(generation) == Readiness::Ready);
+        assert_eq!(words.readiness(generation.next()), Readiness::Pending);
+        words.abandon(generation);
+        assert_eq!((words.readiness(generation), words.in_history(generation)), (Readiness::Ready, false));
+        assert_eq!(entry.ready.load(Ordering::Relaxed), generation.0 << 2, "no stream writes or waits for its word");
+        let other = Entry::new();
+        let words = other.words();
+        let generation = words.try_loan(3, Generation(4)).unwrap();
+        assert!(words.complete(generation, 3, State::Filling, false));
+        assert_eq!(words.readiness(generation.next()), Readiness::Pending);
+        // The word may be seen before the life that says so.
+        other.ready.store(poisoned_word(generation), Ordering::Relaxed);
         assert_eq!(words.readiness(generation), Readiness::Poisoned);
-        assert!(words.try_reclaim(generation, 2, tenant));
+        // A stream of an earlier life.
+        other.ready.store(ready_word(Generation(3)), Ordering::Relaxed);
+        assert_eq!(words.readiness(generation), Readiness::Pending);
+        other.ready.store(ready_word(generation), Ordering::Relaxed);
+        assert!(!words.poison(generation) && words.readiness(generation) == Readiness::Ready);
+        words.abandon(generation);
+        assert_eq!(words.readiness(generation), Readiness::Ready);
+        let again = Entry::new();
+        again.ready.store(ready_word(Generation(4)), Ordering::Relaxed);
+        let words = again.words();
+        let generation = words.try_loan(3, Generation(5)).unwrap();
+        assert!(words.complete(generation, 3, State::Filling, false) && words.poison(generation));
+        assert_eq!(again.ready.load(Ordering::Relaxed), poisoned_word(generation), "streams that wait go on");
+        again.ready.store(generation.0 << 2, Ordering::Relaxed);
+        words.abandon(generation);
+        assert_eq!(words.readiness(generation), Readiness::Poisoned);
+        assert_eq!(again.ready.load(Ordering::Relaxed), poisoned_word(generation), "a manager died in between");
+    }
+
+    #[test]
+    fn a_subscriber_needs_nothing_from_before_it_joined_unless_it_wants_it() {
+        let entry = Entry::new();
+        let reader = ReaderWords { joined: 5, ..entry.reader(KEEP_ALL) };
+        assert_eq!(reader.need(4, Generation(1), 10), Need::None);
+        assert_eq!(reader.need(5, Generation(1), 10), Need::Hard);
+        entry.hold.store(hold_word(Generation(1), Holding::Wanted), Ordering::Relaxed);
+        assert_eq!(reader.need(4, Generation(1), 10), Need::Soft);
+        assert_eq!(reader.need(4, Generation(2), 10), Need::None, "another life");
+        entry.hold.store(hold_word(Generation(1), Holding::Held), Ordering::Relaxed);
+        assert_eq!(reader.need(4, Generation(1), 10), Need::Hard);
+    }
+
+    /// A block that is no atomic, so that Miri sees a race for it.
+    struct Block(std::cell::UnsafeCell<u64>);
+
+    // SAFETY: who touches the block holds its message, or owns it while nobody does.
+    unsafe impl Sync for Block {}
+
+    fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
+        let found = (0..1 << 24).find_map(|_| {
+            look().or_else(|| {
+                std::thread::yield_now();
+                None
+            })
+        });
+        found.expect("another thread went on")
+    }
+
+    #[test]
+    fn two_readers_and_an_owner_share_one_entry_through_many_lives() {
+        let lives = if cfg!(miri) { 6 } else { 2000 };
+        let entries = [Entry::new(), Entry::new()];
+        let (life, ready) = (&entries[0].life, &entries[0].ready);
+        let words = MessageWords::new(life, ready);
+        let (tail, slots) = (AtomicU64::new(0), [AtomicU64::new(0), AtomicU64::new(0)]);
+        let queue = crate::queue::Queue::new(&tail, &slots);
+        let block = Block(std::cell::UnsafeCell::new(0));
+        let block = &block;
+        let readers = || entries.iter().map(|entry| entry.reader(KEEP_ALL));
+        std::thread::scope(|scope| {
+            for entry in &entries {
+                scope.spawn(move || {
+                    for position in 0..lives {
+                        let named = until(|| match queue.read(crate::queue::Position(position)) {
+                            crate::queue::Slot::Message(named) => Some(named),
+                            _ => None,
+                        });
+                        let found = words.life_at(position, named.generation, |_| Some(0)).unwrap();
+                        assert!(words.claim(entry.hold(), found.generation));
+                        // SAFETY: the message is held.
+                        assert_eq!(unsafe { *block.0.get() }, position);
+                        entry.hold().release(found.generation);
+                        entry.cursor.store(position + 1, Ordering::Release);
+                    }
+                });
+            }
+            for number in 0..lives {
+                let generation = words.try_loan(3, Generation(0)).unwrap();
+                // SAFETY: the entry is a loan.
+                unsafe { *block.0.get() = number };
+                assert!(words.complete(generation, 3, State::Published, false));
+                let named =
+                    crate::queue::Named { message: crate::queue::MessageIndex(0), generation: generation.low() };
+                queue.publish(named).unwrap();
+                let needs = || readers().any(|reader| reader.need(number, generation, number + 1) > Need::None);
+                until(|| words.try_reclaim((generation, 3), Look::begin(), needs, readers).then_some(()));
+                // SAFETY: nobody holds the message, and nobody can begin to.
+                unsafe { *block.0.get() = u64::MAX };
+                assert!(words.finish(generation, 3));
+            }
+        });
+    }
+
+    #[test]
+    fn an_entry_whose_memory_was_given_back_begins_behind_all_its_lives() {
+        let entry = Entry::new();
+        assert_eq!(entry.words().try_loan(3, Generation(7)), Some(Generation(7)));
+        assert!(entry.words().give_back(Generation(7), 3));
+        assert_eq!(entry.words().try_loan(3, Generation(6)), Some(Generation(7)));
+        assert_eq!(Generation(u32::MAX).later(Generation(1)), Generation(1));
+        let old = Entry::new();
+        let life =
+            Life { generation: Generation(1 << 31 | 1), owner: 0, state: State::Free, kept: false, reclaiming: false };
+        old.life.store(life.word(), Ordering::Relaxed);
+        assert_eq!(old.words().try_loan(3, Generation(0)), Some(life.generation), "after half of all lives");
     }
 }

@@ -9,10 +9,11 @@
 use std::collections::HashMap;
 use std::sync::atomic::{Ordering, fence};
 
+use crate::held::read_info;
+use crate::history::MessageRef;
 use crate::info::MessageInfo;
-use crate::message::State;
+use crate::past::find_in_queue;
 use crate::queue::{MessageIndex, Position};
-use crate::reader::{find_in_queue, read_info};
 use crate::segment::Segment;
 
 /// The newest message of a publisher.
@@ -27,7 +28,8 @@ pub struct Newest {
 /// Of each publisher of `source_host`. At most one a table entry.
 pub fn newest(segment: &Segment, source_host: [u8; 16]) -> HashMap<u64, Newest> {
     let mut found: HashMap<u64, Newest> = HashMap::new();
-    for info in segment.indices().filter_map(|index| described(segment, index)) {
+    let entries = segment.publishers().flat_map(|(slot, ..)| segment.used_entries(slot));
+    for info in entries.filter_map(|index| described(segment, index)) {
         if info.source_host == source_host && info.sequence > 0 {
             let this = Newest { sequence: info.sequence, position: Position(info.position) };
             let newest = found.entry(info.publisher).or_insert(this);
@@ -41,19 +43,21 @@ pub fn newest(segment: &Segment, source_host: [u8; 16]) -> HashMap<u64, Newest> 
 
 /// What an entry says of the last message in it that came into the queue.
 fn described(segment: &Segment, index: MessageIndex) -> Option<MessageInfo> {
-    let entry = segment.message(index)?;
+    let entry = segment.message(index);
     let noted = entry.position.load(Ordering::Acquire);
-    let life = entry.words().life();
+    let life = segment.words(index).life();
     let position = match (noted, life) {
         // Its writer died between the claim of the slot and the note.
-        (u64::MAX, Some(life)) if life.state == State::Published => find_in_queue(segment, index, life.generation)?,
+        (u64::MAX, Some(life)) if life.is_complete() => {
+            find_in_queue(segment, MessageRef { index, generation: life.generation })?
+        }
         (u64::MAX, _) => return None,
         (noted, _) => Position(noted),
     };
     let info = read_info(entry, position);
     fence(Ordering::Acquire);
     let same = match noted {
-        u64::MAX => entry.words().life() == life,
+        u64::MAX => segment.words(index).life() == life,
         _ => entry.position.load(Ordering::Relaxed) == noted,
     };
     same.then_some(info)

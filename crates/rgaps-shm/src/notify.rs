@@ -6,9 +6,10 @@
 //! A slot has one bit that says so, and several threads of its process may wait: the bit stays until the last of them has disarmed, because
 //! one that leaves must not silence the wake-up of those that sleep.
 
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use rgaps_os::{EventFd, futex};
 use crate::bell;
 use crate::layout::WakeWords;
 use crate::message::Tenancy;
-use crate::segment::{Segment, bits};
+use crate::segment::{Segment, bits, clear_bit};
 
 #[cfg(feature = "iceoryx2")]
 pub mod iceoryx;
@@ -41,7 +42,7 @@ pub trait Wait {
 pub struct FutexWait {
     segment: Arc<Segment>,
     words: Which,
-    slot: u8,
+    slot: u16,
     seen: u32,
     is_armed: bool,
     /// How many of the slot's waiters are armed. The bit of the slot changes under this lock only.
@@ -55,26 +56,27 @@ enum Which {
 }
 
 impl Which {
-    fn of(self, segment: &Segment) -> &WakeWords {
+    fn of(self, segment: &Segment) -> (&AtomicU32, &[AtomicU64]) {
+        let header = segment.header();
         match self {
-            Self::Arrivals => &segment.header().arrivals.0,
-            Self::Space => &segment.header().space.0,
+            Self::Arrivals => (&header.arrivals.0.count, &header.arrivals.0.sleepers),
+            Self::Space => (&header.space.0.count, &header.space.0.sleepers),
         }
     }
 }
 
 impl FutexWait {
     /// Subscriber `slot` waits for messages.
-    pub fn for_messages(segment: Arc<Segment>, slot: u8) -> Self {
+    pub fn for_messages(segment: Arc<Segment>, slot: u16) -> Self {
         Self::new(segment, Which::Arrivals, slot)
     }
 
     /// Publisher `slot` waits for space.
-    pub fn for_space(segment: Arc<Segment>, slot: u8) -> Self {
+    pub fn for_space(segment: Arc<Segment>, slot: u16) -> Self {
         Self::new(segment, Which::Space, slot)
     }
 
-    fn new(segment: Arc<Segment>, words: Which, slot: u8) -> Self {
+    fn new(segment: Arc<Segment>, words: Which, slot: u16) -> Self {
         Self { segment, words, slot, seen: 0, is_armed: false, armed: Arc::default() }
     }
 
@@ -93,7 +95,7 @@ impl FutexWait {
         let mut armed = self.armed.lock().unwrap_or_else(PoisonError::into_inner);
         *armed -= 1;
         if *armed == 0 {
-            self.words.of(&self.segment).sleepers.fetch_and(!(1 << self.slot), Ordering::Relaxed);
+            clear_bit(self.words.of(&self.segment).1, self.slot);
         }
     }
 }
@@ -106,29 +108,29 @@ impl Drop for FutexWait {
 
 impl Wait for FutexWait {
     fn arm(&mut self) -> io::Result<()> {
-        let words = self.words.of(&self.segment);
+        let (count, sleepers) = self.words.of(&self.segment);
         let mut armed = self.armed.lock().unwrap_or_else(PoisonError::into_inner);
         *armed += u32::from(!std::mem::replace(&mut self.is_armed, true));
-        self.seen = bell::announce(&words.count, &words.sleepers, self.slot);
+        self.seen = bell::announce(count, sleepers, self.slot);
         Ok(())
     }
 
     fn wait(&mut self, timeout: Duration) -> io::Result<bool> {
-        let woken = futex::wait(&self.words.of(&self.segment).count, self.seen, timeout);
+        let woken = futex::wait(self.words.of(&self.segment).0, self.seen, timeout);
         self.disarm();
         Ok(woken != futex::Woken::TimedOut)
     }
 }
 
 /// Rings the futex word if somebody sleeps on it.
-pub(crate) fn ring(words: &WakeWords) {
-    if bell::is_heard(&words.count, &words.sleepers) {
+pub(crate) fn ring<M: AsRef<[AtomicU64]>>(words: &WakeWords<M>) {
+    if bell::is_heard(&words.count, words.sleepers.as_ref()) {
         futex::wake_all(&words.count);
     }
 }
 
 /// Rings whether somebody is known to sleep or not; after a death.
-pub(crate) fn ring_always(words: &WakeWords) {
+pub(crate) fn ring_always<M>(words: &WakeWords<M>) {
     words.count.fetch_add(1, Ordering::AcqRel);
     futex::wake_all(&words.count);
 }
@@ -164,33 +166,19 @@ impl Wait for EventWait {
 #[derive(Debug)]
 pub struct Bells {
     segment: Arc<Segment>,
-    events: Vec<Option<(Tenancy, EventFd)>>,
+    events: HashMap<u16, (Tenancy, EventFd)>,
 }
 
 impl Bells {
     /// No descriptors yet.
     pub fn new(segment: Arc<Segment>) -> Self {
-        Self { segment, events: (0..crate::message::SUBSCRIBERS_MAX).map(|_| None).collect() }
+        Self { segment, events: HashMap::new() }
     }
 
     /// Adds the descriptor of a subscriber, as handed over by the manager, and rings it once: it may have missed a message.
-    pub fn add(&mut self, slot: u8, tenancy: Tenancy, event: EventFd) {
+    pub fn add(&mut self, slot: u16, tenancy: Tenancy, event: EventFd) {
         let _ = event.signal();
-        if let Some(place) = self.events.get_mut(usize::from(slot)) {
-            *place = Some((tenancy, event));
-        }
-    }
-
-    /// Rings the descriptors of subscribers that lost a message after they were woken for another one: a loss is an event to ROS.
-    pub fn tell_lost(&mut self, slots: u64) {
-        for slot in bits(&self.segment.header().descriptors).filter(|slot| slots & 1 << slot != 0) {
-            let tenant = self.segment.tenant(usize::from(slot));
-            if let Some(Some((tenancy, event))) = self.events.get(usize::from(slot))
-                && Some(*tenancy) == tenant
-            {
-                let _ = event.signal();
-            }
-        }
+        self.events.insert(slot, (tenancy, event));
     }
 }
 
@@ -198,14 +186,13 @@ impl Wake for Bells {
     fn wake(&mut self) -> io::Result<()> {
         let header = self.segment.header();
         ring(&header.arrivals.0);
-        for slot in bits(&header.descriptors) {
-            let tenant = self.segment.tenant(usize::from(slot));
-            let Some(place) = self.events.get_mut(usize::from(slot)) else { continue };
-            match place {
-                Some((tenancy, event)) if Some(*tenancy) == tenant => event.signal()?,
+        for slot in bits(&header.descriptors.0) {
+            let Some((tenancy, event)) = self.events.get(&slot) else { continue };
+            if Some(*tenancy) == self.segment.tenant(slot) {
+                event.signal()?;
+            } else {
                 // The slot has another tenant now; its descriptor comes from the manager.
-                Some(_) => *place = None,
-                None => {}
+                self.events.remove(&slot);
             }
         }
         Ok(())
@@ -215,7 +202,6 @@ impl Wake for Bells {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::Geometry;
 
     const LONG: Duration = Duration::from_secs(60);
 
@@ -229,7 +215,7 @@ mod tests {
     }
 
     fn segment() -> Arc<Segment> {
-        Arc::new(Segment::create([1; 16], Geometry::new(4)).unwrap())
+        Arc::new(Segment::create([1; 16]).unwrap())
     }
 
     #[test]
@@ -249,10 +235,10 @@ mod tests {
         brief.disarm();
         Bells::new(segment.clone()).wake().unwrap();
         assert!(long.wait(LONG).unwrap(), "the bit was there still");
-        assert_eq!(segment.header().arrivals.0.sleepers.load(Ordering::Relaxed), 0);
+        assert_eq!(bits(&segment.header().arrivals.0.sleepers).count(), 0);
         long.arm().unwrap();
         drop(long);
-        assert_eq!(segment.header().arrivals.0.sleepers.load(Ordering::Relaxed), 0, "gone with its waiter");
+        assert_eq!(bits(&segment.header().arrivals.0.sleepers).count(), 0, "gone with its waiter");
     }
 
     #[test]

@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering;
 
 use crate::ahead::read_life;
 use crate::info::MessageInfo;
-use crate::layout::{PUBLISHERS_MAX, SlotState};
+use crate::layout::SlotState;
 use crate::message::Generation;
-use crate::queue::{MessageIndex, Position, Slot};
+use crate::queue::{MessageIndex, Named, Position, Slot};
 use crate::segment::Segment;
 
 /// What a topic's segment tells of one of its publishers.
@@ -31,7 +31,7 @@ pub struct Observer {
 impl Observer {
     /// Starts at the newest message.
     pub fn new(segment: Arc<Segment>) -> Self {
-        let cursor = segment.queue().tail();
+        let cursor = segment.queue().end();
         Self { segment, cursor }
     }
 
@@ -41,14 +41,13 @@ impl Observer {
             match self.segment.queue().read(self.cursor) {
                 Slot::Empty => return None,
                 Slot::Overrun => {
-                    let begin = self.segment.queue().tail().0.saturating_sub(self.segment.queue().capacity());
-                    self.cursor = Position(begin).max(self.cursor.next());
+                    self.cursor = self.segment.queue().begin().max(self.cursor.next());
                 }
                 Slot::Message(named) => {
                     let position = self.cursor;
                     self.cursor = position.next();
-                    let Some(entry) = self.segment.message(named.message) else { continue };
-                    if let Some((_, info)) = read_life(entry, position, named.generation) {
+                    let entry = self.segment.message(named.message);
+                    if let Some((_, info)) = read_life(&self.segment, entry, position, named) {
                         return Some(info);
                     }
                 }
@@ -59,22 +58,19 @@ impl Observer {
 
     /// What is known of the message in an entry of the table, if the entry is still in that life.
     pub fn message(&self, slot: u32, generation: u32) -> Option<MessageInfo> {
-        let entry = self.segment.message(MessageIndex(u16::try_from(slot).ok()?))?;
+        let index = MessageIndex(u16::try_from(slot).ok()?);
+        let entry = self.segment.message(index);
         let position = Position(entry.position.load(Ordering::Relaxed));
-        let (life, info) = read_life(entry, position, Generation(generation).low())?;
+        let named = Named { message: index, generation: Generation(generation).low() };
+        let (life, info) = read_life(&self.segment, entry, position, named)?;
         (life.0 == generation).then_some(info)
     }
 
     /// A publisher that has a seat on this host, by its identity.
     pub fn publisher(&self, publisher: u64) -> Option<PublisherSeat> {
-        let slots = (0..PUBLISHERS_MAX as u8).filter_map(|slot| self.segment.publisher(slot));
-        let active = slots.filter(|slot| {
-            matches!(
-                SlotState::decode(slot.state.load(Ordering::Acquire)),
-                (_, Some(SlotState::Active | SlotState::Buried))
-            )
-        });
-        let found = active.into_iter().find(|slot| slot.publisher.load(Ordering::Relaxed) == publisher)?;
+        let taken = self.segment.publishers().filter(|(.., state)| *state != Some(SlotState::Free));
+        let mut taken = taken.filter_map(|(slot, ..)| self.segment.publisher(slot));
+        let found = taken.find(|slot| slot.publisher.load(Ordering::Relaxed) == publisher)?;
         Some(PublisherSeat {
             pid: found.pid.load(Ordering::Relaxed),
             published: found.published.load(Ordering::Relaxed),

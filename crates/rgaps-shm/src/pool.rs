@@ -211,6 +211,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "pools of a GiB take Miri hours")]
     fn a_message_fits_into_the_pool_made_for_it() {
         for bytes in [1, 4096, 6_220_800, 64 << 20, (64 << 20) + 1, 1 << 30] {
             let (_memory, mut allocator) = pool(pool_bytes_for(bytes));
@@ -219,6 +220,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "pools of 64 MiB take Miri minutes")]
     fn a_full_pool_serves_the_same_size_again_after_each_free() {
         let (_memory, mut allocator) = pool(64 << 20);
         let mut blocks: Vec<Block> = std::iter::from_fn(|| allocator.allocate(6_220_800).ok()).collect();

@@ -1,9 +1,9 @@
 //! The queue: the order of a topic's messages, agreed on by any number of writers without a lock.
 //!
 //! ```text
-//!   slot[p mod Q]  63            28 27        12 11        0        tail  the first position that nobody has claimed,
-//!                  ┌───────────────┬────────────┬───────────┐             or a little less (others help it on)
-//!                  │ p + 1, 36 bit │ generation │  message  │
+//!   slot[p mod Q]  63            32 31        16 15        0        tail  the first position that nobody has claimed,
+//!                  ┌───────────────┬────────────┬───────────┐             or a little less (writers help it on)
+//!                  │ p + 1, 32 bit │ generation │  message  │
 //!                  └───────────────┴────────────┴───────────┘
 //! ```
 //!
@@ -16,9 +16,13 @@
 //! Trusts      nothing: a slot that fits neither the last lap nor this one is `QueueError::Corrupt`, never a loop.
 //! Shown by    loom_queue (Q1 to Q3), the model test below.
 //!
-//! The generation in the slot binds it to one life of the table entry: without it a reader that lags a lap behind could take an
-//! entry's next message at its old position. 36 bits of position last 2 years at 1 kHz before they repeat; a confusion would need
-//! a reader stopped for exactly that long.
+//! The generation in the slot binds it to one life of the table entry: without it a reader that lags could take an entry's next
+//! message at its old position. A life ends only with a published message. So the next life with the same 16 low bits, the 2^16-th
+//! after it, is complete only once Q = 2^16 positions from this one on are claimed: who holds an entry looks once more at the tail, or
+//! at the position that the entry notes (reader.rs). Lives that an entry had with another owner are told apart by the position at
+//! which its owner joined (`MessageWords::life_at`). 32 bits of position repeat after 2^32 messages: a reader compares its own 64-bit
+//! cursor with the 64-bit tail, and a writer would have to be stopped between two instructions for exactly so many, and find the same
+//! entry in the same life there (docs/decisions/017-widths-and-wraps.md).
 
 use std::ops::Range;
 
@@ -27,9 +31,9 @@ use crate::sync::{AtomicU64, Ordering};
 /// Entries of the message table that a slot can name.
 pub const MESSAGES_MAX: u32 = 1 << INDEX_BITS;
 
-const INDEX_BITS: u32 = 12;
+const INDEX_BITS: u32 = 16;
 const GENERATION_BITS: u32 = 16;
-const SEQUENCE_BITS: u32 = 36;
+const SEQUENCE_BITS: u32 = 32;
 const SEQUENCE_MASK: u64 = (1 << SEQUENCE_BITS) - 1;
 
 /// Failed claims in a row, each of which means that another writer succeeded, before a writer gives up.
@@ -111,11 +115,12 @@ impl<'a> Queue<'a> {
                 self.help(position);
             } else if self.is_previous_lap(found, position) {
                 let claim = encode(position, named);
-                if slot.compare_exchange(found, claim, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+                if slot.compare_exchange(found, claim, Ordering::Release, Ordering::Relaxed).is_ok() {
                     self.help(position);
                     return Ok(Position(position));
                 }
-            } else if self.tail.load(Ordering::Acquire) == position {
+            } else if self.tail.load(Ordering::Relaxed) == position {
+                // Whoever wrote what was found had seen a later tail.
                 return Err(QueueError::Corrupt(position));
             }
         }
@@ -128,28 +133,28 @@ impl<'a> Queue<'a> {
         if sequence(found) == stored(position.0) {
             return Slot::Message(decode(found));
         }
-        // Found less wanted, modulo 2^36: small if the slot has moved on, large if it is still to come.
+        // Found less wanted, modulo 2^32: small if the slot has moved on, large if it is still to come.
         let ahead = sequence(found).wrapping_sub(stored(position.0)) & SEQUENCE_MASK;
         if found != 0 && ahead < SEQUENCE_MASK / 2 { Slot::Overrun } else { Slot::Empty }
     }
 
-    /// The first unclaimed position. Moves a tail on that its claimer left behind.
+    /// Whether fewer than Q positions from this one on are claimed, as far as this thread can know: whoever has found the entry that the
+    /// slot there named in a life with these low bits has then found the life that it meant.
+    pub fn is_within_lap(&self, position: Position) -> bool {
+        self.tail.load(Ordering::Relaxed).saturating_sub(position.0) < self.capacity()
+    }
+
+    /// The first unclaimed position. Writes nothing: the next writer moves a tail on that its claimer left behind.
     pub fn end(&self) -> Position {
         let mut position = self.tail.load(Ordering::Acquire);
         // Each step needs a claim by a writer that has not yet moved the tail: at most one a writer, so never a whole lap.
         for _ in 0..self.slots.len() {
-            if sequence(self.slot(position).load(Ordering::Acquire)) != stored(position) {
+            if sequence(self.slot(position).load(Ordering::Relaxed)) != stored(position) {
                 break;
             }
-            self.help(position);
             position = position.wrapping_add(1);
         }
         Position(position)
-    }
-
-    /// The tail as it stands, for readers that may not write: at most a few positions behind `end`.
-    pub fn tail(&self) -> Position {
-        Position(self.tail.load(Ordering::Acquire))
     }
 
     /// The oldest position that can still be read.
@@ -164,7 +169,7 @@ impl<'a> Queue<'a> {
     }
 
     fn help(&self, position: u64) {
-        let _ = self.tail.compare_exchange(position, position.wrapping_add(1), Ordering::AcqRel, Ordering::Relaxed);
+        let _ = self.tail.compare_exchange(position, position.wrapping_add(1), Ordering::Release, Ordering::Relaxed);
     }
 
     fn is_previous_lap(&self, found: u64, position: u64) -> bool {
@@ -190,14 +195,11 @@ fn sequence(word: u64) -> u64 {
 fn encode(position: u64, named: Named) -> u64 {
     stored(position) << (INDEX_BITS + GENERATION_BITS)
         | u64::from(named.generation) << INDEX_BITS
-        | u64::from(named.message.0) & u64::from(MESSAGES_MAX - 1)
+        | u64::from(named.message.0)
 }
 
 fn decode(word: u64) -> Named {
-    Named {
-        message: MessageIndex((word & u64::from(MESSAGES_MAX - 1)) as u16),
-        generation: (word >> INDEX_BITS & ((1 << GENERATION_BITS) - 1)) as u16,
-    }
+    Named { message: MessageIndex(word as u16), generation: (word >> INDEX_BITS & ((1 << GENERATION_BITS) - 1)) as u16 }
 }
 
 #[cfg(test)]
@@ -211,7 +213,7 @@ mod tests {
     }
 
     fn named(n: u64) -> Named {
-        Named { message: MessageIndex((n % 4096) as u16), generation: (n / 3) as u16 }
+        Named { message: MessageIndex((n % 65536) as u16), generation: (n / 3) as u16 }
     }
 
     proptest! {
@@ -251,9 +253,21 @@ mod tests {
         let (tail, slots) = words(4);
         slots[0].store(encode(0, named(7)), Ordering::Relaxed);
         let queue = Queue::new(&tail, &slots);
+        assert_eq!(queue.end(), Position(1), "who joins now gets what comes after it");
         assert_eq!(queue.publish(named(8)).unwrap(), Position(1));
         assert_eq!(queue.read(Position(0)), Slot::Message(named(7)));
         assert_eq!(queue.end(), Position(2));
+    }
+
+    #[test]
+    fn a_position_is_within_the_lap_until_as_many_are_claimed_as_there_are_slots() {
+        let (tail, slots) = words(4);
+        let queue = Queue::new(&tail, &slots);
+        for n in 0..8 {
+            assert_eq!(queue.is_within_lap(Position(2)), n < 6, "{n} are claimed");
+            queue.publish(named(n)).unwrap();
+        }
+        assert!(queue.is_within_lap(Position(u64::MAX)));
     }
 
     #[test]

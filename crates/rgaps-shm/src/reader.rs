@@ -1,146 +1,164 @@
 //! A subscriber's port: take what is ready, hold it, let it go.
 //!
-//! A reader walks the queue from the position at which it joined. What it finds PENDING for it, it claims; what was revoked, it
-//! passes by. It never frees, never locks, and reads the publisher's block where it lies.
+//! ```text
+//!   queue   ── older than the depth, or freed: lost ──▶ │ cursor ──▶ [ waits ][ given out by name ][ waits ] ... end
+//!   backlog [ what history keeps from before it joined, wanted ]
+//! ```
 //!
+//! A reader walks the queue from the position at which it joined. It decides by itself what it is too late for and counts that; it
+//! never frees, never locks, writes its own words only, and reads the publisher's block where it lies.
+//!
+//! Invariants  R1 every position from `joined` on is taken, poisoned, lost and counted, or not for this reader. R2 the cursor moves
+//!             past a message only after it is held or given up.
 //! Deaths      at take.held or while messages are held: the manager moves the slot's generation on, which lets go of all of them.
-//! Trusts      nothing: table indices, block offsets and lengths are checked here or by the mapping that the payload lies in.
+//! Trusts      nothing: block offsets and lengths are checked here or by the mapping that the payload lies in.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::ahead::{read_life, waiting, walk};
-use crate::claim::{Claimed, MessageName, PASSED_MAX, Seen, Sightings, take_named};
+use crate::ahead::{read_life, walk};
+use crate::claim::Sightings;
 use crate::crash;
+use crate::held::{Held, HeldCounts, own_words, read_info};
 use crate::history::MessageRef;
-use crate::info::{MessageInfo, Stamps, decode_path};
-use crate::layout::{META_BYTES_MAX, MessageEntry, SlotState, SubscriberSlot};
-use crate::message::{Claim, Generation, Holding, Life, MessageWords, Readiness, State, Tenancy, released_word};
+use crate::info::MessageInfo;
+use crate::layout::{SlotState, SubscriberSlot, SubscriberWords};
+use crate::message::{Generation, Holding, Life, Readiness, Tenancy};
 use crate::notify::{FutexWait, ring, ring_always};
+use crate::past::{history, want_history};
 use crate::queue::{Named, Position, Slot};
-use crate::segment::{Segment, whole};
+use crate::segment::{Segment, entries_of};
+use crate::space::{CutOff, PortError};
 use crate::unread::{UNREADY_MAX, Unread};
-use crate::writer::PortError;
 
-/// Which pool a message lies in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct PoolRef {
-    /// Publisher slot.
-    pub slot: u8,
-    /// Its occupation count.
-    pub generation: u32,
+/// Nothing was taken, and nothing is lost by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TakeRefused {
+    /// The port has lost its slot.
+    #[error(transparent)]
+    CutOff(#[from] CutOff),
+    /// The reader holds so many messages of one publisher that the others would have to go without.
+    #[error(
+        "{held} messages of the publisher in slot {publisher} are held, which is half of all that it has; drop some before the next"
+    )]
+    TooManyHeld {
+        /// The publisher's slot.
+        publisher: u16,
+        /// How many.
+        held: u32,
+    },
+}
+
+/// A subscriber's counters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReaderCounters {
+    /// Messages taken.
+    pub taken: u64,
+    /// Messages that it came too late for, those ahead of it included, or that were lost on the way from another host.
+    pub lost: u64,
+    /// Messages taken and found poisoned.
+    pub poisoned: u64,
+    /// Messages held now.
+    pub held: u64,
+    /// Bytes that were copied for this subscriber alone.
+    pub copied_bytes: u64,
 }
 
 /// A subscriber's port.
 #[derive(Debug)]
 pub struct ReaderPort {
-    segment: Arc<Segment>,
-    slot: u8,
+    pub(crate) segment: Arc<Segment>,
+    slot: u16,
     generation: u32,
     tenancy: Tenancy,
-    cursor: Position,
-    joined: Position,
-    /// What history gave a late joiner, oldest first, claimed but not taken.
-    backlog: VecDeque<(Position, MessageRef)>,
+    pub(crate) cursor: Position,
+    pub(crate) joined: Position,
+    /// What history gave a late joiner, oldest first: wanted, but not held.
+    pub(crate) backlog: VecDeque<(Position, MessageRef)>,
+    /// Positions from the cursor on that claims have given out or let go.
+    pub(crate) ahead: BTreeSet<Position>,
     /// Held, and passed by because their bytes were not there yet; oldest first.
-    unready: VecDeque<Held>,
+    pub(crate) unready: VecDeque<Held>,
     /// What claims have seen.
-    seen: Sightings,
+    pub(crate) seen: Sightings,
+    /// Losses from before the first claim in order.
+    pub(crate) forgiven: u64,
+    held: Arc<HeldCounts>,
+    has_retired: bool,
     /// What those that `waiter` gives out have in common.
     waiter: FutexWait,
 }
 
 impl ReaderPort {
     /// Opens the port of an occupied subscriber slot. With `history` it first gets what publishers keep for late joiners.
-    pub fn new(segment: Arc<Segment>, slot: u8, generation: u32, history: bool) -> Result<Self, PortError> {
-        let ours = SlotState::Active.word(generation);
-        let Some(subscriber) = segment.subscriber(slot).filter(|s| s.state.load(Ordering::Acquire) == ours) else {
-            return Err(PortError::NotOurs { slot, generation });
-        };
-        // The manager noted where the queue ended before it let anybody see us: from there on nothing is missed.
-        let cursor = Position(subscriber.cursor.load(Ordering::Acquire));
+    pub fn new(segment: Arc<Segment>, slot: u16, generation: u32, history: bool) -> Result<Self, PortError> {
+        let cut_off = CutOff { slot, generation };
+        let subscriber = segment.subscriber(slot).ok_or(cut_off)?;
+        if subscriber.state.load(Ordering::Acquire) != SlotState::Active.word(generation) {
+            return Err(cut_off.into());
+        }
+        // The manager noted where the queue ended when everybody could see us: from there on nothing is missed.
+        let joined = Position(subscriber.joined.load(Ordering::Acquire));
         let depth = subscriber.depth.load(Ordering::Relaxed);
-        let tenancy = Tenancy::new(generation);
-        let backlog = if history { claim_history(&segment, slot, tenancy, cursor, depth) } else { VecDeque::new() };
+        let backlog = if history { want_history(&segment, slot, joined, depth) } else { VecDeque::new() };
         let waiter = FutexWait::for_messages(segment.clone(), slot);
         Ok(Self {
             segment,
             slot,
             generation,
-            tenancy,
-            cursor,
-            joined: cursor,
+            tenancy: Tenancy::new(generation),
+            cursor: joined,
+            joined,
             backlog,
+            ahead: BTreeSet::new(),
             unready: VecDeque::new(),
             seen: Sightings::default(),
+            forgiven: 0,
+            held: Arc::new(HeldCounts::new()),
+            has_retired: false,
             waiter,
         })
     }
 
     /// The next message whose bytes are there. One whose bytes are not holds up those of its publisher only.
-    pub fn take(&mut self) -> Option<Held> {
+    pub fn take(&mut self) -> Result<Option<Held>, TakeRefused> {
+        self.check()?;
         if let Some(held) = self.take_ready_now() {
-            return Some(held);
+            return Ok(Some(held));
         }
         while self.unready.len() < UNREADY_MAX {
-            let held = self.next()?;
+            let held = match self.next() {
+                Ok(Some(held)) => held,
+                Ok(None) => return Ok(None),
+                // What is held here awaits its bytes; the caller can do nothing about it.
+                Err(TakeRefused::TooManyHeld { publisher, .. })
+                    if self.unready.iter().any(|held| held.owner == publisher) =>
+                {
+                    return Ok(None);
+                }
+                Err(error) => return Err(error),
+            };
             let publisher = held.info.publisher;
             let in_turn = self.unready.iter().all(|earlier| earlier.info.publisher != publisher);
             if in_turn && held.readiness() == Readiness::Ready {
-                return Some(held);
+                return Ok(Some(held));
             }
             self.unready.push_back(held);
         }
-        None
+        Ok(None)
     }
 
     /// The next message, its bytes there or not: for a stream that waits for them.
-    pub fn take_unready(&mut self) -> Option<Held> {
+    pub fn take_unready(&mut self) -> Result<Option<Held>, TakeRefused> {
+        self.check()?;
         while let Some(held) = self.unready.pop_front() {
             match held.readiness() {
                 Readiness::Poisoned => self.count_poisoned(),
-                Readiness::Pending | Readiness::Ready => return Some(held),
+                Readiness::Pending | Readiness::Ready => return Ok(Some(held)),
             }
         }
         self.next()
-    }
-
-    /// The message of this name, whatever lies before it: that goes on waiting, to be claimed later or taken next. One that `take` has given out
-    /// before the first claim counts as not yet come.
-    pub fn claim(&mut self, name: MessageName) -> Claimed {
-        if let Some(held) = take_named(&mut self.unready, name) {
-            return Claimed::Here(held);
-        }
-        if let Some((position, named)) = self.find(name)
-            && let Some(held) = self.hold(position, named.message, named.generation)
-        {
-            self.pass_by(position, name);
-            return Claimed::Here(held);
-        }
-        if self.seen.has_passed(name) { Claimed::Passed } else { Claimed::NotYet }
-    }
-
-    /// The message of this name, if it lies ahead and is this reader's to hold. All that is looked at on the way is noted.
-    fn find(&mut self, name: MessageName) -> Option<(Position, Named)> {
-        let Self { segment, slot, tenancy, cursor, backlog, seen, .. } = self;
-        let mut found = None;
-        walk(segment, *cursor, backlog, |position, named| {
-            let Some(entry) = segment.message(named.message) else { return true };
-            let Some((_, info)) = read_life(entry, position, named.generation) else { return true };
-            seen.note(&info);
-            if MessageName::of(&info) != name {
-                return true;
-            }
-            found = waiting(segment, (*slot, *tenancy), named).map(|_| (position, named));
-            false
-        });
-        found
-    }
-
-    /// From now on claims come in the order of each publisher: what they pass by of it is let go. Losses are counted from the first claim on.
-    pub fn expect_claims_in_order(&mut self) {
-        self.seen.expect_order();
     }
 
     /// Where the queue ended when this reader joined.
@@ -148,95 +166,36 @@ impl ReaderPort {
         self.joined
     }
 
-    /// A message at this position was claimed: what is before it waits on, within bounds, or is let go if claims come in order.
-    fn pass_by(&mut self, claimed: Position, name: MessageName) {
-        self.advance();
-        if self.seen.gives_first() {
-            let lost = &self.counters().lost;
-            lost.fetch_sub(lost.load(Ordering::Relaxed), Ordering::Relaxed);
-        }
-        let ends = self.seen.give(name);
-        let depth = self.counters().depth.load(Ordering::Relaxed);
-        let keeps_all = depth == 0;
-        let since_joined = self.segment.queue().end().0.saturating_sub(self.joined.0);
-        if !keeps_all && !self.backlog.is_empty() && since_joined > depth {
-            self.leave_backlog();
-        }
-        let queue = self.segment.queue();
-        let oldest = Position(queue.end().0.saturating_sub(queue.capacity() / 2));
-        // A keep-last subscriber's publishers see to its depth.
-        if ends.is_none() && !keeps_all && self.cursor >= oldest {
-            return;
-        }
-        let (seat, segment) = ((self.slot, self.tenancy), &self.segment);
-        let is_ended = |position, named: Named| {
-            let entry = segment.message(named.message).filter(|_| ends.is_some());
-            let life = entry.and_then(|entry| read_life(entry, position, named.generation));
-            life.is_some_and(|(_, info)| info.publisher == name.publisher && info.sequence < name.sequence)
-        };
-        let mut count = 0;
-        walk(segment, self.cursor, &self.backlog, |position, named| {
-            if position >= claimed {
-                return false; // What comes after it has its own claims still to come, however old it is.
-            }
-            count += usize::from(!is_ended(position, named) && waiting(segment, seat, named).is_some());
-            true
-        });
-        let mut excess = if keeps_all { count.saturating_sub(PASSED_MAX) } else { 0 };
-        walk(segment, self.cursor, &self.backlog, |position, named| {
-            if position >= claimed {
-                return false;
-            }
-            let is_old = (self.cursor..oldest).contains(&position);
-            let is_ended = is_ended(position, named);
-            if (is_old || is_ended || excess > 0)
-                && let Some(generation) = waiting(segment, seat, named)
-                && let Some(entry) = segment.message(named.message)
-                && entry.words().revoke(usize::from(self.slot), generation, self.tenancy)
-            {
-                let is_lost = !is_ended || ends == Some(true);
-                self.counters().lost.fetch_add(u64::from(is_lost), Ordering::Relaxed);
-                excess = excess.saturating_sub(usize::from(!is_ended));
-            }
-            true
-        });
-        self.advance();
+    /// Keep-last depth; 0 is keep-all.
+    pub fn depth(&self) -> u64 {
+        self.slot_words().depth.load(Ordering::Relaxed)
     }
 
-    /// What history gave and nobody claimed is older than the depth by now, as publishers see to for what came since. It was offered, and is not lost.
-    fn leave_backlog(&mut self) {
-        for (_, message) in self.backlog.drain(..) {
-            if let Some(entry) = self.segment.message(message.index) {
-                entry.words().revoke(usize::from(self.slot), message.generation, self.tenancy);
-            }
+    /// The reader will not read it.
+    pub(crate) fn let_go(&self, message: MessageRef) {
+        if let Some(hold) = self.segment.hold(self.slot, message.index) {
+            hold.pass(message.generation);
         }
-        self.advance();
+        ring(&self.segment.header().space.0);
     }
 
-    /// Moves on to the oldest message that waits.
-    fn advance(&mut self) {
-        let seat = (self.slot, self.tenancy);
-        let waits =
-            |segment: &Segment, message, generation| waiting(segment, seat, Named { message, generation }).is_some();
-        while let Some((_, message)) = self.backlog.front() {
-            if waits(&self.segment, message.index, message.generation.low()) {
-                return;
-            }
-            self.backlog.pop_front();
+    /// Which life of a message waits for this reader, if it does.
+    pub(crate) fn waiting(&self, position: Position, named: Named) -> Option<Generation> {
+        let life = self.segment.life_at(position, named)?;
+        if life.reclaiming || self.ahead.contains(&position) || !self.is_for_us(position, named) {
+            return None;
         }
-        for _ in 0..=2 * self.segment.queue().capacity() {
-            match self.segment.queue().read(self.cursor) {
-                Slot::Message(named) if waits(&self.segment, named.message, named.generation) => return,
-                Slot::Message(_) => self.move_to(self.cursor.next()),
-                Slot::Overrun => self.move_to(self.segment.queue().begin().max(self.cursor.next())),
-                Slot::Empty => return,
-            }
+        match self.segment.hold(self.slot, named.message)?.of(life.generation) {
+            Holding::None | Holding::Wanted => Some(life.generation),
+            Holding::Held | Holding::Released => None,
         }
     }
 
-    /// Of which publishers claims have seen messages, and the newest of each; the most recent first.
-    pub fn seen(&self) -> impl Iterator<Item = &Seen> {
-        self.seen.iter()
+    /// Whether a message is for those who joined when this reader did. One that is gone counts as if it were.
+    pub(crate) fn is_for_us(&self, position: Position, named: Named) -> bool {
+        let entry = self.segment.message(named.message);
+        let since = entry.since.load(Ordering::Relaxed);
+        position < self.joined || since <= self.joined.0 || read_life(&self.segment, entry, position, named).is_none()
     }
 
     /// Whether `take` has passed messages by, and so must be called again without anybody ringing.
@@ -250,22 +209,22 @@ impl ReaderPort {
         for held in &self.unready {
             unread.note(held.info.publisher, held.readiness());
         }
-        if !unread.is_full() {
-            walk(&self.segment, self.cursor, &self.backlog, |_, named| {
-                self.look_at(named, &mut unread);
+        let oldest = self.oldest_in_depth();
+        let too_old = self.backlog.len() - self.backlog_within_depth();
+        let mut passed = 0;
+        if !unread.is_full() && !self.has_retired {
+            walk(&self.segment, self.cursor.max(oldest), &self.backlog, |position, named| {
+                passed += 1;
+                if passed > too_old
+                    && let Some(generation) = self.waiting(position, named)
+                {
+                    let publisher = self.segment.message(named.message).publisher.load(Ordering::Relaxed);
+                    unread.note(publisher, self.segment.words(named.message).readiness(generation));
+                }
                 !unread.is_full()
             });
         }
         unread
-    }
-
-    /// Notes a message if it waits for this reader.
-    fn look_at(&self, named: Named, unread: &mut Unread) {
-        let Some(entry) = self.segment.message(named.message) else { return };
-        let Some(life) = entry.words().life().filter(|life| life.generation.low() == named.generation) else { return };
-        if entry.words().holding(usize::from(self.slot), life.generation, self.tenancy) == Holding::Pending {
-            unread.note(entry.publisher.load(Ordering::Relaxed), entry.words().readiness(life.generation));
-        }
     }
 
     fn take_ready_now(&mut self) -> Option<Held> {
@@ -286,62 +245,152 @@ impl ReaderPort {
     }
 
     fn count_poisoned(&self) {
-        self.counters().poisoned.fetch_add(1, Ordering::Relaxed);
+        self.words().poisoned.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn next(&mut self) -> Option<Held> {
-        while let Some((position, message)) = self.backlog.pop_front() {
-            if let Some(held) = self.hold(position, message.index, message.generation.low()) {
-                return Some(held);
+    pub(crate) fn count_lost(&self, messages: u64) {
+        if messages > 0 {
+            self.words().lost.fetch_add(messages, Ordering::Relaxed);
+        }
+    }
+
+    fn next(&mut self) -> Result<Option<Held>, TakeRefused> {
+        if self.has_retired {
+            return Ok(None);
+        }
+        if !self.backlog.is_empty() {
+            self.trim_backlog();
+        }
+        while let Some((position, message)) = self.backlog.front().copied() {
+            let named = Named { message: message.index, generation: message.generation.low() };
+            // In its own life: others that end in the same 16 bits may have come since.
+            let life = self.segment.life_at(position, named).filter(|life| life.generation == message.generation);
+            let held = self.hold_life(position, named, life)?;
+            self.backlog.pop_front();
+            match held {
+                Some(held) => return Ok(Some(held)),
+                // Its space was needed.
+                None => self.count_lost(1),
             }
         }
         // A lap of the queue at most, and once more after an overrun.
         for _ in 0..=2 * self.segment.queue().capacity() {
-            match self.segment.queue().read(self.cursor) {
-                Slot::Empty => return None,
-                Slot::Overrun => self.move_to(self.segment.queue().begin().max(self.cursor.next())),
-                Slot::Message(named) => {
-                    let position = self.cursor;
-                    let held = self.hold(position, named.message, named.generation);
-                    self.move_to(position.next());
-                    if held.is_some() {
-                        return held;
-                    }
+            let named = match self.segment.queue().read(self.cursor) {
+                Slot::Empty => return Ok(None),
+                Slot::Overrun => {
+                    self.skip_what_is_too_old();
+                    continue;
                 }
+                Slot::Message(named) => named,
+            };
+            let position = self.cursor;
+            self.skip_what_is_too_old();
+            if self.cursor != position {
+                continue;
+            }
+            if self.ahead.contains(&position) || !self.is_for_us(position, named) {
+                self.move_to(position.next());
+                continue;
+            }
+            let poisoned = self.words().poisoned.load(Ordering::Relaxed);
+            let held = self.hold(position, named)?;
+            self.move_to(position.next());
+            match held {
+                Some(held) => return Ok(Some(held)),
+                None if self.words().poisoned.load(Ordering::Relaxed) == poisoned => self.count_lost(1),
+                None => {}
             }
         }
-        None
+        Ok(None)
+    }
+
+    /// The oldest position that the depth, and the queue, still let this reader have.
+    fn oldest_in_depth(&self) -> Position {
+        let queue = self.segment.queue();
+        let kept = match self.depth() {
+            0 => queue.capacity(),
+            depth => depth.min(queue.capacity()),
+        };
+        Position(queue.end().0.saturating_sub(kept))
+    }
+
+    /// What is older than the depth, or was overrun, is lost.
+    pub(crate) fn skip_what_is_too_old(&mut self) {
+        let oldest = self.oldest_in_depth();
+        if self.cursor < oldest {
+            self.count_lost(self.lost_between(self.cursor, oldest));
+            self.move_to(oldest);
+        }
+        self.trim_backlog();
+    }
+
+    /// Messages for this reader that it has not had, among these positions.
+    fn lost_between(&self, from: Position, until: Position) -> u64 {
+        let begin = self.segment.queue().begin().max(from).min(until);
+        // What was overrun cannot be looked at any more.
+        let overrun = begin.0 - from.0 - self.ahead.range(from..begin).count() as u64;
+        let rest = (begin.0..until.0).map(Position).filter(|position| match self.segment.queue().read(*position) {
+            Slot::Message(named) => !self.ahead.contains(position) && self.is_for_us(*position, named),
+            Slot::Overrun => !self.ahead.contains(position),
+            Slot::Empty => false,
+        });
+        overrun + rest.count() as u64
+    }
+
+    /// How many of the backlog are among the last messages that the depth lets this reader have.
+    fn backlog_within_depth(&self) -> usize {
+        if self.backlog.is_empty() {
+            return 0;
+        }
+        let since_joined = self.segment.queue().end().0.saturating_sub(self.joined.0);
+        match self.depth() {
+            0 => self.backlog.len(),
+            depth => (depth.saturating_sub(since_joined) as usize).min(self.backlog.len()),
+        }
+    }
+
+    /// What history gave and newer messages have taken the place of. It was offered, and is not lost.
+    fn trim_backlog(&mut self) {
+        let kept = self.backlog_within_depth();
+        while self.backlog.len() > kept {
+            if let Some((_, message)) = self.backlog.pop_front() {
+                self.let_go(message);
+            }
+        }
     }
 
     /// What history keeps and this reader has let go, once more, oldest first: for one that passes messages on to whoever has lost them.
     /// `is_wanted` chooses.
     pub fn take_history_again(&mut self, is_wanted: impl Fn(&MessageInfo) -> bool) -> Vec<Held> {
-        let mut kept = history(&self.segment, self.cursor);
-        kept.retain(|(position, message)| {
-            let entry = self.segment.message(message.index);
-            entry.is_some_and(|entry| {
-                is_wanted(&read_info(entry, *position))
-                    && entry.words().join_again(usize::from(self.slot), message.generation, self.tenancy)
-            })
+        let kept = history(&self.segment, self.cursor).into_iter().filter(|(position, message)| {
+            // What is wanted comes with the backlog.
+            let is_ours = |hold: crate::message::HoldWord<'_>| {
+                matches!(hold.of(message.generation), Holding::Held | Holding::Wanted)
+            };
+            !self.segment.hold(self.slot, message.index).is_some_and(is_ours)
+                && is_wanted(&read_info(self.segment.message(message.index), *position))
         });
-        let claimed = kept.into_iter();
-        claimed.filter_map(|(at, message)| self.hold(at, message.index, message.generation.low())).collect()
+        kept.filter_map(|(position, message)| {
+            let named = Named { message: message.index, generation: message.generation.low() };
+            self.hold(position, named).ok().flatten().filter(|held| held.message == message)
+        })
+        .collect()
     }
 
-    /// Takes no part in the topic any more, though messages that it has given out are still held: none is addressed to it, what it had not
-    /// read is let go, and no publisher waits for it. The slot stays taken until the manager dismisses it.
+    /// Takes no part in the topic any more, though messages that it has given out are still held: what it had not read is let go, and no
+    /// publisher waits for it. The slot stays taken until the manager dismisses it.
     pub fn retire(&mut self) {
+        self.has_retired = true;
         // A slot that a manager has given to somebody else is that one's to change.
-        if self.counters().state.load(Ordering::Acquire) != SlotState::Active.word(self.generation) {
+        if self.check().is_err() {
             return;
         }
-        let header = self.segment.header();
-        header.subscribers.0.fetch_and(!(1 << self.slot), Ordering::SeqCst);
-        // No keep-all subscriber that is behind.
-        self.counters().depth.store(1, Ordering::Release);
         self.unready.clear();
-        // Ends with what was addressed to it until now; a publisher that is in the middle of it may still add one message.
-        while self.next().is_some() {}
+        for (_, message) in std::mem::take(&mut self.backlog) {
+            self.let_go(message);
+        }
+        self.words().cursor.store(u64::MAX, Ordering::Release);
+        ring(&self.segment.header().space.0);
     }
 
     /// What to sleep on until messages come. Several threads may, each on one of its own.
@@ -355,12 +404,45 @@ impl ReaderPort {
     }
 
     /// This subscriber's counters.
-    pub fn counters(&self) -> &SubscriberSlot {
-        counters(&self.segment, self.slot)
+    pub fn counters(&self) -> ReaderCounters {
+        let words = self.words();
+        let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
+        ReaderCounters {
+            taken: load(&words.taken),
+            lost: (self.losses_so_far() + self.losses_ahead()).saturating_sub(self.forgiven),
+            poisoned: load(&words.poisoned),
+            held: load(&words.held),
+            copied_bytes: load(&words.copied_bytes),
+        }
+    }
+
+    /// Counts bytes that were copied for this subscriber alone.
+    pub fn count_copied(&self, bytes: u64) {
+        self.words().copied_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn losses_so_far(&self) -> u64 {
+        self.words().lost.load(Ordering::Relaxed) + self.slot_words().lost.load(Ordering::Relaxed)
+    }
+
+    /// Messages ahead that are gone, or too old.
+    fn losses_ahead(&self) -> u64 {
+        if self.has_retired || self.check().is_err() {
+            return 0;
+        }
+        let oldest = self.oldest_in_depth().max(self.cursor);
+        let mut gone = 0;
+        walk(&self.segment, oldest, &VecDeque::new(), |position, named| {
+            let entry = self.segment.message(named.message);
+            let is_gone = read_life(&self.segment, entry, position, named).is_none();
+            gone += u64::from(is_gone && !self.ahead.contains(&position));
+            true
+        });
+        self.lost_between(self.cursor, oldest) + gone
     }
 
     /// The subscriber slot and its tenancy.
-    pub fn seat(&self) -> (u8, Tenancy) {
+    pub fn seat(&self) -> (u16, Tenancy) {
         (self.slot, self.tenancy)
     }
 
@@ -369,217 +451,74 @@ impl ReaderPort {
         &self.segment
     }
 
-    fn move_to(&mut self, position: Position) {
-        self.cursor = position;
-        self.counters().cursor.store(position.0, Ordering::Release);
+    pub(crate) fn check(&self) -> Result<(), CutOff> {
+        let ours = SlotState::Active.word(self.generation);
+        if self.slot_words().state.load(Ordering::Acquire) == ours {
+            return Ok(());
+        }
+        Err(CutOff { slot: self.slot, generation: self.generation })
     }
 
-    fn hold(&self, position: Position, index: crate::queue::MessageIndex, named: u16) -> Option<Held> {
-        let entry = self.segment.message(index)?;
-        let Claim::Held(generation) = entry.words().claim(usize::from(self.slot), named, self.tenancy) else {
-            return None;
-        };
+    pub(crate) fn move_to(&mut self, position: Position) {
+        self.cursor = position;
+        if !self.ahead.is_empty() {
+            self.ahead = self.ahead.split_off(&position);
+        }
+        self.words().cursor.store(position.0, Ordering::Release);
+    }
+
+    pub(crate) fn hold(&self, position: Position, named: Named) -> Result<Option<Held>, TakeRefused> {
+        self.hold_life(position, named, self.segment.life_at(position, named))
+    }
+
+    fn hold_life(&self, position: Position, named: Named, life: Option<Life>) -> Result<Option<Held>, TakeRefused> {
+        let words = self.segment.words(named.message);
+        let (Some(life), Some(hold)) = (life, self.segment.hold(self.slot, named.message)) else { return Ok(None) };
+        let Some(count) = self.held.of(life.owner) else { return Ok(None) };
+        let held = count.load(Ordering::Relaxed);
+        let entries = self.segment.publisher(life.owner).map_or(0, |publisher| entries_of(publisher).1);
+        if held >= (entries / 2).max(1) {
+            return Err(TakeRefused::TooManyHeld { publisher: life.owner, held });
+        }
+        let generation = life.generation;
+        if !words.claim(hold, generation) {
+            return Ok(None);
+        }
+        // Either shows that the slot meant this life (queue.rs).
+        let noted = || self.segment.message(named.message).position.load(Ordering::Relaxed) == position.0;
+        if !(position < self.joined || self.segment.queue().is_within_lap(position) || noted()) {
+            hold.withdraw(generation);
+            return Ok(None);
+        }
         crash::point("take.held");
-        let counters = self.counters();
-        counters.taken.fetch_add(1, Ordering::Relaxed);
-        counters.held.fetch_add(1, Ordering::Relaxed);
-        let owner = entry.words().life().map_or(u8::MAX, |life| life.owner);
+        count.fetch_add(1, Ordering::Relaxed);
+        let own = self.words();
+        own.taken.fetch_add(1, Ordering::Relaxed);
+        own.held.fetch_add(1, Ordering::Relaxed);
         let held = Held {
             segment: self.segment.clone(),
             slot: self.slot,
             tenancy: self.tenancy,
-            message: MessageRef { index, generation },
-            owner,
-            info: read_info(entry, position),
+            message: MessageRef { index: named.message, generation },
+            owner: life.owner,
+            info: read_info(self.segment.message(named.message), position),
+            counts: self.held.clone(),
         };
         if held.readiness() == Readiness::Poisoned {
             self.count_poisoned();
-            return None;
+            return Ok(None);
         }
-        Some(held)
-    }
-}
-
-/// A message that is being read. Nothing can take it away; dropping it lets it go.
-#[derive(Debug)]
-pub struct Held {
-    segment: Arc<Segment>,
-    slot: u8,
-    tenancy: Tenancy,
-    message: MessageRef,
-    owner: u8,
-    info: MessageInfo,
-}
-
-impl Held {
-    /// Where it came from and how.
-    pub fn info(&self) -> &MessageInfo {
-        &self.info
+        Ok(Some(held))
     }
 
-    /// The pool that it lies in.
-    pub fn pool(&self) -> PoolRef {
-        PoolRef { slot: self.owner, generation: self.entry().pool_generation.load(Ordering::Relaxed) }
+    fn words(&self) -> &SubscriberWords {
+        own_words(&self.segment, self.slot)
     }
 
-    /// Its entry of the table, and which of the entry's lives.
-    pub fn message(&self) -> MessageRef {
-        self.message
-    }
-
-    /// Offset of its first byte in that pool. Another process wrote it: check it against the pool's mapping.
-    pub fn offset(&self) -> u64 {
-        self.entry().block_offset.load(Ordering::Relaxed)
-    }
-
-    /// Copies its typed metadata; returns the bytes in use.
-    pub fn copy_meta(&self, to: &mut [u8; META_BYTES_MAX]) -> usize {
-        let entry = self.entry();
-        let bytes = (entry.meta_bytes.load(Ordering::Relaxed) as usize).min(META_BYTES_MAX);
-        for (to, word) in to.chunks_mut(8).zip(&entry.meta).take(bytes.div_ceil(8)) {
-            to.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
-        }
-        bytes
-    }
-
-    /// Whether its bytes are there yet.
-    pub fn readiness(&self) -> Readiness {
-        self.words().readiness(self.message.generation)
-    }
-
-    /// Where a stream waits for its bytes (`Segment::ready_word`).
-    pub fn ready_word(&self) -> (u64, u32) {
-        self.segment.ready_word(self.message)
-    }
-
-    /// What a stream writes to let it go: the offset of a 32-bit word of the segment, and the value. This is kept until it has, and then
-    /// dropped, which is what tells the publisher.
-    pub fn release_word(&self) -> (u64, u32) {
-        (self.segment.geometry().holder_offset(self.message.index, self.slot), released_word(self.tenancy))
-    }
-
-    fn words(&self) -> MessageWords<'_> {
-        self.entry().words()
-    }
-
-    fn entry(&self) -> &MessageEntry {
-        match self.segment.message(self.message.index) {
-            Some(entry) => entry,
-            None => unreachable!("a held message names an entry of the table"),
+    fn slot_words(&self) -> &SubscriberSlot {
+        match self.segment.subscriber(self.slot) {
+            Some(slot) => slot,
+            None => unreachable!("the slot was checked by `new`"),
         }
     }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        // A stream may have released it already.
-        self.words().release(usize::from(self.slot), self.message.generation, self.tenancy);
-        // The counter is the slot's: one who has left it meanwhile has no part in it.
-        if self.segment.tenant(usize::from(self.slot)) == Some(self.tenancy) {
-            counters(&self.segment, self.slot).held.fetch_sub(1, Ordering::Relaxed);
-        }
-        crash::point("release.done");
-        tell_owner(&self.segment, self.owner);
-    }
-}
-
-/// Tells the owner of a message that a holder has let go.
-pub(crate) fn tell_owner(segment: &Segment, owner: u8) {
-    if let Some(publisher) = segment.publisher(owner) {
-        publisher.released.fetch_add(1, Ordering::Release);
-    }
-    ring(&segment.header().space.0);
-}
-
-/// What a message says of itself; the caller holds it, or lives with torn answers.
-pub(crate) fn read_info(entry: &MessageEntry, position: Position) -> MessageInfo {
-    let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
-    let mut info = MessageInfo {
-        position: position.0,
-        publisher: load(&entry.publisher),
-        sequence: load(&entry.sequence),
-        source_host: whole([load(&entry.source_host[0]), load(&entry.source_host[1])]),
-        host_epoch: load(&entry.host_epoch),
-        kind: entry.kind.load(Ordering::Relaxed),
-        bytes: load(&entry.block_bytes),
-        stamps: Stamps {
-            published: load(&entry.stamps[0]),
-            staged: load(&entry.stamps[1]),
-            sent: load(&entry.stamps[2]),
-            landed: load(&entry.stamps[3]),
-            pooled: load(&entry.stamps[4]),
-        },
-        ..MessageInfo::default()
-    };
-    decode_path(load(&entry.path), &mut info);
-    info
-}
-
-fn counters(segment: &Segment, slot: u8) -> &SubscriberSlot {
-    match segment.subscriber(slot) {
-        Some(slot) => slot,
-        None => unreachable!("the slot was checked by `new`"),
-    }
-}
-
-/// Claims what history keeps from before `cursor`, the last `depth` of it (0: all), oldest first.
-fn claim_history(
-    segment: &Segment,
-    slot: u8,
-    tenancy: Tenancy,
-    cursor: Position,
-    depth: u64,
-) -> VecDeque<(Position, MessageRef)> {
-    let kept = history(segment, cursor);
-    let skip = if depth == 0 { 0 } else { kept.len().saturating_sub(depth as usize) };
-    kept.into_iter()
-        .skip(skip)
-        .filter(|(_, message)| {
-            let words = segment.message(message.index).map(MessageEntry::words);
-            words.is_some_and(|words| words.join_late(usize::from(slot), message.generation, tenancy))
-        })
-        .collect()
-}
-
-/// What history keeps from before `cursor`, oldest first.
-fn history(segment: &Segment, cursor: Position) -> Vec<(Position, MessageRef)> {
-    let mut kept: Vec<(Position, MessageRef)> = segment
-        .indices()
-        .filter_map(|index| {
-            let entry = segment.message(index)?;
-            let life = entry.words().life()?;
-            let Life { generation, state: State::Published, .. } = life else { return None };
-            let position = position_of(segment, entry, index, generation)?;
-            let kept = entry.words().in_history(generation) && position < cursor;
-            kept.then_some((position, MessageRef { index, generation }))
-        })
-        .collect();
-    kept.sort_by_key(|(position, _)| *position);
-    kept
-}
-
-/// A published message's position: its own note, or the queue's if the writer has not noted it yet; `None` if it has none yet.
-fn position_of(
-    segment: &Segment,
-    entry: &MessageEntry,
-    index: crate::queue::MessageIndex,
-    generation: Generation,
-) -> Option<Position> {
-    let noted = entry.position.load(Ordering::Acquire);
-    if noted != u64::MAX {
-        return Some(Position(noted));
-    }
-    find_in_queue(segment, index, generation)
-}
-
-/// The position that names a message in this life.
-pub(crate) fn find_in_queue(
-    segment: &Segment,
-    index: crate::queue::MessageIndex,
-    generation: Generation,
-) -> Option<Position> {
-    let queue = segment.queue();
-    queue.positions().map(Position).find(|position| {
-        matches!(queue.read(*position), Slot::Message(named) if named.message == index && named.generation == generation.low())
-    })
 }

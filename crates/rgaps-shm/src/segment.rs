@@ -9,11 +9,12 @@ use rgaps_os::{Access, MapError, Mapping, memfd};
 
 use crate::history::MessageRef;
 use crate::layout::{
-    Geometry, HEADER_BYTES, Header, LAYOUT_VERSION, MAGIC, MessageEntry, PUBLISHERS_MAX, PublisherSlot, SlotState,
-    SubscriberSlot,
+    HOLDS_OFFSET, Header, LAYOUT_VERSION, MAGIC, MessageEntry, PUBLISHERS_MAX, PublisherSlot, QUEUE_OFFSET,
+    QUEUE_SLOTS, READY_BYTES, READY_OFFSET, SEGMENT_BYTES, SUBSCRIBER_PAGES_BYTES, SlotState, SubscriberSlot,
+    SubscriberWords, message_offset, pages_of_messages, publisher_offset, subscriber_offset, subscriber_pages_offset,
 };
-use crate::message::{MessageWords, SUBSCRIBERS_MAX, Tenancy, ready_word};
-use crate::queue::{MessageIndex, Queue};
+use crate::message::{HoldWord, Life, MessageWords, ReaderWords, Tenancy, ready_word};
+use crate::queue::{MESSAGES_MAX, MessageIndex, Named, Position, Queue};
 use crate::raw::view;
 
 /// A topic's segment cannot be used.
@@ -36,16 +37,11 @@ pub enum AttachError {
         /// Its version.
         found: u32,
     },
-    /// The numbers in its header contradict each other.
+    /// Its length is not that of this layout.
     #[error(
-        "the topic's segment claims {messages} messages and {queue_slots} queue slots in {claimed} B, and has {mapped} B; \
-         restart rgapsd"
+        "the topic's segment claims {claimed} B and has {mapped} B, where its layout has {SEGMENT_BYTES} B; restart rgapsd"
     )]
-    Geometry {
-        /// Message entries claimed.
-        messages: u32,
-        /// Queue slots claimed.
-        queue_slots: u32,
+    Length {
         /// Length claimed.
         claimed: u64,
         /// Length found.
@@ -60,23 +56,29 @@ pub enum AttachError {
 #[derive(Debug)]
 pub struct Segment {
     mapping: Arc<Mapping>,
-    geometry: Geometry,
     topic: [u8; 16],
     fd: OwnedFd,
 }
 
+/// A subscriber's place among those of a topic, as whoever frees a message looks at it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reader<'a> {
+    pub(crate) slot: u16,
+    pub(crate) tenancy: Tenancy,
+    pub(crate) words: ReaderWords<'a>,
+    pub(crate) taken: u64,
+}
+
 impl Segment {
     /// Makes a segment. Only the manager does.
-    pub fn create(topic: [u8; 16], geometry: Geometry) -> Result<Self, AttachError> {
-        let bytes = geometry.segment_bytes();
-        let fd = memfd::create("rgaps-topic", bytes).map_err(|source| MapError::Os { bytes, source })?;
-        let mapping = Mapping::map(&fd, bytes, Access::ReadWrite)?;
-        let segment = Self { mapping: Arc::new(mapping), geometry, topic, fd };
+    pub fn create(topic: [u8; 16]) -> Result<Self, AttachError> {
+        let os = |source| MapError::Os { bytes: SEGMENT_BYTES, source };
+        let fd = memfd::create("rgaps-topic", SEGMENT_BYTES).map_err(os)?;
+        let mapping = Mapping::map(&fd, SEGMENT_BYTES, Access::ReadWrite)?;
+        let segment = Self { mapping: Arc::new(mapping), topic, fd };
         let header = segment.header();
         header.version.store(LAYOUT_VERSION, Ordering::Relaxed);
-        header.messages.store(geometry.messages, Ordering::Relaxed);
-        header.queue_slots.store(geometry.queue_slots, Ordering::Relaxed);
-        header.segment_bytes.store(bytes, Ordering::Relaxed);
+        header.segment_bytes.store(SEGMENT_BYTES, Ordering::Relaxed);
         let [low, high] = halves(topic);
         header.topic[0].store(low, Ordering::Relaxed);
         header.topic[1].store(high, Ordering::Relaxed);
@@ -95,17 +97,17 @@ impl Segment {
     }
 
     fn open(fd: OwnedFd, topic: [u8; 16], access: Access) -> Result<Self, AttachError> {
-        let mapped = file_bytes(&fd)?;
+        let mapped = memfd::bytes(&fd).map_err(|source| MapError::Os { bytes: 0, source })?;
         let mapping = Mapping::map(&fd, mapped, access)?;
-        if mapped < HEADER_BYTES {
-            return Err(AttachError::Geometry { messages: 0, queue_slots: 0, claimed: 0, mapped });
-        }
-        let header = match view::header(&mapping) {
-            Ok(header) => header,
-            Err(_) => unreachable!("the mapping holds a header, as checked above"),
-        };
-        let geometry = check_header(header, topic, mapped)?;
-        Ok(Self { mapping: Arc::new(mapping), geometry, topic, fd })
+        // What tells versions apart comes first in all of them.
+        let header = view::header(&mapping).map_err(|_| AttachError::Length { claimed: 0, mapped })?;
+        check_header(header, topic, mapped)?;
+        Ok(Self { mapping: Arc::new(mapping), topic, fd })
+    }
+
+    /// A descriptor for looking only: it can be mapped for reading, and not for writing.
+    pub fn read_only(&self) -> io::Result<OwnedFd> {
+        memfd::read_only(&self.fd)
     }
 
     /// The topic's identity.
@@ -113,73 +115,156 @@ impl Segment {
         self.topic
     }
 
-    /// The shape, as checked at attach.
-    pub fn geometry(&self) -> Geometry {
-        self.geometry
-    }
-
-    /// The memory, for a device whose streams write readiness and holder words.
-    pub fn mapping(&self) -> &Arc<Mapping> {
-        &self.mapping
-    }
-
-    /// Length in bytes.
-    pub fn bytes(&self) -> u64 {
-        self.mapping.bytes()
-    }
-
     /// Bytes of memory that the segment occupies.
     pub fn resident_bytes(&self) -> io::Result<u64> {
         memfd::resident_bytes(&self.fd)
     }
 
-    /// The first page.
+    /// The start.
     pub fn header(&self) -> &Header {
         inside(view::header(&self.mapping))
     }
 
     /// A publisher slot; `None` past the last.
-    pub fn publisher(&self, slot: u8) -> Option<&PublisherSlot> {
-        let offset = Geometry::publishers_offset() + u64::from(slot) * size_of::<PublisherSlot>() as u64;
-        (usize::from(slot) < PUBLISHERS_MAX).then(|| inside(view::publisher(&self.mapping, offset)))
+    pub fn publisher(&self, slot: u16) -> Option<&PublisherSlot> {
+        Some(inside(view::publisher(&self.mapping, publisher_offset(slot)?)))
+    }
+
+    /// Publisher slots that were ever occupied, each with its occupation count and its state. The lowest free one is given out, so they
+    /// come first, and nobody looks at the pages of the others.
+    pub fn publishers(&self) -> impl Iterator<Item = (u16, u32, Option<SlotState>)> + '_ {
+        (0..PUBLISHERS_MAX as u16).map_while(|slot| {
+            let (generation, state) = SlotState::decode(self.publisher(slot)?.state.load(Ordering::Acquire));
+            (generation != 0).then_some((slot, generation, state))
+        })
     }
 
     /// A subscriber slot; `None` past the last.
-    pub fn subscriber(&self, slot: u8) -> Option<&SubscriberSlot> {
-        let offset = Geometry::subscribers_offset() + u64::from(slot) * size_of::<SubscriberSlot>() as u64;
-        (usize::from(slot) < SUBSCRIBERS_MAX).then(|| inside(view::subscriber(&self.mapping, offset)))
+    pub fn subscriber(&self, slot: u16) -> Option<&SubscriberSlot> {
+        Some(inside(view::subscriber(&self.mapping, subscriber_offset(slot)?)))
     }
 
-    /// A message entry; `None` past the last, whatever a slot of the queue says.
-    pub fn message(&self, index: MessageIndex) -> Option<&MessageEntry> {
-        let offset = self.geometry.message_offset(index);
-        (u32::from(index.0) < self.geometry.messages).then(|| inside(view::message(&self.mapping, offset)))
+    /// What the subscriber in a slot says of itself; `None` past the last.
+    pub fn subscriber_words(&self, slot: u16) -> Option<&SubscriberWords> {
+        Some(inside(view::subscriber_words(&self.mapping, subscriber_pages_offset(slot)?)))
     }
 
-    /// Where a message says that its bytes are there: the offset of a 32-bit word, and the value from which on they are, or never will be.
+    /// What the subscriber in a slot says of a message; `None` past the last.
+    pub(crate) fn hold(&self, slot: u16, index: MessageIndex) -> Option<HoldWord<'_>> {
+        let offset = subscriber_pages_offset(slot)? + HOLDS_OFFSET + u64::from(index.0) * 4;
+        Some(HoldWord(inside(self.mapping.atomic_u32(offset))))
+    }
+
+    /// A message entry.
+    pub fn message(&self, index: MessageIndex) -> &MessageEntry {
+        inside(view::message(&self.mapping, message_offset(index)))
+    }
+
+    /// A message's words.
+    pub fn words(&self, index: MessageIndex) -> MessageWords<'_> {
+        let ready = inside(self.mapping.atomic_u32(READY_OFFSET + u64::from(index.0) * 4));
+        MessageWords::new(&self.message(index).life, ready)
+    }
+
+    /// The life that a position of the queue names, if the entry is in it still. What a position names that is older than the owner's time here
+    /// was another's, whatever its number.
+    pub(crate) fn life_at(&self, position: Position, named: Named) -> Option<Life> {
+        let joined = |owner| Some(self.publisher(owner)?.joined.load(Ordering::Relaxed));
+        self.words(named.message).life_at(position.0, named.generation, joined)
+    }
+
+    /// Where a message says that its bytes are there: the offset of a 32-bit word in `ready_words`, and the value from which on they are,
+    /// or never will be.
     pub fn ready_word(&self, message: MessageRef) -> (u64, u32) {
-        (self.geometry.ready_offset(message.index), ready_word(message.generation))
+        (u64::from(message.index.0) * 4, ready_word(message.generation))
+    }
+
+    /// The ready words, mapped once more, for streams to write and to wait for: what a device's streams reach is pinned, and the whole
+    /// segment would be much.
+    pub fn ready_words(&self) -> Result<Arc<Mapping>, MapError> {
+        self.part(READY_OFFSET, READY_BYTES)
+    }
+
+    /// The hold words of a subscriber slot, mapped once more, for its streams to write.
+    pub fn hold_words(&self, slot: u16) -> Result<Arc<Mapping>, MapError> {
+        let pages = subscriber_pages_offset(slot).unwrap_or_default();
+        self.part(pages + HOLDS_OFFSET, SUBSCRIBER_PAGES_BYTES - HOLDS_OFFSET)
+    }
+
+    fn part(&self, offset: u64, bytes: u64) -> Result<Arc<Mapping>, MapError> {
+        Ok(Arc::new(Mapping::map_part(&self.fd, SEGMENT_BYTES, offset, bytes, self.mapping.access())?))
+    }
+
+    /// Gives the memory of a subscriber's own pages back: they read as zeros from now on.
+    pub(crate) fn clear_subscriber_pages(&self, slot: u16) {
+        let Some(offset) = subscriber_pages_offset(slot) else { return };
+        if memfd::punch_hole(&self.fd, offset, SUBSCRIBER_PAGES_BYTES).is_err() {
+            // Where no holes can be made, as under an emulator, zeros are written.
+            (0..SUBSCRIBER_PAGES_BYTES / 8)
+                .for_each(|word| inside(self.mapping.atomic_u64(offset + word * 8)).store(0, Ordering::Relaxed));
+        }
+    }
+
+    /// Gives the memory of a run of message entries back, as far as it has whole pages: they read as free entries in life 0.
+    pub(crate) fn clear_entries(&self, first: u32, count: u32) {
+        let (offset, bytes) = pages_of_messages(first, count);
+        if bytes > 0 {
+            // What cannot be given back stays as it is: free.
+            let _ = memfd::punch_hole(&self.fd, offset, bytes);
+        }
     }
 
     /// The queue.
     pub fn queue(&self) -> Queue<'_> {
-        let slots = inside(self.mapping.atomics_u64(Geometry::queue_offset(), self.geometry.queue_slots as usize));
+        let slots = inside(self.mapping.atomics_u64(QUEUE_OFFSET, QUEUE_SLOTS));
         Queue::new(&self.header().tail.0, slots)
     }
 
-    /// Every message entry there is.
-    pub fn indices(&self) -> impl Iterator<Item = MessageIndex> + use<> {
-        (0..self.geometry.messages as u16).map(MessageIndex)
+    /// The entries that a publisher slot's tenant has used: its first, and how many.
+    pub fn used_entries(&self, slot: u16) -> impl Iterator<Item = MessageIndex> + use<> {
+        let (first, count) = self.publisher(slot).map_or((0, 0), |words| {
+            let (first, count) = entries_of(words);
+            (first, count.min(words.used_entries.load(Ordering::Acquire) as u32))
+        });
+        (first..first + count).map(|index| MessageIndex(index as u16))
+    }
+
+    /// Subscribers that have not retired.
+    pub fn subscriber_count(&self) -> usize {
+        let takes_part = |slot: &u16| {
+            let words = self.subscriber_words(*slot);
+            words.is_some_and(|words| words.cursor.load(Ordering::Relaxed) != u64::MAX)
+        };
+        bits(&self.header().subscribers.0).filter(takes_part).count()
     }
 
     /// Who occupies a subscriber slot now.
-    pub fn tenant(&self, slot: usize) -> Option<Tenancy> {
-        let state = self.subscriber(u8::try_from(slot).ok()?)?.state.load(Ordering::Acquire);
-        match SlotState::decode(state) {
+    pub fn tenant(&self, slot: u16) -> Option<Tenancy> {
+        match SlotState::decode(self.subscriber(slot)?.state.load(Ordering::Acquire)) {
             (generation, Some(SlotState::Active)) => Some(Tenancy::new(generation)),
             _ => None,
         }
     }
+
+    /// Subscribers as they stand to a message.
+    pub(crate) fn readers(&self, index: MessageIndex) -> impl Iterator<Item = Reader<'_>> {
+        bits(&self.header().subscribers.0).filter_map(move |slot| {
+            let tenancy = self.tenant(slot)?;
+            let (slot_words, own, hold) =
+                (self.subscriber(slot)?, self.subscriber_words(slot)?, self.hold(slot, index)?);
+            let joined = slot_words.joined.load(Ordering::Acquire);
+            let depth = slot_words.depth.load(Ordering::Relaxed);
+            let words = ReaderWords { cursor: &own.cursor, hold, joined, depth };
+            Some(Reader { slot, tenancy, words, taken: own.taken.load(Ordering::Relaxed) })
+        })
+    }
+}
+
+/// A publisher's run of the message table: its first entry, and how many there are. Never past the table's end.
+pub(crate) fn entries_of(words: &PublisherSlot) -> (u32, u32) {
+    let found = words.entries.load(Ordering::Acquire);
+    let first = (found >> 32).min(u64::from(MESSAGES_MAX)) as u32;
+    (first, (found as u32).min(MESSAGES_MAX - first))
 }
 
 impl AsFd for Segment {
@@ -188,21 +273,30 @@ impl AsFd for Segment {
     }
 }
 
-impl MessageEntry {
-    /// The words of message.rs.
-    pub fn words(&self) -> MessageWords<'_> {
-        MessageWords::new(&self.life, &self.ready, &self.history, &self.holders.0)
+/// Slots whose bit is set.
+pub(crate) fn bits(mask: &[AtomicU64]) -> impl Iterator<Item = u16> {
+    (0_u16..).zip(mask).flat_map(|(place, word)| {
+        let mut rest = word.load(Ordering::Acquire);
+        std::iter::from_fn(move || {
+            let bit = rest.trailing_zeros() as u16;
+            rest &= rest.wrapping_sub(1);
+            (bit < 64).then_some(place * 64 + bit)
+        })
+    })
+}
+
+/// Sets a slot's bit.
+pub(crate) fn set_bit(mask: &[AtomicU64], slot: u16) {
+    if let Some(word) = mask.get(usize::from(slot / 64)) {
+        word.fetch_or(1 << (slot % 64), Ordering::SeqCst);
     }
 }
 
-/// Slots whose bit is set.
-pub(crate) fn bits(mask: &AtomicU64) -> impl Iterator<Item = u8> + use<> {
-    let mut rest = mask.load(Ordering::Acquire);
-    std::iter::from_fn(move || {
-        let slot = rest.trailing_zeros();
-        rest &= rest.wrapping_sub(1);
-        (slot < 64).then_some(slot as u8)
-    })
+/// Clears a slot's bit.
+pub(crate) fn clear_bit(mask: &[AtomicU64], slot: u16) {
+    if let Some(word) = mask.get(usize::from(slot / 64)) {
+        word.fetch_and(!(1 << (slot % 64)), Ordering::SeqCst);
+    }
 }
 
 /// An identity as two words.
@@ -216,7 +310,7 @@ pub(crate) fn whole(halves: [u64; 2]) -> [u8; 16] {
     (u128::from(halves[0]) | u128::from(halves[1]) << 64).to_le_bytes()
 }
 
-fn check_header(header: &Header, topic: [u8; 16], mapped: u64) -> Result<Geometry, AttachError> {
+fn check_header(header: &Header, topic: [u8; 16], mapped: u64) -> Result<(), AttachError> {
     let found = header.magic.load(Ordering::Acquire);
     if found != MAGIC {
         return Err(AttachError::Magic { found });
@@ -225,27 +319,20 @@ fn check_header(header: &Header, topic: [u8; 16], mapped: u64) -> Result<Geometr
     if found != LAYOUT_VERSION {
         return Err(AttachError::Version { found });
     }
-    let messages = header.messages.load(Ordering::Relaxed);
-    let queue_slots = header.queue_slots.load(Ordering::Relaxed);
     let claimed = header.segment_bytes.load(Ordering::Relaxed);
-    let geometry = Geometry { messages, queue_slots };
-    if !geometry.is_valid() || geometry.segment_bytes() != mapped || claimed != mapped {
-        return Err(AttachError::Geometry { messages, queue_slots, claimed, mapped });
+    if claimed != SEGMENT_BYTES || mapped != SEGMENT_BYTES {
+        return Err(AttachError::Length { claimed, mapped });
     }
     if [header.topic[0].load(Ordering::Relaxed), header.topic[1].load(Ordering::Relaxed)] != halves(topic) {
         return Err(AttachError::Topic);
     }
-    Ok(geometry)
-}
-
-fn file_bytes(fd: &OwnedFd) -> Result<u64, AttachError> {
-    memfd::bytes(fd).map_err(|source| AttachError::Map(MapError::Os { bytes: 0, source }))
+    Ok(())
 }
 
 fn inside<T>(found: Result<T, rgaps_os::OutOfRange>) -> T {
     match found {
         Ok(found) => found,
-        Err(error) => unreachable!("geometry was checked at attach, yet {error}"),
+        Err(error) => unreachable!("the length was checked at attach, yet {error}"),
     }
 }
 
@@ -259,7 +346,7 @@ mod tests {
 
     #[test]
     fn two_mappings_of_a_segment_lie_elsewhere_and_show_the_same_queue() {
-        let made = Segment::create([7; 16], Geometry::new(16)).unwrap();
+        let made = Segment::create([7; 16]).unwrap();
         let attached = Segment::attach(fd(&made), [7; 16]).unwrap();
         let named = crate::queue::Named { message: MessageIndex(3), generation: 1 };
         let position = made.queue().publish(named).unwrap();
@@ -269,27 +356,59 @@ mod tests {
 
     #[test]
     fn every_lie_in_the_header_is_refused_by_name() {
-        let made = Segment::create([7; 16], Geometry::new(16)).unwrap();
+        let made = Segment::create([7; 16]).unwrap();
         assert!(matches!(Segment::attach(fd(&made), [8; 16]), Err(AttachError::Topic)));
-        made.header().messages.store(4096, Ordering::Relaxed);
-        assert!(matches!(Segment::attach(fd(&made), [7; 16]), Err(AttachError::Geometry { messages: 4096, .. })));
-        made.header().messages.store(16, Ordering::Relaxed);
         made.header().segment_bytes.store(u64::MAX, Ordering::Relaxed);
-        assert!(matches!(Segment::attach(fd(&made), [7; 16]), Err(AttachError::Geometry { .. })));
+        assert!(matches!(Segment::attach(fd(&made), [7; 16]), Err(AttachError::Length { claimed: u64::MAX, .. })));
         made.header().version.store(99, Ordering::Relaxed);
         assert!(matches!(Segment::attach(fd(&made), [7; 16]), Err(AttachError::Version { found: 99 })));
         made.header().magic.store(1, Ordering::Relaxed);
         assert!(matches!(Segment::attach(fd(&made), [7; 16]), Err(AttachError::Magic { found: 1 })));
         let short = memfd::create("short", 100).unwrap();
-        assert!(Segment::attach(short, [7; 16]).is_err());
+        assert!(matches!(Segment::attach(short, [7; 16]), Err(AttachError::Length { mapped: 100, .. })));
     }
 
     #[test]
-    fn indices_past_the_table_are_refused() {
-        let made = Segment::create([7; 16], Geometry::new(16)).unwrap();
-        assert!(made.message(MessageIndex(15)).is_some());
-        assert!(made.message(MessageIndex(16)).is_none());
-        assert!(made.publisher(64).is_none() && made.subscriber(64).is_none());
+    fn slots_past_the_last_are_refused_and_the_last_ones_are_there() {
+        let made = Segment::create([7; 16]).unwrap();
+        assert!(made.publisher(255).is_some() && made.publisher(256).is_none());
+        assert!(made.subscriber(1023).is_some() && made.subscriber(1024).is_none());
+        assert!(made.subscriber_words(1023).is_some() && made.subscriber_words(1024).is_none());
+        let last = MessageIndex(u16::MAX);
+        made.message(last).position.store(1, Ordering::Relaxed);
+        assert_eq!(made.hold(1023, last).unwrap().of(crate::message::Generation(0)), crate::message::Holding::None);
+    }
+
+    #[test]
+    fn a_segment_with_a_publisher_and_a_subscriber_that_are_idle_takes_three_pages() {
+        let made = Segment::create([7; 16]).unwrap();
+        assert!(made.resident_bytes().unwrap() <= 4096);
+        let janitor = crate::Janitor::new(Arc::new(made));
+        janitor.admit_publisher(&crate::PublisherSpec::default()).unwrap();
+        janitor.admit_subscriber(&crate::SubscriberSpec::default()).unwrap();
+        assert!(janitor.segment().resident_bytes().unwrap() <= 3 * 4096);
+    }
+
+    #[test]
+    fn who_looks_on_can_neither_write_nor_seal() {
+        let made = Segment::create([7; 16]).unwrap();
+        let looking = made.read_only().unwrap();
+        assert!(Mapping::map(&looking, SEGMENT_BYTES, Access::ReadWrite).is_err());
+        assert!(memfd::seal_future_write(&looking).is_err());
+        assert!(memfd::seal_future_write(&made).is_err(), "nor can anybody else");
+        Segment::observe(looking, [7; 16]).unwrap();
+    }
+
+    #[test]
+    fn bits_are_found_set_and_cleared_in_every_word() {
+        let mask: [AtomicU64; 16] = Default::default();
+        for slot in [0, 63, 64, 1023] {
+            set_bit(&mask, slot);
+        }
+        set_bit(&mask, 1024);
+        assert_eq!(bits(&mask).collect::<Vec<_>>(), [0, 63, 64, 1023]);
+        clear_bit(&mask, 64);
+        assert_eq!(bits(&mask).count(), 3);
     }
 
     #[test]

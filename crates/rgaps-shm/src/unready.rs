@@ -26,8 +26,7 @@ impl Unready {
 
     /// The bytes will never come: subscribers pass the message by. True if it was pending. No stream may get to `word` after this.
     pub fn poison(&self) -> bool {
-        let entry = self.segment.message(self.message.index);
-        let poisoned = entry.is_some_and(|entry| entry.words().poison(self.message.generation));
+        let poisoned = self.segment.words(self.message.index).poison(self.message.generation);
         ring(&self.segment.header().arrivals.0);
         poisoned
     }

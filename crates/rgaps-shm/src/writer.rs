@@ -3,105 +3,39 @@
 //! A publication's steps, in the order that makes a death at any of them harmless (the names are crash points):
 //!
 //! ```text
-//!   loan.entry       the table entry is LOANED to us              dead owner: the manager gives it back
+//!   loan.entry       a table entry of ours is LOANED              dead owner: the manager gives it back
 //!   loan.block       a block of our pool                          the pool goes as a whole
-//!   publish.addressed holder words: PENDING for each subscriber   still LOANED: given back
-//!   publish.complete the entry is PUBLISHED, in no slot yet       the manager revokes what nobody can find
+//!   publish.described what it says of itself is written           still LOANED: given back
+//!   publish.complete the entry is complete, in no slot yet        nobody can find it: the manager frees it
 //!   publish.claimed  one compare-exchange: it is in the queue     subscribers read it; the manager wakes them
-//!   publish.offered  offered to who joined in between             they find it themselves (message.rs, claim)
-//!   publish.woken    subscribers woken; keep-last and history trimmed,  the next writer trims further
-//!                    who lost by it and has a descriptor told
+//!   publish.woken    subscribers woken                            all is done
 //! ```
 //!
-//! Invariants  W1 only this port allocates and frees in its pool. W2 a block is freed after RECLAIMING was won, once.
+//! Invariants  W1 only this port allocates and frees in its pool, and in its run of the table. W2 a block is freed after RECLAIMING
+//!             was won, once.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
-use std::time::{Duration, Instant};
 
-use rgaps_os::{AllocationRight, EventFd, MapError};
+use rgaps_os::{AllocationRight, EventFd};
 
 use crate::crash;
-use crate::give_way::{Readers, drop_oldest_unread};
+use crate::give_way::Readers;
 use crate::history::{History, MessageRef};
 use crate::info::{MessageInfo, encode_path};
-use crate::keep_last::trim_keep_last;
+use crate::join::Look;
 use crate::layout::{META_BYTES_MAX, MessageEntry, PublisherSlot, SlotState};
-use crate::message::{Generation, Holding, MessageWords, Tenancy};
-use crate::notify::{Bells, FutexWait, Wait, Wake};
-use crate::pool::{Block, PoolAllocator, PoolFull, PoolStats};
+use crate::message::{Generation, Need, State, Tenancy};
+use crate::notify::{Bells, FutexWait, Wake};
+use crate::pool::{Block, PoolAllocator, PoolStats};
 use crate::queue::{MessageIndex, Named, Position, QueueError};
-use crate::segment::{Segment, bits, halves};
+use crate::segment::{Reader, Segment, entries_of, halves};
+use crate::space::{CutOff, Exhaustion, LoanError, PortError, loan_within};
 use crate::unready::Unready;
 
-/// How often a writer that waits for space looks by itself: a stream that lets a message go rings nobody.
-const LOOK_FOR_SPACE: Duration = Duration::from_millis(2);
-
-/// What a publisher does when there is no space.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Exhaustion {
-    /// Wait until subscribers let go, at most so long.
-    Wait(Duration),
-    /// Take the oldest messages away from keep-last subscribers that have not taken them.
-    DropOldest,
-    /// Say so at once.
-    Refuse,
-}
-
-/// No loan.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LoanError {
-    /// The pool has no block of that size.
-    #[error("the pool is full: {0}; release messages or raise pool_bytes")]
-    Pool(PoolFull),
-    /// The message could never fit.
-    #[error("a message of {wanted} B is larger than the pool of {capacity} B; raise pool_bytes")]
-    TooLarge {
-        /// Bytes asked for.
-        wanted: u64,
-        /// Bytes of the pool.
-        capacity: u64,
-    },
-    /// Every entry of the message table is in use.
-    #[error("all {0} messages of the topic are in use; release messages or raise message_count")]
-    Messages(u32),
-    /// It stayed so until the time-out.
-    #[error("no space after {waited_ms} ms: {full}; a keep-all subscriber is stalled, or messages are held too long")]
-    TimedOut {
-        /// How long the publisher waited.
-        waited_ms: u64,
-        /// What was missing, as text would say it.
-        full: NoSpace,
-    },
-}
-
-/// What was missing when a wait for space ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NoSpace {
-    /// A block.
-    #[error("{0}")]
-    Pool(PoolFull),
-    /// A message entry.
-    #[error("all {0} messages of the topic are in use")]
-    Messages(u32),
-}
-
-/// A port cannot be opened.
-#[derive(Debug, thiserror::Error)]
-pub enum PortError {
-    /// The slot is not ours.
-    #[error("slot {slot} is not occupied by generation {generation}: the manager gave it to somebody else")]
-    NotOurs {
-        /// The slot.
-        slot: u8,
-        /// The generation that was expected.
-        generation: u32,
-    },
-    /// No memory for the allocator.
-    #[error(transparent)]
-    Map(#[from] MapError),
-}
+/// Messages that a loan looks at by the way, to free them; when space is short it looks at all.
+const LOOKED_AT: usize = 8;
 
 /// A message that is being filled. Publish it or give it back.
 #[must_use = "a loan that is neither published nor given back keeps its block"]
@@ -161,47 +95,65 @@ pub enum PublishError {
     /// The topic is unusable.
     #[error(transparent)]
     Queue(#[from] QueueError),
+    /// The port has lost its slot.
+    #[error(transparent)]
+    CutOff(#[from] CutOff),
+}
+
+/// Published and not yet reclaimed.
+#[derive(Clone, Copy, Debug)]
+struct Outstanding {
+    message: MessageRef,
+    /// `None`: it came into no queue.
+    position: Option<Position>,
 }
 
 /// A publisher's port. One a publisher slot; the manager has one for each host that it receives from.
 #[derive(Debug)]
 pub struct WriterPort {
     segment: Arc<Segment>,
-    slot: u8,
+    slot: u16,
     generation: u32,
     allocator: PoolAllocator,
     history: History,
-    /// Blocks by table entry.
+    /// Our run of the message table.
+    first_entry: u32,
+    first_generation: Generation,
+    free_entries: VecDeque<MessageIndex>,
+    /// Blocks by entry of the run.
     blocks: Vec<Option<Block>>,
-    /// Published and not yet reclaimed, oldest first.
-    outstanding: VecDeque<MessageRef>,
+    /// Oldest first.
+    outstanding: VecDeque<Outstanding>,
+    /// Where the next loan looks for something to free.
+    looked_at: usize,
     bells: Bells,
     /// What those that `space` gives out have in common.
     space: FutexWait,
     /// Who read nothing while space was waited for, and may have read since.
     stalled: Readers,
-    seen_released: u64,
-    next_entry: u16,
 }
 
 impl WriterPort {
     /// Opens the port of an occupied publisher slot; `right` belongs to its pool.
-    pub fn new(segment: Arc<Segment>, slot: u8, generation: u32, right: AllocationRight) -> Result<Self, PortError> {
-        let ours = SlotState::Active.word(generation);
-        if segment.publisher(slot).is_none_or(|publisher| publisher.state.load(Ordering::Acquire) != ours) {
-            return Err(PortError::NotOurs { slot, generation });
+    pub fn new(segment: Arc<Segment>, slot: u16, generation: u32, right: AllocationRight) -> Result<Self, PortError> {
+        let cut_off = CutOff { slot, generation };
+        let words = segment.publisher(slot).ok_or(cut_off)?;
+        if words.state.load(Ordering::Acquire) != SlotState::Active.word(generation) {
+            return Err(cut_off.into());
         }
-        let messages = segment.geometry().messages as usize;
+        let (first_entry, entries) = entries_of(words);
         Ok(Self {
             bells: Bells::new(segment.clone()),
             space: FutexWait::for_space(segment.clone(), slot),
             stalled: Readers::default(),
             allocator: PoolAllocator::new(right)?,
             history: History::default(),
-            blocks: (0..messages).map(|_| None).collect(),
-            outstanding: VecDeque::with_capacity(messages),
-            seen_released: 0,
-            next_entry: 0,
+            first_entry,
+            first_generation: Generation(segment.header().first_generation.load(Ordering::Acquire)),
+            free_entries: (first_entry..first_entry + entries).map(|index| MessageIndex(index as u16)).collect(),
+            blocks: (0..entries).map(|_| None).collect(),
+            outstanding: VecDeque::with_capacity(entries as usize),
+            looked_at: 0,
             segment,
             slot,
             generation,
@@ -210,37 +162,34 @@ impl WriterPort {
 
     /// A block for a message of `bytes` bytes, now or never: what `Exhaustion` asks for is the caller's loop (`loan`).
     pub fn try_loan(&mut self, bytes: u64, exhaustion: Exhaustion) -> Result<LoanedMessage, LoanError> {
+        self.check()?;
         let capacity = self.allocator.stats().capacity_bytes;
         if bytes > capacity {
             return Err(LoanError::TooLarge { wanted: bytes, capacity });
         }
-        self.reclaim_if_released();
-        let mut error = match self.try_once(bytes) {
-            Ok(loan) => return Ok(loan),
-            Err(error) => error,
-        };
+        self.reclaim_some();
+        if let Ok(loan) = self.try_once(bytes) {
+            return Ok(loan);
+        }
         self.reclaim();
         // Each turn gives up one message of this port, so the loop ends with the outstanding ones.
-        for _ in 0..=self.outstanding.len() {
-            match self.try_once(bytes) {
+        loop {
+            let error = match self.try_once(bytes) {
                 Ok(loan) => return Ok(loan),
-                Err(now) => error = now,
-            }
-            let gave_up = match exhaustion {
-                Exhaustion::DropOldest => {
-                    self.give_up_history() || drop_oldest_unread(&self.segment, &self.outstanding)
-                }
-                Exhaustion::Wait(_) => {
-                    self.give_up_history() || self.stalled.drop_oldest(&self.segment, &self.outstanding)
-                }
-                Exhaustion::Refuse => self.give_up_history(),
+                Err(error) => error,
             };
+            let gave_up = self.give_up_history()
+                || match exhaustion {
+                    Exhaustion::DropOldest => self.drop_oldest(|_, _| true),
+                    Exhaustion::Wait(_) => {
+                        !self.stalled.is_empty() && self.drop_oldest(|stalled, reader| stalled.has_idle(reader))
+                    }
+                    Exhaustion::Refuse => false,
+                };
             if !gave_up {
-                break;
+                return Err(error);
             }
-            self.reclaim();
         }
-        Err(error)
     }
 
     /// A block for a message of `bytes` bytes, after waiting for space if `exhaustion` says so.
@@ -256,16 +205,14 @@ impl WriterPort {
 
     /// Takes back a loan that will not be published.
     pub fn give_back(&mut self, loan: LoanedMessage) {
-        if let Some(entry) = self.segment.message(loan.message.index) {
-            entry.words().give_back(loan.message.generation, self.slot);
-        }
+        self.give_back_entry(loan.message);
         self.allocator.free(loan.block);
         self.show_use();
     }
 
     /// Publishes a filled block.
     pub fn publish(&mut self, loan: LoanedMessage, spec: &MessageSpec<'_>) -> Result<Position, PublishError> {
-        self.publish_to(loan, spec, None, Bytes::AreThere).map(|(position, _)| position)
+        self.publish_to(loan, spec, 0, State::Published).map(|(position, _)| position)
     }
 
     /// Publishes a block that a stream fills: in the order of the queue from now on, to be read once the stream has written the word
@@ -276,7 +223,7 @@ impl WriterPort {
         loan: LoanedMessage,
         spec: &MessageSpec<'_>,
     ) -> Result<(Position, Unready), PublishError> {
-        let (position, message) = self.publish_to(loan, spec, None, Bytes::WillCome)?;
+        let (position, message) = self.publish_to(loan, spec, 0, State::Filling)?;
         Ok((position, Unready::new(self.segment.clone(), message)))
     }
 
@@ -288,72 +235,64 @@ impl WriterPort {
         spec: &MessageSpec<'_>,
         seen: Position,
     ) -> Result<Position, PublishError> {
-        self.publish_to(loan, spec, Some(seen), Bytes::AreThere).map(|(position, _)| position)
+        self.publish_to(loan, spec, seen.0.saturating_add(1), State::Published).map(|(position, _)| position)
     }
 
+    /// `since`: not for subscribers that joined before it. `state`: complete, or its bytes to come.
     fn publish_to(
         &mut self,
         loan: LoanedMessage,
         spec: &MessageSpec<'_>,
-        seen: Option<Position>,
-        bytes: Bytes,
+        since: u64,
+        state: State,
     ) -> Result<(Position, MessageRef), PublishError> {
         let block = loan.block.bytes();
         let refused = match spec {
             spec if spec.meta.len() > META_BYTES_MAX => Some(PublishError::Metadata(spec.meta.len())),
             spec if spec.info.bytes > block => Some(PublishError::Length { bytes: spec.info.bytes, block }),
-            _ => None,
+            _ => self.check().err().map(PublishError::from),
         };
         if let Some(error) = refused {
-            if bytes == Bytes::AreThere {
+            if state == State::Published {
                 self.give_back(loan);
             }
             return Err(error);
         }
-        let segment = self.segment.clone();
         let message = loan.message;
-        let Some(entry) = segment.message(message.index) else { unreachable!("a loan names an entry of the table") };
-        self.describe(entry, &loan, spec);
-        let words = entry.words();
-        address(&segment, words, message.generation);
-        if let Some(seen) = seen {
-            spare_those_here_at(&segment, words, message.generation, seen);
+        let entry = self.segment.message(message.index);
+        self.describe(entry, &loan, spec, since);
+        crash::point("publish.described");
+        let kept = spec.history_depth > 0;
+        if !self.segment.words(message.index).complete(message.generation, self.slot, state, kept) {
+            return Err(self.cut_off().into());
         }
-        crash::point("publish.addressed");
-        if bytes == Bytes::AreThere {
-            words.make_ready(message.generation);
-        }
-        words.complete(message.generation, self.slot);
         crash::point("publish.complete");
-        self.blocks[usize::from(message.index.0)] = Some(loan.block);
-        self.outstanding.push_back(message);
+        let place = self.place(message.index);
+        self.blocks[place] = Some(loan.block);
         let named = Named { message: message.index, generation: message.generation.low() };
-        let position = match segment.queue().publish(named) {
+        let position = match self.segment.queue().publish(named) {
             Ok(position) => position,
             Err(error) => {
-                if bytes == Bytes::AreThere {
-                    self.withdraw(message);
-                }
+                self.outstanding.push_back(Outstanding { message, position: None });
+                leave_history(&self.segment, message);
+                // What a stream still fills is not reclaimed.
+                self.reclaim();
                 return Err(error.into());
             }
         };
         crash::point("publish.claimed");
-        entry.position.store(position.0, Ordering::Release);
-        offer_to_newcomers(&segment, words, message.generation);
-        crash::point("publish.offered");
+        self.segment.message(message.index).position.store(position.0, Ordering::Release);
+        self.outstanding.push_back(Outstanding { message, position: Some(position) });
         let _ = self.bells.wake();
         crash::point("publish.woken");
         self.count(spec.info.bytes);
-        let losers = trim_keep_last(&segment, position);
-        if losers != 0 {
-            self.bells.tell_lost(losers);
-        }
-        self.history.push(spec.info.publisher, spec.history_depth, message, |old| leave_history(&segment, old));
+        let segment = &self.segment;
+        self.history.push(spec.info.publisher, spec.history_depth, message, |old| leave_history(segment, old));
         Ok((position, message))
     }
 
     /// Gives the port the event descriptor of a subscriber.
-    pub fn add_event(&mut self, slot: u8, tenancy: Tenancy, event: EventFd) {
+    pub fn add_event(&mut self, slot: u16, tenancy: Tenancy, event: EventFd) {
         self.bells.add(slot, tenancy, event);
     }
 
@@ -365,22 +304,77 @@ impl WriterPort {
 
     /// Frees every block that nobody reads any more.
     pub fn reclaim(&mut self) {
-        let segment = self.segment.clone();
-        let slot = self.slot;
-        let (blocks, allocator) = (&mut self.blocks, &mut self.allocator);
-        self.outstanding.retain(|message| {
-            let Some(entry) = segment.message(message.index) else { return false };
-            if !entry.words().try_reclaim(message.generation, slot, |s| segment.tenant(s)) {
-                return true;
+        self.reclaim_among(0, usize::MAX);
+    }
+
+    /// As `reclaim`, looking at a few messages, and at the next few the next time.
+    fn reclaim_some(&mut self) {
+        let from = if self.looked_at < self.outstanding.len() { self.looked_at } else { 0 };
+        let freed = self.reclaim_among(from, LOOKED_AT);
+        self.looked_at = from + LOOKED_AT - freed;
+    }
+
+    fn reclaim_among(&mut self, from: usize, count: usize) -> usize {
+        if self.outstanding.is_empty() {
+            return 0;
+        }
+        let pass = self.begin_pass();
+        let (mut at, mut freed) = (from, 0);
+        for _ in 0..count.min(self.outstanding.len().saturating_sub(from)) {
+            if self.try_free(at, pass, |_| false) {
+                freed += 1;
+            } else {
+                at += 1;
             }
-            crash::point("reclaim.won");
-            if let Some(block) = blocks[usize::from(message.index.0)].take() {
-                allocator.free(block);
-            }
-            entry.words().finish(message.generation, slot);
-            false
-        });
+        }
         self.show_use();
+        freed
+    }
+
+    /// For a pass over what is outstanding: who is there, and where the queue ends.
+    fn begin_pass(&self) -> (Look, u64) {
+        (Look::begin(), self.segment.queue().end().0)
+    }
+
+    /// Frees an outstanding message if nobody needs it; a keep-last subscriber's need does not count if it is spared that.
+    fn try_free(&mut self, at: usize, (look, end): (Look, u64), is_spared: impl Fn(&Reader<'_>) -> bool) -> bool {
+        let Some(Outstanding { message, position }) = self.outstanding.get(at).copied() else { return false };
+        let (segment, MessageRef { index, generation }) = (&self.segment, message);
+        let needs = |reader: Reader<'_>| match position.map(|at| reader.words.need(at.0, generation, end)) {
+            Some(Need::Hard) => true,
+            Some(Need::Soft) => !is_spared(&reader),
+            Some(Need::None) | None => false,
+        };
+        let words = segment.words(index);
+        let won = words.try_reclaim(
+            (generation, self.slot),
+            look,
+            || segment.readers(index).any(needs),
+            || segment.readers(index).map(|reader| reader.words),
+        );
+        if !won {
+            return false;
+        }
+        crash::point("reclaim.won");
+        let place = self.place(index);
+        if let Some(block) = self.blocks[place].take() {
+            self.allocator.free(block);
+        }
+        words.finish(generation, self.slot);
+        self.free_entries.push_back(index);
+        self.outstanding.remove(at);
+        true
+    }
+
+    /// Frees the oldest message that stands in nobody's way but that of keep-last subscribers who are spared it: they have lost it, and
+    /// count it when they come to it.
+    fn drop_oldest(&mut self, is_spared: impl Fn(&Readers, &Reader<'_>) -> bool) -> bool {
+        let pass = self.begin_pass();
+        let stalled = std::mem::take(&mut self.stalled);
+        let dropped =
+            (0..self.outstanding.len()).any(|at| self.try_free(at, pass, |reader| is_spared(&stalled, reader)));
+        self.stalled = stalled;
+        dropped
     }
 
     /// How the pool is used.
@@ -394,7 +388,7 @@ impl WriterPort {
     }
 
     /// The publisher slot and its occupation count.
-    pub fn seat(&self) -> (u8, u32) {
+    pub fn seat(&self) -> (u16, u32) {
         (self.slot, self.generation)
     }
 
@@ -403,47 +397,57 @@ impl WriterPort {
         &self.segment
     }
 
+    fn check(&self) -> Result<(), CutOff> {
+        let ours = SlotState::Active.word(self.generation);
+        if self.slot_words().state.load(Ordering::Acquire) == ours { Ok(()) } else { Err(self.cut_off()) }
+    }
+
+    fn cut_off(&self) -> CutOff {
+        CutOff { slot: self.slot, generation: self.generation }
+    }
+
+    fn place(&self, index: MessageIndex) -> usize {
+        usize::from(index.0) - self.first_entry as usize
+    }
+
     fn try_once(&mut self, bytes: u64) -> Result<LoanedMessage, LoanError> {
-        let (index, generation) = self.loan_entry().ok_or(LoanError::Messages(self.segment.geometry().messages))?;
+        let message = self.loan_entry().ok_or(LoanError::Messages(self.blocks.len() as u32))?;
         crash::point("loan.entry");
         match self.allocator.allocate(bytes) {
             Ok(block) => {
                 crash::point("loan.block");
                 self.show_use();
-                Ok(LoanedMessage { message: MessageRef { index, generation }, block })
+                Ok(LoanedMessage { message, block })
             }
             Err(full) => {
-                if let Some(entry) = self.segment.message(index) {
-                    entry.words().give_back(generation, self.slot);
-                }
+                self.give_back_entry(message);
                 Err(LoanError::Pool(full))
             }
         }
     }
 
-    fn loan_entry(&mut self) -> Option<(MessageIndex, Generation)> {
-        let messages = self.segment.geometry().messages as u16;
-        for step in 0..messages {
-            let index = MessageIndex((self.next_entry + step) % messages);
-            if let Some(generation) = self.segment.message(index)?.words().try_loan(self.slot) {
-                self.next_entry = (index.0 + 1) % messages;
-                return Some((index, generation));
-            }
+    fn loan_entry(&mut self) -> Option<MessageRef> {
+        let index = self.free_entries.pop_front()?;
+        let used = self.place(index) as u64 + 1;
+        let used_entries = &self.slot_words().used_entries;
+        if used_entries.load(Ordering::Relaxed) < used {
+            used_entries.store(used, Ordering::Release);
         }
-        None
+        // An entry of ours that is not free was damaged: it is left alone.
+        let generation = self.segment.words(index).try_loan(self.slot, self.first_generation)?;
+        Some(MessageRef { index, generation })
     }
 
-    fn reclaim_if_released(&mut self) {
-        let released = self.slot_words().released.load(Ordering::Acquire);
-        if released != self.seen_released || self.outstanding.len() > self.blocks.len() / 2 {
-            self.seen_released = released;
-            self.reclaim();
-        }
+    fn give_back_entry(&mut self, message: MessageRef) {
+        self.segment.words(message.index).give_back(message.generation, self.slot);
+        // Behind the others, so that what an entry says of its last message stays for as long as can be (newest.rs).
+        self.free_entries.push_back(message.index);
     }
 
     fn give_up_history(&mut self) -> bool {
         let Some(oldest) = self.history.pop_oldest() else { return false };
         leave_history(&self.segment, oldest);
+        self.reclaim();
         true
     }
 
@@ -458,18 +462,7 @@ impl WriterPort {
         self.stalled = readers;
     }
 
-    fn withdraw(&mut self, message: MessageRef) {
-        let Some(entry) = self.segment.message(message.index) else { return };
-        for slot in bits(&self.segment.header().subscribers.0) {
-            if let Some(tenancy) = self.segment.tenant(usize::from(slot)) {
-                entry.words().revoke(usize::from(slot), message.generation, tenancy);
-            }
-        }
-        leave_history(&self.segment, message);
-        self.reclaim();
-    }
-
-    fn describe(&self, entry: &MessageEntry, loan: &LoanedMessage, spec: &MessageSpec<'_>) {
+    fn describe(&self, entry: &MessageEntry, loan: &LoanedMessage, spec: &MessageSpec<'_>, since: u64) {
         let info = &spec.info;
         let store = |word: &AtomicU64, value| word.store(value, Ordering::Relaxed);
         // What the entry says belongs to its position (`newest`): that goes first and comes last.
@@ -482,6 +475,7 @@ impl WriterPort {
         entry.meta_bytes.store(spec.meta.len() as u32, Ordering::Relaxed);
         store(&entry.publisher, info.publisher);
         store(&entry.sequence, info.sequence);
+        store(&entry.since, since);
         let [low, high] = halves(info.source_host);
         store(&entry.source_host[0], low);
         store(&entry.source_host[1], high);
@@ -520,71 +514,6 @@ impl WriterPort {
     }
 }
 
-/// Repeats `attempt` until it succeeds or the time of `Exhaustion::Wait` is over. `space` is armed before each look.
-pub fn loan_within(
-    space: &mut FutexWait,
-    exhaustion: Exhaustion,
-    mut attempt: impl FnMut() -> Result<LoanedMessage, LoanError>,
-) -> Result<LoanedMessage, LoanError> {
-    let Exhaustion::Wait(timeout) = exhaustion else { return attempt() };
-    let start = Instant::now();
-    loop {
-        let _ = space.arm();
-        let outcome = attempt();
-        let full = match outcome {
-            Err(LoanError::Pool(full)) => NoSpace::Pool(full),
-            Err(LoanError::Messages(messages)) => NoSpace::Messages(messages),
-            done => {
-                space.disarm();
-                return done;
-            }
-        };
-        let waited = start.elapsed();
-        if waited >= timeout {
-            space.disarm();
-            return Err(LoanError::TimedOut { waited_ms: waited.as_millis() as u64, full });
-        }
-        let _ = space.wait((timeout - waited).min(LOOK_FOR_SPACE));
-    }
-}
-
-/// Whether a block that is published is filled already.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Bytes {
-    AreThere,
-    WillCome,
-}
-
-fn address(segment: &Segment, words: MessageWords<'_>, generation: Generation) {
-    let mask = segment.header().subscribers.0.load(Ordering::Acquire);
-    words.address_to(generation, |slot| if mask >> slot & 1 == 1 { segment.tenant(slot) } else { None });
-}
-
-/// RELEASED instead of PENDING for whoever joined at `seen` or before.
-fn spare_those_here_at(segment: &Segment, words: MessageWords<'_>, generation: Generation, seen: Position) {
-    for slot in bits(&segment.header().subscribers.0) {
-        let Some(subscriber) = segment.subscriber(slot) else { continue };
-        let Some(tenancy) = segment.tenant(usize::from(slot)) else { continue };
-        if subscriber.joined.load(Ordering::Relaxed) <= seen.0 {
-            words.revoke(usize::from(slot), generation, tenancy);
-        }
-    }
-}
-
-/// A subscriber that joined between `address` and the claim either sees the claimed slot, or is seen here.
-fn offer_to_newcomers(segment: &Segment, words: MessageWords<'_>, generation: Generation) {
-    fence(Ordering::SeqCst);
-    for slot in bits(&segment.header().subscribers.0) {
-        let slot = usize::from(slot);
-        let Some(tenancy) = segment.tenant(slot) else { continue };
-        if words.holding(slot, generation, tenancy) == Holding::Free {
-            words.offer(slot, generation, tenancy);
-        }
-    }
-}
-
 fn leave_history(segment: &Segment, message: MessageRef) {
-    if let Some(entry) = segment.message(message.index) {
-        entry.words().leave_history(message.generation);
-    }
+    segment.words(message.index).leave_history(message.generation);
 }

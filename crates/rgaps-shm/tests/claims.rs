@@ -7,9 +7,10 @@ mod host;
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
-use host::{Host, lost, sequences};
+use host::{Host, claim, lost, sequences, take};
 use proptest::prelude::*;
 use rgaps_shm::claim::{Claimed, MessageName};
+use rgaps_shm::layout::QUEUE_SLOTS;
 use rgaps_shm::message::Readiness;
 use rgaps_shm::{Exhaustion, ReaderPort, SubscriberSpec};
 
@@ -25,15 +26,15 @@ fn messages_are_claimed_in_any_order_and_those_passed_by_are_still_taken() {
     for _ in 0..6 {
         publisher.publish(100, Exhaustion::Refuse).unwrap();
     }
-    let Claimed::Here(third) = reader.claim(named(3)) else { panic!("it was published") };
+    let Claimed::Here(third) = claim(&mut reader, named(3)) else { panic!("it was published") };
     assert_eq!(publisher.content(&third), [3; 100]);
-    let Claimed::Here(first) = reader.claim(named(1)) else { panic!("it was passed by") };
+    let Claimed::Here(first) = claim(&mut reader, named(1)) else { panic!("it was passed by") };
     assert_eq!(publisher.content(&first), [1; 100]);
     for given_out in [1, 3] {
-        assert!(matches!(reader.claim(named(given_out)), Claimed::Passed), "{given_out} twice");
+        assert!(matches!(claim(&mut reader, named(given_out)), Claimed::Passed), "{given_out} twice");
     }
-    assert!(matches!(reader.claim(named(7)), Claimed::NotYet));
-    assert!(matches!(reader.claim(MessageName { publisher: 78, sequence: 1 }), Claimed::NotYet));
+    assert!(matches!(claim(&mut reader, named(7)), Claimed::NotYet));
+    assert!(matches!(claim(&mut reader, MessageName { publisher: 78, sequence: 1 }), Claimed::NotYet));
     assert!(!reader.awaits_bytes(), "nobody has to look again for what was passed by");
     assert_eq!(sequences(&mut reader), [2, 4, 5, 6]);
     assert_eq!(lost(&reader), 0);
@@ -52,10 +53,10 @@ fn a_name_that_is_not_there_costs_no_message() {
     }
     let strange = MessageName { publisher: 78, sequence: 1 };
     for name in [strange, named(101), named(0), named(u64::MAX)] {
-        assert!(!matches!(reader.claim(name), Claimed::Here(_)), "{name:?}");
+        assert!(!matches!(claim(&mut reader, name), Claimed::Here(_)), "{name:?}");
     }
-    assert_eq!((lost(&reader), reader.counters().held.load(Ordering::Relaxed)), (0, 0));
-    assert!(matches!(reader.claim(named(1)), Claimed::Here(_)), "what was seen on the way has not passed");
+    assert_eq!((lost(&reader), reader.counters().held), (0, 0));
+    assert!(matches!(claim(&mut reader, named(1)), Claimed::Here(_)), "what was seen on the way has not passed");
     assert_eq!(sequences(&mut reader), (2..=100).collect::<Vec<_>>());
 }
 
@@ -72,7 +73,7 @@ fn who_is_far_behind_claims_all_that_its_depth_keeps() {
             publisher.publish(10, Exhaustion::Refuse).unwrap();
         }
         for sequence in 1..=200 {
-            assert!(matches!(reader.claim(named(sequence)), Claimed::Here(_)), "{sequence}");
+            assert!(matches!(claim(&mut reader, named(sequence)), Claimed::Here(_)), "{sequence}");
         }
         assert_eq!(lost(&reader), 0);
     }
@@ -86,19 +87,51 @@ fn what_history_gave_and_nobody_claims_is_let_go_once_it_is_older_than_the_depth
         publisher.publish(10, Exhaustion::Refuse).unwrap();
     }
     let mut late = host.subscriber_with(5, true);
-    assert!(matches!(late.claim(named(7)), Claimed::Here(_)));
+    assert!(matches!(claim(&mut late, named(7)), Claimed::Here(_)));
     for sequence in 9..=13 {
+        if sequence == 13 {
+            assert!(matches!(claim(&mut late, named(6)), Claimed::Passed));
+            assert!(matches!(claim(&mut late, named(8)), Claimed::Here(_)), "among the last five");
+        }
         publisher.publish(10, Exhaustion::Refuse).unwrap();
-        assert!(matches!(late.claim(named(sequence)), Claimed::Here(_)));
+        assert!(matches!(claim(&mut late, named(sequence)), Claimed::Here(_)));
     }
-    assert!(matches!(late.claim(named(6)), Claimed::Here(_)), "among the last that it may have");
-    publisher.publish(10, Exhaustion::Refuse).unwrap();
-    assert!(matches!(late.claim(named(14)), Claimed::Here(_)));
-    assert!(matches!(late.claim(named(5)), Claimed::Passed));
+    for gone in [4, 5, 6, 8] {
+        assert!(matches!(claim(&mut late, named(gone)), Claimed::Passed), "{gone}");
+    }
     assert_eq!((lost(&late), sequences(&mut late)), (0, vec![]));
     // All but what the publisher itself keeps.
     publisher.port.reclaim();
     assert_eq!(host.janitor.messages_in_use(), 8);
+}
+
+#[test]
+fn letting_go_of_history_does_not_let_go_of_the_entrys_next_message() {
+    // One entry, so that the second message lies where the first one did.
+    let host = Host::new(1);
+    let mut publisher = host.publisher(1 << 16, 1);
+    publisher.publish(10, Exhaustion::Refuse).unwrap();
+    let mut late = host.subscriber_with(2, true);
+    publisher.publish(10, Exhaustion::DropOldest).unwrap();
+    let Claimed::Here(held) = claim(&mut late, named(2)) else { panic!("the second message is there") };
+    late.retire();
+    assert!(publisher.publish(10, Exhaustion::DropOldest).is_err(), "the only message is held");
+    assert_eq!(publisher.content(&held), [2; 10]);
+    drop(held);
+    publisher.publish(10, Exhaustion::DropOldest).unwrap();
+}
+
+#[test]
+fn history_that_is_taken_again_leaves_out_what_waits_or_is_held() {
+    let host = Host::new(4);
+    let mut publisher = host.publisher(1 << 16, 1);
+    publisher.publish(10, Exhaustion::Refuse).unwrap();
+    let mut late = host.subscriber_with(2, true);
+    assert!(late.take_history_again(|_| true).is_empty(), "it waits");
+    let held = take(&mut late).unwrap();
+    assert!(late.take_history_again(|_| true).is_empty(), "it is held");
+    drop(held);
+    assert_eq!(late.take_history_again(|_| true).len(), 1);
 }
 
 #[test]
@@ -109,8 +142,8 @@ fn a_message_that_was_revoked_is_passed_and_what_is_behind_it_stays() {
     for _ in 0..50 {
         publisher.publish(10, Exhaustion::Refuse).unwrap();
     }
-    assert!(matches!(reader.claim(named(30)), Claimed::Passed));
-    assert_eq!((lost(&reader), reader.counters().held.load(Ordering::Relaxed)), (30, 0));
+    assert!(matches!(claim(&mut reader, named(30)), Claimed::Passed));
+    assert_eq!((lost(&reader), reader.counters().held), (30, 0));
     assert_eq!(sequences(&mut reader), (31..=50).collect::<Vec<_>>());
 }
 
@@ -122,11 +155,11 @@ fn what_nobody_claims_is_let_go_and_counted() {
     for sequence in 1..=100 {
         publisher.publish(10, Exhaustion::Refuse).unwrap();
         if sequence % 5 == 0 {
-            assert!(matches!(reader.claim(named(sequence)), Claimed::Here(_)));
+            assert!(matches!(claim(&mut reader, named(sequence)), Claimed::Here(_)));
         }
     }
     // As if it had not been read: of the last ten, eight wait.
-    assert_eq!((lost(&reader), reader.counters().held.load(Ordering::Relaxed)), (80 - 8, 0));
+    assert_eq!((lost(&reader), reader.counters().held), (80 - 8, 0));
     let waiting: Vec<u64> = (91..100).filter(|sequence| sequence % 5 != 0).collect();
     assert_eq!(reader.unread(100).ready, waiting.len());
     assert_eq!(sequences(&mut reader), waiting);
@@ -140,7 +173,7 @@ fn what_a_keep_all_subscriber_never_claims_is_bounded_and_nothing_else_is_lost()
     for sequence in 1..=400 {
         publisher.publish(10, Exhaustion::Refuse).unwrap();
         if sequence % 4 == 0 {
-            assert!(matches!(reader.claim(named(sequence)), Claimed::Here(_)));
+            assert!(matches!(claim(&mut reader, named(sequence)), Claimed::Here(_)));
         }
     }
     assert_eq!(lost(&reader), 300 - 64);
@@ -150,14 +183,14 @@ fn what_a_keep_all_subscriber_never_claims_is_bounded_and_nothing_else_is_lost()
 
 #[test]
 fn one_message_that_is_never_claimed_is_let_go_before_the_queue_forgets_it() {
-    for depth in [0, 4000] {
+    for (depth, published) in [(0, QUEUE_SLOTS / 2), (4000, 4000)] {
         let host = Host::new(64);
         let mut publisher = host.publisher(1 << 20, 0);
         let mut reader = host.subscriber(depth);
         publisher.publish(10, Exhaustion::Refuse).unwrap();
-        for _ in 0..1000 {
+        for _ in 0..published {
             let sequence = publisher.publish(10, Exhaustion::Refuse).unwrap();
-            assert!(matches!(reader.claim(named(sequence)), Claimed::Here(_)), "{sequence}");
+            assert!(matches!(claim(&mut reader, named(sequence)), Claimed::Here(_)), "{sequence}");
         }
         assert_eq!((lost(&reader), reader.unread(10).ready), (1, 0), "{depth}");
         publisher.port.reclaim();
@@ -197,12 +230,12 @@ proptest! {
                     unread = kept;
                 }
                 Step::Take => {
-                    let taken = reader.take().map(|held| held.info().sequence);
+                    let taken = take(&mut reader).map(|held| held.info().sequence);
                     prop_assert_eq!(taken, unread.pop_first());
                 }
                 Step::Claim(behind) => {
                     let sequence = (newest + 1).saturating_sub(behind);
-                    let claimed = reader.claim(named(sequence));
+                    let claimed = claim(&mut reader, named(sequence));
                     prop_assert_eq!(matches!(claimed, Claimed::Here(_)), unread.remove(&sequence), "{}: {:?}", sequence, claimed);
                     let passed = unread.range(..sequence).count();
                     if depth == 0 && matches!(claimed, Claimed::Here(_)) && passed > 64 {
@@ -232,7 +265,7 @@ fn what_is_passed_by_keeps_no_publisher_from_its_pool() {
         for _ in 0..5 {
             publisher.publish(4000, Exhaustion::Refuse).expect("five of eight are unread at most");
         }
-        assert!(matches!(reader.claim(named(publisher.sequence)), Claimed::Here(_)));
+        assert!(matches!(claim(&mut reader, named(publisher.sequence)), Claimed::Here(_)));
     }
 }
 
@@ -242,29 +275,29 @@ fn with_claims_in_order_what_a_publisher_published_before_is_let_go_and_lost_but
     let (mut publisher, mut other) = (host.publisher(1 << 20, 0), host.publisher(1 << 20, 0));
     let mut reader = host.subscriber(30);
     reader.expect_claims_in_order();
-    reader.counters().lost.fetch_add(9, Ordering::Relaxed); // As publishers do who find the reader too far behind.
+    host.janitor.count_lost(9, reader.joined());
     for _ in 0..10 {
         publisher.publish(10, Exhaustion::Refuse).unwrap();
     }
     let of_other = MessageName { publisher: other.port.seat().0.into(), sequence: 1 };
     let _unready = other.publish_unready();
-    let held = |reader: &rgaps_shm::ReaderPort| reader.counters().held.load(Ordering::Relaxed);
-    assert!(matches!(reader.claim(named(99)), Claimed::NotYet), "what nothing comes of");
+    let held = |reader: &rgaps_shm::ReaderPort| reader.counters().held;
+    assert!(matches!(claim(&mut reader, named(99)), Claimed::NotYet), "what nothing comes of");
     assert_eq!(held(&reader), 0, "moves nothing");
-    let Claimed::Here(fourth) = reader.claim(named(4)) else { panic!("it was published") };
+    let Claimed::Here(fourth) = claim(&mut reader, named(4)) else { panic!("it was published") };
     assert_eq!((held(&reader), lost(&reader)), (1, 0), "the first three came before whoever claims was told of any");
     assert_eq!(reader.seen().find(|seen| seen.name.publisher == 77).unwrap().first, 4);
-    let Claimed::Here(seventh) = reader.claim(named(7)) else { panic!("it was published") };
+    let Claimed::Here(seventh) = claim(&mut reader, named(7)) else { panic!("it was published") };
     drop((fourth, seventh));
     assert_eq!((held(&reader), lost(&reader)), (0, 2));
     for gone in [3, 6, 7] {
-        assert!(matches!(reader.claim(named(gone)), Claimed::Passed), "{gone}");
+        assert!(matches!(claim(&mut reader, named(gone)), Claimed::Passed), "{gone}");
     }
     for sequence in 8..=10 {
-        assert!(matches!(reader.claim(named(sequence)), Claimed::Here(_)), "{sequence}");
+        assert!(matches!(claim(&mut reader, named(sequence)), Claimed::Here(_)), "{sequence}");
     }
     assert_eq!((held(&reader), lost(&reader)), (0, 2));
-    assert!(matches!(reader.claim(of_other), Claimed::Here(_)), "the other publisher's is kept for its claim");
+    assert!(matches!(claim(&mut reader, of_other), Claimed::Here(_)), "the other publisher's is kept for its claim");
 }
 
 #[test]
@@ -273,29 +306,30 @@ fn a_claim_finds_what_was_passed_by_for_its_bytes_and_what_history_keeps() {
     let mut publisher = host.publisher(1 << 20, 5);
     publisher.publish(10, Exhaustion::Refuse).unwrap();
     let mut late = host.subscriber_with(10, true);
-    assert!(matches!(late.claim(named(1)), Claimed::Here(_)));
+    assert!(matches!(claim(&mut late, named(1)), Claimed::Here(_)));
     let unready = publisher.publish_unready();
-    assert!(late.take().is_none());
+    assert!(take(&mut late).is_none());
     let publisher = publisher.port.seat().0.into();
-    let Claimed::Here(held) = late.claim(MessageName { publisher, sequence: 2 }) else { panic!("it lies unready") };
+    let Claimed::Here(held) = claim(&mut late, MessageName { publisher, sequence: 2 }) else {
+        panic!("it lies unready")
+    };
     assert_eq!(held.readiness(), Readiness::Pending);
     assert!(unready.poison());
     assert_eq!(held.readiness(), Readiness::Poisoned);
 }
 
 #[test]
-fn a_cursor_of_nonsense_is_no_panic_and_no_endless_loop() {
+fn a_beginning_of_nonsense_is_no_panic_and_no_endless_loop() {
     let host = Host::new(16);
     let mut publisher = host.publisher(1 << 20, 0);
     for nonsense in [u64::MAX, u64::MAX - 1, 1 << 63, (1 << 36) - 1] {
         let seat = host.janitor.admit_subscriber(&SubscriberSpec { depth: 3, ..Default::default() }).unwrap();
         let segment = host.janitor.segment().clone();
-        // Any client of the topic may write there.
-        segment.subscriber(seat.slot).unwrap().cursor.store(nonsense, Ordering::Release);
+        segment.subscriber(seat.slot).unwrap().joined.store(nonsense, Ordering::Release);
         let mut reader = ReaderPort::new(segment, seat.slot, seat.generation, false).unwrap();
         for _ in 0..40 {
             publisher.publish(10, Exhaustion::DropOldest).unwrap();
-            let _ = (reader.unread(10), reader.claim(named(publisher.sequence)), reader.take());
+            let _ = (reader.unread(10), claim(&mut reader, named(publisher.sequence)), take(&mut reader));
         }
         host.dismiss(&reader);
     }

@@ -7,7 +7,6 @@
 //!             of whom nothing came within a time-out is not waited for again until something has, be it another message.
 
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -211,7 +210,7 @@ impl<T: Meta> Subscriber<T> {
         }
         while held.readiness() == Readiness::Pending {
             let (offset, value) = held.ready_word();
-            let words = self.inner().order.words().map_err(|source| self.device_error(source))?;
+            let words = self.inner().order.ready_words().map_err(|source| self.device_error(source))?;
             let left = deadline.map_or(timeout, |deadline| deadline.saturating_duration_since(Instant::now()));
             match (Word { words: words.as_ref(), offset }).wait(value, left.min(ASK_EVERY)) {
                 Ok(()) => {}
@@ -283,7 +282,7 @@ impl<T: Meta> Subscriber<T> {
 
     fn find(&self, handle: &Handle) -> Result<Ahead, ClaimError> {
         let mut reader = self.inner().reader();
-        let claimed = reader.claim(handle.name());
+        let claimed = reader.claim(handle.name()).map_err(|refused| self.inner().refused(refused))?;
         let (publisher, sequence) = (handle.publisher, handle.sequence);
         if let Claimed::Here(held) = claimed {
             return Ok(Ahead::Here(held));
@@ -316,7 +315,7 @@ impl<T: Meta> Subscriber<T> {
             Some(seen) => handle.sequence < seen.first,
             None => handle.topic_id == self.inner().seated.topic.0 && handle.position < reader.joined().0,
         };
-        let depth = match reader.counters().depth.load(Ordering::Relaxed) {
+        let depth = match reader.depth() {
             0 => EARLY_EACH_MAX, // keep-all
             depth => depth.min(EARLY_EACH_MAX),
         };
@@ -327,8 +326,7 @@ impl<T: Meta> Subscriber<T> {
     fn entry_generation(&self, handle: &Handle) -> Option<u32> {
         let seated = &self.inner().seated;
         let index = u16::try_from(handle.slot).ok().filter(|_| handle.topic_id == seated.topic.0)?;
-        let entry = seated.segment.message(MessageIndex(index))?;
-        Some(entry.words().life()?.generation.0)
+        Some(seated.segment.words(MessageIndex(index)).life()?.generation.0)
     }
 
     fn absent(&self) -> MutexGuard<'_, Absent> {

@@ -52,7 +52,7 @@ impl<T: Meta> Subscriber<T> {
     /// subscriber. Leaves `descriptor` as it is, for whoever watches its edges.
     pub fn take_described(&self) -> Result<Option<Described<T>>, TakeError> {
         self.check_seat()?;
-        let Some(held) = self.inner().next_held(false) else { return Ok(None) };
+        let Some(held) = self.inner().next_held(false)? else { return Ok(None) };
         let (info, meta) = (*held.info(), self.meta_of(&held)?);
         let handle = Handle::new(self.inner().seated.topic.0, held.message(), &info);
         let hold = Hold { held: Some(held), subscriber: self.inner().clone() };

@@ -1,6 +1,5 @@
 //! A message that is being read: its metadata, its payload for the CPU or for a device, and how it is let go.
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 use rgaps_device::{Completion, DeviceError, Original, PoolMemory, PoolPart, Stream, Word};
@@ -57,7 +56,7 @@ impl<T> Frame<T> {
     /// node. With a stream, its later work waits for the bytes; without, this waits, and lets the message go.
     pub(crate) fn bring(&mut self, awaited: Option<(u64, u32)>, stream: Option<&Stream>) -> Result<(), DeviceError> {
         let inner = &self.subscriber;
-        let words = awaited.is_some().then(|| inner.order.words()).transpose()?;
+        let words = awaited.is_some().then(|| inner.order.ready_words()).transpose()?;
         let word = |(words, (offset, value))| (Word { words: Arc::as_ref(words), offset }, value);
         let awaited = words.as_ref().zip(awaited).map(word);
         let (pool, offset, position) = (&self.pool, self.offset, self.info.position);
@@ -67,7 +66,7 @@ impl<T> Frame<T> {
             return stream.wait_word(&word, value, DEVICE_TIMEOUT);
         };
         if !mirror.is_shared {
-            inner.reader().counters().copied_bytes.fetch_add(self.info.bytes, Ordering::Relaxed);
+            inner.reader().count_copied(self.info.bytes);
         }
         let brought = match stream {
             Some(stream) => stream.wait(mirror.copied.event(), DEVICE_TIMEOUT),
@@ -132,7 +131,7 @@ impl<T: Meta> Frame<T> {
         let failed = |source| TakeError::Device { topic: inner.topic.clone(), source };
         if let Some(held) = self.held.as_ref().filter(|held| held.readiness() == Readiness::Pending) {
             let (offset, value) = held.ready_word();
-            let words = inner.order.words().map_err(failed)?;
+            let words = inner.order.ready_words().map_err(failed)?;
             Word { words: words.as_ref(), offset }.wait(value, DEVICE_TIMEOUT).map_err(failed)?;
         }
         if self.status() != Readiness::Ready {
@@ -151,7 +150,7 @@ impl<T: Meta> Frame<T> {
         let from = PoolPart::to_read(self.pool.as_ref(), self.offset, self.info.bytes);
         let copied = inner.node.own_stream().and_then(|own| inner.node.backend().copy_out(&own, from, &mut bytes));
         copied.map_err(failed)?;
-        inner.reader().counters().copied_bytes.fetch_add(self.info.bytes, Ordering::Relaxed);
+        inner.reader().count_copied(self.info.bytes);
         Ok(self.fetched.get_or_init(|| bytes))
     }
 

@@ -184,7 +184,7 @@ mod tests {
     use super::*;
     use rgaps_control::local::{Connection, Packet, Request, Seat};
     use rgaps_control::{SubscriberQos, TopicId, TopicKey};
-    use rgaps_shm::{Geometry, Segment};
+    use rgaps_shm::Segment;
 
     fn item(number: usize, descriptors: usize) -> Item<usize> {
         let topic = TopicId((number as u128).to_be_bytes());
@@ -194,7 +194,7 @@ mod tests {
             type_name: "b".repeat(255),
             role: Role::Subscriber,
             seat: Seat { slot: 1, generation: u32::MAX },
-            segment: Arc::new(Segment::create(topic.0, Geometry::new(64)).unwrap()),
+            segment: Arc::new(Segment::create(topic.0).unwrap()),
             cut_off: Arc::default(),
         };
         let file = || std::fs::File::open("/dev/null").unwrap().into();

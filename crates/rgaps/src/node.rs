@@ -14,11 +14,10 @@ use rgaps_control::spawn::Autostart;
 use rgaps_control::{NameError, PublisherQos, RuntimeDir, SubscriberQos, TopicKey};
 use rgaps_device::{Backend, Choice, DeviceError, PoolDescription, PoolMemory, PoolRole, SlabDescription, Stream};
 use rgaps_os::{EventFd, ForkGuard};
-use rgaps_shm::message::Tenancy;
+use rgaps_shm::held::PoolRef;
 use rgaps_shm::observer::Observer;
-use rgaps_shm::reader::PoolRef;
 use rgaps_shm::segment::AttachError;
-use rgaps_shm::writer::PortError;
+use rgaps_shm::space::{CutOff, PortError};
 use rgaps_shm::{ReaderPort, Segment, WriterPort};
 
 use crate::hello::SessionError;
@@ -204,11 +203,10 @@ impl Node {
         let pool = node.backend.import_pool(&description, slabs, PoolRole::Writer)?;
         let Seat { slot, generation } = advertised.seat;
         node.session.request(&Body::PoolMapped { topic: advertised.topic, seat: advertised.seat }, &[])?;
-        let Some(right) = pool.allocation_right() else { return Err(PortError::NotOurs { slot, generation }.into()) };
-        let mut port = WriterPort::new(segment.clone(), slot, generation, right)?;
-        for seat in &advertised.events {
-            port.add_event(seat.slot, Tenancy::new(seat.generation), EventFd::from_fd(answer.descriptor()?));
-        }
+        let Some(right) = pool.allocation_right() else {
+            return Err(PortError::CutOff(CutOff { slot, generation }).into());
+        };
+        let port = WriterPort::new(segment.clone(), slot, generation, right)?;
         given.taken();
         let topic_name = key.name().to_owned();
         let seated = Seated {
@@ -220,7 +218,7 @@ impl Node {
             segment,
             cut_off: Arc::default(),
         };
-        let order = Arc::new(Order::new(node.backend.clone(), seated.segment.clone()));
+        let order = Arc::new(Order::new(node.backend.clone(), seated.segment.clone(), None));
         let publisher = Publisher::new(PublisherInner {
             node: node.clone(),
             topic: topic_name,
@@ -275,7 +273,7 @@ impl Node {
             segment,
             cut_off: Arc::default(),
         };
-        let order = Arc::new(Order::new(node.backend.clone(), seated.segment.clone()));
+        let order = Arc::new(Order::new(node.backend.clone(), seated.segment.clone(), Some(slot)));
         let subscriber = Subscriber::new(SubscriberInner {
             node: node.clone(),
             topic: topic_name,

@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rgaps_device::{Backend, DeviceError, Event, PoolMemory, Stream, Word, Words};
+use rgaps_os::{MapError, Mapping};
 use rgaps_shm::history::MessageRef;
 use rgaps_shm::{Held, LoanedMessage, Segment, Unready, WriterPort};
 
@@ -128,28 +129,49 @@ impl<T> UnderWay<T> {
 pub(crate) struct Order<T: Settle> {
     backend: Arc<dyn Backend>,
     segment: Arc<Segment>,
+    /// The subscriber slot whose hold words are written; of a publisher, the ready words are.
+    slot: Option<u16>,
     // Dropped last: S1.
     under_way: Mutex<Vec<UnderWay<T>>>,
-    words: Mutex<Option<Arc<dyn Words>>>,
+    ready: Mutex<Option<Arc<dyn Words>>>,
+    hold: Mutex<Option<Arc<dyn Words>>>,
 }
 
 impl<T: Settle> Order<T> {
-    pub(crate) fn new(backend: Arc<dyn Backend>, segment: Arc<Segment>) -> Self {
-        Self { backend, segment, under_way: Mutex::default(), words: Mutex::default() }
+    /// For a publisher, or for the subscriber in a slot.
+    pub(crate) fn new(backend: Arc<dyn Backend>, segment: Arc<Segment>, slot: Option<u16>) -> Self {
+        let (under_way, ready, hold) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Self { backend, segment, slot, under_way, ready, hold }
     }
 
-    /// The segment as this device knows it; told at the first call.
-    pub(crate) fn words(&self) -> Result<Arc<dyn Words>, DeviceError> {
-        let mut words = lock(&self.words);
+    /// The words that say which messages have their bytes, as this device knows them; told at the first call.
+    pub(crate) fn ready_words(&self) -> Result<Arc<dyn Words>, DeviceError> {
+        self.known(&self.ready, || self.segment.ready_words())
+    }
+
+    fn written_words(&self) -> Result<Arc<dyn Words>, DeviceError> {
+        match self.slot {
+            None => self.ready_words(),
+            Some(slot) => self.known(&self.hold, || self.segment.hold_words(slot)),
+        }
+    }
+
+    fn known(
+        &self,
+        words: &Mutex<Option<Arc<dyn Words>>>,
+        map: impl FnOnce() -> Result<Arc<Mapping>, MapError>,
+    ) -> Result<Arc<dyn Words>, DeviceError> {
+        let mut words = lock(words);
         if let Some(words) = words.as_ref() {
             return Ok(words.clone());
         }
-        Ok(words.insert(self.backend.words(self.segment.mapping())?).clone())
+        let mapping = map().map_err(|source| DeviceError::Map { name: "words of a topic".to_owned(), source })?;
+        Ok(words.insert(self.backend.words(&mapping)?).clone())
     }
 
     /// Tells a stream to write a word of the segment. What must live until it has is kept next (`keep`).
     pub(crate) fn write(&self, stream: &Stream, (offset, value): (u64, u32)) -> Result<(), DeviceError> {
-        let words = self.words()?;
+        let words = self.written_words()?;
         stream.write_word(&Word { words: words.as_ref(), offset }, value)
     }
 
@@ -196,7 +218,7 @@ impl<T: Settle> Order<T> {
                     left = left.len(),
                     "a stream is stuck: what it was to write is kept until the process ends"
                 );
-                let _ = ManuallyDrop::new((left, lock(&self.words).take()));
+                let _ = ManuallyDrop::new((left, lock(&self.ready).take(), lock(&self.hold).take()));
                 return false;
             }
             std::thread::sleep(LOOK);

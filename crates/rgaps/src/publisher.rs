@@ -11,100 +11,19 @@ use rgaps_device::{DeviceError, DeviceKind, DevicePart, PoolMemory, PoolPart, St
 use rgaps_os::clock;
 use rgaps_shm::layout::META_BYTES_MAX;
 use rgaps_shm::queue::Position;
-use rgaps_shm::writer::loan_within;
+use rgaps_shm::space::loan_within;
+use rgaps_shm::writer;
 use rgaps_shm::{
     Copies, Exhaustion, LoanError, LoanedMessage, MessageInfo, MessageSpec, Origin, Stamps, WhyNot, WriterPort,
 };
 
 use crate::handle::Handle;
-use crate::node::{DEVICE_TIMEOUT, NodeError, NodeInner, STREAM_TIMEOUT};
+use crate::node::{DEVICE_TIMEOUT, NodeInner, STREAM_TIMEOUT};
 use crate::order::{Filling, Order};
+use crate::publish_error::PublishError;
 use crate::seated::Seated;
 use crate::statistics::PublisherStatistics;
 use crate::types::{Meta, MetaError, ViewError};
-
-/// A message was not published. Nothing of it is left behind, and the publisher goes on.
-#[derive(thiserror::Error)]
-pub enum PublishError {
-    /// There is no space, and the publisher's QoS does not make any.
-    #[error("{topic}: {source}")]
-    NoSpace {
-        /// The topic.
-        topic: String,
-        /// What was missing.
-        source: LoanError,
-    },
-    /// The metadata describes another number of bytes than there are, or contradicts itself.
-    #[error("{topic}: {source}")]
-    Metadata {
-        /// The topic.
-        topic: String,
-        /// What is wrong.
-        source: MetaError,
-    },
-    /// `push` was given another number of bytes than the metadata describes.
-    #[error("{topic}: the metadata describes {described} B, the buffer has {given} B")]
-    Length {
-        /// The topic.
-        topic: String,
-        /// Bytes that the metadata describes.
-        described: u64,
-        /// Bytes given.
-        given: u64,
-    },
-    /// The topic's segment is unusable.
-    #[error("{topic}: {source}")]
-    Topic {
-        /// The topic.
-        topic: String,
-        /// What is wrong.
-        source: rgaps_shm::writer::PublishError,
-    },
-    /// The block does not lie in the pool: the segment was tampered with.
-    #[error("{topic}: {source}")]
-    Block {
-        /// The topic.
-        topic: String,
-        /// Where it lies.
-        source: rgaps_os::OutOfRange,
-    },
-    /// The device refused or failed.
-    #[error("{topic}: {source}")]
-    Device {
-        /// The topic.
-        topic: String,
-        /// What happened.
-        source: DeviceError,
-    },
-    /// The block cannot be seen as asked; it is as good as before.
-    #[error("{topic}: {source}")]
-    View {
-        /// The topic.
-        topic: String,
-        /// Why not.
-        source: ViewError,
-    },
-    /// The manager has no memory for the block.
-    #[error("{topic}: {source}")]
-    Memory {
-        /// The topic.
-        topic: String,
-        /// What it said.
-        source: NodeError,
-    },
-    /// The manager that followed one that died did not take the publisher's slot back.
-    #[error("{topic}: the publisher was cut off from its topic when rgapsd was started anew: make it anew")]
-    CutOff {
-        /// The topic.
-        topic: String,
-    },
-    /// This process was forked from the one that made the publisher.
-    #[error("{topic}: the publisher belongs to the parent process; make a node after fork")]
-    Forked {
-        /// The topic.
-        topic: String,
-    },
-}
 
 /// Publishes messages of one type on one topic. Cheap to clone; every clone is the same publisher.
 #[derive(Debug)]
@@ -162,8 +81,12 @@ impl PublisherInner {
             (done, _) => done,
         };
         let loan = loan.map_err(|source| {
+            let topic = self.topic.clone();
+            if let LoanError::CutOff(_) = source {
+                return PublishError::CutOff { topic };
+            }
             self.port().count_refusal();
-            self.check_seat().err().unwrap_or_else(|| PublishError::NoSpace { topic: self.topic.clone(), source })
+            self.check_seat().err().unwrap_or(PublishError::NoSpace { topic, source })
         })?;
         match self.give_memory(&loan, bytes) {
             Ok(()) => Ok(loan),
@@ -291,7 +214,10 @@ impl PublisherInner {
             ..MessageInfo::default()
         };
         let spec = MessageSpec { info, meta: &encoded[..meta_bytes], history_depth: self.history_depth() };
-        let topic = |source| PublishError::Topic { topic: self.topic.clone(), source };
+        let topic = |source| match source {
+            writer::PublishError::CutOff(_) => PublishError::CutOff { topic: self.topic.clone() },
+            source => PublishError::Topic { topic: self.topic.clone(), source },
+        };
         let message = loan.message();
         let handle = |position: Position| {
             Handle::new(self.seated.topic.0, message, &MessageInfo { position: position.0, ..info })
@@ -311,7 +237,7 @@ impl PublisherInner {
 
     /// What would fail a publication in stream order is found before there is anything to publish.
     fn check_order(&self) -> Result<(), PublishError> {
-        self.order.words().map(drop).map_err(|source| self.device(source))
+        self.order.ready_words().map(drop).map_err(|source| self.device(source))
     }
 
     fn check_seat(&self) -> Result<(), PublishError> {
@@ -445,7 +371,7 @@ impl<T: Meta> Publisher<T> {
             return 0;
         }
         let port = self.inner.port();
-        port.segment().header().subscribers.0.load(Ordering::Acquire).count_ones() as usize
+        port.segment().subscriber_count()
     }
 
     fn metadata(&self, source: MetaError) -> PublishError {

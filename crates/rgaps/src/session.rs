@@ -111,7 +111,7 @@ pub(crate) struct Session {
     unsaid: Mutex<Vec<Body>>,
     tended: Mutex<Vec<Tended>>,
     /// Event descriptors of topics that this node is in. The manager may send one before the answer that makes us a publisher is read.
-    events: Mutex<HashMap<(TopicId, u8), (Seat, EventFd)>>,
+    events: Mutex<HashMap<(TopicId, u16), (Seat, EventFd)>>,
     /// Publishers that have asked for their seat and are no members yet: what came for them meanwhile must stay in `events`.
     joining: AtomicUsize,
     sleepers: Sleepers,
@@ -448,13 +448,15 @@ impl Session {
     fn notice(&self, notice: Notice, descriptors: Vec<OwnedFd>) {
         match notice {
             Notice::Warning { text, .. } => tracing::warn!("{text}"),
-            Notice::EventDescriptor { topic, seat } => {
-                let Some(event) = descriptors.into_iter().next().map(EventFd::from_fd) else { return };
-                if let Ok(event) = event.try_clone() {
-                    lock(&self.events).insert((topic, seat.slot), (seat, event));
-                }
-                for publisher in self.publishers().iter().filter(|publisher| publisher.seated.topic == topic) {
-                    add_event(publisher, seat, &event);
+            Notice::EventDescriptors { topic, seats } => {
+                let publishers = self.publishers();
+                for (seat, event) in seats.into_iter().zip(descriptors.into_iter().map(EventFd::from_fd)) {
+                    if let Ok(event) = event.try_clone() {
+                        lock(&self.events).insert((topic, seat.slot), (seat, event));
+                    }
+                    for publisher in publishers.iter().filter(|publisher| publisher.seated.topic == topic) {
+                        add_event(publisher, seat, &event);
+                    }
                 }
             }
         }
@@ -576,7 +578,8 @@ mod tests {
     #[test]
     fn a_descriptor_that_comes_before_its_publisher_is_a_member_survives_the_end_of_another() {
         let (session, _manager) = session("events");
-        let notice = || Notice::EventDescriptor { topic: TopicId([1; 16]), seat: Seat { slot: 3, generation: 1 } };
+        let seats = vec![Seat { slot: 3, generation: 1 }];
+        let notice = || Notice::EventDescriptors { topic: TopicId([1; 16]), seats: seats.clone() };
         let descriptor = || vec![rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).unwrap()];
         let joining = session.joining();
         session.notice(notice(), descriptor());

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use rgaps_shm::reader::ReaderCounters;
 use rgaps_shm::{ReaderPort, WriterPort};
 use serde::Serialize;
 
@@ -45,8 +46,8 @@ impl PublisherStatistics {
 pub struct SubscriberStatistics {
     /// Messages taken.
     pub taken: u64,
-    /// Messages revoked because they were older than the depth, or because the publisher needed their space, or lost on the way from
-    /// another host.
+    /// Messages that this subscriber came too late for, because they were older than the depth or their publisher needed their space, or that
+    /// were lost on the way from another host.
     pub lost: u64,
     /// Messages whose producer died before their bytes were there.
     pub poisoned: u64,
@@ -60,13 +61,7 @@ pub struct SubscriberStatistics {
 
 impl SubscriberStatistics {
     pub(crate) fn of(reader: &ReaderPort) -> Self {
-        let slot = reader.counters();
-        Self {
-            taken: slot.taken.load(Ordering::Relaxed),
-            lost: slot.lost.load(Ordering::Relaxed),
-            poisoned: slot.poisoned.load(Ordering::Relaxed),
-            held: slot.held.load(Ordering::Relaxed),
-            copied_bytes: slot.copied_bytes.load(Ordering::Relaxed),
-        }
+        let ReaderCounters { taken, lost, poisoned, held, copied_bytes } = reader.counters();
+        Self { taken, lost, poisoned, held, copied_bytes }
     }
 }

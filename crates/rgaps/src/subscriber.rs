@@ -11,10 +11,11 @@ use std::time::{Duration, Instant};
 
 use rgaps_device::{DeviceError, PoolMemory, Stream};
 use rgaps_os::{EventFd, clock};
+use rgaps_shm::held::PoolRef;
 use rgaps_shm::layout::META_BYTES_MAX;
 use rgaps_shm::message::Readiness;
 use rgaps_shm::notify::Wait;
-use rgaps_shm::reader::PoolRef;
+use rgaps_shm::reader::TakeRefused;
 use rgaps_shm::{Held, ReaderPort};
 
 use crate::claim::{Absent, Early};
@@ -35,7 +36,7 @@ pub enum TakeError {
         /// The topic.
         topic: String,
         /// The publisher slot.
-        slot: u8,
+        slot: u16,
         /// Why.
         source: NodeError,
     },
@@ -95,9 +96,18 @@ pub enum TakeError {
         /// The kernel's answer.
         source: std::io::Error,
     },
-    /// A manager that was started after another's end did not take the subscriber's slot back: the topic was made anew, or the slot given to
-    /// another.
-    #[error("{topic}: the subscriber was cut off from its topic when rgapsd was started anew: make it anew")]
+    /// The subscriber holds half of what a publisher can have, and the others would have to go without. Nothing is lost.
+    #[error(
+        "{topic}: {held} messages of one publisher are held, which is half of all that it has; drop some before the next take"
+    )]
+    TooManyHeld {
+        /// The topic.
+        topic: String,
+        /// How many.
+        held: u32,
+    },
+    /// The subscriber has lost its place in the topic: the manager that followed one that died did not take its slot back.
+    #[error("{topic}: the subscriber was cut off from its topic: make it anew")]
     CutOff {
         /// The topic.
         topic: String,
@@ -215,12 +225,21 @@ impl SubscriberInner {
     }
 
     /// The next message: for a stream that waits for its bytes, or with its bytes there.
-    pub(crate) fn next_held(&self, unready: bool) -> Option<Held> {
+    pub(crate) fn next_held(&self, unready: bool) -> Result<Option<Held>, TakeError> {
         let mut reader = self.reader();
         let held = if unready { reader.take_unready() } else { reader.take() };
+        let held = held.map_err(|refused| self.refused(refused))?;
         // What lies behind a message that is given out was not looked at.
         self.note_awaited(reader.awaits_bytes(), held.is_none());
-        held
+        Ok(held)
+    }
+
+    pub(crate) fn refused(&self, refused: TakeRefused) -> TakeError {
+        let topic = self.topic.clone();
+        match refused {
+            TakeRefused::CutOff(_) => TakeError::CutOff { topic },
+            TakeRefused::TooManyHeld { held, .. } => TakeError::TooManyHeld { topic, held },
+        }
     }
 
     /// Whether bytes are awaited, of all that is there or of what was seen of it.
@@ -411,11 +430,11 @@ impl<T: Meta> Subscriber<T> {
 
     pub(crate) fn next_held(&self, unready: bool) -> Result<Option<Held>, TakeError> {
         self.check_seat()?;
-        let held = self.inner.next_held(unready);
+        let held = self.inner.next_held(unready)?;
         let Some(event) = self.inner.tended.event.get().filter(|_| held.is_none()) else { return Ok(held) };
         // Nothing left: the descriptor falls silent, and a message that came meanwhile is looked for once more.
         event.drain().map_err(|source| self.wait_error(source))?;
-        let held = self.inner.next_held(unready);
+        let held = self.inner.next_held(unready)?;
         // What came beside it is for others, who may sleep on the descriptor: it is readable until somebody finds nothing.
         if held.is_some()
             && let Err(error) = event.signal()

@@ -5,7 +5,8 @@ use rgaps_device::{Backend, DeviceRange, FieldView};
 
 use crate::dlpack::Descriptor;
 use crate::frame::Frame;
-use crate::publisher::{Loan, PublishError};
+use crate::publish_error::PublishError;
+use crate::publisher::Loan;
 use crate::subscriber::TakeError;
 use crate::types::{Meta, Payload, PointCloud};
 

@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
@@ -22,17 +23,20 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, set_child_subreape
 
 const TOPIC: &str = "deaths";
 const PAYLOAD_BYTES: u64 = 20_000;
+/// Positions after which every slot of a topic's queue has been used.
+const QUEUE_SLOTS: u64 = 1 << 16;
+/// Publishers and subscribers beside the survivors that a round may have at a time.
+const OTHERS_AT_A_TIME: usize = 8;
 const LONG: Duration = Duration::from_secs(20);
 /// What a manager's own memory may grow by in the last rounds, while its allocator and its stacks settle: eight pages.
 const SETTLING_BYTES: u64 = 8 * 4096;
 /// Steps of a publisher, in its order.
-const PUBLISHER_STEPS: [&str; 8] = [
+const PUBLISHER_STEPS: [&str; 7] = [
     "loan.entry",
     "loan.block",
-    "publish.addressed",
+    "publish.described",
     "publish.complete",
     "publish.claimed",
-    "publish.offered",
     "publish.woken",
     "reclaim.won",
 ];
@@ -193,10 +197,54 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
+/// A keep-all subscriber that checks that it gets every message since it joined.
+struct Witness {
+    subscriber: Subscriber<Bytes>,
+    /// Positions of the first and of the last message that it got.
+    seen: Cell<Option<(u64, u64)>>,
+}
+
+impl Witness {
+    fn new(node: &Node) -> Self {
+        let qos = SubscriberQos { history: History::KeepAll, ..SubscriberQos::default() };
+        Self { subscriber: node.subscriber_with(TOPIC, qos).unwrap(), seen: Cell::default() }
+    }
+
+    /// The number of a frame, after it was checked.
+    fn check(&self, frame: &Frame<Bytes>) -> u64 {
+        let position = frame.info().position;
+        let first = self.seen.get().map_or(position, |(first, _)| first);
+        self.seen.set(Some((first, position)));
+        proven(frame)
+    }
+
+    /// Takes what there is.
+    fn drain(&self) {
+        while let Some(frame) = self.subscriber.take().unwrap() {
+            self.check(&frame);
+        }
+    }
+
+    /// Everything from the first message to the last was taken, or was poisoned, which is counted as taken, too.
+    fn has_missed_nothing(&self) {
+        self.drain();
+        let Some((first, last)) = self.seen.get() else { return };
+        let statistics = self.subscriber.statistics();
+        // Poisoned messages may lie before the first that was given out, and behind the last.
+        let with_bytes = statistics.taken - statistics.poisoned;
+        let expected = last - first + 1;
+        assert!(
+            (with_bytes..=statistics.taken).contains(&expected),
+            "{statistics:?} of the positions {first} to {last}"
+        );
+        assert_eq!(statistics.lost, 0);
+    }
+}
+
 /// A publisher and a subscriber that must not notice anybody's death.
 struct Survivors {
     publisher: Publisher<Bytes>,
-    subscriber: Subscriber<Bytes>,
+    witness: Witness,
     node: Node,
     number: u64,
 }
@@ -206,15 +254,13 @@ impl Survivors {
         let node = Node::builder().name("survivor").runtime_dir(dir.path()).build().unwrap();
         let qos = PublisherQos { exhaustion: Exhaustion::Refuse, ..publisher_qos() };
         let publisher = node.publisher_with::<Bytes>(TOPIC, qos).unwrap();
-        // Keep-all: not one message may be missing, whatever victims flood the topic with.
-        let qos = SubscriberQos { history: History::KeepAll, ..SubscriberQos::default() };
-        let subscriber = node.subscriber_with::<Bytes>(TOPIC, qos).unwrap();
-        Self { publisher, subscriber, node, number: 0 }
+        // Not one message may be missing, whatever victims flood the topic with.
+        Self { publisher, witness: Witness::new(&node), node, number: 0 }
     }
 
     /// Uses every entry of the table, every slot of the queue, every block of the pool and every seat once, so that no page of the topic is new later.
     fn touch_everything(&self) {
-        for number in 0_u64..2048 {
+        for number in 0..QUEUE_SLOTS {
             until("there is space for a small message", || {
                 let loan = self.publisher.loan(Bytes::new(8)).inspect_err(|_| self.drain());
                 loan.is_ok_and(|mut loan| {
@@ -231,14 +277,19 @@ impl Survivors {
             })
             .collect();
         assert!(loans.len() > 40, "the pool holds {} blocks", loans.len());
+        drop(loans);
+        let others = 0..OTHERS_AT_A_TIME;
         let publishers: Vec<_> =
-            std::iter::from_fn(|| self.node.publisher_with::<Bytes>(TOPIC, publisher_qos()).ok()).collect();
-        let subscribers: Vec<_> = std::iter::from_fn(|| self.node.subscriber::<Bytes>(TOPIC).ok()).collect();
-        assert!(publishers.len().min(subscribers.len()) > 10, "{} and {}", publishers.len(), subscribers.len());
+            others.clone().map(|_| self.node.publisher_with::<Bytes>(TOPIC, publisher_qos()).unwrap()).collect();
+        let subscribers: Vec<_> = others.map(|_| self.node.subscriber::<Bytes>(TOPIC).unwrap()).collect();
         for publisher in &publishers {
             publish(publisher, 0).unwrap();
             self.drain();
         }
+        // In this order nothing of them is left to be read.
+        drop(subscribers);
+        drop(publishers);
+        until("the others have left the topic", || self.are_alone());
     }
 
     /// Publishes some and takes them all; frames of victims come in between and must be whole too.
@@ -252,8 +303,8 @@ impl Survivors {
                 published.inspect_err(|_| self.drain()).is_ok()
             });
             loop {
-                let frame = self.subscriber.wait(LONG).unwrap().expect("the survivors' own message comes");
-                if proven(&frame) == wanted {
+                let frame = self.witness.subscriber.wait(LONG).unwrap().expect("the survivors' own message comes");
+                if self.witness.check(&frame) == wanted {
                     break;
                 }
             }
@@ -262,9 +313,7 @@ impl Survivors {
 
     /// Takes what victims left.
     fn drain(&self) {
-        while let Some(frame) = self.subscriber.take().unwrap() {
-            proven(&frame);
-        }
+        self.witness.drain();
     }
 
     /// What the manager says of the topic.
@@ -361,10 +410,15 @@ fn round(dir: &RuntimeDir, survivors: &mut Survivors, strike: Strike, passage: u
     };
     match (ended, action) {
         (Ended::Stopped, _) => {
+            // Who joins while another is in the middle of something misses nothing.
+            let joiner = Witness::new(&survivors.node);
             survivors.go_on();
             child.go_on().unwrap();
             survivors.go_on();
+            joiner.drain();
             child.kill().unwrap();
+            survivors.go_on();
+            joiner.has_missed_nothing();
         }
         (Ended::Exited(status), Action::Kill) => assert!(status.code().is_none(), "{role} at {step}: {status}"),
         (ended, action) => panic!("{role} at {step}: {ended:?} after {action:?}"),
@@ -409,6 +463,106 @@ fn kill_the_manager(manager: u32, dir: &RuntimeDir, survivors: &mut Survivors) -
 #[test]
 fn survivors_go_on_whatever_dies_and_nothing_is_leaked() {
     survive(rounds());
+}
+
+#[test]
+fn survivors_go_on_whatever_instruction_a_victim_dies_at() {
+    let _watchdog = Watchdog::new(Duration::from_secs(1800));
+    let dir = RuntimeDir::new("instructions").unwrap();
+    isolate();
+    set_child_subreaper(Some(rustix::process::getpid())).unwrap();
+    let seed = std::env::var("RGAPS_TEST_SEED").ok().and_then(|text| text.parse().ok());
+    let mut random = Random::new(seed.unwrap_or_else(|| u64::from_le_bytes(rgaps_os::random().unwrap())));
+    println!("RGAPS_TEST_SEED={}", random.0);
+    let mut survivors = Survivors::new(&dir);
+    survivors.touch_everything();
+    let topic_at_start = TopicMemory::of(&mut survivors);
+    for number in 0..rounds() / 4 {
+        let role = ["publisher", "publisher", "subscriber"][number as usize % 3];
+        die_at_an_instruction(&dir, &mut survivors, role, random.below(6), random.below(3000));
+        until("the dead have left the topic", || survivors.are_alone());
+    }
+    survivors.witness.has_missed_nothing();
+    until("the topic has the memory that it had", || TopicMemory::of(&mut survivors) == topic_at_start);
+}
+
+/// Numbers that follow from a seed (xorshift, Marsaglia 2003).
+struct Random(u64);
+
+impl Random {
+    fn new(seed: u64) -> Self {
+        Self(seed.max(1))
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % limit
+    }
+}
+
+/// Lets a victim work for some turns of the survivors, then stops it where it is, lets it do so many single instructions more while the survivors
+/// go on, and kills it there.
+fn die_at_an_instruction(dir: &RuntimeDir, survivors: &mut Survivors, role: &'static str, turns: u64, steps: u64) {
+    let mut child = Child::spawn(&mut victim(role, dir)).unwrap();
+    let _input = child.std().stdin.take();
+    wait_until_ready(&mut child, 0);
+    (0..turns).for_each(|_| survivors.go_on());
+    let victim = worker_of(child.id());
+    trace(libc::PTRACE_SEIZE, victim);
+    trace(libc::PTRACE_INTERRUPT, victim);
+    for step in 0..steps {
+        await_a_stop(victim, survivors);
+        // Somebody who is stopped in the middle of something disturbs nobody.
+        if step % 500 == 0 {
+            survivors.go_on();
+        }
+        trace(libc::PTRACE_SINGLESTEP, victim);
+    }
+    await_a_stop(victim, survivors);
+    survivors.go_on();
+    signal(child.id(), Signal::KILL);
+    // A thread that is traced stays until its tracer has heard of its end.
+    until("the victim is dead", || match waitpid(Some(victim), WaitOptions::NOHANG) {
+        Ok(status) => status.is_some_and(|(_, status)| status.signaled()),
+        Err(rustix::io::Errno::CHILD) => true,
+        Err(error) => panic!("{error}"),
+    });
+    child.kill().unwrap();
+    survivors.go_on();
+}
+
+/// The thread of a victim in which its role runs.
+fn worker_of(pid: u32) -> Pid {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
+    let mut workers = threads.filter(|thread| {
+        let name = std::fs::read_to_string(thread.path().join("comm")).unwrap_or_default();
+        name.starts_with("role_of_a_vict")
+    });
+    let worker = workers.next().map(|thread| thread.file_name().to_string_lossy().parse().unwrap());
+    pid_of(worker.unwrap_or(pid))
+}
+
+fn trace(request: libc::c_uint, victim: Pid) {
+    let none = std::ptr::null_mut::<libc::c_void>();
+    // SAFETY: none of the requests that are made here reads or writes memory of this process.
+    let outcome = unsafe { libc::ptrace(request, victim.as_raw_nonzero().get(), none, none) };
+    assert_eq!(outcome, 0, "ptrace {request}: {}", std::io::Error::last_os_error());
+}
+
+/// A step that is a system call ends when that does: a subscriber waits for messages, which come.
+fn await_a_stop(victim: Pid, survivors: &mut Survivors) {
+    until("the victim has made its step", || {
+        let status = waitpid(Some(victim), WaitOptions::NOHANG | WaitOptions::UNTRACED).unwrap();
+        if status.is_none() {
+            survivors.go_on();
+        }
+        status.is_some_and(|(_, status)| {
+            assert!(status.stopped(), "{status:?}");
+            true
+        })
+    });
 }
 
 #[test]
@@ -467,14 +621,15 @@ fn survive(rounds: u32) {
             now.0 <= descriptors && now.1 <= maps
         });
     }
-    assert_eq!(TopicMemory::of(&mut survivors), topic_at_start);
+    survivors.witness.has_missed_nothing();
+    until("the topic has the memory that it had", || TopicMemory::of(&mut survivors) == topic_at_start);
     if let Some(settled) = settled_bytes {
         let end = own_memory_bytes(manager);
         println!("{rounds} rounds: {topic_at_start:?}; the manager's own memory: {settled} B, {end} B at the end");
         let grown = end.saturating_sub(settled);
         assert!(grown <= SETTLING_BYTES, "it grew by {grown} B in {} rounds", rounds - settled_after);
     }
-    let statistics = survivors.subscriber.statistics();
+    let statistics = survivors.witness.subscriber.statistics();
     assert_eq!((statistics.held, statistics.lost), (0, 0));
     let missed: Vec<_> = plans.iter().filter(|plan| !plan.is_covered_by(&struck)).map(|plan| plan.role).collect();
     assert!(missed.is_empty() || rounds < 160, "not struck at every step in both ways: {missed:?}");

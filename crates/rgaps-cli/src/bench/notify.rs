@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rgaps_os::{EventFd, clock, futex};
 use rgaps_shm::notify::{Bells, EventWait, FutexWait, Wait, Wake};
-use rgaps_shm::{Geometry, Janitor, Segment, SubscriberSpec};
+use rgaps_shm::{Janitor, Segment, SubscriberSpec};
 
 use super::measure::Pairs;
 use super::page::{self, Children, MARK, PATIENCE, Page, open, path};
@@ -44,7 +44,7 @@ pub struct WaiterArgs {
     segment: String,
     /// Which waiter this is.
     #[arg(long)]
-    slot: u8,
+    slot: u16,
     /// The body to wait with.
     #[arg(long)]
     body: Body,
@@ -107,7 +107,7 @@ pub(super) struct Crowd {
 impl Crowd {
     pub(super) fn new(body: Body, waiters: u8) -> Result<Self, BenchError> {
         let page = Page::new(BENCH)?;
-        let segment = Segment::create([0; 16], Geometry::new(16)).map_err(|e| BenchError::failed(BENCH, e))?;
+        let segment = Segment::create([0; 16]).map_err(|e| BenchError::failed(BENCH, e))?;
         let segment = Arc::new(segment);
         let janitor = Janitor::new(segment.clone());
         let service = format!("rgaps/bench/{}", std::process::id());
@@ -120,7 +120,7 @@ impl Crowd {
             let args = WaiterArgs {
                 page: page.path(),
                 segment: path(&segment.as_ref()),
-                slot,
+                slot: slot.into(),
                 body,
                 service: service.clone(),
             };

@@ -214,7 +214,7 @@ pub enum Role {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Seat {
     /// The slot.
-    pub slot: u8,
+    pub slot: u16,
     /// Its occupation count.
     pub generation: u32,
 }
@@ -303,8 +303,6 @@ pub struct Advertised {
     pub pool: serde_json::Value,
     /// How many descriptors belong to the pool.
     pub pool_descriptors: u32,
-    /// Subscribers that have an event descriptor, in the order in which these come.
-    pub events: Vec<Seat>,
 }
 
 /// To `Subscribe`.
@@ -386,12 +384,12 @@ pub enum Refusal {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Notice {
-    /// To publishers: a subscriber has an event descriptor now. Beside it: the descriptor.
-    EventDescriptor {
+    /// To publishers: these subscribers have event descriptors. Beside it: the descriptors.
+    EventDescriptors {
         /// The topic.
         topic: TopicId,
-        /// The subscriber's seat.
-        seat: Seat,
+        /// The subscribers' seats.
+        seats: Vec<Seat>,
     },
     /// Something that people should know: a mismatch, a demotion, a lost host. Logged by the client.
     Warning {

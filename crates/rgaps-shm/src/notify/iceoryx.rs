@@ -12,8 +12,7 @@ use iceoryx2::prelude::{LogLevel, Node, NodeBuilder, ServiceName, ipc, set_log_l
 use iceoryx2::service::port_factory::event::PortFactory;
 
 use super::{Wait, Wake};
-use crate::layout::PUBLISHERS_MAX;
-use crate::message::SUBSCRIBERS_MAX;
+use crate::layout::{PUBLISHERS_MAX, SUBSCRIBERS_MAX};
 
 /// Wakes the listeners of a topic's event service.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use rgaps_os::{Mapping, OutOfRange};
 
-use crate::layout::{Header, MessageEntry, PublisherSlot, SubscriberSlot};
+use crate::layout::{Header, MessageEntry, PublisherSlot, SubscriberSlot, SubscriberWords};
 
 /// Structs that consist of atomics only and are valid for every bit pattern.
 ///
@@ -16,6 +16,8 @@ unsafe impl AllAtomic for PublisherSlot {}
 // SAFETY: see layout.rs; integers in atomics only.
 unsafe impl AllAtomic for SubscriberSlot {}
 // SAFETY: see layout.rs; integers in atomics only.
+unsafe impl AllAtomic for SubscriberWords {}
+// SAFETY: see layout.rs; integers in atomics only.
 unsafe impl AllAtomic for MessageEntry {}
 
 pub(crate) fn header(mapping: &Mapping) -> Result<&Header, OutOfRange> {
@@ -27,6 +29,10 @@ pub(crate) fn publisher(mapping: &Mapping, offset: u64) -> Result<&PublisherSlot
 }
 
 pub(crate) fn subscriber(mapping: &Mapping, offset: u64) -> Result<&SubscriberSlot, OutOfRange> {
+    at(mapping, offset)
+}
+
+pub(crate) fn subscriber_words(mapping: &Mapping, offset: u64) -> Result<&SubscriberWords, OutOfRange> {
     at(mapping, offset)
 }
 

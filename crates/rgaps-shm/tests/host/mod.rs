@@ -6,13 +6,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rgaps_os::{Access, Mapping, memfd};
+use rgaps_shm::claim::{Claimed, MessageName};
 use rgaps_shm::{
-    Exhaustion, Geometry, Held, Janitor, LoanError, MessageInfo, MessageSpec, PublisherSpec, ReaderPort, Segment,
-    SubscriberSpec, Unready, WriterPort,
+    Exhaustion, Held, Janitor, LoanError, MessageInfo, MessageSpec, PublisherSpec, ReaderPort, Segment, SubscriberSpec,
+    Unready, WriterPort,
 };
 
 pub struct Host {
     pub janitor: Janitor,
+    /// Messages that each publisher has for itself.
+    pub messages: u32,
 }
 
 pub struct Publisher {
@@ -24,11 +27,21 @@ pub struct Publisher {
 
 impl Host {
     pub fn new(messages: u32) -> Self {
-        Self { janitor: Janitor::new(Arc::new(Segment::create([3; 16], Geometry::new(messages)).unwrap())) }
+        Self { janitor: Janitor::new(Arc::new(Segment::create([3; 16]).unwrap())), messages }
     }
 
     pub fn publisher(&self, pool_bytes: u64, history: u32) -> Publisher {
-        let seat = self.janitor.admit_publisher(&PublisherSpec { publisher: 77, ..Default::default() }).unwrap();
+        self.publisher_here(pool_bytes, history, false)
+    }
+
+    /// The manager's port for another host.
+    pub fn remote_publisher(&self, pool_bytes: u64) -> Publisher {
+        self.publisher_here(pool_bytes, 0, true)
+    }
+
+    fn publisher_here(&self, pool_bytes: u64, history: u32, remote: bool) -> Publisher {
+        let spec = PublisherSpec { publisher: 77, messages: self.messages, remote, ..Default::default() };
+        let seat = self.janitor.admit_publisher(&spec).unwrap();
         let fd = memfd::create("pool", pool_bytes).unwrap();
         let pool = Mapping::map(&fd, pool_bytes, Access::ReadWrite).unwrap();
         let right = pool.allocation_right().unwrap();
@@ -84,10 +97,28 @@ impl Publisher {
     }
 }
 
+pub fn take(reader: &mut ReaderPort) -> Option<Held> {
+    reader.take().unwrap()
+}
+
+pub fn claim(reader: &mut ReaderPort, name: MessageName) -> Claimed {
+    reader.claim(name).unwrap()
+}
+
 pub fn sequences(reader: &mut ReaderPort) -> Vec<u64> {
-    std::iter::from_fn(|| reader.take().map(|held| held.info().sequence)).collect()
+    std::iter::from_fn(|| take(reader).map(|held| held.info().sequence)).collect()
 }
 
 pub fn lost(reader: &ReaderPort) -> u64 {
-    reader.counters().lost.load(Ordering::Relaxed)
+    reader.counters().lost
+}
+
+/// What a producer's stream does.
+pub fn write_ready(host: &Host, (offset, value): (u64, u32)) {
+    host.janitor.segment().ready_words().unwrap().atomic_u32(offset).unwrap().store(value, Ordering::Release);
+}
+
+/// What a subscriber's stream does.
+pub fn write_released(reader: &ReaderPort, (offset, value): (u64, u32)) {
+    reader.segment().hold_words(reader.seat().0).unwrap().atomic_u32(offset).unwrap().store(value, Ordering::Release);
 }

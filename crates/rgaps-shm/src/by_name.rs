@@ -1,0 +1,138 @@
+//! How a reader finds the message of a name, and what becomes of those that it passes by (claim.rs has the picture).
+
+use std::collections::VecDeque;
+
+use crate::ahead::{read_life, walk};
+use crate::claim::{Claimed, MessageName, Seen};
+use crate::held::Held;
+use crate::history::MessageRef;
+use crate::queue::{Named, Position, Slot};
+use crate::reader::{ReaderPort, TakeRefused};
+
+/// Messages of a keep-all subscriber that wait behind a claim, at most.
+const PASSED_MAX: usize = 64;
+impl ReaderPort {
+    /// The message of this name, whatever lies before it: that goes on waiting, to be claimed later or taken next. One that `take` has given out
+    /// before the first claim counts as not yet come.
+    pub fn claim(&mut self, name: MessageName) -> Result<Claimed, TakeRefused> {
+        self.check()?;
+        if let Some(held) = take_named(&mut self.unready, name) {
+            return Ok(Claimed::Here(held));
+        }
+        self.skip_what_is_too_old();
+        if let Some((position, named)) = self.find(name)
+            && let Some(held) = self.hold(position, named)?
+        {
+            self.give_out(position);
+            self.pass_by(position, name);
+            return Ok(Claimed::Here(held));
+        }
+        self.advance();
+        Ok(if self.seen.has_passed(name) { Claimed::Passed } else { Claimed::NotYet })
+    }
+
+    /// The message of this name, if it lies ahead and is this reader's to hold. All that is looked at on the way is noted.
+    fn find(&mut self, name: MessageName) -> Option<(Position, Named)> {
+        let mut seen = std::mem::take(&mut self.seen);
+        let mut found = None;
+        walk(&self.segment, self.cursor, &self.backlog, |position, named| {
+            let entry = self.segment.message(named.message);
+            let Some((_, info)) = read_life(&self.segment, entry, position, named) else { return true };
+            seen.note(&info);
+            if MessageName::of(&info) != name {
+                return true;
+            }
+            found = self.waiting(position, named).map(|_| (position, named));
+            false
+        });
+        self.seen = seen;
+        found
+    }
+
+    /// From now on claims come in the order of each publisher: what they pass by of it is let go. Losses are counted from the first claim on.
+    pub fn expect_claims_in_order(&mut self) {
+        self.seen.expect_order();
+    }
+
+    /// Of which publishers claims have seen messages, and the newest of each; the most recent first.
+    pub fn seen(&self) -> impl Iterator<Item = &Seen> {
+        self.seen.iter()
+    }
+
+    /// A message at this position was claimed: what is before it waits on, within bounds, or is let go if claims come in order.
+    fn pass_by(&mut self, claimed: Position, name: MessageName) {
+        self.advance();
+        if self.seen.gives_first() {
+            self.forgiven = self.losses_so_far();
+        }
+        let ends = self.seen.give(name);
+        let keeps_all = self.depth() == 0;
+        let queue = self.segment.queue();
+        let oldest = Position(queue.end().0.saturating_sub(queue.capacity() / 2));
+        // What is too old for a keep-last subscriber is skipped.
+        if ends.is_none() && !keeps_all && self.cursor >= oldest {
+            return;
+        }
+        let mut waiting = Vec::new();
+        walk(&self.segment, self.cursor, &self.backlog, |position, named| {
+            if position >= claimed {
+                return false; // What comes after it has its own claims still to come, however old it is.
+            }
+            if let Some(generation) = self.waiting(position, named) {
+                let entry = self.segment.message(named.message);
+                let life = read_life(&self.segment, entry, position, named).filter(|_| ends.is_some());
+                let is_ended =
+                    life.is_some_and(|(_, info)| info.publisher == name.publisher && info.sequence < name.sequence);
+                waiting.push((position, MessageRef { index: named.message, generation }, is_ended));
+            }
+            true
+        });
+        let count = waiting.iter().filter(|(.., is_ended)| !is_ended).count();
+        let mut excess = if keeps_all { count.saturating_sub(PASSED_MAX) } else { 0 };
+        for (position, message, is_ended) in waiting {
+            let is_old = position >= self.cursor && position < oldest;
+            if !(is_old || is_ended || excess > 0) {
+                continue;
+            }
+            self.let_go(message);
+            self.give_out(position);
+            self.count_lost(u64::from(!is_ended || ends == Some(true)));
+            excess = excess.saturating_sub(usize::from(!is_ended));
+        }
+        self.advance();
+    }
+
+    /// A position was given out or let go out of turn.
+    fn give_out(&mut self, position: Position) {
+        if position < self.joined {
+            self.backlog.retain(|(at, _)| *at != position);
+        } else {
+            self.ahead.insert(position);
+        }
+    }
+
+    /// Moves on to the oldest message that waits.
+    fn advance(&mut self) {
+        for _ in 0..=2 * self.segment.queue().capacity() {
+            match self.segment.queue().read(self.cursor) {
+                Slot::Empty => return,
+                Slot::Overrun => self.skip_what_is_too_old(),
+                Slot::Message(named) => {
+                    if !self.ahead.contains(&self.cursor) {
+                        if self.waiting(self.cursor, named).is_some() {
+                            return;
+                        }
+                        self.count_lost(u64::from(self.is_for_us(self.cursor, named)));
+                    }
+                    self.move_to(self.cursor.next());
+                }
+            }
+        }
+    }
+}
+
+/// The one with this name, out of those that a reader keeps.
+fn take_named(kept: &mut VecDeque<Held>, name: MessageName) -> Option<Held> {
+    let place = kept.iter().position(|held| MessageName::of(held.info()) == name)?;
+    kept.remove(place)
+}

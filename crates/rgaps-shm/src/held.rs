@@ -1,0 +1,153 @@
+//! A message that is being read: nothing can take it away, and dropping it lets it go.
+//!
+//! Trusts      nothing: block offset and length are checked by the mapping that the payload lies in.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::crash;
+use crate::history::MessageRef;
+use crate::info::{MessageInfo, Stamps, decode_path};
+use crate::layout::{META_BYTES_MAX, MessageEntry, PUBLISHERS_MAX, SubscriberWords};
+use crate::message::{Readiness, Tenancy, released_word};
+use crate::notify::ring;
+use crate::queue::Position;
+use crate::segment::{Segment, whole};
+
+/// Which pool a message lies in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PoolRef {
+    /// Publisher slot.
+    pub slot: u16,
+    /// Its occupation count.
+    pub generation: u32,
+}
+
+/// How many messages a reader holds of the publisher in each slot; shared with what it has given out.
+#[derive(Debug)]
+pub(crate) struct HeldCounts([AtomicU32; PUBLISHERS_MAX]);
+
+impl HeldCounts {
+    pub(crate) fn new() -> Self {
+        Self(std::array::from_fn(|_| AtomicU32::new(0)))
+    }
+
+    pub(crate) fn of(&self, publisher: u16) -> Option<&AtomicU32> {
+        self.0.get(usize::from(publisher))
+    }
+}
+
+/// A message that is being read. Nothing can take it away; dropping it lets it go.
+#[derive(Debug)]
+pub struct Held {
+    pub(crate) segment: Arc<Segment>,
+    pub(crate) slot: u16,
+    pub(crate) tenancy: Tenancy,
+    pub(crate) message: MessageRef,
+    pub(crate) owner: u16,
+    pub(crate) info: MessageInfo,
+    pub(crate) counts: Arc<HeldCounts>,
+}
+
+impl Held {
+    /// Where it came from and how.
+    pub fn info(&self) -> &MessageInfo {
+        &self.info
+    }
+
+    /// The pool that it lies in.
+    pub fn pool(&self) -> PoolRef {
+        PoolRef { slot: self.owner, generation: self.entry().pool_generation.load(Ordering::Relaxed) }
+    }
+
+    /// Its entry of the table, and which of the entry's lives.
+    pub fn message(&self) -> MessageRef {
+        self.message
+    }
+
+    /// Offset of its first byte in that pool. Another process wrote it: check it against the pool's mapping.
+    pub fn offset(&self) -> u64 {
+        self.entry().block_offset.load(Ordering::Relaxed)
+    }
+
+    /// Copies its typed metadata; returns the bytes in use.
+    pub fn copy_meta(&self, to: &mut [u8; META_BYTES_MAX]) -> usize {
+        let entry = self.entry();
+        let bytes = (entry.meta_bytes.load(Ordering::Relaxed) as usize).min(META_BYTES_MAX);
+        for (to, word) in to.chunks_mut(8).zip(&entry.meta).take(bytes.div_ceil(8)) {
+            to.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
+        }
+        bytes
+    }
+
+    /// Whether its bytes are there yet.
+    pub fn readiness(&self) -> Readiness {
+        self.segment.words(self.message.index).readiness(self.message.generation)
+    }
+
+    /// Where a stream waits for its bytes (`Segment::ready_word`).
+    pub fn ready_word(&self) -> (u64, u32) {
+        self.segment.ready_word(self.message)
+    }
+
+    /// What a stream writes to let it go: the offset of a 32-bit word of `Segment::hold_words`, and the value. This is kept until it
+    /// has, and then dropped, which is what tells the publisher.
+    pub fn release_word(&self) -> (u64, u32) {
+        (u64::from(self.message.index.0) * 4, released_word(self.message.generation))
+    }
+
+    fn entry(&self) -> &MessageEntry {
+        self.segment.message(self.message.index)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(count) = self.counts.of(self.owner) {
+            count.fetch_sub(1, Ordering::Relaxed);
+        }
+        // Who has lost the slot has no part in what is there now.
+        if self.segment.tenant(self.slot) != Some(self.tenancy) {
+            return;
+        }
+        if let Some(hold) = self.segment.hold(self.slot, self.message.index) {
+            // A stream may have released it already.
+            hold.release(self.message.generation);
+        }
+        own_words(&self.segment, self.slot).held.fetch_sub(1, Ordering::Relaxed);
+        crash::point("release.done");
+        ring(&self.segment.header().space.0);
+    }
+}
+
+/// What a message says of itself; the caller holds it, or lives with torn answers.
+pub(crate) fn read_info(entry: &MessageEntry, position: Position) -> MessageInfo {
+    let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
+    let mut info = MessageInfo {
+        position: position.0,
+        publisher: load(&entry.publisher),
+        sequence: load(&entry.sequence),
+        source_host: whole([load(&entry.source_host[0]), load(&entry.source_host[1])]),
+        host_epoch: load(&entry.host_epoch),
+        kind: entry.kind.load(Ordering::Relaxed),
+        bytes: load(&entry.block_bytes),
+        stamps: Stamps {
+            published: load(&entry.stamps[0]),
+            staged: load(&entry.stamps[1]),
+            sent: load(&entry.stamps[2]),
+            landed: load(&entry.stamps[3]),
+            pooled: load(&entry.stamps[4]),
+        },
+        ..MessageInfo::default()
+    };
+    decode_path(load(&entry.path), &mut info);
+    info
+}
+
+/// What the subscriber in a slot says of itself.
+pub(crate) fn own_words(segment: &Segment, slot: u16) -> &SubscriberWords {
+    match segment.subscriber_words(slot) {
+        Some(words) => words,
+        None => unreachable!("the slot was checked by `ReaderPort::new`"),
+    }
+}

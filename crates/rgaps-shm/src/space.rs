@@ -1,0 +1,114 @@
+//! What a publisher does without space, and what it says: the errors of loans, and the wait for space.
+
+use std::time::{Duration, Instant};
+
+use rgaps_os::MapError;
+
+use crate::notify::{FutexWait, Wait};
+use crate::pool::PoolFull;
+
+/// How often a writer that waits for space looks by itself: a stream that lets a message go rings nobody.
+const LOOK_FOR_SPACE: Duration = Duration::from_millis(2);
+
+/// What a publisher does when there is no space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exhaustion {
+    /// Wait until subscribers let go, at most so long.
+    Wait(Duration),
+    /// Take the oldest messages away from keep-last subscribers that have not taken them.
+    DropOldest,
+    /// Say so at once.
+    Refuse,
+}
+
+/// No loan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LoanError {
+    /// The pool has no block of that size.
+    #[error("the pool is full: {0}; release messages or raise pool_bytes")]
+    Pool(PoolFull),
+    /// The message could never fit.
+    #[error("a message of {wanted} B is larger than the pool of {capacity} B; raise pool_bytes")]
+    TooLarge {
+        /// Bytes asked for.
+        wanted: u64,
+        /// Bytes of the pool.
+        capacity: u64,
+    },
+    /// Every entry that the publisher has of the message table is in use.
+    #[error("all {0} messages of this publisher are in use; release messages or raise message_count")]
+    Messages(u32),
+    /// The port has lost its slot.
+    #[error(transparent)]
+    CutOff(#[from] CutOff),
+    /// It stayed so until the time-out.
+    #[error("no space after {waited_ms} ms: {full}; a keep-all subscriber is stalled, or messages are held too long")]
+    TimedOut {
+        /// How long the publisher waited.
+        waited_ms: u64,
+        /// What was missing, as text would say it.
+        full: NoSpace,
+    },
+}
+
+/// What was missing when a wait for space ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoSpace {
+    /// A block.
+    #[error("{0}")]
+    Pool(PoolFull),
+    /// A message entry.
+    #[error("all {0} messages of this publisher are in use")]
+    Messages(u32),
+}
+
+/// A port's slot is another's, or nobody's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "slot {slot} is no more that of generation {generation}: this publisher or subscriber was cut off from its topic; make it anew"
+)]
+pub struct CutOff {
+    /// The slot.
+    pub slot: u16,
+    /// Its occupation count when it was ours.
+    pub generation: u32,
+}
+
+/// A port cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum PortError {
+    /// The slot is not ours.
+    #[error(transparent)]
+    CutOff(#[from] CutOff),
+    /// No memory for the allocator.
+    #[error(transparent)]
+    Map(#[from] MapError),
+}
+
+/// Repeats `attempt` until it succeeds or the time of `Exhaustion::Wait` is over. `space` is armed before each look.
+pub fn loan_within<L>(
+    space: &mut FutexWait,
+    exhaustion: Exhaustion,
+    mut attempt: impl FnMut() -> Result<L, LoanError>,
+) -> Result<L, LoanError> {
+    let Exhaustion::Wait(timeout) = exhaustion else { return attempt() };
+    let start = Instant::now();
+    loop {
+        let _ = space.arm();
+        let outcome = attempt();
+        let full = match outcome {
+            Err(LoanError::Pool(full)) => NoSpace::Pool(full),
+            Err(LoanError::Messages(messages)) => NoSpace::Messages(messages),
+            done => {
+                space.disarm();
+                return done;
+            }
+        };
+        let waited = start.elapsed();
+        if waited >= timeout {
+            space.disarm();
+            return Err(LoanError::TimedOut { waited_ms: waited.as_millis() as u64, full });
+        }
+        let _ = space.wait((timeout - waited).min(LOOK_FOR_SPACE));
+    }
+}

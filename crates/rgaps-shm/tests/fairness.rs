@@ -1,0 +1,216 @@
+//! Who pays: publishers that do not starve each other, joins that miss nothing, counts that are whole, ports that know that they are cut off.
+
+#![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
+
+mod host;
+
+use std::sync::atomic::Ordering;
+
+use host::{Host, lost, sequences, take};
+use rgaps_shm::janitor::QUOTA;
+use rgaps_shm::layout::{DEPTH_MAX, PUBLISHERS_MAX, QUEUE_SLOTS, SUBSCRIBERS_MAX};
+use rgaps_shm::reader::TakeRefused;
+use rgaps_shm::writer::PublishError;
+use rgaps_shm::{Exhaustion, LoanError, MessageInfo, MessageSpec, PublisherSpec, SubscriberSpec};
+
+#[test]
+fn idle_publishers_whose_messages_were_never_freed_starve_no_other() {
+    let host = Host::new(128);
+    let mut idle = [host.publisher(1 << 20, 0), host.publisher(1 << 20, 0)];
+    for _ in 0..128 {
+        for publisher in &mut idle {
+            publisher.publish(10, Exhaustion::Refuse).unwrap();
+        }
+    }
+    let mut third = host.publisher(1 << 20, 0);
+    for _ in 0..1000 {
+        third.publish(10, Exhaustion::Refuse).unwrap();
+    }
+}
+
+#[test]
+fn a_latched_publisher_of_great_depth_has_its_own_entries_only() {
+    let host = Host::new(1256);
+    let mut latched = host.publisher(1 << 20, 1000);
+    let mut other = Host { messages: 256, janitor: host.janitor.clone() }.publisher(1 << 20, 0);
+    for _ in 0..2000 {
+        latched.publish(10, Exhaustion::Refuse).unwrap();
+        other.publish(10, Exhaustion::Refuse).unwrap();
+    }
+    assert_eq!(sequences(&mut host.subscriber_with(0, true)), (1001..=2000).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_stopped_subscriber_of_great_depth_stops_only_who_waits_for_it_and_only_once() {
+    let host = Host::new(256);
+    let (mut one, mut other) = (host.publisher(1 << 20, 0), host.publisher(1 << 20, 0));
+    let stopped = host.subscriber(1000);
+    for _ in 0..256 {
+        one.publish(10, Exhaustion::Refuse).unwrap();
+        other.publish(10, Exhaustion::Refuse).unwrap();
+    }
+    for _ in 0..300 {
+        other.publish(10, Exhaustion::DropOldest).unwrap();
+    }
+    assert!(matches!(one.publish(10, Exhaustion::Refuse), Err(LoanError::Messages(256))));
+    let readers = one.port.readers();
+    one.port.give_up_on(readers);
+    for _ in 0..300 {
+        one.publish(10, Exhaustion::Wait(std::time::Duration::ZERO)).unwrap();
+    }
+    assert_eq!(lost(&stopped), 600);
+}
+
+#[test]
+fn who_holds_half_of_what_a_publisher_has_gets_no_more_of_it_and_loses_nothing() {
+    let host = Host::new(256);
+    let (mut publisher, mut other) = (host.publisher(1 << 20, 0), host.publisher(1 << 20, 0));
+    let (mut holder, mut reader) = (host.subscriber(0), host.subscriber(0));
+    let mut held = Vec::new();
+    for _ in 0..128 {
+        publisher.publish(10, Exhaustion::Refuse).unwrap();
+        held.push(take(&mut holder).unwrap());
+        assert_eq!(sequences(&mut reader).len(), 1);
+    }
+    other.publish(10, Exhaustion::Refuse).unwrap();
+    assert_eq!(take(&mut holder).unwrap().info().sequence, 1, "of another publisher it gets more");
+    publisher.publish(10, Exhaustion::Refuse).unwrap();
+    let refused = holder.take().unwrap_err();
+    assert_eq!(refused, TakeRefused::TooManyHeld { publisher: publisher.port.seat().0, held: 128 });
+    held.remove(7);
+    assert_eq!(take(&mut holder).unwrap().info().sequence, 129, "it was not lost");
+    drop(held);
+    assert_eq!((lost(&holder), sequences(&mut holder)), (0, vec![]));
+}
+
+#[test]
+fn a_depth_beyond_the_queue_is_granted_as_far_as_can_be_and_every_message_is_taken_or_counted() {
+    let host = Host::new(256);
+    let mut publisher = host.publisher(1 << 20, 0);
+    let mut reader = host.subscriber(u32::MAX);
+    assert_eq!(reader.depth(), u64::from(DEPTH_MAX));
+    let published = QUEUE_SLOTS as u64 + 1000;
+    for _ in 0..published {
+        publisher.publish(10, Exhaustion::DropOldest).unwrap();
+    }
+    assert_eq!(lost(&reader), published - 256);
+    assert_eq!(sequences(&mut reader), (published - 255..=published).collect::<Vec<_>>());
+    assert_eq!(lost(&reader), published - 256);
+    publisher.port.reclaim();
+    assert_eq!(host.janitor.messages_in_use(), 0);
+}
+
+#[test]
+fn a_keep_last_one_subscriber_that_joins_late_reads_the_newest_only() {
+    let host = Host::new(16);
+    let mut publisher = host.publisher(1 << 20, 1);
+    publisher.publish(10, Exhaustion::Refuse).unwrap();
+    let mut late = host.subscriber_with(1, true);
+    let mut later = host.subscriber_with(3, true);
+    for _ in 2..=6 {
+        publisher.publish(10, Exhaustion::Refuse).unwrap();
+    }
+    assert_eq!(sequences(&mut late), [6]);
+    assert_eq!(sequences(&mut later), [4, 5, 6]);
+}
+
+#[test]
+fn publishers_that_have_gone_make_way_for_others_unless_something_of_theirs_is_held() {
+    let host = Host::new(8);
+    let mut stopped = host.subscriber(100);
+    let mut first = None;
+    for _ in 0..3 * PUBLISHERS_MAX {
+        let mut publisher = host.publisher(1 << 16, 0);
+        publisher.publish(10, Exhaustion::Refuse).unwrap();
+        first = first.or_else(|| Some((take(&mut stopped).unwrap(), publisher.port.seat().0)));
+        let (slot, generation) = publisher.port.seat();
+        assert!(host.janitor.bury_publisher(slot, generation));
+        host.janitor.sweep(slot);
+    }
+    let (held, slot) = first.unwrap();
+    assert!(host.janitor.buried().any(|seat| seat.slot == slot), "what is held stays");
+    let left = sequences(&mut stopped).len() as u64;
+    assert_eq!(left + lost(&stopped) + 1, 3 * PUBLISHERS_MAX as u64);
+    drop(held);
+    assert_eq!(host.janitor.buried().map(|seat| host.janitor.sweep(seat.slot)).sum::<usize>(), 0);
+    assert_eq!(host.janitor.messages_in_use(), 0);
+}
+
+#[test]
+fn every_place_that_a_topic_has_can_be_taken_and_the_next_is_refused_by_name() {
+    let host = Host::new(256);
+    let publishers: Vec<_> = (0..PUBLISHERS_MAX).map(|_| host.publisher(4096, 0)).collect();
+    let refused = host.janitor.admit_publisher(&PublisherSpec::default()).unwrap_err();
+    assert!(refused.to_string().contains("256 publishers"), "{refused}");
+    let mut subscribers: Vec<_> = (0..SUBSCRIBERS_MAX).map(|_| host.subscriber(10)).collect();
+    let refused = host.janitor.admit_subscriber(&SubscriberSpec::default()).unwrap_err();
+    assert!(refused.to_string().contains("1024 subscribers"), "{refused}");
+    let mut last = publishers.into_iter().next_back().unwrap();
+    last.publish(10, Exhaustion::Refuse).unwrap();
+    assert!(subscribers.iter_mut().all(|reader| sequences(reader) == [1]));
+    last.port.reclaim();
+    assert_eq!(last.port.pool().used_bytes, 0);
+}
+
+#[test]
+fn who_asks_for_more_messages_than_are_left_is_granted_what_there_is() {
+    let host = Host::new(u32::MAX);
+    let mut quotas = Vec::new();
+    for _ in 0..PUBLISHERS_MAX {
+        let publisher = host.publisher(4096, 0);
+        quotas.push(host.janitor.quota(publisher.port.seat().0));
+    }
+    let to_others = QUOTA * (PUBLISHERS_MAX as u32 - 1);
+    assert_eq!(quotas[0], QUEUE_SLOTS as u32 - to_others);
+    assert!(quotas[1..].iter().all(|quota| *quota == QUOTA), "{quotas:?}");
+}
+
+#[test]
+fn ports_that_have_lost_their_slots_say_so_and_change_nothing() {
+    let host = Host::new(8);
+    let mut publisher = host.publisher(1 << 16, 0);
+    let mut reader = host.subscriber(10);
+    publisher.publish(10, Exhaustion::Refuse).unwrap();
+    let held = take(&mut reader).unwrap();
+    let loan = publisher.port.loan(10, Exhaustion::Refuse).unwrap();
+    let (slot, generation) = publisher.port.seat();
+    assert!(host.janitor.bury_publisher(slot, generation));
+    host.dismiss(&reader);
+    let (mut next_publisher, mut next_reader) = (host.publisher(1 << 16, 0), host.subscriber(10));
+    next_publisher.publish(10, Exhaustion::Refuse).unwrap();
+
+    let info = MessageInfo { bytes: 10, ..Default::default() };
+    let published = publisher.port.publish(loan, &MessageSpec { info, meta: &[], history_depth: 0 });
+    assert!(matches!(published, Err(PublishError::CutOff(_))), "{published:?}");
+    let loaned = publisher.port.try_loan(10, Exhaustion::DropOldest).unwrap_err();
+    assert!(loaned.to_string().contains("was cut off from its topic; make it anew"), "{loaned}");
+    assert!(matches!(reader.take(), Err(TakeRefused::CutOff(_))));
+    drop(held);
+    let of_next = host.janitor.segment().subscriber_words(next_reader.seat().0).unwrap();
+    assert_eq!(of_next.held.load(Ordering::Relaxed), 0);
+    assert_eq!(sequences(&mut next_reader), [1]);
+}
+
+#[test]
+fn a_topic_whose_publishers_and_subscribers_have_gone_has_the_memory_that_it_had() {
+    let host = Host::new(256);
+    let resident = || host.janitor.segment().resident_bytes().unwrap();
+    let go_by = || {
+        let mut publisher = host.publisher(1 << 16, 0);
+        let mut reader = host.subscriber(10);
+        for _ in 0..300 {
+            publisher.publish(10, Exhaustion::Refuse).unwrap();
+            take(&mut reader).unwrap();
+        }
+        let (slot, generation) = publisher.port.seat();
+        host.dismiss(&reader);
+        assert!(host.janitor.bury_publisher(slot, generation));
+        host.janitor.sweep(slot);
+    };
+    // Until every slot of the queue has been used.
+    (0..QUEUE_SLOTS / 300 + 1).for_each(|_| go_by());
+    let before = resident();
+    (0..50).for_each(|_| go_by());
+    assert_eq!(resident(), before);
+    assert!(before <= (QUEUE_SLOTS as u64 * 8) + 5 * 4096, "{before}");
+}
