@@ -1,7 +1,7 @@
 //! Sudden death at every named step: kill -9 and SIGSTOP of publishers, subscribers, clients that have forked, and managers, with
 //! survivors that go on.
 //!
-//! RGAPS_TEST_DEATH_ROUNDS sets how many rounds the loop runs (default 160; `./dev test-deaths` runs 2,000).
+//! RGAPS_TEST_DEATH_ROUNDS sets how many rounds the loop runs (default 160; `./dev test-deaths` runs 10,000).
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
