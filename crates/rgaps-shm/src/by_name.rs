@@ -11,6 +11,7 @@ use crate::reader::{ReaderPort, TakeRefused};
 
 /// Messages of a keep-all subscriber that wait behind a claim, at most.
 const PASSED_MAX: usize = 64;
+
 impl ReaderPort {
     /// The message of this name, whatever lies before it: that goes on waiting, to be claimed later or taken next. One that `take` has given out
     /// before the first claim counts as not yet come.
