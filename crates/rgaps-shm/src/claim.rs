@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Where claims come in the order of each publisher, what of one waits before the message claimed is claimed by nobody: it is let go. Before the
-//! first claim it is what came while whoever claims had not been told of messages yet, and nobody has lost it; nor what was revoked until then.
+//! first claim it is what came while whoever claims had not been told of messages yet, and nobody has lost it; nor what was skipped until then.
 //!
 //! Invariants  What is passed by is not held: it waits as what was not read does, for a claim or a take, and publishers revoke it as that. The
 //!             cursor stays at the oldest that waits. With keep-all, at most `PASSED_MAX` wait behind a claim; and none waits for longer than half

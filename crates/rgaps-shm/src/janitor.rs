@@ -67,7 +67,7 @@ pub struct Seat {
 }
 
 impl Seat {
-    /// The occupation count as holder words have it.
+    /// The occupation count, as a subscriber's.
     pub fn tenancy(&self) -> Tenancy {
         Tenancy::new(self.generation)
     }

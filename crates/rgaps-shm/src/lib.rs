@@ -1,4 +1,4 @@
-//! The topic segment of one host: pools, queue, messages and holder words in shared memory.
+//! The topic segment of one host: pools, queue, messages and hold words in shared memory.
 //!
 //! `layout` draws the segment, `segment` maps it, `queue` orders messages, `message` says who may read one and who frees its block,
 //! `pool` allocates, `writer` and `reader` are what publishers and subscribers do, `janitor` is what the manager does for them and
