@@ -7,7 +7,7 @@ use crate::claim::{Claimed, MessageName, Seen};
 use crate::held::Held;
 use crate::history::MessageRef;
 use crate::queue::{Named, Position, Slot};
-use crate::reader::{ReaderPort, TakeRefused};
+use crate::reader::{Attempt, ReaderPort, TakeRefused};
 
 /// Messages of a keep-all subscriber that wait behind a claim, at most.
 const PASSED_MAX: usize = 64;
@@ -21,12 +21,16 @@ impl ReaderPort {
             return Ok(Claimed::Here(held));
         }
         self.skip_what_is_too_old();
-        if let Some((position, named)) = self.find(name)
-            && let Some(held) = self.hold(position, named)?
-        {
-            self.give_out(position);
-            self.pass_by(position, name);
-            return Ok(Claimed::Here(held));
+        if let Some((position, named)) = self.find(name) {
+            match self.hold(position, named)? {
+                Attempt::Held(held) => {
+                    self.give_out(position);
+                    self.pass_by(position, name);
+                    return Ok(Claimed::Here(held));
+                }
+                Attempt::Poisoned => self.give_out(position),
+                Attempt::Gone => {}
+            }
         }
         self.advance();
         Ok(if self.seen.has_passed(name) { Claimed::Passed } else { Claimed::NotYet })

@@ -50,6 +50,14 @@ pub enum TakeRefused {
     },
 }
 
+/// What became of an attempt to hold a message. One that was poisoned was taken, and let go at once.
+#[derive(Debug)]
+pub(crate) enum Attempt {
+    Held(Held),
+    Poisoned,
+    Gone,
+}
+
 /// A subscriber's counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReaderCounters {
@@ -265,12 +273,13 @@ impl ReaderPort {
             let named = Named { message: message.index, generation: message.generation.low() };
             // In its own life: others that end in the same 16 bits may have come since.
             let life = self.segment.life_at(position, named).filter(|life| life.generation == message.generation);
-            let held = self.hold_life(position, named, life)?;
+            let attempt = self.hold_life(position, named, life)?;
             self.backlog.pop_front();
-            match held {
-                Some(held) => return Ok(Some(held)),
+            match attempt {
+                Attempt::Held(held) => return Ok(Some(held)),
+                Attempt::Poisoned => {}
                 // Its space was needed.
-                None => self.count_lost(1),
+                Attempt::Gone => self.count_lost(1),
             }
         }
         // A lap of the queue at most, and once more after an overrun.
@@ -292,13 +301,12 @@ impl ReaderPort {
                 self.move_to(position.next());
                 continue;
             }
-            let poisoned = self.words().poisoned.load(Ordering::Relaxed);
-            let held = self.hold(position, named)?;
+            let attempt = self.hold(position, named)?;
             self.move_to(position.next());
-            match held {
-                Some(held) => return Ok(Some(held)),
-                None if self.words().poisoned.load(Ordering::Relaxed) == poisoned => self.count_lost(1),
-                None => {}
+            match attempt {
+                Attempt::Held(held) => return Ok(Some(held)),
+                Attempt::Poisoned => {}
+                Attempt::Gone => self.count_lost(1),
             }
         }
         Ok(None)
@@ -372,7 +380,10 @@ impl ReaderPort {
         });
         kept.filter_map(|(position, message)| {
             let named = Named { message: message.index, generation: message.generation.low() };
-            self.hold(position, named).ok().flatten().filter(|held| held.message == message)
+            match self.hold(position, named) {
+                Ok(Attempt::Held(held)) if held.message == message => Some(held),
+                _ => None,
+            }
         })
         .collect()
     }
@@ -467,14 +478,16 @@ impl ReaderPort {
         self.words().cursor.store(position.0, Ordering::Release);
     }
 
-    pub(crate) fn hold(&self, position: Position, named: Named) -> Result<Option<Held>, TakeRefused> {
+    pub(crate) fn hold(&self, position: Position, named: Named) -> Result<Attempt, TakeRefused> {
         self.hold_life(position, named, self.segment.life_at(position, named))
     }
 
-    fn hold_life(&self, position: Position, named: Named, life: Option<Life>) -> Result<Option<Held>, TakeRefused> {
+    fn hold_life(&self, position: Position, named: Named, life: Option<Life>) -> Result<Attempt, TakeRefused> {
         let words = self.segment.words(named.message);
-        let (Some(life), Some(hold)) = (life, self.segment.hold(self.slot, named.message)) else { return Ok(None) };
-        let Some(count) = self.held.of(life.owner) else { return Ok(None) };
+        let (Some(life), Some(hold)) = (life, self.segment.hold(self.slot, named.message)) else {
+            return Ok(Attempt::Gone);
+        };
+        let Some(count) = self.held.of(life.owner) else { return Ok(Attempt::Gone) };
         let held = count.load(Ordering::Relaxed);
         let entries = self.segment.publisher(life.owner).map_or(0, |publisher| entries_of(publisher).1);
         if held >= (entries / 2).max(1) {
@@ -482,13 +495,13 @@ impl ReaderPort {
         }
         let generation = life.generation;
         if !words.claim(hold, generation) {
-            return Ok(None);
+            return Ok(Attempt::Gone);
         }
         // Either shows that the slot meant this life (queue.rs).
         let noted = || self.segment.message(named.message).position.load(Ordering::Relaxed) == position.0;
         if !(position < self.joined || self.segment.queue().is_within_lap(position) || noted()) {
             hold.withdraw(generation);
-            return Ok(None);
+            return Ok(Attempt::Gone);
         }
         crash::point("take.held");
         count.fetch_add(1, Ordering::Relaxed);
@@ -506,9 +519,9 @@ impl ReaderPort {
         };
         if held.readiness() == Readiness::Poisoned {
             self.count_poisoned();
-            return Ok(None);
+            return Ok(Attempt::Poisoned);
         }
-        Ok(Some(held))
+        Ok(Attempt::Held(held))
     }
 
     fn words(&self) -> &SubscriberWords {

@@ -334,3 +334,15 @@ fn a_beginning_of_nonsense_is_no_panic_and_no_endless_loop() {
         host.dismiss(&reader);
     }
 }
+
+#[test]
+fn a_poisoned_message_that_is_claimed_is_counted_once() {
+    let host = Host::new(16);
+    let mut publisher = host.publisher(1 << 20, 0);
+    let mut reader = host.subscriber(0);
+    assert!(publisher.publish_unready().poison());
+    let name = MessageName { publisher: publisher.port.seat().0.into(), sequence: 1 };
+    assert!(matches!(claim(&mut reader, name), Claimed::Passed));
+    let counters = reader.counters();
+    assert_eq!((counters.taken, counters.poisoned, counters.lost, counters.held), (1, 1, 0, 0));
+}
