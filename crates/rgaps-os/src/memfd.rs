@@ -11,11 +11,12 @@
 //! ```
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use rustix::fs::{
-    FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags, fallocate, fchmod, fcntl_add_seals, fcntl_get_seals, fstat,
-    ftruncate, memfd_create, open,
+    FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags, SeekFrom, fallocate, fchmod, fcntl_add_seals, fcntl_get_seals,
+    fcntl_getfl, fstat, ftruncate, memfd_create, open, seek,
 };
 
 /// What a descriptor that arrives from another process must be sealed against.
@@ -78,6 +79,18 @@ pub fn read_only(fd: impl AsFd) -> io::Result<OwnedFd> {
     Ok(open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
+/// A descriptor of a memfd for writing, from one for reading; one for writing stays as it is. For a user to whom the file belongs.
+pub fn writable(fd: OwnedFd) -> io::Result<OwnedFd> {
+    if fcntl_getfl(&fd)?.contains(OFlags::RDWR) {
+        return Ok(fd);
+    }
+    fchmod(&fd, Mode::RUSR | Mode::WUSR)?;
+    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    let opened = open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+    fchmod(&fd, Mode::RUSR)?;
+    Ok(opened?)
+}
+
 /// Gives memory of a memfd back; it reads as zeros from now on.
 pub fn punch_hole(fd: impl AsFd, offset: u64, bytes: u64) -> io::Result<()> {
     Ok(fallocate(fd, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, bytes)?)
@@ -112,6 +125,23 @@ pub fn bytes(fd: impl AsFd) -> io::Result<u64> {
     Ok(fstat(fd)?.st_size as u64)
 }
 
+/// Bytes of memory that a part of the file occupies.
+pub fn resident_bytes_of(fd: impl AsFd, part: Range<u64>) -> io::Result<u64> {
+    let seek = |from| match seek(&fd, from) {
+        Ok(found) => Ok(found.min(part.end)),
+        // Nothing but holes up to the end.
+        Err(rustix::io::Errno::NXIO) => Ok(part.end),
+        Err(error) => Err(io::Error::from(error)),
+    };
+    let (mut at, mut resident) = (part.start, 0);
+    while at < part.end {
+        let data = seek(SeekFrom::Data(at))?;
+        at = if data < part.end { seek(SeekFrom::Hole(data))? } else { part.end };
+        resident += at - data;
+    }
+    Ok(resident)
+}
+
 /// Bytes of memory that the file really occupies.
 pub fn resident_bytes(fd: impl AsFd) -> io::Result<u64> {
     Ok((fstat(fd)?.st_blocks as u64) * 512)
@@ -119,6 +149,8 @@ pub fn resident_bytes(fd: impl AsFd) -> io::Result<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::CommandExt;
+
     use super::*;
 
     #[test]
@@ -148,6 +180,38 @@ mod tests {
         let pool = create_to_be_sealed("test", 4096).unwrap();
         seal_future_write(&pool).unwrap();
         assert_eq!(fcntl_add_seals(&pool, SealFlags::WRITE), Err(rustix::io::Errno::PERM));
+    }
+
+    #[test]
+    fn what_is_read_only_is_opened_for_writing_by_its_user_alone() {
+        let fd = create("test", 4096).unwrap();
+        let reading = || read_only(&fd).unwrap();
+        let again = writable(reading()).unwrap();
+        assert!(crate::Mapping::map(&again, 4096, crate::Access::ReadWrite).is_ok());
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        // As another user, who gets the descriptor as its standard input.
+        let opens = |how: &str| {
+            let mut shell = std::process::Command::new("/bin/sh");
+            shell.args(["-c", how]).uid(65534).gid(65534).stdin(reading());
+            shell.stderr(std::process::Stdio::null()).status().unwrap().success()
+        };
+        assert!(opens("head -c 1 > /dev/null"), "it can read");
+        assert!(!opens(": <> /proc/self/fd/0"), "the file belongs to another");
+        assert!(!opens("chmod u+w /proc/self/fd/0"));
+    }
+
+    #[test]
+    fn the_memory_of_a_part_is_that_of_its_pages() {
+        let fd = create("test", 1 << 20).unwrap();
+        assert_eq!(resident_bytes_of(&fd, 0..1 << 20).unwrap(), 0);
+        let mapping = crate::Mapping::map(&fd, 1 << 20, crate::Access::ReadWrite).unwrap();
+        for page in [0, 3, 4, 255] {
+            mapping.copy_in(page * 4096, &[1][..]).unwrap();
+        }
+        let of = |pages: Range<u64>| resident_bytes_of(&fd, pages.start * 4096..pages.end * 4096).unwrap() / 4096;
+        assert_eq!([of(0..256), of(0..4), of(4..5), of(5..255), of(1..256)], [4, 2, 1, 0, 3]);
     }
 
     #[test]

@@ -5,13 +5,16 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::retry_on_intr;
-use rustix::process::{Pid, PidfdFlags, getpid, kill_process, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 
 pub use rustix::process::Signal;
 
-/// Sends this process a signal, SIGKILL and SIGSTOP included; for the tests of sudden death.
-pub fn signal_own_process(signal: Signal) -> io::Result<()> {
-    Ok(kill_process(getpid(), signal)?)
+/// Stops or kills this process here and now (SIGSTOP, SIGKILL); for the tests of sudden death. The signal goes to this thread: one that is
+/// sent to the process may be taken by another thread, while this one goes on for a while.
+pub fn signal_here(signal: Signal) -> io::Result<()> {
+    // SAFETY: sends a signal, and touches no memory.
+    let sent = unsafe { libc::raise(signal.as_raw()) };
+    if sent == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// A pidfd.

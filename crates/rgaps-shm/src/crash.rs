@@ -66,6 +66,6 @@ mod armed {
 
     fn end(stop: bool) {
         let signal = if stop { rgaps_os::pidfd::Signal::STOP } else { rgaps_os::pidfd::Signal::KILL };
-        let _ = rgaps_os::pidfd::signal_own_process(signal);
+        let _ = rgaps_os::pidfd::signal_here(signal);
     }
 }
