@@ -177,7 +177,7 @@ impl CudaBackend {
             return Err(DeviceError::Failed("the message is read in place".to_owned()));
         };
         let mut awaited = of.awaited;
-        if let Some((word, value)) = awaited.take_if(|_| !self.device.properties().has_stream_words) {
+        if let Some((word, value)) = awaited.take_if(|(word, _)| !self.device.can_wait_for(word)) {
             // Here and not below, where others would wait too.
             word.wait(value, of.timeout)?;
         }

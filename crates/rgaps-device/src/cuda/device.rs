@@ -32,6 +32,8 @@ pub struct Properties {
     pub has_slabs: bool,
     /// Whether it reads and writes memory of the host by itself; where that is its own, also what it may only read.
     pub has_registration: bool,
+    /// Whether it reads memory of the host that this process may only read.
+    pub has_read_only_registration: bool,
     /// Whether a stream can write a 32-bit word and wait for one.
     pub has_stream_words: bool,
     /// Whether memory comes and goes in the order of a stream.
@@ -244,6 +246,7 @@ fn read(driver: &Driver, handle: CUdevice, ordinal: u32) -> Result<Properties, D
         attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
     );
     let is_integrated = has(Attribute::CU_DEVICE_ATTRIBUTE_INTEGRATED)?;
+    let has_read_only_registration = has(Attribute::CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED)?;
     Ok(Properties {
         ordinal,
         id: DeviceId(uuid.bytes.map(|byte| byte as u8)),
@@ -253,7 +256,8 @@ fn read(driver: &Driver, handle: CUdevice, ordinal: u32) -> Result<Properties, D
         has_slabs: has(Attribute::CU_DEVICE_ATTRIBUTE_VIRTUAL_ADDRESS_MANAGEMENT_SUPPORTED)?
             && has(Attribute::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED)?,
         has_registration: has(Attribute::CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED)?
-            && (!is_integrated || has(Attribute::CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED)?),
+            && (!is_integrated || has_read_only_registration),
+        has_read_only_registration,
         // No attribute speaks of the 32-bit operations of the second generation alone: where the 64-bit ones are, they are too.
         has_stream_words: driver.has_stream_words()
             && (has(Attribute::CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS)?

@@ -31,13 +31,13 @@ pub use device::{Device, Properties, parse_uuid, uuid_text};
 pub use driver::DriverError;
 pub use integrated::IntegratedPool;
 pub use pool::CudaPool;
-use rgaps_os::{Mapping, OutOfRange};
+use rgaps_os::{Access, Mapping, OutOfRange};
 
 use self::apart::Apart;
 use self::bounce::Bounce;
 use self::memory::{DeviceAccess, Registration};
 use self::scratch::Scratch;
-use self::stream::{CudaStream, refusal};
+use self::stream::{CudaStream, Unregistered, refusal};
 use crate::backend::{Backend, BufferPart, Mirror, Original, PayloadAccess, PoolPart};
 use crate::buffer::{BufferSpec, HostBuffer};
 use crate::error::DeviceError;
@@ -231,6 +231,9 @@ impl Backend for CudaBackend {
     }
 
     fn words(&self, mapping: &Arc<Mapping>) -> Result<Arc<dyn Words>, DeviceError> {
+        if mapping.access() == Access::ReadOnly && !self.device.properties().has_read_only_registration {
+            return Ok(Arc::new(Unregistered(mapping.clone())));
+        }
         Ok(Arc::new(Registration::of(&self.device, mapping)?))
     }
 

@@ -162,10 +162,10 @@ impl StreamBody for CudaStream {
     }
 
     fn wait_word(&self, word: &Word<'_>, value: u32, timeout: Duration) -> Result<(), DeviceError> {
-        let at = place(word)?;
-        if !self.device.properties().has_stream_words {
+        if !self.device.can_wait_for(word) {
             return word.wait(value, timeout);
         }
+        let at = place(word)?;
         let _entered = self.enter()?;
         // SAFETY: as in `write_word`.
         Ok(unsafe { self.device.driver().wait_word(self.handle, at.1, value) }?)
@@ -194,6 +194,27 @@ fn place<'a>(word: &'a Word<'_>) -> Result<(&'a Registration, u64), DeviceError>
     let registration =
         registration.ok_or_else(|| DeviceError::Failed("the word is not registered with this device".to_owned()))?;
     Ok((registration, registration.device_address() + word.offset))
+}
+
+impl Device {
+    /// Whether its streams wait for a word by themselves; else the CPU does.
+    pub(crate) fn can_wait_for(&self, word: &Word<'_>) -> bool {
+        self.properties().has_stream_words && !word.words.as_any().is::<Unregistered>()
+    }
+}
+
+/// Words that this process may only read, and the device therefore not at all.
+#[derive(Debug)]
+pub(crate) struct Unregistered(pub(crate) Arc<Mapping>);
+
+impl Words for Unregistered {
+    fn mapping(&self) -> &Mapping {
+        &self.0
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
 }
 
 impl Words for Registration {
