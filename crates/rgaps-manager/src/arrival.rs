@@ -192,9 +192,9 @@ impl Arrival {
             if self.setup.control.should_stop() {
                 break "told to stop".to_owned();
             }
-            if self.setup.control.has_events() {
-                for (subscriber, event) in self.setup.control.take_events() {
-                    self.state.port.add_event(subscriber.slot, subscriber.tenancy(), event);
+            if self.setup.control.has_newcomers() {
+                for newcomer in self.setup.control.take_newcomers() {
+                    self.state.port.add_subscriber(newcomer.pages, newcomer.event);
                 }
             }
             if let Err(why) = self.turn() {

@@ -9,10 +9,12 @@
 
 use std::collections::HashMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Weak;
 
 use rgaps_control::local::{Connection, LocalError, Notice, Refusal, Reply, Role, ToClient};
 use rgaps_control::{LockId, TopicId};
 use rgaps_os::PidFd;
+use rgaps_shm::SubscriberFile;
 use rgaps_shm::janitor::Seat;
 
 use crate::adoption::Tenant;
@@ -47,6 +49,8 @@ pub(crate) struct Client {
     pub(crate) is_locked: bool,
     pub(crate) program: String,
     pub(crate) seats: Vec<Occupied>,
+    /// What its subscribers write.
+    pub(crate) file: Weak<SubscriberFile>,
     /// Its process has ended, and its streams may go on.
     pub(crate) has_ended: bool,
 }
@@ -61,6 +65,7 @@ impl Client {
             is_locked: false,
             program: String::new(),
             seats: Vec::new(),
+            file: Weak::new(),
             has_ended: false,
         }
     }
@@ -176,7 +181,13 @@ impl Clients {
         self.by_id.values().filter(move |client| client.is_in(topic))
     }
 
-    /// The same, for speaking to them.
+    /// Those who publish to a topic, for speaking to them.
+    pub(crate) fn publishers_of_mut(&mut self, topic: TopicId) -> impl Iterator<Item = &mut Client> {
+        let publishes = move |seat: &Occupied| seat.topic == topic && seat.role == Role::Publisher;
+        self.by_id.values_mut().filter(move |client| client.seats.iter().any(publishes))
+    }
+
+    /// Those who are in a topic, for speaking to them.
     pub(crate) fn of_topic_mut(&mut self, topic: TopicId) -> impl Iterator<Item = &mut Client> {
         self.by_id.values_mut().filter(move |client| client.is_in(topic))
     }

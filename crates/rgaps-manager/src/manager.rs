@@ -74,6 +74,7 @@ pub(crate) struct Manager {
     full_until: Option<Instant>,
     /// When a first host has to be there if `peers` names any; none once one was.
     first_host_due: Option<Instant>,
+    pub(crate) started: Instant,
 }
 
 /// What a manager is made of.
@@ -134,6 +135,7 @@ impl Manager {
             idle_since: Some(Instant::now()),
             full_until: None,
             first_host_due,
+            started: Instant::now(),
         }
     }
 
@@ -308,7 +310,7 @@ impl Manager {
             Role::Subscriber => {
                 topic.subscribers.remove(&occupied.seat);
                 topic.janitor.dismiss_subscriber(occupied.seat.slot, occupied.seat.generation);
-                topic.janitor.wake_everybody();
+                topic.segment.wake_everybody();
             }
         }
         self.topic_changed(occupied.topic);
@@ -333,7 +335,7 @@ impl Manager {
         unwanted.into_iter().for_each(|host| self.subscribe.end(topic, host));
         let new: Vec<Seat> =
             topic.outbound.values().map(|outbound| outbound.seat).filter(|seat| !before.contains(seat)).collect();
-        new.into_iter().for_each(|seat| self.spread_event(id, seat));
+        new.into_iter().for_each(|seat| self.spread_subscriber(id, seat));
         self.report_mismatches(id);
         self.note(id);
         self.end_if_over(id);

@@ -254,7 +254,9 @@ mod tests {
     use rgaps_device::allocations::{CountingAllocator, taken_by_this_thread};
     use rgaps_device::host::HostBackend;
     use rgaps_link::{Position, Progress, RingGeometry, RingOptions, SenderCounters, Wake};
-    use rgaps_shm::{Exhaustion, MessageInfo, MessageSpec, PublisherSpec, ReaderPort, SubscriberSpec, WriterPort};
+    use rgaps_shm::{
+        Exhaustion, MessageInfo, MessageSpec, PublisherSpec, ReaderPort, SubscriberFile, SubscriberSpec, WriterPort,
+    };
 
     use super::*;
     use crate::device_memory::DeviceMemoryManager;
@@ -325,8 +327,11 @@ mod tests {
         let pool = DeviceMemoryManager::new(backend.clone()).create(&topic.pools, seat, 1 << 20).unwrap();
         let right = pool.allocation_right().unwrap();
         let mut port = WriterPort::new(topic.segment.clone(), seat.slot, seat.generation, right).unwrap();
-        let seat = topic.janitor.admit_subscriber(&SubscriberSpec { remote: true, ..Default::default() }).unwrap();
-        let mut reader = ReaderPort::new(topic.segment.clone(), seat.slot, seat.generation, false).unwrap();
+        let spec = SubscriberSpec { remote: true, ..Default::default() };
+        let seat = topic.janitor.admit_subscriber(&spec, &SubscriberFile::create().unwrap()).unwrap();
+        let pages = topic.janitor.pages(seat).unwrap();
+        port.add_subscriber(pages.clone(), None);
+        let mut reader = ReaderPort::new(topic.segment.clone(), pages, false).unwrap();
         let options = RingOptions { chunk_bytes: 8 << 10, ..RingOptions::default() };
         let geometry = RingGeometry::new(options).unwrap();
         for staged in [None, Some((&backend, 8 << 10))] {

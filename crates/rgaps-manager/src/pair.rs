@@ -19,7 +19,9 @@ use rgaps_device::{Backend, PoolMemory};
 use rgaps_shm::janitor::Seat;
 use rgaps_shm::newest::newest;
 use rgaps_shm::notify::Wait;
-use rgaps_shm::{Exhaustion, Held, MessageInfo, MessageSpec, PublisherSpec, ReaderPort, SubscriberSpec, WriterPort};
+use rgaps_shm::{
+    Exhaustion, Held, MessageInfo, MessageSpec, PublisherSpec, ReaderPort, SubscriberFile, SubscriberSpec, WriterPort,
+};
 
 use crate::device_memory::DeviceMemoryManager;
 use crate::event::{Event, Mailbox};
@@ -170,10 +172,10 @@ impl Pair {
     fn subscriber(&self) -> Subscriber {
         let mut to = self.to();
         let spec = SubscriberSpec { depth: 60, ..Default::default() };
-        let seat = to.topic.janitor.admit_subscriber(&spec).unwrap();
+        let seat = to.topic.janitor.admit_subscriber(&spec, &SubscriberFile::create().unwrap()).unwrap();
         let qos = SubscriberQos { history: History::KeepLast(self.depth), ..Default::default() };
         to.topic.subscribers.insert(seat, LocalSubscriber { qos, event: None });
-        let reader = ReaderPort::new(to.topic.segment.clone(), seat.slot, seat.generation, false).unwrap();
+        let reader = ReaderPort::new(to.topic.segment.clone(), to.topic.janitor.pages(seat).unwrap(), false).unwrap();
         Subscriber { reader }
     }
 
@@ -203,6 +205,9 @@ impl Pair {
             self.directory.host_down(TO, "to");
         }
         self.publish.reconcile(&mut self.topic, &self.directory);
+        for seat in self.topic.janitor.active_subscribers() {
+            self.port.add_subscriber(self.topic.janitor.pages(seat).unwrap(), None);
+        }
     }
 
     /// Whatever length a message has, each of its bytes tells its sequence and place.
@@ -387,8 +392,9 @@ fn a_sender_keeps_what_the_subscribers_that_came_later_ask_for() {
     pair.mend();
     assert_eq!(subscriber.sequences_to(11), (2..=11).collect::<Vec<u64>>());
     let to = pair.to();
-    let seat = to.topic.janitor.admit_subscriber(&SubscriberSpec { depth: 0, ..Default::default() }).unwrap();
-    let late = ReaderPort::new(to.topic.segment.clone(), seat.slot, seat.generation, true);
+    let spec = SubscriberSpec { depth: 0, ..Default::default() };
+    let seat = to.topic.janitor.admit_subscriber(&spec, &SubscriberFile::create().unwrap()).unwrap();
+    let late = ReaderPort::new(to.topic.segment.clone(), to.topic.janitor.pages(seat).unwrap(), true);
     let late = Subscriber { reader: late.unwrap() }.sequences_to(11);
     // The one before the last three may be about to leave history.
     assert!(late.ends_with(&[9, 10, 11]) && late.len() <= 4, "{late:?}");

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use rgaps_control::{Config, Durability, HostId, PublisherQos};
 use rgaps_device::Backend;
 use rgaps_os::EventFd;
 use rgaps_shm::janitor::Seat;
-use rgaps_shm::{ReaderPort, SubscriberSpec};
+use rgaps_shm::{ReaderPort, SubscriberFile, SubscriberSpec};
 
 use crate::event::Mailbox;
 use crate::sender::{Ask, Sender, SenderSetup};
@@ -147,6 +147,8 @@ pub(crate) struct PublishManager {
     backend: Arc<dyn Backend>,
     mailbox: Mailbox,
     verbs: Arc<Verbs>,
+    /// What its senders write as subscribers of this host.
+    file: Mutex<Weak<SubscriberFile>>,
 }
 
 impl PublishManager {
@@ -159,7 +161,7 @@ impl PublishManager {
         mailbox: Mailbox,
         verbs: Arc<Verbs>,
     ) -> Self {
-        Self { config, host, host_name, asker, backend, mailbox, verbs }
+        Self { config, host, host_name, asker, backend, mailbox, verbs, file: Mutex::default() }
     }
 
     /// Starts senders to hosts that want the topic, and stops those to hosts that no longer do: after a grace, for a host whose manager
@@ -212,13 +214,16 @@ impl PublishManager {
 
     fn try_start(&self, topic: &Topic, endpoint: &Endpoint, wanted: &Wanted, name: &str) -> std::io::Result<Outbound> {
         let depth = depth(&endpoint.offers, wanted);
+        let file = SubscriberFile::with_place(&mut self.file.lock().unwrap_or_else(PoisonError::into_inner))
+            .map_err(std::io::Error::other)?;
         let seat = topic
             .janitor
-            .admit_subscriber(&SubscriberSpec { depth, pid: std::process::id(), remote: true })
+            .admit_subscriber(&SubscriberSpec { depth, pid: std::process::id(), remote: true }, &file)
             .map_err(std::io::Error::other)?;
         // Late joiners of other hosts get history from their own manager, which gets it from here.
         let history = kept_depth(&endpoint.offers) > 0;
-        let reader = ReaderPort::new(topic.segment.clone(), seat.slot, seat.generation, history);
+        let pages = topic.janitor.pages(seat).ok_or(std::io::ErrorKind::NotFound)?;
+        let reader = ReaderPort::new(topic.segment.clone(), pages, history);
         let reader = reader.map_err(std::io::Error::other)?;
         let control = Arc::new(SenderControl {
             stop: AtomicBool::new(false),

@@ -1,26 +1,29 @@
 //! What clients ask for, and the answers.
 
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rgaps_control::local::{
-    self, Advertised, Body, Notice, PROTOCOL_VERSION, Refusal, Reply, Role, Subscribed, TopicSummary, Welcome,
+    self, Advertised, Body, Notice, NoticedSubscriber, PROTOCOL_VERSION, Refusal, Reply, Role, Subscribed,
+    TopicSummary, Welcome,
 };
 use rgaps_control::names::TYPE_BYTES_MAX;
 use rgaps_control::wire::Endpoint;
 use rgaps_control::{Durability, LockId, PublisherQos, SubscriberQos, TopicId, TopicKey};
 use rgaps_os::{EventFd, Holder};
-use rgaps_shm::janitor::{Full, Seat};
+use rgaps_shm::janitor::{Full, NotAdmitted, Seat};
 use rgaps_shm::layout::{DEPTH_MAX, LAYOUT_VERSION};
-use rgaps_shm::{PublisherSpec, SubscriberSpec};
+use rgaps_shm::{PublisherSpec, SubscriberFile, SubscriberSpec};
 
-use crate::clients::{ClientId, Occupied};
+use crate::clients::{Client, ClientId, Occupied};
 use crate::manager::Manager;
+use crate::subscribe::Newcomer;
 use crate::topics::{LocalPublisher, LocalSubscriber, Topic};
 
 /// Of topics in one answer: half of what a message holds.
 const TOPIC_PAGE_BYTES: usize = 32 << 10;
-/// Event descriptors beside one notice: fewer than a message may have beside it.
-const EVENTS_A_NOTICE: usize = 100;
+/// Subscribers in one notice: two descriptors of each are no more than a message may have beside it.
+const SUBSCRIBERS_A_NOTICE: usize = 64;
 /// Lines of each kind that a topic's summary has.
 const SUMMARY_LINES_MAX: usize = 24;
 
@@ -170,7 +173,7 @@ impl Manager {
         let granted = topic.janitor.quota(seat.slot);
         let own = Endpoint { offers: vec![qos], ..bare_endpoint(topic, Role::Publisher) };
         self.join(client, id, seat, &own)?;
-        self.repeat_events(client, id);
+        self.repeat_subscribers(client, id);
         if granted < messages {
             let text = format!(
                 "{key}: this publisher may have {granted} messages at a time, not {messages}: other publishers of the topic have the rest"
@@ -195,18 +198,27 @@ impl Manager {
         qos: SubscriberQos,
     ) -> Result<Answer, Refusal> {
         let pid = self.pid_of(client);
+        let current = &mut self.clients.by_id.get_mut(&client).ok_or_else(gone)?.file;
+        let file = SubscriberFile::with_place(current).map_err(|error| exhausted(&error))?;
         let topic = self.topic(key, type_name)?;
         let spec = SubscriberSpec { depth: qos.depth(), pid, remote: false };
-        let seat = topic.janitor.admit_subscriber(&spec);
+        let seat = topic.janitor.admit_subscriber(&spec, &file);
         let id = topic.id;
-        let seat = seat.map_err(|full| self.full(&full, id, Role::Subscriber))?;
+        let seat = seat.map_err(|error| match error {
+            NotAdmitted::Full(full) => self.full(&full, id, Role::Subscriber),
+            NotAdmitted::Pages(error) => exhausted(&error),
+        })?;
         let Some(topic) = self.topics.get_mut(&id) else { return Err(no_topic()) };
-        let segment = segment_fd(topic).inspect_err(|_| {
+        let place = topic.janitor.pages(seat).map_or(0, |pages| pages.place());
+        let own = file.as_fd().try_clone_to_owned();
+        let descriptors = topic.segment.read_only().and_then(|segment| Ok(vec![segment, own?]));
+        let descriptors = descriptors.map_err(|error| exhausted(&error)).inspect_err(|_| {
             topic.janitor.dismiss_subscriber(seat.slot, seat.generation);
         })?;
         topic.subscribers.insert(seat, LocalSubscriber { qos, event: None });
         let own = Endpoint { requests: vec![qos], ..bare_endpoint(topic, Role::Subscriber) };
         self.join(client, id, seat, &own)?;
+        self.spread_subscriber(id, seat);
         if qos.depth() > DEPTH_MAX {
             let text = format!(
                 "{key}: a depth of {} is more than a topic keeps; this subscriber has {DEPTH_MAX}",
@@ -214,8 +226,8 @@ impl Manager {
             );
             self.tell(client, id, text);
         }
-        let subscribed = Subscribed { topic: id, seat: wire_seat(seat) };
-        Ok(Answer { reply: Reply::Subscribed(subscribed), descriptors: vec![segment] })
+        let subscribed = Subscribed { topic: id, seat: wire_seat(seat), place };
+        Ok(Answer { reply: Reply::Subscribed(subscribed), descriptors })
     }
 
     fn pool(&self, topic: TopicId, seat: local::Seat) -> Result<Answer, Refusal> {
@@ -264,7 +276,7 @@ impl Manager {
         let answer = event.try_clone().map_err(|error| exhausted(&error))?;
         subscriber.event = Some(event);
         topic.janitor.mark_descriptor(seat.slot, true);
-        self.spread_event(id, shm_seat(seat));
+        self.spread_subscriber(id, shm_seat(seat));
         Ok(Answer { reply: Reply::EventDescriptor, descriptors: vec![answer.into()] })
     }
 
@@ -355,34 +367,31 @@ impl Manager {
         self.directory.mismatches(own).into_iter().chain(here)
     }
 
-    /// Gives every publisher of a topic, the arrivals included, a subscriber's event descriptor.
-    pub(crate) fn spread_event(&mut self, id: TopicId, seat: Seat) {
+    /// Gives every publisher of a topic, the arrivals included, a subscriber's words, and its event descriptor if it has one.
+    pub(crate) fn spread_subscriber(&mut self, id: TopicId, seat: Seat) {
         let Some(topic) = self.topics.get_mut(&id) else { return };
-        let subscriber = topic.subscribers.get(&seat).and_then(|subscriber| subscriber.event.as_ref());
-        let outbound =
-            topic.outbound.values().find(|outbound| outbound.seat == seat).map(|outbound| outbound.control.event());
-        let Some(event) = subscriber.or(outbound) else { return };
-        for inbound in topic.inbound.values_mut() {
-            match event.try_clone() {
-                Ok(event) => inbound.add_event(seat, event),
-                Err(error) => tracing::error!(topic = %topic.key, %error, "an arrival cannot ring a subscriber"),
+        let Some(pages) = topic.janitor.pages(seat) else { return };
+        let event = topic.event_of(seat).map(EventFd::try_clone).transpose();
+        let told = event.and_then(|event| {
+            for inbound in topic.inbound.values_mut() {
+                let event = event.as_ref().map(EventFd::try_clone).transpose()?;
+                inbound.add_subscriber(Newcomer { pages: pages.clone(), event });
             }
-        }
-        for client in self.clients.of_topic_mut(id) {
-            client.notify(Notice::EventDescriptors { topic: id, seats: vec![wire_seat(seat)] }, &[event.as_fd()]);
+            let clients = self.clients.publishers_of_mut(id).map(|client| (client, [seat]));
+            clients.into_iter().try_for_each(|(client, seats)| tell_of_subscribers(client, topic, &seats))
+        });
+        if let Err(error) = told {
+            tracing::error!(topic = %topic.key, %error, "publishers are not told of a subscriber: they keep every message for it, and wake it always");
         }
     }
 
-    /// Gives a client that has come, or was away, every event descriptor of a topic.
-    pub(crate) fn repeat_events(&mut self, client: ClientId, id: TopicId) {
+    /// Tells a client that has come as a publisher, or was away, of every subscriber of a topic.
+    pub(crate) fn repeat_subscribers(&mut self, client: ClientId, id: TopicId) {
         let (Some(topic), Some(client)) = (self.topics.get(&id), self.clients.by_id.get_mut(&client)) else { return };
-        let subscribers = topic.subscribers.iter().filter_map(|(seat, local)| Some((*seat, local.event.as_ref()?)));
-        let outbound = topic.outbound.values().map(|outbound| (outbound.seat, outbound.control.event()));
-        let all: Vec<(Seat, &EventFd)> = subscribers.chain(outbound).collect();
-        for some in all.chunks(EVENTS_A_NOTICE) {
-            let seats = some.iter().map(|(seat, _)| wire_seat(*seat)).collect();
-            let events: Vec<BorrowedFd<'_>> = some.iter().map(|(_, event)| event.as_fd()).collect();
-            client.notify(Notice::EventDescriptors { topic: id, seats }, &events);
+        let all: Vec<Seat> = topic.janitor.active_subscribers().collect();
+        let told = all.chunks(SUBSCRIBERS_A_NOTICE).try_for_each(|some| tell_of_subscribers(client, topic, some));
+        if let Err(error) = told {
+            tracing::error!(topic = %topic.key, %error, "a publisher is not told of all subscribers: it keeps every message for the others");
         }
     }
 
@@ -521,6 +530,30 @@ pub(crate) fn wire_seat(seat: Seat) -> local::Seat {
 pub(crate) fn messages_wanted(message_count: u32, qos: &PublisherQos) -> u32 {
     let kept = if qos.durability == Durability::TransientLocal { qos.history_depth } else { 0 };
     message_count.saturating_add(kept)
+}
+
+/// Tells a client that publishes of these subscribers, as far as their words are known: `SUBSCRIBERS_A_NOTICE` at most.
+fn tell_of_subscribers(client: &mut Client, topic: &Topic, seats: &[Seat]) -> io::Result<()> {
+    let mut subscribers = Vec::new();
+    let mut descriptors = Vec::new();
+    for seat in seats {
+        let Some(pages) = topic.janitor.pages(*seat) else { continue };
+        let Some(file) = pages.file() else { continue };
+        let event = topic.event_of(*seat);
+        descriptors.push(file.read_only()?);
+        descriptors.extend(event.map(EventFd::try_clone).transpose()?.map(OwnedFd::from));
+        subscribers.push(NoticedSubscriber {
+            seat: wire_seat(*seat),
+            place: pages.place(),
+            has_event: event.is_some(),
+        });
+    }
+    if subscribers.is_empty() {
+        return Ok(());
+    }
+    let borrowed: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
+    client.notify(Notice::Subscribers { topic: topic.id, subscribers }, &borrowed);
+    Ok(())
 }
 
 fn segment_fd(topic: &Topic) -> Result<OwnedFd, Refusal> {

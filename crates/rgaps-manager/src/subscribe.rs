@@ -19,7 +19,7 @@ use rgaps_os::EventFd;
 use rgaps_shm::janitor::Seat;
 use rgaps_shm::newest::newest;
 use rgaps_shm::pool::pool_bytes_for;
-use rgaps_shm::{PublisherSpec, WriterPort};
+use rgaps_shm::{PublisherSpec, SubscriberPages, WriterPort};
 
 use crate::addresses;
 use crate::arrival::{Arrival, ArrivalSetup, ArrivalState};
@@ -59,20 +59,27 @@ pub(crate) struct ArrivalControl {
     counts: [AtomicU64; 4],
     token: LinkToken,
     seat: Seat,
-    /// Event descriptors of subscribers that have come meanwhile, and whether there is one.
-    events: Mutex<Vec<(Seat, EventFd)>>,
-    has_events: AtomicBool,
+    /// Subscribers that have come meanwhile, and whether there is one.
+    newcomers: Mutex<Vec<Newcomer>>,
+    has_newcomers: AtomicBool,
+}
+
+/// A subscriber, as an arrival's port is told of it.
+#[derive(Debug)]
+pub(crate) struct Newcomer {
+    pub(crate) pages: Arc<SubscriberPages>,
+    pub(crate) event: Option<EventFd>,
 }
 
 impl ArrivalControl {
-    /// Whether `take_events` has something; no lock.
-    pub(crate) fn has_events(&self) -> bool {
-        self.has_events.swap(false, Ordering::AcqRel)
+    /// Whether `take_newcomers` has something; no lock.
+    pub(crate) fn has_newcomers(&self) -> bool {
+        self.has_newcomers.swap(false, Ordering::AcqRel)
     }
 
-    /// What was handed over by `Inbound::add_event` since the last call.
-    pub(crate) fn take_events(&self) -> Vec<(Seat, EventFd)> {
-        std::mem::take(&mut *self.events.lock().unwrap_or_else(PoisonError::into_inner))
+    /// What was handed over by `Inbound::add_subscriber` since the last call.
+    pub(crate) fn take_newcomers(&self) -> Vec<Newcomer> {
+        std::mem::take(&mut *self.newcomers.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub(crate) fn stop(&self) {
@@ -224,7 +231,7 @@ impl SubscribeManager {
         let before = topic.inbound.insert(host, Inbound::Idle(state));
         // What the arrival did not live to take.
         if let (Some(Inbound::Active(control)), Some(idle)) = (before, topic.inbound.get_mut(&host)) {
-            control.take_events().into_iter().for_each(|(seat, event)| idle.add_event(seat, event));
+            control.take_newcomers().into_iter().for_each(|newcomer| idle.add_subscriber(newcomer));
         }
     }
 
@@ -277,10 +284,9 @@ impl SubscribeManager {
         });
         match made {
             Ok((pool, mut port)) => {
-                for (subscriber, local) in &topic.subscribers {
-                    if let Some(event) = local.event.as_ref().and_then(|event| event.try_clone().ok()) {
-                        port.add_event(subscriber.slot, subscriber.tenancy(), event);
-                    }
+                for seat in topic.janitor.active_subscribers() {
+                    let Some(pages) = topic.janitor.pages(seat) else { continue };
+                    port.add_subscriber(pages, topic.event_of(seat).and_then(|event| event.try_clone().ok()));
                 }
                 let received = Received::recall(topic.departed.remove(&request.host), told);
                 Ok(Box::new(ArrivalState::new(port, pool, received, request.message_bytes_max)))
@@ -315,8 +321,8 @@ impl SubscribeManager {
             counts: Default::default(),
             token: link_token,
             seat,
-            events: Mutex::default(),
-            has_events: AtomicBool::new(false),
+            newcomers: Mutex::default(),
+            has_newcomers: AtomicBool::new(false),
         });
         let setup = ArrivalSetup {
             topic: topic.id,
@@ -484,17 +490,17 @@ impl Inbound {
         }
     }
 
-    /// Gives its port a subscriber's event descriptor.
-    pub(crate) fn add_event(&mut self, subscriber: Seat, event: EventFd) {
+    /// Tells its port of a subscriber.
+    pub(crate) fn add_subscriber(&mut self, newcomer: Newcomer) {
         match self {
-            Self::Idle(state) => state.port.add_event(subscriber.slot, subscriber.tenancy(), event),
+            Self::Idle(state) => state.port.add_subscriber(newcomer.pages, newcomer.event),
             Self::Active(control) => {
-                let mut events = control.events.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut newcomers = control.newcomers.lock().unwrap_or_else(PoisonError::into_inner);
                 // One a slot, however often it is given anew before the worker takes it.
-                events.retain(|(known, _)| known.slot != subscriber.slot);
-                events.push((subscriber, event));
-                drop(events);
-                control.has_events.store(true, Ordering::Release);
+                newcomers.retain(|known| known.pages.slot() != newcomer.pages.slot());
+                newcomers.push(newcomer);
+                drop(newcomers);
+                control.has_newcomers.store(true, Ordering::Release);
             }
         }
     }

@@ -2,19 +2,23 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rgaps_control::local::{HANDED_SEATS_MAX, Handed, HandedSeat, HandedTopic, Refusal, RefusedSeat, Reply, Role};
 use rgaps_control::{LockId, TopicId};
 use rgaps_device::PoolDescription;
-use rgaps_os::EventFd;
-use rgaps_shm::Segment;
+use rgaps_os::{EventFd, Holder};
 use rgaps_shm::janitor::Seat;
+use rgaps_shm::{Segment, SubscriberFile, SubscriberPages};
 
 use crate::adoption::Decision;
 use crate::clients::{ClientId, Occupied};
 use crate::manager::Manager;
 use crate::requests::{Answer, shm_seat};
 use crate::topics::{LocalPublisher, LocalSubscriber, Topic};
+
+/// Clients that are not stopped have handed everything back by then, in most cases.
+const LOOK_FOR_WORDS_AFTER: Duration = Duration::from_secs(1);
 
 impl Manager {
     /// A client hands seats back; each is taken or refused by itself.
@@ -49,9 +53,9 @@ impl Manager {
             self.topic_changed(handed.topic);
             for seat in taken {
                 match &seat.of {
-                    Handed::Publisher { .. } => self.repeat_events(client, handed.topic),
-                    // Arrivals and publishers that come later ring it too.
-                    Handed::Subscriber { .. } => self.spread_event(handed.topic, shm_seat(seat.seat)),
+                    Handed::Publisher { .. } => self.repeat_subscribers(client, handed.topic),
+                    // Arrivals and publishers that come later know it too.
+                    Handed::Subscriber { .. } => self.spread_subscriber(handed.topic, shm_seat(seat.seat)),
                     Handed::Kept { .. } => {}
                 }
             }
@@ -72,6 +76,39 @@ impl Manager {
         Ok(Answer { reply: Reply::Done, descriptors: Vec::new() })
     }
 
+    /// A client that is stopped hands nothing back, and publishers that do not know the words of its subscribers keep every message for them. The
+    /// words are read where the client has them open, as far as the kernel lets this user look.
+    fn find_words_of_the_stopped(&mut self) {
+        if self.adoption.is_over() || self.started.elapsed() < LOOK_FOR_WORDS_AFTER {
+            return;
+        }
+        for lock in self.adoption.locks() {
+            let Ok(Holder::Process(pid)) = self.dir.client_lock_holder(lock) else { continue };
+            let is_lacking = |topic: &Topic, seat: &Seat| {
+                let occupied = Occupied { topic: topic.id, role: Role::Subscriber, seat: *seat };
+                self.adoption.awaits_from(lock, &occupied) && topic.janitor.pages(*seat).is_none()
+            };
+            let of_topic = |topic: &Topic| {
+                let lacking = topic.janitor.active_subscribers().filter(|seat| is_lacking(topic, seat));
+                lacking.map(|seat| (topic.id, seat)).collect::<Vec<_>>()
+            };
+            let lacking: Vec<(TopicId, Seat)> = self.topics.values().flat_map(of_topic).collect();
+            if lacking.is_empty() {
+                continue;
+            }
+            let files = SubscriberFile::of_process(pid);
+            for (id, seat) in lacking {
+                let Some(topic) = self.topics.get(&id) else { continue };
+                let place = topic.janitor.place_of(seat.slot);
+                let find = |file| SubscriberPages::find(file, place, id.0, seat.slot, seat.tenancy()).ok();
+                if let Some(pages) = files.iter().find_map(find) {
+                    topic.janitor.adopt_pages(pages);
+                    self.spread_subscriber(id, seat);
+                }
+            }
+        }
+    }
+
     /// Asks the kernel which of those live of whom something is awaited, and does what follows.
     pub(crate) fn look_for_the_dead(&mut self) {
         for lock in self.adoption.locks() {
@@ -80,6 +117,7 @@ impl Manager {
             }
         }
         self.decide();
+        self.find_words_of_the_stopped();
     }
 
     /// A client's process has ended.
@@ -140,9 +178,17 @@ impl Manager {
                 adopted.map_err(|error| error.to_string())?;
                 topic.publishers.insert(seat, LocalPublisher { qos: *qos, pool_bytes: description.bytes });
             }
-            Handed::Subscriber { qos } => {
-                let event = descriptors.into_iter().next().map(EventFd::checked).transpose();
+            Handed::Subscriber { qos, place } => {
+                let mut descriptors = descriptors.into_iter();
+                let own = descriptors.next().ok_or("its own words did not come")?;
+                let current =
+                    self.clients.by_id.get_mut(&client).map(|client| &mut client.file).ok_or("it has gone")?;
+                let file = SubscriberFile::adopt_unless_known(own, current).map_err(|error| error.to_string())?;
+                let own = SubscriberPages::attach(file, *place, id.0, seat.slot, seat.tenancy());
+                let own = own.map_err(|error| error.to_string())?;
+                let event = descriptors.next().map(EventFd::checked).transpose();
                 let event = event.map_err(|error| error.to_string())?;
+                topic.janitor.adopt_pages(own);
                 topic.subscribers.insert(seat, LocalSubscriber { qos: *qos, event });
             }
         }
@@ -170,7 +216,7 @@ impl Manager {
         if !lock.is_some_and(|lock| self.adoption.names_in(lock, handed.topic, &handed.key)) {
             return Err("it is not noted that this client has slots in the topic".to_owned());
         }
-        let segment = Segment::attach(segment, handed.topic.0).map_err(|error| error.to_string())?;
+        let segment = Segment::take_over(segment, handed.topic.0).map_err(|error| error.to_string())?;
         let topic = Topic::of_segment(handed.key.clone(), &handed.type_name, handed.topic, Arc::new(segment));
         tracing::info!(topic = %handed.key, "topic taken over from a manager that died");
         let publishers = topic.janitor.active_publishers().map(|seat| (Role::Publisher, seat));

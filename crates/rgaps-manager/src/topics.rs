@@ -125,7 +125,14 @@ impl Topic {
 
     /// Bytes of memory that it occupies on this host.
     pub(crate) fn resident_bytes(&self) -> u64 {
-        self.segment.resident_bytes().unwrap_or(0) + self.pools.resident_bytes()
+        self.janitor.resident_bytes() + self.pools.resident_bytes()
+    }
+
+    /// The event descriptor of a subscriber that has one: of this host, or the sender to another.
+    pub(crate) fn event_of(&self, seat: Seat) -> Option<&EventFd> {
+        let local = self.subscribers.get(&seat).and_then(|subscriber| subscriber.event.as_ref());
+        let outbound = || self.outbound.values().find(|outbound| outbound.seat == seat);
+        local.or_else(|| outbound().map(|outbound| outbound.control.event()))
     }
 
     /// Finishes what buried publishers left; their pools go with their last message.

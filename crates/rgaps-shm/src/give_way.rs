@@ -1,23 +1,21 @@
 //! Whom a publisher waits for no more while it waits for space: keep-last subscribers that have read nothing meanwhile.
 
 use crate::message::Tenancy;
-use crate::queue::MessageIndex;
-use crate::segment::{Reader, Segment};
+use crate::subscribers::{Reader, Subscribers};
 
 /// Keep-last subscribers, and what each had taken, at a moment.
 #[derive(Debug, Default)]
 pub struct Readers(Vec<(u16, Tenancy, u64)>);
 
 impl Readers {
-    pub(crate) fn of(segment: &Segment) -> Self {
-        // Whichever message: what is asked is who is there.
-        let readers = segment.readers(MessageIndex(0)).filter(|reader| reader.words.depth != 0);
+    pub(crate) fn of(subscribers: &Subscribers) -> Self {
+        let readers = subscribers.all().filter(|reader| reader.depth != 0);
         Self(readers.map(|reader| (reader.slot, reader.tenancy, reader.taken)).collect())
     }
 
     /// Whether it is one of them and has read nothing since.
     pub(crate) fn has_idle(&self, reader: &Reader<'_>) -> bool {
-        reader.words.depth != 0 && self.0.contains(&(reader.slot, reader.tenancy, reader.taken))
+        reader.depth != 0 && self.0.contains(&(reader.slot, reader.tenancy, reader.taken))
     }
 
     pub(crate) fn is_empty(&self) -> bool {

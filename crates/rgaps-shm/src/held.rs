@@ -8,9 +8,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::crash;
 use crate::history::MessageRef;
 use crate::info::{MessageInfo, Stamps, decode_path};
-use crate::layout::{META_BYTES_MAX, MessageEntry, PUBLISHERS_MAX, SubscriberWords};
-use crate::message::{Readiness, Tenancy, released_word};
-use crate::notify::ring;
+use crate::layout::{META_BYTES_MAX, MessageEntry, PUBLISHERS_MAX};
+use crate::message::{Readiness, released_word};
+use crate::notify::ring_space;
+use crate::pages::SubscriberPages;
 use crate::queue::Position;
 use crate::segment::{Segment, whole};
 
@@ -41,8 +42,7 @@ impl HeldCounts {
 #[derive(Debug)]
 pub struct Held {
     pub(crate) segment: Arc<Segment>,
-    pub(crate) slot: u16,
-    pub(crate) tenancy: Tenancy,
+    pub(crate) pages: Arc<SubscriberPages>,
     pub(crate) message: MessageRef,
     pub(crate) owner: u16,
     pub(crate) info: MessageInfo,
@@ -90,7 +90,7 @@ impl Held {
         self.segment.ready_word(self.message)
     }
 
-    /// What a stream writes to let it go: the offset of a 32-bit word of `Segment::hold_words`, and the value. This is kept until it
+    /// What a stream writes to let it go: the offset of a 32-bit word of `SubscriberPages::hold_words`, and the value. This is kept until it
     /// has, and then dropped, which is what tells the publisher.
     pub fn release_word(&self) -> (u64, u32) {
         (u64::from(self.message.index.0) * 4, released_word(self.message.generation))
@@ -106,17 +106,11 @@ impl Drop for Held {
         if let Some(count) = self.counts.of(self.owner) {
             count.fetch_sub(1, Ordering::Relaxed);
         }
-        // Who has lost the slot has no part in what is there now.
-        if self.segment.tenant(self.slot) != Some(self.tenancy) {
-            return;
-        }
-        if let Some(hold) = self.segment.hold(self.slot, self.message.index) {
-            // A stream may have released it already.
-            hold.release(self.message.generation);
-        }
-        own_words(&self.segment, self.slot).held.fetch_sub(1, Ordering::Relaxed);
+        // A stream may have released it already. Where the slot is another's by now, nobody reads these words.
+        self.pages.hold(self.message.index).release(self.message.generation);
+        self.pages.words().held.fetch_sub(1, Ordering::Relaxed);
         crash::point("release.done");
-        ring(&self.segment.header().space.0);
+        ring_space(&self.segment.header().space.0);
     }
 }
 
@@ -142,12 +136,4 @@ pub(crate) fn read_info(entry: &MessageEntry, position: Position) -> MessageInfo
     };
     decode_path(load(&entry.path), &mut info);
     info
-}
-
-/// What the subscriber in a slot says of itself.
-pub(crate) fn own_words(segment: &Segment, slot: u16) -> &SubscriberWords {
-    match segment.subscriber_words(slot) {
-        Some(words) => words,
-        None => unreachable!("the slot was checked by `ReaderPort::new`"),
-    }
 }

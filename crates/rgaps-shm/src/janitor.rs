@@ -4,17 +4,19 @@
 //!             J2 a buried publisher's slot is free again only when none of its messages is left, and with it goes its pool.
 //! Deaths      the janitor may be killed anywhere: its successor finds the same words and does the same again.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::history::MessageRef;
 use crate::join::{JOINING, Look, join};
 use crate::layout::{DEPTH_MAX, PUBLISHERS_MAX, PublisherSlot, SUBSCRIBERS_MAX, SlotState};
 use crate::message::{Generation, Need, Readiness, State, Tenancy};
 use crate::notify::ring_always;
+use crate::pages::{SubscriberFile, SubscriberPages};
 use crate::past::find_in_queue;
 use crate::queue::{MESSAGES_MAX, MessageIndex, Named, Position, Slot};
-use crate::segment::{Segment, bits, clear_bit, entries_of, set_bit};
+use crate::segment::{AttachError, Segment, bits, clear_bit, entries_of, set_bit};
+use crate::subscribers::{Offered, Subscribers};
 
 /// Entries of the message table that each publisher can have, whatever the others ask for.
 pub const QUOTA: u32 = MESSAGES_MAX / PUBLISHERS_MAX as u32 / 4;
@@ -85,16 +87,28 @@ pub struct Full {
     pub what: &'static str,
 }
 
+/// A subscriber cannot join.
+#[derive(Debug, thiserror::Error)]
+pub enum NotAdmitted {
+    /// No slot is free.
+    #[error(transparent)]
+    Full(#[from] Full),
+    /// Its own words cannot be made.
+    #[error(transparent)]
+    Pages(#[from] AttachError),
+}
+
 /// The manager's hand in one segment.
 #[derive(Clone, Debug)]
 pub struct Janitor {
     segment: Arc<Segment>,
+    subscribers: Arc<Mutex<Subscribers>>,
 }
 
 impl Janitor {
     /// For a segment that this manager made, or that it was handed back after its predecessor's death.
     pub fn new(segment: Arc<Segment>) -> Self {
-        Self { segment }
+        Self { subscribers: Arc::new(Mutex::new(Subscribers::new(segment.clone()))), segment }
     }
 
     /// The segment.
@@ -175,15 +189,17 @@ impl Janitor {
         self.segment.publisher(slot).map_or(0, |words| entries_of(words).1)
     }
 
-    /// Gives a subscriber a slot. From its return on, no message is missed.
-    pub fn admit_subscriber(&self, spec: &SubscriberSpec) -> Result<Seat, Full> {
+    /// Gives a subscriber a slot, and words of its own in its client's file (`pages`). From its return on, no message is missed.
+    pub fn admit_subscriber(&self, spec: &SubscriberSpec, file: &Arc<SubscriberFile>) -> Result<Seat, NotAdmitted> {
         for slot in 0..SUBSCRIBERS_MAX as u16 {
             let Some(words) = self.segment.subscriber(slot) else { break };
             let (generation, Some(SlotState::Free)) = SlotState::decode(words.state.load(Ordering::Acquire)) else {
                 continue;
             };
             let generation = generation.wrapping_add(1).max(1);
-            self.segment.clear_subscriber_pages(slot);
+            let pages = SubscriberPages::create(file, self.segment.topic(), slot, Tenancy::new(generation))?;
+            words.place.store(pages.place(), Ordering::Relaxed);
+            self.subscribers().add(Arc::new(pages), None);
             words.depth.store(u64::from(spec.depth.min(DEPTH_MAX)), Ordering::Relaxed);
             words.pid.store(u64::from(spec.pid), Ordering::Relaxed);
             words.remote.store(u64::from(spec.remote), Ordering::Relaxed);
@@ -194,7 +210,31 @@ impl Janitor {
             join(visible, &words.joined, self.segment.queue());
             return Ok(Seat { slot, generation });
         }
-        Err(Full { limit: SUBSCRIBERS_MAX, what: "subscribers" })
+        Err(Full { limit: SUBSCRIBERS_MAX, what: "subscribers" }.into())
+    }
+
+    /// A subscriber's own words, if this manager has them: one that followed another has them once they are handed back.
+    pub fn pages(&self, seat: Seat) -> Option<Arc<SubscriberPages>> {
+        self.subscribers().pages(seat.slot, seat.tenancy()).cloned()
+    }
+
+    /// A subscriber's own words, handed back or found after a manager's death.
+    pub fn adopt_pages(&self, pages: SubscriberPages) {
+        let mut subscribers = self.subscribers();
+        subscribers.remove(pages.slot());
+        subscribers.add(Arc::new(pages), None);
+    }
+
+    /// Where the own words of a subscriber lie in its client's file.
+    pub fn place_of(&self, slot: u16) -> u32 {
+        self.segment.subscriber(slot).map_or(0, |words| words.place.load(Ordering::Relaxed))
+    }
+
+    /// Bytes of memory that the topic's files occupy.
+    pub fn resident_bytes(&self) -> u64 {
+        let subscribers = self.subscribers();
+        let own = self.active_subscribers().filter_map(|seat| subscribers.pages(seat.slot, seat.tenancy()));
+        self.segment.resident_bytes().unwrap_or(0) + own.map(|pages| pages.resident_bytes()).sum::<u64>()
     }
 
     /// A subscriber left or died: all that it held counts as released.
@@ -207,9 +247,10 @@ impl Janitor {
         }
         clear_bit(&header.subscribers.0, slot);
         clear_bit(&header.descriptors.0, slot);
-        clear_bit(&header.arrivals.0.sleepers, slot);
-        self.segment.clear_subscriber_pages(slot);
-        ring_always(&header.space.0);
+        if let Some(pages) = self.subscribers().remove(slot) {
+            pages.give_back();
+        }
+        ring_always(&header.space.0.count);
         true
     }
 
@@ -242,7 +283,8 @@ impl Janitor {
         let end = self.segment.queue().end().0;
         let lag = |seat: &Seat| {
             let words = self.segment.subscriber(seat.slot)?;
-            let cursor = self.segment.subscriber_words(seat.slot)?.cursor.load(Ordering::Acquire);
+            // Of whom nothing is known, nothing is known to be read.
+            let cursor = self.pages(*seat).map_or(0, |pages| pages.words().cursor.load(Ordering::Acquire));
             let cursor = cursor.max(words.joined.load(Ordering::Acquire));
             (words.depth.load(Ordering::Relaxed) == 0).then(|| end.saturating_sub(cursor))
         };
@@ -272,7 +314,7 @@ impl Janitor {
         clear_bit(&header.publishers.0, slot);
         clear_bit(&header.space.0.sleepers, slot);
         self.sweep(slot);
-        self.wake_everybody();
+        self.segment.wake_everybody();
         true
     }
 
@@ -288,7 +330,9 @@ impl Janitor {
         let (generation, Some(SlotState::Buried)) = SlotState::decode(words.state.load(Ordering::Acquire)) else {
             return 0;
         };
-        let left = self.segment.used_entries(slot).filter(|index| !self.finish_message(*index, slot, spared)).count();
+        let subscribers = self.subscribers();
+        let is_left = |index: &MessageIndex| !self.finish_message(&subscribers, *index, slot, spared);
+        let left = self.segment.used_entries(slot).filter(is_left).count();
         if left == 0 {
             words.used_bytes.store(0, Ordering::Relaxed);
             // What came from another host is still told by the table (newest.rs).
@@ -331,17 +375,15 @@ impl Janitor {
         })
     }
 
-    /// After a death: whoever sleeps looks again.
-    pub fn wake_everybody(&self) {
-        ring_always(&self.segment.header().arrivals.0);
-        ring_always(&self.segment.header().space.0);
-    }
-
     /// Messages that are not free, whoever owns them.
     pub fn messages_in_use(&self) -> usize {
         let in_use = |index: &MessageIndex| self.segment.words(*index).life().is_none_or(|l| l.state != State::Free);
         let taken = self.segment.publishers().filter(|(.., state)| *state != Some(SlotState::Free));
         taken.flat_map(|(slot, ..)| self.segment.used_entries(slot)).filter(in_use).count()
+    }
+
+    fn subscribers(&self) -> MutexGuard<'_, Subscribers> {
+        self.subscribers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn publishers_in(&self, wanted: SlotState) -> impl Iterator<Item = Seat> + '_ {
@@ -350,7 +392,7 @@ impl Janitor {
     }
 
     /// True if nothing of the dead `owner` is left in this entry.
-    fn finish_message(&self, index: MessageIndex, owner: u16, spared: Need) -> bool {
+    fn finish_message(&self, subscribers: &Subscribers, index: MessageIndex, owner: u16, spared: Need) -> bool {
         let words = self.segment.words(index);
         let Some(life) = words.life().filter(|life| life.owner == owner) else { return true };
         let generation = life.generation;
@@ -363,15 +405,15 @@ impl Janitor {
                 words.resume(generation);
                 debug_assert_ne!(words.readiness(generation), Readiness::Pending);
                 let position = self.position(MessageRef { index, generation });
+                let look = Look::begin();
                 let end = self.segment.queue().end().0;
-                let needs = |at: Position| {
-                    self.segment.readers(index).any(|reader| reader.words.need(at.0, generation, end) > spared)
-                };
+                // Nobody knows any more whether history kept it.
+                let offered = Offered { index, generation, position: position.map(|at| at.0), was_kept: true };
                 words.try_reclaim(
                     (generation, owner),
-                    Look::begin(),
-                    || position.is_some_and(needs),
-                    || self.segment.readers(index).map(|reader| reader.words),
+                    look,
+                    || subscribers.readers(offered).any(|reader| reader.need(end) > spared),
+                    || subscribers.readers(offered).any(|reader| reader.is_holding()),
                 ) && words.finish(generation, owner)
             }
         }

@@ -1,10 +1,12 @@
-//! The segment's layout. All of it is atomics, `#[repr(C)]`, and addressed by offset, so every process may map it elsewhere.
+//! The layout of a topic's files. All of it is atomics, `#[repr(C)]`, and addressed by offset, so every process may map it elsewhere.
 //!
 //! ```text
-//!   Header │ PublisherSlot[256] │ SubscriberSlot[1024] │ queue, 2^16 × 8 B │ ready words, 2^16 × 4 B │ MessageEntry[2^16]
-//!          └── by the manager, and each publisher its own ──┘    by publishers      by producers' streams     by its publisher
+//!   the segment, which the manager and publishers may write:
+//!   Header │ SubscriberSlot[16] │ PublisherSlot[256] │ SubscriberSlot[1008] │ queue, 2^16 × 8 B │ ready words, 2^16 × 4 B │ MessageEntry[2^16]
+//!          └────────── by the manager, and each publisher its own ───────────┘  by publishers      by producers' streams     by its publisher
 //!
-//!   of each subscriber, on pages of its own:  SubscriberWords, 4 KiB │ hold words, 2^16 × 4 B        by that subscriber
+//!   a file of each client's own, with a place for each of its subscribers, which it alone writes (pages.rs):
+//!   SubscriberWords, 4 KiB │ hold words, 2^16 × 4 B
 //! ```
 //!
 //! Every maximum is reserved and none is paid for: a page has memory once somebody has touched it. A publisher gets a run of the
@@ -17,10 +19,12 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::queue::{MESSAGES_MAX, MessageIndex};
 
-/// "RGAPSSEG" in memory order.
+/// Marks a segment: "RGAPSSEG" in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"RGAPSSEG");
+/// Marks a subscriber's own words: "RGAPSSUB" in memory order.
+pub const PAGES_MAGIC: u64 = u64::from_le_bytes(*b"RGAPSSUB");
 /// Of everything on this page.
-pub const LAYOUT_VERSION: u32 = 4;
+pub const LAYOUT_VERSION: u32 = 5;
 /// Publishers of one topic on one host, those of other hosts among them: one a host.
 pub const PUBLISHERS_MAX: usize = 256;
 /// Subscribers of one topic on one host, the manager's senders among them.
@@ -60,10 +64,10 @@ pub struct Header {
     pub topic: [AtomicU64; 2],
     /// First unclaimed queue position.
     pub tail: Line<AtomicU64>,
-    /// What subscribers sleep on.
-    pub arrivals: Line<WakeWords<SubscriberMask>>,
+    /// What subscribers sleep on: counts events, and sleepers pass the value they saw. Each says in its own words that it sleeps.
+    pub arrivals: Line<AtomicU32>,
     /// What publishers sleep on while they wait for space.
-    pub space: Line<WakeWords<PublisherMask>>,
+    pub space: Line<WakeWords>,
     /// Subscriber slots that are occupied.
     pub subscribers: Line<SubscriberMask>,
     /// Publisher slots that are occupied by living publishers.
@@ -72,16 +76,16 @@ pub struct Header {
     pub descriptors: Line<SubscriberMask>,
 }
 
-/// A futex word and who sleeps on it.
+/// A futex word and which publishers sleep on it.
 #[repr(C)]
 #[derive(Debug)]
-pub struct WakeWords<M> {
+pub struct WakeWords {
     /// Counts events; sleepers pass the value they saw.
     pub count: AtomicU32,
     /// Zero.
     pub reserved: AtomicU32,
     /// Slots whose processes sleep, so that a wake-up is worth its system call.
-    pub sleepers: M,
+    pub sleepers: PublisherMask,
 }
 
 /// A publisher of this host, or the manager on behalf of a remote host.
@@ -130,12 +134,32 @@ pub struct SubscriberSlot {
     pub remote: AtomicU64,
     /// Messages lost on the way from another host (`Janitor::count_lost`).
     pub lost: AtomicU64,
+    /// Where its own words lie in its client's file (pages.rs).
+    pub place: AtomicU32,
+}
+
+/// Whose a subscriber's own words are: by the manager, before anybody else has them.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct PagesHeader {
+    /// `PAGES_MAGIC`.
+    pub magic: AtomicU64,
+    /// `LAYOUT_VERSION`.
+    pub version: AtomicU32,
+    /// The subscriber slot.
+    pub slot: AtomicU32,
+    /// The topic's identity, as two little-endian halves.
+    pub topic: [AtomicU64; 2],
+    /// Occupation count of the slot.
+    pub generation: AtomicU32,
 }
 
 /// What a subscriber says of itself.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct SubscriberWords {
+    /// Whose these are.
+    pub header: PagesHeader,
     /// The next position that it will look at, if it is not before `joined`; `u64::MAX` once it has retired.
     pub cursor: AtomicU64,
     /// Messages taken.
@@ -148,6 +172,8 @@ pub struct SubscriberWords {
     pub held: AtomicU64,
     /// Bytes that were copied for this subscriber alone. Stays 0: what is read is the publisher's block.
     pub copied_bytes: AtomicU64,
+    /// 1 while it sleeps, or is about to, so that a wake-up is worth its system call.
+    pub asleep: AtomicU32,
 }
 
 /// State of a publisher or subscriber slot, the low half of its state word.
@@ -227,18 +253,23 @@ pub struct MessageEntry {
 }
 
 const _: () = {
-    assert!(size_of::<Header>() as u64 <= PUBLISHERS_OFFSET);
+    assert!(size_of::<Header>() as u64 <= FIRST_SUBSCRIBERS_OFFSET);
+    assert!(PUBLISHERS_OFFSET.is_multiple_of(128));
     assert!(size_of::<PublisherSlot>() == 128);
     assert!(size_of::<SubscriberSlot>() == 64);
-    assert!(size_of::<SubscriberWords>() as u64 <= PAGE_BYTES);
+    assert!(size_of::<SubscriberWords>() == 128);
     assert!(size_of::<MessageEntry>() == 1216);
     // What may be missing at attach is missing as a whole.
     assert!(offset_of!(Header, topic) < 64);
-    assert!(READY_OFFSET.is_multiple_of(PAGE_BYTES) && SUBSCRIBER_WORDS_OFFSET.is_multiple_of(PAGE_BYTES));
+    assert!(READY_OFFSET.is_multiple_of(PAGE_BYTES));
 };
 
-/// Offset of the publisher slots; the first of them share the header's page.
-const PUBLISHERS_OFFSET: u64 = 1024;
+/// Offset of the first subscriber slots. They share the header's page with the first publisher slots, so that a topic of few has one page.
+const FIRST_SUBSCRIBERS_OFFSET: u64 = 1024;
+const FIRST_SUBSCRIBERS: u16 = 16;
+/// Offset of the publisher slots.
+const PUBLISHERS_OFFSET: u64 = FIRST_SUBSCRIBERS_OFFSET + FIRST_SUBSCRIBERS as u64 * size_of::<SubscriberSlot>() as u64;
+/// Offset of the other subscriber slots.
 const SUBSCRIBERS_OFFSET: u64 =
     (PUBLISHERS_OFFSET + (PUBLISHERS_MAX * size_of::<PublisherSlot>()) as u64).next_multiple_of(PAGE_BYTES);
 /// Offset of the queue slots.
@@ -248,14 +279,13 @@ pub(crate) const READY_OFFSET: u64 = QUEUE_OFFSET + QUEUE_SLOTS as u64 * 8;
 /// Bytes of the ready words.
 pub(crate) const READY_BYTES: u64 = MESSAGES_MAX as u64 * 4;
 const MESSAGES_OFFSET: u64 = (READY_OFFSET + READY_BYTES).next_multiple_of(PAGE_BYTES);
-const SUBSCRIBER_WORDS_OFFSET: u64 =
-    (MESSAGES_OFFSET + MESSAGES_MAX as u64 * size_of::<MessageEntry>() as u64).next_multiple_of(PAGE_BYTES);
-/// Offset of the hold words in a subscriber's own pages.
-pub(crate) const HOLDS_OFFSET: u64 = PAGE_BYTES;
-/// Bytes of a subscriber's own pages.
-pub(crate) const SUBSCRIBER_PAGES_BYTES: u64 = PAGE_BYTES + MESSAGES_MAX as u64 * 4;
 /// Length of the segment, nearly all of it holes.
-pub const SEGMENT_BYTES: u64 = SUBSCRIBER_WORDS_OFFSET + SUBSCRIBERS_MAX as u64 * SUBSCRIBER_PAGES_BYTES;
+pub const SEGMENT_BYTES: u64 =
+    (MESSAGES_OFFSET + MESSAGES_MAX as u64 * size_of::<MessageEntry>() as u64).next_multiple_of(PAGE_BYTES);
+/// Offset of the hold words in a subscriber's own place.
+pub(crate) const HOLDS_OFFSET: u64 = PAGE_BYTES;
+/// Bytes of a subscriber's own place, nearly all of them holes.
+pub const SUBSCRIBER_PAGES_BYTES: u64 = PAGE_BYTES + MESSAGES_MAX as u64 * 4;
 
 /// Offset of a publisher slot; `None` past the last.
 pub(crate) fn publisher_offset(slot: u16) -> Option<u64> {
@@ -265,13 +295,11 @@ pub(crate) fn publisher_offset(slot: u16) -> Option<u64> {
 
 /// Offset of a subscriber slot; `None` past the last.
 pub(crate) fn subscriber_offset(slot: u16) -> Option<u64> {
-    let offset = SUBSCRIBERS_OFFSET + u64::from(slot) * size_of::<SubscriberSlot>() as u64;
-    (usize::from(slot) < SUBSCRIBERS_MAX).then_some(offset)
-}
-
-/// Offset of a subscriber's own pages; `None` past the last.
-pub(crate) fn subscriber_pages_offset(slot: u16) -> Option<u64> {
-    let offset = SUBSCRIBER_WORDS_OFFSET + u64::from(slot) * SUBSCRIBER_PAGES_BYTES;
+    let (start, place) = match slot.checked_sub(FIRST_SUBSCRIBERS) {
+        None => (FIRST_SUBSCRIBERS_OFFSET, slot),
+        Some(place) => (SUBSCRIBERS_OFFSET, place),
+    };
+    let offset = start + u64::from(place) * size_of::<SubscriberSlot>() as u64;
     (usize::from(slot) < SUBSCRIBERS_MAX).then_some(offset)
 }
 

@@ -1,6 +1,7 @@
 //! The topic segment of one host: pools, queue, messages and hold words in shared memory.
 //!
-//! `layout` draws the segment, `segment` maps it, `queue` orders messages, `message` says who may read one and who frees its block,
+//! `layout` draws the files of a topic, `segment` and `pages` map them, `queue` orders messages, `message` says who may read one and who frees its
+//! block, `subscribers` is what a publisher knows of those who read,
 //! `pool` allocates, `writer` and `reader` are what publishers and subscribers do, `janitor` is what the manager does for them and
 //! after their death, `newest` is what the table still tells of what came, `unready` is a message before its bytes, `unread` counts, `observer`
 //! looks on, `notify` wakes. The words of `queue` and `message` are borrowed, so that loom can model them; everything that maps memory
@@ -40,6 +41,8 @@ pub mod notify;
 #[cfg(not(loom))]
 pub mod observer;
 #[cfg(not(loom))]
+pub mod pages;
+#[cfg(not(loom))]
 mod past;
 #[cfg(not(loom))]
 pub mod pool;
@@ -52,6 +55,8 @@ pub mod segment;
 #[cfg(not(loom))]
 pub mod space;
 #[cfg(not(loom))]
+pub mod subscribers;
+#[cfg(not(loom))]
 pub mod unread;
 #[cfg(not(loom))]
 pub mod unready;
@@ -62,11 +67,13 @@ pub mod writer;
 pub use crate::{
     held::{Held, PoolRef},
     janitor::{Janitor, PublisherSpec, SubscriberSpec},
+    pages::{SubscriberFile, SubscriberPages},
     pool::{Block, PoolAllocator, PoolStats},
     raw::bare::{BareBlock, BareTlsf},
     reader::ReaderPort,
     segment::{AttachError, Segment},
     space::{Exhaustion, LoanError},
+    subscribers::Subscribers,
     unready::Unready,
     writer::{LoanedMessage, MessageSpec, WriterPort},
 };

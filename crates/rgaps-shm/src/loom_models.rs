@@ -233,7 +233,7 @@ impl Topic {
         HoldWord(&self.subscribers[slot].hold)
     }
 
-    /// As `Segment::readers`.
+    /// As `Subscribers::readers`.
     fn readers(&self, depth: u64) -> impl Iterator<Item = ReaderWords<'_>> {
         let mask = self.mask.load(Ordering::Acquire);
         (0..2).filter(move |slot| mask >> slot & 1 == 1).map(move |slot| self.reader(slot, depth))
@@ -242,6 +242,10 @@ impl Topic {
     fn reader(&self, slot: usize, depth: u64) -> ReaderWords<'_> {
         let Subscriber { joined, cursor, .. } = &self.subscribers[slot];
         ReaderWords { cursor, hold: self.hold(slot), joined: joined.load(Ordering::Acquire), depth }
+    }
+
+    fn is_held(&self, depth: u64, generation: Generation) -> bool {
+        self.readers(depth).any(|reader| reader.is_holding(generation))
     }
 
     fn write(&self, number: u64) {
@@ -278,7 +282,7 @@ impl Topic {
             (generation, OWNER),
             look,
             || self.readers(depth).any(|reader| reader.need(position.0, generation, end) > spared),
-            || self.readers(depth),
+            || self.is_held(depth, generation),
         );
         if won {
             self.write(FREED);
@@ -447,7 +451,8 @@ fn loom_message_two_who_free_it_free_it_once() {
         let topic = Topic::of(2, 0, 0);
         let first = topic.publish(1, false).unwrap();
         let free = move |topic: &Topic| {
-            let won = topic.words().try_reclaim((first.0, OWNER), Look::begin(), || false, || topic.readers(1));
+            let is_held = || topic.is_held(1, first.0);
+            let won = topic.words().try_reclaim((first.0, OWNER), Look::begin(), || false, is_held);
             won && topic.words().finish(first.0, OWNER)
         };
         let others = [spawn(&topic, free), spawn(&topic, free)];
@@ -603,13 +608,15 @@ fn dead_after(steps: usize) {
             let read = topic.take_and_release(0, Position(1));
             assert!(matches!(read, None | Some(2)), "{read:?}");
         });
-        let nobody = || std::iter::empty::<ReaderWords<'_>>();
         let reclaim = |topic: &Topic| match steps {
             0 => false,
             // Dead before it looked who holds it.
-            1 => topic.words().try_reclaim((first.0, OWNER), Look::begin(), || false, nobody),
+            1 => topic.words().try_reclaim((first.0, OWNER), Look::begin(), || false, || false),
             // Dead before it was finished.
-            _ => topic.words().try_reclaim((first.0, OWNER), Look::begin(), || false, || topic.readers(1)),
+            _ => {
+                let is_held = || topic.is_held(1, first.0);
+                topic.words().try_reclaim((first.0, OWNER), Look::begin(), || false, is_held)
+            }
         };
         if steps > 0 {
             topic.words().leave_history(first.0);
@@ -693,18 +700,18 @@ fn loom_ready_who_poisons_and_who_ends_history_both_have_their_way() {
 #[test]
 fn loom_bell_nobody_sleeps_through_a_publication() {
     model(|| {
-        let words = Arc::new((AtomicU32::new(0), [AtomicU64::new(0)], Words::new(2)));
+        let words = Arc::new((AtomicU32::new(0), AtomicU32::new(0), Words::new(2)));
         let publisher = {
             let words = words.clone();
             thread::spawn(move || {
                 words.2.queue().publish(named(1)).unwrap();
-                bell::is_heard(&words.0, &words.1)
+                bell::is_heard(&words.0, || words.1.load(Ordering::Relaxed) != 0)
             })
         };
         let sleeper = {
             let words = words.clone();
             thread::spawn(move || {
-                let seen = bell::announce(&words.0, &words.1, 3);
+                let seen = bell::announce(&words.0, || words.1.store(1, Ordering::Relaxed));
                 (words.2.queue().read(Position(0)) == Slot::Empty, seen)
             })
         };

@@ -282,7 +282,8 @@ impl ReaderWords<'_> {
         }
     }
 
-    fn is_holding(&self, generation: Generation) -> bool {
+    /// Whether it holds the message.
+    pub(crate) fn is_holding(&self, generation: Generation) -> bool {
         self.hold.of(generation) == Holding::Held
     }
 }
@@ -414,17 +415,14 @@ impl<'a> MessageWords<'a> {
     /// Marks the message as being reclaimed, if history does not keep it, its bytes are not under way, and nobody needs it. The caller
     /// then frees the block and calls `finish`.
     ///
-    /// `needs` says whether one of those who are there needs it; `readers` are those, once more, who may have begun to hold it meanwhile.
-    pub fn try_reclaim<'r, R>(
+    /// `needs` says whether one of those who are there needs it; `is_held`, afterwards, whether one has begun to hold it meanwhile.
+    pub fn try_reclaim(
         &self,
         (generation, owner): (Generation, u16),
         _: Look,
         needs: impl FnOnce() -> bool,
-        readers: impl FnOnce() -> R,
-    ) -> bool
-    where
-        R: Iterator<Item = ReaderWords<'r>>,
-    {
+        is_held: impl FnOnce() -> bool,
+    ) -> bool {
         let Some(found) = self.life() else { return false };
         let is_ours = found.generation == generation && found.owner == owner && found.can_be_held();
         if !is_ours || found.kept || self.readiness(generation) == Readiness::Pending {
@@ -438,7 +436,7 @@ impl<'a> MessageWords<'a> {
             return false;
         }
         fence(Ordering::SeqCst);
-        if readers().any(|reader| reader.is_holding(generation)) {
+        if is_held() {
             self.change(reclaiming, found);
             return false;
         }
@@ -546,7 +544,7 @@ mod tests {
                 (generation, 3),
                 Look::begin(),
                 || reader.need(0, generation, end) > spared,
-                || std::iter::once(reader),
+                || reader.is_holding(generation),
             )
         }
     }
@@ -700,9 +698,7 @@ mod tests {
         let words = entry.words();
         let generation = entry.published(true);
         let life = words.life();
-        let reclaim = |(generation, owner)| {
-            words.try_reclaim((generation, owner), Look::begin(), || false, std::iter::empty::<ReaderWords<'_>>)
-        };
+        let reclaim = |(generation, owner)| words.try_reclaim((generation, owner), Look::begin(), || false, || false);
         assert!(words.in_history(generation) && !words.in_history(generation.next()));
         assert!(!reclaim((generation, 3)), "history keeps it");
         assert!(words.leave_history(generation) && !words.in_history(generation));
@@ -717,7 +713,7 @@ mod tests {
         assert!(!words.finish(generation, 3), "it is as it was before");
         assert!(!reclaim((generation, 4)));
         let free = Entry::new();
-        assert!(!free.words().try_reclaim((Generation(0), 0), Look::begin(), || false, std::iter::empty));
+        assert!(!free.words().try_reclaim((Generation(0), 0), Look::begin(), || false, || false));
     }
 
     #[test]
@@ -823,7 +819,8 @@ mod tests {
                     crate::queue::Named { message: crate::queue::MessageIndex(0), generation: generation.low() };
                 queue.publish(named).unwrap();
                 let needs = || readers().any(|reader| reader.need(number, generation, number + 1) > Need::None);
-                until(|| words.try_reclaim((generation, 3), Look::begin(), needs, readers).then_some(()));
+                let is_held = || readers().any(|reader| reader.is_holding(generation));
+                until(|| words.try_reclaim((generation, 3), Look::begin(), needs, is_held).then_some(()));
                 // SAFETY: nobody holds the message, and nobody can begin to.
                 unsafe { *block.0.get() = u64::MAX };
                 assert!(words.finish(generation, 3));

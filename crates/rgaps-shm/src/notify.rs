@@ -6,19 +6,18 @@
 //! A slot has one bit that says so, and several threads of its process may wait: the bit stays until the last of them has disarmed, because
 //! one that leaves must not silence the wake-up of those that sleep.
 
-use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use rgaps_os::{EventFd, futex};
 
 use crate::bell;
 use crate::layout::WakeWords;
-use crate::message::Tenancy;
-use crate::segment::{Segment, bits, clear_bit};
+use crate::pages::SubscriberPages;
+use crate::segment::{Segment, clear_bit, set_bit};
 
 #[cfg(feature = "iceoryx2")]
 pub mod iceoryx;
@@ -41,49 +40,54 @@ pub trait Wait {
 #[derive(Debug)]
 pub struct FutexWait {
     segment: Arc<Segment>,
-    words: Which,
-    slot: u16,
+    sleeper: Sleeper,
     seen: u32,
     is_armed: bool,
-    /// How many of the slot's waiters are armed. The bit of the slot changes under this lock only.
-    armed: Arc<Mutex<u32>>,
+    /// How often `wake_own` had been called at the time of `arm`.
+    calls: u64,
+    own: Arc<Mutex<Own>>,
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Which {
-    Arrivals,
-    Space,
+#[derive(Clone, Debug)]
+enum Sleeper {
+    Subscriber(Arc<SubscriberPages>),
+    Publisher(u16),
 }
 
-impl Which {
-    fn of(self, segment: &Segment) -> (&AtomicU32, &[AtomicU64]) {
-        let header = segment.header();
-        match self {
-            Self::Arrivals => (&header.arrivals.0.count, &header.arrivals.0.sleepers),
-            Self::Space => (&header.space.0.count, &header.space.0.sleepers),
-        }
-    }
+/// The waiters of one publisher or subscriber. Who says in shared memory that they sleep does so under this lock.
+#[derive(Debug, Default)]
+struct Own {
+    armed: u32,
+    /// Calls of `wake_own`.
+    calls: u64,
+    /// Who sleeps, and has not missed a call.
+    asleep: u32,
+    /// Who sleeps, or is about to, though there was a call.
+    called: u32,
 }
+
+/// How long `wake_own` goes on until everybody has heard it: a thread that is not run for so long sleeps until its time-out.
+const CALL_FOR: Duration = Duration::from_secs(2);
 
 impl FutexWait {
-    /// Subscriber `slot` waits for messages.
-    pub fn for_messages(segment: Arc<Segment>, slot: u16) -> Self {
-        Self::new(segment, Which::Arrivals, slot)
+    /// A subscriber waits for messages.
+    pub fn for_messages(segment: Arc<Segment>, pages: Arc<SubscriberPages>) -> Self {
+        Self::new(segment, Sleeper::Subscriber(pages))
     }
 
     /// Publisher `slot` waits for space.
     pub fn for_space(segment: Arc<Segment>, slot: u16) -> Self {
-        Self::new(segment, Which::Space, slot)
+        Self::new(segment, Sleeper::Publisher(slot))
     }
 
-    fn new(segment: Arc<Segment>, words: Which, slot: u16) -> Self {
-        Self { segment, words, slot, seen: 0, is_armed: false, armed: Arc::default() }
+    fn new(segment: Arc<Segment>, sleeper: Sleeper) -> Self {
+        Self { segment, sleeper, seen: 0, is_armed: false, calls: 0, own: Arc::default() }
     }
 
-    /// One more waiter of the same slot, for another thread.
+    /// One more waiter of the same publisher or subscriber, for another thread.
     pub fn another(&self) -> Self {
-        let mut another = Self::new(self.segment.clone(), self.words, self.slot);
-        another.armed = self.armed.clone();
+        let mut another = Self::new(self.segment.clone(), self.sleeper.clone());
+        another.own = self.own.clone();
         another
     }
 
@@ -92,11 +96,41 @@ impl FutexWait {
         if !std::mem::take(&mut self.is_armed) {
             return;
         }
-        let mut armed = self.armed.lock().unwrap_or_else(PoisonError::into_inner);
-        *armed -= 1;
-        if *armed == 0 {
-            clear_bit(self.words.of(&self.segment).1, self.slot);
+        let mut own = self.lock();
+        own.armed -= 1;
+        if own.armed == 0 {
+            match &self.sleeper {
+                Sleeper::Subscriber(pages) => pages.words().asleep.store(0, Ordering::Relaxed),
+                Sleeper::Publisher(slot) => clear_bit(&self.segment.header().space.0.sleepers, *slot),
+            }
         }
+    }
+
+    /// Those who wait for the same publisher or subscriber look again, and who has armed looks instead of sleeping. A subscriber may not
+    /// write the word that it sleeps on, so it goes on ringing until all have heard.
+    pub fn wake_own(&self) {
+        let mut own = self.lock();
+        own.calls += 1;
+        own.called += std::mem::take(&mut own.asleep);
+        let since = Instant::now();
+        while own.called > 0 && since.elapsed() < CALL_FOR {
+            drop(own);
+            futex::wake_all(self.count());
+            std::thread::yield_now();
+            own = self.lock();
+        }
+    }
+
+    fn count(&self) -> &AtomicU32 {
+        let header = self.segment.header();
+        match self.sleeper {
+            Sleeper::Subscriber(_) => &header.arrivals.0,
+            Sleeper::Publisher(_) => &header.space.0.count,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Own> {
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -108,31 +142,47 @@ impl Drop for FutexWait {
 
 impl Wait for FutexWait {
     fn arm(&mut self) -> io::Result<()> {
-        let (count, sleepers) = self.words.of(&self.segment);
-        let mut armed = self.armed.lock().unwrap_or_else(PoisonError::into_inner);
-        *armed += u32::from(!std::mem::replace(&mut self.is_armed, true));
-        self.seen = bell::announce(count, sleepers, self.slot);
+        let is_new = !std::mem::replace(&mut self.is_armed, true);
+        let mut own = self.lock();
+        own.armed += u32::from(is_new);
+        let calls = own.calls;
+        let seen = bell::announce(self.count(), || match &self.sleeper {
+            Sleeper::Subscriber(pages) => pages.words().asleep.store(1, Ordering::Relaxed),
+            Sleeper::Publisher(slot) => set_bit(&self.segment.header().space.0.sleepers, *slot),
+        });
+        drop(own);
+        (self.calls, self.seen) = (calls, seen);
         Ok(())
     }
 
     fn wait(&mut self, timeout: Duration) -> io::Result<bool> {
-        let woken = futex::wait(self.words.of(&self.segment).0, self.seen, timeout);
+        let mut own = self.lock();
+        let is_called = own.calls != self.calls;
+        own.asleep += u32::from(!is_called);
+        drop(own);
+        let mut is_woken = true;
+        if !is_called {
+            is_woken = futex::wait(self.count(), self.seen, timeout) != futex::Woken::TimedOut;
+            let mut own = self.lock();
+            if own.calls == self.calls { own.asleep -= 1 } else { own.called -= 1 }
+        }
         self.disarm();
-        Ok(woken != futex::Woken::TimedOut)
+        Ok(is_woken)
     }
 }
 
-/// Rings the futex word if somebody sleeps on it.
-pub(crate) fn ring<M: AsRef<[AtomicU64]>>(words: &WakeWords<M>) {
-    if bell::is_heard(&words.count, words.sleepers.as_ref()) {
+/// Rings for space if a publisher sleeps, by a subscriber, which may not write the count: a publisher that is just about to sleep may miss
+/// it, and looks by itself soon (`space.rs`).
+pub(crate) fn ring_space(words: &WakeWords) {
+    if bell::is_awaited(|| words.sleepers.iter().any(|word| word.load(Ordering::Relaxed) != 0)) {
         futex::wake_all(&words.count);
     }
 }
 
 /// Rings whether somebody is known to sleep or not; after a death.
-pub(crate) fn ring_always<M>(words: &WakeWords<M>) {
-    words.count.fetch_add(1, Ordering::AcqRel);
-    futex::wake_all(&words.count);
+pub(crate) fn ring_always(count: &AtomicU32) {
+    count.fetch_add(1, Ordering::AcqRel);
+    futex::wake_all(count);
 }
 
 /// Waits on an event descriptor, as epoll and RMW wait sets do.
@@ -162,46 +212,11 @@ impl Wait for EventWait {
     }
 }
 
-/// A publisher's wakers: the futex word, and the descriptors of the subscribers that asked for one.
-#[derive(Debug)]
-pub struct Bells {
-    segment: Arc<Segment>,
-    events: HashMap<u16, (Tenancy, EventFd)>,
-}
-
-impl Bells {
-    /// No descriptors yet.
-    pub fn new(segment: Arc<Segment>) -> Self {
-        Self { segment, events: HashMap::new() }
-    }
-
-    /// Adds the descriptor of a subscriber, as handed over by the manager, and rings it once: it may have missed a message.
-    pub fn add(&mut self, slot: u16, tenancy: Tenancy, event: EventFd) {
-        let _ = event.signal();
-        self.events.insert(slot, (tenancy, event));
-    }
-}
-
-impl Wake for Bells {
-    fn wake(&mut self) -> io::Result<()> {
-        let header = self.segment.header();
-        ring(&header.arrivals.0);
-        for slot in bits(&header.descriptors.0) {
-            let Some((tenancy, event)) = self.events.get(&slot) else { continue };
-            if Some(*tenancy) == self.segment.tenant(slot) {
-                event.signal()?;
-            } else {
-                // The slot has another tenant now; its descriptor comes from the manager.
-                self.events.remove(&slot);
-            }
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::janitor::{Janitor, Seat};
+    use crate::subscribers::Subscribers;
 
     const LONG: Duration = Duration::from_secs(60);
 
@@ -214,54 +229,115 @@ mod tests {
         assert!(!wait.wait(Duration::from_millis(1)).unwrap());
     }
 
-    fn segment() -> Arc<Segment> {
-        Arc::new(Segment::create([1; 16]).unwrap())
+    struct Topic {
+        segment: Arc<Segment>,
+        janitor: Janitor,
+        seat: Seat,
+        subscribers: Subscribers,
+    }
+
+    impl Topic {
+        fn new() -> Self {
+            let segment = Arc::new(Segment::create([1; 16]).unwrap());
+            let janitor = Janitor::new(segment.clone());
+            let seat = janitor
+                .admit_subscriber(&crate::SubscriberSpec::default(), &crate::SubscriberFile::create().unwrap())
+                .unwrap();
+            let mut subscribers = Subscribers::new(segment.clone());
+            subscribers.add(janitor.pages(seat).unwrap(), None);
+            Self { segment, janitor, seat, subscribers }
+        }
+
+        fn pages(&self) -> Arc<SubscriberPages> {
+            self.janitor.pages(self.seat).unwrap()
+        }
+
+        fn waiter(&self) -> FutexWait {
+            FutexWait::for_messages(self.segment.clone(), self.pages())
+        }
     }
 
     #[test]
     fn a_futex_waiter_is_woken() {
-        let segment = segment();
-        wakes(&mut FutexWait::for_messages(segment.clone(), 3), &mut Bells::new(segment));
+        let mut topic = Topic::new();
+        wakes(&mut topic.waiter(), &mut topic.subscribers);
+    }
+
+    #[test]
+    fn a_subscriber_whose_words_are_not_known_is_woken_too() {
+        let topic = Topic::new();
+        let mut wait = topic.waiter();
+        wait.arm().unwrap();
+        Subscribers::new(topic.segment.clone()).wake().unwrap();
+        assert!(wait.wait(LONG).unwrap());
     }
 
     #[test]
     fn a_waiter_that_leaves_does_not_silence_another_of_its_slot() {
-        let segment = segment();
-        let mut long = FutexWait::for_messages(segment.clone(), 3);
+        let mut topic = Topic::new();
+        let asleep = |topic: &Topic| topic.pages().words().asleep.load(Ordering::Relaxed);
+        let mut long = topic.waiter();
         let mut brief = long.another();
         long.arm().unwrap();
         brief.arm().unwrap();
         brief.arm().unwrap();
         brief.disarm();
-        Bells::new(segment.clone()).wake().unwrap();
-        assert!(long.wait(LONG).unwrap(), "the bit was there still");
-        assert_eq!(bits(&segment.header().arrivals.0.sleepers).count(), 0);
+        topic.subscribers.wake().unwrap();
+        assert!(long.wait(LONG).unwrap(), "it was known to sleep");
+        assert_eq!(asleep(&topic), 0);
         long.arm().unwrap();
         drop(long);
-        assert_eq!(bits(&segment.header().arrivals.0.sleepers).count(), 0, "gone with its waiter");
+        assert_eq!(asleep(&topic), 0, "gone with its waiter");
+    }
+
+    #[test]
+    fn who_is_called_looks_again_asleep_or_about_to_sleep() {
+        let topic = Topic::new();
+        let mut wait = topic.waiter();
+        wait.arm().unwrap();
+        topic.waiter().wake_own();
+        let other = wait.another();
+        assert!(!wait.wait(Duration::from_millis(1)).unwrap(), "another's call is not for this one");
+        wait.arm().unwrap();
+        other.wake_own();
+        assert!(wait.wait(LONG).unwrap(), "it had armed before the call");
+        std::thread::scope(|scope| {
+            let sleeper = scope.spawn(|| {
+                wait.arm().unwrap();
+                wait.wait(LONG).unwrap()
+            });
+            while other.lock().asleep == 0 {
+                std::thread::yield_now();
+            }
+            other.wake_own();
+            assert!(sleeper.join().unwrap());
+        });
+        let own = other.lock();
+        assert_eq!((own.asleep, own.called, own.armed), (0, 0, 0));
     }
 
     #[test]
     fn an_event_descriptor_is_signalled_while_its_tenant_stays() {
-        let segment = segment();
-        let janitor = crate::Janitor::new(segment.clone());
-        let seat = janitor.admit_subscriber(&crate::SubscriberSpec::default()).unwrap();
-        janitor.mark_descriptor(seat.slot, true);
+        let mut topic = Topic::new();
+        let seat = topic.seat;
+        topic.janitor.mark_descriptor(seat.slot, true);
         let event = EventFd::new().unwrap();
-        let mut bells = Bells::new(segment.clone());
-        bells.add(seat.slot, seat.tenancy(), event.try_clone().unwrap());
+        topic.subscribers.add(topic.pages(), Some(event.try_clone().unwrap()));
         let mut wait = EventWait::new(event);
-        wakes(&mut wait, &mut bells);
-        janitor.dismiss_subscriber(seat.slot, seat.generation);
+        wakes(&mut wait, &mut topic.subscribers);
+        // Its words once more, without the descriptor, take nothing away.
+        topic.subscribers.add(topic.pages(), None);
+        wakes(&mut wait, &mut topic.subscribers);
+        topic.janitor.dismiss_subscriber(seat.slot, seat.generation);
         wait.arm().unwrap();
-        bells.wake().unwrap();
+        topic.subscribers.wake().unwrap();
         assert!(!wait.wait(Duration::from_millis(1)).unwrap());
     }
 
     #[test]
     fn nobody_asleep_costs_no_system_call() {
-        let segment = segment();
-        Bells::new(segment.clone()).wake().unwrap();
-        assert_eq!(segment.header().arrivals.0.count.load(Ordering::Relaxed), 0);
+        let mut topic = Topic::new();
+        topic.subscribers.wake().unwrap();
+        assert_eq!(topic.segment.header().arrivals.0.load(Ordering::Relaxed), 0);
     }
 }

@@ -4,24 +4,22 @@ use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
 use crate::history::MessageRef;
+use crate::pages::SubscriberPages;
 use crate::queue::{Named, Position, Slot};
 use crate::segment::{Segment, bits};
 
 /// Announces what history keeps from before `joined`, the last `depth` of it (0: all), oldest first.
 pub(crate) fn want_history(
     segment: &Segment,
-    slot: u16,
+    pages: &SubscriberPages,
     joined: Position,
     depth: u64,
 ) -> VecDeque<(Position, MessageRef)> {
     let kept = history(segment, joined);
     let skip = if depth == 0 { 0 } else { kept.len().saturating_sub(depth as usize) };
     let kept = kept.into_iter().skip(skip);
-    kept.filter(|(_, message)| {
-        let hold = segment.hold(slot, message.index);
-        hold.is_some_and(|hold| segment.words(message.index).want(hold, message.generation))
-    })
-    .collect()
+    kept.filter(|(_, message)| segment.words(message.index).want(pages.hold(message.index), message.generation))
+        .collect()
 }
 
 /// What history keeps from before `before`, oldest first.

@@ -20,12 +20,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::ahead::{read_life, walk};
 use crate::claim::Sightings;
 use crate::crash;
-use crate::held::{Held, HeldCounts, own_words, read_info};
+use crate::held::{Held, HeldCounts, read_info};
 use crate::history::MessageRef;
 use crate::info::MessageInfo;
 use crate::layout::{SlotState, SubscriberSlot, SubscriberWords};
 use crate::message::{Generation, Holding, Life, Readiness, Tenancy};
-use crate::notify::{FutexWait, ring, ring_always};
+use crate::notify::{FutexWait, ring_space};
+use crate::pages::SubscriberPages;
 use crate::past::{history, want_history};
 use crate::queue::{Named, Position, Slot};
 use crate::segment::{Segment, entries_of};
@@ -77,9 +78,7 @@ pub struct ReaderCounters {
 #[derive(Debug)]
 pub struct ReaderPort {
     pub(crate) segment: Arc<Segment>,
-    slot: u16,
-    generation: u32,
-    tenancy: Tenancy,
+    pub(crate) pages: Arc<SubscriberPages>,
     pub(crate) cursor: Position,
     pub(crate) joined: Position,
     /// What history gave a late joiner, oldest first: wanted, but not held.
@@ -99,8 +98,10 @@ pub struct ReaderPort {
 }
 
 impl ReaderPort {
-    /// Opens the port of an occupied subscriber slot. With `history` it first gets what publishers keep for late joiners.
-    pub fn new(segment: Arc<Segment>, slot: u16, generation: u32, history: bool) -> Result<Self, PortError> {
+    /// Opens the port of the subscriber whose words `pages` are; the segment is read only. With `history` it first gets what publishers
+    /// keep for late joiners.
+    pub fn new(segment: Arc<Segment>, pages: Arc<SubscriberPages>, history: bool) -> Result<Self, PortError> {
+        let (slot, generation) = (pages.slot(), pages.tenancy().bits());
         let cut_off = CutOff { slot, generation };
         let subscriber = segment.subscriber(slot).ok_or(cut_off)?;
         if subscriber.state.load(Ordering::Acquire) != SlotState::Active.word(generation) {
@@ -109,13 +110,11 @@ impl ReaderPort {
         // The manager noted where the queue ended when everybody could see us: from there on nothing is missed.
         let joined = Position(subscriber.joined.load(Ordering::Acquire));
         let depth = subscriber.depth.load(Ordering::Relaxed);
-        let backlog = if history { want_history(&segment, slot, joined, depth) } else { VecDeque::new() };
-        let waiter = FutexWait::for_messages(segment.clone(), slot);
+        let backlog = if history { want_history(&segment, &pages, joined, depth) } else { VecDeque::new() };
+        let waiter = FutexWait::for_messages(segment.clone(), pages.clone());
         Ok(Self {
             segment,
-            slot,
-            generation,
-            tenancy: Tenancy::new(generation),
+            pages,
             cursor: joined,
             joined,
             backlog,
@@ -181,10 +180,8 @@ impl ReaderPort {
 
     /// The reader will not read it.
     pub(crate) fn let_go(&self, message: MessageRef) {
-        if let Some(hold) = self.segment.hold(self.slot, message.index) {
-            hold.pass(message.generation);
-        }
-        ring(&self.segment.header().space.0);
+        self.pages.hold(message.index).pass(message.generation);
+        ring_space(&self.segment.header().space.0);
     }
 
     /// Which life of a message waits for this reader, if it does.
@@ -193,7 +190,7 @@ impl ReaderPort {
         if life.reclaiming || self.ahead.contains(&position) || !self.is_for_us(position, named) {
             return None;
         }
-        match self.segment.hold(self.slot, named.message)?.of(life.generation) {
+        match self.pages.hold(named.message).of(life.generation) {
             Holding::None | Holding::Wanted => Some(life.generation),
             Holding::Held | Holding::Released => None,
         }
@@ -372,10 +369,8 @@ impl ReaderPort {
     pub fn take_history_again(&mut self, is_wanted: impl Fn(&MessageInfo) -> bool) -> Vec<Held> {
         let kept = history(&self.segment, self.cursor).into_iter().filter(|(position, message)| {
             // What is wanted comes with the backlog.
-            let is_ours = |hold: crate::message::HoldWord<'_>| {
-                matches!(hold.of(message.generation), Holding::Held | Holding::Wanted)
-            };
-            !self.segment.hold(self.slot, message.index).is_some_and(is_ours)
+            let holding = self.pages.hold(message.index).of(message.generation);
+            !matches!(holding, Holding::Held | Holding::Wanted)
                 && is_wanted(&read_info(self.segment.message(message.index), *position))
         });
         kept.filter_map(|(position, message)| {
@@ -392,26 +387,17 @@ impl ReaderPort {
     /// publisher waits for it. The slot stays taken until the manager dismisses it.
     pub fn retire(&mut self) {
         self.has_retired = true;
-        // A slot that a manager has given to somebody else is that one's to change.
-        if self.check().is_err() {
-            return;
-        }
         self.unready.clear();
         for (_, message) in std::mem::take(&mut self.backlog) {
             self.let_go(message);
         }
         self.words().cursor.store(u64::MAX, Ordering::Release);
-        ring(&self.segment.header().space.0);
+        ring_space(&self.segment.header().space.0);
     }
 
     /// What to sleep on until messages come. Several threads may, each on one of its own.
     pub fn waiter(&self) -> FutexWait {
         self.waiter.another()
-    }
-
-    /// Whoever sleeps on a waiter looks again.
-    pub fn wake_waiters(&self) {
-        ring_always(&self.segment.header().arrivals.0);
     }
 
     /// This subscriber's counters.
@@ -454,7 +440,12 @@ impl ReaderPort {
 
     /// The subscriber slot and its tenancy.
     pub fn seat(&self) -> (u16, Tenancy) {
-        (self.slot, self.tenancy)
+        (self.pages.slot(), self.pages.tenancy())
+    }
+
+    /// This subscriber's own words.
+    pub fn pages(&self) -> &Arc<SubscriberPages> {
+        &self.pages
     }
 
     /// The segment.
@@ -463,11 +454,11 @@ impl ReaderPort {
     }
 
     pub(crate) fn check(&self) -> Result<(), CutOff> {
-        let ours = SlotState::Active.word(self.generation);
-        if self.slot_words().state.load(Ordering::Acquire) == ours {
+        let (slot, generation) = (self.pages.slot(), self.pages.tenancy().bits());
+        if self.slot_words().state.load(Ordering::Acquire) == SlotState::Active.word(generation) {
             return Ok(());
         }
-        Err(CutOff { slot: self.slot, generation: self.generation })
+        Err(CutOff { slot, generation })
     }
 
     pub(crate) fn move_to(&mut self, position: Position) {
@@ -484,9 +475,8 @@ impl ReaderPort {
 
     fn hold_life(&self, position: Position, named: Named, life: Option<Life>) -> Result<Attempt, TakeRefused> {
         let words = self.segment.words(named.message);
-        let (Some(life), Some(hold)) = (life, self.segment.hold(self.slot, named.message)) else {
-            return Ok(Attempt::Gone);
-        };
+        let Some(life) = life else { return Ok(Attempt::Gone) };
+        let hold = self.pages.hold(named.message);
         let Some(count) = self.held.of(life.owner) else { return Ok(Attempt::Gone) };
         let held = count.load(Ordering::Relaxed);
         let entries = self.segment.publisher(life.owner).map_or(0, |publisher| entries_of(publisher).1);
@@ -510,8 +500,7 @@ impl ReaderPort {
         own.held.fetch_add(1, Ordering::Relaxed);
         let held = Held {
             segment: self.segment.clone(),
-            slot: self.slot,
-            tenancy: self.tenancy,
+            pages: self.pages.clone(),
             message: MessageRef { index: named.message, generation },
             owner: life.owner,
             info: read_info(self.segment.message(named.message), position),
@@ -525,11 +514,11 @@ impl ReaderPort {
     }
 
     fn words(&self) -> &SubscriberWords {
-        own_words(&self.segment, self.slot)
+        self.pages.words()
     }
 
     fn slot_words(&self) -> &SubscriberSlot {
-        match self.segment.subscriber(self.slot) {
+        match self.segment.subscriber(self.pages.slot()) {
             Some(slot) => slot,
             None => unreachable!("the slot was checked by `new`"),
         }

@@ -9,11 +9,12 @@ use rgaps_os::{Access, MapError, Mapping, memfd};
 
 use crate::history::MessageRef;
 use crate::layout::{
-    HOLDS_OFFSET, Header, LAYOUT_VERSION, MAGIC, MessageEntry, PUBLISHERS_MAX, PublisherSlot, QUEUE_OFFSET,
-    QUEUE_SLOTS, READY_BYTES, READY_OFFSET, SEGMENT_BYTES, SUBSCRIBER_PAGES_BYTES, SlotState, SubscriberSlot,
-    SubscriberWords, message_offset, pages_of_messages, publisher_offset, subscriber_offset, subscriber_pages_offset,
+    Header, LAYOUT_VERSION, MAGIC, MessageEntry, PUBLISHERS_MAX, PublisherSlot, QUEUE_OFFSET, QUEUE_SLOTS, READY_BYTES,
+    READY_OFFSET, SEGMENT_BYTES, SlotState, SubscriberSlot, message_offset, pages_of_messages, publisher_offset,
+    subscriber_offset,
 };
-use crate::message::{HoldWord, Life, MessageWords, ReaderWords, Tenancy, ready_word};
+use crate::message::{Life, MessageWords, Tenancy, ready_word};
+use crate::notify::ring_always;
 use crate::queue::{MESSAGES_MAX, MessageIndex, Named, Position, Queue};
 use crate::raw::view;
 
@@ -23,11 +24,13 @@ pub enum AttachError {
     /// The descriptor is not what was announced, or could not be mapped.
     #[error("the topic's segment cannot be mapped: {0}")]
     Map(#[from] MapError),
-    /// No segment.
-    #[error("the topic's segment starts with {found:#018x} where {MAGIC:#018x} marks one of RGAPS")]
+    /// No segment, or no subscriber's words.
+    #[error("the topic's segment, or a file of it, starts with {found:#018x} where {wanted:#018x} marks one of RGAPS")]
     Magic {
         /// The first eight bytes.
         found: u64,
+        /// What they are in such a file.
+        wanted: u64,
     },
     /// Another version of RGAPS made it.
     #[error(
@@ -47,8 +50,8 @@ pub enum AttachError {
         /// Length found.
         mapped: u64,
     },
-    /// It belongs to another topic.
-    #[error("the segment belongs to another topic than the one asked for")]
+    /// It belongs to another topic, or a subscriber's words to another subscriber.
+    #[error("the segment, or a subscriber's words, belong to another topic or slot than the one asked for")]
     Topic,
 }
 
@@ -58,15 +61,6 @@ pub struct Segment {
     mapping: Arc<Mapping>,
     topic: [u8; 16],
     fd: OwnedFd,
-}
-
-/// A subscriber's place among those of a topic, as whoever frees a message looks at it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Reader<'a> {
-    pub(crate) slot: u16,
-    pub(crate) tenancy: Tenancy,
-    pub(crate) words: ReaderWords<'a>,
-    pub(crate) taken: u64,
 }
 
 impl Segment {
@@ -86,12 +80,18 @@ impl Segment {
         Ok(segment)
     }
 
-    /// Maps a segment that came through the manager's socket.
+    /// Maps a segment that came through the manager's socket, for a publisher, or for the manager.
     pub fn attach(fd: OwnedFd, topic: [u8; 16]) -> Result<Self, AttachError> {
         Self::open(fd, topic, Access::ReadWrite)
     }
 
-    /// Maps a segment for looking only: a write faults.
+    /// As `attach`, for a manager that gets the segment from a client of its predecessor's, and maybe for reading only.
+    pub fn take_over(fd: OwnedFd, topic: [u8; 16]) -> Result<Self, AttachError> {
+        let fd = memfd::writable(fd).map_err(|source| MapError::Os { bytes: SEGMENT_BYTES, source })?;
+        Self::open(fd, topic, Access::ReadWrite)
+    }
+
+    /// Maps a segment for reading, for a subscriber or who looks on: a write faults.
     pub fn observe(fd: OwnedFd, topic: [u8; 16]) -> Result<Self, AttachError> {
         Self::open(fd, topic, Access::ReadOnly)
     }
@@ -105,7 +105,7 @@ impl Segment {
         Ok(Self { mapping: Arc::new(mapping), topic, fd })
     }
 
-    /// A descriptor for looking only: it can be mapped for reading, and not for writing.
+    /// A descriptor for subscribers and who looks on: it can be mapped for reading, and not for writing.
     pub fn read_only(&self) -> io::Result<OwnedFd> {
         memfd::read_only(&self.fd)
     }
@@ -144,17 +144,6 @@ impl Segment {
         Some(inside(view::subscriber(&self.mapping, subscriber_offset(slot)?)))
     }
 
-    /// What the subscriber in a slot says of itself; `None` past the last.
-    pub fn subscriber_words(&self, slot: u16) -> Option<&SubscriberWords> {
-        Some(inside(view::subscriber_words(&self.mapping, subscriber_pages_offset(slot)?)))
-    }
-
-    /// What the subscriber in a slot says of a message; `None` past the last.
-    pub(crate) fn hold(&self, slot: u16, index: MessageIndex) -> Option<HoldWord<'_>> {
-        let offset = subscriber_pages_offset(slot)? + HOLDS_OFFSET + u64::from(index.0) * 4;
-        Some(HoldWord(inside(self.mapping.atomic_u32(offset))))
-    }
-
     /// A message entry.
     pub fn message(&self, index: MessageIndex) -> &MessageEntry {
         inside(view::message(&self.mapping, message_offset(index)))
@@ -180,29 +169,10 @@ impl Segment {
     }
 
     /// The ready words, mapped once more, for streams to write and to wait for: what a device's streams reach is pinned, and the whole
-    /// segment would be much.
+    /// segment would be much. A subscriber gets them for reading.
     pub fn ready_words(&self) -> Result<Arc<Mapping>, MapError> {
-        self.part(READY_OFFSET, READY_BYTES)
-    }
-
-    /// The hold words of a subscriber slot, mapped once more, for its streams to write.
-    pub fn hold_words(&self, slot: u16) -> Result<Arc<Mapping>, MapError> {
-        let pages = subscriber_pages_offset(slot).unwrap_or_default();
-        self.part(pages + HOLDS_OFFSET, SUBSCRIBER_PAGES_BYTES - HOLDS_OFFSET)
-    }
-
-    fn part(&self, offset: u64, bytes: u64) -> Result<Arc<Mapping>, MapError> {
-        Ok(Arc::new(Mapping::map_part(&self.fd, SEGMENT_BYTES, offset, bytes, self.mapping.access())?))
-    }
-
-    /// Gives the memory of a subscriber's own pages back: they read as zeros from now on.
-    pub(crate) fn clear_subscriber_pages(&self, slot: u16) {
-        let Some(offset) = subscriber_pages_offset(slot) else { return };
-        if memfd::punch_hole(&self.fd, offset, SUBSCRIBER_PAGES_BYTES).is_err() {
-            // Where no holes can be made, as under an emulator, zeros are written.
-            (0..SUBSCRIBER_PAGES_BYTES / 8)
-                .for_each(|word| inside(self.mapping.atomic_u64(offset + word * 8)).store(0, Ordering::Relaxed));
-        }
+        let access = self.mapping.access();
+        Ok(Arc::new(Mapping::map_part(&self.fd, SEGMENT_BYTES, READY_OFFSET, READY_BYTES, access)?))
     }
 
     /// Gives the memory of a run of message entries back, as far as it has whole pages: they read as free entries in life 0.
@@ -229,13 +199,10 @@ impl Segment {
         (first..first + count).map(|index| MessageIndex(index as u16))
     }
 
-    /// Subscribers that have not retired.
-    pub fn subscriber_count(&self) -> usize {
-        let takes_part = |slot: &u16| {
-            let words = self.subscriber_words(*slot);
-            words.is_some_and(|words| words.cursor.load(Ordering::Relaxed) != u64::MAX)
-        };
-        bits(&self.header().subscribers.0).filter(takes_part).count()
+    /// After a death: whoever sleeps looks again. By who may write the segment.
+    pub fn wake_everybody(&self) {
+        ring_always(&self.header().arrivals.0);
+        ring_always(&self.header().space.0.count);
     }
 
     /// Who occupies a subscriber slot now.
@@ -244,19 +211,6 @@ impl Segment {
             (generation, Some(SlotState::Active)) => Some(Tenancy::new(generation)),
             _ => None,
         }
-    }
-
-    /// Subscribers as they stand to a message.
-    pub(crate) fn readers(&self, index: MessageIndex) -> impl Iterator<Item = Reader<'_>> {
-        bits(&self.header().subscribers.0).filter_map(move |slot| {
-            let tenancy = self.tenant(slot)?;
-            let (slot_words, own, hold) =
-                (self.subscriber(slot)?, self.subscriber_words(slot)?, self.hold(slot, index)?);
-            let joined = slot_words.joined.load(Ordering::Acquire);
-            let depth = slot_words.depth.load(Ordering::Relaxed);
-            let words = ReaderWords { cursor: &own.cursor, hold, joined, depth };
-            Some(Reader { slot, tenancy, words, taken: own.taken.load(Ordering::Relaxed) })
-        })
     }
 }
 
@@ -313,7 +267,7 @@ pub(crate) fn whole(halves: [u64; 2]) -> [u8; 16] {
 fn check_header(header: &Header, topic: [u8; 16], mapped: u64) -> Result<(), AttachError> {
     let found = header.magic.load(Ordering::Acquire);
     if found != MAGIC {
-        return Err(AttachError::Magic { found });
+        return Err(AttachError::Magic { found, wanted: MAGIC });
     }
     let found = header.version.load(Ordering::Relaxed);
     if found != LAYOUT_VERSION {
@@ -329,7 +283,7 @@ fn check_header(header: &Header, topic: [u8; 16], mapped: u64) -> Result<(), Att
     Ok(())
 }
 
-fn inside<T>(found: Result<T, rgaps_os::OutOfRange>) -> T {
+pub(crate) fn inside<T>(found: Result<T, rgaps_os::OutOfRange>) -> T {
     match found {
         Ok(found) => found,
         Err(error) => unreachable!("the length was checked at attach, yet {error}"),
@@ -363,7 +317,7 @@ mod tests {
         made.header().version.store(99, Ordering::Relaxed);
         assert!(matches!(Segment::attach(fd(&made), [7; 16]), Err(AttachError::Version { found: 99 })));
         made.header().magic.store(1, Ordering::Relaxed);
-        assert!(matches!(Segment::attach(fd(&made), [7; 16]), Err(AttachError::Magic { found: 1 })));
+        assert!(matches!(Segment::attach(fd(&made), [7; 16]), Err(AttachError::Magic { found: 1, .. })));
         let short = memfd::create("short", 100).unwrap();
         assert!(matches!(Segment::attach(short, [7; 16]), Err(AttachError::Length { mapped: 100, .. })));
     }
@@ -373,10 +327,7 @@ mod tests {
         let made = Segment::create([7; 16]).unwrap();
         assert!(made.publisher(255).is_some() && made.publisher(256).is_none());
         assert!(made.subscriber(1023).is_some() && made.subscriber(1024).is_none());
-        assert!(made.subscriber_words(1023).is_some() && made.subscriber_words(1024).is_none());
-        let last = MessageIndex(u16::MAX);
-        made.message(last).position.store(1, Ordering::Relaxed);
-        assert_eq!(made.hold(1023, last).unwrap().of(crate::message::Generation(0)), crate::message::Holding::None);
+        made.message(MessageIndex(u16::MAX)).position.store(1, Ordering::Relaxed);
     }
 
     #[test]
@@ -385,8 +336,11 @@ mod tests {
         assert!(made.resident_bytes().unwrap() <= 4096);
         let janitor = crate::Janitor::new(Arc::new(made));
         janitor.admit_publisher(&crate::PublisherSpec::default()).unwrap();
-        janitor.admit_subscriber(&crate::SubscriberSpec::default()).unwrap();
-        assert!(janitor.segment().resident_bytes().unwrap() <= 3 * 4096);
+        let seat =
+            janitor.admit_subscriber(&crate::SubscriberSpec::default(), &crate::SubscriberFile::create().unwrap());
+        let seat = seat.unwrap();
+        let own = janitor.pages(seat).unwrap().resident_bytes();
+        assert!(janitor.segment().resident_bytes().unwrap() + own <= 3 * 4096);
     }
 
     #[test]

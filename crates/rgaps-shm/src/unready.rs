@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::history::MessageRef;
-use crate::notify::ring;
+use crate::notify::ring_always;
 use crate::segment::Segment;
 
 /// A message that is published before its bytes are there. The stream that brings them writes `word`.
@@ -27,7 +27,7 @@ impl Unready {
     /// The bytes will never come: subscribers pass the message by. True if it was pending. No stream may get to `word` after this.
     pub fn poison(&self) -> bool {
         let poisoned = self.segment.words(self.message.index).poison(self.message.generation);
-        ring(&self.segment.header().arrivals.0);
+        ring_always(&self.segment.header().arrivals.0);
         poisoned
     }
 }

@@ -26,12 +26,14 @@ use crate::history::{History, MessageRef};
 use crate::info::{MessageInfo, encode_path};
 use crate::join::Look;
 use crate::layout::{META_BYTES_MAX, MessageEntry, PublisherSlot, SlotState};
-use crate::message::{Generation, Need, State, Tenancy};
-use crate::notify::{Bells, FutexWait, Wake};
+use crate::message::{Generation, Need, State};
+use crate::notify::{FutexWait, Wake};
+use crate::pages::SubscriberPages;
 use crate::pool::{Block, PoolAllocator, PoolStats};
 use crate::queue::{MessageIndex, Named, Position, QueueError};
-use crate::segment::{Reader, Segment, entries_of, halves};
+use crate::segment::{Segment, entries_of, halves};
 use crate::space::{CutOff, Exhaustion, LoanError, PortError, loan_within};
+use crate::subscribers::{Offered, Reader, Subscribers};
 use crate::unready::Unready;
 
 /// Messages that a loan looks at by the way, to free them; when space is short it looks at all.
@@ -106,6 +108,8 @@ struct Outstanding {
     message: MessageRef,
     /// `None`: it came into no queue.
     position: Option<Position>,
+    /// Whether history ever kept it.
+    was_kept: bool,
 }
 
 /// A publisher's port. One a publisher slot; the manager has one for each host that it receives from.
@@ -126,7 +130,7 @@ pub struct WriterPort {
     outstanding: VecDeque<Outstanding>,
     /// Where the next loan looks for something to free.
     looked_at: usize,
-    bells: Bells,
+    subscribers: Subscribers,
     /// What those that `space` gives out have in common.
     space: FutexWait,
     /// Who read nothing while space was waited for, and may have read since.
@@ -143,7 +147,7 @@ impl WriterPort {
         }
         let (first_entry, entries) = entries_of(words);
         Ok(Self {
-            bells: Bells::new(segment.clone()),
+            subscribers: Subscribers::new(segment.clone()),
             space: FutexWait::for_space(segment.clone(), slot),
             stalled: Readers::default(),
             allocator: PoolAllocator::new(right)?,
@@ -273,7 +277,7 @@ impl WriterPort {
         let position = match self.segment.queue().publish(named) {
             Ok(position) => position,
             Err(error) => {
-                self.outstanding.push_back(Outstanding { message, position: None });
+                self.outstanding.push_back(Outstanding { message, position: None, was_kept: kept });
                 leave_history(&self.segment, message);
                 // What a stream still fills is not reclaimed.
                 self.reclaim();
@@ -282,8 +286,8 @@ impl WriterPort {
         };
         crash::point("publish.claimed");
         self.segment.message(message.index).position.store(position.0, Ordering::Release);
-        self.outstanding.push_back(Outstanding { message, position: Some(position) });
-        let _ = self.bells.wake();
+        self.outstanding.push_back(Outstanding { message, position: Some(position), was_kept: kept });
+        let _ = self.subscribers.wake();
         crash::point("publish.woken");
         self.count(spec.info.bytes);
         let segment = &self.segment;
@@ -291,9 +295,15 @@ impl WriterPort {
         Ok((position, message))
     }
 
-    /// Gives the port the event descriptor of a subscriber.
-    pub fn add_event(&mut self, slot: u16, tenancy: Tenancy, event: EventFd) {
-        self.bells.add(slot, tenancy, event);
+    /// Gives the port a subscriber's words, and its event descriptor if it has one. Until it has the words, it keeps for that
+    /// subscriber whatever was published since that joined, and what history ever kept.
+    pub fn add_subscriber(&mut self, pages: Arc<SubscriberPages>, event: Option<EventFd>) {
+        self.subscribers.add(pages, event);
+    }
+
+    /// Subscribers on this host that have not retired.
+    pub fn subscriber_count(&self) -> usize {
+        self.subscribers.count()
     }
 
     /// Lets go of what is kept of a remote publisher that is gone.
@@ -338,19 +348,20 @@ impl WriterPort {
 
     /// Frees an outstanding message if nobody needs it; a keep-last subscriber's need does not count if it is spared that.
     fn try_free(&mut self, at: usize, (look, end): (Look, u64), is_spared: impl Fn(&Reader<'_>) -> bool) -> bool {
-        let Some(Outstanding { message, position }) = self.outstanding.get(at).copied() else { return false };
-        let (segment, MessageRef { index, generation }) = (&self.segment, message);
-        let needs = |reader: Reader<'_>| match position.map(|at| reader.words.need(at.0, generation, end)) {
-            Some(Need::Hard) => true,
-            Some(Need::Soft) => !is_spared(&reader),
-            Some(Need::None) | None => false,
+        let Some(Outstanding { message, position, was_kept }) = self.outstanding.get(at).copied() else { return false };
+        let MessageRef { index, generation } = message;
+        let offered = Offered { index, generation, position: position.map(|at| at.0), was_kept };
+        let needs = |reader: Reader<'_>| match reader.need(end) {
+            Need::Hard => true,
+            Need::Soft => !is_spared(&reader),
+            Need::None => false,
         };
-        let words = segment.words(index);
+        let words = self.segment.words(index);
         let won = words.try_reclaim(
             (generation, self.slot),
             look,
-            || segment.readers(index).any(needs),
-            || segment.readers(index).map(|reader| reader.words),
+            || self.subscribers.readers(offered).any(needs),
+            || self.subscribers.readers(offered).any(|reader| reader.is_holding()),
         );
         if !won {
             return false;
@@ -453,7 +464,7 @@ impl WriterPort {
 
     /// Who could be in the way of `loan` now: for `give_up_on`, after a wait.
     pub fn readers(&self) -> Readers {
-        Readers::of(&self.segment)
+        Readers::of(&self.subscribers)
     }
 
     /// Space was waited for in vain since `readers` were looked up. Those of them that have read nothing meanwhile are waited for no more: until

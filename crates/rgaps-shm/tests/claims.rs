@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use rgaps_shm::claim::{Claimed, MessageName};
 use rgaps_shm::layout::QUEUE_SLOTS;
 use rgaps_shm::message::Readiness;
-use rgaps_shm::{Exhaustion, ReaderPort, SubscriberSpec};
+use rgaps_shm::{Exhaustion, SubscriberSpec};
 
 fn named(sequence: u64) -> MessageName {
     MessageName { publisher: 77, sequence }
@@ -323,10 +323,11 @@ fn a_beginning_of_nonsense_is_no_panic_and_no_endless_loop() {
     let host = Host::new(16);
     let mut publisher = host.publisher(1 << 20, 0);
     for nonsense in [u64::MAX, u64::MAX - 1, 1 << 63, (1 << 36) - 1] {
-        let seat = host.janitor.admit_subscriber(&SubscriberSpec { depth: 3, ..Default::default() }).unwrap();
+        let seat =
+            host.janitor.admit_subscriber(&SubscriberSpec { depth: 3, ..Default::default() }, &host.file).unwrap();
         let segment = host.janitor.segment().clone();
         segment.subscriber(seat.slot).unwrap().joined.store(nonsense, Ordering::Release);
-        let mut reader = ReaderPort::new(segment, seat.slot, seat.generation, false).unwrap();
+        let mut reader = host.reader(seat, false);
         for _ in 0..40 {
             publisher.publish(10, Exhaustion::DropOldest).unwrap();
             let _ = (reader.unread(10), claim(&mut reader, named(publisher.sequence)), take(&mut reader));

@@ -4,8 +4,6 @@
 
 mod host;
 
-use std::sync::atomic::Ordering;
-
 use host::{Host, lost, sequences, take};
 use rgaps_shm::janitor::QUOTA;
 use rgaps_shm::layout::{DEPTH_MAX, PUBLISHERS_MAX, QUEUE_SLOTS, SUBSCRIBERS_MAX};
@@ -32,7 +30,8 @@ fn idle_publishers_whose_messages_were_never_freed_starve_no_other() {
 fn a_latched_publisher_of_great_depth_has_its_own_entries_only() {
     let host = Host::new(1256);
     let mut latched = host.publisher(1 << 20, 1000);
-    let mut other = Host { messages: 256, janitor: host.janitor.clone() }.publisher(1 << 20, 0);
+    let mut other =
+        Host { messages: 256, janitor: host.janitor.clone(), file: host.file.clone() }.publisher(1 << 20, 0);
     for _ in 0..2000 {
         latched.publish(10, Exhaustion::Refuse).unwrap();
         other.publish(10, Exhaustion::Refuse).unwrap();
@@ -143,7 +142,7 @@ fn every_place_that_a_topic_has_can_be_taken_and_the_next_is_refused_by_name() {
     let refused = host.janitor.admit_publisher(&PublisherSpec::default()).unwrap_err();
     assert!(refused.to_string().contains("256 publishers"), "{refused}");
     let mut subscribers: Vec<_> = (0..SUBSCRIBERS_MAX).map(|_| host.subscriber(10)).collect();
-    let refused = host.janitor.admit_subscriber(&SubscriberSpec::default()).unwrap_err();
+    let refused = host.janitor.admit_subscriber(&SubscriberSpec::default(), &host.file).unwrap_err();
     assert!(refused.to_string().contains("1024 subscribers"), "{refused}");
     let mut last = publishers.into_iter().next_back().unwrap();
     last.publish(10, Exhaustion::Refuse).unwrap();
@@ -186,15 +185,14 @@ fn ports_that_have_lost_their_slots_say_so_and_change_nothing() {
     assert!(loaned.to_string().contains("was cut off from its topic; make it anew"), "{loaned}");
     assert!(matches!(reader.take(), Err(TakeRefused::CutOff(_))));
     drop(held);
-    let of_next = host.janitor.segment().subscriber_words(next_reader.seat().0).unwrap();
-    assert_eq!(of_next.held.load(Ordering::Relaxed), 0);
+    assert_eq!(next_reader.counters().held, 0);
     assert_eq!(sequences(&mut next_reader), [1]);
 }
 
 #[test]
 fn a_topic_whose_publishers_and_subscribers_have_gone_has_the_memory_that_it_had() {
     let host = Host::new(256);
-    let resident = || host.janitor.segment().resident_bytes().unwrap();
+    let resident = || host.janitor.resident_bytes();
     let go_by = || {
         let mut publisher = host.publisher(1 << 16, 0);
         let mut reader = host.subscriber(10);

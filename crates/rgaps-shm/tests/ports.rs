@@ -5,12 +5,14 @@
 mod host;
 
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use host::{Host, lost, sequences, take, write_ready, write_released};
 use proptest::prelude::*;
-use rgaps_shm::layout::META_BYTES_MAX;
+use rgaps_os::{Access, Mapping, memfd};
+use rgaps_shm::layout::{META_BYTES_MAX, SEGMENT_BYTES};
 use rgaps_shm::message::Readiness;
 use rgaps_shm::notify::Wait;
 use rgaps_shm::reader::TakeRefused;
@@ -367,8 +369,11 @@ fn a_loss_on_the_way_is_counted_by_those_who_were_there_before_it() {
     publisher.publish(10, Exhaustion::Refuse).unwrap();
     let last = rgaps_shm::newest::newest(host.janitor.segment(), [0; 16])[&77].position;
     let late = host.subscriber(5);
-    let seat = host.janitor.admit_subscriber(&SubscriberSpec { depth: 5, remote: true, ..Default::default() }).unwrap();
-    let sender = ReaderPort::new(host.janitor.segment().clone(), seat.slot, seat.generation, false).unwrap();
+    let seat = host
+        .janitor
+        .admit_subscriber(&SubscriberSpec { depth: 5, remote: true, ..Default::default() }, &host.file)
+        .unwrap();
+    let sender = host.reader(seat, false);
     host.janitor.count_lost(3, last);
     assert_eq!([&early, &late, &sender].map(lost), [3, 0, 0]);
 }
@@ -531,5 +536,72 @@ proptest! {
         publisher.port.reclaim();
         prop_assert_eq!(publisher.port.pool().used_bytes, 0);
         prop_assert_eq!(host.janitor.messages_in_use(), 0);
+    }
+}
+
+#[test]
+fn a_publisher_keeps_what_a_subscriber_that_it_does_not_know_yet_could_have() {
+    let host = Host::new(8);
+    let (mut publisher, mut latched) = (host.publisher(1 << 20, 0), host.publisher(1 << 20, 1));
+    publisher.publish(10, Exhaustion::Refuse).unwrap();
+    for _ in 0..2 {
+        latched.publish(10, Exhaustion::Refuse).unwrap();
+    }
+    let reader = host.subscriber_with(2, true);
+    publisher.port.reclaim();
+    assert_eq!(publisher.port.outstanding(), 0, "nobody who comes later can have it");
+    publisher.publish_unmet(10, Exhaustion::Refuse).unwrap();
+    for _ in 0..2 {
+        latched.publish_unmet(10, Exhaustion::Refuse).unwrap();
+    }
+    publisher.port.reclaim();
+    latched.port.reclaim();
+    assert_eq!((publisher.port.outstanding(), latched.port.outstanding()), (1, 4));
+    for _ in 0..7 {
+        publisher.publish_unmet(10, Exhaustion::Refuse).unwrap();
+    }
+    let refused = publisher.publish_unmet(10, Exhaustion::DropOldest);
+    assert!(matches!(refused, Err(LoanError::Messages(8))), "{refused:?}: it may hold any of them");
+    assert_eq!(publisher.port.subscriber_count(), 1);
+    publisher.publish(10, Exhaustion::DropOldest).unwrap();
+    latched.meet();
+    latched.port.reclaim();
+    assert_eq!(latched.port.outstanding(), 2, "the last one is kept, the one before within the depth");
+    assert_eq!(reader.counters().held, 0);
+}
+
+#[test]
+fn what_a_subscriber_writes_reaches_nothing_that_others_read() {
+    let host = Host::new(8);
+    let made = host.janitor.segment();
+    let reader = host.subscriber(10);
+    // The kernel says so of each descriptor that a subscriber gets, and of each mapping.
+    let segment = made.read_only().unwrap();
+    for part in [0, SEGMENT_BYTES - 4096] {
+        assert!(Mapping::map_part(&segment, SEGMENT_BYTES, part, 4096, Access::ReadWrite).is_err());
+    }
+    assert!(memfd::punch_hole(&segment, 0, 4096).is_err());
+    assert!(memfd::seal_future_write(&segment).is_err());
+    assert!(std::fs::File::from(segment).write_at(&[0], 0).is_err());
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let of = |address: &AtomicU64| {
+        let address = std::ptr::from_ref(address).addr();
+        let line = maps.lines().find(|line| {
+            let (range, _) = line.split_once(' ').unwrap();
+            let (from, to) = range.split_once('-').unwrap();
+            let number = |text| usize::from_str_radix(text, 16).unwrap();
+            (number(from)..number(to)).contains(&address)
+        });
+        line.unwrap().split(' ').nth(1).unwrap().to_owned()
+    };
+    assert_eq!(of(&reader.segment().header().tail.0), "r--s", "what a subscriber has of the segment");
+    assert_eq!(of(&reader.pages().words().cursor), "rw-s", "its own words");
+    // Whatever it says of itself, another one gets everything.
+    let (mut publisher, mut other) = (host.publisher(1 << 20, 0), host.subscriber(10));
+    let lies = reader.pages().words();
+    for lie in [0, 1, u64::MAX - 1, u64::MAX] {
+        [&lies.cursor, &lies.taken, &lies.held].into_iter().for_each(|word| word.store(lie, Ordering::Relaxed));
+        publisher.publish(10, Exhaustion::DropOldest).unwrap();
+        assert_eq!(sequences(&mut other).len(), 1);
     }
 }

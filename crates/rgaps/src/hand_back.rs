@@ -97,8 +97,11 @@ impl Owner {
                 (Handed::Publisher { qos: publisher.qos, pool }, slabs)
             }
             Self::Subscriber(subscriber, qos) => {
+                let file = subscriber.pages.file().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+                let own = file.as_fd().try_clone_to_owned()?;
                 let event = subscriber.tended.event.get().map(|event| event.try_clone()).transpose()?;
-                (Handed::Subscriber { qos: *qos }, event.map(OwnedFd::from).into_iter().collect())
+                let place = subscriber.pages.place();
+                (Handed::Subscriber { qos: *qos, place }, [own].into_iter().chain(event.map(OwnedFd::from)).collect())
             }
             Self::Kept(role) => (Handed::Kept { role: *role }, Vec::new()),
         })
@@ -109,10 +112,16 @@ impl Owner {
 fn cut_off(seated: &Seated, owner: &Owner, why: &str) {
     tracing::warn!(topic = %seated.key, role = ?seated.role, why, "rgapsd did not take a slot back: make its publisher or subscriber anew");
     seated.cut_off();
-    if let Owner::Subscriber(subscriber, _) = owner
-        && let Some(event) = subscriber.tended.event.get()
-    {
-        let _ = event.signal();
+    match owner {
+        // Those who wait for messages may sleep in either way.
+        Owner::Subscriber(subscriber, _) => {
+            subscriber.waiter.wake_own();
+            if let Some(event) = subscriber.tended.event.get() {
+                let _ = event.signal();
+            }
+        }
+        Owner::Publisher(_) => seated.segment.wake_everybody(),
+        Owner::Kept(_) => {}
     }
 }
 
@@ -199,7 +208,7 @@ mod tests {
         };
         let file = || std::fs::File::open("/dev/null").unwrap().into();
         let descriptors = std::iter::repeat_with(file).take(descriptors).collect();
-        Item { seated, of: Handed::Subscriber { qos: SubscriberQos::default() }, descriptors, member: number }
+        Item { seated, of: Handed::Subscriber { qos: SubscriberQos::default(), place: 0 }, descriptors, member: number }
     }
 
     /// How many messages it takes to hand back so many topics, each of which is sent and read.

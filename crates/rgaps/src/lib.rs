@@ -40,6 +40,7 @@ mod hello;
 mod idle;
 mod members;
 mod node;
+mod noticed;
 mod order;
 mod publish_error;
 mod publisher;

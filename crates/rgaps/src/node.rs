@@ -15,10 +15,11 @@ use rgaps_control::{NameError, PublisherQos, RuntimeDir, SubscriberQos, TopicKey
 use rgaps_device::{Backend, Choice, DeviceError, PoolDescription, PoolMemory, PoolRole, SlabDescription, Stream};
 use rgaps_os::{EventFd, ForkGuard};
 use rgaps_shm::held::PoolRef;
+use rgaps_shm::message::Tenancy;
 use rgaps_shm::observer::Observer;
 use rgaps_shm::segment::AttachError;
 use rgaps_shm::space::{CutOff, PortError};
-use rgaps_shm::{ReaderPort, Segment, WriterPort};
+use rgaps_shm::{ReaderPort, Segment, SubscriberPages, WriterPort};
 
 use crate::hello::SessionError;
 use crate::members::Member;
@@ -258,10 +259,14 @@ impl Node {
         let mut answer = node.session.request(&body, &[])?;
         let Reply::Subscribed(subscribed) = answer.reply.clone() else { return Err(SessionError::Confused.into()) };
         let given = node.session.given(subscribed.topic, Role::Subscriber, subscribed.seat);
-        let segment = Arc::new(Segment::attach(answer.descriptor()?, subscribed.topic.0)?);
+        let segment = Arc::new(Segment::observe(answer.descriptor()?, subscribed.topic.0)?);
         let Seat { slot, generation } = subscribed.seat;
+        let tenancy = Tenancy::new(generation);
+        let file = node.session.file(answer.descriptor()?)?;
+        let pages = SubscriberPages::attach(file, subscribed.place, subscribed.topic.0, slot, tenancy)?;
+        let pages = Arc::new(pages);
         let history = qos.durability == rgaps_control::Durability::TransientLocal;
-        let reader = ReaderPort::new(segment.clone(), slot, generation, history)?;
+        let reader = ReaderPort::new(segment.clone(), pages.clone(), history)?;
         given.taken();
         let topic_name = key.name().to_owned();
         let seated = Seated {
@@ -273,12 +278,14 @@ impl Node {
             segment,
             cut_off: Arc::default(),
         };
-        let order = Arc::new(Order::new(node.backend.clone(), seated.segment.clone(), Some(slot)));
+        let order = Arc::new(Order::new(node.backend.clone(), seated.segment.clone(), Some(pages.clone())));
         let subscriber = Subscriber::new(SubscriberInner {
             node: node.clone(),
             topic: topic_name,
             seated,
+            waiter: reader.waiter(),
             reader: Mutex::new(reader),
+            pages,
             order,
             tended: Arc::default(),
             tasks: Arc::default(),

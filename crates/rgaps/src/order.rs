@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use rgaps_device::{Backend, DeviceError, Event, PoolMemory, Stream, Word, Words};
 use rgaps_os::{MapError, Mapping};
 use rgaps_shm::history::MessageRef;
-use rgaps_shm::{Held, LoanedMessage, Segment, Unready, WriterPort};
+use rgaps_shm::{Held, LoanedMessage, Segment, SubscriberPages, Unready, WriterPort};
 
 /// Between two looks of a thread that waits for all of it.
 const LOOK: Duration = Duration::from_millis(1);
@@ -129,8 +129,8 @@ impl<T> UnderWay<T> {
 pub(crate) struct Order<T: Settle> {
     backend: Arc<dyn Backend>,
     segment: Arc<Segment>,
-    /// The subscriber slot whose hold words are written; of a publisher, the ready words are.
-    slot: Option<u16>,
+    /// Of the subscriber whose hold words are written; of a publisher, the ready words are.
+    pages: Option<Arc<SubscriberPages>>,
     // Dropped last: S1.
     under_way: Mutex<Vec<UnderWay<T>>>,
     ready: Mutex<Option<Arc<dyn Words>>>,
@@ -138,10 +138,10 @@ pub(crate) struct Order<T: Settle> {
 }
 
 impl<T: Settle> Order<T> {
-    /// For a publisher, or for the subscriber in a slot.
-    pub(crate) fn new(backend: Arc<dyn Backend>, segment: Arc<Segment>, slot: Option<u16>) -> Self {
+    /// For a publisher, or for the subscriber whose words these are.
+    pub(crate) fn new(backend: Arc<dyn Backend>, segment: Arc<Segment>, pages: Option<Arc<SubscriberPages>>) -> Self {
         let (under_way, ready, hold) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Self { backend, segment, slot, under_way, ready, hold }
+        Self { backend, segment, pages, under_way, ready, hold }
     }
 
     /// The words that say which messages have their bytes, as this device knows them; told at the first call.
@@ -150,9 +150,9 @@ impl<T: Settle> Order<T> {
     }
 
     fn written_words(&self) -> Result<Arc<dyn Words>, DeviceError> {
-        match self.slot {
+        match &self.pages {
             None => self.ready_words(),
-            Some(slot) => self.known(&self.hold, || self.segment.hold_words(slot)),
+            Some(pages) => self.known(&self.hold, || pages.hold_words()),
         }
     }
 

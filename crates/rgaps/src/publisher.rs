@@ -370,8 +370,7 @@ impl<T: Meta> Publisher<T> {
         if !self.inner.node.is_owner() {
             return 0;
         }
-        let port = self.inner.port();
-        port.segment().subscriber_count()
+        self.inner.port().subscriber_count()
     }
 
     fn metadata(&self, source: MetaError) -> PublishError {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rgaps_control::local::{RefusedSeat, Role, Seat};
 use rgaps_control::{TopicId, TopicKey};
-use rgaps_shm::{Janitor, Segment};
+use rgaps_shm::Segment;
 
 /// A seat in a topic, and what a successor must be told of it.
 #[derive(Clone, Debug)]
@@ -26,10 +26,9 @@ impl Seated {
         self.cut_off.load(Ordering::Relaxed)
     }
 
-    /// This seat is another's now; whoever waits in the topic looks again.
+    /// This seat is another's now.
     pub(crate) fn cut_off(&self) {
         self.cut_off.store(true, Ordering::SeqCst);
-        Janitor::new(self.segment.clone()).wake_everybody();
     }
 
     /// Whether it is this one that was refused.

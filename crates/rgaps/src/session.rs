@@ -13,7 +13,7 @@ use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::Waker;
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
@@ -24,12 +24,14 @@ use rgaps_control::local::{
 use rgaps_control::spawn::{Autostart, Pauses};
 use rgaps_control::{Given, LockId, Running, RuntimeDir, TopicId};
 use rgaps_os::{EventFd, ProcessLock};
+use rgaps_shm::SubscriberFile;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::hand_back::{self, Owner};
 use crate::hello::{self, ANSWER_TIMEOUT, Greeted, Hello, RECONNECT_INTERVAL, SessionError};
 use crate::members::{Member, Members, Tended, tended};
 use crate::node::{NodeError, READY_TICK};
+use crate::noticed::Noticed;
 use crate::publisher::PublisherInner;
 use crate::seated::Seated;
 use crate::tasks::Sleepers;
@@ -110,9 +112,11 @@ pub(crate) struct Session {
     /// Seats that were given up without a manager that said it knows.
     unsaid: Mutex<Vec<Body>>,
     tended: Mutex<Vec<Tended>>,
-    /// Event descriptors of topics that this node is in. The manager may send one before the answer that makes us a publisher is read.
-    events: Mutex<HashMap<(TopicId, u16), (Seat, EventFd)>>,
-    /// Publishers that have asked for their seat and are no members yet: what came for them meanwhile must stay in `events`.
+    /// Subscribers of topics that this node publishes to. The manager may tell of one before the answer that makes us a publisher is read.
+    subscribers: Mutex<HashMap<(TopicId, u16), Noticed>>,
+    /// What this node's subscribers write.
+    file: Mutex<Weak<SubscriberFile>>,
+    /// Publishers that have asked for their seat and are no members yet: what came for them meanwhile must stay in `subscribers`.
     joining: AtomicUsize,
     sleepers: Sleepers,
     stopping: AtomicBool,
@@ -154,7 +158,8 @@ impl Session {
             members: Mutex::default(),
             unsaid: Mutex::default(),
             tended: Mutex::default(),
-            events: Mutex::default(),
+            subscribers: Mutex::default(),
+            file: Mutex::default(),
             joining: AtomicUsize::new(0),
             sleepers: Sleepers::default(),
             stopping: AtomicBool::new(false),
@@ -186,7 +191,7 @@ impl Session {
         });
         // Under this lock the thread holds what it tends: it must not be the one who closes a subscriber's descriptor, later.
         lock(&self.tended).retain(|tended| tended.seat() != (seated.role, seated.topic, seated.seat));
-        self.prune_events();
+        self.prune_subscribers();
     }
 
     /// Keeps a seat that nobody has any more, for a stream that may still write to it, until this process ends.
@@ -223,23 +228,28 @@ impl Session {
         GivenSeat { session: self, leave: Some(Body::Leave { topic, role, seat }) }
     }
 
+    /// The file that this node's subscribers write, of which the manager has sent a descriptor once more.
+    pub(crate) fn file(&self, fd: OwnedFd) -> std::io::Result<Arc<SubscriberFile>> {
+        SubscriberFile::adopt_unless_known(fd, &mut lock(&self.file))
+    }
+
     /// A publisher is about to ask for its seat. The guard lives until it is a member, or has failed.
     pub(crate) fn joining(&self) -> Joining<'_> {
         self.joining.fetch_add(1, Ordering::AcqRel);
         Joining(&self.joining)
     }
 
-    /// Lets go of event descriptors that no publisher of this node rings.
-    fn prune_events(&self) {
-        let mut events = lock(&self.events);
+    /// Lets go of subscribers that no publisher of this node has.
+    fn prune_subscribers(&self) {
+        let mut subscribers = lock(&self.subscribers);
         // Under the lock: whoever begins to join after this look gets its notices, and so its entries, after the lock is given up.
         if self.joining.load(Ordering::Acquire) > 0 {
             return;
         }
         let publishers = self.publishers();
-        events.retain(|(topic, _), _| publishers.iter().any(|publisher| publisher.seated.topic == *topic));
+        subscribers.retain(|(topic, _), _| publishers.iter().any(|publisher| publisher.seated.topic == *topic));
         // The last of these may be the publisher's end, which comes back here: not under the lock.
-        drop(events);
+        drop(subscribers);
     }
 
     /// Whose seat was given in an epoch. False if a later manager was handed back everything meanwhile, and so not this seat.
@@ -259,9 +269,9 @@ impl Session {
             members.all.push(member);
         }
         let Some(publisher) = publisher else { return true };
-        for ((topic, _), (seat, event)) in lock(&self.events).iter() {
+        for ((topic, _), known) in lock(&self.subscribers).iter() {
             if *topic == publisher.seated.topic {
-                add_event(&publisher, *seat, event);
+                known.tell(&publisher);
             }
         }
         true
@@ -448,14 +458,22 @@ impl Session {
     fn notice(&self, notice: Notice, descriptors: Vec<OwnedFd>) {
         match notice {
             Notice::Warning { text, .. } => tracing::warn!("{text}"),
-            Notice::EventDescriptors { topic, seats } => {
+            Notice::Subscribers { topic, subscribers } => {
                 let publishers = self.publishers();
-                for (seat, event) in seats.into_iter().zip(descriptors.into_iter().map(EventFd::from_fd)) {
-                    if let Ok(event) = event.try_clone() {
-                        lock(&self.events).insert((topic, seat.slot), (seat, event));
-                    }
-                    for publisher in publishers.iter().filter(|publisher| publisher.seated.topic == topic) {
-                        add_event(publisher, seat, &event);
+                let mut descriptors = descriptors.into_iter();
+                for noticed in subscribers {
+                    let key = (topic, noticed.seat.slot);
+                    let known = lock(&self.subscribers).get(&key).map(|known| known.pages().clone());
+                    match Noticed::new(topic, noticed, known, &mut descriptors) {
+                        Ok(known) => {
+                            let of_topic = publishers.iter().filter(|publisher| publisher.seated.topic == topic);
+                            of_topic.for_each(|publisher| known.tell(publisher));
+                            lock(&self.subscribers).insert(key, known);
+                        }
+                        Err(error) => tracing::error!(
+                            %error, slot = noticed.seat.slot,
+                            "a subscriber's words cannot be read: publishers keep every message for it"
+                        ),
                     }
                 }
             }
@@ -551,19 +569,16 @@ fn answer(outcome: Outcome, epoch: u64) -> Result<Answer, SessionError> {
     Ok(Answer { reply, descriptors: descriptors.into_iter(), epoch })
 }
 
-fn add_event(publisher: &PublisherInner, seat: Seat, event: &EventFd) {
-    if let Ok(event) = event.try_clone() {
-        let tenancy = rgaps_shm::message::Tenancy::new(seat.generation);
-        publisher.port().add_event(seat.slot, tenancy, event);
-    }
-}
-
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
 mod tests {
+    use rgaps_control::local::NoticedSubscriber;
+    use rgaps_shm::SubscriberPages;
+    use rgaps_shm::message::Tenancy;
+
     use super::*;
 
     /// A session, and the manager's end of its connection.
@@ -576,18 +591,31 @@ mod tests {
     }
 
     #[test]
-    fn a_descriptor_that_comes_before_its_publisher_is_a_member_survives_the_end_of_another() {
-        let (session, _manager) = session("events");
-        let seats = vec![Seat { slot: 3, generation: 1 }];
-        let notice = || Notice::EventDescriptors { topic: TopicId([1; 16]), seats: seats.clone() };
-        let descriptor = || vec![rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).unwrap()];
+    fn a_subscriber_that_is_told_of_before_its_publisher_is_a_member_survives_the_end_of_another() {
+        let (session, _manager) = session("subscribers");
+        let topic = TopicId([1; 16]);
+        let seat = Seat { slot: 3, generation: 1 };
+        let file = SubscriberFile::create().unwrap();
+        let _own = SubscriberPages::create(&file, topic.0, seat.slot, Tenancy::new(seat.generation)).unwrap();
+        let notice = || {
+            let event = OwnedFd::from(EventFd::new().unwrap());
+            let subscribers = vec![NoticedSubscriber { seat, place: 0, has_event: true }];
+            session.notice(Notice::Subscribers { topic, subscribers }, vec![file.read_only().unwrap(), event]);
+        };
+        let mapped = || lock(&session.subscribers).get(&(topic, 3)).map(|known| known.pages().clone());
         let joining = session.joining();
-        session.notice(notice(), descriptor());
-        session.prune_events();
-        assert_eq!(lock(&session.events).len(), 1, "a publisher that joins will look for it");
+        notice();
+        session.prune_subscribers();
+        let first = mapped().expect("a publisher that joins will look for it");
+        notice();
+        assert!(Arc::ptr_eq(&first, &mapped().unwrap()), "it is mapped once");
         drop(joining);
-        session.prune_events();
-        assert!(lock(&session.events).is_empty(), "nobody rings it");
+        session.prune_subscribers();
+        assert!(mapped().is_none(), "nobody reads it");
+        let wrong =
+            Notice::Subscribers { topic, subscribers: vec![NoticedSubscriber { seat, place: 0, has_event: false }] };
+        session.notice(wrong, vec![rgaps_os::memfd::create("short", 4096).unwrap()]);
+        assert!(mapped().is_none());
     }
 
     #[test]
@@ -597,7 +625,7 @@ mod tests {
         assert!(matches!(asked, Err(SessionError::TimedOut(0))));
         let id = manager.receive::<Request>(TICK).unwrap().unwrap().message.id;
         let (topic, seat) = (TopicId([1; 16]), Seat { slot: 3, generation: 1 });
-        let reply = Ok(Reply::Subscribed(rgaps_control::local::Subscribed { topic, seat }));
+        let reply = Ok(Reply::Subscribed(rgaps_control::local::Subscribed { topic, seat, place: 0 }));
         manager.send(&ToClient::Reply { id, reply }, &[]).unwrap();
         session.read(&lock(&session.connection).clone()).unwrap();
         let said = manager.receive::<Request>(TICK).unwrap().unwrap().message.body;

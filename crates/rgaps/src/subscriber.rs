@@ -14,9 +14,9 @@ use rgaps_os::{EventFd, clock};
 use rgaps_shm::held::PoolRef;
 use rgaps_shm::layout::META_BYTES_MAX;
 use rgaps_shm::message::Readiness;
-use rgaps_shm::notify::Wait;
+use rgaps_shm::notify::{FutexWait, Wait};
 use rgaps_shm::reader::TakeRefused;
-use rgaps_shm::{Held, ReaderPort};
+use rgaps_shm::{Held, ReaderPort, SubscriberPages};
 
 use crate::claim::{Absent, Early};
 use crate::frame::Frame;
@@ -152,6 +152,9 @@ pub(crate) struct SubscriberInner {
     pub(crate) topic: String,
     pub(crate) seated: Seated,
     pub(crate) reader: Mutex<ReaderPort>,
+    /// Apart from the reader, so that its waiters can be woken while it is in use.
+    pub(crate) waiter: FutexWait,
+    pub(crate) pages: Arc<SubscriberPages>,
     pub(crate) order: Arc<Order<Releasing>>,
     pub(crate) tended: Arc<Tended>,
     pub(crate) tasks: Arc<Tasks>,
@@ -331,7 +334,7 @@ impl<T: Meta> Subscriber<T> {
     pub fn wait_unless(&self, timeout: Duration, is_over: impl Fn() -> bool) -> Result<Option<Frame<T>>, TakeError> {
         self.check_seat()?;
         let deadline = Instant::now().checked_add(timeout);
-        let mut waiter = self.inner.reader().waiter();
+        let mut waiter = self.inner.waiter.another();
         loop {
             waiter.arm().map_err(|source| self.wait_error(source))?;
             if let Some(frame) = self.take()? {
@@ -353,7 +356,7 @@ impl<T: Meta> Subscriber<T> {
     /// Threads that wait look again: each for a message, and `wait_unless` whether it is over.
     pub fn wake_waiters(&self) {
         if self.inner.node.is_owner() {
-            self.inner.reader().wake_waiters();
+            self.inner.waiter.wake_own();
         }
     }
 

@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Wake};
 use std::time::{Duration, Instant};
 
 use rgaps::types::Bytes;
-use rgaps::{Node, Publisher, PublisherQos, Subscriber};
+use rgaps::{Exhaustion, Node, Publisher, PublisherQos, Subscriber};
 use rgaps_control::local::{Listener, Request};
 use rgaps_testing::{Child, RuntimeDir, Watchdog, again_with, programs};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
@@ -60,6 +60,15 @@ fn role_of_a_client() {
                 Ok(frame) => println!("took {:?}", frame.map(|frame| frame.bytes()[0])),
                 Err(error) => println!("took error: {error}"),
             }
+        }
+        "latest" => {
+            let subscriber = node.subscriber::<Bytes>(TOPIC).unwrap();
+            println!("ready");
+            let mut taken = Vec::new();
+            while taken.last() != Some(&200) {
+                taken.push(subscriber.wait(LONG).unwrap().unwrap().bytes()[0]);
+            }
+            println!("took {} lost {}", taken.len(), subscriber.statistics().lost);
         }
         "everything" => {
             let (waits, asleep) = (node.subscriber::<Bytes>(TOPIC).unwrap(), node.subscriber::<Bytes>(TOPIC).unwrap());
@@ -172,6 +181,35 @@ fn a_stopped_subscriber_keeps_its_slot_when_the_manager_dies_and_a_dead_one_does
     publish(&publisher, 7);
     stopped.child.go_on().unwrap();
     assert_eq!(stopped.hear("took "), "Some(7)");
+}
+
+#[test]
+fn a_publisher_that_comes_after_a_managers_death_does_not_wait_for_who_is_stopped() {
+    if !is_isolated() {
+        return;
+    }
+    let _watchdog = Watchdog::new(Duration::from_secs(100));
+    let dir = RuntimeDir::new("stopped_words").unwrap();
+    let node = node(&dir);
+    let first = node.publisher::<Bytes>(TOPIC).unwrap();
+    let mut stopped = Client::start("latest", &dir);
+    stopped.child.stop().unwrap();
+    let manager = manager_of(&dir, 0);
+    kill(manager);
+    manager_of(&dir, manager);
+    // Nobody has told this one of the words of the stopped subscriber; the first one knows them.
+    let qos = PublisherQos { exhaustion: Exhaustion::DropOldest, pool_bytes: Some(1 << 16), ..Default::default() };
+    let late = Node::builder().runtime_dir(dir.path()).build().unwrap().publisher_with::<Bytes>(TOPIC, qos).unwrap();
+    assert_eq!(late.subscriber_count(), 1);
+    for byte in 1..=200_u8 {
+        let message = vec![byte; 4096];
+        until("space is found", || late.push(&Bytes::new(4096), &message).is_ok());
+    }
+    stopped.child.go_on().unwrap();
+    let said = stopped.hear("took ");
+    let numbers: Vec<u64> = said.split(" lost ").map(|number| number.parse().unwrap()).collect();
+    assert_eq!(numbers.iter().sum::<u64>(), 200, "{said}");
+    drop(first);
 }
 
 #[test]

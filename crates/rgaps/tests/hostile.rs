@@ -14,7 +14,7 @@ use rgaps_control::local::{
 };
 use rgaps_control::{LockId, RuntimeDir as Dir, TopicId, TopicKey};
 use rgaps_device::{Backend, PoolSpec};
-use rgaps_os::{PidFd, ProcessLock};
+use rgaps_os::{Access, Mapping, PidFd, ProcessLock};
 use rgaps_shm::layout::LAYOUT_VERSION;
 use rgaps_standin_cuda::link_into;
 use rgaps_testing::{Child, RuntimeDir, Watchdog, again_with, programs};
@@ -182,7 +182,10 @@ fn seats_that_are_the_managers_own_cannot_be_handed_back() {
                         vec![segment[0].as_fd(), slabs[0].as_fd()],
                     )
                 }
-                Role::Subscriber => (Handed::Subscriber { qos: SubscriberQos::default() }, vec![segment[0].as_fd()]),
+                Role::Subscriber => (
+                    Handed::Subscriber { qos: SubscriberQos::default(), place: 0 },
+                    vec![segment[0].as_fd(), slabs[0].as_fd()],
+                ),
             };
             let seats = vec![HandedSeat { seat, descriptors: descriptors.len() as u32 - 1, of }];
             let topics =
@@ -197,6 +200,40 @@ fn seats_that_are_the_managers_own_cannot_be_handed_back() {
         send();
         let frame = subscriber.wait(LONG).unwrap().unwrap();
         assert_eq!(frame.bytes(), [7; 1000], "message {}", frame.info().sequence);
+    }
+}
+
+#[test]
+fn the_kernel_lets_a_subscriber_write_its_own_words_and_nothing_else() {
+    let _watchdog = Watchdog::new(Duration::from_secs(120));
+    let dir = RuntimeDir::new("rights").unwrap();
+    let _manager = manager(&dir, &[]);
+    let node = node(&dir);
+    let publisher = node.publisher::<Bytes>(TOPIC).unwrap();
+    let subscriber = Hostile::new(&dir);
+    let key = TopicKey::new(0, TOPIC).unwrap();
+    let body = Body::Subscribe { key: key.clone(), type_name: "rgaps/Bytes".to_owned(), qos: SubscriberQos::default() };
+    let (subscribed, mut descriptors) = subscriber.ask(body, &[]);
+    let Ok(Reply::Subscribed(_)) = subscribed else { panic!("{subscribed:?}") };
+    let (own, segment) = (descriptors.pop().unwrap(), descriptors.pop().unwrap());
+    assert!(descriptors.is_empty());
+    let bytes = |fd: &OwnedFd| rgaps_os::memfd::bytes(fd).unwrap();
+    let map = |fd: &OwnedFd, access| Mapping::map(fd, bytes(fd), access);
+    for (fd, is_its_own) in [(&segment, false), (&own, true)] {
+        assert!(map(fd, Access::ReadOnly).is_ok());
+        assert_eq!(map(fd, Access::ReadWrite).is_ok(), is_its_own);
+        assert!(rgaps_os::memfd::seal_future_write(fd).is_err(), "nor can it shut anybody out");
+    }
+    // Lies about itself harm itself only.
+    let words = map(&own, Access::ReadWrite).unwrap();
+    for offset in (0..8192).step_by(8) {
+        words.atomic_u64(offset).unwrap().store(0x5a5a_5a5a_5a5a_5a5a, std::sync::atomic::Ordering::Relaxed);
+    }
+    let other = node.subscriber::<Bytes>(TOPIC).unwrap();
+    for _ in 0..50 {
+        publisher.push(&Bytes::new(1000), &[7; 1000]).unwrap();
+        let frame = other.wait(LONG).unwrap().unwrap();
+        assert_eq!(frame.bytes(), [7; 1000]);
     }
 }
 

@@ -10,8 +10,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rgaps_os::{EventFd, clock, futex};
-use rgaps_shm::notify::{Bells, EventWait, FutexWait, Wait, Wake};
-use rgaps_shm::{Janitor, Segment, SubscriberSpec};
+use rgaps_shm::message::Tenancy;
+use rgaps_shm::notify::{EventWait, FutexWait, Wait, Wake};
+use rgaps_shm::{Janitor, Segment, SubscriberFile, SubscriberPages, SubscriberSpec, Subscribers};
 
 use super::measure::Pairs;
 use super::page::{self, Children, MARK, PATIENCE, Page, open, path};
@@ -42,9 +43,18 @@ pub struct WaiterArgs {
     /// Path of the segment.
     #[arg(long)]
     segment: String,
+    /// Path of the file with the waiter's own words.
+    #[arg(long)]
+    own: String,
+    /// Where they lie in it.
+    #[arg(long)]
+    place: u32,
     /// Which waiter this is.
     #[arg(long)]
     slot: u16,
+    /// Occupation count of its slot.
+    #[arg(long)]
+    generation: u32,
     /// The body to wait with.
     #[arg(long)]
     body: Body,
@@ -100,6 +110,8 @@ fn name(body: Body) -> &'static str {
 pub(super) struct Crowd {
     page: Page,
     wake: Box<dyn Wake>,
+    /// The waiters open it by its path.
+    _file: Arc<SubscriberFile>,
     children: Children,
     round: u64,
 }
@@ -111,37 +123,44 @@ impl Crowd {
         let segment = Arc::new(segment);
         let janitor = Janitor::new(segment.clone());
         let service = format!("rgaps/bench/{}", std::process::id());
-        let mut bells = Bells::new(segment.clone());
+        let mut subscribers = Subscribers::new(segment.clone());
+        let file = SubscriberFile::create().map_err(|e| BenchError::failed(BENCH, e))?;
         let mut children = Children::default();
         for slot in 0..waiters {
-            let seat =
-                janitor.admit_subscriber(&SubscriberSpec::default()).map_err(|e| BenchError::failed(BENCH, e))?;
+            let seat = janitor
+                .admit_subscriber(&SubscriberSpec::default(), &file)
+                .map_err(|e| BenchError::failed(BENCH, e))?;
             let event = EventFd::new().map_err(system("an eventfd"))?;
+            let Some(pages) = janitor.pages(seat) else {
+                return Err(BenchError::failed(BENCH, "no words of a subscriber"));
+            };
             let args = WaiterArgs {
                 page: page.path(),
                 segment: path(&segment.as_ref()),
+                own: path(&file.as_fd()),
                 slot: slot.into(),
+                place: pages.place(),
+                generation: seat.generation,
                 body,
                 service: service.clone(),
             };
             // An event descriptor has no path: it travels as the child's standard input.
             let stdin = event.try_clone().map_err(system("an eventfd"))?;
             children.spawn(BENCH, args.command().stdin(OwnedFd::from(stdin)))?;
-            if body == Body::Eventfd {
-                janitor.mark_descriptor(seat.slot, true);
-                bells.add(seat.slot, seat.tenancy(), event);
-            }
+            let event = (body == Body::Eventfd).then_some(event);
+            janitor.mark_descriptor(seat.slot, event.is_some());
+            subscribers.add(pages, event);
         }
         page.wait_until_ready(children.count())?;
         let wake: Box<dyn Wake> = match body {
             Body::Bare => Box::new(BareWake(page.again()?)),
-            Body::Futex | Body::Eventfd => Box::new(bells),
+            Body::Futex | Body::Eventfd => Box::new(subscribers),
             #[cfg(feature = "iceoryx2")]
             Body::Iceoryx2 => Box::new(
                 rgaps_shm::notify::iceoryx::IceoryxWake::new(&service).map_err(system("an iceoryx2 notifier"))?,
             ),
         };
-        Ok(Self { page, wake, children, round: 0 })
+        Ok(Self { page, wake, _file: file, children, round: 0 })
     }
 
     /// One wake-up; µs from just before it to the median waiter running.
@@ -195,6 +214,12 @@ impl WaiterArgs {
         command.args(["bench", "notify-waiter", "--page", &self.page, "--segment", &self.segment]).args([
             "--slot",
             &self.slot.to_string(),
+            "--own",
+            &self.own,
+            "--place",
+            &self.place.to_string(),
+            "--generation",
+            &self.generation.to_string(),
             "--body",
             name(self.body),
             "--service",
@@ -211,8 +236,11 @@ pub fn wait(args: &WaiterArgs) -> Result<(), BenchError> {
         Body::Bare => Box::new(BareWait { page: page.again()?, seen: 0 }),
         Body::Futex => {
             let fd = open(BENCH, &args.segment)?;
-            let segment = Segment::attach(fd, [0; 16]).map_err(|e| BenchError::failed(BENCH, e))?;
-            Box::new(FutexWait::for_messages(Arc::new(segment), args.slot))
+            let segment = Segment::observe(fd, [0; 16]).map_err(|e| BenchError::failed(BENCH, e))?;
+            let file = SubscriberFile::adopt(open(BENCH, &args.own)?);
+            let pages = SubscriberPages::attach(file, args.place, [0; 16], args.slot, Tenancy::new(args.generation));
+            let pages = pages.map_err(|e| BenchError::failed(BENCH, e))?;
+            Box::new(FutexWait::for_messages(Arc::new(segment), Arc::new(pages)))
         }
         Body::Eventfd => {
             let event = std::io::stdin().as_fd().try_clone_to_owned().map_err(system("the eventfd"))?;

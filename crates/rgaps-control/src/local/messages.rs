@@ -6,7 +6,7 @@ use crate::names::{HostId, LockId, TopicId, TopicKey};
 use crate::qos::{PublisherQos, SubscriberQos};
 
 /// Of everything on this page; client and manager must agree.
-pub const PROTOCOL_VERSION: u32 = 4;
+pub const PROTOCOL_VERSION: u32 = 5;
 
 /// Most seats in one `HandBack`: as many refusals fit into its answer.
 pub const HANDED_SEATS_MAX: usize = 96;
@@ -55,7 +55,7 @@ pub enum Body {
         /// The publisher's seat.
         seat: Seat,
     },
-    /// Join a topic as a subscriber. The reply brings the segment.
+    /// Join a topic as a subscriber. The reply brings the segment for reading, and words of its own.
     Subscribe {
         /// The topic.
         key: TopicKey,
@@ -120,7 +120,8 @@ pub enum Body {
         after: Option<TopicKey>,
     },
     /// After the manager's restart: seats of one client and what they need, `HANDED_SEATS_MAX` at most. Beside it: for each topic its
-    /// segment, then for each of its seats the slabs of the publisher's own pool, or the event descriptor of a subscriber that has one.
+    /// segment, then for each of its seats the slabs of the publisher's own pool, or the file with a subscriber's own words and its event descriptor
+    /// if it has one.
     HandBack {
         /// By topic.
         topics: Vec<HandedTopic>,
@@ -168,6 +169,8 @@ pub enum Handed {
     Subscriber {
         /// What it requests.
         qos: SubscriberQos,
+        /// Where its own words lie in their file.
+        place: u32,
     },
     /// Nobody's any more, but a stream of the client may still write there: it stays taken until the client's process ends.
     Kept {
@@ -240,9 +243,9 @@ pub enum ToClient {
 pub enum Reply {
     /// To `Hello`. Beside it: the file of the client's lock, unless the client holds that lock already; then `Locked` must follow.
     Welcome(Welcome),
-    /// To `Advertise`. Beside it: the segment, those of the pool, then an event descriptor for each entry of `events`.
+    /// To `Advertise`. Beside it: the segment for writing, then those of the pool.
     Advertised(Advertised),
-    /// To `Subscribe`. Beside it: the segment.
+    /// To `Subscribe`. Beside it: the segment for reading, then the file with the subscriber's own words for writing.
     Subscribed(Subscribed),
     /// To `Pool`: its description. Beside it: its slabs.
     Pool(serde_json::Value),
@@ -250,7 +253,7 @@ pub enum Reply {
     Slabs(serde_json::Value),
     /// To `EventDescriptor`. Beside it: the descriptor.
     EventDescriptor,
-    /// To `Observe`. Beside it: the segment.
+    /// To `Observe`. Beside it: the segment for reading.
     Observed {
         /// The topic's segment.
         topic: TopicId,
@@ -312,6 +315,8 @@ pub struct Subscribed {
     pub topic: TopicId,
     /// The subscriber's seat.
     pub seat: Seat,
+    /// Where its own words lie in their file.
+    pub place: u32,
 }
 
 /// A topic as `rgaps topic list` and `info` show it.
@@ -380,16 +385,27 @@ pub enum Refusal {
     Invalid(String),
 }
 
+/// A subscriber, as publishers are told of it.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct NoticedSubscriber {
+    /// Its seat.
+    pub seat: Seat,
+    /// Where its own words lie in their file.
+    pub place: u32,
+    /// Whether its event descriptor comes too.
+    pub has_event: bool,
+}
+
 /// What the manager says by itself.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Notice {
-    /// To publishers: these subscribers have event descriptors. Beside it: the descriptors.
-    EventDescriptors {
+    /// To publishers: who subscribes. Beside it: for each the file with its own words for reading, then its event descriptor if it has one.
+    Subscribers {
         /// The topic.
         topic: TopicId,
-        /// The subscribers' seats.
-        seats: Vec<Seat>,
+        /// The subscribers.
+        subscribers: Vec<NoticedSubscriber>,
     },
     /// Something that people should know: a mismatch, a demotion, a lost host. Logged by the client.
     Warning {

@@ -32,8 +32,8 @@ pub(crate) fn subscriber(mapping: &Mapping, offset: u64) -> Result<&SubscriberSl
     at(mapping, offset)
 }
 
-pub(crate) fn subscriber_words(mapping: &Mapping, offset: u64) -> Result<&SubscriberWords, OutOfRange> {
-    at(mapping, offset)
+pub(crate) fn subscriber_words(mapping: &Mapping) -> Result<&SubscriberWords, OutOfRange> {
+    at(mapping, 0)
 }
 
 pub(crate) fn message(mapping: &Mapping, offset: u64) -> Result<&MessageEntry, OutOfRange> {

@@ -2,23 +2,28 @@
 
 #![allow(dead_code)] // Each test program uses its part.
 
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rgaps_os::{Access, Mapping, memfd};
 use rgaps_shm::claim::{Claimed, MessageName};
+use rgaps_shm::janitor::Seat;
 use rgaps_shm::{
-    Exhaustion, Held, Janitor, LoanError, MessageInfo, MessageSpec, PublisherSpec, ReaderPort, Segment, SubscriberSpec,
-    Unready, WriterPort,
+    Exhaustion, Held, Janitor, LoanError, MessageInfo, MessageSpec, PublisherSpec, ReaderPort, Segment, SubscriberFile,
+    SubscriberPages, SubscriberSpec, Unready, WriterPort,
 };
 
 pub struct Host {
     pub janitor: Janitor,
     /// Messages that each publisher has for itself.
     pub messages: u32,
+    /// What all subscribers write.
+    pub file: Arc<SubscriberFile>,
 }
 
 pub struct Publisher {
+    janitor: Janitor,
     pub port: WriterPort,
     pub pool: Mapping,
     pub sequence: u64,
@@ -27,7 +32,8 @@ pub struct Publisher {
 
 impl Host {
     pub fn new(messages: u32) -> Self {
-        Self { janitor: Janitor::new(Arc::new(Segment::create([3; 16]).unwrap())), messages }
+        let janitor = Janitor::new(Arc::new(Segment::create([3; 16]).unwrap()));
+        Self { janitor, messages, file: SubscriberFile::create().unwrap() }
     }
 
     pub fn publisher(&self, pool_bytes: u64, history: u32) -> Publisher {
@@ -46,7 +52,7 @@ impl Host {
         let pool = Mapping::map(&fd, pool_bytes, Access::ReadWrite).unwrap();
         let right = pool.allocation_right().unwrap();
         let port = WriterPort::new(self.janitor.segment().clone(), seat.slot, seat.generation, right).unwrap();
-        Publisher { port, pool, sequence: 0, history }
+        Publisher { janitor: self.janitor.clone(), port, pool, sequence: 0, history }
     }
 
     pub fn subscriber(&self, depth: u32) -> ReaderPort {
@@ -54,8 +60,19 @@ impl Host {
     }
 
     pub fn subscriber_with(&self, depth: u32, history: bool) -> ReaderPort {
-        let seat = self.janitor.admit_subscriber(&SubscriberSpec { depth, ..Default::default() }).unwrap();
-        ReaderPort::new(self.janitor.segment().clone(), seat.slot, seat.generation, history).unwrap()
+        let spec = SubscriberSpec { depth, ..Default::default() };
+        let seat = self.janitor.admit_subscriber(&spec, &self.file).unwrap();
+        self.reader(seat, history)
+    }
+
+    /// A subscriber's port as a client has it: the segment is mapped for reading, and the subscriber's own words for writing.
+    pub fn reader(&self, seat: Seat, history: bool) -> ReaderPort {
+        let made = self.janitor.segment();
+        let segment = Segment::observe(made.read_only().unwrap(), made.topic()).unwrap();
+        let own = self.janitor.pages(seat).unwrap();
+        let file = SubscriberFile::adopt(own.file().unwrap().as_fd().try_clone_to_owned().unwrap());
+        let own = SubscriberPages::attach(file, own.place(), made.topic(), seat.slot, seat.tenancy()).unwrap();
+        ReaderPort::new(Arc::new(segment), Arc::new(own), history).unwrap()
     }
 
     pub fn dismiss(&self, reader: &ReaderPort) {
@@ -65,7 +82,20 @@ impl Host {
 }
 
 impl Publisher {
+    /// What the manager has handed out by now.
+    pub fn meet(&mut self) {
+        for seat in self.janitor.active_subscribers() {
+            self.port.add_subscriber(self.janitor.pages(seat).unwrap(), None);
+        }
+    }
+
     pub fn publish(&mut self, bytes: u64, exhaustion: Exhaustion) -> Result<u64, LoanError> {
+        self.meet();
+        self.publish_unmet(bytes, exhaustion)
+    }
+
+    /// As `publish`, though the words of those who joined since the last `meet` have not come yet.
+    pub fn publish_unmet(&mut self, bytes: u64, exhaustion: Exhaustion) -> Result<u64, LoanError> {
         let mut loan = self.port.loan(bytes, exhaustion)?;
         self.sequence += 1;
         let fill = self.sequence as u8;
@@ -82,6 +112,7 @@ impl Publisher {
 
     /// Tells a stream, which may be quick, before there is anything to wait for.
     pub fn publish_behind(&mut self, tell: impl FnOnce((u64, u32))) -> Unready {
+        self.meet();
         let loan = self.port.loan(10, Exhaustion::Refuse).unwrap();
         tell(self.port.segment().ready_word(loan.message()));
         self.sequence += 1;
@@ -120,5 +151,5 @@ pub fn write_ready(host: &Host, (offset, value): (u64, u32)) {
 
 /// What a subscriber's stream does.
 pub fn write_released(reader: &ReaderPort, (offset, value): (u64, u32)) {
-    reader.segment().hold_words(reader.seat().0).unwrap().atomic_u32(offset).unwrap().store(value, Ordering::Release);
+    reader.pages().hold_words().unwrap().atomic_u32(offset).unwrap().store(value, Ordering::Release);
 }

@@ -56,6 +56,13 @@ fn a_node_on_such_a_gpu_without_stream_memory_operations_gets_one_copy_too() {
     }
 }
 
+#[test]
+fn a_node_on_such_a_gpu_that_reads_no_read_only_memory_gets_one_copy_too() {
+    if on_standin(&[APART[0], APART[1], ("RGAPS_TEST_STANDIN_NO_READ_ONLY_REGISTER", "1")]) {
+        messages_are_copied_once_a_node();
+    }
+}
+
 fn messages_are_copied_once_a_node() {
     let bench = Bench::new(256 * MIB);
     let other = beside(&bench).unwrap();

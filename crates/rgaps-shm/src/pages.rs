@@ -1,0 +1,352 @@
+//! A subscriber's own words, in a file that its process alone may write: what it has read, what it holds, and whether it sleeps.
+//!
+//! ```text
+//!   the file of one client:   [ place 0 ][ place 1 ][ place 2 ] ...   a place is SubscriberWords, 4 KiB │ hold words, 2^16 × 4 B
+//!
+//!   manager ── makes it, and keeps a descriptor for publishers that come later
+//!      ├──▶ the client, for writing: it has a place for each of its subscribers, of whatever topic
+//!      └──▶ publishers of their topics, for reading (subscribers.rs): each maps that one place
+//! ```
+//!
+//! A subscriber maps the segment for reading, and this for writing: it can damage nothing that anybody else reads. No place is used
+//! twice, so that nothing which a former subscriber or its streams still write is read by anybody.
+//!
+//! Trusts      nothing: length and seals are checked by the mapping, identity here.
+
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use rgaps_os::{Access, MapError, Mapping, memfd};
+
+use crate::layout::{
+    HOLDS_OFFSET, LAYOUT_VERSION, PAGES_MAGIC, SUBSCRIBER_PAGES_BYTES, SUBSCRIBERS_MAX, SubscriberWords,
+};
+use crate::message::{HoldWord, Tenancy};
+use crate::queue::MessageIndex;
+use crate::raw::view;
+use crate::segment::{AttachError, halves, inside};
+
+/// Places of one file, nearly all of them holes. A client that makes more subscribers in its life gets another file.
+const PLACES: u32 = 4096;
+/// As /proc shows it.
+const NAME: &str = "rgaps-subscribers";
+const FILE_BYTES: u64 = PLACES as u64 * SUBSCRIBER_PAGES_BYTES;
+
+/// The file that one client's subscribers write.
+#[derive(Debug)]
+pub struct SubscriberFile {
+    fd: OwnedFd,
+    /// Places that were given out.
+    used: AtomicU32,
+}
+
+impl SubscriberFile {
+    /// Makes a client's file. Only the manager does.
+    pub fn create() -> Result<Arc<Self>, AttachError> {
+        let os = |source| MapError::Os { bytes: FILE_BYTES, source };
+        let fd = memfd::create(NAME, FILE_BYTES).map_err(os)?;
+        Ok(Arc::new(Self { fd, used: AtomicU32::new(0) }))
+    }
+
+    /// A file that came through a socket: its places were given out by somebody else.
+    pub fn adopt(fd: OwnedFd) -> Arc<Self> {
+        Arc::new(Self { fd, used: AtomicU32::new(PLACES) })
+    }
+
+    /// As `adopt`, or `current` if it is that one and somebody writes it still: its descriptor is not kept twice.
+    pub fn adopt_unless_known(fd: OwnedFd, current: &mut Weak<Self>) -> io::Result<Arc<Self>> {
+        if let Some(known) = current.upgrade()
+            && memfd::identity(&known.fd)? == memfd::identity(&fd)?
+        {
+            return Ok(known);
+        }
+        let file = Self::adopt(fd);
+        *current = Arc::downgrade(&file);
+        Ok(file)
+    }
+
+    /// The client's file, or a new one if it has no subscribers or no place is left in that. It ends with its last subscriber.
+    pub fn with_place(current: &mut Weak<Self>) -> Result<Arc<Self>, AttachError> {
+        if let Some(file) = current.upgrade().filter(|file| file.has_place()) {
+            return Ok(file);
+        }
+        let file = Self::create()?;
+        *current = Arc::downgrade(&file);
+        Ok(file)
+    }
+
+    fn has_place(&self) -> bool {
+        self.used.load(Ordering::Relaxed) < PLACES
+    }
+
+    /// What a process of this user's has open of such files, for reading: of a client that is stopped, and hands nothing back.
+    pub fn of_process(pid: u32) -> Vec<Arc<Self>> {
+        let open = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+        let is_one = |path: &PathBuf| {
+            std::fs::read_link(path).is_ok_and(|to| to.to_string_lossy().starts_with(&format!("/memfd:{NAME} ")))
+        };
+        let paths = open.map(|entry| entry.path()).filter(is_one);
+        paths.filter_map(|path| Some(Self::adopt(std::fs::File::open(path).ok()?.into()))).collect()
+    }
+
+    /// A descriptor that can be mapped for reading and not for writing.
+    pub fn read_only(&self) -> io::Result<OwnedFd> {
+        memfd::read_only(&self.fd)
+    }
+}
+
+impl AsFd for SubscriberFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// A subscriber's own words in this process.
+#[derive(Debug)]
+pub struct SubscriberPages {
+    mapping: Mapping,
+    place: u32,
+    slot: u16,
+    tenancy: Tenancy,
+    /// `None` where it is only read.
+    file: Option<Arc<SubscriberFile>>,
+}
+
+impl SubscriberPages {
+    /// Makes the words of a slot's next tenant, in its client's file. Only the manager does.
+    pub fn create(
+        file: &Arc<SubscriberFile>,
+        topic: [u8; 16],
+        slot: u16,
+        tenancy: Tenancy,
+    ) -> Result<Self, AttachError> {
+        let place = file.used.fetch_add(1, Ordering::Relaxed);
+        let mapping = map(&file.fd, place, Access::ReadWrite)?;
+        let pages = Self { mapping, place, slot, tenancy, file: Some(file.clone()) };
+        let header = &pages.words().header;
+        header.version.store(LAYOUT_VERSION, Ordering::Relaxed);
+        header.slot.store(slot.into(), Ordering::Relaxed);
+        header.generation.store(tenancy.bits(), Ordering::Relaxed);
+        store(&header.topic, topic);
+        header.magic.store(PAGES_MAGIC, Ordering::Release);
+        Ok(pages)
+    }
+
+    /// Maps one's own words, or a manager's successor those of a subscriber that hands them back.
+    pub fn attach(
+        file: Arc<SubscriberFile>,
+        place: u32,
+        topic: [u8; 16],
+        slot: u16,
+        tenancy: Tenancy,
+    ) -> Result<Self, AttachError> {
+        let mapping = map(&file.fd, place, Access::ReadWrite)?;
+        Self { mapping, place, slot, tenancy, file: Some(file) }.checked(topic)
+    }
+
+    /// Maps another's words for reading. The descriptor is needed no more.
+    pub fn observe(
+        fd: impl AsFd,
+        place: u32,
+        topic: [u8; 16],
+        slot: u16,
+        tenancy: Tenancy,
+    ) -> Result<Self, AttachError> {
+        let mapping = map(fd, place, Access::ReadOnly)?;
+        Self { mapping, place, slot, tenancy, file: None }.checked(topic)
+    }
+
+    /// As `observe`, keeping the file for those who are to be told of the subscriber.
+    pub fn find(
+        file: &Arc<SubscriberFile>,
+        place: u32,
+        topic: [u8; 16],
+        slot: u16,
+        tenancy: Tenancy,
+    ) -> Result<Self, AttachError> {
+        let observed = Self::observe(file, place, topic, slot, tenancy)?;
+        Ok(Self { file: Some(file.clone()), ..observed })
+    }
+
+    fn checked(self, topic: [u8; 16]) -> Result<Self, AttachError> {
+        let header = &self.words().header;
+        let found = header.magic.load(Ordering::Acquire);
+        if found != PAGES_MAGIC {
+            return Err(AttachError::Magic { found, wanted: PAGES_MAGIC });
+        }
+        let found = header.version.load(Ordering::Relaxed);
+        if found != LAYOUT_VERSION {
+            return Err(AttachError::Version { found });
+        }
+        let load = |half: &AtomicU64| half.load(Ordering::Relaxed);
+        let seat = (header.slot.load(Ordering::Relaxed), header.generation.load(Ordering::Relaxed));
+        let is_its = seat == (self.slot.into(), self.tenancy.bits()) && usize::from(self.slot) < SUBSCRIBERS_MAX;
+        if !is_its || header.topic.each_ref().map(load) != halves(topic) {
+            return Err(AttachError::Topic);
+        }
+        Ok(self)
+    }
+
+    /// The place in its client's file.
+    pub fn place(&self) -> u32 {
+        self.place
+    }
+
+    /// The slot whose tenant these are of.
+    pub fn slot(&self) -> u16 {
+        self.slot
+    }
+
+    /// Which tenant.
+    pub fn tenancy(&self) -> Tenancy {
+        self.tenancy
+    }
+
+    /// What the subscriber says of itself.
+    pub fn words(&self) -> &SubscriberWords {
+        inside(view::subscriber_words(&self.mapping))
+    }
+
+    /// What the subscriber says of a message.
+    pub(crate) fn hold(&self, index: MessageIndex) -> HoldWord<'_> {
+        HoldWord(inside(self.mapping.atomic_u32(HOLDS_OFFSET + u64::from(index.0) * 4)))
+    }
+
+    /// The hold words, mapped once more, for the subscriber's streams to write.
+    pub fn hold_words(&self) -> Result<Arc<Mapping>, MapError> {
+        let bytes = SUBSCRIBER_PAGES_BYTES - HOLDS_OFFSET;
+        let not_ours = || MapError::Os { bytes, source: io::ErrorKind::PermissionDenied.into() };
+        let file = self.file.as_ref().ok_or_else(not_ours)?;
+        let offset = part(self.place).start + HOLDS_OFFSET;
+        Ok(Arc::new(Mapping::map_part(file, FILE_BYTES, offset, bytes, Access::ReadWrite)?))
+    }
+
+    /// The file that they lie in; `None` if it was not kept.
+    pub fn file(&self) -> Option<&Arc<SubscriberFile>> {
+        self.file.as_ref()
+    }
+
+    /// Bytes of memory that they occupy; 0 where they are only read.
+    pub fn resident_bytes(&self) -> u64 {
+        let resident = self.file.as_ref().map(|file| memfd::resident_bytes_of(file, part(self.place)));
+        resident.and_then(Result::ok).unwrap_or(0)
+    }
+
+    /// The subscriber has gone: gives their memory back.
+    pub(crate) fn give_back(&self) {
+        if let Some(file) = &self.file {
+            // What cannot be given back, as by who may only read it, stays until the client ends.
+            let _ = memfd::punch_hole(file, part(self.place).start, SUBSCRIBER_PAGES_BYTES);
+        }
+    }
+}
+
+fn part(place: u32) -> Range<u64> {
+    let start = u64::from(place) * SUBSCRIBER_PAGES_BYTES;
+    start..start + SUBSCRIBER_PAGES_BYTES
+}
+
+/// A place past the last is outside of the file, and refused.
+fn map(fd: impl AsFd, place: u32, access: Access) -> Result<Mapping, MapError> {
+    Mapping::map_part(fd, FILE_BYTES, part(place).start, SUBSCRIBER_PAGES_BYTES, access)
+}
+
+fn store(words: &[AtomicU64; 2], id: [u8; 16]) {
+    words.iter().zip(halves(id)).for_each(|(word, half)| word.store(half, Ordering::Relaxed));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TOPIC: [u8; 16] = [7; 16];
+
+    fn made() -> SubscriberPages {
+        SubscriberPages::create(&SubscriberFile::create().unwrap(), TOPIC, 3, Tenancy::new(5)).unwrap()
+    }
+
+    fn observe(fd: impl AsFd, place: u32) -> Result<SubscriberPages, AttachError> {
+        SubscriberPages::observe(fd, place, TOPIC, 3, Tenancy::new(5))
+    }
+
+    #[test]
+    fn who_reads_a_subscribers_words_can_neither_write_nor_seal_them() {
+        let own = made();
+        let reading = own.file().unwrap().read_only().unwrap();
+        assert!(Mapping::map(&reading, FILE_BYTES, Access::ReadWrite).is_err());
+        assert!(memfd::seal_future_write(&reading).is_err());
+        let read = observe(reading, own.place()).unwrap();
+        own.words().taken.store(9, Ordering::Relaxed);
+        assert_eq!(read.words().taken.load(Ordering::Relaxed), 9);
+        assert!(read.file().is_none() && read.hold_words().is_err(), "it has no descriptor to give");
+    }
+
+    #[test]
+    fn words_of_another_topic_slot_tenant_or_place_are_refused() {
+        let own = made();
+        let file = || own.file().unwrap().clone();
+        for (place, topic, slot, tenancy) in [(0, [8; 16], 3, 5), (0, TOPIC, 4, 5), (0, TOPIC, 3, 6)] {
+            let refused = SubscriberPages::attach(file(), place, topic, slot, Tenancy::new(tenancy));
+            assert!(matches!(refused, Err(AttachError::Topic)), "{topic:?} {slot} {tenancy}");
+        }
+        assert!(matches!(observe(file(), 1), Err(AttachError::Magic { found: 0, .. })), "nobody's yet");
+        assert!(matches!(observe(file(), PLACES), Err(AttachError::Map(_))), "there is no such place");
+        assert!(matches!(observe(file(), u32::MAX), Err(AttachError::Map(_))));
+        own.words().header.version.store(99, Ordering::Relaxed);
+        assert!(matches!(observe(file(), 0), Err(AttachError::Version { found: 99 })));
+        own.words().header.magic.store(1, Ordering::Relaxed);
+        assert!(matches!(observe(file(), 0), Err(AttachError::Magic { found: 1, .. })));
+        let short = memfd::create("short", 100).unwrap();
+        assert!(matches!(observe(short, 0), Err(AttachError::Map(_))));
+    }
+
+    #[test]
+    fn each_subscriber_has_a_place_of_its_own_and_gives_its_memory_back() {
+        let file = SubscriberFile::create().unwrap();
+        let make = |slot| SubscriberPages::create(&file, TOPIC, slot, Tenancy::new(1)).unwrap();
+        let (first, second) = (make(1), make(2));
+        assert_eq!((first.place(), second.place(), file.has_place()), (0, 1, true));
+        assert_eq!((first.resident_bytes(), second.resident_bytes()), (4096, 4096));
+        let held = first.hold(MessageIndex(u16::MAX));
+        held.0.store(1, Ordering::Relaxed);
+        assert_eq!((first.resident_bytes(), second.resident_bytes()), (8192, 4096));
+        first.give_back();
+        assert_eq!((first.resident_bytes(), second.resident_bytes()), (0, 4096));
+        assert_eq!(make(3).place(), 2, "not the one that has gone");
+    }
+
+    #[test]
+    fn what_a_process_says_of_itself_is_found_and_read_where_it_hands_nothing_back() {
+        let own = made();
+        own.words().cursor.store(12, Ordering::Relaxed);
+        let files = SubscriberFile::of_process(std::process::id());
+        let find = |file| SubscriberPages::find(file, own.place(), TOPIC, 3, Tenancy::new(5)).ok();
+        let is_ours = |found: &SubscriberPages| found.words().cursor.load(Ordering::Relaxed) == 12;
+        let found = files.iter().filter_map(find).find(is_ours).unwrap();
+        assert!(found.hold_words().is_err(), "for reading only");
+        let told = found.file().unwrap().read_only().unwrap();
+        assert!(observe(told, own.place()).is_ok(), "and for publishers to read");
+        found.give_back();
+        assert_eq!(own.resident_bytes(), 4096);
+        assert!(SubscriberFile::of_process(0).is_empty());
+    }
+
+    #[test]
+    fn a_file_that_comes_again_is_kept_once() {
+        let file = SubscriberFile::create().unwrap();
+        let again = || file.as_fd().try_clone_to_owned().unwrap();
+        let mut current = Weak::new();
+        let known = SubscriberFile::adopt_unless_known(again(), &mut current).unwrap();
+        assert!(Arc::ptr_eq(&known, &SubscriberFile::adopt_unless_known(again(), &mut current).unwrap()));
+        let next = SubscriberFile::with_place(&mut current).unwrap();
+        assert!(!Arc::ptr_eq(&next, &known), "its places are another's to give");
+        assert!(Arc::ptr_eq(&next, &SubscriberFile::with_place(&mut current).unwrap()));
+        assert!(!Arc::ptr_eq(&next, &SubscriberFile::adopt_unless_known(again(), &mut current).unwrap()));
+        drop((known, next));
+        assert!(current.upgrade().is_none(), "nobody writes it");
+    }
+}

@@ -1,0 +1,176 @@
+//! The subscribers of a topic, as whoever frees messages or wakes them knows them: their own words, and their event descriptors.
+//!
+//! The manager hands these out when a subscriber joins, and they may come later than its first take. Until then the subscriber is
+//! taken to need every message that it could have, and to be asleep.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rgaps_os::{EventFd, futex};
+
+use crate::bell;
+use crate::message::{Generation, Need, ReaderWords, Tenancy};
+use crate::notify::Wake;
+use crate::pages::SubscriberPages;
+use crate::queue::MessageIndex;
+use crate::segment::{Segment, bits};
+
+#[derive(Debug)]
+struct Known {
+    pages: Arc<SubscriberPages>,
+    event: Option<EventFd>,
+}
+
+/// The subscribers of a topic, in one process.
+#[derive(Debug)]
+pub struct Subscribers {
+    segment: Arc<Segment>,
+    /// By slot. Former tenants stay until another comes.
+    known: Vec<Option<Known>>,
+}
+
+/// What a message is to those who could have it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Offered {
+    pub(crate) index: MessageIndex,
+    pub(crate) generation: Generation,
+    /// `None`: it came into no queue.
+    pub(crate) position: Option<u64>,
+    /// Whether history ever kept it, so that those who joined later may have it.
+    pub(crate) was_kept: bool,
+}
+
+/// A subscriber, as it stands to a message.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reader<'a> {
+    pub(crate) slot: u16,
+    pub(crate) tenancy: Tenancy,
+    /// Keep-last depth; 0 is keep-all.
+    pub(crate) depth: u64,
+    /// What it has taken; 0 where its words are not known.
+    pub(crate) taken: u64,
+    message: Offered,
+    joined: u64,
+    words: Option<ReaderWords<'a>>,
+}
+
+impl Reader<'_> {
+    /// What it still wants of the message, if the queue ends at `end`.
+    pub(crate) fn need(&self, end: u64) -> Need {
+        match (self.message.position, self.words) {
+            (None, _) => Need::None,
+            (Some(position), Some(words)) => words.need(position, self.message.generation, end),
+            (Some(_), None) if self.could_have_it() => Need::Hard,
+            (Some(_), None) => Need::None,
+        }
+    }
+
+    /// Whether it holds the message, or may.
+    pub(crate) fn is_holding(&self) -> bool {
+        match self.words {
+            Some(words) => words.is_holding(self.message.generation),
+            None => self.could_have_it(),
+        }
+    }
+
+    fn could_have_it(&self) -> bool {
+        let Offered { position, was_kept, .. } = self.message;
+        position.is_some_and(|position| was_kept || position >= self.joined)
+    }
+}
+
+impl Subscribers {
+    /// Nobody is known yet.
+    pub fn new(segment: Arc<Segment>) -> Self {
+        Self { segment, known: Vec::new() }
+    }
+
+    /// Adds a subscriber, as the manager hands it out, or its event descriptor. That is rung once, for it may have missed a message.
+    pub fn add(&mut self, pages: Arc<SubscriberPages>, event: Option<EventFd>) {
+        if let Some(event) = &event {
+            let _ = event.signal();
+        }
+        let slot = usize::from(pages.slot());
+        if slot >= self.known.len() {
+            self.known.resize_with(slot + 1, || None);
+        }
+        let Some(place) = self.known.get_mut(slot) else { return };
+        match place {
+            // Its words are known; what is new is the descriptor.
+            Some(known) if known.pages.tenancy() == pages.tenancy() => {
+                if event.is_some() {
+                    known.event = event;
+                }
+            }
+            _ => *place = Some(Known { pages, event }),
+        }
+    }
+
+    /// Forgets who had a slot.
+    pub fn remove(&mut self, slot: u16) -> Option<Arc<SubscriberPages>> {
+        Some(self.known.get_mut(usize::from(slot))?.take()?.pages)
+    }
+
+    /// What a subscriber says of itself, if it is known.
+    pub fn pages(&self, slot: u16, tenancy: Tenancy) -> Option<&Arc<SubscriberPages>> {
+        self.get(slot, tenancy).map(|known| &known.pages)
+    }
+
+    /// Subscribers that have not retired.
+    pub fn count(&self) -> usize {
+        let has_retired = |known: &Known| known.pages.words().cursor.load(Ordering::Relaxed) == u64::MAX;
+        self.tenants().filter(|(slot, tenancy)| !self.get(*slot, *tenancy).is_some_and(has_retired)).count()
+    }
+
+    /// Those who are there, as they stand to a message.
+    pub(crate) fn readers(&self, message: Offered) -> impl Iterator<Item = Reader<'_>> {
+        self.tenants().filter_map(move |(slot, tenancy)| {
+            let slot_words = self.segment.subscriber(slot)?;
+            let joined = slot_words.joined.load(Ordering::Acquire);
+            let depth = slot_words.depth.load(Ordering::Relaxed);
+            let pages = self.get(slot, tenancy).map(|known| &known.pages);
+            let words = pages.map(|pages| {
+                let own = pages.words();
+                ReaderWords { cursor: &own.cursor, hold: pages.hold(message.index), joined, depth }
+            });
+            let taken = pages.map_or(0, |pages| pages.words().taken.load(Ordering::Relaxed));
+            Some(Reader { slot, tenancy, depth, taken, message, joined, words })
+        })
+    }
+
+    /// Who is there, whatever the message.
+    pub(crate) fn all(&self) -> impl Iterator<Item = Reader<'_>> {
+        self.readers(Offered { index: MessageIndex(0), generation: Generation(0), position: None, was_kept: false })
+    }
+
+    fn tenants(&self) -> impl Iterator<Item = (u16, Tenancy)> + '_ {
+        bits(&self.segment.header().subscribers.0).filter_map(|slot| Some((slot, self.segment.tenant(slot)?)))
+    }
+
+    fn get(&self, slot: u16, tenancy: Tenancy) -> Option<&Known> {
+        let known = self.known.get(usize::from(slot))?.as_ref()?;
+        (known.pages.tenancy() == tenancy).then_some(known)
+    }
+
+    fn is_asleep(&self, (slot, tenancy): (u16, Tenancy)) -> bool {
+        self.get(slot, tenancy).is_none_or(|known| known.pages.words().asleep.load(Ordering::Relaxed) != 0)
+    }
+}
+
+impl Wake for Subscribers {
+    fn wake(&mut self) -> io::Result<()> {
+        let header = self.segment.header();
+        let arrivals = &header.arrivals.0;
+        if bell::is_heard(arrivals, || self.tenants().any(|tenant| self.is_asleep(tenant))) {
+            futex::wake_all(arrivals);
+        }
+        for slot in bits(&header.descriptors.0) {
+            let Some(tenancy) = self.segment.tenant(slot) else { continue };
+            if let Some(event) = self.get(slot, tenancy).and_then(|known| known.event.as_ref()) {
+                event.signal()?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,52 @@
+//! A subscriber, as the manager tells the publishers of a topic of it.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rgaps_control::TopicId;
+use rgaps_control::local::{NoticedSubscriber, Seat};
+use rgaps_os::EventFd;
+use rgaps_shm::SubscriberPages;
+use rgaps_shm::message::Tenancy;
+
+use crate::hello::SessionError;
+use crate::node::NodeError;
+use crate::publisher::PublisherInner;
+
+/// What publishers must have of a subscriber.
+#[derive(Debug)]
+pub(crate) struct Noticed {
+    pages: Arc<SubscriberPages>,
+    event: Option<EventFd>,
+}
+
+impl Noticed {
+    /// Of what came beside a notice. Words that are mapped already, as `known`, are not mapped once more.
+    pub(crate) fn new(
+        topic: TopicId,
+        noticed: NoticedSubscriber,
+        known: Option<Arc<SubscriberPages>>,
+        descriptors: &mut impl Iterator<Item = OwnedFd>,
+    ) -> Result<Self, NodeError> {
+        let (file, event) = (descriptors.next(), noticed.has_event.then(|| descriptors.next()).flatten());
+        let file = file.ok_or(SessionError::Confused)?;
+        let Seat { slot, generation } = noticed.seat;
+        let tenancy = Tenancy::new(generation);
+        let pages = match known.filter(|pages| pages.tenancy() == tenancy) {
+            Some(pages) => pages,
+            None => Arc::new(SubscriberPages::observe(file, noticed.place, topic.0, slot, tenancy)?),
+        };
+        Ok(Self { pages, event: event.map(EventFd::checked).transpose()? })
+    }
+
+    /// The subscriber's own words.
+    pub(crate) fn pages(&self) -> &Arc<SubscriberPages> {
+        &self.pages
+    }
+
+    /// Tells a publisher of it.
+    pub(crate) fn tell(&self, publisher: &PublisherInner) {
+        let event = self.event.as_ref().and_then(|event| event.try_clone().ok());
+        publisher.port().add_subscriber(self.pages.clone(), event);
+    }
+}
