@@ -32,6 +32,8 @@ const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 /// How long one that has the directory may neither listen nor leave it before another start is tried.
 const TAKEN_INTERVAL: Duration = Duration::from_millis(200);
+/// How long others leave the start to the client that has begun it, which may be stopped. Managers keep each other out by a lock of their own.
+const TURN_TIMEOUT: Duration = Duration::from_secs(2);
 /// Variables that a manager inherits; all others stay with the client that happened to be first.
 const KEPT: [&str; 8] =
     ["PATH", "HOME", "LD_LIBRARY_PATH", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "RUST_LOG", "TMPDIR", "LANG"];
@@ -141,6 +143,7 @@ pub fn connect(dir: &RuntimeDir, autostart: Autostart) -> Result<Connection, Spa
     let deadline = Instant::now() + START_TIMEOUT;
     let log = Log::new(dir);
     let mut program = PathBuf::from("rgapsd");
+    let mut turn = Instant::now() + TURN_TIMEOUT;
     while Instant::now() < deadline {
         // A manager that leaves in order takes the directory along.
         let dir = &RuntimeDir::open(dir.path())?;
@@ -149,10 +152,11 @@ pub fn connect(dir: &RuntimeDir, autostart: Autostart) -> Result<Connection, Spa
         if let Some(connection) = Connection::connect(&dir.socket())? {
             return Ok(connection);
         }
-        if lock.is_none() {
+        if lock.is_none() && Instant::now() < turn {
             std::thread::sleep(LOOK_INTERVAL);
             continue;
         }
+        turn = Instant::now() + TURN_TIMEOUT;
         let (started, heard) = start(dir, deadline)?;
         program = started;
         match heard {
