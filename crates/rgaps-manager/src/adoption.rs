@@ -108,6 +108,12 @@ impl Adoption {
         awaited.is_some_and(|awaited| awaited.tenant.lock == lock)
     }
 
+    /// The process of a living client that has not handed a slot back yet.
+    pub(crate) fn awaited(&self, topic: TopicId, role: Role, seat: Seat) -> Option<u32> {
+        let awaited = self.topics.get(&topic)?.seats.get(&(role, seat.slot, seat.generation))?;
+        Some(awaited.tenant.pid)
+    }
+
     /// Whether a client is noted in a topic of this name.
     pub(crate) fn names_in(&self, lock: LockId, topic: TopicId, key: &TopicKey) -> bool {
         let topic = self.topics.get(&topic).filter(|topic| topic.key == *key);

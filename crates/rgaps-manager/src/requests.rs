@@ -62,6 +62,14 @@ impl Manager {
                  stopped? Continue it or end it"
             )));
         }
+        if let Body::Pool { topic, seat } = body
+            && let Some(pid) = self.adoption.awaited(*topic, Role::Publisher, shm_seat(*seat))
+        {
+            return Outcome::Deferred(Refusal::NotFound(format!(
+                "process {pid}, which has published it, has not handed it to this rgapsd, which was started after its predecessor's end: is it \
+                 stopped?"
+            )));
+        }
         Outcome::Answered(match body {
             Body::Hello { protocol, program, layout, lock } => {
                 let versions = check_versions(*protocol, *layout);
