@@ -17,6 +17,30 @@ pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Between attempts to reach a manager after one that died.
 pub(crate) const RECONNECT_INTERVAL: Duration = Duration::from_millis(50);
 
+/// A time-out that a stop of this process does not use up: while it is stopped, nobody is late. So it is waited out in slices, and each
+/// counts as itself, however long it took.
+#[derive(Debug)]
+pub(crate) struct Patience(Duration);
+
+impl Patience {
+    pub(crate) fn new(timeout: Duration) -> Self {
+        Self(timeout)
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.0.is_zero()
+    }
+
+    /// Waits for a slice of it, or less.
+    pub(crate) fn wait<T>(&mut self, wait: impl FnOnce(Duration) -> T) -> T {
+        let slice = self.0.min(RECONNECT_INTERVAL);
+        let began = Instant::now();
+        let outcome = wait(slice);
+        self.0 -= slice.min(began.elapsed());
+        outcome
+    }
+}
+
 /// The manager did not do what was asked.
 #[derive(thiserror::Error)]
 pub enum SessionError {
@@ -61,7 +85,7 @@ pub(crate) struct Greeted {
 impl Hello<'_> {
     /// Connects and says hello, again while managers die of whom one was there, until the time of an answer is over.
     pub(crate) fn say_until_answered(&self, autostart: Autostart) -> Result<Greeted, SessionError> {
-        let deadline = Instant::now() + ANSWER_TIMEOUT;
+        let mut patience = Patience::new(ANSWER_TIMEOUT);
         let mut was_there = false;
         loop {
             let error = match self.say(autostart) {
@@ -71,11 +95,11 @@ impl Hello<'_> {
             was_there |= matches!(error, SessionError::Local(LocalError::Closed));
             let is_between = matches!(&error, SessionError::Spawn(SpawnError::Forbidden(_) | SpawnError::Guest { .. }));
             let is_gone = matches!(error, SessionError::Local(LocalError::Closed)) || was_there && is_between;
-            if !is_gone || Instant::now() >= deadline {
+            if !is_gone || patience.is_over() {
                 return Err(error);
             }
             tracing::debug!(%error, "rgapsd died before it answered");
-            std::thread::sleep(RECONNECT_INTERVAL);
+            patience.wait(std::thread::sleep);
         }
     }
 
@@ -117,5 +141,25 @@ pub(crate) fn ask(
             None if Instant::now() >= deadline => return Err(SessionError::TimedOut(ANSWER_TIMEOUT.as_millis())),
             None => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_that_a_stop_makes_long_counts_as_it_was_meant() {
+        let mut patience = Patience::new(RECONNECT_INTERVAL * 2);
+        let too_long = |slice: Duration| {
+            let began = Instant::now();
+            while began.elapsed() < slice * 4 {
+                std::hint::spin_loop();
+            }
+        };
+        patience.wait(too_long);
+        assert!(!patience.is_over());
+        patience.wait(too_long);
+        assert!(patience.is_over());
     }
 }

@@ -28,7 +28,7 @@ use rgaps_shm::SubscriberFile;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::hand_back::{self, Owner};
-use crate::hello::{self, ANSWER_TIMEOUT, Greeted, Hello, RECONNECT_INTERVAL, SessionError};
+use crate::hello::{self, ANSWER_TIMEOUT, Greeted, Hello, Patience, RECONNECT_INTERVAL, SessionError};
 use crate::members::{Member, Members, Tended, tended};
 use crate::node::{NodeError, READY_TICK};
 use crate::noticed::Noticed;
@@ -38,6 +38,8 @@ use crate::tasks::Sleepers;
 
 /// How long leaving may hold up a drop.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
+/// How many managers may die on who makes something.
+const MAKE_ATTEMPTS: u32 = 20;
 /// How often the thread looks whether it should stop.
 const TICK: Duration = Duration::from_millis(500);
 /// Leaves that are said before the answers to them are read: far fewer than a socket holds.
@@ -211,13 +213,13 @@ impl Session {
 
     /// Makes something, again if the manager dies in the middle of it: it has a part of it then that its successor does not know.
     pub(crate) fn make<M>(&self, make: impl Fn() -> Result<Option<M>, NodeError>) -> Result<M, NodeError> {
-        let deadline = Instant::now() + ANSWER_TIMEOUT;
+        let mut attempts = 1..MAKE_ATTEMPTS;
         loop {
             let epoch = self.epoch();
             match make() {
                 Ok(Some(made)) => return Ok(made),
                 Ok(None) => {}
-                Err(error) if self.epoch() == epoch || Instant::now() >= deadline => return Err(error),
+                Err(error) if self.epoch() == epoch || attempts.next().is_none() => return Err(error),
                 Err(error) => tracing::debug!(%error, "rgapsd died meanwhile; once more"),
             }
         }
@@ -332,7 +334,7 @@ impl Session {
         descriptors: &[BorrowedFd<'_>],
         timeout: Duration,
     ) -> Result<Answer, SessionError> {
-        let deadline = Instant::now() + timeout;
+        let mut patience = Patience::new(timeout);
         loop {
             let epoch = self.epoch.load(Ordering::Acquire);
             let id = self.next_id.fetch_add(1, Ordering::Relaxed);
@@ -340,8 +342,15 @@ impl Session {
             lock(&self.pending).insert(id, sender);
             let connection = lock(&self.connection).clone();
             let sent = connection.send(&Request { id, body: body.clone() }, descriptors);
-            let left = deadline.saturating_duration_since(Instant::now());
-            match sent.map(|()| receiver.recv_timeout(left)) {
+            let answered = sent.map(|()| {
+                loop {
+                    match patience.wait(|slice| receiver.recv_timeout(slice)) {
+                        Err(RecvTimeoutError::Timeout) if !patience.is_over() => {}
+                        answered => return answered,
+                    }
+                }
+            });
+            match answered {
                 Ok(Ok(outcome)) => return answer(outcome, epoch),
                 Ok(Err(RecvTimeoutError::Timeout)) => {
                     if lock(&self.pending).remove(&id).is_none()
@@ -353,19 +362,19 @@ impl Session {
                     return Err(SessionError::TimedOut(timeout.as_millis()));
                 }
                 Ok(Err(RecvTimeoutError::Disconnected)) | Err(LocalError::Closed) => {
-                    self.await_successor(epoch, deadline, timeout)?;
+                    self.await_successor(epoch, &mut patience, timeout)?;
                 }
                 Err(error) => return Err(error.into()),
             }
         }
     }
 
-    fn await_successor(&self, epoch: u64, deadline: Instant, timeout: Duration) -> Result<(), SessionError> {
+    fn await_successor(&self, epoch: u64, patience: &mut Patience, timeout: Duration) -> Result<(), SessionError> {
         while self.epoch.load(Ordering::Acquire) == epoch {
-            if Instant::now() >= deadline || self.stopping.load(Ordering::Acquire) {
+            if patience.is_over() || self.stopping.load(Ordering::Acquire) {
                 return Err(SessionError::TimedOut(timeout.as_millis()));
             }
-            std::thread::sleep(RECONNECT_INTERVAL);
+            patience.wait(std::thread::sleep);
         }
         Ok(())
     }
