@@ -70,6 +70,12 @@ fn role_of_a_client() {
             }
             println!("took {} lost {}", taken.len(), subscriber.statistics().lost);
         }
+        "publisher" => {
+            let publisher = node.publisher::<Bytes>(TOPIC).unwrap();
+            publish(&publisher, 5);
+            println!("ready");
+            std::thread::park();
+        }
         "everything" => {
             let (waits, asleep) = (node.subscriber::<Bytes>(TOPIC).unwrap(), node.subscriber::<Bytes>(TOPIC).unwrap());
             let publisher = node.publisher::<Bytes>(TOPIC).unwrap();
@@ -357,6 +363,42 @@ fn a_topic_of_a_stopped_client_is_not_made_anew_and_who_wants_it_hears_for_whom_
     until("the client is in the same topic", || publisher.subscriber_count() == 1);
     publish(&publisher, 9);
     assert_eq!(client.hear("took "), "Some(9)");
+}
+
+#[test]
+fn a_message_of_a_stopped_publisher_is_read_when_that_goes_on_under_the_next_manager() {
+    if !is_isolated() {
+        return;
+    }
+    let _watchdog = Watchdog::new(Duration::from_secs(100));
+    let dir = RuntimeDir::new("unmapped").unwrap();
+    let node = node(&dir);
+    let subscriber = node.subscriber::<Bytes>(TOPIC).unwrap();
+    let client = Client::start("publisher", &dir);
+    client.child.stop().unwrap();
+    let manager = manager_of(&dir, 0);
+    kill(manager);
+    manager_of(&dir, manager);
+    assert_eq!(node.topics().unwrap().len(), 1);
+    // Its pool is not mapped, and the manager that is asked for it does not have it yet.
+    std::thread::scope(|scope| {
+        let taken = scope.spawn(|| subscriber.take().unwrap().expect("it was published").bytes()[0]);
+        client.child.go_on().unwrap();
+        assert_eq!(taken.join().unwrap(), 5);
+    });
+}
+
+#[test]
+fn a_client_that_is_stopped_while_it_starts_a_manager_keeps_nobody_from_starting_one() {
+    if !is_isolated() {
+        return;
+    }
+    let _watchdog = Watchdog::new(Duration::from_secs(100));
+    let dir = RuntimeDir::new("starter").unwrap();
+    // As that client holds it.
+    let lock = std::fs::File::create(dir.path().join("start.lock")).unwrap();
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    assert_eq!(node(&dir).topics().unwrap(), []);
 }
 
 #[test]
