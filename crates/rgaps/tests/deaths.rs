@@ -5,7 +5,8 @@
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
-use std::cell::Cell;
+mod survivors;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
@@ -13,61 +14,24 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rgaps::types::Bytes;
-use rgaps::{
-    Durability, Exhaustion, Frame, History, Node, NodeError, PublishError, Publisher, PublisherQos, Subscriber,
-    SubscriberQos, TakeError, TopicSummary,
-};
+use rgaps::{Durability, Node, NodeError, PublishError, Publisher, PublisherQos, Subscriber, TakeError};
 use rgaps_standin_cuda::link_into;
 use rgaps_testing::{Action, Child, CrashPoint, Ended, RuntimeDir, Watchdog, again_with, is_again, programs};
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, set_child_subreaper, waitpid};
+use rustix::process::{Pid, Signal, WaitOptions, set_child_subreaper, waitpid};
 
-const TOPIC: &str = "deaths";
-const PAYLOAD_BYTES: u64 = 20_000;
-/// Positions after which every slot of a topic's queue has been used.
-const QUEUE_SLOTS: u64 = 1 << 16;
-/// Publishers and subscribers beside the survivors that a round may have at a time.
-const OTHERS_AT_A_TIME: usize = 8;
-const LONG: Duration = Duration::from_secs(20);
+use survivors::{
+    LONG, PAYLOAD_BYTES, PUBLISHER_STEPS, Random, SUBSCRIBER_STEPS, Survivors, TOPIC, TopicMemory, Witness, holdings,
+    kill_and_reap, pid_of, proven, publish, publisher_qos, signal, state_of, until,
+};
+
 /// What a manager's own memory may grow by in the last rounds, while its allocator and its stacks settle: eight pages.
 const SETTLING_BYTES: u64 = 8 * 4096;
-/// Steps of a publisher, in its order.
-const PUBLISHER_STEPS: [&str; 7] = [
-    "loan.entry",
-    "loan.block",
-    "publish.described",
-    "publish.complete",
-    "publish.claimed",
-    "publish.woken",
-    "reclaim.won",
-];
-/// Steps of a subscriber.
-const SUBSCRIBER_STEPS: [&str; 2] = ["take.held", "release.done"];
 /// Steps of the manager that sends, and of the one that receives.
 const SENDER_STEPS: [&str; 3] = ["link.begin", "link.chunk", "link.sent"];
 const ARRIVAL_STEPS: [&str; 3] = ["arrival.begin", "arrival.chunk", "arrival.published"];
 
 fn rounds() -> u32 {
     std::env::var("RGAPS_TEST_DEATH_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(160)
-}
-
-fn publisher_qos() -> PublisherQos {
-    PublisherQos { exhaustion: Exhaustion::DropOldest, pool_bytes: Some(1 << 20), ..PublisherQos::default() }
-}
-
-/// A payload that proves itself: its number, and bytes that follow from it.
-fn publish(publisher: &Publisher<Bytes>, number: u64) -> Result<(), rgaps::PublishError> {
-    let mut loan = publisher.loan(Bytes::new(PAYLOAD_BYTES))?;
-    loan[..8].copy_from_slice(&number.to_le_bytes());
-    let (head, body) = loan.split_at_mut(8);
-    body.fill(head[0] ^ 0x5a);
-    loan.publish().map(|_| ())
-}
-
-/// The number of a frame, after all of its bytes were checked.
-fn proven(frame: &Frame<Bytes>) -> u64 {
-    let (head, body) = frame.bytes().split_at(8);
-    assert!(body.iter().all(|byte| *byte == head[0] ^ 0x5a), "a wrong frame: {:?}", frame.info());
-    u64::from_le_bytes(head.try_into().unwrap())
 }
 
 /// This test program again, as a victim in a role.
@@ -168,13 +132,6 @@ fn manager_of(dir: &RuntimeDir) -> u32 {
     panic!("no manager in {}", dir.path().display());
 }
 
-/// What a process holds open and mapped of ours: grows only if something leaks.
-fn holdings(pid: u32) -> (usize, usize) {
-    let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count);
-    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
-    (descriptors, maps.lines().filter(|line| line.contains("memfd:rgaps")).count())
-}
-
 /// Bytes of memory that a process has for itself: heap, stacks and written data. What it shares with clients is not among them.
 ///
 /// The heap's own figures would be finer, but only the process itself can ask its allocator, and a question for the sake of a test is none
@@ -187,147 +144,6 @@ fn own_memory_bytes(pid: u32) -> u64 {
         line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
     };
     line("Anonymous:") + line("Swap:")
-}
-
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + LONG;
-    while !holds() {
-        assert!(Instant::now() < deadline, "not within {} s: {what}", LONG.as_secs());
-        std::thread::yield_now();
-    }
-}
-
-/// A keep-all subscriber that checks that it gets every message since it joined.
-struct Witness {
-    subscriber: Subscriber<Bytes>,
-    /// Positions of the first and of the last message that it got.
-    seen: Cell<Option<(u64, u64)>>,
-}
-
-impl Witness {
-    fn new(node: &Node) -> Self {
-        let qos = SubscriberQos { history: History::KeepAll, ..SubscriberQos::default() };
-        Self { subscriber: node.subscriber_with(TOPIC, qos).unwrap(), seen: Cell::default() }
-    }
-
-    /// The number of a frame, after it was checked.
-    fn check(&self, frame: &Frame<Bytes>) -> u64 {
-        let position = frame.info().position;
-        let first = self.seen.get().map_or(position, |(first, _)| first);
-        self.seen.set(Some((first, position)));
-        proven(frame)
-    }
-
-    /// Takes what there is.
-    fn drain(&self) {
-        while let Some(frame) = self.subscriber.take().unwrap() {
-            self.check(&frame);
-        }
-    }
-
-    /// Everything from the first message to the last was taken, or was poisoned, which is counted as taken, too.
-    fn has_missed_nothing(&self) {
-        self.drain();
-        let Some((first, last)) = self.seen.get() else { return };
-        let statistics = self.subscriber.statistics();
-        // Poisoned messages may lie before the first that was given out, and behind the last.
-        let with_bytes = statistics.taken - statistics.poisoned;
-        let expected = last - first + 1;
-        assert!(
-            (with_bytes..=statistics.taken).contains(&expected),
-            "{statistics:?} of the positions {first} to {last}"
-        );
-        assert_eq!(statistics.lost, 0);
-    }
-}
-
-/// A publisher and a subscriber that must not notice anybody's death.
-struct Survivors {
-    publisher: Publisher<Bytes>,
-    witness: Witness,
-    node: Node,
-    number: u64,
-}
-
-impl Survivors {
-    fn new(dir: &RuntimeDir) -> Self {
-        let node = Node::builder().name("survivor").runtime_dir(dir.path()).build().unwrap();
-        let qos = PublisherQos { exhaustion: Exhaustion::Refuse, ..publisher_qos() };
-        let publisher = node.publisher_with::<Bytes>(TOPIC, qos).unwrap();
-        // Not one message may be missing, whatever victims flood the topic with.
-        Self { publisher, witness: Witness::new(&node), node, number: 0 }
-    }
-
-    /// Uses every entry of the table, every slot of the queue, every block of the pool and every seat once, so that no page of the topic is new later.
-    fn touch_everything(&self) {
-        for number in 0..QUEUE_SLOTS {
-            until("there is space for a small message", || {
-                let loan = self.publisher.loan(Bytes::new(8)).inspect_err(|_| self.drain());
-                loan.is_ok_and(|mut loan| {
-                    loan.copy_from_slice(&number.to_le_bytes());
-                    loan.publish().is_ok()
-                })
-            });
-        }
-        self.drain();
-        let loans: Vec<_> = std::iter::from_fn(|| self.publisher.loan(Bytes::new(PAYLOAD_BYTES)).ok())
-            .map(|mut loan| {
-                loan.fill(0);
-                loan
-            })
-            .collect();
-        assert!(loans.len() > 40, "the pool holds {} blocks", loans.len());
-        drop(loans);
-        let others = 0..OTHERS_AT_A_TIME;
-        let publishers: Vec<_> =
-            others.clone().map(|_| self.node.publisher_with::<Bytes>(TOPIC, publisher_qos()).unwrap()).collect();
-        let subscribers: Vec<_> = others.map(|_| self.node.subscriber::<Bytes>(TOPIC).unwrap()).collect();
-        for publisher in &publishers {
-            publish(publisher, 0).unwrap();
-            self.drain();
-        }
-        // In this order nothing of them is left to be read.
-        drop(subscribers);
-        drop(publishers);
-        until("the others have left the topic", || self.are_alone());
-    }
-
-    /// Publishes some and takes them all; frames of victims come in between and must be whole too.
-    fn go_on(&mut self) {
-        for _ in 0..3 {
-            self.number += 1;
-            let wanted = self.number;
-            until("there is space for the survivors' message", || {
-                let published = publish(&self.publisher, wanted);
-                // Full of victims' messages: take them, as a subscriber of its own process would.
-                published.inspect_err(|_| self.drain()).is_ok()
-            });
-            loop {
-                let frame = self.witness.subscriber.wait(LONG).unwrap().expect("the survivors' own message comes");
-                if self.witness.check(&frame) == wanted {
-                    break;
-                }
-            }
-        }
-    }
-
-    /// Takes what victims left.
-    fn drain(&self) {
-        self.witness.drain();
-    }
-
-    /// What the manager says of the topic.
-    fn topic(&self) -> TopicSummary {
-        let topics = self.node.topics().unwrap();
-        topics.into_iter().find(|topic| topic.key.name() == format!("/{TOPIC}")).unwrap()
-    }
-
-    /// Nobody else is in the topic and nothing of the dead is left in it.
-    fn are_alone(&self) -> bool {
-        self.drain();
-        let topic = self.topic();
-        topic.publishers == 1 && topic.subscribers == 1
-    }
 }
 
 /// Reads what a victim says until it is ready, and has forked as often as it should; the process ids of its children.
@@ -471,9 +287,7 @@ fn survivors_go_on_whatever_instruction_a_victim_dies_at() {
     let dir = RuntimeDir::new("instructions").unwrap();
     isolate();
     set_child_subreaper(Some(rustix::process::getpid())).unwrap();
-    let seed = std::env::var("RGAPS_TEST_SEED").ok().and_then(|text| text.parse().ok());
-    let mut random = Random::new(seed.unwrap_or_else(|| u64::from_le_bytes(rgaps_os::random().unwrap())));
-    println!("RGAPS_TEST_SEED={}", random.0);
+    let mut random = Random::seeded();
     let mut survivors = Survivors::new(&dir);
     survivors.touch_everything();
     let topic_at_start = TopicMemory::of(&mut survivors);
@@ -484,22 +298,6 @@ fn survivors_go_on_whatever_instruction_a_victim_dies_at() {
     }
     survivors.witness.has_missed_nothing();
     until("the topic has the memory that it had", || TopicMemory::of(&mut survivors) == topic_at_start);
-}
-
-/// Numbers that follow from a seed (xorshift, Marsaglia 2003).
-struct Random(u64);
-
-impl Random {
-    fn new(seed: u64) -> Self {
-        Self(seed.max(1))
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % limit
-    }
 }
 
 /// Lets a victim work for some turns of the survivors, then stops it where it is, lets it do so many single instructions more while the survivors
@@ -633,47 +431,6 @@ fn survive(rounds: u32) {
     assert_eq!((statistics.held, statistics.lost), (0, 0));
     let missed: Vec<_> = plans.iter().filter(|plan| !plan.is_covered_by(&struck)).map(|plan| plan.role).collect();
     assert!(missed.is_empty() || rounds < 160, "not struck at every step in both ways: {missed:?}");
-}
-
-/// What is compared to the byte.
-#[derive(Debug, PartialEq, Eq)]
-struct TopicMemory {
-    /// Of the survivors' pool, by its allocator.
-    used_bytes: u64,
-    /// Of the segment and all pools, by the kernel.
-    resident_bytes: u64,
-}
-
-impl TopicMemory {
-    fn of(survivors: &mut Survivors) -> Self {
-        until("every block is free again", || {
-            survivors.go_on();
-            survivors.drain();
-            survivors.publisher.statistics().outstanding == 0
-        });
-        let used_bytes = survivors.publisher.statistics().used_bytes;
-        Self { used_bytes, resident_bytes: survivors.topic().resident_bytes }
-    }
-}
-
-/// The state of a process as proc(5) has it.
-fn state_of(pid: u32) -> Option<char> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(") ")?.1.chars().next()
-}
-
-fn pid_of(pid: u32) -> Pid {
-    Pid::from_raw(i32::try_from(pid).unwrap()).unwrap()
-}
-
-fn signal(pid: u32, signal: Signal) {
-    kill_process(pid_of(pid), signal).unwrap();
-}
-
-/// kill -9 of a process that came to this one when its parent ended.
-fn kill_and_reap(pid: u32) {
-    signal(pid, Signal::KILL);
-    until("the killed process can be reaped", || waitpid(Some(pid_of(pid)), WaitOptions::NOHANG).unwrap().is_some());
 }
 
 /// Managers that this process starts look for nobody.
