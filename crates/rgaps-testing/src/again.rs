@@ -14,7 +14,7 @@ pub fn is_again() -> bool {
 }
 
 /// Runs the current test again with these variables, and with a folder of libraries that `fill` makes and the loader looks into first;
-/// panics with its output if it fails. False in the process that was asked, true in the one that runs again, at once.
+/// prints what that one printed, or panics with it if it fails. False in the process that was asked, true in the one that runs again, at once.
 pub fn again_with(settings: &[(&str, &str)], fill: impl FnOnce(&Path) -> std::io::Result<()>) -> bool {
     if is_again() {
         return true;
@@ -30,7 +30,10 @@ pub fn again_with(settings: &[(&str, &str)], fill: impl FnOnce(&Path) -> std::io
         command.output()
     });
     match outcome {
-        Ok(output) if output.status.success() => false,
+        Ok(output) if output.status.success() => {
+            print!("{}", String::from_utf8_lossy(&output.stdout));
+            false
+        }
         Ok(output) => {
             let text = [output.stdout, output.stderr].concat();
             panic!("with {settings:?} ({}):\n{}", output.status, String::from_utf8_lossy(&text))
