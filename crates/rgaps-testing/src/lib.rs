@@ -1,7 +1,7 @@
 //! What tests, and the demo, need to be several hosts on one machine, to kill processes at named steps, and to leave nothing behind.
 //!
 //! `again` runs a test in a process of its own. `hosts` makes network namespaces joined by a switch, with cables that can be pulled. `child` holds a process that does not outlive
-//! its guard. `crash` arms a crash point in a child and waits for what it does there. `programs` finds what was built. `runtime_dir` is a manager's runtime directory of its
+//! its guard. `crash` arms a crash point in a child and waits for what it does there. `programs` finds what was built. `manager` runs rgapsd. `runtime_dir` is a manager's runtime directory of its
 //! own. `watchdog` ends a test that hangs. `skip` says by name what cannot run here.
 //!
 //! No library of the workspace depends on this crate; of its programs only `rgaps`, whose demo shows two hosts, does.
@@ -12,6 +12,7 @@ pub mod again;
 pub mod child;
 pub mod crash;
 pub mod hosts;
+pub mod manager;
 pub mod programs;
 pub mod runtime_dir;
 pub mod skip;

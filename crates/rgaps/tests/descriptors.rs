@@ -2,28 +2,20 @@
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use rgaps::types::Bytes;
 use rgaps::{Node, NodeError, Subscriber};
-use rgaps_control::RuntimeDir as Dir;
-use rgaps_control::local::Connection;
-use rgaps_testing::{Child, RuntimeDir, Watchdog, again_with, programs};
+use rgaps_testing::{Child, RuntimeDir, Watchdog, again_with, manager, programs};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// `rgapsd` with a limit on its descriptors, as the shell sets it.
 fn manager(dir: &RuntimeDir, limit: &str) -> Child {
     let mut command = Command::new("sh");
     command.args(["-c", &format!("ulimit {limit} && exec \"$0\"")]).arg(programs::find("rgapsd"));
-    dir.apply(&mut command);
-    command.env("RGAPS_MULTICAST", "off").env("RGAPS_DEVICE", "host").stdin(Stdio::null()).stderr(Stdio::null());
-    let child = Child::spawn(&mut command).unwrap();
-    let socket = Dir::open(dir.path()).unwrap().socket();
-    while !matches!(Connection::connect(&socket), Ok(Some(_))) {
-        std::thread::yield_now();
-    }
-    child
+    command.env("RGAPS_DEVICE", "host");
+    manager::start(dir, command).unwrap()
 }
 
 fn node(dir: &RuntimeDir) -> Node {

@@ -17,7 +17,7 @@ use rgaps_device::{Backend, PoolSpec};
 use rgaps_os::{Access, Mapping, PidFd, ProcessLock};
 use rgaps_shm::layout::LAYOUT_VERSION;
 use rgaps_standin_cuda::link_into;
-use rgaps_testing::{Child, RuntimeDir, Watchdog, again_with, programs};
+use rgaps_testing::{Child, RuntimeDir, Watchdog, again_with, manager, programs};
 
 const TOPIC: &str = "hostile";
 const LONG: Duration = Duration::from_secs(60);
@@ -25,16 +25,9 @@ const LONG: Duration = Duration::from_secs(60);
 /// `rgapsd` of a host, with settings, in a directory of its own.
 fn manager(dir: &RuntimeDir, settings: &[(&str, String)]) -> Child {
     let mut command = Command::new(programs::find("rgapsd"));
-    dir.apply(&mut command);
-    command.env("RGAPS_MULTICAST", "off").env("RGAPS_LISTEN", "tcp/127.0.0.1:0").env("RGAPS_DATA_ADDRESS", "127.0.0.1");
+    command.env("RGAPS_LISTEN", "tcp/127.0.0.1:0").env("RGAPS_DATA_ADDRESS", "127.0.0.1");
     command.envs(settings.iter().map(|(name, value)| (name, value)));
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let child = Child::spawn(&mut command).unwrap();
-    let socket = Dir::open(dir.path()).unwrap().socket();
-    while !matches!(Connection::connect(&socket), Ok(Some(_))) {
-        std::thread::yield_now();
-    }
-    child
+    manager::start(dir, command).unwrap()
 }
 
 fn node(dir: &RuntimeDir) -> Node {
