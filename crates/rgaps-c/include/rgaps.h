@@ -108,6 +108,14 @@ typedef enum {
    * A message's handle names one that was published before the subscriber was there.
    */
   RGAPS_EARLY = 17,
+  /**
+   * The publisher or subscriber has lost its place in the topic: the manager that followed one that died did not take it back. Make it anew.
+   */
+  RGAPS_CUT_OFF = 18,
+  /**
+   * The subscriber holds half of what a publisher may have. Nothing is lost: release some messages, and take again.
+   */
+  RGAPS_TOO_MANY_HELD = 19,
 } rgaps_status_t;
 
 /**

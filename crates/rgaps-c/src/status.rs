@@ -52,6 +52,10 @@ pub enum rgaps_status_t {
     RGAPS_STALE = 16,
     /// A message's handle names one that was published before the subscriber was there.
     RGAPS_EARLY = 17,
+    /// The publisher or subscriber has lost its place in the topic: the manager that followed one that died did not take it back. Make it anew.
+    RGAPS_CUT_OFF = 18,
+    /// The subscriber holds half of what a publisher may have. Nothing is lost: release some messages, and take again.
+    RGAPS_TOO_MANY_HELD = 19,
 }
 
 use rgaps_status_t::*;
@@ -132,11 +136,11 @@ impl From<PublishError> for Failure {
     fn from(error: PublishError) -> Self {
         let status = match &error {
             PublishError::NoSpace { source: LoanError::TimedOut { .. }, .. } => RGAPS_TIMED_OUT,
+            PublishError::NoSpace { source: LoanError::CutOff(_), .. } | PublishError::CutOff { .. } => RGAPS_CUT_OFF,
             PublishError::NoSpace { .. } => RGAPS_NO_SPACE,
             PublishError::Metadata { source, .. } => status_of_meta(source),
             PublishError::Length { .. } => RGAPS_INVALID_ARGUMENT,
             PublishError::Topic { .. } | PublishError::Block { .. } => RGAPS_CORRUPT,
-            PublishError::CutOff { .. } => RGAPS_REFUSED,
             PublishError::Device { .. } => RGAPS_DEVICE_ERROR,
             PublishError::View { source, .. } => status_of_view(source),
             PublishError::Memory { source, .. } => status_of_node(source),
@@ -151,8 +155,8 @@ impl From<TakeError> for Failure {
         let status = match &error {
             TakeError::Pool { source, .. } => status_of_node(source),
             TakeError::OutOfBounds { .. } | TakeError::Metadata { .. } => RGAPS_CORRUPT,
-            TakeError::CutOff { .. } => RGAPS_REFUSED,
-            TakeError::TooManyHeld { .. } => RGAPS_NO_SPACE,
+            TakeError::CutOff { .. } => RGAPS_CUT_OFF,
+            TakeError::TooManyHeld { .. } => RGAPS_TOO_MANY_HELD,
             TakeError::Device { .. } => RGAPS_DEVICE_ERROR,
             TakeError::Poisoned { .. } => RGAPS_POISONED,
             TakeError::View { source, .. } => status_of_view(source),
@@ -266,6 +270,8 @@ pub extern "C" fn rgaps_status_name(status: i32) -> *const c_char {
         15 => c"RGAPS_INTERNAL_ERROR",
         16 => c"RGAPS_STALE",
         17 => c"RGAPS_EARLY",
+        18 => c"RGAPS_CUT_OFF",
+        19 => c"RGAPS_TOO_MANY_HELD",
         _ => c"unknown",
     };
     name.as_ptr()
@@ -292,8 +298,16 @@ mod tests {
     }
 
     #[test]
+    fn who_was_cut_off_is_told_so_whatever_was_called() {
+        let topic = || "/camera".to_owned();
+        assert_eq!(Failure::from(TakeError::CutOff { topic: topic() }).status, RGAPS_CUT_OFF);
+        assert_eq!(Failure::from(PublishError::CutOff { topic: topic() }).status, RGAPS_CUT_OFF);
+    }
+
+    #[test]
     fn every_status_has_its_name() {
-        for status in [RGAPS_OK, RGAPS_NO_MESSAGE, RGAPS_TIMED_OUT, RGAPS_NO_SPACE, RGAPS_INTERNAL_ERROR] {
+        for status in [RGAPS_OK, RGAPS_NO_MESSAGE, RGAPS_TIMED_OUT, RGAPS_NO_SPACE, RGAPS_INTERNAL_ERROR, RGAPS_CUT_OFF]
+        {
             // SAFETY: a text of the library's.
             let name = unsafe { CStr::from_ptr(rgaps_status_name(status as i32)) };
             assert_eq!(name.to_str(), Ok(format!("{status:?}").as_str()));

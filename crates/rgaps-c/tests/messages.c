@@ -121,6 +121,35 @@ static void every_kind_is_loaned_pushed_and_taken_as_it_was_described(void) {
   }
 }
 
+static void who_holds_half_of_what_a_publisher_has_lets_one_go_and_takes_the_next(void) {
+  struct topic topic = topic_of("/ctest/held", RGAPS_KIND_BYTES);
+  uint8_t *buffer = malloc(topic.bytes);
+  rgaps_message_t *held[4096] = {NULL};
+  rgaps_status_t status;
+  rgaps_info_t info;
+  size_t count = 0;
+  CHECK(buffer != NULL);
+  fill(buffer, topic.bytes, 1);
+  for (;;) {
+    OK(rgaps_publisher_push_host(topic.publisher, &topic.meta, buffer, topic.bytes, NULL));
+    if (rgaps_subscriber_take(topic.subscriber, &held[count]) != RGAPS_OK) break;
+    CHECK(++count < sizeof held / sizeof held[0]);
+  }
+  FAILS(rgaps_subscriber_take(topic.subscriber, &held[count]), RGAPS_TOO_MANY_HELD, "drop some before the next take");
+  CHECK(strcmp(rgaps_status_name(RGAPS_TOO_MANY_HELD), "RGAPS_TOO_MANY_HELD") == 0);
+  OK(rgaps_message_release(held[0], NULL));
+  /* A device lets it go behind the work that it has. */
+  do {
+    status = rgaps_subscriber_take(topic.subscriber, &held[0]);
+  } while (status == RGAPS_TOO_MANY_HELD);
+  CHECK(status == RGAPS_OK);
+  OK(rgaps_message_info(held[0], &info));
+  CHECK(info.sequence == count + 1); /* It was not lost. */
+  for (size_t index = 0; index < count; index++) OK(rgaps_message_release(held[index], NULL));
+  free(buffer);
+  end(&topic);
+}
+
 static void a_handle_names_the_message_that_is_claimed(void) {
   struct topic topic = topic_of("/ctest/claimed", RGAPS_KIND_IMAGE);
   uint8_t *buffer = malloc(topic.bytes);
@@ -429,6 +458,7 @@ int main(int count, char **arguments) {
   CHECK(is_on_host == (count == 1));
   metadata_says_what_it_was_made_of();
   every_kind_is_loaned_pushed_and_taken_as_it_was_described();
+  who_holds_half_of_what_a_publisher_has_lets_one_go_and_takes_the_next();
   a_handle_names_the_message_that_is_claimed();
   a_message_without_bytes_is_a_message();
   a_loan_that_is_discarded_is_not_published_and_its_block_is_free();
