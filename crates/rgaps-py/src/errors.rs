@@ -151,7 +151,7 @@ fn of_loan(error: &LoanError, text: &str, topic: &str) -> PyErr {
             full(&[("messages", u64::from(*count))]);
             "NoSpaceError"
         }
-        LoanError::CutOff(_) => "PublishError",
+        LoanError::CutOff(_) => "CutOffError",
         LoanError::TimedOut { waited_ms, full: missing } => {
             full(&[("waited_ms", *waited_ms)]);
             match missing {
@@ -179,7 +179,8 @@ pub(crate) fn of_publish(error: &PublishError) -> PyErr {
             exception("MetadataError", &text, &[&[("topic", Value::Text(topic))], &numbers[..]].concat())
         }
         PublishError::Forked { topic } => exception("ForkedError", &text, &[("topic", Value::Text(topic))]),
-        PublishError::Topic { topic, .. } | PublishError::Block { topic, .. } | PublishError::CutOff { topic } => {
+        PublishError::CutOff { topic } => exception("CutOffError", &text, &[("topic", Value::Text(topic))]),
+        PublishError::Topic { topic, .. } | PublishError::Block { topic, .. } => {
             exception("PublishError", &text, &[("topic", Value::Text(topic))])
         }
     }
@@ -203,9 +204,12 @@ pub(crate) fn of_take(error: &TakeError) -> PyErr {
             let context = [("topic", Value::Text(topic)), ("sequence", Value::Number(*sequence))];
             of_view_in(source, &text, &context)
         }
-        TakeError::Wait { topic, .. } | TakeError::CutOff { topic } | TakeError::TooManyHeld { topic, .. } => {
-            exception("TakeError", &text, &[("topic", Value::Text(topic))])
+        TakeError::CutOff { topic } => exception("CutOffError", &text, &[("topic", Value::Text(topic))]),
+        TakeError::TooManyHeld { topic, held } => {
+            let held = Value::Number(u64::from(*held));
+            exception("TooManyHeldError", &text, &[("topic", Value::Text(topic)), ("held", held)])
         }
+        TakeError::Wait { topic, .. } => exception("TakeError", &text, &[("topic", Value::Text(topic))]),
         TakeError::Forked { topic } => exception("ForkedError", &text, &[("topic", Value::Text(topic))]),
     }
 }

@@ -50,6 +50,18 @@ def test_a_handle_is_its_bytes_and_names_the_message_that_is_claimed(pair):
     assert subscriber.statistics.lost == 0
 
 
+def test_who_holds_half_of_what_a_publisher_has_lets_one_go_and_takes_the_next(pair):
+    publisher, subscriber = pair
+    held = []
+    with pytest.raises(rgaps.TooManyHeldError, match="drop some before the next take") as refused:
+        while True:
+            publisher.push(b"some")
+            held.append(subscriber.take())
+    assert (refused.value.topic, refused.value.held) == ("/topic", len(held)) and isinstance(refused.value, rgaps.TakeError)
+    held.pop(0).release()
+    assert subscriber.take().info.sequence == len(held) + 2, "it was not lost"
+
+
 def test_a_handle_that_names_nothing_any_more_is_refused_at_once_with_its_numbers(pair):
     publisher, subscriber = pair
     handle = publisher.push(b"some")

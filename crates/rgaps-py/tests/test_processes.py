@@ -4,11 +4,12 @@ import json
 import os
 import random
 import signal
+from pathlib import Path
 
 import numpy as np
 import pytest
 import rgaps
-from conftest import LONG
+from conftest import LONG, users_of
 
 PUBLISHER = """
     import json, sys
@@ -254,6 +255,37 @@ def test_a_forked_child_hears_that_it_must_make_a_node(program):
         assert subscriber.wait(30).nbytes == 3
     """).end()
     assert said == ""
+
+
+def test_who_was_cut_off_from_a_topic_hears_so_at_the_next_call(program, runtime_dir):
+    client = program("""
+        import sys
+        import rgaps
+        node = rgaps.Node("client")
+        publisher, subscriber = node.publisher("t", rgaps.Bytes), node.subscriber("t", rgaps.Bytes)
+        print("ready", flush=True)
+        sys.stdin.readline()
+        for call in (lambda: publisher.push(b"some"), subscriber.take):
+            try:
+                while True:
+                    call()
+            except rgaps.CutOffError as error:
+                assert isinstance(error, rgaps.PublishError) and isinstance(error, rgaps.TakeError)
+                print(error.topic, flush=True)
+    """)
+    assert client.line() == "ready"
+    os.kill(client.process.pid, signal.SIGSTOP)
+    for process in users_of(runtime_dir):
+        if process != client.process.pid:
+            os.kill(process, signal.SIGKILL)
+    # Without notes the next manager cannot know of the topic, and makes it anew.
+    for note in Path(runtime_dir).glob("topic-*"):
+        note.unlink()
+    with rgaps.Node("next") as node, node.publisher("t", rgaps.Bytes):
+        os.kill(client.process.pid, signal.SIGCONT)
+        client.tell()
+        assert (client.line(), client.line()) == ("/t", "/t")
+        client.end()
 
 
 @pytest.mark.parametrize("way", ["end", "exit", "thread", "exception"])

@@ -32,6 +32,7 @@ the stream himself.
 from ._errors import (
     ClaimTimeoutError,
     ClosedError,
+    CutOffError,
     DeviceError,
     DeviceTimeoutError,
     Error,
@@ -47,6 +48,7 @@ from ._errors import (
     StaleError,
     TakeError,
     TimeoutError,
+    TooManyHeldError,
     TopicNameError,
     TypeMismatchError,
 )
@@ -74,6 +76,7 @@ __all__ = [
     "Bytes",
     "ClaimTimeoutError",
     "ClosedError",
+    "CutOffError",
     "DeviceError",
     "DeviceTimeoutError",
     "Error",
@@ -104,6 +107,7 @@ __all__ = [
     "TakeError",
     "Tensor",
     "TimeoutError",
+    "TooManyHeldError",
     "TopicNameError",
     "TopicSummary",
     "TypeMismatchError",

@@ -10,6 +10,7 @@ from typing_extensions import Buffer
 
 from ._errors import ClaimTimeoutError as ClaimTimeoutError
 from ._errors import ClosedError as ClosedError
+from ._errors import CutOffError as CutOffError
 from ._errors import DeviceError as DeviceError
 from ._errors import DeviceTimeoutError as DeviceTimeoutError
 from ._errors import Error as Error
@@ -25,6 +26,7 @@ from ._errors import ReleasedError as ReleasedError
 from ._errors import StaleError as StaleError
 from ._errors import TakeError as TakeError
 from ._errors import TimeoutError as TimeoutError
+from ._errors import TooManyHeldError as TooManyHeldError
 from ._errors import TopicNameError as TopicNameError
 from ._errors import TypeMismatchError as TypeMismatchError
 from ._qos import PublisherQos as PublisherQos

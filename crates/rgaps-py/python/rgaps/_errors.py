@@ -66,6 +66,17 @@ class TakeError(Error):
     """The publisher's count of the message."""
 
 
+class TooManyHeldError(TakeError):
+    """The subscriber holds half of what a publisher may have. Nothing is lost: release some frames, and take again."""
+
+    held: "int | None" = None
+    """How many it holds."""
+
+
+class CutOffError(PublishError, TakeError):
+    """The publisher or subscriber has lost its place in the topic: the manager that followed one that died did not take it back. Make it anew."""
+
+
 class PoisonedError(TakeError):
     """The message's producer died, or its device failed, before the bytes were there."""
 
