@@ -16,6 +16,7 @@ mod device_memory;
 pub mod envelope;
 mod event;
 mod manager;
+mod notices;
 mod outbox;
 #[cfg(test)]
 mod pair;

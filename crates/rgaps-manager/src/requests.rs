@@ -1,11 +1,9 @@
 //! What clients ask for, and the answers.
 
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rgaps_control::local::{
-    self, Advertised, Body, Notice, NoticedSubscriber, PROTOCOL_VERSION, Refusal, Reply, Role, Subscribed,
-    TopicSummary, Welcome,
+    self, Advertised, Body, Notice, PROTOCOL_VERSION, Refusal, Reply, Role, Subscribed, TopicSummary, Welcome,
 };
 use rgaps_control::names::TYPE_BYTES_MAX;
 use rgaps_control::wire::Endpoint;
@@ -15,15 +13,12 @@ use rgaps_shm::janitor::{Full, NotAdmitted, Seat};
 use rgaps_shm::layout::{DEPTH_MAX, LAYOUT_VERSION};
 use rgaps_shm::{PublisherSpec, SubscriberFile, SubscriberSpec};
 
-use crate::clients::{Client, ClientId, Occupied};
+use crate::clients::{ClientId, Occupied};
 use crate::manager::Manager;
-use crate::subscribe::Newcomer;
 use crate::topics::{LocalPublisher, LocalSubscriber, Topic};
 
 /// Of topics in one answer: half of what a message holds.
 const TOPIC_PAGE_BYTES: usize = 32 << 10;
-/// Subscribers in one notice: two descriptors of each are no more than a message may have beside it.
-const SUBSCRIBERS_A_NOTICE: usize = 64;
 /// Lines of each kind that a topic's summary has.
 const SUMMARY_LINES_MAX: usize = 24;
 
@@ -375,34 +370,6 @@ impl Manager {
         self.directory.mismatches(own).into_iter().chain(here)
     }
 
-    /// Gives every publisher of a topic, the arrivals included, a subscriber's words, and its event descriptor if it has one.
-    pub(crate) fn spread_subscriber(&mut self, id: TopicId, seat: Seat) {
-        let Some(topic) = self.topics.get_mut(&id) else { return };
-        let Some(pages) = topic.janitor.pages(seat) else { return };
-        let event = topic.event_of(seat).map(EventFd::try_clone).transpose();
-        let told = event.and_then(|event| {
-            for inbound in topic.inbound.values_mut() {
-                let event = event.as_ref().map(EventFd::try_clone).transpose()?;
-                inbound.add_subscriber(Newcomer { pages: pages.clone(), event });
-            }
-            let clients = self.clients.publishers_of_mut(id).map(|client| (client, [seat]));
-            clients.into_iter().try_for_each(|(client, seats)| tell_of_subscribers(client, topic, &seats))
-        });
-        if let Err(error) = told {
-            tracing::error!(topic = %topic.key, %error, "publishers are not told of a subscriber: they keep every message for it, and wake it always");
-        }
-    }
-
-    /// Tells a client that has come as a publisher, or was away, of every subscriber of a topic.
-    pub(crate) fn repeat_subscribers(&mut self, client: ClientId, id: TopicId) {
-        let (Some(topic), Some(client)) = (self.topics.get(&id), self.clients.by_id.get_mut(&client)) else { return };
-        let all: Vec<Seat> = topic.janitor.active_subscribers().collect();
-        let told = all.chunks(SUBSCRIBERS_A_NOTICE).try_for_each(|some| tell_of_subscribers(client, topic, some));
-        if let Err(error) = told {
-            tracing::error!(topic = %topic.key, %error, "a publisher is not told of all subscribers: it keeps every message for the others");
-        }
-    }
-
     /// No slot is free; some may be kept for the streams of processes that have ended.
     fn full(&self, full: &Full, topic: TopicId, role: Role) -> Refusal {
         let ended = self.clients.of_topic(topic).filter(|client| client.has_ended);
@@ -538,30 +505,6 @@ pub(crate) fn wire_seat(seat: Seat) -> local::Seat {
 pub(crate) fn messages_wanted(message_count: u32, qos: &PublisherQos) -> u32 {
     let kept = if qos.durability == Durability::TransientLocal { qos.history_depth } else { 0 };
     message_count.saturating_add(kept)
-}
-
-/// Tells a client that publishes of these subscribers, as far as their words are known: `SUBSCRIBERS_A_NOTICE` at most.
-fn tell_of_subscribers(client: &mut Client, topic: &Topic, seats: &[Seat]) -> io::Result<()> {
-    let mut subscribers = Vec::new();
-    let mut descriptors = Vec::new();
-    for seat in seats {
-        let Some(pages) = topic.janitor.pages(*seat) else { continue };
-        let Some(file) = pages.file() else { continue };
-        let event = topic.event_of(*seat);
-        descriptors.push(file.read_only()?);
-        descriptors.extend(event.map(EventFd::try_clone).transpose()?.map(OwnedFd::from));
-        subscribers.push(NoticedSubscriber {
-            seat: wire_seat(*seat),
-            place: pages.place(),
-            has_event: event.is_some(),
-        });
-    }
-    if subscribers.is_empty() {
-        return Ok(());
-    }
-    let borrowed: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
-    client.notify(Notice::Subscribers { topic: topic.id, subscribers }, &borrowed);
-    Ok(())
 }
 
 fn segment_fd(topic: &Topic) -> Result<OwnedFd, Refusal> {
