@@ -1,0 +1,125 @@
+//! Who joins while a publisher is stopped at any step of a publication gets the message or does not, and pins nothing.
+
+#![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rgaps::types::Bytes;
+use rgaps::{Durability, History, Node, PublisherQos, Subscriber, SubscriberQos};
+use rgaps_testing::{Action, Child, CrashPoint, Ended, RuntimeDir, Watchdog, again_with};
+
+const TOPIC: &str = "joins";
+const LONG: Duration = Duration::from_secs(20);
+/// Steps of a publication, in its order.
+const STEPS: [&str; 5] = ["loan.block", "publish.described", "publish.complete", "publish.claimed", "publish.woken"];
+
+fn publisher_qos(durability: Durability) -> PublisherQos {
+    PublisherQos { durability, history_depth: 1, ..PublisherQos::default() }
+}
+
+fn subscriber(node: &Node, durability: Durability) -> Subscriber<Bytes> {
+    let qos = SubscriberQos { history: History::KeepAll, durability, ..SubscriberQos::default() };
+    node.subscriber_with(TOPIC, qos).unwrap()
+}
+
+#[test]
+#[ignore = "the publisher's program, started by the tests of this file"]
+fn role_of_a_publisher() {
+    let Ok(role) = std::env::var("RGAPS_TEST_JOINS") else { return };
+    let _watchdog = Watchdog::new(Duration::from_secs(60));
+    let durability = if role == "latched" { Durability::TransientLocal } else { Durability::Volatile };
+    let node = Node::builder().no_autostart().build().unwrap();
+    let publisher = node.publisher_with::<Bytes>(TOPIC, publisher_qos(durability)).unwrap();
+    publisher.push(&Bytes::new(1), &[1]).unwrap();
+    println!("published");
+    // It asks for nothing more, and says what its pool has in use when it is asked.
+    for line in std::io::stdin().lines().map_while(Result::ok) {
+        println!("{line} {}", publisher.statistics().used_bytes);
+    }
+}
+
+/// A publisher in a process of its own, which stops at a step of its only publication.
+struct Publisher {
+    child: Child,
+    lines: std::io::Lines<BufReader<ChildStdout>>,
+}
+
+impl Publisher {
+    fn stopped_at(step: &str, role: &str, dir: &RuntimeDir) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "role_of_a_publisher", "--ignored", "--nocapture"]);
+        command.env("RGAPS_TEST_JOINS", role).env("RGAPS_RUNTIME_DIR", dir.path());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        CrashPoint::new(step).doing(Action::Stop).arm(&mut command);
+        let mut child = Child::spawn(&mut command).unwrap();
+        let outcome = child.wait_end_or_stop_within(LONG).unwrap();
+        assert!(matches!(outcome, Ended::Stopped), "{outcome:?} at {step}");
+        let lines = BufReader::new(child.std().stdout.take().unwrap()).lines();
+        Self { child, lines }
+    }
+
+    fn go_on(&mut self) {
+        self.child.go_on().unwrap();
+        self.hear("published");
+    }
+
+    fn used_bytes(&mut self) -> u64 {
+        self.child.std().stdin.as_mut().unwrap().write_all(b"used\n").unwrap();
+        self.hear("used ").parse().unwrap()
+    }
+
+    /// The rest of the next line that has the word.
+    fn hear(&mut self, word: &str) -> String {
+        let lines = self.lines.by_ref().map_while(Result::ok);
+        let heard = lines.filter_map(|line| Some(line.split_once(word)?.1.to_owned())).next();
+        heard.unwrap_or_else(|| panic!("the publisher ended without {word:?}"))
+    }
+}
+
+fn is_isolated() -> bool {
+    again_with(&[("RGAPS_MULTICAST", "off"), ("RGAPS_DEVICE", "host")], |_| Ok(()))
+}
+
+#[test]
+fn who_joins_at_any_step_of_a_publication_pins_nothing() {
+    if !is_isolated() {
+        return;
+    }
+    let _watchdog = Watchdog::new(Duration::from_secs(200));
+    for step in STEPS {
+        let dir = RuntimeDir::new("joins").unwrap();
+        let node = Node::builder().runtime_dir(dir.path()).build().unwrap();
+        let mut publisher = Publisher::stopped_at(step, "volatile", &dir);
+        let joined = subscriber(&node, Durability::Volatile);
+        publisher.go_on();
+        let taken = joined.take().unwrap().map(|frame| frame.bytes().to_vec());
+        let statistics = joined.statistics();
+        // Before the message has its position it is this subscriber's, and afterwards it is not.
+        let is_before = matches!(step, "loan.block" | "publish.described" | "publish.complete");
+        assert_eq!((taken, statistics.lost), (is_before.then(|| vec![1]), 0), "joined at {step}");
+        let deadline = Instant::now() + LONG;
+        while publisher.used_bytes() > 0 {
+            assert!(Instant::now() < deadline, "what nobody has still to read is kept after a join at {step}");
+        }
+    }
+}
+
+#[test]
+fn who_joins_late_at_any_step_gets_the_latched_message() {
+    if !is_isolated() {
+        return;
+    }
+    let _watchdog = Watchdog::new(Duration::from_secs(200));
+    for step in STEPS {
+        let dir = RuntimeDir::new("joins_late").unwrap();
+        let node = Node::builder().runtime_dir(dir.path()).build().unwrap();
+        let mut publisher = Publisher::stopped_at(step, "latched", &dir);
+        let late = subscriber(&node, Durability::TransientLocal);
+        publisher.go_on();
+        let taken = late.wait(LONG).unwrap().map(|frame| frame.bytes().to_vec());
+        assert_eq!((taken, late.statistics().lost), (Some(vec![1]), 0), "joined at {step}");
+        assert!(late.take().unwrap().is_none(), "once");
+    }
+}
