@@ -1,4 +1,4 @@
-//! Who has no descriptors left hears so, with the number, on the side where they are missing.
+//! How many descriptors a topic takes; and who has none left hears so, with the number, on the side where they are missing.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
@@ -53,6 +53,37 @@ fn a_client_that_may_have_no_more_descriptors_hears_its_own_limit() {
     assert_eq!(node.topics().unwrap().len(), made.len(), "the one that failed has left nothing behind");
     drop(made);
     assert!(node.subscriber::<Bytes>("after").is_ok(), "it goes on");
+}
+
+#[test]
+fn a_topic_takes_one_descriptor_of_a_subscriber_two_of_a_publisher_and_two_of_rgapsd() {
+    // No other test's are counted.
+    if !again_with(&[("RGAPS_DEVICE", "host")], |_| Ok(())) {
+        return;
+    }
+    let _watchdog = Watchdog::new(Duration::from_secs(100));
+    let dir = RuntimeDir::new("count-fds").unwrap();
+    let mut rgapsd = manager(&dir, "-n 1024");
+    let rgapsd = rgapsd.std().id();
+    let (node, observing) = (node(&dir), node(&dir));
+    let open = |process| std::fs::read_dir(format!("/proc/{process}/fd")).unwrap().count();
+    // What the reply to a question came after is over; the client's file comes with its first subscriber.
+    let counts = || (observing.topics().unwrap().len(), open(std::process::id()), open(rgapsd));
+    let first = node.subscriber::<Bytes>("first").unwrap();
+    let (_, client, host) = counts();
+    let topics: Vec<String> = (0..20).map(|number| format!("t{number}")).collect();
+    let subscribers: Vec<_> = topics.iter().map(|topic| node.subscriber::<Bytes>(topic).unwrap()).collect();
+    assert_eq!(counts(), (21, client + 20, host + 20), "a segment each");
+    let publishers: Vec<_> = topics.iter().map(|topic| node.publisher::<Bytes>(topic).unwrap()).collect();
+    assert_eq!(
+        counts(),
+        (21, client + 60, host + 40),
+        "and a pool each; the client's publishers have the segment for writing"
+    );
+    drop((subscribers, publishers));
+    assert_eq!(counts(), (1, client, host));
+    drop(first);
+    assert_eq!(counts(), (0, client - 2, host - 2), "the client's file goes with its last subscriber");
 }
 
 #[test]
