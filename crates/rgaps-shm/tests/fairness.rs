@@ -85,16 +85,21 @@ fn who_holds_half_of_what_a_publisher_has_gets_no_more_of_it_and_loses_nothing()
 #[test]
 fn a_depth_beyond_the_queue_is_granted_as_far_as_can_be_and_every_message_is_taken_or_counted() {
     let host = Host::new(256);
-    let mut publisher = host.publisher(1 << 20, 0);
+    // What the first one publishes lies a lap and more behind the end, and would stay for ever if nobody said that it is lost.
+    let (mut brief, mut publisher) = (host.publisher(1 << 20, 0), host.publisher(1 << 20, 0));
     let mut reader = host.subscriber(u32::MAX);
     assert_eq!(reader.depth(), u64::from(DEPTH_MAX));
+    for _ in 0..128 {
+        brief.publish(10, Exhaustion::DropOldest).unwrap();
+    }
     let published = QUEUE_SLOTS as u64 + 1000;
     for _ in 0..published {
         publisher.publish(10, Exhaustion::DropOldest).unwrap();
     }
-    assert_eq!(lost(&reader), published - 256);
+    assert_eq!(lost(&reader), 128 + published - 256);
     assert_eq!(sequences(&mut reader), (published - 255..=published).collect::<Vec<_>>());
-    assert_eq!(lost(&reader), published - 256);
+    assert_eq!(lost(&reader), 128 + published - 256);
+    brief.port.reclaim();
     publisher.port.reclaim();
     assert_eq!(host.janitor.messages_in_use(), 0);
 }
