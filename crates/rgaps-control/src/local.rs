@@ -12,7 +12,8 @@ mod messages;
 pub use connection::{Connection, DESCRIPTORS_MAX, Listener, LocalError, MESSAGE_BYTES_MAX, Packet, PeerCredentials};
 pub use messages::{
     Advertised, Body, HANDED_SEATS_MAX, Handed, HandedSeat, HandedTopic, Notice, NoticedSubscriber, PROTOCOL_VERSION,
-    Refusal, RefusedSeat, Reply, Request, Role, Seat, Subscribed, ToClient, TopicSummary, Welcome,
+    Refusal, RefusedSeat, Reply, Request, Role, Seat, Subscribed, TOLD_SUBSCRIBERS_MAX, ToClient, TopicSummary,
+    Welcome,
 };
 
 /// Parses a request as the manager does; for the fuzzer and its corpus.

@@ -181,6 +181,12 @@ impl Clients {
         self.by_id.values().filter(move |client| client.is_in(topic))
     }
 
+    /// Whether a client publishes to a topic.
+    pub(crate) fn publishes(&self, client: ClientId, topic: TopicId) -> bool {
+        let publishes = |seat: &Occupied| seat.topic == topic && seat.role == Role::Publisher;
+        self.by_id.get(&client).is_some_and(|client| client.seats.iter().any(publishes))
+    }
+
     /// Those who publish to a topic, for speaking to them.
     pub(crate) fn publishers_of_mut(&mut self, topic: TopicId) -> impl Iterator<Item = &mut Client> {
         let publishes = move |seat: &Occupied| seat.topic == topic && seat.role == Role::Publisher;

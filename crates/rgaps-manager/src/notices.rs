@@ -1,72 +1,84 @@
 //! What publishers are told of subscribers: their own words and event descriptors.
+//!
+//! A newcomer is spread at once. What gets lost of that, for want of descriptors, say, and what was there before a publisher, publishers ask for.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 
 use rgaps_control::TopicId;
-use rgaps_control::local::{Notice, NoticedSubscriber};
+use rgaps_control::local::{self, Notice, NoticedSubscriber, Refusal, Reply, TOLD_SUBSCRIBERS_MAX};
 use rgaps_os::EventFd;
 use rgaps_shm::janitor::Seat;
 
-use crate::clients::{Client, ClientId};
+use crate::clients::ClientId;
 use crate::manager::Manager;
-use crate::requests::wire_seat;
+use crate::requests::{Answer, shm_seat, wire_seat};
 use crate::subscribe::Newcomer;
 use crate::topics::Topic;
-
-/// Subscribers in one notice: two descriptors of each are no more than a message may have beside it.
-const SUBSCRIBERS_A_NOTICE: usize = 64;
 
 impl Manager {
     /// Gives every publisher of a topic, the arrivals included, a subscriber's words, and its event descriptor if it has one.
     pub(crate) fn spread_subscriber(&mut self, id: TopicId, seat: Seat) {
         let Some(topic) = self.topics.get_mut(&id) else { return };
         let Some(pages) = topic.janitor.pages(seat) else { return };
-        let event = topic.event_of(seat).map(EventFd::try_clone).transpose();
-        let told = event.and_then(|event| {
-            for inbound in topic.inbound.values_mut() {
-                let event = event.as_ref().map(EventFd::try_clone).transpose()?;
-                inbound.add_subscriber(Newcomer { pages: pages.clone(), event });
+        for inbound in topic.inbound.values_mut() {
+            let event = topic.subscribers.get(&seat).and_then(|subscriber| subscriber.event.as_ref());
+            match event.map(EventFd::try_clone).transpose() {
+                Ok(event) => inbound.add_subscriber(Newcomer { pages: pages.clone(), event }),
+                Err(error) => tracing::error!(topic = %topic.key, %error, "an arrival cannot ring a subscriber"),
             }
-            let clients = self.clients.publishers_of_mut(id).map(|client| (client, [seat]));
-            clients.into_iter().try_for_each(|(client, seats)| tell_of_subscribers(client, topic, &seats))
-        });
-        if let Err(error) = told {
-            tracing::error!(topic = %topic.key, %error, "publishers are not told of a subscriber: they keep every message for it, and wake it always");
+        }
+        match what_is_told(topic, seat) {
+            Ok(Some((subscriber, descriptors))) => {
+                let borrowed: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
+                for client in self.clients.publishers_of_mut(id) {
+                    client.notify(Notice::Subscribers { topic: id, subscribers: vec![subscriber] }, &borrowed);
+                }
+            }
+            Ok(None) => {}
+            Err(error) => tracing::warn!(topic = %topic.key, %error, "publishers are told of a subscriber later"),
         }
     }
 
-    /// Tells a client that has come as a publisher, or was away, of every subscriber of a topic.
-    pub(crate) fn repeat_subscribers(&mut self, client: ClientId, id: TopicId) {
-        let (Some(topic), Some(client)) = (self.topics.get(&id), self.clients.by_id.get_mut(&client)) else { return };
-        let all: Vec<Seat> = topic.janitor.active_subscribers().collect();
-        let told = all.chunks(SUBSCRIBERS_A_NOTICE).try_for_each(|some| tell_of_subscribers(client, topic, some));
-        if let Err(error) = told {
-            tracing::error!(topic = %topic.key, %error, "a publisher is not told of all subscribers: it keeps every message for the others");
+    /// A publisher asks for subscribers that it does not know.
+    pub(crate) fn subscribers(
+        &mut self,
+        client: ClientId,
+        id: TopicId,
+        seats: &[local::Seat],
+    ) -> Result<Answer, Refusal> {
+        if seats.len() > TOLD_SUBSCRIBERS_MAX {
+            let said = format!("{} subscribers at once; {TOLD_SUBSCRIBERS_MAX} are allowed", seats.len());
+            return Err(Refusal::Invalid(said));
         }
+        if !self.clients.publishes(client, id) {
+            return Err(Refusal::NotFound("none of that topic's publishers is yours".to_owned()));
+        }
+        let Some(topic) = self.topics.get(&id) else {
+            return Err(Refusal::NotFound("the topic has ended".to_owned()));
+        };
+        let (mut subscribers, mut descriptors) = (Vec::new(), Vec::new());
+        for seat in seats {
+            match what_is_told(topic, shm_seat(*seat)) {
+                Ok(Some((subscriber, of_it))) => {
+                    subscribers.push(subscriber);
+                    descriptors.extend(of_it);
+                }
+                Ok(None) => {}
+                // One of whom nothing can be told keeps back none of the others.
+                Err(error) => tracing::warn!(topic = %topic.key, %error, "a publisher is told of a subscriber later"),
+            }
+        }
+        Ok(Answer { reply: Reply::Subscribers { topic: id, subscribers }, descriptors })
     }
 }
 
-/// Tells a client that publishes of these subscribers, as far as their words are known: `SUBSCRIBERS_A_NOTICE` at most.
-fn tell_of_subscribers(client: &mut Client, topic: &Topic, seats: &[Seat]) -> io::Result<()> {
-    let mut subscribers = Vec::new();
-    let mut descriptors = Vec::new();
-    for seat in seats {
-        let Some(pages) = topic.janitor.pages(*seat) else { continue };
-        let Some(file) = pages.file() else { continue };
-        let event = topic.event_of(*seat);
-        descriptors.push(file.read_only()?);
-        descriptors.extend(event.map(EventFd::try_clone).transpose()?.map(OwnedFd::from));
-        subscribers.push(NoticedSubscriber {
-            seat: wire_seat(*seat),
-            place: pages.place(),
-            has_event: event.is_some(),
-        });
-    }
-    if subscribers.is_empty() {
-        return Ok(());
-    }
-    let borrowed: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
-    client.notify(Notice::Subscribers { topic: topic.id, subscribers }, &borrowed);
-    Ok(())
+/// What publishers must have of a subscriber, if its words are known here.
+fn what_is_told(topic: &Topic, seat: Seat) -> io::Result<Option<(NoticedSubscriber, Vec<OwnedFd>)>> {
+    let Some(pages) = topic.janitor.pages(seat) else { return Ok(None) };
+    let Some(file) = pages.file() else { return Ok(None) };
+    let event = topic.event_of(seat).map(EventFd::try_clone).transpose()?;
+    let told = NoticedSubscriber { seat: wire_seat(seat), place: pages.place(), has_event: event.is_some() };
+    let own = file.reading()?.try_clone_to_owned()?;
+    Ok(Some((told, [own].into_iter().chain(event.map(OwnedFd::from)).collect())))
 }

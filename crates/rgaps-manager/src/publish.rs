@@ -220,6 +220,20 @@ impl PublishManager {
             .janitor
             .admit_subscriber(&SubscriberSpec { depth, pid: std::process::id(), remote: true }, &file)
             .map_err(std::io::Error::other)?;
+        let started = self.start_sender(topic, endpoint, wanted, name, (seat, depth));
+        started.inspect_err(|_| {
+            topic.janitor.dismiss_subscriber(seat.slot, seat.generation);
+        })
+    }
+
+    fn start_sender(
+        &self,
+        topic: &Topic,
+        endpoint: &Endpoint,
+        wanted: &Wanted,
+        name: &str,
+        (seat, depth): (Seat, u32),
+    ) -> std::io::Result<Outbound> {
         // Late joiners of other hosts get history from their own manager, which gets it from here.
         let history = kept_depth(&endpoint.offers) > 0;
         let pages = topic.janitor.pages(seat).ok_or(std::io::ErrorKind::NotFound)?;

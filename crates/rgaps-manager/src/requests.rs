@@ -84,6 +84,7 @@ impl Manager {
             Body::Commit { topic, seat, slabs, newest } => self.commit(client, *topic, *seat, slabs, *newest),
             Body::Trim { topic, seat, offset, bytes } => self.trim(client, *topic, *seat, *offset, *bytes),
             Body::EventDescriptor { topic, seat } => self.event_descriptor(client, *topic, *seat),
+            Body::Subscribers { topic, seats } => self.subscribers(client, *topic, seats),
             Body::Leave { topic, role, seat } => self.leave(client, *topic, *role, *seat),
             Body::Observe { key } => self.observe(key),
             Body::Topics { after } => Ok(Answer::bare(self.topic_page(after.as_ref()))),
@@ -176,7 +177,6 @@ impl Manager {
         let granted = topic.janitor.quota(seat.slot);
         let own = Endpoint { offers: vec![qos], ..bare_endpoint(topic, Role::Publisher) };
         self.join(client, id, seat, &own)?;
-        self.repeat_subscribers(client, id);
         if granted < messages {
             let text = format!(
                 "{key}: this publisher may have {granted} messages at a time, not {messages}: other publishers of the topic have the rest"

@@ -52,11 +52,9 @@ impl Manager {
             }
             self.topic_changed(handed.topic);
             for seat in taken {
-                match &seat.of {
-                    Handed::Publisher { .. } => self.repeat_subscribers(client, handed.topic),
-                    // Arrivals and publishers that come later know it too.
-                    Handed::Subscriber { .. } => self.spread_subscriber(handed.topic, shm_seat(seat.seat)),
-                    Handed::Kept { .. } => {}
+                // Its words may be new to publishers that came before it was handed back.
+                if let Handed::Subscriber { .. } = seat.of {
+                    self.spread_subscriber(handed.topic, shm_seat(seat.seat));
                 }
             }
         }
@@ -184,6 +182,8 @@ impl Manager {
                 let current =
                     self.clients.by_id.get_mut(&client).map(|client| &mut client.file).ok_or("it has gone")?;
                 let file = SubscriberFile::adopt_unless_known(own, current).map_err(|error| error.to_string())?;
+                // What is no file of this user's nobody could be told of.
+                file.reading().map_err(|error| format!("its own words cannot be passed on: {error}"))?;
                 let own = SubscriberPages::attach(file, *place, id.0, seat.slot, seat.tenancy());
                 let own = own.map_err(|error| error.to_string())?;
                 let event = descriptors.next().map(EventFd::checked).transpose();

@@ -13,12 +13,14 @@
 //!
 //! Trusts      nothing: length and seals are checked by the mapping, identity here.
 
+use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use rgaps_os::{Access, MapError, Mapping, memfd};
 
@@ -32,6 +34,10 @@ use crate::segment::{AttachError, halves, inside};
 
 /// Places of one file, nearly all of them holes. A client that makes more subscribers in its life gets another file.
 const PLACES: u32 = 4096;
+/// Files that a process is looked through for: a client has one, and one more for each manager that died while it went on subscribing.
+const FILES_MAX: usize = 64;
+/// O_NONBLOCK, as open(2) has it on Linux.
+const OPEN_NONBLOCK: i32 = 0o4000;
 /// As /proc shows it.
 const NAME: &str = "rgaps-subscribers";
 const FILE_BYTES: u64 = PLACES as u64 * SUBSCRIBER_PAGES_BYTES;
@@ -42,6 +48,8 @@ pub struct SubscriberFile {
     fd: OwnedFd,
     /// Places that were given out.
     used: AtomicU32,
+    /// For reading, once somebody was told of it.
+    reading: OnceLock<OwnedFd>,
 }
 
 impl SubscriberFile {
@@ -49,12 +57,12 @@ impl SubscriberFile {
     pub fn create() -> Result<Arc<Self>, AttachError> {
         let os = |source| MapError::Os { bytes: FILE_BYTES, source };
         let fd = memfd::create(NAME, FILE_BYTES).map_err(os)?;
-        Ok(Arc::new(Self { fd, used: AtomicU32::new(0) }))
+        Ok(Arc::new(Self { fd, used: AtomicU32::new(0), reading: OnceLock::new() }))
     }
 
     /// A file that came through a socket: its places were given out by somebody else.
     pub fn adopt(fd: OwnedFd) -> Arc<Self> {
-        Arc::new(Self { fd, used: AtomicU32::new(PLACES) })
+        Arc::new(Self { fd, used: AtomicU32::new(PLACES), reading: OnceLock::new() })
     }
 
     /// As `adopt`, or `current` if it is that one and somebody writes it still: its descriptor is not kept twice.
@@ -89,13 +97,30 @@ impl SubscriberFile {
         let is_one = |path: &PathBuf| {
             std::fs::read_link(path).is_ok_and(|to| to.to_string_lossy().starts_with(&format!("/memfd:{NAME} ")))
         };
-        let paths = open.map(|entry| entry.path()).filter(is_one);
-        paths.filter_map(|path| Some(Self::adopt(std::fs::File::open(path).ok()?.into()))).collect()
+        let mut found: Vec<Arc<Self>> = Vec::new();
+        for path in open.map(|entry| entry.path()).filter(is_one) {
+            // Whatever has that name: a pipe would not be waited for, and what is no file of this kind is not kept.
+            let fd = File::options().read(true).custom_flags(OPEN_NONBLOCK).open(path).map(OwnedFd::from);
+            let Ok(fd) = fd else { continue };
+            let identity = |fd: &OwnedFd| memfd::identity(fd).ok();
+            let is_new = found.iter().all(|known| identity(&known.fd) != identity(&fd));
+            if is_new && memfd::check(&fd, FILE_BYTES, memfd::Seals::Size).is_ok() {
+                found.push(Self::adopt(fd));
+            }
+            if found.len() == FILES_MAX {
+                break;
+            }
+        }
+        found
     }
 
-    /// A descriptor that can be mapped for reading and not for writing.
-    pub fn read_only(&self) -> io::Result<OwnedFd> {
-        memfd::read_only(&self.fd)
+    /// A descriptor that can be mapped for reading and not for writing. An error if the file is another user's.
+    pub fn reading(&self) -> io::Result<BorrowedFd<'_>> {
+        if let Some(fd) = self.reading.get() {
+            return Ok(fd.as_fd());
+        }
+        let fd = memfd::read_only(&self.fd)?;
+        Ok(self.reading.get_or_init(|| fd).as_fd())
     }
 }
 
@@ -276,7 +301,7 @@ mod tests {
     #[test]
     fn who_reads_a_subscribers_words_can_neither_write_nor_seal_them() {
         let own = made();
-        let reading = own.file().unwrap().read_only().unwrap();
+        let reading = own.file().unwrap().reading().unwrap();
         assert!(Mapping::map(&reading, FILE_BYTES, Access::ReadWrite).is_err());
         assert!(memfd::seal_future_write(&reading).is_err());
         let read = observe(reading, own.place()).unwrap();
@@ -328,7 +353,7 @@ mod tests {
         let is_ours = |found: &SubscriberPages| found.words().cursor.load(Ordering::Relaxed) == 12;
         let found = files.iter().filter_map(find).find(is_ours).unwrap();
         assert!(found.hold_words().is_err(), "for reading only");
-        let told = found.file().unwrap().read_only().unwrap();
+        let told = found.file().unwrap().reading().unwrap();
         assert!(observe(told, own.place()).is_ok(), "and for publishers to read");
         found.give_back();
         assert_eq!(own.resident_bytes(), 4096);

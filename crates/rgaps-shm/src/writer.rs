@@ -26,7 +26,7 @@ use crate::history::{History, MessageRef};
 use crate::info::{MessageInfo, encode_path};
 use crate::join::Look;
 use crate::layout::{META_BYTES_MAX, MessageEntry, PublisherSlot, SlotState};
-use crate::message::{Generation, Need, State};
+use crate::message::{Generation, Need, State, Tenancy};
 use crate::notify::{FutexWait, Wake};
 use crate::pages::SubscriberPages;
 use crate::pool::{Block, PoolAllocator, PoolStats};
@@ -299,6 +299,11 @@ impl WriterPort {
     /// subscriber whatever was published since that joined, and what history ever kept.
     pub fn add_subscriber(&mut self, pages: Arc<SubscriberPages>, event: Option<EventFd>) {
         self.subscribers.add(pages, event);
+    }
+
+    /// Subscribers that the manager is to be asked for, `limit` at most.
+    pub fn unknown_subscribers(&self, limit: usize) -> Vec<(u16, Tenancy)> {
+        self.subscribers.unknown(limit)
     }
 
     /// Subscribers on this host that have not retired.

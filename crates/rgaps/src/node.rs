@@ -187,7 +187,6 @@ impl Node {
         let node = &self.inner;
         node.check_owner()?;
         let key = TopicKey::new(node.domain, topic)?;
-        let _joining = node.session.joining();
         node.session.make(|| self.join_as_publisher(&key, qos))
     }
 
@@ -232,7 +231,11 @@ impl Node {
             qos,
         });
         let member = Member::Publisher(Arc::downgrade(publisher.inner()));
-        Ok(node.session.add_member(member, answer.epoch).then_some(publisher))
+        if !node.session.add_member(member, answer.epoch) {
+            return Ok(None);
+        }
+        node.session.meet_subscribers(publisher.inner());
+        Ok(Some(publisher))
     }
 
     /// A subscriber with ROS 2's default QoS.

@@ -28,8 +28,8 @@ impl Noticed {
         known: Option<Arc<SubscriberPages>>,
         descriptors: &mut impl Iterator<Item = OwnedFd>,
     ) -> Result<Self, NodeError> {
-        let (file, event) = (descriptors.next(), noticed.has_event.then(|| descriptors.next()).flatten());
-        let file = file.ok_or(SessionError::Confused)?;
+        let file = descriptors.next().ok_or(SessionError::Confused)?;
+        let event = noticed.has_event.then(|| descriptors.next().ok_or(SessionError::Confused)).transpose()?;
         let Seat { slot, generation } = noticed.seat;
         let tenancy = Tenancy::new(generation);
         let pages = match known.filter(|pages| pages.tenancy() == tenancy) {

@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::Waker;
@@ -19,12 +19,13 @@ use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
 use rgaps_control::local::{
-    Body, Connection, LocalError, Notice, Refusal, Reply, Request, Role, Seat, ToClient, Welcome,
+    Body, Connection, LocalError, Notice, NoticedSubscriber, Refusal, Reply, Request, Role, Seat, TOLD_SUBSCRIBERS_MAX,
+    ToClient, Welcome,
 };
 use rgaps_control::spawn::{Autostart, Pauses};
 use rgaps_control::{Given, LockId, Running, RuntimeDir, TopicId};
 use rgaps_os::{EventFd, ProcessLock};
-use rgaps_shm::SubscriberFile;
+use rgaps_shm::{SubscriberFile, SubscriberPages};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::hand_back::{self, Owner};
@@ -83,17 +84,6 @@ impl Drop for GivenSeat<'_> {
     }
 }
 
-/// See `Session::joining`.
-#[must_use]
-#[derive(Debug)]
-pub(crate) struct Joining<'a>(&'a AtomicUsize);
-
-impl Drop for Joining<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
 type Outcome = Result<(Reply, Vec<OwnedFd>), SessionError>;
 
 /// State shared by a node's callers and its thread.
@@ -114,12 +104,10 @@ pub(crate) struct Session {
     /// Seats that were given up without a manager that said it knows.
     unsaid: Mutex<Vec<Body>>,
     tended: Mutex<Vec<Tended>>,
-    /// Subscribers of topics that this node publishes to. The manager may tell of one before the answer that makes us a publisher is read.
-    subscribers: Mutex<HashMap<(TopicId, u16), Noticed>>,
+    /// Words of subscribers that publishers of this node read, so that each is mapped once.
+    mapped: Mutex<HashMap<(TopicId, u16), Weak<SubscriberPages>>>,
     /// What this node's subscribers write.
     file: Mutex<Weak<SubscriberFile>>,
-    /// Publishers that have asked for their seat and are no members yet: what came for them meanwhile must stay in `subscribers`.
-    joining: AtomicUsize,
     sleepers: Sleepers,
     stopping: AtomicBool,
     kick: EventFd,
@@ -160,9 +148,8 @@ impl Session {
             members: Mutex::default(),
             unsaid: Mutex::default(),
             tended: Mutex::default(),
-            subscribers: Mutex::default(),
+            mapped: Mutex::default(),
             file: Mutex::default(),
-            joining: AtomicUsize::new(0),
             sleepers: Sleepers::default(),
             stopping: AtomicBool::new(false),
             kick: EventFd::new()?,
@@ -193,7 +180,7 @@ impl Session {
         });
         // Under this lock the thread holds what it tends: it must not be the one who closes a subscriber's descriptor, later.
         lock(&self.tended).retain(|tended| tended.seat() != (seated.role, seated.topic, seated.seat));
-        self.prune_subscribers();
+        lock(&self.mapped).retain(|_, pages| pages.strong_count() > 0);
     }
 
     /// Keeps a seat that nobody has any more, for a stream that may still write to it, until this process ends.
@@ -235,48 +222,45 @@ impl Session {
         SubscriberFile::adopt_unless_known(fd, &mut lock(&self.file))
     }
 
-    /// A publisher is about to ask for its seat. The guard lives until it is a member, or has failed.
-    pub(crate) fn joining(&self) -> Joining<'_> {
-        self.joining.fetch_add(1, Ordering::AcqRel);
-        Joining(&self.joining)
-    }
-
-    /// Lets go of subscribers that no publisher of this node has.
-    fn prune_subscribers(&self) {
-        let mut subscribers = lock(&self.subscribers);
-        // Under the lock: whoever begins to join after this look gets its notices, and so its entries, after the lock is given up.
-        if self.joining.load(Ordering::Acquire) > 0 {
-            return;
-        }
-        let publishers = self.publishers();
-        subscribers.retain(|(topic, _), _| publishers.iter().any(|publisher| publisher.seated.topic == *topic));
-        // The last of these may be the publisher's end, which comes back here: not under the lock.
-        drop(subscribers);
-    }
-
     /// Whose seat was given in an epoch. False if a later manager was handed back everything meanwhile, and so not this seat.
     #[must_use]
     pub(crate) fn add_member(&self, member: Member, epoch: u64) -> bool {
-        let publisher = match &member {
-            Member::Publisher(publisher) => publisher.upgrade(),
-            Member::Subscriber(..) => None,
-        };
         lock(&self.tended).extend(tended(&member));
-        // First a member, then a look at what came before: `notice` does it the other way round, so that none is lost between them.
-        {
-            let mut members = lock(&self.members);
-            if members.handed_back > epoch {
-                return false;
-            }
-            members.all.push(member);
+        let mut members = lock(&self.members);
+        if members.handed_back > epoch {
+            return false;
         }
-        let Some(publisher) = publisher else { return true };
-        for ((topic, _), known) in lock(&self.subscribers).iter() {
-            if *topic == publisher.seated.topic {
-                known.tell(&publisher);
-            }
-        }
+        members.all.push(member);
         true
+    }
+
+    /// Asks for what a new publisher must have of the subscribers that are there. What cannot be had now is asked for again later.
+    pub(crate) fn meet_subscribers(&self, publisher: &PublisherInner) {
+        let mut before = Vec::new();
+        loop {
+            let seats = unknown(publisher);
+            if seats.is_empty() || seats == before {
+                return;
+            }
+            let body = Body::Subscribers { topic: publisher.seated.topic, seats: seats.clone() };
+            let Ok(Answer { reply: Reply::Subscribers { topic, subscribers }, descriptors, .. }) =
+                self.request(&body, &[])
+            else {
+                return;
+            };
+            self.told(topic, subscribers, descriptors, &[publisher]);
+            before = seats;
+        }
+    }
+
+    /// As `meet_subscribers`, of all publishers, without waiting for the answers.
+    fn ask_for_subscribers(&self, connection: &Connection) {
+        for publisher in self.publishers() {
+            let seats = unknown(&publisher);
+            if !seats.is_empty() {
+                self.tell(connection, Body::Subscribers { topic: publisher.seated.topic, seats });
+            }
+        }
     }
 
     /// Wakes once a descriptor is readable; with no waker, nobody waits for it any more, and the thread lets go of it now.
@@ -294,9 +278,14 @@ impl Session {
     /// The thread: reads the socket, wakes tasks, and reconnects. Ends at `stop`.
     pub(crate) fn run(&self) {
         let _ = self.runner.set(std::thread::current().id());
+        let mut asked = Instant::now();
         while !self.stopping.load(Ordering::Acquire) {
             let connection = lock(&self.connection).clone();
             let soon = self.tend(Some(&connection));
+            if asked.elapsed() >= TICK {
+                self.ask_for_subscribers(&connection);
+                asked = Instant::now();
+            }
             self.sleep(&connection, if soon { READY_TICK } else { TICK });
             if let Err(error) = self.say_leaves(&connection).and_then(|()| self.read(&connection)) {
                 self.is_away.store(true, Ordering::Release);
@@ -440,6 +429,11 @@ impl Session {
                         let outcome = reply.map(|reply| (reply, packet.descriptors));
                         drop(waiting.try_send(outcome.map_err(SessionError::from)));
                     }
+                    (None, _) if matches!(reply, Ok(Reply::Subscribers { .. })) => {
+                        if let Ok(Reply::Subscribers { topic, subscribers }) = reply {
+                            self.tell_publishers(topic, subscribers, packet.descriptors);
+                        }
+                    }
                     (waiting, complete) => {
                         self.give_back(connection, reply);
                         if let (Some(waiting), Err(error)) = (waiting, complete) {
@@ -467,24 +461,37 @@ impl Session {
     fn notice(&self, notice: Notice, descriptors: Vec<OwnedFd>) {
         match notice {
             Notice::Warning { text, .. } => tracing::warn!("{text}"),
-            Notice::Subscribers { topic, subscribers } => {
-                let publishers = self.publishers();
-                let mut descriptors = descriptors.into_iter();
-                for noticed in subscribers {
-                    let key = (topic, noticed.seat.slot);
-                    let known = lock(&self.subscribers).get(&key).map(|known| known.pages().clone());
-                    match Noticed::new(topic, noticed, known, &mut descriptors) {
-                        Ok(known) => {
-                            let of_topic = publishers.iter().filter(|publisher| publisher.seated.topic == topic);
-                            of_topic.for_each(|publisher| known.tell(publisher));
-                            lock(&self.subscribers).insert(key, known);
-                        }
-                        Err(error) => tracing::error!(
-                            %error, slot = noticed.seat.slot,
-                            "a subscriber's words cannot be read: publishers keep every message for it"
-                        ),
-                    }
+            Notice::Subscribers { topic, subscribers } => self.tell_publishers(topic, subscribers, descriptors),
+        }
+    }
+
+    fn tell_publishers(&self, topic: TopicId, subscribers: Vec<NoticedSubscriber>, descriptors: Vec<OwnedFd>) {
+        let publishers = self.publishers();
+        let of_topic: Vec<&PublisherInner> =
+            publishers.iter().filter(|publisher| publisher.seated.topic == topic).map(Arc::as_ref).collect();
+        self.told(topic, subscribers, descriptors.into_iter(), &of_topic);
+    }
+
+    /// Tells publishers of a topic what came of subscribers. What did not come whole is asked for again.
+    fn told(
+        &self,
+        topic: TopicId,
+        subscribers: Vec<NoticedSubscriber>,
+        mut descriptors: impl Iterator<Item = OwnedFd>,
+        publishers: &[&PublisherInner],
+    ) {
+        if publishers.is_empty() {
+            return;
+        }
+        for noticed in subscribers {
+            let key = (topic, noticed.seat.slot);
+            let mapped = lock(&self.mapped).get(&key).and_then(Weak::upgrade);
+            match Noticed::new(topic, noticed, mapped, &mut descriptors) {
+                Ok(known) => {
+                    lock(&self.mapped).insert(key, Arc::downgrade(known.pages()));
+                    publishers.iter().for_each(|publisher| known.tell(publisher));
                 }
+                Err(error) => tracing::debug!(%error, slot = noticed.seat.slot, "a subscriber is not known yet"),
             }
         }
     }
@@ -578,16 +585,18 @@ fn answer(outcome: Outcome, epoch: u64) -> Result<Answer, SessionError> {
     Ok(Answer { reply, descriptors: descriptors.into_iter(), epoch })
 }
 
+/// Subscribers that a publisher does not know, as many as may be asked for at once.
+fn unknown(publisher: &PublisherInner) -> Vec<Seat> {
+    let unknown = publisher.port().unknown_subscribers(TOLD_SUBSCRIBERS_MAX);
+    unknown.into_iter().map(|(slot, tenancy)| Seat { slot, generation: tenancy.bits() }).collect()
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
 mod tests {
-    use rgaps_control::local::NoticedSubscriber;
-    use rgaps_shm::SubscriberPages;
-    use rgaps_shm::message::Tenancy;
-
     use super::*;
 
     /// A session, and the manager's end of its connection.
@@ -597,34 +606,6 @@ mod tests {
         std::fs::remove_dir_all(&path).unwrap();
         let (own, manager) = Connection::pair().unwrap();
         (Session::new(dir, "test".to_owned(), Autostart::Never, own).unwrap(), manager)
-    }
-
-    #[test]
-    fn a_subscriber_that_is_told_of_before_its_publisher_is_a_member_survives_the_end_of_another() {
-        let (session, _manager) = session("subscribers");
-        let topic = TopicId([1; 16]);
-        let seat = Seat { slot: 3, generation: 1 };
-        let file = SubscriberFile::create().unwrap();
-        let _own = SubscriberPages::create(&file, topic.0, seat.slot, Tenancy::new(seat.generation)).unwrap();
-        let notice = || {
-            let event = OwnedFd::from(EventFd::new().unwrap());
-            let subscribers = vec![NoticedSubscriber { seat, place: 0, has_event: true }];
-            session.notice(Notice::Subscribers { topic, subscribers }, vec![file.read_only().unwrap(), event]);
-        };
-        let mapped = || lock(&session.subscribers).get(&(topic, 3)).map(|known| known.pages().clone());
-        let joining = session.joining();
-        notice();
-        session.prune_subscribers();
-        let first = mapped().expect("a publisher that joins will look for it");
-        notice();
-        assert!(Arc::ptr_eq(&first, &mapped().unwrap()), "it is mapped once");
-        drop(joining);
-        session.prune_subscribers();
-        assert!(mapped().is_none(), "nobody reads it");
-        let wrong =
-            Notice::Subscribers { topic, subscribers: vec![NoticedSubscriber { seat, place: 0, has_event: false }] };
-        session.notice(wrong, vec![rgaps_os::memfd::create("short", 4096).unwrap()]);
-        assert!(mapped().is_none());
     }
 
     #[test]

@@ -11,6 +11,9 @@ pub const PROTOCOL_VERSION: u32 = 5;
 /// Most seats in one `HandBack`: as many refusals fit into its answer.
 pub const HANDED_SEATS_MAX: usize = 96;
 
+/// Most subscribers in one `Subscribers`: two descriptors of each are no more than a message may have beside it.
+pub const TOLD_SUBSCRIBERS_MAX: usize = 64;
+
 /// A client asks.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Request {
@@ -99,6 +102,13 @@ pub enum Body {
         topic: TopicId,
         /// The subscriber's seat.
         seat: Seat,
+    },
+    /// What a publisher must have of these subscribers, `TOLD_SUBSCRIBERS_MAX` at most. The reply brings it.
+    Subscribers {
+        /// The topic.
+        topic: TopicId,
+        /// The subscribers' seats.
+        seats: Vec<Seat>,
     },
     /// Give up a seat.
     Leave {
@@ -253,6 +263,13 @@ pub enum Reply {
     Slabs(serde_json::Value),
     /// To `EventDescriptor`. Beside it: the descriptor.
     EventDescriptor,
+    /// To `Subscribers`: those of them that there is something to tell of. Beside it: as for the notice of this name.
+    Subscribers {
+        /// The topic.
+        topic: TopicId,
+        /// The subscribers.
+        subscribers: Vec<NoticedSubscriber>,
+    },
     /// To `Observe`. Beside it: the segment for reading.
     Observed {
         /// The topic's segment.
@@ -400,7 +417,7 @@ pub struct NoticedSubscriber {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Notice {
-    /// To publishers: who subscribes. Beside it: for each the file with its own words for reading, then its event descriptor if it has one.
+    /// To publishers: who subscribes now. What is lost of it they ask for (`Body::Subscribers`). Beside it: for each the file with its own words for reading, then its event descriptor if it has one.
     Subscribers {
         /// The topic.
         topic: TopicId,

@@ -1,0 +1,196 @@
+//! Publishers that were not told of a subscriber, for whatever reason, learn of it: nothing stays in their pools for it.
+
+#![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Barrier, Mutex};
+use std::time::{Duration, Instant};
+
+use rgaps::types::Bytes;
+use rgaps::{Exhaustion, Node, Publisher, PublisherQos, Subscriber};
+use rgaps_testing::{Child, RuntimeDir, Watchdog, again_with, manager, programs};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+const TOPIC: &str = "unknown";
+const LONG: Duration = Duration::from_secs(20);
+/// Two of them fit into a pool.
+const PAYLOAD: [u8; 20_000] = [1; 20_000];
+
+/// `rgapsd`, with a limit on its descriptors if there is one.
+fn manager(dir: &RuntimeDir, limit: &str) -> Child {
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("{limit} exec \"$0\"")]).arg(programs::find("rgapsd"));
+    command.env("RGAPS_DEVICE", "host");
+    manager::start(dir, command).unwrap()
+}
+
+fn node(dir: &RuntimeDir) -> Node {
+    Node::builder().runtime_dir(dir.path()).no_autostart().build().unwrap()
+}
+
+fn publisher(node: &Node) -> Publisher<Bytes> {
+    let qos = PublisherQos { pool_bytes: Some(1 << 16), exhaustion: Exhaustion::Refuse, ..PublisherQos::default() };
+    node.publisher_with(TOPIC, qos).unwrap()
+}
+
+/// Everybody takes and drops what is published, so the pool is never full for long if the publisher knows the subscribers.
+fn assert_knows(publisher: &Publisher<Bytes>, subscribers: &[Subscriber<Bytes>]) {
+    for round in 0..5 {
+        let deadline = Instant::now() + LONG;
+        loop {
+            for subscriber in subscribers {
+                while subscriber.take().unwrap().is_some() {}
+            }
+            match publisher.push(&Bytes::new(PAYLOAD.len() as u64), &PAYLOAD) {
+                Ok(_) => break,
+                Err(error) => assert!(Instant::now() < deadline, "message {round}, of which all were dropped: {error}"),
+            }
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[test]
+fn publishers_and_subscribers_that_join_at_once_know_each_other() {
+    let _watchdog = Watchdog::new(Duration::from_secs(150));
+    let dir = RuntimeDir::new("unknown-race").unwrap();
+    let _manager = manager(&dir, "");
+    let (publishing, subscribing) = (node(&dir), node(&dir));
+    let busy = publisher(&publishing);
+    let (turn, over, made) = (Barrier::new(2), AtomicBool::new(false), Mutex::new(None));
+    std::thread::scope(|scope| {
+        // It keeps the node's thread waiting for its port.
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                let _ = busy.push(&Bytes::new(8000), &PAYLOAD[..8000]);
+            }
+        });
+        scope.spawn(|| {
+            loop {
+                turn.wait();
+                if over.load(Ordering::Relaxed) {
+                    return;
+                }
+                *made.lock().unwrap() = Some(subscribing.subscriber::<Bytes>(TOPIC).unwrap());
+                turn.wait();
+            }
+        });
+        for _ in 0..300 {
+            turn.wait();
+            let publisher = publisher(&publishing);
+            turn.wait();
+            let subscriber = made.lock().unwrap().take().unwrap();
+            assert_knows(&publisher, &[subscriber]);
+        }
+        over.store(true, Ordering::Relaxed);
+        turn.wait();
+    });
+}
+
+#[test]
+#[ignore = "the subscriber's program, started by the tests of this file"]
+fn role_of_a_subscriber() {
+    let Ok(role) = std::env::var("RGAPS_TEST_UNKNOWN") else { return };
+    let _watchdog = Watchdog::new(Duration::from_secs(60));
+    let node = Node::builder().no_autostart().build().unwrap();
+    println!("node");
+    std::io::stdin().lock().lines().next();
+    let subscriber = node.subscriber::<Bytes>(TOPIC).unwrap();
+    let event = (role == "event").then(|| subscriber.descriptor().unwrap());
+    println!("joined");
+    let mut taken = 0;
+    while taken < 5 {
+        if let Some(event) = event {
+            assert!(rgaps_os::poll::readable(event, LONG).unwrap(), "nobody rings");
+        }
+        while subscriber.take().unwrap().is_some() {
+            taken += 1;
+        }
+        std::thread::yield_now();
+    }
+    println!("taken");
+    std::thread::park();
+}
+
+/// A subscriber joins while the publisher's process has no more than so many descriptors free, for a moment.
+fn joins_while_few_are_free(role: &str, free: usize) {
+    let _watchdog = Watchdog::new(Duration::from_secs(100));
+    let dir = RuntimeDir::new("unknown-fds").unwrap();
+    let _manager = manager(&dir, "");
+    let node = node(&dir);
+    let publisher = publisher(&node);
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "role_of_a_subscriber", "--ignored", "--nocapture"]);
+    command.env("RGAPS_TEST_UNKNOWN", role).env("RGAPS_RUNTIME_DIR", dir.path());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+    let mut child = Child::spawn(&mut command).unwrap();
+    let mut lines = BufReader::new(child.std().stdout.take().unwrap()).lines();
+    let mut hear = |word: &str| lines.by_ref().map_while(Result::ok).find(|line| line.contains(word)).expect(word);
+    hear("node");
+    let before = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(200), maximum: before.maximum }).unwrap();
+    let mut taken: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
+    taken.truncate(taken.len() - free);
+    child.std().stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+    hear("joined");
+    // The node's thread has read what the manager said of the subscriber once it has read what that answered afterwards.
+    let _ = node.topics();
+    drop(taken);
+    setrlimit(Resource::Nofile, before).unwrap();
+    assert_knows(&publisher, &[]);
+    hear("taken");
+}
+
+#[test]
+fn who_had_no_descriptors_when_a_subscriber_came_learns_of_it_later() {
+    if again_with(&[], |_| Ok(())) {
+        joins_while_few_are_free("words", 0);
+    }
+}
+
+#[test]
+fn who_had_one_descriptor_when_a_subscriber_came_rings_it_later() {
+    if again_with(&[], |_| Ok(())) {
+        joins_while_few_are_free("event", 1);
+    }
+}
+
+#[test]
+fn a_manager_that_had_few_descriptors_tells_of_all_subscribers_later() {
+    let _watchdog = Watchdog::new(Duration::from_secs(100));
+    let dir = RuntimeDir::new("unknown-few").unwrap();
+    let _manager = manager(&dir, "ulimit -n 128 &&");
+    let node = node(&dir);
+    let subscribers: Vec<_> = (0..60).map(|_| node.subscriber::<Bytes>(TOPIC).unwrap()).collect();
+    let others = (0..).map_while(|number| node.subscriber::<Bytes>(&format!("other{number}")).ok());
+    let mut others: Vec<_> = others.collect();
+    others.truncate(others.len() - 20);
+    let publisher = publisher(&node);
+    drop(others);
+    assert_knows(&publisher, &subscribers);
+}
+
+#[test]
+fn a_client_of_many_publishers_of_one_topic_is_back_after_a_managers_death() {
+    let _watchdog = Watchdog::new(Duration::from_secs(100));
+    let dir = RuntimeDir::new("unknown-many").unwrap();
+    let first = manager(&dir, "");
+    let (publishing, subscribing) = (node(&dir), node(&dir));
+    let subscribers: Vec<Subscriber<Bytes>> = (0..500).map(|_| subscribing.subscriber(TOPIC).unwrap()).collect();
+    let publishers: Vec<_> = (0..100).map(|_| publisher(&publishing)).collect();
+    drop(first);
+    let _second = manager(&dir, "");
+    let is_back = |node: &Node| {
+        let topics = node.topics().unwrap_or_default();
+        topics.first().is_some_and(|topic| (topic.publishers, topic.subscribers) == (100, 500))
+    };
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !is_back(&publishing) {
+        assert!(Instant::now() < deadline, "not all are back: {:?}", publishing.topics());
+        std::thread::yield_now();
+    }
+    drop((publishers, subscribers));
+}
