@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A subscriber maps the segment for reading, and this for writing: it can damage nothing that anybody else reads. No place is used
-//! twice, so that nothing which a former subscriber or its streams still write is read by anybody.
+//! twice, so nobody reads what a former subscriber or its streams still write.
 //!
 //! Trusts      nothing: length and seals are checked by the mapping, identity here.
 

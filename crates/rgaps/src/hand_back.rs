@@ -1,4 +1,4 @@
-//! What a client has, as a manager's successor is told of it: seats by topic, as many at once as a message and its descriptors hold.
+//! What a client tells a manager's successor that it has: its seats, by topic, as many in one message as it and its descriptors have room for.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -1,4 +1,4 @@
-//! A subscriber, as the manager tells the publishers of a topic of it.
+//! What the manager tells the publishers of a topic about one subscriber.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

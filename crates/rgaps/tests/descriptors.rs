@@ -83,7 +83,7 @@ fn a_topic_takes_one_descriptor_of_a_subscriber_two_of_a_publisher_and_two_of_rg
     drop((subscribers, publishers));
     assert_eq!(counts(), (1, client, host));
     drop(first);
-    assert_eq!(counts(), (0, client - 2, host - 2), "the client's file goes with its last subscriber");
+    assert_eq!(counts(), (0, client - 2, host - 3), "the client's file goes with its last subscriber");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! meanwhile; who is continued has what it had, and who is killed leaves nothing behind.
 //!
 //! RGAPS_TEST_LONG_STOPS sets the rounds (default 2; `./dev test-deaths` runs 200). A round is the death of a manager while each client of
-//! a host but the survivors is stopped; up to ten hosts, each a runtime directory with processes of its own, have one at a time.
+//! a host but the survivors is stopped. Up to ten hosts run rounds at a time; each is a runtime directory with processes of its own.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
