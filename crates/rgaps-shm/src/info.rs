@@ -188,7 +188,7 @@ impl WhyNot {
 }
 
 #[cfg(test)]
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod tests {
     use super::*;
 

@@ -4,8 +4,8 @@
 //! block, `subscribers` is what a publisher knows of those who read,
 //! `pool` allocates, `writer` and `reader` are what publishers and subscribers do, `janitor` is what the manager does for them and
 //! after their death, `newest` is what the table still tells of what came, `unready` is a message before its bytes, `unread` counts, `observer`
-//! looks on, `notify` wakes. The words of `queue` and `message` are borrowed, so that loom can model them; everything that maps memory
-//! is left out of a loom build.
+//! looks on, `notify` wakes. The words of `queue` and `message` are borrowed, so that loom and shuttle can run them; everything that maps memory
+//! is left out of their builds.
 
 mod bell;
 pub mod info;
@@ -14,56 +14,58 @@ pub mod join;
 mod loom_models;
 pub mod message;
 pub mod queue;
+#[cfg(all(test, shuttle))]
+mod shuttle_flows;
 mod sync;
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod ahead;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod by_name;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub mod claim;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub mod crash;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod give_way;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub mod held;
 #[cfg(not(loom))]
 pub mod history;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub mod janitor;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub mod layout;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub mod newest;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub mod notify;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub mod observer;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub mod pages;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod past;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub mod pool;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod raw;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub mod reader;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub mod segment;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub mod space;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub mod subscribers;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub mod unread;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub mod unready;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub mod writer;
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub use crate::{
     held::{Held, PoolRef},
     janitor::{Janitor, PublisherSpec, SubscriberSpec},

@@ -496,7 +496,7 @@ impl<'a> MessageWords<'a> {
 }
 
 #[cfg(test)]
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod tests {
     use super::*;
 

@@ -203,7 +203,7 @@ fn decode(word: u64) -> Named {
 }
 
 #[cfg(test)]
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod tests {
     use super::*;
     use proptest::prelude::*;

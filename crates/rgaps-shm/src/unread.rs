@@ -50,7 +50,7 @@ impl Unread {
 }
 
 #[cfg(test)]
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod tests {
     use super::*;
 

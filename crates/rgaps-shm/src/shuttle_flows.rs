@@ -1,0 +1,160 @@
+//! Whole flows under random schedules: `RUSTFLAGS="--cfg shuttle" cargo test -p rgaps-shm --lib --release shuttle`.
+//!
+//! Two publishers, three subscribers and their manager do what they do in a segment, over the functions that really run, on words of their
+//! own. Each slot has two tenants, one after the other. Any of them may die before any access to a word; the manager then finishes what it
+//! left. What `writer.rs`, `reader.rs`, `subscribers.rs`, `past.rs` and `janitor.rs` do with several of these functions is repeated in
+//! `shuttle_flows/`.
+//!
+//! Shuttle runs every access in one order, so this shows what schedules can do, and nothing about orderings and fences: loom's models do
+//! that (docs/proofs.md).
+//!
+//! RGAPS_SCHEDULES says how many schedules each test runs. A schedule that fails is printed; RGAPS_SCHEDULE runs it again.
+
+#[cfg(test)]
+mod fates;
+#[cfg(test)]
+mod manager;
+#[cfg(test)]
+mod publisher;
+#[cfg(test)]
+mod subscriber;
+#[cfg(test)]
+mod topic;
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::{Arc, Mutex as PlainMutex};
+
+use shuttle::rand::{Rng, thread_rng};
+use shuttle::scheduler::{PctScheduler, RandomScheduler, ReplayScheduler, Scheduler};
+use shuttle::sync::Mutex;
+use shuttle::{Config, MaxSteps, Runner, thread};
+
+use crate::shuttle_flows::fates::{Mortality, live};
+use crate::shuttle_flows::manager::Manager;
+use crate::shuttle_flows::subscriber::Kind;
+use crate::shuttle_flows::topic::{PUBLISHERS, SUBSCRIBERS, Tally, Topic};
+use crate::sync::Ordering;
+
+/// Schedules of each test, unless RGAPS_SCHEDULES says otherwise.
+const SCHEDULES: usize = 10_000;
+/// A flow has some thousand steps; this many mean that it does not end.
+const STEPS_MAX: usize = 200_000;
+/// Preemptions of a schedule that has few.
+const FEW: usize = 5;
+/// One in so many tenants dies.
+const DEATHS: u64 = 3;
+
+/// A number below `end`, the same when the schedule is run again.
+fn pick(end: u64) -> u64 {
+    thread_rng().gen_range(0..end)
+}
+
+fn one_in(n: u64) -> bool {
+    pick(n) == 0
+}
+
+/// Steps after which a tenant dies, if it is to.
+fn fate(topic: &Topic) -> Option<u32> {
+    let steps = one_in(DEATHS).then(|| 1 + pick(250) as u32);
+    topic.truth().tally.deaths += u64::from(steps.is_some());
+    steps
+}
+
+/// The tenants of a publisher slot, one after the other.
+fn publish(topic: &Topic, manager: &Mutex<Manager>, slot: usize) {
+    for _ in 0..2 {
+        pause(8);
+        // What is held of the one before is let go some time.
+        let admitted = (0..20).find_map(|_| {
+            let admitted = manager.lock().unwrap().admit_publisher(slot);
+            if admitted.is_none() {
+                pause(8);
+            }
+            admitted
+        });
+        let Some((seat, publisher)) = admitted else { break };
+        live(fate(topic), || publisher.run());
+        manager.lock().unwrap().bury_publisher(seat);
+    }
+    topic.closed.fetch_add(1, Ordering::AcqRel);
+    topic.ring_always();
+}
+
+/// The tenants of a subscriber slot, one after the other.
+fn subscribe(topic: &Topic, manager: &Mutex<Manager>, slot: usize) {
+    // Now and then a topic has few subscribers, so that what one of them does is not hidden by what others need.
+    for _ in 0..pick(3) {
+        pause(30);
+        let kind = Kind {
+            // One of each kind, and any of them later.
+            depth: if one_in(2) { [0, 2, 1][slot] } else { pick(4) },
+            wants_history: slot == 2 || one_in(3),
+            takes: one_in(2).then(|| 1 + pick(6)),
+        };
+        let (seat, subscriber) = manager.lock().unwrap().admit_subscriber(slot, kind);
+        live(fate(topic), || subscriber.run());
+        manager.lock().unwrap().dismiss_subscriber(seat);
+    }
+}
+
+fn pause(steps_max: u64) {
+    (0..pick(steps_max)).for_each(|_| thread::yield_now());
+}
+
+/// One schedule.
+fn flows() -> Tally {
+    let topic = Arc::new(Topic::default());
+    let manager = Arc::new(Mutex::new(Manager::new(topic.clone())));
+    let slots = (0..PUBLISHERS + SUBSCRIBERS).map(|slot| {
+        let (topic, manager) = (topic.clone(), manager.clone());
+        thread::spawn(move || match slot.checked_sub(PUBLISHERS) {
+            None => publish(&topic, &manager, slot),
+            Some(slot) => subscribe(&topic, &manager, slot),
+        })
+    });
+    let slots: Vec<_> = slots.collect();
+    slots.into_iter().for_each(|slot| slot.join().unwrap());
+    manager.lock().unwrap().check_nothing_is_left();
+    topic.truth().tally
+}
+
+/// With this scheduler, or as RGAPS_SCHEDULE says.
+fn run(scheduler: impl Scheduler + Send + 'static) {
+    let scheduler: Box<dyn Scheduler + Send> = match std::env::var("RGAPS_SCHEDULE") {
+        Ok(schedule) => Box::new(ReplayScheduler::new_from_encoded(&schedule)),
+        Err(_) => Box::new(scheduler),
+    };
+    let mut config = Config::new();
+    config.max_steps = MaxSteps::FailAfter(STEPS_MAX);
+    config.silence_warnings = true;
+    let tally = Arc::new(PlainMutex::new(Tally::default()));
+    let counted = tally.clone();
+    let runner = Runner::new(Mortality(scheduler), config);
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        runner.run(move || {
+            let tally = flows();
+            counted.lock().unwrap().add(&tally);
+        })
+    }));
+    let name = std::thread::current().name().unwrap_or_default().to_owned();
+    let tally = *tally.lock().unwrap();
+    println!("{name}: {tally:?}");
+    if let Err(failure) = result {
+        println!("schedule {} failed; to run it again, give RGAPS_SCHEDULE what is printed above", tally.schedules + 1);
+        resume_unwind(failure);
+    }
+}
+
+fn schedules() -> usize {
+    std::env::var("RGAPS_SCHEDULES").map_or(SCHEDULES, |n| n.parse().expect("RGAPS_SCHEDULES is a number"))
+}
+
+#[test]
+fn shuttle_flows_keep_what_is_held_and_count_what_is_lost_in_any_order() {
+    run(RandomScheduler::new(schedules()));
+}
+
+#[test]
+fn shuttle_flows_keep_what_is_held_and_count_what_is_lost_with_few_preemptions() {
+    run(PctScheduler::new(FEW, schedules()));
+}

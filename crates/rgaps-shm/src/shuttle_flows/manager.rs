@@ -1,0 +1,165 @@
+//! What the manager does, as `Janitor`: who comes, who goes, and what is left of the dead.
+
+use std::sync::Arc;
+
+use crate::history::MessageRef;
+use crate::join::{JOINING, Look, join};
+use crate::message::{Generation, Need, Readiness, State};
+use crate::queue::{MessageIndex, Position, Slot};
+use crate::shuttle_flows::publisher::Publisher;
+use crate::shuttle_flows::subscriber::{Kind, Subscriber};
+use crate::shuttle_flows::topic::{
+    ACTIVE, BURIED, FREE, Offered, PUBLISHERS, Pages, RUN, Seat, Subscribers, Topic, named, slot_state,
+};
+use crate::sync::Ordering;
+
+pub(super) struct Manager(Subscribers);
+
+impl Manager {
+    pub(super) fn new(topic: Arc<Topic>) -> Self {
+        Self(Subscribers::new(topic))
+    }
+
+    fn topic(&self) -> &Topic {
+        &self.0.topic
+    }
+
+    /// As `Janitor::admit_subscriber`.
+    pub(super) fn admit_subscriber(&mut self, slot: usize, kind: Kind) -> (Seat, Subscriber) {
+        let topic = self.0.topic.clone();
+        let words = &topic.subscribers[slot];
+        let seat = (slot, (words.state.load(Ordering::Acquire) >> 2) + 1);
+        let pages = Arc::new(Pages::default());
+        self.0.add((seat, pages.clone()));
+        words.depth.store(kind.depth, Ordering::Relaxed);
+        words.joined.store(JOINING, Ordering::Relaxed);
+        words.state.store(slot_state(seat.1, ACTIVE), Ordering::Release);
+        let visible = || _ = topic.subscriber_mask.fetch_or(1 << slot, Ordering::SeqCst);
+        join(visible, &words.joined, topic.queue());
+        for mail in &topic.mail {
+            mail.lock().unwrap().push((seat, pages.clone()));
+        }
+        let subscriber = Subscriber::new(topic.clone(), pages, seat, kind);
+        topic.truth().tally.tenants += 1;
+        (seat, subscriber)
+    }
+
+    /// As `Janitor::dismiss_subscriber`.
+    pub(super) fn dismiss_subscriber(&mut self, seat: Seat) {
+        let words = &self.topic().subscribers[seat.0];
+        let (active, free) = (slot_state(seat.1, ACTIVE), slot_state(seat.1, FREE));
+        assert!(words.state.compare_exchange(active, free, Ordering::AcqRel, Ordering::Relaxed).is_ok());
+        // The state word has let go of all that it held.
+        self.topic().truth().blocks.iter_mut().for_each(|block| block.release(seat));
+        self.topic().subscriber_mask.fetch_and(!(1 << seat.0), Ordering::SeqCst);
+        self.0.known[seat.0] = None;
+    }
+
+    /// As `Janitor::admit_publisher`, where all other slots are taken.
+    pub(super) fn admit_publisher(&mut self, slot: usize) -> Option<(Seat, Publisher)> {
+        let topic = self.0.topic.clone();
+        if self.sweep(slot, Need::None) > 0 && self.sweep(slot, Need::Soft) > 0 {
+            return None;
+        }
+        let words = &topic.publishers[slot];
+        let seat = (slot, (words.state.load(Ordering::Acquire) >> 2) + 1);
+        words.used.store(0, Ordering::Relaxed);
+        words.joined.store(topic.queue().end().0, Ordering::Relaxed);
+        words.state.store(slot_state(seat.1, ACTIVE), Ordering::Release);
+        topic.publisher_mask.fetch_or(1 << slot, Ordering::SeqCst);
+        let known = self.0.known.iter().enumerate();
+        let known = known.filter_map(|(slot, known)| known.clone().map(|(tenancy, pages)| ((slot, tenancy), pages)));
+        *topic.mail[slot].lock().unwrap() = known.collect();
+        let first_generation = Generation(topic.first_generation.load(Ordering::Acquire));
+        Some((seat, Publisher::new(Subscribers::new(topic), seat, first_generation)))
+    }
+
+    /// As `Janitor::bury_publisher`.
+    pub(super) fn bury_publisher(&mut self, (slot, generation): Seat) {
+        let words = &self.topic().publishers[slot];
+        let (active, buried) = (slot_state(generation, ACTIVE), slot_state(generation, BURIED));
+        assert!(words.state.compare_exchange(active, buried, Ordering::AcqRel, Ordering::Relaxed).is_ok());
+        self.topic().publisher_mask.fetch_and(!(1 << slot), Ordering::SeqCst);
+        self.sweep(slot, Need::None);
+        self.topic().ring_always();
+    }
+
+    /// As `Janitor::sweep_sparing`: how many messages of a buried publisher are left.
+    pub(super) fn sweep(&self, slot: usize, spared: Need) -> usize {
+        let topic = self.topic();
+        let words = &topic.publishers[slot];
+        let state = words.state.load(Ordering::Acquire);
+        if state & 3 != BURIED {
+            return 0;
+        }
+        let left = topic.used_entries(slot).filter(|index| !self.finish_message(*index, slot as u16, spared)).count();
+        if left == 0 {
+            self.give_entries_back(slot);
+            words.state.store(slot_state(state >> 2, FREE), Ordering::Release);
+        }
+        left
+    }
+
+    /// As `Janitor::finish_message`.
+    fn finish_message(&self, index: MessageIndex, owner: u16, spared: Need) -> bool {
+        let topic = self.topic();
+        let words = topic.words(index);
+        let Some(life) = words.life().filter(|life| life.owner == owner) else { return true };
+        let message = MessageRef { index, generation: life.generation };
+        match life.state {
+            State::Free => true,
+            State::Loaned => words.give_back(message.generation, owner),
+            State::Published | State::Filling | State::Poisoned => {
+                words.abandon(message.generation);
+                words.resume(message.generation);
+                assert_ne!(words.readiness(message.generation), Readiness::Pending);
+                let noted = topic.entry(index).position.load(Ordering::Acquire);
+                let is_noted =
+                    noted != u64::MAX && topic.queue().read(Position(noted)) == Slot::Message(named(message));
+                let position = if is_noted { Some(noted) } else { topic.find_in_queue(message) };
+                let look = Look::begin();
+                let end = topic.queue().end().0;
+                let offered = Offered { message, position, was_kept: true };
+                let is_finished = words.try_reclaim(
+                    (message.generation, owner),
+                    look,
+                    || self.0.readers(offered).any(|reader| reader.need(end) > spared),
+                    || self.0.readers(offered).any(|reader| reader.is_holding()),
+                ) && words.finish(message.generation, owner);
+                if is_finished {
+                    topic.truth().end(message);
+                    topic.truth().block(index).forget();
+                }
+                is_finished
+            }
+        }
+    }
+
+    /// As `Janitor::give_entries_back`; the pool goes with them.
+    fn give_entries_back(&self, slot: usize) {
+        let topic = self.topic();
+        let lives = topic.used_entries(slot).filter_map(|index| topic.words(index).life());
+        let first = Generation(topic.first_generation.load(Ordering::Acquire));
+        let last = lives.fold(first, |last, life| {
+            assert_eq!(life.state, State::Free);
+            last.later(life.generation.next())
+        });
+        topic.first_generation.store(last.0, Ordering::Release);
+        topic.publishers[slot].used.store(0, Ordering::Release);
+        for index in slot * RUN..slot * RUN + RUN {
+            let entry = &topic.entries[index];
+            entry.life.store(0, Ordering::Relaxed);
+            entry.ready.store(0, Ordering::Relaxed);
+            entry.position.store(0, Ordering::Relaxed);
+            topic.truth().blocks[index].wipe();
+        }
+    }
+
+    /// After all have left, nothing is left.
+    pub(super) fn check_nothing_is_left(&self) {
+        for slot in 0..PUBLISHERS {
+            assert_eq!(self.sweep(slot, Need::None), 0, "messages of publisher slot {slot} are pinned");
+            assert_eq!(self.topic().publishers[slot].state.load(Ordering::Acquire) & 3, FREE);
+        }
+    }
+}
