@@ -302,8 +302,8 @@ mod tests {
     fn who_reads_a_subscribers_words_can_neither_write_nor_seal_them() {
         let own = made();
         let reading = own.file().unwrap().reading().unwrap();
-        assert!(Mapping::map(&reading, FILE_BYTES, Access::ReadWrite).is_err());
-        assert!(memfd::seal_future_write(&reading).is_err());
+        assert!(Mapping::map(reading, FILE_BYTES, Access::ReadWrite).is_err());
+        assert!(memfd::seal_future_write(reading).is_err());
         let read = observe(reading, own.place()).unwrap();
         own.words().taken.store(9, Ordering::Relaxed);
         assert_eq!(read.words().taken.load(Ordering::Relaxed), 9);

@@ -17,7 +17,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 const TOPIC: &str = "unknown";
 const LONG: Duration = Duration::from_secs(20);
 /// Two of them fit into a pool.
-const PAYLOAD: [u8; 20_000] = [1; 20_000];
+static PAYLOAD: [u8; 20_000] = [1; 20_000];
 
 /// `rgapsd`, with a limit on its descriptors if there is one.
 fn manager(dir: &RuntimeDir, limit: &str) -> Child {
