@@ -148,6 +148,10 @@ impl Client {
         self.seats.iter().any(|seat| seat.topic == topic)
     }
 
+    fn publishes(&self, topic: TopicId) -> bool {
+        self.seats.iter().any(|seat| seat.topic == topic && seat.role == Role::Publisher)
+    }
+
     /// Whether nothing is left of it to wait for.
     pub(crate) fn is_over(&self) -> bool {
         self.connection.is_none() && self.seats.is_empty()
@@ -183,14 +187,12 @@ impl Clients {
 
     /// Whether a client publishes to a topic.
     pub(crate) fn publishes(&self, client: ClientId, topic: TopicId) -> bool {
-        let publishes = |seat: &Occupied| seat.topic == topic && seat.role == Role::Publisher;
-        self.by_id.get(&client).is_some_and(|client| client.seats.iter().any(publishes))
+        self.by_id.get(&client).is_some_and(|client| client.publishes(topic))
     }
 
     /// Those who publish to a topic, for speaking to them.
     pub(crate) fn publishers_of_mut(&mut self, topic: TopicId) -> impl Iterator<Item = &mut Client> {
-        let publishes = move |seat: &Occupied| seat.topic == topic && seat.role == Role::Publisher;
-        self.by_id.values_mut().filter(move |client| client.seats.iter().any(publishes))
+        self.by_id.values_mut().filter(move |client| client.publishes(topic))
     }
 
     /// Those who are in a topic, for speaking to them.

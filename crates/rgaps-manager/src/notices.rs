@@ -21,12 +21,14 @@ impl Manager {
     pub(crate) fn spread_subscriber(&mut self, id: TopicId, seat: Seat) {
         let Some(topic) = self.topics.get_mut(&id) else { return };
         let Some(pages) = topic.janitor.pages(seat) else { return };
-        for inbound in topic.inbound.values_mut() {
-            let event = topic.subscribers.get(&seat).and_then(|subscriber| subscriber.event.as_ref());
-            match event.map(EventFd::try_clone).transpose() {
-                Ok(event) => inbound.add_subscriber(Newcomer { pages: pages.clone(), event }),
-                Err(error) => tracing::error!(topic = %topic.key, %error, "an arrival cannot ring a subscriber"),
-            }
+        // Those of this host, and the senders to others: these move past what came from elsewhere when they are rung.
+        let events: Vec<_> = topic.inbound.keys().map(|_| topic.event_of(seat).map(EventFd::try_clone)).collect();
+        for (inbound, event) in topic.inbound.values_mut().zip(events) {
+            let event = event.transpose().unwrap_or_else(|error| {
+                tracing::error!(topic = %topic.key, %error, "an arrival cannot ring a subscriber");
+                None
+            });
+            inbound.add_subscriber(Newcomer { pages: pages.clone(), event });
         }
         match what_is_told(topic, seat) {
             Ok(Some((subscriber, descriptors))) => {

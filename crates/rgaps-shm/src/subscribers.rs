@@ -109,15 +109,15 @@ impl Subscribers {
         }
     }
 
-    /// Those who are there and of whom something is not known that there is, `limit` at most.
-    pub fn unknown(&self, limit: usize) -> Vec<(u16, Tenancy)> {
+    /// Those who are there and of whom something is not known that there is.
+    pub fn unknown(&self) -> Vec<(u16, Tenancy)> {
         let descriptors = &self.segment.header().descriptors.0;
         let has_descriptor = |slot: u16| bits(descriptors).any(|known| known == slot);
         let is_unknown = |(slot, tenancy): &(u16, Tenancy)| match self.get(*slot, *tenancy) {
             Some(known) => known.event.is_none() && has_descriptor(*slot),
             None => true,
         };
-        self.tenants().filter(is_unknown).take(limit).collect()
+        self.tenants().filter(is_unknown).collect()
     }
 
     /// Forgets who had a slot.

@@ -301,9 +301,9 @@ impl WriterPort {
         self.subscribers.add(pages, event);
     }
 
-    /// Subscribers that the manager is to be asked for, `limit` at most.
-    pub fn unknown_subscribers(&self, limit: usize) -> Vec<(u16, Tenancy)> {
-        self.subscribers.unknown(limit)
+    /// Subscribers that the manager is to be asked for.
+    pub fn unknown_subscribers(&self) -> Vec<(u16, Tenancy)> {
+        self.subscribers.unknown()
     }
 
     /// Subscribers on this host that have not retired.

@@ -43,8 +43,8 @@ const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 const MAKE_ATTEMPTS: u32 = 20;
 /// How often the thread looks whether it should stop.
 const TICK: Duration = Duration::from_millis(500);
-/// Leaves that are said before the answers to them are read: far fewer than a socket holds.
-const UNREAD_LEAVES_MAX: usize = 32;
+/// Things that are said before the answers to them are read: far fewer than a socket holds.
+const UNREAD_ANSWERS_MAX: usize = 32;
 
 /// A reply and the descriptors beside it.
 pub(crate) struct Answer {
@@ -236,29 +236,31 @@ impl Session {
 
     /// Asks for what a new publisher must have of the subscribers that are there. What cannot be had now is asked for again later.
     pub(crate) fn meet_subscribers(&self, publisher: &PublisherInner) {
-        let mut before = Vec::new();
-        loop {
-            let seats = unknown(publisher);
-            if seats.is_empty() || seats == before {
-                return;
+        for seats in unknown(publisher).chunks(TOLD_SUBSCRIBERS_MAX) {
+            let body = Body::Subscribers { topic: publisher.seated.topic, seats: seats.to_vec() };
+            let Ok(answer) = self.request(&body, &[]) else { return };
+            if let Reply::Subscribers { topic, subscribers } = answer.reply {
+                self.told(topic, subscribers, answer.descriptors, &[publisher]);
             }
-            let body = Body::Subscribers { topic: publisher.seated.topic, seats: seats.clone() };
-            let Ok(Answer { reply: Reply::Subscribers { topic, subscribers }, descriptors, .. }) =
-                self.request(&body, &[])
-            else {
-                return;
-            };
-            self.told(topic, subscribers, descriptors, &[publisher]);
-            before = seats;
         }
     }
 
-    /// As `meet_subscribers`, of all publishers, without waiting for the answers.
-    fn ask_for_subscribers(&self, connection: &Connection) {
+    /// As `meet_subscribers`, without waiting for the answers: a few topics at a time, and of each a few subscribers, others in each turn.
+    fn ask_for_subscribers(&self, connection: &Connection, turn: usize) {
+        // An answer is for all publishers of its topic.
+        let mut topics: HashMap<TopicId, Vec<Seat>> = HashMap::new();
         for publisher in self.publishers() {
             let seats = unknown(&publisher);
             if !seats.is_empty() {
-                self.tell(connection, Body::Subscribers { topic: publisher.seated.topic, seats });
+                topics.insert(publisher.seated.topic, seats);
+            }
+        }
+        // Each map has an order of its own, so that all topics have their turn.
+        for (topic, seats) in topics.into_iter().take(UNREAD_ANSWERS_MAX) {
+            let mut parts = seats.chunks(TOLD_SUBSCRIBERS_MAX);
+            let part = turn % parts.len();
+            if let Some(seats) = parts.nth(part) {
+                self.tell(connection, Body::Subscribers { topic, seats: seats.to_vec() });
             }
         }
     }
@@ -278,13 +280,13 @@ impl Session {
     /// The thread: reads the socket, wakes tasks, and reconnects. Ends at `stop`.
     pub(crate) fn run(&self) {
         let _ = self.runner.set(std::thread::current().id());
-        let mut asked = Instant::now();
+        let (mut asked, mut turn) = (Instant::now(), 0_usize);
         while !self.stopping.load(Ordering::Acquire) {
             let connection = lock(&self.connection).clone();
             let soon = self.tend(Some(&connection));
             if asked.elapsed() >= TICK {
-                self.ask_for_subscribers(&connection);
-                asked = Instant::now();
+                self.ask_for_subscribers(&connection, turn);
+                (asked, turn) = (Instant::now(), turn.wrapping_add(1));
             }
             self.sleep(&connection, if soon { READY_TICK } else { TICK });
             if let Err(error) = self.say_leaves(&connection).and_then(|()| self.read(&connection)) {
@@ -300,7 +302,7 @@ impl Session {
     fn say_leaves(&self, connection: &Connection) -> Result<(), LocalError> {
         loop {
             let mut unsaid = lock(&self.unsaid);
-            let from = unsaid.len().saturating_sub(UNREAD_LEAVES_MAX);
+            let from = unsaid.len().saturating_sub(UNREAD_ANSWERS_MAX);
             let some = unsaid.split_off(from);
             drop(unsaid);
             if some.is_empty() {
@@ -429,13 +431,8 @@ impl Session {
                         let outcome = reply.map(|reply| (reply, packet.descriptors));
                         drop(waiting.try_send(outcome.map_err(SessionError::from)));
                     }
-                    (None, _) if matches!(reply, Ok(Reply::Subscribers { .. })) => {
-                        if let Ok(Reply::Subscribers { topic, subscribers }) = reply {
-                            self.tell_publishers(topic, subscribers, packet.descriptors);
-                        }
-                    }
                     (waiting, complete) => {
-                        self.give_back(connection, reply);
+                        self.unawaited(connection, reply, packet.descriptors);
                         if let (Some(waiting), Err(error)) = (waiting, complete) {
                             drop(waiting.try_send(Err(error.into())));
                         }
@@ -447,12 +444,15 @@ impl Session {
         Ok(())
     }
 
-    /// An answer came after its caller had gone, or is of no use: a seat that nobody will ever leave would hold messages, and with keep-all
-    /// its publishers.
-    fn give_back(&self, connection: &Connection, late: Result<Reply, Refusal>) {
-        let (topic, role, seat) = match late {
+    /// An answer for which no caller waits. Of subscribers, it was asked for by this thread. A seat is given back: one that nobody will ever
+    /// leave would hold messages, and with keep-all its publishers.
+    fn unawaited(&self, connection: &Connection, answer: Result<Reply, Refusal>, descriptors: Vec<OwnedFd>) {
+        let (topic, role, seat) = match answer {
             Ok(Reply::Subscribed(of)) => (of.topic, Role::Subscriber, of.seat),
             Ok(Reply::Advertised(of)) => (of.topic, Role::Publisher, of.seat),
+            Ok(Reply::Subscribers { topic, subscribers }) => {
+                return self.tell_publishers(topic, subscribers, descriptors);
+            }
             _ => return,
         };
         self.tell(connection, Body::Leave { topic, role, seat });
@@ -585,9 +585,9 @@ fn answer(outcome: Outcome, epoch: u64) -> Result<Answer, SessionError> {
     Ok(Answer { reply, descriptors: descriptors.into_iter(), epoch })
 }
 
-/// Subscribers that a publisher does not know, as many as may be asked for at once.
+/// Subscribers that a publisher does not know.
 fn unknown(publisher: &PublisherInner) -> Vec<Seat> {
-    let unknown = publisher.port().unknown_subscribers(TOLD_SUBSCRIBERS_MAX);
+    let unknown = publisher.port().unknown_subscribers();
     unknown.into_iter().map(|(slot, tenancy)| Seat { slot, generation: tenancy.bits() }).collect()
 }
 

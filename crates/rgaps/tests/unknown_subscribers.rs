@@ -164,7 +164,7 @@ fn a_manager_that_had_few_descriptors_tells_of_all_subscribers_later() {
     let dir = RuntimeDir::new("unknown-few").unwrap();
     let _manager = manager(&dir, "ulimit -n 128 &&");
     let node = node(&dir);
-    let subscribers: Vec<_> = (0..60).map(|_| node.subscriber::<Bytes>(TOPIC).unwrap()).collect();
+    let subscribers: Vec<_> = (0..100).map(|_| node.subscriber::<Bytes>(TOPIC).unwrap()).collect();
     let others = (0..).map_while(|number| node.subscriber::<Bytes>(&format!("other{number}")).ok());
     let mut others: Vec<_> = others.collect();
     others.truncate(others.len() - 20);
