@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rgaps::types::{Meta, Stamp};
-use rgaps::{Durability, Exhaustion, Node, Publisher, PublisherQos, Reliability};
+use rgaps::{Durability, Exhaustion, LoanError, Node, Publisher, PublisherQos, Reliability};
 use rgaps_control::size;
 use serde::Serialize;
 
@@ -145,12 +145,6 @@ fn stream<T: Meta>(
             output::rate(published.published, (newest - start).as_secs_f64())
         )),
     }
-    if published.published == 0 && published.refused > 0 {
-        return Err(CommandError::Other(format!(
-            "nothing was published: all {} messages were refused",
-            published.refused
-        )));
-    }
     Ok(())
 }
 
@@ -176,6 +170,10 @@ fn publish<T: Meta>(publisher: &Publisher<T>, mut meta: T, bytes: &[u8], frame: 
         Ok(mut loan) => {
             loan.copy_from_slice(bytes);
             loan.publish()?;
+        }
+        // It fits no pool, however long we wait.
+        Err(error @ rgaps::PublishError::NoSpace { source: LoanError::TooLarge { .. }, .. }) => {
+            return Err(error.into());
         }
         Err(error @ rgaps::PublishError::NoSpace { .. }) => eprintln!("rgaps pub: {error}"),
         Err(error) => return Err(error.into()),

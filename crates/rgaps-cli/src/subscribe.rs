@@ -46,7 +46,7 @@ pub struct Arguments {
     #[arg(long)]
     latch: bool,
     /// Unread messages that are kept.
-    #[arg(long, default_value_t = 10)]
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     depth: u32,
     /// Lose nothing: publishers wait for this subscriber.
     #[arg(long)]

@@ -137,14 +137,14 @@ pub enum ConfigError {
         message: String,
     },
     /// No such key.
-    #[error("{origin}: there is no key {key}; did you mean {nearest}?")]
+    #[error("{origin}: there is no key {key}; {}", meant(nearest.as_deref()))]
     Unknown {
         /// Where it was given.
         origin: String,
         /// The key.
         key: String,
-        /// The nearest there is.
-        nearest: String,
+        /// The one that was probably meant.
+        nearest: Option<String>,
     },
     /// The value does not fit its key.
     #[error("{origin}: {key} = {value}: {rule}")]
@@ -462,8 +462,16 @@ fn set(table: &mut toml::Table, origin: &str, key: &str, value: toml::Value) -> 
 }
 
 fn unknown(table: &toml::Table, origin: &str, key: &str) -> ConfigError {
-    let nearest = table.keys().min_by_key(|known| distance(known, key)).cloned().unwrap_or_default();
+    let nearest = table.keys().min_by_key(|known| distance(known, key));
+    let nearest = nearest.filter(|nearest| distance(nearest, key) <= key.len().div_ceil(3)).cloned();
     ConfigError::Unknown { origin: origin.to_owned(), key: key.to_owned(), nearest }
+}
+
+fn meant(nearest: Option<&str>) -> String {
+    match nearest {
+        Some(nearest) => format!("did you mean {nearest}?"),
+        None => "docs/configuration.md has them all".to_owned(),
+    }
 }
 
 /// Edit distance (Levenshtein 1966), for the nearest key.
@@ -509,6 +517,7 @@ mod tests {
     fn mistakes_name_the_key_and_what_it_should_be() {
         let text = |result: Result<Config, ConfigError>| result.unwrap_err().to_string();
         assert!(text(from(&[("pool_byte", "1")], &[])).contains("did you mean pool_bytes"));
+        assert!(!text(from(&[("foo", "1")], &[])).contains("did you mean"));
         assert!(text(from(&[("pool_bytes", "many")], &[])).contains("a whole number"));
         assert!(text(from(&[("pool_bytes", "-1")], &[])).contains("not negative"));
         assert!(text(from(&[], &[("message_count", "5000")])).contains("from 1 to 4096"));

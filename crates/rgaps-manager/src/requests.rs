@@ -9,8 +9,9 @@ use rgaps_control::names::TYPE_BYTES_MAX;
 use rgaps_control::wire::Endpoint;
 use rgaps_control::{Durability, LockId, PublisherQos, SubscriberQos, TopicId, TopicKey};
 use rgaps_os::{EventFd, Holder};
-use rgaps_shm::janitor::{Full, NotAdmitted, Seat};
+use rgaps_shm::janitor::{Full, NotAdmitted, QUOTA, Seat};
 use rgaps_shm::layout::{DEPTH_MAX, LAYOUT_VERSION};
+use rgaps_shm::queue::MESSAGES_MAX;
 use rgaps_shm::{PublisherSpec, SubscriberFile, SubscriberSpec};
 
 use crate::clients::{ClientId, Occupied};
@@ -179,7 +180,8 @@ impl Manager {
         self.join(client, id, seat, &own)?;
         if granted < messages {
             let text = format!(
-                "{key}: this publisher may have {granted} messages at a time, not {messages}: other publishers of the topic have the rest"
+                "{key}: this publisher may have {granted} messages at a time, not {messages}: a topic keeps {MESSAGES_MAX} on a host, of \
+                 which other publishers have some, and {QUOTA} are left for each that may still come"
             );
             self.tell(client, id, text);
         }
@@ -374,10 +376,11 @@ impl Manager {
     fn full(&self, full: &Full, topic: TopicId, role: Role) -> Refusal {
         let ended = self.clients.of_topic(topic).filter(|client| client.has_ended);
         let kept = ended.flat_map(|client| client.seats.iter()).filter(|seat| seat.topic == topic && seat.role == role);
+        let name = self.topics.get(&topic).map_or("", |topic| topic.key.name());
         Refusal::Exhausted(match kept.count() {
-            0 => full.to_string(),
+            0 => format!("{name}: {full}"),
             kept => format!(
-                "{full}; {kept} of them were of processes that have ended, and stay taken while processes that were forked from those have \
+                "{name}: {full}; {kept} of them were of processes that have ended, and stay taken while processes that were forked from those have \
                  their GPU: end these"
             ),
         })

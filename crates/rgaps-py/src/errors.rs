@@ -152,8 +152,11 @@ fn of_loan(error: &LoanError, text: &str, topic: &str) -> PyErr {
             "NoSpaceError"
         }
         LoanError::CutOff(_) => "CutOffError",
-        LoanError::TimedOut { waited_ms, full: missing } => {
+        LoanError::TimedOut { waited_ms, full: missing, keeper } => {
             full(&[("waited_ms", *waited_ms)]);
+            if let Some(keeper) = keeper {
+                full(&[("keeper_pid", u64::from(keeper.pid))]);
+            }
             match missing {
                 NoSpace::Pool(pool) => {
                     full(&[("wanted", pool.wanted), ("free", pool.free), ("capacity", pool.capacity)]);

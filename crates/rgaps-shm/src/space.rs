@@ -1,5 +1,6 @@
 //! What a publisher does without space, and what it says: the errors of loans, and the wait for space.
 
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use rgaps_os::MapError;
@@ -42,13 +43,51 @@ pub enum LoanError {
     #[error(transparent)]
     CutOff(#[from] CutOff),
     /// It stayed so until the time-out.
-    #[error("no space after {waited_ms} ms: {full}; a keep-all subscriber is stalled, or messages are held too long")]
+    #[error("no space after {waited_ms} ms: {full}; {}", Waited(*keeper))]
     TimedOut {
         /// How long the publisher waited.
         waited_ms: u64,
         /// What was missing, as text would say it.
         full: NoSpace,
+        /// Who keeps the publisher's oldest message; `None` if no subscriber does.
+        keeper: Option<Keeper>,
     },
+}
+
+impl LoanError {
+    /// Adds to a time-out who is in the way.
+    #[must_use]
+    pub fn kept_by(self, keeper: Option<Keeper>) -> Self {
+        match self {
+            Self::TimedOut { waited_ms, full, .. } => Self::TimedOut { waited_ms, full, keeper },
+            other => other,
+        }
+    }
+}
+
+/// A subscriber that keeps a message from being freed: it holds it, or is keep-all and has not read it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keeper {
+    /// Its process, as numbered where rgapsd runs.
+    pub pid: u32,
+    /// Whether it is rgapsd, which sends the message to another host.
+    pub is_remote: bool,
+}
+
+struct Waited(Option<Keeper>);
+
+impl fmt::Display for Waited {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(Keeper { is_remote: true, .. }) => write!(f, "the oldest message is still to be sent to another host"),
+            Some(Keeper { pid, .. }) => {
+                write!(f, "a subscriber of process {pid} keeps the oldest message: it has not read it yet, or holds it")
+            }
+            None => {
+                write!(f, "no subscriber keeps the oldest message: loans, or streams that still fill, have the rest")
+            }
+        }
+    }
 }
 
 /// What was missing when a wait for space ended.
@@ -107,7 +146,7 @@ pub fn loan_within<L>(
         let waited = start.elapsed();
         if waited >= timeout {
             space.disarm();
-            return Err(LoanError::TimedOut { waited_ms: waited.as_millis() as u64, full });
+            return Err(LoanError::TimedOut { waited_ms: waited.as_millis() as u64, full, keeper: None });
         }
         let _ = space.wait((timeout - waited).min(LOOK_FOR_SPACE));
     }

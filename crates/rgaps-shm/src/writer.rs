@@ -32,7 +32,7 @@ use crate::pages::SubscriberPages;
 use crate::pool::{Block, PoolAllocator, PoolStats};
 use crate::queue::{MessageIndex, Named, Position, QueueError};
 use crate::segment::{Segment, entries_of, halves};
-use crate::space::{CutOff, Exhaustion, LoanError, PortError, loan_within};
+use crate::space::{CutOff, Exhaustion, Keeper, LoanError, PortError, loan_within};
 use crate::subscribers::{Offered, Reader, Subscribers};
 use crate::unready::Unready;
 
@@ -110,6 +110,13 @@ struct Outstanding {
     position: Option<Position>,
     /// Whether history ever kept it.
     was_kept: bool,
+}
+
+impl Outstanding {
+    fn offered(&self) -> Offered {
+        let MessageRef { index, generation } = self.message;
+        Offered { index, generation, position: self.position.map(|at| at.0), was_kept: self.was_kept }
+    }
 }
 
 /// A publisher's port. One a publisher slot; the manager has one for each host that it receives from.
@@ -199,7 +206,19 @@ impl WriterPort {
     /// A block for a message of `bytes` bytes, after waiting for space if `exhaustion` says so.
     pub fn loan(&mut self, bytes: u64, exhaustion: Exhaustion) -> Result<LoanedMessage, LoanError> {
         let mut space = self.space();
-        loan_within(&mut space, exhaustion, || self.try_loan(bytes, exhaustion)).inspect_err(|_| self.count_refusal())
+        let loan = loan_within(&mut space, exhaustion, || self.try_loan(bytes, exhaustion));
+        loan.map_err(|error| error.kept_by(self.keeper())).inspect_err(|_| self.count_refusal())
+    }
+
+    /// The first subscriber that keeps the oldest message from being freed.
+    pub fn keeper(&self) -> Option<Keeper> {
+        let (_, end) = self.begin_pass();
+        let oldest = self.outstanding.front()?;
+        let keeps = |reader: &Reader<'_>| reader.is_holding() || matches!(reader.need(end), Need::Hard | Need::Soft);
+        let keeper = self.subscribers.readers(oldest.offered()).find(keeps)?;
+        let words = self.segment.subscriber(keeper.slot)?;
+        let pid = words.pid.load(Ordering::Relaxed) as u32;
+        Some(Keeper { pid, is_remote: words.remote.load(Ordering::Relaxed) != 0 })
     }
 
     /// What `loan_within` sleeps on.
@@ -353,9 +372,9 @@ impl WriterPort {
 
     /// Frees an outstanding message if nobody needs it; a keep-last subscriber's need does not count if it is spared that.
     fn try_free(&mut self, at: usize, (look, end): (Look, u64), is_spared: impl Fn(&Reader<'_>) -> bool) -> bool {
-        let Some(Outstanding { message, position, was_kept }) = self.outstanding.get(at).copied() else { return false };
-        let MessageRef { index, generation } = message;
-        let offered = Offered { index, generation, position: position.map(|at| at.0), was_kept };
+        let Some(outstanding) = self.outstanding.get(at) else { return false };
+        let MessageRef { index, generation } = outstanding.message;
+        let offered = outstanding.offered();
         let needs = |reader: Reader<'_>| match reader.need(end) {
             Need::Hard => true,
             Need::Soft => !is_spared(&reader),

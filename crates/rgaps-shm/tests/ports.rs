@@ -67,7 +67,8 @@ fn keep_all_loses_nothing_and_the_publisher_times_out() {
     }
     assert!(matches!(publisher.publish(10, Exhaustion::DropOldest), Err(LoanError::Messages(8))));
     let waited = publisher.publish(10, Exhaustion::Wait(Duration::from_millis(5)));
-    assert!(matches!(waited, Err(LoanError::TimedOut { .. })), "{waited:?}");
+    let Err(LoanError::TimedOut { keeper: Some(keeper), .. }) = waited else { panic!("{waited:?}") };
+    assert_eq!((keeper.pid, keeper.is_remote), (host::SUBSCRIBER_PID, false), "who is in the way is named");
     assert_eq!(sequences(&mut reader), [1, 2, 3, 4, 5, 6, 7, 8]);
     publisher.publish(10, Exhaustion::Refuse).unwrap();
     assert_eq!(lost(&reader), 0);

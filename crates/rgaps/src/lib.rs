@@ -73,6 +73,6 @@ pub use rgaps_device as device;
 pub use rgaps_shm::info::{Copies, MessageInfo, Origin, Route, Stamps, WhyNot};
 pub use rgaps_shm::message::Readiness;
 pub use rgaps_shm::observer::{Observer, PublisherSeat};
-pub use rgaps_shm::space::{LoanError, NoSpace};
+pub use rgaps_shm::space::{Keeper, LoanError, NoSpace};
 pub use statistics::{PublisherStatistics, SubscriberStatistics};
 pub use subscriber::{Subscriber, TakeError};

@@ -111,7 +111,7 @@ impl PublisherInner {
         };
         let mut port = self.port();
         port.give_up_on(readers);
-        port.try_loan(bytes, exhaustion).map_err(|_| in_vain)
+        port.try_loan(bytes, exhaustion).map_err(|_| in_vain.kept_by(port.keeper()))
     }
 
     /// Asks for what a block still lacks: a pool of a GPU gets its memory when a message first needs it.

@@ -519,6 +519,7 @@ impl Session {
                     *lock(&self.connection) = Arc::new(connection);
                     self.epoch.fetch_add(1, Ordering::AcqRel);
                     self.is_away.store(false, Ordering::Release);
+                    tracing::info!("rgapsd has a successor, which knows what this node has");
                     // What was given up meanwhile is said now.
                     return self.kick();
                 }

@@ -58,6 +58,9 @@ class NoSpaceError(PublishError):
 class NoSpaceTimeoutError(NoSpaceError, TimeoutError):
     """There was still no space after the publisher's time-out."""
 
+    keeper_pid: "int | None" = None
+    """The process of a subscriber that keeps the oldest message; None if no subscriber does."""
+
 
 class TakeError(Error):
     """A message could not be taken. It is let go; the next take goes on with the next message."""

@@ -14,6 +14,9 @@ use rgaps_shm::{
     SubscriberPages, SubscriberSpec, Unready, WriterPort,
 };
 
+/// What subscribers say their process is.
+pub const SUBSCRIBER_PID: u32 = 4711;
+
 pub struct Host {
     pub janitor: Janitor,
     /// Messages that each publisher has for itself.
@@ -60,7 +63,7 @@ impl Host {
     }
 
     pub fn subscriber_with(&self, depth: u32, history: bool) -> ReaderPort {
-        let spec = SubscriberSpec { depth, ..Default::default() };
+        let spec = SubscriberSpec { depth, pid: SUBSCRIBER_PID, ..Default::default() };
         let seat = self.janitor.admit_subscriber(&spec, &self.file).unwrap();
         self.reader(seat, history)
     }
