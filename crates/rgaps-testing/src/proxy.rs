@@ -1,0 +1,163 @@
+//! A TCP proxy that damages what passes it, as a network card or a switch does that is broken: two 16-bit words change places, which leaves
+//! the checksum of TCP as it was.
+
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+/// Which way bytes go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Toward {
+    /// From who called to who listens.
+    Listener,
+    /// Back.
+    Caller,
+}
+
+/// Two words that are to change places, once.
+#[derive(Clone, Copy, Debug)]
+pub struct Swap {
+    /// Which way they go.
+    pub toward: Toward,
+    /// Bytes that pass unharmed before the first one, counted from when the swap is ordered, over all connections.
+    pub after: u64,
+    /// Bytes from the start of the first to the start of the second: at least 2. Where the words are equal, the next ones that differ are taken.
+    pub apart: usize,
+}
+
+/// Passes connections on, from a port of its own on loopback.
+#[derive(Debug)]
+pub struct Proxy {
+    listener: Arc<TcpListener>,
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    accepting: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    swaps: Mutex<Vec<Swap>>,
+    done: AtomicU64,
+    streams: Mutex<Vec<TcpStream>>,
+}
+
+impl Proxy {
+    /// A proxy for who listens at `to`.
+    pub fn new(to: SocketAddr) -> io::Result<Self> {
+        let listener = Arc::new(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?);
+        let (address, shared) = (listener.local_addr()?, Arc::new(Shared::default()));
+        let (incoming, common) = (listener.clone(), shared.clone());
+        let accepting = std::thread::spawn(move || {
+            let mut pumps = Vec::new();
+            while let Ok((near, _)) = incoming.accept() {
+                if let Ok(pair) = join(near, to, &common) {
+                    pumps.extend(pair);
+                }
+            }
+            lock(&common.streams).iter().for_each(hang_up);
+            pumps.into_iter().for_each(|pump: JoinHandle<()>| drop(pump.join()));
+        });
+        Ok(Self { listener, address, shared, accepting: Some(accepting) })
+    }
+
+    /// Where to call.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Orders a swap. It happens on whatever connection brings the bytes.
+    pub fn order(&self, swap: Swap) {
+        lock(&self.shared.swaps).push(Swap { apart: swap.apart.max(2), ..swap });
+    }
+
+    /// Swaps that have happened.
+    pub fn swaps(&self) -> u64 {
+        self.shared.done.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        // A listener that is shut down wakes its accept(2).
+        let _ = rustix::net::shutdown(&*self.listener, rustix::net::Shutdown::Both);
+        self.accepting.take().map(JoinHandle::join);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn hang_up(stream: &TcpStream) {
+    let _ = stream.shutdown(Shutdown::Both);
+}
+
+fn join(near: TcpStream, to: SocketAddr, shared: &Arc<Shared>) -> io::Result<[JoinHandle<()>; 2]> {
+    let far = TcpStream::connect(to)?;
+    near.set_nodelay(true)?;
+    far.set_nodelay(true)?;
+    lock(&shared.streams).extend([near.try_clone()?, far.try_clone()?]);
+    let start = |toward, from: &TcpStream, to: &TcpStream| {
+        let (from, to, shared) = (from.try_clone()?, to.try_clone()?, shared.clone());
+        io::Result::Ok(std::thread::spawn(move || {
+            // Whoever hangs up is passed on, and so is an error.
+            let how = if pump(toward, &from, &to, &shared).is_ok() { Shutdown::Write } else { Shutdown::Both };
+            let _ = to.shutdown(how);
+        }))
+    };
+    Ok([start(Toward::Listener, &near, &far)?, start(Toward::Caller, &far, &near)?])
+}
+
+fn pump(toward: Toward, mut from: &TcpStream, mut to: &TcpStream, shared: &Shared) -> io::Result<()> {
+    let mut bytes = vec![0; 64 << 10];
+    loop {
+        let n = from.read(&mut bytes)?;
+        if n == 0 {
+            return Ok(());
+        }
+        let mut passed = bytes[..n].to_vec();
+        while let Some(swap) = shared.strike(toward, passed.len()) {
+            let at = usize::try_from(swap.after).unwrap_or(usize::MAX);
+            swap_words(&mut passed, at, swap.apart, from)?;
+            shared.done.fetch_add(1, Ordering::AcqRel);
+        }
+        shared.pass(toward, passed.len());
+        to.write_all(&passed)?;
+    }
+}
+
+impl Shared {
+    /// A swap that begins within the next `bytes`.
+    fn strike(&self, toward: Toward, bytes: usize) -> Option<Swap> {
+        let mut swaps = lock(&self.swaps);
+        let index = swaps.iter().position(|swap| swap.toward == toward && swap.after < bytes as u64)?;
+        Some(swaps.swap_remove(index))
+    }
+
+    fn pass(&self, toward: Toward, bytes: usize) {
+        let mut swaps = lock(&self.swaps);
+        swaps.iter_mut().filter(|swap| swap.toward == toward).for_each(|swap| {
+            swap.after = swap.after.saturating_sub(bytes as u64);
+        });
+    }
+}
+
+/// Swaps the first words from `at` on that differ, and reads on as far as it must.
+fn swap_words(bytes: &mut Vec<u8>, at: usize, apart: usize, mut from: &TcpStream) -> io::Result<()> {
+    for first in (at..).step_by(2) {
+        let second = first + apart;
+        if bytes.len() < second + 2 {
+            let known = bytes.len();
+            bytes.resize(second + 2, 0);
+            from.read_exact(&mut bytes[known..])?;
+        }
+        if bytes[first..first + 2] != bytes[second..second + 2] {
+            bytes.swap(first, second);
+            bytes.swap(first + 1, second + 1);
+            return Ok(());
+        }
+    }
+    Ok(())
+}
