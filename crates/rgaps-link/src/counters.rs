@@ -15,6 +15,8 @@ pub struct SenderCounters {
     pub writes: u64,
     /// Credits received.
     pub credits_received: u64,
+    /// Credits that were damaged on the way. The first one ends the link.
+    pub corrupt: u64,
     /// Times that a batch ended because the ring had no room.
     pub out_of_room: u64,
     /// Memory registered for one transfer because nobody had registered it before. Only rdma registers.
@@ -40,6 +42,8 @@ pub struct ReceiverCounters {
     pub credits_sent: u64,
     /// Records discarded because they were overwritten before they were consumed (flow control off).
     pub torn: u64,
+    /// Records that were damaged on the way. The first one ends the link.
+    pub corrupt: u64,
     /// Payload copies made by this link in user space. Always 0 for the links here.
     pub payload_copies: u64,
 }

@@ -83,6 +83,19 @@ pub enum LinkError {
         /// What was sent.
         tail: Position,
     },
+    /// The way to the peer: bytes were damaged on it, which the network did not see. Nothing of them was believed.
+    #[error(
+        "{what} was damaged on the way: its CRC32C is {found:#010x}, not {sent:#010x} as sent; memory, a network card or a switch \
+         between the hosts is faulty, connect again"
+    )]
+    Corrupt {
+        /// What was damaged.
+        what: &'static str,
+        /// The sum that came with it.
+        sent: u32,
+        /// The sum of what came.
+        found: u32,
+    },
     /// The peer lies about credit.
     #[error(transparent)]
     Credit(#[from] CreditError),

@@ -16,6 +16,16 @@ pub enum FlowControl {
     Off,
 }
 
+/// What shows that bytes were damaged on the way, beside what the network itself checks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Integrity {
+    /// A CRC32C over each header, each record and each credit. It is no authentication: whoever writes bytes can write their sum.
+    #[default]
+    Crc32c,
+    /// Nothing. Over tcp 16 bits of sum are left, which swapped words do not change.
+    None,
+}
+
 /// How much may be consumed before credit is returned, as a part of the ring (paper §3.4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Watermark {
@@ -68,6 +78,8 @@ pub struct RingOptions {
     pub alignment: u32,
     /// Whether the sender waits for the receiver.
     pub flow_control: FlowControl,
+    /// What shows damage on a tcp link. Rdma has no use for it: its packets have a CRC of their own (ICRC).
+    pub integrity: Integrity,
 }
 
 impl Default for RingOptions {
@@ -78,6 +90,7 @@ impl Default for RingOptions {
             watermark: Watermark::default(),
             alignment: ALIGNMENT_MIN,
             flow_control: FlowControl::default(),
+            integrity: Integrity::default(),
         }
     }
 }
@@ -181,6 +194,11 @@ impl RingGeometry {
     /// Whether the sender waits for the receiver.
     pub fn flow_control(&self) -> FlowControl {
         self.options.flow_control
+    }
+
+    /// What shows damage on a tcp link.
+    pub fn integrity(&self) -> Integrity {
+        self.options.integrity
     }
 
     /// How much may be consumed before credit is returned.

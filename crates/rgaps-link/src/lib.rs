@@ -36,7 +36,7 @@ pub use assemble::{AbortReason, AssembleError, Assembler, AssemblerOptions, Cont
 pub use counters::{ReceiverCounters, SenderCounters};
 pub use credit::{CreditBatch, CreditError, CreditPair};
 pub use error::LinkError;
-pub use geometry::{FlowControl, GeometryError, RingGeometry, RingOptions, Watermark};
+pub use geometry::{FlowControl, GeometryError, Integrity, RingGeometry, RingOptions, Watermark};
 pub use invariants::Violation;
 pub use link::{Arrival, LinkReceiver, LinkSender, Progress, Release, Wake};
 pub use memory::{RingMemory, RingMemoryError};

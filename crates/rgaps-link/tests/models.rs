@@ -24,7 +24,9 @@ fn geometries(flow_control: FlowControl) -> impl Strategy<Value = RingGeometry> 
     )
         .prop_filter_map("a chunk too large for its ring", move |(alignment, slots, watermark, chunk_bytes)| {
             let ring_bytes = slots * u64::from(alignment);
-            RingGeometry::new(RingOptions { ring_bytes, chunk_bytes, watermark, alignment, flow_control }).ok()
+            let options =
+                RingOptions { ring_bytes, chunk_bytes, watermark, alignment, flow_control, ..RingOptions::default() };
+            RingGeometry::new(options).ok()
         })
 }
 

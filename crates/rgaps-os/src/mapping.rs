@@ -210,11 +210,17 @@ impl Mapping {
         Ok(())
     }
 
-    /// Lets the kernel read from a descriptor straight into the mapping: one read(2), which may be short; 0 is end of file.
-    pub fn read_from(&self, fd: impl AsFd, offset: u64, bytes: u64) -> io::Result<usize> {
+    /// Lets the kernel read from a descriptor straight into the mapping, and what comes behind that into `then`: one readv(2), which may be
+    /// short; 0 is end of file.
+    pub fn read_from(&self, fd: impl AsFd, offset: u64, bytes: u64, then: &mut [u8]) -> io::Result<usize> {
         let to = self.check_writable(offset, bytes).map_err(io::Error::other)?;
-        // SAFETY: the kernel writes at most `bytes` bytes into a valid range of this mapping; no Rust reference to it is made.
-        let n = unsafe { libc::read(fd.as_fd().as_raw_fd(), to.cast(), bytes as usize) };
+        let parts = [
+            libc::iovec { iov_base: to.cast(), iov_len: bytes as usize },
+            libc::iovec { iov_base: then.as_mut_ptr().cast(), iov_len: then.len() },
+        ];
+        // SAFETY: the kernel writes at most `bytes` bytes into a valid range of this mapping, to which no Rust reference is made, and at
+        // most its length into `then`, which is borrowed mutably.
+        let n = unsafe { libc::readv(fd.as_fd().as_raw_fd(), parts.as_ptr(), parts.len() as _) };
         usize::try_from(n).map_err(|_| io::Error::last_os_error())
     }
 

@@ -8,6 +8,9 @@
 //! The bare socket is read 64 KiB at once, which on loopback is far quicker than more: the window opens sooner, and what is read is still
 //! in the cache.
 //!
+//! The bare socket has no checksums, so ours has none either in that row (`integrity = "none"`); what they cost is a row of its own: the same
+//! link with them and without them, in turns.
+//!
 //! Both walk through the whole memory, so that neither finds it in the cache when the other does not. The time ends when the receiving
 //! side has the last byte. Nothing is copied out of either memory.
 
@@ -18,7 +21,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rgaps_link::{RingMemory, RingOptions};
+use rgaps_link::{Integrity, RingMemory, RingOptions};
 use rgaps_os::SharedBytes;
 
 use super::measure::Pairs;
@@ -49,6 +52,7 @@ pub fn run(effort: Effort) -> Result<Vec<Row>, BenchError> {
     let mut rows = Vec::new();
     for (rounds, bytes, name) in cases {
         rows.push(case(rounds, bytes, name)?);
+        rows.push(integrity(rounds, bytes, name)?);
     }
     Ok(rows)
 }
@@ -56,8 +60,7 @@ pub fn run(effort: Effort) -> Result<Vec<Row>, BenchError> {
 fn case(rounds: usize, bytes: u64, name: &str) -> Result<Row, BenchError> {
     let source = source(bytes)?;
     let data = source.mapping().shared(0, bytes).map_err(failed)?;
-    let (mut ring, mut bare) =
-        (Ring::tcp(RingOptions { ring_bytes: MEMORY_BYTES, ..RingOptions::default() })?, Bare::new()?);
+    let (mut ring, mut bare) = (ring(Integrity::None)?, Bare::new()?);
     // Every page of both memories is touched before it counts.
     for _ in 0..=(2 * MEMORY_BYTES / bytes).min(20) {
         ring.transfer(data)?;
@@ -68,7 +71,7 @@ fn case(rounds: usize, bytes: u64, name: &str) -> Result<Row, BenchError> {
     let medians = pairs.medians();
     Ok(Row {
         bench: BENCH,
-        case: format!("tcp {name}"),
+        case: format!("tcp {name}, no checksums"),
         reference: "bare socket".to_owned(),
         unit: "GB/s",
         ours: medians.ours,
@@ -76,6 +79,34 @@ fn case(rounds: usize, bytes: u64, name: &str) -> Result<Row, BenchError> {
         ratio: medians.ratio,
         bound: (bytes == BOUND_BYTES).then_some(Bound::AtLeast(0.9)),
     })
+}
+
+/// What the checksums of the default cost.
+fn integrity(rounds: usize, bytes: u64, name: &str) -> Result<Row, BenchError> {
+    let source = source(bytes)?;
+    let data = source.mapping().shared(0, bytes).map_err(failed)?;
+    let (mut with, mut without) = (ring(Integrity::Crc32c)?, ring(Integrity::None)?);
+    for _ in 0..=(2 * MEMORY_BYTES / bytes).min(20) {
+        with.transfer(data)?;
+        without.transfer(data)?;
+    }
+    let rate = |took: f64| bytes as f64 / took / 1e9;
+    let pairs = Pairs::run(rounds, || with.transfer(data).map(rate), || without.transfer(data).map(rate))?;
+    let medians = pairs.medians();
+    Ok(Row {
+        bench: BENCH,
+        case: format!("tcp {name}, crc32c"),
+        reference: "no checksums".to_owned(),
+        unit: "GB/s",
+        ours: medians.ours,
+        theirs: medians.theirs,
+        ratio: medians.ratio,
+        bound: None,
+    })
+}
+
+fn ring(integrity: Integrity) -> Result<Ring, BenchError> {
+    Ring::tcp(RingOptions { ring_bytes: MEMORY_BYTES, integrity, ..RingOptions::default() })
 }
 
 /// Memory like a publisher's pool, every page written.
@@ -150,7 +181,7 @@ fn fill(stream: &TcpStream, memory: &RingMemory, wanted: &AtomicU64, told: &Send
     let mut filled = 0_u64;
     while !stop.load(Ordering::Acquire) {
         let offset = filled % MEMORY_BYTES;
-        match memory.mapping().read_from(stream, offset, READ_BYTES.min(MEMORY_BYTES - offset)) {
+        match memory.mapping().read_from(stream, offset, READ_BYTES.min(MEMORY_BYTES - offset), &mut []) {
             Ok(0) => return,
             Ok(n) => {
                 filled += n as u64;

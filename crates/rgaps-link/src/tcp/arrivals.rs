@@ -7,16 +7,18 @@
 
 use std::collections::VecDeque;
 use std::net::{Shutdown, TcpStream};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::counters::ReceiverCounters;
-use crate::credit::{CREDIT_BYTES, CreditBatch, CreditPair};
+use crate::credit::{CreditBatch, CreditPair};
 use crate::error::LinkError;
-use crate::geometry::{FlowControl, RingGeometry};
+use crate::geometry::{FlowControl, Integrity, RingGeometry};
 use crate::link::{Arrival, LinkReceiver, Release};
 use crate::memory::RingMemory;
 use crate::position::Position;
+use crate::tcp::integrity::{CREDIT_FRAME_BYTES, credit_frame};
 use crate::tcp::queue::{QUEUE_MAX, Shared};
 use crate::tcp::socket;
 
@@ -38,28 +40,35 @@ pub struct Arrivals {
 }
 
 /// A credit that the socket did not take at once. A newer one replaces it, unless a part of it is out already.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct UnsentCredit {
-    frame: [u8; CREDIT_BYTES],
-    rest: usize,
+    integrity: Integrity,
+    frame: [u8; CREDIT_FRAME_BYTES],
+    /// What of the frame is to be sent.
+    rest: Range<usize>,
     next: Option<CreditPair>,
     broken: bool,
 }
 
 impl UnsentCredit {
+    fn new(integrity: Integrity) -> Self {
+        Self { integrity, frame: [0; CREDIT_FRAME_BYTES], rest: 0..0, next: None, broken: false }
+    }
+
     fn is_pending(&self) -> bool {
-        !self.broken && (self.rest > 0 || self.next.is_some())
+        !self.broken && (!self.rest.is_empty() || self.next.is_some())
     }
 
     /// Sends what there is, as far as the socket takes it. A broken connection is the intake's to report.
     fn send(&mut self, stream: &TcpStream) {
         while self.is_pending() {
-            if self.rest == 0 {
+            if self.rest.is_empty() {
                 let Some(pair) = self.next.take() else { return };
-                (self.frame, self.rest) = (pair.encode(), CREDIT_BYTES);
+                let (frame, bytes) = credit_frame(pair, self.integrity);
+                (self.frame, self.rest) = (frame, 0..bytes);
             }
-            match socket::send(stream, &[self.frame[CREDIT_BYTES - self.rest..].into()]) {
-                Ok(Some(n)) => self.rest -= n.min(self.rest),
+            match socket::send(stream, &[self.frame[self.rest.clone()].into()]) {
+                Ok(Some(n)) => self.rest.start += n.min(self.rest.len()),
                 Ok(None) => return,
                 Err(errno) => {
                     tracing::debug!(%errno, "credit could not be sent");
@@ -80,7 +89,8 @@ impl Arrivals {
         let credit = CreditBatch::new(geometry.watermark_bytes());
         let batch = VecDeque::with_capacity(QUEUE_MAX);
         let held = VecDeque::with_capacity(QUEUE_MAX);
-        Self { stream, memory, geometry, shared, batch, credit, held, unsent: UnsentCredit::default() }
+        let unsent = UnsentCredit::new(geometry.integrity());
+        Self { stream, memory, geometry, shared, batch, credit, held, unsent }
     }
 
     /// Fills the empty batch; `false` when the time is over. Wakes up in between to offer a credit that is due again.

@@ -2,18 +2,23 @@
 //!
 //! ```text
 //!  0 magic "RGLH"   4 version u16   6 verdict u16 (0 in a hello)    8 token 16 B
-//! 24 ring bytes u64   32 chunk u32   36 watermark u32   40 alignment u32   44 flow control u32   48 zero
+//! 24 ring bytes u64   32 chunk u32   36 watermark u32   40 alignment u32   44 flow control u32
+//! 48 integrity u32 (0 CRC32C, 1 none)   52 zero   60 CRC32C of all before
 //! ```
 //!
+//! Its sum is there whatever the ring's integrity is, which both sides must name alike as they must the shape.
 //! The token is agreed over the control plane, is good for one ring, and is not a secret against somebody who reads the network.
 
-use crate::geometry::{FlowControl, GeometryError, RingGeometry, RingOptions, Watermark};
+use crate::geometry::{FlowControl, GeometryError, Integrity, RingGeometry, RingOptions, Watermark};
+use crate::tcp::integrity;
 
 /// Bytes of a hello and of its answer.
 pub const HELLO_BYTES: usize = 64;
 const MAGIC: u32 = u32::from_le_bytes(*b"RGLH");
 /// The version of hello, records and credit on a tcp link.
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
+/// Where its sum is.
+const SUM_AT: usize = 60;
 
 /// Names one ring to its listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -53,6 +58,14 @@ pub enum HelloError {
     Version {
         /// What was found.
         found: u16,
+    },
+    /// It was damaged on the way.
+    #[error("hello was damaged on the way: its CRC32C is {found:#010x}, not {sent:#010x} as sent; connect again")]
+    Corrupt {
+        /// The sum that came with it.
+        sent: u32,
+        /// The sum of what came.
+        found: u32,
     },
     /// An answer where a hello was due, or the other way, or an unknown number.
     #[error("hello has the impossible verdict {found}")]
@@ -98,6 +111,8 @@ impl Hello {
         bytes[36..40].copy_from_slice(&options.watermark.code().to_le_bytes());
         bytes[40..44].copy_from_slice(&options.alignment.to_le_bytes());
         bytes[44..48].copy_from_slice(&u32::from(options.flow_control == FlowControl::Off).to_le_bytes());
+        bytes[48..52].copy_from_slice(&u32::from(options.integrity == Integrity::None).to_le_bytes());
+        seal(&mut bytes);
         bytes
     }
 
@@ -111,13 +126,22 @@ impl Hello {
         if u16_at(4) != VERSION {
             return Err(HelloError::Version { found: u16_at(4) });
         }
+        let (sent, found) = (u32_at(SUM_AT), integrity::sum(&bytes[..SUM_AT]));
+        if sent != found {
+            return Err(HelloError::Corrupt { sent, found });
+        }
         let field = |field, at| HelloError::Field { field, found: u32_at(at) };
         let flow_control = match u32_at(44) {
             0 => FlowControl::On,
             1 => FlowControl::Off,
             _ => return Err(field("flow control", 44)),
         };
-        if let Some(at) = (48..HELLO_BYTES).step_by(4).find(|at| u32_at(*at) != 0) {
+        let integrity = match u32_at(48) {
+            0 => Integrity::Crc32c,
+            1 => Integrity::None,
+            _ => return Err(field("integrity", 48)),
+        };
+        if let Some(at) = (52..SUM_AT).step_by(4).find(|at| u32_at(*at) != 0) {
             return Err(field("reserved field", at));
         }
         let geometry = RingGeometry::new(RingOptions {
@@ -126,10 +150,16 @@ impl Hello {
             watermark: Watermark::from_code(u32_at(36)).ok_or_else(|| field("watermark", 36))?,
             alignment: u32_at(40),
             flow_control,
+            integrity,
         })?;
         let token = LinkToken(std::array::from_fn(|i| bytes[8 + i]));
         Ok(Self { token, geometry, verdict: verdict_of(u16_at(6))? })
     }
+}
+
+fn seal(bytes: &mut [u8; HELLO_BYTES]) {
+    let sum = integrity::sum(&bytes[..SUM_AT]);
+    bytes[SUM_AT..].copy_from_slice(&sum.to_le_bytes());
 }
 
 fn verdict_code(verdict: Option<Verdict>) -> u16 {
@@ -153,11 +183,15 @@ fn verdict_of(code: u16) -> Result<Option<Verdict>, HelloError> {
     })
 }
 
-/// Fuzz entry: any bytes as a hello. What is accepted encodes to the same bytes.
+/// Fuzz entry: any bytes as a hello, with the sum that they have and with the right one. What is accepted encodes to the same bytes.
 pub fn fuzz_hello(data: &[u8]) {
     let Some(bytes) = data.first_chunk::<HELLO_BYTES>() else { return };
-    if let Ok(hello) = Hello::decode(bytes) {
-        assert_eq!(&hello.encode(), bytes);
+    let mut sealed = *bytes;
+    seal(&mut sealed);
+    for bytes in [bytes, &sealed] {
+        if let Ok(hello) = Hello::decode(bytes) {
+            assert_eq!(&hello.encode(), bytes);
+        }
     }
 }
 
@@ -180,14 +214,32 @@ mod tests {
         let with = |at: usize, byte: u8| {
             let mut bytes = hello().encode();
             bytes[at] = byte;
+            seal(&mut bytes);
             Hello::decode(&bytes).unwrap_err()
         };
         assert!(matches!(Hello::decode(&[b'G'; 64]), Err(HelloError::Magic { .. })));
-        assert!(matches!(with(4, 2), HelloError::Version { found: 2 }));
+        assert!(matches!(with(4, 9), HelloError::Version { found: 9 }));
         assert!(matches!(with(6, 9), HelloError::Verdict { found: 9 }));
         assert!(matches!(with(36, 9), HelloError::Field { field: "watermark", .. }));
         assert!(matches!(with(44, 2), HelloError::Field { field: "flow control", .. }));
-        assert!(matches!(with(60, 1), HelloError::Field { field: "reserved field", .. }));
+        assert!(matches!(with(48, 2), HelloError::Field { field: "integrity", .. }));
+        assert!(matches!(with(56, 1), HelloError::Field { field: "reserved field", .. }));
         assert!(matches!(with(31, 1), HelloError::Geometry(_)));
+    }
+
+    #[test]
+    fn a_hello_of_which_any_byte_was_damaged_is_refused() {
+        let whole = hello().encode();
+        for at in 0..HELLO_BYTES {
+            let mut bytes = whole;
+            bytes[at] ^= 0x40;
+            let error = Hello::decode(&bytes).unwrap_err();
+            let named = match at {
+                0..4 => matches!(error, HelloError::Magic { .. }),
+                4..6 => matches!(error, HelloError::Version { .. }),
+                _ => matches!(error, HelloError::Corrupt { .. }),
+            };
+            assert!(named, "byte {at}: {error}");
+        }
     }
 }

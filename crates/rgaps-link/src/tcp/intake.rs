@@ -1,7 +1,7 @@
 //! The intake: keeps the socket empty. The kernel reads payload straight into the ring; nothing is copied here.
 //!
 //! ```text
-//!  header (64 B, read aside) ──decode, admit──▶ announced ──▶ header and payload into the ring ──▶ published to the consumer
+//!  header (64 B, read aside) ──sum, decode, admit──▶ announced ──▶ header and payload into the ring ──sum──▶ published to the consumer
 //! ```
 //!
 //! Trusts      nothing on the wire: the header is checked, and its place found free, before a byte of its payload is read. A peer
@@ -16,12 +16,13 @@ use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
 use crate::error::LinkError;
-use crate::geometry::{FlowControl, RingGeometry};
+use crate::geometry::{FlowControl, Integrity, RingGeometry};
 use crate::link::Arrival;
 use crate::memory::{RingMemory, RingMemoryError};
 use crate::position::RingSpan;
 use crate::record::{HEADER_BYTES, RecordHeader};
 use crate::ring::{AdmitError, ReceiverRing};
+use crate::tcp::integrity::{self, SUM_BYTES, Summer};
 use crate::tcp::queue::Shared;
 use crate::tcp::socket::{TcpOptions, broken, errno};
 
@@ -38,6 +39,8 @@ pub struct Intake {
     shared: Arc<Shared>,
     options: TcpOptions,
     gave_back: bool,
+    /// None where records have no sums.
+    summer: Option<Summer>,
 }
 
 impl Intake {
@@ -48,7 +51,8 @@ impl Intake {
         shared: Arc<Shared>,
         options: TcpOptions,
     ) -> Self {
-        Self { stream, memory, ring: ReceiverRing::new(geometry), shared, options, gave_back: true }
+        let summer = (geometry.integrity() == Integrity::Crc32c).then(Summer::new);
+        Self { stream, memory, ring: ReceiverRing::new(geometry), shared, options, gave_back: true, summer }
     }
 
     /// Reads records until the link ends, and returns why; the consumer gets the same error behind the last record. The
@@ -59,6 +63,9 @@ impl Intake {
                 break error;
             }
         };
+        if let LinkError::Corrupt { .. } = error {
+            self.shared.count_corrupt();
+        }
         tracing::debug!(%error, records = self.ring.expected().0, "intake ended");
         self.shared.end(error.clone());
         // The consumer can still give back what it holds, if the peer merely has nothing more to say.
@@ -81,34 +88,51 @@ impl Intake {
         let payload = placement.payload(&geometry, header.payload_bytes);
         let place = placement.header(&geometry);
         // The ring looks as rdma would have written it.
-        self.memory.mapping().copy_in(place.0, &header.encode()).map_err(|_| self.outside(payload))?;
+        self.memory.mapping().copy_in(place.0, &header.encode()).map_err(|_| outside(&self.memory, payload))?;
+        self.read_payload(payload, &mut reads)?;
+        self.shared.publish(Arrival { header, placement, payload }, reads);
+        Ok(())
+    }
+
+    /// The payload into the ring, and its sum behind it: what was just read is summed while it is in the cache.
+    fn read_payload(&mut self, payload: RingSpan, reads: &mut u64) -> Result<(), LinkError> {
+        let mapping = self.memory.mapping();
+        let mut sent = [0; SUM_BYTES];
+        let bytes = payload.bytes + self.summer.as_ref().map_or(0, |_| SUM_BYTES as u64);
         let mut filled = 0;
         let mut patience = Patience::default();
-        while filled < payload.bytes {
-            let missing = payload.bytes - filled;
-            let at_once = missing.min(READ_BYTES_MAX);
-            let read = self.memory.mapping().read_from(&*self.stream, payload.offset.forward(filled).0, at_once);
-            match read.map_err(|error| errno(&error)) {
+        while filled < bytes {
+            let (missing, in_ring) = (bytes - filled, payload.bytes.saturating_sub(filled));
+            let (place, at_once) = (payload.offset.forward(filled.min(payload.bytes)), in_ring.min(READ_BYTES_MAX));
+            let sum = match &self.summer {
+                Some(_) if in_ring <= READ_BYTES_MAX => &mut sent[filled.saturating_sub(payload.bytes) as usize..],
+                _ => &mut [],
+            };
+            match mapping.read_from(&*self.stream, place.0, at_once, sum).map_err(|error| errno(&error)) {
                 Ok(0) => return Err(self.ended(missing)),
                 Ok(n) => {
+                    if let Some(summer) = &mut self.summer {
+                        let landed = mapping.shared(place.0, at_once.min(n as u64));
+                        landed.map(|landed| summer.add(landed)).map_err(|_| outside(&self.memory, payload))?;
+                    }
                     filled += n as u64;
-                    reads += 1;
+                    *reads += 1;
                     patience = Patience::default();
                 }
                 Err(error) => self.retry(error, missing, &mut patience)?,
             }
         }
-        self.shared.publish(Arrival { header, placement, payload }, reads);
-        Ok(())
+        self.summer.as_ref().map_or(Ok(()), |summer| integrity::check("a record", sent, summer.sum()))
     }
 
     fn read_header(&mut self, reads: &mut u64) -> Result<[u8; HEADER_BYTES], LinkError> {
-        let mut bytes = [0; HEADER_BYTES];
+        let mut bytes = [0; HEADER_BYTES + SUM_BYTES];
+        let whole = HEADER_BYTES + self.ring.geometry().integrity().sum_bytes();
         let mut filled = 0;
         let mut patience = Patience::default();
-        while filled < HEADER_BYTES {
-            let missing = if filled == 0 { 0 } else { (HEADER_BYTES - filled) as u64 };
-            match rustix::net::recv(&*self.stream, &mut bytes[filled..], RecvFlags::empty()) {
+        while filled < whole {
+            let missing = if filled == 0 { 0 } else { (whole - filled) as u64 };
+            match rustix::net::recv(&*self.stream, &mut bytes[filled..whole], RecvFlags::empty()) {
                 Ok((_, 0)) => return Err(self.ended(missing)),
                 Ok((_, n)) => {
                     filled += n;
@@ -122,7 +146,13 @@ impl Intake {
                 }
             }
         }
-        Ok(bytes)
+        let mut header = [0; HEADER_BYTES];
+        header.copy_from_slice(&bytes[..HEADER_BYTES]);
+        if let Some(summer) = &mut self.summer {
+            let sent = std::array::from_fn(|i| bytes[HEADER_BYTES + i]);
+            integrity::check("a record's header", sent, summer.begin(&header))?;
+        }
+        Ok(header)
     }
 
     /// Nothing has come: if that lasts and nothing is held, the ring's pages go back to the kernel, once.
@@ -164,10 +194,10 @@ impl Intake {
             errno => Err(broken("reading records", errno)),
         }
     }
+}
 
-    fn outside(&self, span: RingSpan) -> LinkError {
-        RingMemoryError::Span { span, ring_bytes: self.memory.bytes() }.into()
-    }
+fn outside(memory: &RingMemory, span: RingSpan) -> LinkError {
+    RingMemoryError::Span { span, ring_bytes: memory.bytes() }.into()
 }
 
 /// Since when nothing has come; the clock is asked only then.

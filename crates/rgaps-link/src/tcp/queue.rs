@@ -183,6 +183,11 @@ impl Shared {
         self.lock().counters.torn += 1;
     }
 
+    /// Counts a corrupt record.
+    pub(crate) fn count_corrupt(&self) {
+        self.lock().counters.corrupt += 1;
+    }
+
     pub(crate) fn counters(&self) -> ReceiverCounters {
         self.lock().counters
     }

@@ -1,7 +1,8 @@
 //! The sender: gathers headers and the caller's bytes into one write, and reads credit from the same socket.
 //!
 //! Everything that is ready and has room goes out in one gathered write (up to BATCH_MAX records), so that many small records cost
-//! one system call. `post` returns when the kernel has taken the batch, and with it the borrowed bytes; meanwhile credit is read. A
+//! one system call. Where records have sums, a write is of PIECE_BYTES at most: what is summed is then still in the cache when the kernel
+//! copies it, and is on the wire while the next piece is summed. `post` returns when the kernel has taken the batch, and with it the borrowed bytes; meanwhile credit is read. A
 //! peer that takes nothing for `send_timeout` is given up. After a fatal error every call returns that error again.
 
 use std::io::{Read, Write};
@@ -15,15 +16,18 @@ use rustix::io::Errno;
 use crate::counters::SenderCounters;
 use crate::credit::{CREDIT_BYTES, CreditPair};
 use crate::error::LinkError;
-use crate::geometry::{RingGeometry, RingOptions};
+use crate::geometry::{Integrity, RingGeometry, RingOptions};
 use crate::link::{LinkSender, Progress, Wake, post_in_groups};
 use crate::record::{HEADER_BYTES, MessageId, Record};
 use crate::ring::SenderRing;
 use crate::tcp::hello::{HELLO_BYTES, Hello, HelloError, LinkToken, Verdict};
+use crate::tcp::integrity::{CREDIT_FRAME_BYTES, SUM_BYTES, Summer, open_credit};
 use crate::tcp::socket::{self, TcpOptions, broken, errno};
 
-/// Records in one gathered write, three slices each; the kernel takes 1024 slices.
+/// Records in one gathered write, four slices each; the kernel takes 1024 slices.
 const BATCH_MAX: usize = 128;
+/// Payload that is summed before it is sent.
+const PIECE_BYTES: usize = 256 << 10;
 
 /// A connection for a ring could not be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -93,20 +97,50 @@ pub struct TcpSender {
     ring: SenderRing,
     options: TcpOptions,
     counters: SenderCounters,
-    headers: Box<[[u8; HEADER_BYTES]; BATCH_MAX]>,
+    frames: Box<[Frame; BATCH_MAX]>,
+    /// None where records have no sums.
+    summer: Option<Summer>,
     credit: CreditFrames,
     broken: Option<LinkError>,
     closed: bool,
 }
 
+/// What of a record is not payload: what goes before it, and the sum behind it.
+#[derive(Clone, Copy, Debug)]
+struct Frame {
+    head: [u8; HEADER_BYTES + SUM_BYTES],
+    sum: [u8; SUM_BYTES],
+}
+
+impl Frame {
+    const EMPTY: Self = Self { head: [0; HEADER_BYTES + SUM_BYTES], sum: [0; SUM_BYTES] };
+
+    /// Begins the sum of its record.
+    fn begin(&mut self, summer: &mut Summer) {
+        let sum = summer.begin(&self.head[..HEADER_BYTES]);
+        self.head[HEADER_BYTES..].copy_from_slice(&sum.to_le_bytes());
+    }
+
+    fn end(&mut self, summer: &Summer) {
+        self.sum = summer.sum().to_le_bytes();
+    }
+}
+
 /// Credits as they come out of the socket, the last one perhaps in part.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct CreditFrames {
-    partial: [u8; CREDIT_BYTES],
+    integrity: Integrity,
+    frame_bytes: usize,
+    partial: [u8; CREDIT_FRAME_BYTES],
     filled: usize,
 }
 
 impl CreditFrames {
+    fn new(integrity: Integrity) -> Self {
+        let frame_bytes = CREDIT_BYTES + integrity.sum_bytes();
+        Self { integrity, frame_bytes, partial: [0; CREDIT_FRAME_BYTES], filled: 0 }
+    }
+
     /// Hands every whole credit in `bytes` on.
     fn push(
         &mut self,
@@ -116,9 +150,9 @@ impl CreditFrames {
         for byte in bytes {
             self.partial[self.filled] = *byte;
             self.filled += 1;
-            if self.filled == CREDIT_BYTES {
+            if self.filled == self.frame_bytes {
                 self.filled = 0;
-                take(CreditPair::decode(self.partial))?;
+                take(open_credit(&self.partial, self.integrity)?)?;
             }
         }
         Ok(())
@@ -140,8 +174,9 @@ impl TcpSender {
             ring: SenderRing::new(geometry),
             options,
             counters: SenderCounters::default(),
-            headers: Box::new([[0; HEADER_BYTES]; BATCH_MAX]),
-            credit: CreditFrames::default(),
+            frames: Box::new([Frame::EMPTY; BATCH_MAX]),
+            summer: (geometry.integrity() == Integrity::Crc32c).then(Summer::new),
+            credit: CreditFrames::new(geometry.integrity()),
             broken: None,
             closed: false,
         })
@@ -166,6 +201,7 @@ impl TcpSender {
             && error.is_fatal()
             && self.broken.is_none()
         {
+            self.counters.corrupt += u64::from(matches!(error, LinkError::Corrupt { .. }));
             tracing::debug!(%error, "tcp link broke");
             self.broken = Some(error.clone());
             let _ = self.stream.shutdown(Shutdown::Both);
@@ -173,26 +209,18 @@ impl TcpSender {
         result
     }
 
-    /// One gathered write of as many of the records as have room; returns how many.
+    /// Sends as many of the records as have room; returns how many.
     fn post_batch(&mut self, records: &[Record<'_>]) -> Result<usize, LinkError> {
-        let mut slices = [SharedBytes::empty(); 3 * BATCH_MAX];
-        let (mut count, mut used) = (0, 0);
+        let mut count = 0;
         let mut bytes = 0_u64;
-        for (record, header_bytes) in records.iter().zip(self.headers.iter_mut()) {
+        for (record, frame) in records.iter().zip(self.frames.iter_mut()) {
             let header = record.header(self.ring.next_record(), self.ring.geometry()).map_err(LinkError::Unsendable)?;
             let completes = record.is_last().then(|| record.message());
             if self.ring.place(header.payload_bytes, completes).is_err() {
                 self.counters.out_of_room += 1;
                 break;
             }
-            *header_bytes = header.encode();
-            let (envelope, data) = record.payload();
-            for part in [SharedBytes::from(&header_bytes[..]), envelope.into(), data] {
-                if !part.is_empty() {
-                    slices[used] = part;
-                    used += 1;
-                }
-            }
+            frame.head[..HEADER_BYTES].copy_from_slice(&header.encode());
             count += 1;
             bytes += u64::from(header.payload_bytes);
             self.counters.messages += u64::from(completes.is_some());
@@ -207,7 +235,11 @@ impl TcpSender {
             counters: &mut self.counters,
             timeout: self.options.send_timeout,
         };
-        writer.write(&mut slices[..used])?;
+        let (records, frames) = (&records[..count], &mut self.frames[..count]);
+        match &mut self.summer {
+            Some(summer) => writer.send_with_sums(records, frames, summer)?,
+            None => writer.send_whole(records, frames, 0)?,
+        }
         self.counters.batches += 1;
         self.counters.records += count as u64;
         self.counters.bytes += bytes;
@@ -225,6 +257,71 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
+    /// Records whose frames are complete, in one gathered write; `sum_bytes` of each sum are sent.
+    fn send_whole(&mut self, records: &[Record<'_>], frames: &[Frame], sum_bytes: usize) -> Result<(), LinkError> {
+        let mut slices = [SharedBytes::empty(); 4 * BATCH_MAX];
+        let mut used = 0;
+        for (record, frame) in records.iter().zip(frames) {
+            let (envelope, data) = record.payload();
+            let (head, sum) = (&frame.head[..HEADER_BYTES + sum_bytes], &frame.sum[..sum_bytes]);
+            for part in [head.into(), envelope.into(), data, sum.into()] {
+                if !SharedBytes::is_empty(&part) {
+                    slices[used] = part;
+                    used += 1;
+                }
+            }
+        }
+        self.write(&mut slices[..used])
+    }
+
+    /// As many records at once as are one piece together; a larger one piece by piece.
+    fn send_with_sums(
+        &mut self,
+        mut records: &[Record<'_>],
+        mut frames: &mut [Frame],
+        summer: &mut Summer,
+    ) -> Result<(), LinkError> {
+        while let (Some(first), Some(frame)) = (records.first(), frames.first_mut()) {
+            let mut rest = PIECE_BYTES;
+            let fits = |record: &&Record<'_>| {
+                let (envelope, data) = record.payload();
+                rest.checked_sub(envelope.len() + data.len()).map(|left| rest = left).is_some()
+            };
+            let count = records.iter().take_while(fits).count();
+            if count == 0 {
+                self.send_in_pieces(first, frame, summer)?;
+            }
+            for (record, frame) in records[..count].iter().zip(frames.iter_mut()) {
+                let (envelope, data) = record.payload();
+                frame.begin(summer);
+                summer.add(envelope.into());
+                summer.add(data);
+                frame.end(summer);
+            }
+            self.send_whole(&records[..count], &frames[..count], SUM_BYTES)?;
+            records = &records[count.max(1)..];
+            frames = &mut frames[count.max(1)..];
+        }
+        Ok(())
+    }
+
+    fn send_in_pieces(&mut self, record: &Record<'_>, frame: &mut Frame, summer: &mut Summer) -> Result<(), LinkError> {
+        let (envelope, data) = record.payload();
+        frame.begin(summer);
+        summer.add(envelope.into());
+        for at in (0..data.len()).step_by(PIECE_BYTES) {
+            // Within its length.
+            let piece = data.part(at, PIECE_BYTES.min(data.len() - at)).unwrap_or(SharedBytes::empty());
+            summer.add(piece);
+            frame.end(summer);
+            let (is_first, is_last) = (at == 0, at + piece.len() == data.len());
+            let (head, envelope) = if is_first { (&frame.head[..], envelope) } else { (&[][..], &[][..]) };
+            let sum = if is_last { &frame.sum[..] } else { &[] };
+            self.write(&mut [head.into(), envelope.into(), piece, sum.into()])?;
+        }
+        Ok(())
+    }
+
     fn write(&mut self, mut slices: &mut [SharedBytes<'_>]) -> Result<(), LinkError> {
         let mut blocked_since: Option<Instant> = None;
         while !slices.is_empty() {

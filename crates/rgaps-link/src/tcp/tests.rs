@@ -15,31 +15,32 @@ use crate::link::{LinkReceiver, LinkSender, Release};
 use crate::memory::RingMemory;
 use crate::record::{HEADER_BYTES, MessageHead, MessageId, Origin, RecordError, RecordSequence};
 use crate::ring::AdmitError;
+use crate::tcp::integrity::{credit_frame, sum};
 use crate::tcp::{
     AcceptError, Arrivals, ConnectError, HELLO_BYTES, Hello, HelloError, Intake, LinkToken, RingSetup, TcpOptions,
     TcpRingListener, TcpSender, Verdict,
 };
 
-struct Loopback;
+pub(super) struct Loopback;
 
 contract_suite!(Loopback);
 crate::contract_suite!(Loopback, without_flow_control);
 
-const TOKEN: LinkToken = LinkToken([9; 16]);
+pub(super) const TOKEN: LinkToken = LinkToken([9; 16]);
 
-fn listener() -> TcpRingListener {
+pub(super) fn listener() -> TcpRingListener {
     TcpRingListener::bind("127.0.0.1:0".parse().unwrap(), WATCHDOG).unwrap()
 }
 
-fn small() -> RingOptions {
+pub(super) fn small() -> RingOptions {
     RingOptions { ring_bytes: 16 << 10, chunk_bytes: 2 << 10, ..RingOptions::default() }
 }
 
-fn geometry() -> RingGeometry {
+pub(super) fn geometry() -> RingGeometry {
     RingGeometry::new(small()).unwrap()
 }
 
-fn setup(options: RingOptions, tcp: TcpOptions) -> RingSetup {
+pub(super) fn setup(options: RingOptions, tcp: TcpOptions) -> RingSetup {
     let memory = RingMemory::create("test-ring", options.ring_bytes).unwrap();
     RingSetup { geometry: RingGeometry::new(options).unwrap(), memory, options: tcp }
 }
@@ -59,10 +60,15 @@ fn raw_client(options: RingOptions, tcp: TcpOptions) -> (TcpStream, Intake, Arri
 }
 
 /// The bytes of one record of a message of `total` bytes.
-fn record_bytes(record: u64, message: u64, total: u64, data: &[u8]) -> Vec<u8> {
+pub(super) fn record_bytes(record: u64, message: u64, total: u64, data: &[u8]) -> Vec<u8> {
     let head = MessageHead { id: MessageId(message), origin: Origin::default(), total };
-    let header = head.first(b"", data).header(RecordSequence(record), &geometry()).unwrap();
-    [&header.encode()[..], data].concat()
+    let header = head.first(b"", data).header(RecordSequence(record), &geometry()).unwrap().encode();
+    with_sums(&header, data)
+}
+
+fn with_sums(header: &[u8; HEADER_BYTES], data: &[u8]) -> Vec<u8> {
+    let whole = [&header[..], data].concat();
+    [&header[..], &sum(header).to_le_bytes(), data, &sum(&whole).to_le_bytes()].concat()
 }
 
 impl Fixture for Loopback {
@@ -92,7 +98,8 @@ impl Fixture for Loopback {
             stream.write_all(&Hello { verdict: Some(Verdict::Accepted), ..hello }.encode()).unwrap();
             let mut header = [0; HEADER_BYTES];
             stream.read_exact(&mut header).unwrap();
-            stream.write_all(&lie.encode()).unwrap();
+            let (frame, bytes) = credit_frame(lie, hello.geometry.integrity());
+            stream.write_all(&frame[..bytes]).unwrap();
             stream
         });
         let geometry = RingGeometry::new(options).unwrap();
@@ -102,7 +109,7 @@ impl Fixture for Loopback {
 }
 
 /// Runs the intake over what the client wrote, to its end.
-fn intake_over(bytes: &[u8], options: RingOptions, tcp: TcpOptions, hang_up: bool) -> (LinkError, Arrivals) {
+pub(super) fn intake_over(bytes: &[u8], options: RingOptions, tcp: TcpOptions, hang_up: bool) -> (LinkError, Arrivals) {
     let (mut stream, intake, arrivals) = raw_client(options, tcp);
     stream.write_all(bytes).unwrap();
     if hang_up {
@@ -114,14 +121,14 @@ fn intake_over(bytes: &[u8], options: RingOptions, tcp: TcpOptions, hang_up: boo
 #[test]
 fn garbage_is_named_and_the_peer_is_cut_off() {
     let (mut stream, intake, mut arrivals) = raw_client(small(), TcpOptions::default());
-    stream.write_all(&[b'x'; 4096]).unwrap();
+    stream.write_all(&with_sums(&[b'x'; HEADER_BYTES], b"garbage")).unwrap();
     let error = intake.run();
     assert!(matches!(error, LinkError::Record(RecordError::Magic { .. })) && error.is_lie(), "{error}");
     assert_eq!(arrivals.next(WATCHDOG), Err(error));
     assert!(!matches!(stream.read(&mut [0; 1]), Ok(1..)), "nothing is said to a liar");
 }
 
-fn payload(arrivals: &Arrivals, arrival: &crate::link::Arrival) -> Vec<u8> {
+pub(super) fn payload(arrivals: &Arrivals, arrival: &crate::link::Arrival) -> Vec<u8> {
     let mut bytes = vec![0; arrival.payload().bytes as usize];
     arrivals.copy_out(arrival, 0, &mut bytes).unwrap();
     bytes
@@ -151,9 +158,10 @@ fn a_record_out_of_sequence_is_refused() {
 
 #[test]
 fn an_absurd_payload_is_refused_before_a_byte_of_it_is_read() {
-    let mut header = record_bytes(0, 1, u64::MAX, b"");
+    let head = MessageHead { id: MessageId(1), origin: Origin::default(), total: u64::MAX };
+    let mut header = head.first(b"", b"").header(RecordSequence(0), &geometry()).unwrap().encode();
     header[56..60].copy_from_slice(&u32::MAX.to_le_bytes());
-    let (error, mut arrivals) = intake_over(&header, small(), TcpOptions::default(), false);
+    let (error, mut arrivals) = intake_over(&with_sums(&header, b""), small(), TcpOptions::default(), false);
     assert!(matches!(error, LinkError::Admit(AdmitError::Record(RecordError::Chunk { .. }))), "{error}");
     assert_eq!(arrivals.next(WATCHDOG), Err(error));
 }
@@ -163,18 +171,20 @@ fn a_peer_that_hangs_up_within_a_record_is_told_from_one_that_closes_between_two
     let record = record_bytes(0, 1, 100, &[1; 100]);
     let (error, _) = intake_over(&record, small(), TcpOptions::default(), true);
     assert_eq!(error, LinkError::Closed { by_peer: true });
-    let (error, _) = intake_over(&record[..HEADER_BYTES + 60], small(), TcpOptions::default(), true);
-    assert_eq!(error, LinkError::Cut { missing: 40 });
+    let (error, _) = intake_over(&record[..HEADER_BYTES + 4 + 60], small(), TcpOptions::default(), true);
+    assert_eq!(error, LinkError::Cut { missing: 44 });
+    let (error, _) = intake_over(&record[..record.len() - 1], small(), TcpOptions::default(), true);
+    assert_eq!(error, LinkError::Cut { missing: 1 });
     let (error, _) = intake_over(&record[..10], small(), TcpOptions::default(), true);
-    assert_eq!(error, LinkError::Cut { missing: 54 });
+    assert_eq!(error, LinkError::Cut { missing: 58 });
 }
 
 #[test]
 fn a_peer_that_stops_within_a_record_is_given_up() {
     let tcp = TcpOptions { stall_timeout: Duration::from_millis(20), ..TcpOptions::default() };
     let record = record_bytes(0, 1, 100, &[1; 100]);
-    let (error, _) = intake_over(&record[..HEADER_BYTES + 60], small(), tcp, false);
-    assert!(matches!(error, LinkError::Stalled { missing: 40, .. }), "{error}");
+    let (error, _) = intake_over(&record[..HEADER_BYTES + 4 + 60], small(), tcp, false);
+    assert!(matches!(error, LinkError::Stalled { missing: 44, .. }), "{error}");
 }
 
 #[test]

@@ -326,7 +326,7 @@ impl Payload {
     fn fill(&self, from: &File, bytes: u64) -> Result<(), BenchError> {
         let mut filled = 0;
         while filled < bytes {
-            match self.0.mapping().read_from(from, DATA + filled, bytes - filled) {
+            match self.0.mapping().read_from(from, DATA + filled, bytes - filled, &mut []) {
                 Ok(0) => return Err(failed("the sender left in the middle of a message")),
                 Ok(n) => filled += n as u64,
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
