@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::size;
-use crate::wire::{ADDRESSES_MAX, SIZE_MAX};
+use crate::wire::{ADDRESSES_MAX, Integrity, SIZE_MAX};
 
 /// Bytes of the smallest pool: a page.
 const POOL_BYTES_MIN: u64 = 4096;
@@ -48,6 +48,8 @@ pub struct Config {
     pub staging: String,
     /// What carries payload between hosts: `tcp`, `rdma`, or `auto` for RDMA where both hosts have devices with a route between them.
     pub transport: String,
+    /// What shows damage to payload that goes over TCP: `crc32c`, or `none`. A link has none only if both hosts say so; RDMA has a CRC in its packets anyway.
+    pub integrity: String,
     /// The RDMA device, or device and port, to be used: `mlx5_0`, `mlx5_0/1`; empty for any that reaches the other host.
     pub rdma_device: String,
     /// The address (GID) of that port to be used: `10.0.0.2`, `fe80::1`; empty for any.
@@ -90,6 +92,7 @@ impl Default for Config {
             watermark_divisor: 8,
             staging: "auto".to_owned(),
             transport: "auto".to_owned(),
+            integrity: "crc32c".to_owned(),
             rdma_device: String::new(),
             rdma_gid: String::new(),
             rdma_timeout_ms: 2_000,
@@ -230,6 +233,11 @@ impl Config {
         self.ring_bytes.checked_div(self.watermark_divisor).unwrap_or(0)
     }
 
+    /// What `integrity` says.
+    pub fn integrity(&self) -> Integrity {
+        if self.integrity == "none" { Integrity::None } else { Integrity::Crc32c }
+    }
+
     /// The number of `socket_group`.
     pub fn socket_gid(&self) -> Option<u32> {
         match self.socket_group.as_str() {
@@ -280,6 +288,7 @@ impl Config {
         require(["auto", "always"].contains(&self.staging.as_str()), "staging", &self.staging, "auto or always")?;
         let transport = self.transport.as_str();
         require(["auto", "tcp", "rdma"].contains(&transport), "transport", transport, "auto, tcp or rdma")?;
+        require(["crc32c", "none"].contains(&self.integrity.as_str()), "integrity", &self.integrity, "crc32c or none")?;
         let gid = &self.rdma_gid;
         let rule = "an address of the RDMA port, as 10.0.0.2 or fe80::1, or empty";
         require(gid.is_empty() || gid.parse::<std::net::IpAddr>().is_ok(), "rdma_gid", gid, rule)?;
@@ -559,6 +568,7 @@ mod tests {
             ("socket_group", "no such group", "/etc/group"),
             ("staging", "never", "auto or always"),
             ("transport", "udp", "auto, tcp or rdma"),
+            ("integrity", "md5", "crc32c or none"),
             ("rdma_timeout_ms", "0", "the default is 2000"),
             ("rdma_spin_us", "9999999", "1000000"),
             ("rdma_gid", "mlx5_0", "10.0.0.2"),

@@ -257,17 +257,17 @@ impl RingResponder {
 }
 
 fn answer(query: Query, sink: &impl Fn(NetworkEvent)) {
-    let refuse = |query: Query, why: String| {
-        tracing::warn!("a ring request was refused: {why}");
-        RingResponder(query).answer(&Err(RingRefusal::Failed(why)));
+    let refuse = |query: Query, refusal: RingRefusal| {
+        tracing::warn!("a ring request was refused: {refusal}");
+        RingResponder(query).answer(&Err(refusal));
     };
     let payload = match query.payload().map(bytes_of).transpose() {
         Ok(payload) => payload.unwrap_or_default(),
-        Err(bytes) => return refuse(query, too_long("the request", bytes)),
+        Err(bytes) => return refuse(query, RingRefusal::Failed(too_long("the request", bytes))),
     };
-    match serde_json::from_slice::<RingRequest>(&payload) {
+    match RingRequest::of_json(&payload) {
         Ok(request) => sink(NetworkEvent::RingRequested { request, responder: RingResponder(query) }),
-        Err(error) => refuse(query, format!("the request is garbage: {error}")),
+        Err(refusal) => refuse(query, refusal),
     }
 }
 
@@ -358,7 +358,7 @@ mod tests {
     use crate::local::Role;
     use crate::names::{TopicId, TopicKey};
     use crate::qos::{PublisherQos, SubscriberQos};
-    use crate::wire::WIRE_VERSION;
+    use crate::wire::{Integrity, WIRE_VERSION};
     use std::net::TcpListener;
     use std::sync::mpsc::{Receiver, channel};
 
@@ -428,6 +428,7 @@ mod tests {
             endpoint: Endpoint { requests: vec![SubscriberQos::default()], ..endpoint.clone() },
             message_bytes_max: 1 << 20,
             flow_control: true,
+            integrity: Integrity::Crc32c,
             rdma: Vec::new(),
             no_rdma: "no device".to_owned(),
         };
@@ -439,6 +440,7 @@ mod tests {
             chunk_bytes: 1 << 16,
             watermark_bytes: 0,
             alignment: 64,
+            integrity: Integrity::Crc32c,
             rdma: None,
             no_rdma: "no device".to_owned(),
             resume: vec![(5, 6)],

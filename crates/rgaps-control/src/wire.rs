@@ -14,7 +14,7 @@ use crate::names::{HostId, TopicKey};
 use crate::qos::{Mismatch, PublisherQos, SubscriberQos, compatible, incompatible};
 
 /// Of everything on this page and of the records on a link.
-pub const WIRE_VERSION: u32 = 2;
+pub const WIRE_VERSION: u32 = 3;
 /// Ends of queue pairs in one request, at most.
 pub const RDMA_ENDS_MAX: usize = 8;
 /// No ring, chunk or message is larger: 1 TiB.
@@ -96,6 +96,23 @@ pub struct RdmaEnd {
     pub bytes: u64,
 }
 
+/// What shows that payload was damaged on the way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Integrity {
+    /// A CRC32C over each record and credit.
+    Crc32c,
+    /// Nothing of ours.
+    None,
+}
+
+impl Integrity {
+    /// What a link between two hosts has: sums, if either wants them.
+    pub fn stricter(self, other: Self) -> Self {
+        if self == Self::Crc32c { self } else { other }
+    }
+}
+
 /// What a subscribing host that takes up RDMA offers beside the ring's shape.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RdmaRing {
@@ -120,6 +137,8 @@ pub struct RingRequest {
     pub message_bytes_max: u64,
     /// Whether the sender waits for credit.
     pub flow_control: bool,
+    /// What this host wants at least of a link over the data connection.
+    pub integrity: Integrity,
     /// Ends of queue pairs that are ready to be joined, one for each way in which this host could be reached.
     pub rdma: Vec<RdmaEnd>,
     /// Why there are none, in words.
@@ -143,6 +162,8 @@ pub struct RingOffer {
     pub watermark_bytes: u64,
     /// Records start at multiples of this.
     pub alignment: u32,
+    /// What a link over the data connection has: never less than the request wants.
+    pub integrity: Integrity,
     /// Set if the bytes go over RDMA; else they go over the data connection.
     pub rdma: Option<RdmaRing>,
     /// Why not over RDMA, in words.
@@ -205,6 +226,21 @@ impl RdmaEnd {
 }
 
 impl RingRequest {
+    /// What a peer has sent; `check` is still to be asked. Another version may lack fields of ours, so its number is looked at first.
+    pub fn of_json(bytes: &[u8]) -> Result<Self, RingRefusal> {
+        #[derive(Deserialize)]
+        struct Versioned {
+            version: u32,
+        }
+        match serde_json::from_slice(bytes) {
+            Ok(Versioned { version }) if version != WIRE_VERSION => {
+                Err(RingRefusal::Version { ours: WIRE_VERSION, theirs: version })
+            }
+            _ => serde_json::from_slice(bytes)
+                .map_err(|error| RingRefusal::Failed(format!("the request is garbage: {error}"))),
+        }
+    }
+
     /// Checks what a peer has sent.
     pub fn check(&self) -> Result<(), RingRefusal> {
         if self.version != WIRE_VERSION {
@@ -335,6 +371,7 @@ mod tests {
             chunk_bytes: (1 << 20) - 64,
             watermark_bytes: 8 << 20,
             alignment: 64,
+            integrity: Integrity::Crc32c,
             rdma: None,
             no_rdma: "no device".to_owned(),
             resume: vec![],
@@ -350,6 +387,25 @@ mod tests {
         }
         let said = RingOffer { version: 9, ..offer() }.check().unwrap_err().to_string();
         assert_eq!(said, format!("wire version 9 meets version {WIRE_VERSION}; run one version of RGAPS on all hosts"));
+    }
+
+    #[test]
+    fn a_request_of_another_version_is_refused_by_its_version_whatever_else_it_has() {
+        for (text, said) in [
+            (r#"{"version":2,"host":"0"}"#, "wire version 2 meets version 3; run one version of RGAPS on all hosts"),
+            (r#"{"version":3}"#, "garbage"),
+            (r#"{"name":"x"}"#, "garbage"),
+        ] {
+            let refusal = RingRequest::of_json(text.as_bytes()).unwrap_err().to_string();
+            assert!(refusal.contains(said), "{text}: {refusal}");
+        }
+    }
+
+    #[test]
+    fn a_link_has_sums_if_either_side_wants_them() {
+        use Integrity::{Crc32c, None};
+        let agreed = [(Crc32c, Crc32c), (Crc32c, None), (None, Crc32c), (None, None)].map(|(a, b)| a.stricter(b));
+        assert_eq!(agreed, [Crc32c, Crc32c, Crc32c, None]);
     }
 
     #[test]

@@ -53,11 +53,13 @@ pub(crate) struct ArrivalState {
     pool: Arc<dyn PoolMemory>,
     pub(crate) received: Received,
     pub(crate) message_bytes_max: u64,
+    /// Records that were damaged on the way; each has ended a connection.
+    corrupt: u64,
 }
 
 impl ArrivalState {
     pub(crate) fn new(port: WriterPort, pool: Arc<dyn PoolMemory>, received: Received, message_bytes_max: u64) -> Self {
-        Self { port, pool, received, message_bytes_max }
+        Self { port, pool, received, message_bytes_max, corrupt: 0 }
     }
 
     pub(crate) fn seat(&self) -> Seat {
@@ -201,7 +203,13 @@ impl Arrival {
                 break why;
             }
         };
-        tracing::info!(why, "the connection has ended");
+        match self.arrivals.counters().corrupt {
+            0 => tracing::info!(why, "the connection has ended"),
+            corrupt => {
+                tracing::warn!(why, "the connection has ended; nothing of what was damaged is published");
+                self.state.corrupt += corrupt;
+            }
+        }
         self.arrivals.close();
         self.end();
         drop(entered);
@@ -256,7 +264,8 @@ impl Arrival {
     }
 
     fn show(&self) {
-        self.setup.control.show([self.messages, self.duplicates, self.dropped, self.torn]);
+        let counts = [self.messages, self.duplicates, self.dropped, self.torn, self.state.corrupt];
+        self.setup.control.show(counts);
     }
 
     /// A record has landed: its copy is started. What it means for its message happens when the copy is over (`finish`).

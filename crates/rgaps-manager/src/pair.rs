@@ -1,6 +1,8 @@
 //! Two hosts in one process: the publish manager of one, the subscribe manager of the other, a real link between them, and no network
 //! of managers. A test says what the hosts know of each other, and cuts what it wants cut.
 
+mod corruption;
+
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
@@ -77,9 +79,13 @@ impl Subscribing {
     }
 }
 
+type Alter = Box<dyn Fn(&mut RingOffer) + Send>;
+
 /// The other host as the senders see it.
 struct Peer {
     reachable: AtomicBool,
+    /// What happens to its offers on the way.
+    alter: Mutex<Option<Alter>>,
     host: Mutex<Subscribing>,
 }
 
@@ -100,7 +106,10 @@ impl Ask for Peer {
         }
         to.read_events();
         let Subscribing { manager, topic, .. } = &mut *to;
-        let offer = manager.offer(topic, request)?;
+        let mut offer = manager.offer(topic, request)?;
+        if let Some(alter) = &*self.alter.lock().unwrap() {
+            alter(&mut offer);
+        }
         to.resumes.push(offer.resume.clone());
         Ok(offer)
     }
@@ -127,18 +136,21 @@ impl Pair {
     }
 
     fn between(backend: Arc<dyn Backend>, other: Arc<dyn Backend>, depth: u32, peer_timeout_ms: u64) -> Self {
+        Self::configured(backend, other, depth, Config { peer_timeout_ms, ..Config::default() })
+    }
+
+    fn configured(backend: Arc<dyn Backend>, other: Arc<dyn Backend>, depth: u32, config: Config) -> Self {
         let config = Arc::new(Config {
             ring_bytes: 64 << 10,
             chunk_bytes: 8 << 10,
             arrival_pool_bytes: 1 << 20,
-            peer_timeout_ms,
             data_address: vec!["127.0.0.1".to_owned()],
-            ..Config::default()
+            ..config
         });
         let key = TopicKey::new(0, "pair").unwrap();
         let create = || Topic::create(key.clone(), "rgaps/Bytes").unwrap();
         let to = Subscribing::new(&config, other, create());
-        let peer = Arc::new(Peer { reachable: AtomicBool::new(true), host: Mutex::new(to) });
+        let peer = Arc::new(Peer { reachable: AtomicBool::new(true), alter: Mutex::default(), host: Mutex::new(to) });
         let (mailbox, events, _) = Mailbox::new().unwrap();
         let publish = PublishManager::new(
             config.clone(),

@@ -30,6 +30,8 @@ pub(crate) struct SenderControl {
     event: EventFd,
     status: Mutex<String>,
     messages: AtomicU64,
+    /// Credits that were damaged on the way.
+    corrupt: AtomicU64,
     /// Unsent messages that the host gets; 0 is all.
     depth: AtomicU32,
     /// Last messages of a publisher that late joiners there get.
@@ -53,7 +55,9 @@ impl SenderControl {
 
     pub(crate) fn status(&self) -> String {
         let status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
-        format!("{status}, {} messages sent", self.messages.load(Ordering::Relaxed))
+        let (messages, corrupt) = (self.messages.load(Ordering::Relaxed), self.corrupt.load(Ordering::Relaxed));
+        let corrupt = if corrupt == 0 { String::new() } else { format!(", {corrupt} credits corrupt") };
+        format!("{status}, {messages} messages sent{corrupt}")
     }
 
     pub(crate) fn is_keep_all(&self) -> bool {
@@ -67,6 +71,11 @@ impl SenderControl {
     /// So many messages more were sent.
     pub(crate) fn count(&self, messages: u64) {
         self.messages.fetch_add(messages, Ordering::Relaxed);
+    }
+
+    /// So many credits more were damaged on the way.
+    pub(crate) fn count_corrupt(&self, credits: u64) {
+        self.corrupt.fetch_add(credits, Ordering::Relaxed);
     }
 
     /// Whether the host's answer that it does not want the topic is the end.
@@ -244,6 +253,7 @@ impl PublishManager {
             unwanted: AtomicBool::new(false),
             hurry: AtomicBool::new(false),
             messages: AtomicU64::new(0),
+            corrupt: AtomicU64::new(0),
             depth: AtomicU32::new(depth),
             kept_depth: AtomicU32::new(kept_depth(&endpoint.offers)),
             event: EventFd::new()?,

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rgaps_control::network::{RingAsker, RingError};
-use rgaps_control::wire::{RingOffer, RingRefusal, RingRequest, WIRE_VERSION};
+use rgaps_control::wire::{Integrity, RingOffer, RingRefusal, RingRequest, WIRE_VERSION};
 use rgaps_control::{Config, HostId, TopicId, TopicKey};
 use rgaps_device::{Backend, PayloadAccess};
 use rgaps_link::rdma::SenderEnd;
@@ -135,16 +135,19 @@ impl Sender {
         let mut since = Instant::now();
         while !self.setup.control.should_stop() {
             match self.connect() {
-                Ok(link) => {
+                Ok(mut link) => {
                     self.restore_keep_all();
                     retry = RETRY_MIN;
-                    let ending = self.stream(link);
+                    let ending = self.stream(link.as_mut());
+                    let corrupt = link.counters().corrupt;
+                    drop(link);
                     self.outbox.disconnected();
                     since = Instant::now();
                     if !self.setup.control.should_stop() {
                         tracing::warn!(why = ending.why(), "the link has ended; connecting again");
                     }
                     self.status(&format!("down: {}", ending.why()));
+                    self.setup.control.count_corrupt(corrupt);
                 }
                 Err(ending) => {
                     tracing::debug!(why = ending.why(), "no link yet");
@@ -185,6 +188,7 @@ impl Sender {
             endpoint,
             message_bytes_max,
             flow_control: self.setup.flow_control,
+            integrity: self.setup.config.integrity(),
             rdma: ends.iter().map(|end| verbs::to_wire(&end.address(), end.credit())).collect(),
             no_rdma,
         };
@@ -194,6 +198,10 @@ impl Sender {
             }
             error => error.into(),
         })?;
+        if offer.integrity.stricter(request.integrity) != offer.integrity {
+            let why = "the other host offers no checksums, which this one wants (integrity = \"crc32c\")";
+            return Err(Ending::Broken(why.to_owned()));
+        }
         let geometry = geometry(&offer, self.setup.flow_control)?;
         let link = self.join(&offer, ends, geometry, timeout)?;
         let has: HashMap<u64, u64> = offer.resume.iter().copied().collect();
@@ -247,7 +255,8 @@ impl Sender {
                 _ if offer.no_rdma.ends_with(RDMA_FAILED) => WhyNot::RdmaFailed,
                 _ => WhyNot::NoRdma,
             };
-            self.over = Over { route: Route::Tcp, why_not, text: format!("tcp ({})", offer.no_rdma) };
+            let text = over_tcp(&offer.no_rdma, offer.integrity);
+            self.over = Over { route: Route::Tcp, why_not, text };
             return Ok(Box::new(link));
         };
         let to = usize::try_from(ring.to).unwrap_or(usize::MAX);
@@ -268,7 +277,7 @@ impl Sender {
     }
 
     /// Sends until the link ends or the sender should.
-    fn stream(&mut self, mut link: Box<dyn LinkSender>) -> Ending {
+    fn stream(&mut self, link: &mut dyn LinkSender) -> Ending {
         self.status(&format!("connected over {}", self.over.text));
         tracing::info!("connected over {}", self.over.text);
         let mut progressed = Instant::now();
@@ -277,7 +286,7 @@ impl Sender {
                 link.close();
                 return "told to stop".into();
             }
-            match self.turn(link.as_mut()) {
+            match self.turn(link) {
                 Ok(true) => progressed = Instant::now(),
                 Ok(false) if self.outbox.is_copying() => self.outbox.wait_for_copy(COPY_TICK),
                 Ok(false) => {
@@ -390,6 +399,21 @@ impl Sender {
     }
 }
 
+/// What a link over tcp is called, on both sides.
+pub(crate) fn over_tcp(no_rdma: &str, integrity: Integrity) -> String {
+    match integrity {
+        Integrity::Crc32c => format!("tcp ({no_rdma})"),
+        Integrity::None => format!("tcp ({no_rdma}), without checksums (integrity = \"none\")"),
+    }
+}
+
+pub(crate) fn link_integrity(integrity: Integrity) -> rgaps_link::Integrity {
+    match integrity {
+        Integrity::Crc32c => rgaps_link::Integrity::Crc32c,
+        Integrity::None => rgaps_link::Integrity::None,
+    }
+}
+
 fn geometry(offer: &RingOffer, flow_control: bool) -> Result<RingGeometry, String> {
     let watermark = Watermark::ALL
         .into_iter()
@@ -398,7 +422,8 @@ fn geometry(offer: &RingOffer, flow_control: bool) -> Result<RingGeometry, Strin
     let chunk_bytes = u32::try_from(offer.chunk_bytes).map_err(|_| format!("a chunk of {} B", offer.chunk_bytes))?;
     let flow_control = if flow_control { FlowControl::On } else { FlowControl::Off };
     let RingOffer { ring_bytes, alignment, .. } = *offer;
-    let options = RingOptions { ring_bytes, chunk_bytes, watermark, alignment, flow_control };
+    let integrity = link_integrity(offer.integrity);
+    let options = RingOptions { ring_bytes, chunk_bytes, watermark, alignment, flow_control, integrity };
     RingGeometry::new(options).map_err(|error| error.to_string())
 }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use rgaps_control::wire::{RdmaRing, RingOffer, RingRefusal, RingRequest, WIRE_VERSION};
+use rgaps_control::wire::{Integrity, RdmaRing, RingOffer, RingRefusal, RingRequest, WIRE_VERSION};
 use rgaps_control::{Config, HostId, TopicId};
 use rgaps_device::{BufferSpec, DeviceError, HostBuffer};
 use rgaps_link::rdma::ReceiverEnd;
@@ -27,6 +27,7 @@ use crate::device_memory::DeviceMemoryManager;
 use crate::event::{Event, Mailbox};
 use crate::received::Received;
 use crate::requests::messages_wanted;
+use crate::sender::{link_integrity, over_tcp};
 use crate::topics::Topic;
 use crate::verbs::{self, Verbs};
 
@@ -55,8 +56,8 @@ pub(crate) enum Inbound {
 pub(crate) struct ArrivalControl {
     stop: AtomicBool,
     status: Mutex<String>,
-    /// Messages, duplicates, dropped, torn.
-    counts: [AtomicU64; 4],
+    /// Messages, duplicates, dropped, torn, corrupt.
+    counts: [AtomicU64; 5],
     token: LinkToken,
     seat: Seat,
     /// Subscribers that have come meanwhile, and whether there is one.
@@ -94,15 +95,18 @@ impl ArrivalControl {
         *self.status.lock().unwrap_or_else(PoisonError::into_inner) = status;
     }
 
-    /// Messages, duplicates, dropped, torn.
-    pub(crate) fn show(&self, counts: [u64; 4]) {
+    /// Messages, duplicates, dropped, torn, corrupt.
+    pub(crate) fn show(&self, counts: [u64; 5]) {
         self.counts.iter().zip(counts).for_each(|(shown, count)| shown.store(count, Ordering::Relaxed));
     }
 
     pub(crate) fn status(&self) -> String {
         let status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
-        let [messages, duplicates, dropped, torn] = self.counts.each_ref().map(|count| count.load(Ordering::Relaxed));
-        format!("{status}, {messages} messages, {duplicates} duplicates, {dropped} dropped, {torn} torn")
+        let [messages, duplicates, dropped, torn, corrupt] =
+            self.counts.each_ref().map(|count| count.load(Ordering::Relaxed));
+        format!(
+            "{status}, {messages} messages, {duplicates} duplicates, {dropped} dropped, {torn} torn, {corrupt} corrupt"
+        )
     }
 }
 
@@ -338,7 +342,7 @@ impl SubscribeManager {
             control: control.clone(),
             over: match &rdma {
                 Ok(_) => "rdma".to_owned(),
-                Err(why) => format!("tcp ({why})"),
+                Err(why) => over_tcp(why, self.integrity(request)),
             },
         };
         topic.inbound.insert(request.host, Inbound::Active(control));
@@ -353,6 +357,7 @@ impl SubscribeManager {
             chunk_bytes: u64::from(geometry.chunk_bytes()),
             watermark_bytes: geometry.watermark_bytes(),
             alignment: geometry.options().alignment,
+            integrity: self.integrity(request),
             no_rdma: rdma.as_ref().err().cloned().unwrap_or_default(),
             rdma: rdma.ok(),
             resume,
@@ -375,7 +380,7 @@ impl SubscribeManager {
             Err(why) if self.verbs.is_required() => return Err(format!("transport = \"rdma\" is configured: {why}")),
             Err(why) => why,
         };
-        let geometry = self.geometry(request.flow_control, RingOptions::default().alignment)?;
+        let geometry = self.geometry(request, RingOptions::default().alignment)?;
         // Memory that a device has registered keeps its pages; other memory gives them back while the topic is idle.
         let options = TcpOptions { give_back_after: (!buffer.is_registered()).then_some(RING_IDLE), ..options };
         Ok(MadeRing { offer: Offer::Tcp(RingSetup { geometry, memory, options }), buffer, rdma: Err(why) })
@@ -385,13 +390,18 @@ impl SubscribeManager {
     fn rdma(&self, request: &RingRequest, memory: &Arc<RingMemory>) -> Result<(ReceiverEnd, RdmaRing), String> {
         let with = self.verbs.choose(request)?;
         let alignment = self.verbs.alignment(request.host, &with, memory.bytes())?;
-        let geometry = self.geometry(request.flow_control, alignment)?;
+        let geometry = self.geometry(request, alignment)?;
         let end = self.verbs.receiver_end(request.host, &with, memory, geometry).map_err(|error| error.to_string())?;
         let ring = RdmaRing { to: with.to, end: verbs::to_wire(&end.address(), end.ring()) };
         Ok((end, ring))
     }
 
-    fn geometry(&self, flow_control: bool, alignment: u32) -> Result<RingGeometry, String> {
+    /// Sums, if either host wants them.
+    fn integrity(&self, request: &RingRequest) -> Integrity {
+        self.config.integrity().stricter(request.integrity)
+    }
+
+    fn geometry(&self, request: &RingRequest, alignment: u32) -> Result<RingGeometry, String> {
         let bytes = self.config.ring_bytes;
         let watermark =
             Watermark::ALL.into_iter().find(|watermark| watermark.bytes(bytes) == self.config.watermark_bytes());
@@ -400,7 +410,8 @@ impl SubscribeManager {
             chunk_bytes: u32::try_from(self.config.chunk_bytes).unwrap_or(u32::MAX) - 64,
             watermark: watermark.unwrap_or_default(),
             alignment,
-            flow_control: if flow_control { FlowControl::On } else { FlowControl::Off },
+            flow_control: if request.flow_control { FlowControl::On } else { FlowControl::Off },
+            integrity: link_integrity(self.integrity(request)),
         };
         RingGeometry::new(options).map_err(|error| error.to_string())
     }
