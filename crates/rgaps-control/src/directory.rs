@@ -1,11 +1,15 @@
 //! The topic directory: what every other host publishes and subscribes to, and what follows for this one. No I/O.
 //!
-//! It is a set of facts, a host's names and its endpoints, so events may come twice or in any order: the last word about each counts.
+//! It is a set of facts, a host's names and its endpoints, so events may come twice or in any order: the last word about each counts. An
+//! index by topic answers each question in time proportional to who has that topic.
 //!
 //! Invariants  A host is there while one of its names is. What it announces before its name is kept and seen with it; what comes late of
-//!             a host that is gone is not seen. `HOSTS_MAX` and `ENDPOINTS_MAX` bound what strangers can make us keep.
+//!             a host that is gone is not seen. Everything that strangers can make us keep is bounded, by host and in total. Of what was refused for
+//!             a bound, `poll_missed` says when there is room again, so that it can be asked for.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::ops::Bound;
+use std::sync::Arc;
 
 use crate::local::Role;
 use crate::names::{HostId, TopicKey};
@@ -14,8 +18,20 @@ use crate::wire::Endpoint;
 
 /// Endpoints of one host at most.
 pub const ENDPOINTS_MAX: usize = 4096;
+/// Endpoints of one host and topic at most; it needs two, and four while they change.
+pub const ENDPOINTS_OF_TOPIC_MAX: usize = 16;
+/// Endpoints of all hosts that have told no name, together.
+pub const NAMELESS_ENDPOINTS_MAX: usize = 8192;
+/// Endpoints of all hosts at most.
+pub const ENDPOINTS_IN_ALL_MAX: usize = 65_536;
+/// Bytes of the announcements of one host at most, as they came.
+pub const ANNOUNCED_BYTES_MAX: usize = 16 << 20;
+/// Bytes of the announcements of all hosts at most, as they came.
+pub const ANNOUNCED_BYTES_IN_ALL_MAX: usize = 128 << 20;
 /// Other hosts at most.
 pub const HOSTS_MAX: usize = 1024;
+/// Of these, hosts that have told no name.
+pub const NAMELESS_HOSTS_MAX: usize = 512;
 /// Names of one host at most: it has two for a moment when it is started again under another.
 const NAMES_MAX: usize = 16;
 
@@ -23,17 +39,35 @@ const NAMES_MAX: usize = 16;
 struct Host {
     /// Names that it is announced under, the newest last.
     names: Vec<String>,
-    endpoints: BTreeMap<String, Endpoint>,
+    endpoints: BTreeMap<Arc<str>, Endpoint>,
+    bytes: usize,
     /// It has announced more than is kept, and that has been said.
     overflowed: bool,
+    /// Something of it was refused and is not asked for yet.
+    missed: bool,
 }
+
+/// Something that was refused: of a host, or a host (`None`); and how much had been freed by then.
+type Missed = (Option<HostId>, u64);
 
 /// What is known of the other hosts.
 #[derive(Debug, Default)]
 pub struct Directory {
     hosts: HashMap<HostId, Host>,
+    /// Who has what of a topic: the tokens of each host.
+    by_key: BTreeMap<TopicKey, BTreeMap<HostId, BTreeSet<Arc<str>>>>,
+    endpoints: usize,
+    nameless: usize,
+    bytes: usize,
     /// There are more hosts than are kept, and that has been said.
     overflowed: bool,
+    /// The same of endpoints.
+    overflowed_in_all: bool,
+    missed_host: bool,
+    missed: VecDeque<Missed>,
+    /// Things that have gone.
+    freed: u64,
+    refused: u64,
 }
 
 /// An announcement was not kept. Said once of each host, so that a flood of announcements is no flood of words.
@@ -41,8 +75,8 @@ pub struct Directory {
 pub enum Overflow {
     /// Of endpoints.
     #[error(
-        "host {host} announces more than {ENDPOINTS_MAX} topics; {key} and what it announces after it are not seen from here: \
-         spread its topics over several runtime directories"
+        "host {host} announces more than {ENDPOINTS_MAX} topics, {ENDPOINTS_OF_TOPIC_MAX} endpoints of one or {ANNOUNCED_BYTES_MAX} B; {key} and what it \
+         announces after it are not seen from here: spread its topics over several runtime directories"
     )]
     Endpoints {
         /// Whose.
@@ -50,11 +84,34 @@ pub enum Overflow {
         /// The first that was not kept.
         key: TopicKey,
     },
+    /// Of endpoints of all hosts.
+    #[error(
+        "all hosts announce more than {ENDPOINTS_IN_ALL_MAX} endpoints ({NAMELESS_ENDPOINTS_MAX} of hosts without a name) or \
+         {ANNOUNCED_BYTES_IN_ALL_MAX} B; {key} of host {host} and later ones are not seen: split the network (peers, multicast)"
+    )]
+    InAll {
+        /// Whose.
+        host: String,
+        /// The first that was not kept.
+        key: TopicKey,
+    },
     /// Of hosts.
     #[error(
-        "more than {HOSTS_MAX} hosts are announced; host {0} and later ones are not seen: split the network (peers, multicast)"
+        "more than {HOSTS_MAX} hosts are announced, or {NAMELESS_HOSTS_MAX} without a name; host {0} and later ones are not seen: split the network \
+         (peers, multicast)"
     )]
     Hosts(HostId),
+}
+
+/// Which topics a change concerns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Concerned {
+    /// None: it was known, or is not seen.
+    Nothing,
+    /// One.
+    Topic(TopicKey),
+    /// Those of the host (`topics_of`), and those that have links with it.
+    Host,
 }
 
 /// A host that wants a topic from this one.
@@ -68,44 +125,83 @@ pub struct Wanted {
 
 impl Directory {
     /// A host has appeared, or has another name.
-    pub fn host_up(&mut self, host: HostId, name: &str) -> Result<(), Overflow> {
-        let Some(entry) = self.entry(host)? else { return Ok(()) };
+    pub fn host_up(&mut self, host: HostId, name: &str) -> Result<Concerned, Overflow> {
+        let Some(entry) = self.entry(host)? else { return Ok(Concerned::Nothing) };
+        if entry.names.last().is_some_and(|last| last == name) {
+            return Ok(Concerned::Nothing);
+        }
+        let had_name = !entry.names.is_empty();
         entry.names.retain(|known| known != name);
         if entry.names.len() == NAMES_MAX {
             entry.names.remove(0);
         }
         entry.names.push(name.to_owned());
-        Ok(())
+        let endpoints = entry.endpoints.len();
+        self.nameless -= if had_name { 0 } else { endpoints };
+        Ok(Concerned::Host)
     }
 
     /// A host is gone, or no longer has that name.
-    pub fn host_down(&mut self, host: HostId, name: &str) {
-        if let Some(entry) = self.hosts.get_mut(&host) {
-            entry.names.retain(|known| known != name);
+    pub fn host_down(&mut self, host: HostId, name: &str) -> Concerned {
+        let Some(entry) = self.hosts.get_mut(&host) else { return Concerned::Nothing };
+        let before = entry.names.len();
+        entry.names.retain(|known| known != name);
+        if entry.names.len() == before {
+            return Concerned::Nothing;
         }
+        self.nameless += if entry.names.is_empty() { entry.endpoints.len() } else { 0 };
+        self.freed += 1;
         self.forget_if_empty(host);
+        Concerned::Host
     }
 
     /// An endpoint has appeared. `token` is the text that announced it.
-    pub fn endpoint_up(&mut self, host: HostId, token: &str, endpoint: Endpoint) -> Result<(), Overflow> {
+    pub fn endpoint_up(&mut self, host: HostId, token: &str, endpoint: Endpoint) -> Result<Concerned, Overflow> {
+        if self.hosts.get(&host).and_then(|entry| entry.endpoints.get(token)).is_some_and(|known| *known == endpoint) {
+            return Ok(Concerned::Nothing);
+        }
+        self.forget_endpoint(host, token);
         let name = self.name(host);
-        let Some(entry) = self.entry(host)? else { return Ok(()) };
-        if entry.endpoints.len() < ENDPOINTS_MAX || entry.endpoints.contains_key(token) {
-            entry.endpoints.insert(token.to_owned(), endpoint);
-            return Ok(());
+        let of_topic = self.by_key.get(&endpoint.key).and_then(|hosts| hosts.get(&host)).map_or(0, BTreeSet::len);
+        let is_full = self.is_full(host, token.len());
+        if !self.hosts.contains_key(&host) && self.nameless_hosts() >= NAMELESS_HOSTS_MAX {
+            return self.overflow(host);
         }
-        match std::mem::replace(&mut entry.overflowed, true) {
-            true => Ok(()),
-            false => Err(Overflow::Endpoints { host: name, key: endpoint.key }),
+        if is_full {
+            // Not by itself: it may have nothing here by which to remember that.
+            self.refuse(None);
+            return match std::mem::replace(&mut self.overflowed_in_all, true) {
+                true => Ok(Concerned::Nothing),
+                false => Err(Overflow::InAll { host: name, key: endpoint.key }),
+            };
         }
+        let Some(entry) = self.entry(host)? else { return Ok(Concerned::Nothing) };
+        let is_host_full = entry.endpoints.len() >= ENDPOINTS_MAX
+            || entry.bytes + token.len() > ANNOUNCED_BYTES_MAX
+            || of_topic >= ENDPOINTS_OF_TOPIC_MAX;
+        if is_host_full {
+            let was_said = std::mem::replace(&mut entry.overflowed, true);
+            self.refuse(Some(host));
+            return match was_said {
+                true => Ok(Concerned::Nothing),
+                false => Err(Overflow::Endpoints { host: name, key: endpoint.key }),
+            };
+        }
+        let (token, key, is_there): (Arc<str>, _, _) = (token.into(), endpoint.key.clone(), !entry.names.is_empty());
+        entry.bytes += token.len();
+        entry.endpoints.insert(token.clone(), endpoint);
+        self.endpoints += 1;
+        self.nameless += usize::from(!is_there);
+        self.bytes += token.len();
+        self.by_key.entry(key.clone()).or_default().entry(host).or_default().insert(token);
+        Ok(if is_there { Concerned::Topic(key) } else { Concerned::Nothing })
     }
 
-    /// An endpoint is gone.
-    pub fn endpoint_down(&mut self, host: HostId, token: &str) {
-        if let Some(entry) = self.hosts.get_mut(&host) {
-            entry.endpoints.remove(token);
-        }
+    /// An endpoint is gone. It concerns its topic though its host may be gone: that it is may not have been acted on.
+    pub fn endpoint_down(&mut self, host: HostId, token: &str) -> Concerned {
+        let key = self.forget_endpoint(host, token);
         self.forget_if_empty(host);
+        key.map_or(Concerned::Nothing, Concerned::Topic)
     }
 
     /// Hosts that want what `publishers` of this host publish.
@@ -114,13 +210,13 @@ impl Directory {
         let of_type = |endpoint: &Endpoint| endpoint.type_name == publishers.type_name;
         for (host, endpoint) in self.endpoints(&publishers.key, Role::Subscriber).filter(|(_, e)| of_type(e)) {
             let requests: Vec<SubscriberQos> = publishers.fitting(endpoint).copied().collect();
-            match wanted.iter_mut().find(|wanted| wanted.host == host) {
+            // The index is in the order of hosts.
+            match wanted.last_mut().filter(|wanted| wanted.host == host) {
                 _ if requests.is_empty() => {}
                 Some(wanted) => wanted.requests.extend(requests),
                 None => wanted.push(Wanted { host, requests }),
             }
         }
-        wanted.sort_by_key(|wanted| wanted.host);
         wanted
     }
 
@@ -154,10 +250,59 @@ impl Directory {
         names.into_iter().collect()
     }
 
-    /// Topics that other hosts have, with a type of each.
-    pub fn topics(&self) -> BTreeMap<TopicKey, String> {
-        let endpoints = self.present().flat_map(|(_, host)| host.endpoints.values());
-        endpoints.map(|endpoint| (endpoint.key.clone(), endpoint.type_name.clone())).collect()
+    /// Topics behind `after` that other hosts have, in order, with a type of each.
+    pub fn topics(&self, after: Option<&TopicKey>) -> impl Iterator<Item = (&TopicKey, &str)> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let keys = self.by_key.range::<TopicKey, _>((from, Bound::Unbounded)).map(|(key, _)| key);
+        keys.filter_map(|key| Some((key, self.all_of(key).next()?.1.type_name.as_str())))
+    }
+
+    /// Topics of a host, there or not.
+    pub fn topics_of(&self, host: HostId) -> impl Iterator<Item = &TopicKey> {
+        self.hosts.get(&host).into_iter().flat_map(|entry| entry.endpoints.values()).map(|endpoint| &endpoint.key)
+    }
+
+    /// Hosts that are there, and endpoints of all hosts.
+    pub fn counts(&self) -> (usize, usize) {
+        (self.hosts.values().filter(|host| !host.names.is_empty()).count(), self.endpoints)
+    }
+
+    /// Announcements that were refused for a bound.
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// Of whom something was refused and something has gone since: a host, or `Some(None)` for all, since hosts were refused.
+    pub fn poll_missed(&mut self) -> Option<Option<HostId>> {
+        for _ in 0..self.missed.len() {
+            let (of, at) = self.missed.pop_front()?;
+            match of.map(|host| self.hosts.get_mut(&host)) {
+                // It has gone, and what was refused with it.
+                Some(None) => continue,
+                _ if at == self.freed => self.missed.push_back((of, at)),
+                Some(Some(entry)) => {
+                    entry.missed = false;
+                    return Some(of);
+                }
+                None => {
+                    self.missed_host = false;
+                    return Some(None);
+                }
+            }
+        }
+        None
+    }
+
+    /// Something of a host, or a host, was not kept; `poll_missed` will tell.
+    pub fn refuse(&mut self, of: Option<HostId>) {
+        self.refused += 1;
+        let was_missed = match of {
+            None => std::mem::replace(&mut self.missed_host, true),
+            Some(host) => self.hosts.get_mut(&host).is_none_or(|entry| std::mem::replace(&mut entry.missed, true)),
+        };
+        if !was_missed {
+            self.missed.push_back((of, self.freed));
+        }
     }
 
     /// A host's name, or its identity where it has told none.
@@ -171,30 +316,70 @@ impl Directory {
         self.hosts.get(&host).is_some_and(|host| !host.names.is_empty())
     }
 
-    fn present(&self) -> impl Iterator<Item = (HostId, &Host)> {
-        self.hosts.iter().filter(|(_, host)| !host.names.is_empty()).map(|(id, host)| (*id, host))
+    /// Endpoints of a topic, of the hosts that are there, in the order of hosts.
+    fn all_of(&self, key: &TopicKey) -> impl Iterator<Item = (HostId, &Endpoint)> {
+        let hosts = self.by_key.get(key).into_iter().flatten();
+        let present = hosts.filter_map(|(host, tokens)| Some((*host, self.hosts.get(host)?, tokens)));
+        present.filter(|(_, entry, _)| !entry.names.is_empty()).flat_map(|(host, entry, tokens)| {
+            tokens.iter().filter_map(move |token| Some((host, entry.endpoints.get(token)?)))
+        })
     }
 
-    fn endpoints<'a>(&'a self, key: &'a TopicKey, role: Role) -> impl Iterator<Item = (HostId, &'a Endpoint)> + 'a {
-        self.present().flat_map(move |(host, entry)| {
-            let of_topic = entry.endpoints.values().filter(move |e| e.key == *key && e.role == role);
-            of_topic.map(move |endpoint| (host, endpoint))
-        })
+    fn endpoints(&self, key: &TopicKey, role: Role) -> impl Iterator<Item = (HostId, &Endpoint)> {
+        self.all_of(key).filter(move |(_, endpoint)| endpoint.role == role)
+    }
+
+    fn is_full(&self, host: HostId, bytes: usize) -> bool {
+        self.endpoints >= ENDPOINTS_IN_ALL_MAX
+            || self.bytes + bytes > ANNOUNCED_BYTES_IN_ALL_MAX
+            || !self.knows(host) && self.nameless >= NAMELESS_ENDPOINTS_MAX
     }
 
     fn entry(&mut self, host: HostId) -> Result<Option<&mut Host>, Overflow> {
         if self.hosts.len() < HOSTS_MAX || self.hosts.contains_key(&host) {
             return Ok(Some(self.hosts.entry(host).or_default()));
         }
+        self.overflow(host).map(|_| None)
+    }
+
+    fn nameless_hosts(&self) -> usize {
+        self.hosts.values().filter(|host| host.names.is_empty()).count()
+    }
+
+    fn overflow(&mut self, host: HostId) -> Result<Concerned, Overflow> {
+        self.refuse(None);
         match std::mem::replace(&mut self.overflowed, true) {
-            true => Ok(None),
+            true => Ok(Concerned::Nothing),
             false => Err(Overflow::Hosts(host)),
         }
+    }
+
+    fn forget_endpoint(&mut self, host: HostId, token: &str) -> Option<TopicKey> {
+        let entry = self.hosts.get_mut(&host)?;
+        let (token, endpoint) = entry.endpoints.remove_entry(token)?;
+        entry.bytes -= token.len();
+        self.endpoints -= 1;
+        self.nameless -= usize::from(entry.names.is_empty());
+        self.bytes -= token.len();
+        self.freed += 1;
+        if let Some(hosts) = self.by_key.get_mut(&endpoint.key) {
+            if let Some(tokens) = hosts.get_mut(&host) {
+                tokens.remove(&token);
+                if tokens.is_empty() {
+                    hosts.remove(&host);
+                }
+            }
+            if hosts.is_empty() {
+                self.by_key.remove(&endpoint.key);
+            }
+        }
+        Some(endpoint.key)
     }
 
     fn forget_if_empty(&mut self, host: HostId) {
         if self.hosts.get(&host).is_some_and(|entry| entry.names.is_empty() && entry.endpoints.is_empty()) {
             self.hosts.remove(&host);
+            self.freed += 1;
         }
     }
 }
@@ -261,11 +446,11 @@ mod tests {
         directory.host_up(host(1), "arm").unwrap();
         directory.host_down(host(1), "arm");
         directory.endpoint_up(host(1), "t", theirs.clone()).unwrap();
-        assert!(!directory.knows(host(1)) && directory.topics().is_empty());
+        assert!(!directory.knows(host(1)) && directory.topics(None).next().is_none());
         assert!(directory.wanted(&endpoint("a", Role::Publisher, "x")).is_empty());
         assert!(directory.hosts_with(&theirs.key, Role::Subscriber).is_empty());
         directory.endpoint_down(host(1), "t");
-        assert!(directory.hosts.is_empty(), "nothing is kept of it");
+        assert!(directory.hosts.is_empty() && directory.by_key.is_empty(), "nothing is kept of it");
     }
 
     #[test]
@@ -286,12 +471,81 @@ mod tests {
         }
     }
 
+    impl Directory {
+        /// Endpoints, those without a name's host, bytes, and what the index has, counted anew.
+        fn sums(&self) -> (usize, usize, usize, usize) {
+            let count = |hosts: &mut dyn Iterator<Item = &Host>| hosts.map(|host| host.endpoints.len()).sum::<usize>();
+            let nameless = count(&mut self.hosts.values().filter(|host| host.names.is_empty()));
+            let bytes = self.hosts.values().flat_map(|host| host.endpoints.keys()).map(|token| token.len()).sum();
+            let indexed = self.by_key.values().flatten().map(|(_, tokens)| tokens.len()).sum();
+            (count(&mut self.hosts.values()), nameless, bytes, indexed)
+        }
+    }
+
+    #[test]
+    fn a_change_says_which_topics_it_concerns_and_what_was_known_concerns_none() {
+        let mut directory = Directory::default();
+        let theirs = endpoint("a", Role::Subscriber, "x");
+        let topic = || Concerned::Topic(theirs.key.clone());
+        assert_eq!(directory.endpoint_up(host(1), "t", theirs.clone()), Ok(Concerned::Nothing), "it has no name yet");
+        assert_eq!(directory.host_up(host(1), "arm"), Ok(Concerned::Host));
+        assert_eq!(directory.host_up(host(1), "arm"), Ok(Concerned::Nothing));
+        assert_eq!(directory.topics_of(host(1)).collect::<Vec<_>>(), [&theirs.key]);
+        assert_eq!(directory.endpoint_up(host(1), "t", theirs.clone()), Ok(Concerned::Nothing));
+        assert_eq!(directory.endpoint_up(host(1), "u", theirs.clone()), Ok(topic()));
+        assert_eq!(directory.endpoint_down(host(1), "no such token"), Concerned::Nothing);
+        assert_eq!(directory.endpoint_down(host(1), "u"), topic());
+        assert_eq!(directory.host_down(host(1), "leg"), Concerned::Nothing);
+        assert_eq!(directory.host_down(host(1), "arm"), Concerned::Host);
+        assert_eq!(directory.endpoint_down(host(1), "t"), topic(), "who has not seen the host go sees it now");
+        assert_eq!(directory.host_down(host(2), "arm"), Concerned::Nothing);
+    }
+
+    #[test]
+    fn what_was_refused_is_asked_for_once_there_is_room() {
+        let mut directory = Directory::default();
+        directory.host_up(host(1), "arm").unwrap();
+        let theirs = || endpoint("a", Role::Subscriber, "x");
+        for token in 0..ENDPOINTS_OF_TOPIC_MAX {
+            directory.endpoint_up(host(1), &token.to_string(), theirs()).unwrap();
+        }
+        assert!(matches!(directory.endpoint_up(host(1), "more", theirs()), Err(Overflow::Endpoints { .. })));
+        assert_eq!(directory.endpoint_up(host(1), "still more", theirs()), Ok(Concerned::Nothing), "it was said");
+        assert_eq!((directory.refused(), directory.poll_missed()), (2, None), "there is no room");
+        directory.endpoint_down(host(1), "3");
+        assert_eq!((directory.poll_missed(), directory.poll_missed()), (Some(Some(host(1))), None));
+        directory.endpoint_up(host(1), "more", theirs()).unwrap();
+        directory.endpoint_up(host(1), "still more", theirs()).unwrap();
+        assert_eq!(directory.refused(), 3);
+        directory.host_down(host(1), "arm");
+        (0..ENDPOINTS_OF_TOPIC_MAX).for_each(|token| drop(directory.endpoint_down(host(1), &token.to_string())));
+        directory.endpoint_down(host(1), "more");
+        assert_eq!(directory.poll_missed(), None, "what has gone is not asked for");
+    }
+
+    #[test]
+    fn hosts_without_a_name_share_what_is_kept_of_them() {
+        let mut directory = Directory::default();
+        let of = |n: usize| HostId((n as u128).to_be_bytes());
+        let mut refused = 0;
+        for n in 0..NAMELESS_ENDPOINTS_MAX + 10 {
+            let theirs = endpoint(&format!("t{n}"), Role::Subscriber, "x");
+            refused += usize::from(directory.endpoint_up(of(n % 500), "t", theirs.clone()).is_err());
+            refused += usize::from(directory.endpoint_up(of(n % 500), &n.to_string(), theirs).is_err());
+        }
+        assert!(refused > 0 && directory.nameless == NAMELESS_ENDPOINTS_MAX, "{refused}");
+        directory.host_up(of(501), "arm").unwrap();
+        let theirs = endpoint("a", Role::Subscriber, "x");
+        assert_eq!(directory.endpoint_up(of(501), "t", theirs.clone()), Ok(Concerned::Topic(theirs.key)));
+    }
+
     #[test]
     fn announcements_beyond_the_bounds_are_named_once() {
         let mut directory = Directory::default();
         directory.host_up(host(1), "arm").unwrap();
         for token in 0..ENDPOINTS_MAX {
-            directory.endpoint_up(host(1), &token.to_string(), endpoint("a", Role::Subscriber, "x")).unwrap();
+            let theirs = endpoint(&format!("t{token}"), Role::Subscriber, "x");
+            directory.endpoint_up(host(1), &token.to_string(), theirs).unwrap();
         }
         directory.endpoint_up(host(1), "7", endpoint("a", Role::Subscriber, "x")).unwrap();
         let said = directory.endpoint_up(host(1), "one more", endpoint("b", Role::Subscriber, "x")).unwrap_err();
@@ -304,6 +558,10 @@ mod tests {
         assert_eq!(directory.host_up(many(HOSTS_MAX), "x"), Err(Overflow::Hosts(many(HOSTS_MAX))));
         directory.host_up(many(HOSTS_MAX + 1), "x").unwrap();
         assert!(!directory.knows(many(HOSTS_MAX + 1)));
+        assert_eq!(directory.poll_missed(), None, "there is no room");
+        directory.host_down(many(5), "x");
+        let asked: Vec<Option<HostId>> = std::iter::from_fn(|| directory.poll_missed()).collect();
+        assert_eq!(asked, [Some(host(1)), None], "for the endpoints of one, and for all hosts");
     }
 
     /// Everything that an endpoint of the model test is made of, and so what announces it.
@@ -373,7 +631,8 @@ mod tests {
                 prop_assert_eq!(directory.name(host(of)), name(of).unwrap_or_else(|| host(of).to_string()));
             }
             let topics: BTreeSet<TopicKey> = seen.iter().map(|(_, fact)| made(*fact).key).collect();
-            prop_assert_eq!(directory.topics().into_keys().collect::<BTreeSet<_>>(), topics);
+            prop_assert_eq!(directory.topics(None).map(|(key, _)| key.clone()).collect::<BTreeSet<_>>(), topics);
+            prop_assert_eq!(directory.sums(), (directory.endpoints, directory.nameless, directory.bytes, directory.endpoints));
             for (topic, reliable, latched) in [(0, true, true), (0, false, true), (1, true, false), (1, false, false)] {
                 let own = made((topic, true, false, reliable, latched));
                 let subscribers = || seen.iter().filter(move |(_, fact)| fact.0 == topic && !fact.1);

@@ -1,11 +1,14 @@
 //! The control plane: names, QoS, configuration, the local socket protocol, and (feature `network`) host discovery.
 //!
 //! `names` and `qos` say what a topic is and who fits together, `config`, `size` and `runtime` where things are and how large, `local` how clients talk to
-//! their manager, `client_lock` how that knows who lives, `spawn` how they start one and `running` which one they have, `directory` which links a host needs, `wire` and
-//! `network` how managers agree on them. Without `network` the crate is small: that is what client programs link.
+//! their manager, `client_lock` how that knows who lives, `spawn` how they start one and `running` which one they have, `directory` which links a host needs,
+//! `announcements` what of it is news for a manager, `wire` and `network` how managers agree on links. Without `network` the crate is small: that is what client programs link.
 
 #![forbid(unsafe_code)]
 
+pub mod announcements;
+#[cfg(feature = "network")]
+mod announcer;
 mod client_lock;
 pub mod config;
 pub mod directory;

@@ -9,7 +9,6 @@
 //! Source      liveliness, history and queryables are zenoh 1.x's; a peer whose socket closes is gone at once, one that loses power
 //!             after zenoh's lease, which is `peer_timeout_ms`.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
@@ -20,8 +19,10 @@ use zenoh::query::Query;
 use zenoh::sample::{Sample, SampleKind};
 use zenoh::{Session, Wait};
 
+use crate::announcements::{Announcement, Scope};
+use crate::announcer::{Announcer, Declare};
 use crate::config::Config;
-use crate::names::HostId;
+use crate::names::{HostId, TopicKey};
 use crate::wire::{Endpoint, HANDSHAKE_BYTES_MAX, RingOffer, RingRefusal, RingRequest};
 
 /// Shortest lease: zenoh says four times in it that it lives, from threads that a busy machine may hold up.
@@ -33,36 +34,12 @@ const ENDPOINT_BYTES_MAX: usize = 16 << 10;
 /// Something about other hosts.
 #[derive(Debug)]
 pub enum NetworkEvent {
-    /// A host has appeared.
-    HostUp {
-        /// Its identity.
-        host: HostId,
-        /// Its name.
-        name: String,
-    },
-    /// A host is gone, or no longer has that name.
-    HostDown {
-        /// Its identity.
-        host: HostId,
-        /// The name that it was announced under.
-        name: String,
-    },
-    /// An endpoint has appeared.
-    EndpointUp {
-        /// Its host.
-        host: HostId,
-        /// What announced it; the same text announces its end.
-        token: String,
-        /// The endpoint.
-        endpoint: Endpoint,
-    },
-    /// An endpoint is gone.
-    EndpointDown {
-        /// Its host.
-        host: HostId,
-        /// What had announced it.
-        token: String,
-    },
+    /// Something is announced, or taken back.
+    Announced(Announcement),
+    /// Something is announced still, as `Network::ask` has found.
+    Found(Announcement),
+    /// `Network::ask` has found everything.
+    FoundAll,
     /// A host that publishes asks for a ring. Answer it.
     RingRequested {
         /// What it asks.
@@ -109,9 +86,10 @@ pub enum RingError {
 
 /// This host's part in the network.
 pub struct Network {
+    /// Dropped first: it announces what is left.
+    announcer: Announcer,
     session: Session,
     host: HostId,
-    endpoints: HashMap<Endpoint, LivelinessToken>,
     /// Undeclared when dropped.
     _declared: (LivelinessToken, zenoh::pubsub::Subscriber<()>, zenoh::query::Queryable<()>),
 }
@@ -122,6 +100,8 @@ impl std::fmt::Debug for Network {
     }
 }
 
+type Sink = Arc<dyn Fn(NetworkEvent) + Send + Sync>;
+
 impl Network {
     /// Joins the network. `sink` is called from zenoh's threads and must not block.
     pub fn open(
@@ -131,23 +111,23 @@ impl Network {
         sink: impl Fn(NetworkEvent) + Send + Sync + 'static,
     ) -> Result<Self, NetworkError> {
         let session = zenoh::open(zenoh_config(config)?).wait().map_err(failed("joining the network"))?;
-        let sink = Arc::new(sink);
-        let own = host;
+        let sink: Sink = Arc::new(sink);
         let events = sink.clone();
         let subscriber = session
             .liveliness()
             .declare_subscriber("rgaps/1/**")
             .history(true)
             .callback(move |sample| {
-                if let Some(event) = read_token(&sample).filter(|event| host_of(event) != Some(own)) {
-                    events(event);
+                if let Some(announcement) = read_token(&sample).filter(|announcement| announcement.host() != host) {
+                    events(NetworkEvent::Announced(announcement));
                 }
             })
             .wait()
             .map_err(failed("watching hosts"))?;
+        let asked = sink.clone();
         let queryable = session
             .declare_queryable(format!("rgaps/1/{host}/ring"))
-            .callback(move |query| answer(query, sink.as_ref()))
+            .callback(move |query| answer(query, asked.as_ref()))
             .wait()
             .map_err(failed("offering rings"))?;
         let token = session
@@ -155,37 +135,83 @@ impl Network {
             .declare_token(format!("rgaps/1/{host}/host/{}", hex(name.as_bytes())))
             .wait()
             .map_err(failed("announcing this host"))?;
-        Ok(Self { session, host, endpoints: HashMap::new(), _declared: (token, subscriber, queryable) })
+        let announcer = Announcer::start(Liveliness { session: session.clone(), host, sink })
+            .map_err(|error| NetworkError { what: "starting a thread", message: error.to_string() })?;
+        Ok(Self { session, host, announcer, _declared: (token, subscriber, queryable) })
     }
 
-    /// Announces an endpoint of this host; nothing if it is announced already.
-    pub fn announce(&mut self, endpoint: Endpoint) -> Result<(), NetworkError> {
-        if self.endpoints.contains_key(&endpoint) {
-            return Ok(());
-        }
-        let text = serde_json::to_vec(&endpoint)
+    /// Announces all that this host has of a topic, soon, in place of what it had; an error is logged. Waits for nothing.
+    pub fn announce(&self, key: &TopicKey, endpoints: Vec<Endpoint>) {
+        self.announcer.announce(key, endpoints);
+    }
+
+    /// Asks what others announce: comes as `NetworkEvent::Found`, then `FoundAll`. Waits for nothing.
+    pub fn ask(&self, scope: Scope) {
+        self.announcer.ask(scope);
+    }
+
+    /// A handle for asking other hosts, usable from any thread.
+    pub fn asker(&self) -> RingAsker {
+        RingAsker { session: self.session.clone() }
+    }
+}
+
+/// Tokens of this host and of others.
+struct Liveliness {
+    session: Session,
+    host: HostId,
+    sink: Sink,
+}
+
+impl Declare for Liveliness {
+    type Token = LivelinessToken;
+    type Error = NetworkError;
+
+    fn declare(&self, endpoint: &Endpoint) -> Result<LivelinessToken, NetworkError> {
+        let text = serde_json::to_vec(endpoint)
             .map_err(|error| NetworkError { what: "announcing a topic", message: error.to_string() })?;
         if text.len() > ENDPOINT_BYTES_MAX {
             let message = format!("{} B of QoS and type name exceed {ENDPOINT_BYTES_MAX} B", text.len());
             return Err(NetworkError { what: "announcing a topic", message });
         }
         let key = format!("rgaps/1/{}/endpoint/{}", self.host, hex(&text));
-        let token = self.session.liveliness().declare_token(key).wait().map_err(failed("announcing a topic"))?;
-        self.endpoints.insert(endpoint, token);
-        Ok(())
+        self.session.liveliness().declare_token(key).wait().map_err(failed("announcing a topic"))
     }
 
-    /// Takes an announcement back.
-    pub fn withdraw(&mut self, endpoint: &Endpoint) {
-        let undeclared = self.endpoints.remove(endpoint).map(|token| token.undeclare().wait());
-        if let Some(Err(error)) = undeclared {
+    fn undeclare(&self, token: LivelinessToken) {
+        if let Err(error) = token.undeclare().wait() {
             tracing::debug!(%error, "a token was gone already");
         }
     }
 
-    /// A handle for asking other hosts, usable from any thread.
-    pub fn asker(&self) -> RingAsker {
-        RingAsker { session: self.session.clone() }
+    fn ask(&self, scope: Scope) {
+        let (own, over) = (self.host, FoundAll(self.sink.clone()));
+        let key = scope.map_or_else(|| "rgaps/1/**".to_owned(), |host| format!("rgaps/1/{host}/**"));
+        // zenoh lets go of the callback after the last answer, or if it cannot ask.
+        let asked = self.session.liveliness().get(key).callback(move |reply| {
+            let found = reply.into_result().ok().and_then(|sample| read_token(&sample));
+            if let Some(announcement) = found.filter(|announcement| announcement.host() != own) {
+                over.found(announcement);
+            }
+        });
+        if let Err(error) = asked.wait() {
+            tracing::warn!(%error, "what other hosts announce could not be asked for");
+        }
+    }
+}
+
+/// Says so when it is dropped.
+struct FoundAll(Sink);
+
+impl FoundAll {
+    fn found(&self, announcement: Announcement) {
+        (self.0)(NetworkEvent::Found(announcement));
+    }
+}
+
+impl Drop for FoundAll {
+    fn drop(&mut self) {
+        (self.0)(NetworkEvent::FoundAll);
     }
 }
 
@@ -256,7 +282,7 @@ impl RingResponder {
     }
 }
 
-fn answer(query: Query, sink: &impl Fn(NetworkEvent)) {
+fn answer(query: Query, sink: &dyn Fn(NetworkEvent)) {
     let refuse = |query: Query, refusal: RingRefusal| {
         tracing::warn!("a ring request was refused: {refusal}");
         RingResponder(query).answer(&Err(refusal));
@@ -283,7 +309,7 @@ fn too_long(what: &str, bytes: usize) -> String {
     format!("{what} has {bytes} B; {HANDSHAKE_BYTES_MAX} B are looked at")
 }
 
-fn read_token(sample: &Sample) -> Option<NetworkEvent> {
+fn read_token(sample: &Sample) -> Option<Announcement> {
     let key = sample.key_expr().as_str();
     let mut parts = key.strip_prefix("rgaps/1/")?.splitn(3, '/');
     let host: HostId = parts.next()?.parse().ok()?;
@@ -291,24 +317,14 @@ fn read_token(sample: &Sample) -> Option<NetworkEvent> {
     match (parts.next()?, parts.next()?, up) {
         ("host", name, up) => {
             let name = String::from_utf8_lossy(&unhex(name)?).chars().take(64).collect();
-            Some(if up { NetworkEvent::HostUp { host, name } } else { NetworkEvent::HostDown { host, name } })
+            Some(if up { Announcement::HostUp { host, name } } else { Announcement::HostDown { host, name } })
         }
-        ("endpoint", token, true) => {
+        ("endpoint", token, true) if token.len() <= 2 * ENDPOINT_BYTES_MAX => {
             let endpoint = serde_json::from_slice(&unhex(token)?).ok()?;
-            Some(NetworkEvent::EndpointUp { host, token: token.to_owned(), endpoint })
+            Some(Announcement::EndpointUp { host, token: token.to_owned(), endpoint })
         }
-        ("endpoint", token, false) => Some(NetworkEvent::EndpointDown { host, token: token.to_owned() }),
+        ("endpoint", token, false) => Some(Announcement::EndpointDown { host, token: token.to_owned() }),
         _ => None,
-    }
-}
-
-fn host_of(event: &NetworkEvent) -> Option<HostId> {
-    match event {
-        NetworkEvent::HostUp { host, .. }
-        | NetworkEvent::HostDown { host, .. }
-        | NetworkEvent::EndpointUp { host, .. }
-        | NetworkEvent::EndpointDown { host, .. } => Some(*host),
-        NetworkEvent::RingRequested { .. } => None,
     }
 }
 
@@ -389,7 +405,7 @@ mod tests {
         let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let locator = format!("tcp/127.0.0.1:{free}");
         let (a, b) = (HostId([1; 16]), HostId([2; 16]));
-        let (mut first, first_events) = join(a, "head", &locator, None);
+        let (first, first_events) = join(a, "head", &locator, None);
         let endpoint = Endpoint {
             key: TopicKey::new(7, "camera/front").unwrap(),
             role: Role::Publisher,
@@ -397,27 +413,54 @@ mod tests {
             offers: vec![PublisherQos::default()],
             requests: vec![],
         };
-        first.announce(endpoint.clone()).unwrap();
-        first.announce(endpoint.clone()).unwrap();
+        first.announce(&endpoint.key, vec![endpoint.clone()]);
+        first.announce(&endpoint.key, vec![endpoint.clone()]);
         // A late joiner learns of what was there before.
         let (second, second_events) = join(b, "arm", "tcp/127.0.0.1:0", Some(&locator));
         let mut seen = (false, false);
         until(&second_events, |event| {
             match event {
-                NetworkEvent::HostUp { host, name } => seen.0 = host == a && name == "head",
-                NetworkEvent::EndpointUp { endpoint: found, .. } => seen.1 = found == endpoint,
+                NetworkEvent::Announced(Announcement::HostUp { host, name }) => seen.0 = host == a && name == "head",
+                NetworkEvent::Announced(Announcement::EndpointUp { endpoint: found, .. }) => seen.1 = found == endpoint,
                 _ => {}
             }
             (seen == (true, true)).then_some(())
         });
-        until(&first_events, |event| matches!(event, NetworkEvent::HostUp { host, .. } if host == b).then_some(()));
+        let of_b = |event| match event {
+            NetworkEvent::Announced(announcement) if announcement.host() == b => Some(announcement),
+            _ => None,
+        };
+        assert!(matches!(until(&first_events, of_b), Announcement::HostUp { .. }));
         hand_shake(&first, &second_events, b, &endpoint);
-        first.withdraw(&endpoint);
-        until(&second_events, |event| {
-            matches!(event, NetworkEvent::EndpointDown { host, .. } if host == a).then_some(())
-        });
+        found_again(&second, &second_events, a, &endpoint);
+        first.announce(&endpoint.key, Vec::new());
+        let gone =
+            |event| matches!(event, NetworkEvent::Announced(Announcement::EndpointDown { host, .. }) if host == a);
+        until(&second_events, |event| gone(event).then_some(()));
         drop(second);
-        until(&first_events, |event| matches!(event, NetworkEvent::HostDown { host, .. } if host == b).then_some(()));
+        assert!(matches!(until(&first_events, of_b), Announcement::HostDown { .. }));
+    }
+
+    fn found_again(second: &Network, events: &Receiver<NetworkEvent>, a: HostId, endpoint: &Endpoint) {
+        for scope in [None, Some(a), Some(HostId([9; 16]))] {
+            second.ask(scope);
+            let mut found = Vec::new();
+            until(events, |event| match event {
+                NetworkEvent::Found(announcement) => {
+                    found.push(announcement);
+                    None
+                }
+                NetworkEvent::FoundAll => Some(()),
+                _ => None,
+            });
+            let has = |is: &dyn Fn(&Announcement) -> bool| found.iter().any(is);
+            let name =
+                has(&|found| matches!(found, Announcement::HostUp { host, name } if *host == a && name == "head"));
+            let topic =
+                has(&|found| matches!(found, Announcement::EndpointUp { endpoint: found, .. } if found == endpoint));
+            let is_there = scope != Some(HostId([9; 16]));
+            assert_eq!((name, topic, found.len()), (is_there, is_there, if is_there { 2 } else { 0 }), "{scope:?}");
+        }
     }
 
     fn hand_shake(first: &Network, second_events: &Receiver<NetworkEvent>, b: HostId, endpoint: &Endpoint) {

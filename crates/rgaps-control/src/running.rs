@@ -7,9 +7,10 @@ use std::fmt;
 use std::fs;
 use std::path::Path;
 
+use crate::announcements::Counters;
 use crate::config::{Config, ConfigError, Given};
 use crate::local::Connection;
-use crate::runtime::{CONFIG_FILE, RuntimeDir, SOCKET_FILE};
+use crate::runtime::{CONFIG_FILE, NETWORK_FILE, RuntimeDir, SOCKET_FILE};
 
 /// The manager of a runtime directory.
 #[derive(Clone, Debug)]
@@ -18,6 +19,8 @@ pub struct Running {
     pub pid: u32,
     /// What it runs with; `None` where that cannot be read.
     pub config: Option<Config>,
+    /// What has come to it from the network; `None` where that cannot be read, or nothing has.
+    pub network: Option<Counters>,
 }
 
 /// A key that a client was given, and that the manager has with another value.
@@ -65,7 +68,8 @@ impl Running {
     pub fn new(dir: &Path, pid: u32) -> Self {
         let text = fs::read_to_string(dir.join(CONFIG_FILE)).unwrap_or_default();
         let table = text.parse::<toml::Table>().ok().filter(|table| !table.is_empty());
-        Self { pid, config: table.and_then(|table| table.try_into().ok()) }
+        let network = fs::read(dir.join(NETWORK_FILE)).ok().and_then(|text| serde_json::from_slice(&text).ok());
+        Self { pid, config: table.and_then(|table| table.try_into().ok()), network }
     }
 
     /// What somebody who was given this configuration should know, if anything of it is without effect on this manager.
@@ -137,7 +141,7 @@ mod tests {
     #[test]
     fn only_what_was_given_and_is_otherwise_differs() {
         let config = given(&[("peers", "tcp/10.0.0.1:7447"), ("ring_bytes", "16777216")]).config;
-        let running = Running { pid: 1, config: Some(config) };
+        let running = Running { pid: 1, config: Some(config), network: None };
         assert!(running.differences(&given(&[])).is_empty(), "defaults ask for nothing");
         assert!(running.differences(&given(&[("ring_bytes", "16777216")])).is_empty());
         let said: Vec<String> = running
@@ -152,12 +156,14 @@ mod tests {
                 "peers = [\"tcp/10.0.0.2:7447\"] (environment; the manager has [\"tcp/10.0.0.1:7447\"])",
             ]
         );
-        assert!(Running { pid: 1, config: None }.differences(&given(&[("multicast", "off")])).is_empty());
+        assert!(
+            Running { pid: 1, config: None, network: None }.differences(&given(&[("multicast", "off")])).is_empty()
+        );
     }
 
     #[test]
     fn the_warning_has_the_key_both_values_and_what_to_do() {
-        let running = Running { pid: 12, config: Some(Config::default()) };
+        let running = Running { pid: 12, config: Some(Config::default()), network: None };
         assert_eq!(running.warning(Ok(given(&[]))), None);
         let said = running.warning(Ok(given(&[("listen", "tcp/0.0.0.0:7447")]))).unwrap();
         for part in ["listen = \"tcp/0.0.0.0:7447\"", "has \"\"", "`kill 12`", "wait 10 s"] {

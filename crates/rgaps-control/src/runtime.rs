@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
+use crate::announcements::Counters;
 use crate::config::{Config, variable};
 use crate::local::Seat;
 use crate::names::{HostId, LockId, TopicId, TopicKey};
@@ -25,6 +26,8 @@ const SOCKET_PATH_MAX: usize = 107;
 pub(crate) const SOCKET_FILE: &str = "rgapsd.sock";
 /// What the manager runs with, in its directory.
 pub(crate) const CONFIG_FILE: &str = "config.toml";
+/// What has come to the manager from the network, in its directory.
+pub(crate) const NETWORK_FILE: &str = "network.json";
 /// When this host came to life.
 const EPOCH_FILE: &str = "epoch";
 
@@ -287,6 +290,14 @@ impl RuntimeDir {
         replace(&path, text.as_bytes()).map_err(failed)
     }
 
+    /// Notes what has come from the network, for people (`rgaps doctor`).
+    pub fn note_network(&self, counters: &Counters) -> Result<(), RuntimeError> {
+        let path = self.path.join(NETWORK_FILE);
+        let failed = |source| RuntimeError::Io { path: path.clone(), source };
+        let text = serde_json::to_vec(counters).map_err(|error| failed(error.into()))?;
+        replace(&path, &text).map_err(failed)
+    }
+
     /// Notes a topic for a successor, or what has changed of it.
     pub fn note_topic(&self, note: &TopicNote) -> Result<(), RuntimeError> {
         let path = self.topic_path(note.topic);
@@ -324,7 +335,10 @@ impl RuntimeDir {
     /// identity and epoch stay for the next manager.
     pub fn clear(&self, lock: ManagerLock, clients_go_on: bool) {
         let of_host = [EPOCH_FILE, "host"].into_iter().filter(|_| !clients_go_on);
-        for name in [SOCKET_FILE, "rgapsd.log", CONFIG_FILE, "rgapsd.lock", "start.lock"].into_iter().chain(of_host) {
+        for name in [SOCKET_FILE, "rgapsd.log", CONFIG_FILE, NETWORK_FILE, "rgapsd.lock", "start.lock"]
+            .into_iter()
+            .chain(of_host)
+        {
             let _ = fs::remove_file(self.path.join(name));
         }
         if !clients_go_on {

@@ -204,6 +204,15 @@ pub enum RingRefusal {
         /// Of what, and the rule that it breaks.
         what: String,
     },
+    /// Too many requests wait there.
+    #[error("{waiting} ring requests wait at the other host, as many as may; it is asked again in a moment")]
+    Busy {
+        /// How many.
+        waiting: usize,
+    },
+    /// The same host has asked for the same topic again meanwhile.
+    #[error("this host has asked for {0} again before it was answered")]
+    AskedAgain(String),
     /// The other host could not make what is needed.
     #[error("the other host could not make the ring: {0}")]
     Failed(String),

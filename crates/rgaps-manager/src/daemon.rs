@@ -17,7 +17,8 @@ use rgaps_os::clock;
 
 use crate::adoption::Adoption;
 use crate::device_memory::DeviceMemoryManager;
-use crate::event::{Event, Mailbox};
+use crate::event::Mailbox;
+use crate::inbox::Inbox;
 use crate::manager::{Manager, Parts};
 use crate::publish::PublishManager;
 use crate::subscribe::SubscribeManager;
@@ -93,9 +94,10 @@ pub fn run(options: &Options, listens: impl FnOnce()) -> Result<(), DaemonError>
     let epoch = dir.epoch(clock::realtime_ns())?;
     let host_name = if config.host_name.is_empty() { machine_name() } else { config.host_name.clone() };
     let (mailbox, events, wake) = Mailbox::new()?;
+    let inbox = Arc::new(Inbox::new(wake.clone()));
     let network = {
-        let mailbox = mailbox.clone();
-        Network::open(&config, host, &host_name, move |event| mailbox.post(Event::Network(Box::new(event))))?
+        let inbox = inbox.clone();
+        Network::open(&config, host, &host_name, move |event| inbox.handle(event))?
     };
     let adoption = Adoption::new(dir.topics(), |lock| dir.client_lives(lock));
     dir.forget_dead_clients();
@@ -131,6 +133,7 @@ pub fn run(options: &Options, listens: impl FnOnce()) -> Result<(), DaemonError>
         adoption,
         listener,
         events,
+        inbox,
         wake,
         stop,
     };

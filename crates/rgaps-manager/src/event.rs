@@ -1,9 +1,9 @@
-//! What workers and the network tell the manager: a channel, and a descriptor that wakes it.
+//! What workers tell the manager: a channel, and a descriptor that wakes it. Nothing of it is dropped; a worker posts a few events in its life,
+//! so that their number is bounded by that of the workers. What the network tells has an inbox of its own.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use rgaps_control::network::NetworkEvent;
 use rgaps_control::{HostId, TopicId};
 use rgaps_os::EventFd;
 
@@ -12,8 +12,6 @@ use crate::arrival::ArrivalState;
 /// Something that the manager should decide about.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// Of other hosts.
-    Network(Box<NetworkEvent>),
     /// A sender has ended, as it was told to; its seat may be given up.
     SenderEnded { topic: TopicId, host: HostId },
     /// A connection has come for an arrival that was offered; its worker runs.

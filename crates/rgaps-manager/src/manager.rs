@@ -1,34 +1,40 @@
 //! The manager's one thread of decisions. It sleeps on its socket, its clients' sockets and pidfds, and its mailbox; whatever wakes it is
 //! a fact, and what follows from all facts is made so (`topic_changed`).
+//!
+//! A turn serves clients first, each a few requests, then takes a bounded share of what workers and the network say. However much that is,
+//! clients have their turn again soon.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use rgaps_control::directory::Directory;
-use rgaps_control::local::{Body, Listener, LocalError, Notice, Refusal, Request, Role};
-use rgaps_control::network::{Network, NetworkEvent};
+use rgaps_control::announcements::Counters;
+use rgaps_control::local::{Body, Listener, LocalError, Refusal, Request, Role};
+use rgaps_control::network::Network;
 use rgaps_control::runtime::TopicNote;
-use rgaps_control::wire::{Endpoint, RingRefusal, RingRequest};
+use rgaps_control::wire::Endpoint;
 use rgaps_control::{Config, HostId, RuntimeDir, TopicId, TopicKey};
 use rgaps_device::DeviceKind;
 use rgaps_os::EventFd;
-use rgaps_shm::janitor::Seat;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::adoption::Adoption;
 use crate::clients::{ClientId, Clients, Occupied};
 use crate::device_memory::DeviceMemoryManager;
 use crate::event::Event;
+use crate::inbox::Inbox;
+use crate::others::Few;
 use crate::publish::PublishManager;
 use crate::requests::{Outcome, exhausted, wire_seat};
-use crate::subscribe::{Inbound, SubscribeManager};
-use crate::topics::Topic;
+use crate::subscribe::SubscribeManager;
+use crate::topics::{Topic, Topics};
 
 /// Requests of a client before others have their turn.
 const REQUESTS_A_TURN: usize = 8;
+/// Events of workers before clients have their turn again.
+const EVENTS_A_TURN: usize = 32;
 /// How often the manager looks at what no descriptor tells: buried pools, offers, deaths of clients that are not connected, idleness.
 const TICK: Duration = Duration::from_millis(50);
 const TICK_IDLE: Duration = Duration::from_millis(500);
@@ -54,8 +60,9 @@ pub(crate) struct Manager {
     pub(crate) host_name: String,
     pub(crate) device: String,
     pub(crate) clients: Clients,
-    pub(crate) topics: HashMap<TopicId, Topic>,
-    pub(crate) directory: Directory,
+    pub(crate) topics: Topics,
+    /// What other hosts announce and ask.
+    pub(crate) inbox: Arc<Inbox>,
     pub(crate) memory: DeviceMemoryManager,
     pub(crate) publish: PublishManager,
     pub(crate) subscribe: SubscribeManager,
@@ -69,11 +76,17 @@ pub(crate) struct Manager {
     events: Receiver<Event>,
     wake: Arc<EventFd>,
     stop: OwnedFd,
+    /// There was more in the mailbox than the share of a turn.
+    has_more: bool,
+    /// Figures of the network that were noted last, and when.
+    pub(crate) noted: Counters,
+    pub(crate) noted_at: Option<Instant>,
+    pub(crate) hosts_said: Few,
     idle_since: Option<Instant>,
     /// Until when nobody is let in: there was nothing to hold a connection with.
     full_until: Option<Instant>,
     /// When a first host has to be there if `peers` names any; none once one was.
-    first_host_due: Option<Instant>,
+    pub(crate) first_host_due: Option<Instant>,
     pub(crate) started: Instant,
 }
 
@@ -92,6 +105,7 @@ pub(crate) struct Parts {
     pub(crate) adoption: Adoption,
     pub(crate) listener: Listener,
     pub(crate) events: Receiver<Event>,
+    pub(crate) inbox: Arc<Inbox>,
     pub(crate) wake: Arc<EventFd>,
     /// Readable when the process should end.
     pub(crate) stop: OwnedFd,
@@ -119,8 +133,8 @@ impl Manager {
             host_name: parts.host_name,
             device: parts.device,
             clients: Clients::default(),
-            topics: HashMap::new(),
-            directory: Directory::default(),
+            topics: Topics::default(),
+            inbox: parts.inbox,
             memory: parts.memory,
             publish: parts.publish,
             subscribe: parts.subscribe,
@@ -132,6 +146,10 @@ impl Manager {
             events: parts.events,
             wake: parts.wake,
             stop: parts.stop,
+            has_more: false,
+            noted: Counters::default(),
+            noted_at: None,
+            hosts_said: Few::default(),
             idle_since: Some(Instant::now()),
             full_until: None,
             first_host_due,
@@ -149,13 +167,14 @@ impl Manager {
             }
             for source in woken {
                 match source {
-                    Source::Stop => {}
-                    Source::Mailbox => self.read_mailbox(),
+                    // Read after the clients, in every turn.
+                    Source::Stop | Source::Mailbox => {}
                     Source::Listener => self.accept(),
                     Source::Socket(client) => self.read_client(client),
                     Source::Death(client) => self.client_died(client),
                 }
             }
+            self.read_mailbox();
             self.tick();
             if self.is_idle() {
                 tracing::info!("idle; leaving");
@@ -188,6 +207,12 @@ impl Manager {
             || self.clients.by_id.values().any(|client| client.has_ended)
             || self.topics.values().any(|topic| topic.janitor.buried().next().is_some());
         let tick = if busy || is_full { TICK } else { TICK_IDLE };
+        let due = self.inbox.announcements().due();
+        let tick = match due.map(|due| due.saturating_duration_since(Instant::now())) {
+            _ if self.has_more => Duration::ZERO,
+            Some(due) => tick.min(due),
+            None => tick,
+        };
         let _ = poll(&mut polled, Some(&rgaps_os::poll::timespec(tick)));
         let ready = polled.iter().map(|fd| !fd.revents().is_empty());
         sources.into_iter().zip(ready).filter(|(_, ready)| *ready).map(|(source, _)| source).collect()
@@ -319,24 +344,7 @@ impl Manager {
     /// Makes everything that depends on a topic's members so: announcements, links, the note for a successor, its end.
     pub(crate) fn topic_changed(&mut self, id: TopicId) {
         self.announce(id);
-        let Some(topic) = self.topics.get_mut(&id) else { return };
-        let before: Vec<Seat> = topic.outbound.values().map(|outbound| outbound.seat).collect();
-        self.publish.reconcile(topic, &self.directory);
-        let unwanted: Vec<HostId> = topic
-            .inbound
-            .iter()
-            .filter(|(host, inbound)| {
-                // What a publisher that has left published last is still on its way: its host closes the connection when all is here.
-                let last_words = matches!(inbound, Inbound::Active(_)) && self.directory.knows(**host);
-                topic.subscribers.is_empty() || !(self.directory.publishes(**host, &topic.key) || last_words)
-            })
-            .map(|(host, _)| *host)
-            .collect();
-        unwanted.into_iter().for_each(|host| self.subscribe.end(topic, host));
-        let new: Vec<Seat> =
-            topic.outbound.values().map(|outbound| outbound.seat).filter(|seat| !before.contains(seat)).collect();
-        new.into_iter().for_each(|seat| self.spread_subscriber(id, seat));
-        self.report_mismatches(id);
+        self.relink(id);
         self.note(id);
         self.end_if_over(id);
     }
@@ -344,31 +352,9 @@ impl Manager {
     fn announce(&mut self, id: TopicId) {
         let Some(topic) = self.topics.get_mut(&id) else { return };
         let now: Vec<Endpoint> = topic.publisher_endpoint().into_iter().chain(topic.subscriber_endpoint()).collect();
-        let before = std::mem::replace(&mut topic.announced, now.clone());
-        // The new first, so that no other host sees a moment without either.
-        for endpoint in &now {
-            if let Err(error) = self.network.announce(endpoint.clone()) {
-                tracing::error!(%error, "other hosts do not learn of a topic");
-            }
-        }
-        before.iter().filter(|endpoint| !now.contains(endpoint)).for_each(|endpoint| self.network.withdraw(endpoint));
-    }
-
-    fn report_mismatches(&mut self, id: TopicId) {
-        let Some(topic) = self.topics.get(&id) else { return };
-        let own = topic.publisher_endpoint().into_iter().chain(topic.subscriber_endpoint());
-        let texts: BTreeSet<String> =
-            own.flat_map(|endpoint| self.mismatches(topic, &endpoint).collect::<Vec<_>>()).collect();
-        let Some(topic) = self.topics.get_mut(&id) else { return };
-        let new: Vec<String> = texts.iter().filter(|text| !topic.reported.contains(text)).cloned().collect();
-        topic.reported = texts.into_iter().collect();
-        new.into_iter().for_each(|text| self.warn(id, text));
-    }
-
-    fn warn(&mut self, topic: TopicId, text: String) {
-        tracing::warn!("{text}");
-        for client in self.clients.of_topic_mut(topic) {
-            client.notify(Notice::Warning { topic, text: text.clone() }, &[]);
+        if topic.announced != now {
+            self.network.announce(&topic.key, now.clone());
+            topic.announced = now;
         }
     }
 
@@ -381,37 +367,57 @@ impl Manager {
         });
         let clients = self.adoption.note(id, here);
         let note = TopicNote { topic: id, key: topic.key.clone(), type_name: topic.type_name.clone(), clients };
-        let before = match self.dir.note_topic(&note) {
-            Ok(()) => self.unnoted.remove(&id),
+        if topic.noted.as_ref() == Some(&note) {
+            return;
+        }
+        let noted = match self.dir.note_topic(&note) {
+            Ok(()) => {
+                self.unnoted.remove(&id);
+                Some(note)
+            }
             Err(error) => {
-                tracing::warn!(%error, "a successor will not know of a topic");
-                self.unnoted.insert(id, error.to_string())
+                if self.unnoted.insert(id, error.to_string()).is_none() {
+                    tracing::warn!(%error, "a successor will not know of a topic");
+                }
+                None
             }
         };
-        drop(before);
+        if let Some(topic) = self.topics.get_mut(&id) {
+            topic.noted = noted;
+        }
     }
 
     /// A request was refused for which a topic may just have been made.
     pub(crate) fn end_if_unused(&mut self, key: &TopicKey) {
-        let found = self.topics.values().find(|topic| topic.key == *key).map(|topic| topic.id);
-        found.into_iter().for_each(|id| self.end_if_over(id));
+        self.topics.id_of(key).into_iter().for_each(|id| self.end_if_over(id));
     }
 
-    fn end_if_over(&mut self, id: TopicId) {
+    /// A topic is here, and what other hosts say of it matters.
+    pub(crate) fn add_topic(&mut self, topic: Topic) {
+        self.inbox.announcements().watch(&topic.key);
+        self.topics.insert(topic);
+    }
+
+    pub(crate) fn end_if_over(&mut self, id: TopicId) {
         let is_over = self.topics.get(&id).is_some_and(Topic::is_over) && !self.adoption.awaits(id);
         if is_over && let Some(topic) = self.topics.remove(&id) {
             tracing::info!(topic = %topic.key, "topic ended");
-            topic.announced.iter().for_each(|endpoint| self.network.withdraw(endpoint));
+            self.inbox.announcements().unwatch(&topic.key);
+            if !topic.announced.is_empty() {
+                self.network.announce(&topic.key, Vec::new());
+            }
             self.dir.forget_topic(id);
             self.unnoted.remove(&id);
         }
     }
 
+    /// A share of what workers and the network say.
     fn read_mailbox(&mut self) {
         let _ = self.wake.drain();
-        while let Ok(event) = self.events.try_recv() {
+        let events: Vec<Event> = self.events.try_iter().take(EVENTS_A_TURN).collect();
+        let of_workers = events.len() == EVENTS_A_TURN;
+        for event in events {
             match event {
-                Event::Network(event) => self.network_event(*event),
                 Event::SenderEnded { topic, host } => self.sender_ended(topic, host),
                 Event::ArrivalBegan { topic, host } => tracing::debug!(%topic, %host, "an arrival runs"),
                 Event::ArrivalEnded { topic, host, state, why } => {
@@ -424,6 +430,8 @@ impl Manager {
                 Event::Warning { topic, text } => self.warn(topic, text),
             }
         }
+        let of_network = self.look_at_network();
+        self.has_more = of_workers || of_network;
     }
 
     fn sender_ended(&mut self, id: TopicId, host: HostId) {
@@ -434,56 +442,6 @@ impl Manager {
             topic.sweep();
         }
         self.topic_changed(id);
-    }
-
-    fn network_event(&mut self, event: NetworkEvent) {
-        match event {
-            NetworkEvent::HostUp { host, name } => {
-                tracing::info!(%host, name, "a host has appeared");
-                self.first_host_due = None;
-                self.kept(|directory| directory.host_up(host, &name));
-                self.every_topic_changed();
-            }
-            NetworkEvent::HostDown { host, name } => {
-                tracing::info!(%host, name, "a host is gone");
-                self.directory.host_down(host, &name);
-                self.every_topic_changed();
-            }
-            NetworkEvent::EndpointUp { host, token, endpoint } => {
-                let key = endpoint.key.clone();
-                self.kept(|directory| directory.endpoint_up(host, &token, endpoint));
-                let ids: Vec<TopicId> =
-                    self.topics.values().filter(|topic| topic.key == key).map(|topic| topic.id).collect();
-                ids.into_iter().for_each(|id| self.topic_changed(id));
-            }
-            NetworkEvent::EndpointDown { host, token } => {
-                self.directory.endpoint_down(host, &token);
-                self.every_topic_changed();
-            }
-            NetworkEvent::RingRequested { request, responder } => responder.answer(&self.offer_ring(&request)),
-        }
-    }
-
-    fn kept(&mut self, tell: impl FnOnce(&mut Directory) -> Result<(), rgaps_control::directory::Overflow>) {
-        if let Err(overflow) = tell(&mut self.directory) {
-            tracing::warn!("{overflow}");
-        }
-    }
-
-    fn offer_ring(&mut self, request: &RingRequest) -> Result<rgaps_control::wire::RingOffer, RingRefusal> {
-        let key = &request.endpoint.key;
-        let adopting = |topic: &Topic| self.adoption.awaits(topic.id) && topic.subscribers.is_empty();
-        let topic = self.topics.values_mut().find(|topic| topic.key == *key);
-        if topic.as_deref().is_some_and(adopting) || topic.is_none() && self.adoption.holder(key).is_some() {
-            return Err(RingRefusal::Failed("its clients are handing it back; ask again".to_owned()));
-        }
-        let Some(topic) = topic else { return Err(RingRefusal::NoSubscribers(key.to_string())) };
-        self.subscribe.offer(topic, request).inspect_err(|refusal| tracing::debug!(%refusal, "a ring was refused"))
-    }
-
-    fn every_topic_changed(&mut self) {
-        let ids: Vec<TopicId> = self.topics.keys().copied().collect();
-        ids.into_iter().for_each(|id| self.topic_changed(id));
     }
 
     fn tick(&mut self) {
@@ -500,7 +458,7 @@ impl Manager {
             .collect();
         swept
             .into_iter()
-            .filter(|id| self.topics[id].janitor.buried().next().is_none())
+            .filter(|id| self.topics.get(id).is_some_and(|topic| topic.janitor.buried().next().is_none()))
             .collect::<Vec<_>>()
             .into_iter()
             .for_each(|id| self.topic_changed(id));
@@ -514,6 +472,7 @@ impl Manager {
         self.look_for_the_dead();
         std::mem::take(&mut self.unnoted).into_keys().for_each(|id| self.note(id));
         self.retry_deferred();
+        self.tend_network(now);
         if self.first_host_due.take_if(|due| *due <= now).is_some() {
             let peers = self.config.peers.join(", ");
             tracing::warn!(

@@ -1,5 +1,6 @@
 //! What clients ask for, and the answers.
 
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rgaps_control::local::{
@@ -20,6 +21,8 @@ use crate::topics::{LocalPublisher, LocalSubscriber, Topic};
 
 /// Of topics in one answer: half of what a message holds.
 const TOPIC_PAGE_BYTES: usize = 32 << 10;
+/// Topics in one answer.
+const TOPIC_PAGE_MAX: usize = 256;
 /// Lines of each kind that a topic's summary has.
 const SUMMARY_LINES_MAX: usize = 24;
 
@@ -296,8 +299,7 @@ impl Manager {
     }
 
     fn observe(&self, key: &TopicKey) -> Result<Answer, Refusal> {
-        let topic = self.topics.values().find(|topic| topic.key == *key);
-        let Some(topic) = topic else {
+        let Some(topic) = self.topics.id_of(key).and_then(|id| self.topics.get(&id)) else {
             return Err(Refusal::NotFound(format!("nobody on this host publishes or subscribes to {key}")));
         };
         let reply = Reply::Observed { topic: topic.id, type_name: topic.type_name.clone() };
@@ -314,14 +316,13 @@ impl Manager {
                 type_name.len()
             )));
         }
-        let found = self.topics.values().find(|topic| topic.key == *key).map(|topic| topic.id);
-        let id = match found {
+        let id = match self.topics.id_of(key) {
             Some(id) => id,
             None => {
                 let topic = Topic::create(key.clone(), type_name).map_err(|error| exhausted(&error))?;
                 tracing::info!(topic = %key, type_name, "topic made");
                 let id = topic.id;
-                self.topics.insert(id, topic);
+                self.add_topic(topic);
                 id
             }
         };
@@ -351,7 +352,11 @@ impl Manager {
         let Some(topic) = self.topics.get(&id) else { return Err(no_topic()) };
         let known: Vec<String> = self.mismatches(topic, own).filter(|text| told.contains(text)).collect();
         let Some(client) = self.clients.by_id.get_mut(&client) else { return Err(gone()) };
-        known.into_iter().for_each(|text| client.notify(Notice::Warning { topic: id, text }, &[]));
+        // As many as a client reads, whatever others announce.
+        known
+            .into_iter()
+            .take(SUMMARY_LINES_MAX)
+            .for_each(|text| client.notify(Notice::Warning { topic: id, text }, &[]));
         Ok(())
     }
 
@@ -369,7 +374,7 @@ impl Manager {
         };
         let key = topic.key.clone();
         let here = here.into_iter().flatten().map(move |mismatch| format!("{key} on this host: {mismatch}"));
-        self.directory.mismatches(own).into_iter().chain(here)
+        self.inbox.announcements().directory().mismatches(own).into_iter().chain(here)
     }
 
     /// No slot is free; some may be kept for the streams of processes that have ended.
@@ -398,45 +403,53 @@ impl Manager {
         self.clients.by_id.get(&client).map_or(0, |client| client.pid)
     }
 
-    /// As many of the topics behind `after` as a message holds.
+    /// As many of the topics behind `after` as a message holds. What it costs follows from the answer, not from how many topics there are.
     fn topic_page(&self, after: Option<&TopicKey>) -> Reply {
-        let mut summaries = self.summaries();
-        summaries.retain(|summary| after.is_none_or(|after| summary.key > *after));
-        let mut bytes = 0;
-        let fit = summaries.iter().take_while(|summary| {
-            bytes += serde_json::to_string(summary).map_or(usize::MAX / 2, |text| text.len());
-            bytes <= TOPIC_PAGE_BYTES
-        });
-        let fit = fit.count().max(1);
-        let more = summaries.len() > fit;
-        summaries.truncate(fit);
-        Reply::Topics { topics: summaries, more }
+        let own = self.topics.after(after).take(TOPIC_PAGE_MAX).map(|topic| (topic.key.clone(), None));
+        let announcements = self.inbox.announcements();
+        let of_others = announcements.directory().topics(after).take(TOPIC_PAGE_MAX);
+        let mut keys: BTreeMap<TopicKey, Option<String>> =
+            of_others.map(|(key, type_name)| (key.clone(), Some(type_name.to_owned()))).collect();
+        drop(announcements);
+        keys.extend(own);
+        let (mut bytes, mut topics, known) = (0, Vec::new(), keys.len());
+        // The first of both lists together, since either may go on behind its end.
+        for (key, of_others) in keys.into_iter().take(TOPIC_PAGE_MAX) {
+            let topic = self.topics.id_of(&key).and_then(|id| self.topics.get(&id));
+            let summary = match (topic, of_others) {
+                (Some(topic), _) => self.summary(topic),
+                (None, type_name) => self.summary_of_others(key, type_name.unwrap_or_default()),
+            };
+            bytes += serde_json::to_string(&summary).map_or(usize::MAX / 2, |text| text.len());
+            if bytes > TOPIC_PAGE_BYTES && !topics.is_empty() {
+                return Reply::Topics { topics, more: true };
+            }
+            topics.push(summary);
+        }
+        Reply::Topics { topics, more: known >= TOPIC_PAGE_MAX }
     }
 
-    fn summaries(&self) -> Vec<TopicSummary> {
-        let mut summaries: Vec<TopicSummary> = self.topics.values().map(|topic| self.summary(topic)).collect();
-        for (key, type_name) in self.directory.topics() {
-            if !summaries.iter().any(|summary| summary.key == key) {
-                summaries.push(TopicSummary {
-                    type_name,
-                    publishers: 0,
-                    subscribers: 0,
-                    publishing_hosts: shortened(self.directory.hosts_with(&key, Role::Publisher)),
-                    subscribing_hosts: shortened(self.directory.hosts_with(&key, Role::Subscriber)),
-                    mismatches: Vec::new(),
-                    links: Vec::new(),
-                    resident_bytes: 0,
-                    key,
-                });
-            }
+    fn hosts_with(&self, key: &TopicKey, role: Role) -> Vec<String> {
+        self.inbox.announcements().directory().hosts_with(key, role)
+    }
+
+    fn summary_of_others(&self, key: TopicKey, type_name: String) -> TopicSummary {
+        TopicSummary {
+            type_name,
+            publishers: 0,
+            subscribers: 0,
+            publishing_hosts: shortened(self.hosts_with(&key, Role::Publisher)),
+            subscribing_hosts: shortened(self.hosts_with(&key, Role::Subscriber)),
+            mismatches: Vec::new(),
+            links: Vec::new(),
+            resident_bytes: 0,
+            key,
         }
-        summaries.sort_by(|a, b| a.key.cmp(&b.key));
-        summaries
     }
 
     fn summary(&self, topic: &Topic) -> TopicSummary {
         let with_own = |role, own: bool| {
-            let mut hosts = self.directory.hosts_with(&topic.key, role);
+            let mut hosts = self.hosts_with(&topic.key, role);
             if own {
                 hosts.insert(0, format!("{} (this host)", self.host_name));
             }
@@ -451,7 +464,7 @@ impl Manager {
             subscribers: topic.subscribers.len() as u32,
             publishing_hosts: shortened(with_own(Role::Publisher, !topic.publishers.is_empty())),
             subscribing_hosts: shortened(with_own(Role::Subscriber, !topic.subscribers.is_empty())),
-            mismatches: shortened(topic.reported.clone()),
+            mismatches: shortened(topic.reported.iter().cloned().collect()),
             links: shortened(links),
             resident_bytes: topic.resident_bytes(),
         }

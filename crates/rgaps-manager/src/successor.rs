@@ -209,7 +209,7 @@ impl Manager {
                 false => Err("the topic has another name or type here".to_owned()),
             };
         }
-        if self.topics.values().any(|topic| topic.key == handed.key) {
+        if self.topics.id_of(&handed.key).is_some() {
             return Err(format!("{} has been made anew", handed.key));
         }
         let lock = self.clients.lock_of(client);
@@ -222,7 +222,7 @@ impl Manager {
         let publishers = topic.janitor.active_publishers().map(|seat| (Role::Publisher, seat));
         let taken: Vec<_> =
             publishers.chain(topic.janitor.active_subscribers().map(|seat| (Role::Subscriber, seat))).collect();
-        self.topics.insert(handed.topic, topic);
+        self.add_topic(topic);
         self.adoption.handle_segment(handed.topic, taken.into_iter());
         self.decide();
         Ok(())

@@ -1,9 +1,11 @@
 //! Topics of this host: a segment each, and who sits where.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use rgaps_control::local::Role;
+use rgaps_control::runtime::TopicNote;
 use rgaps_control::wire::Endpoint;
 use rgaps_control::{HostId, PublisherQos, SubscriberQos, TopicId, TopicKey};
 use rgaps_os::EventFd;
@@ -12,6 +14,7 @@ use rgaps_shm::segment::AttachError;
 use rgaps_shm::{Janitor, Segment};
 
 use crate::device_memory::Pools;
+use crate::others::Few;
 use crate::publish::Outbound;
 use crate::received::Received;
 use crate::subscribe::Inbound;
@@ -49,8 +52,58 @@ pub(crate) struct Topic {
     pub(crate) departed: HashMap<HostId, Received>,
     /// What is announced to other hosts.
     pub(crate) announced: Vec<Endpoint>,
+    /// The note that a successor would find.
+    pub(crate) noted: Option<TopicNote>,
     /// Mismatches that were reported already.
-    pub(crate) reported: Vec<String>,
+    pub(crate) reported: BTreeSet<String>,
+    pub(crate) mismatches_said: Few,
+}
+
+/// All topics, by identity and by name.
+#[derive(Debug, Default)]
+pub(crate) struct Topics {
+    by_id: HashMap<TopicId, Topic>,
+    by_key: BTreeMap<TopicKey, TopicId>,
+}
+
+impl Topics {
+    pub(crate) fn get(&self, id: &TopicId) -> Option<&Topic> {
+        self.by_id.get(id)
+    }
+
+    pub(crate) fn get_mut(&mut self, id: &TopicId) -> Option<&mut Topic> {
+        self.by_id.get_mut(id)
+    }
+
+    pub(crate) fn values(&self) -> impl Iterator<Item = &Topic> {
+        self.by_id.values()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_id.is_empty()
+    }
+
+    pub(crate) fn id_of(&self, key: &TopicKey) -> Option<TopicId> {
+        self.by_key.get(key).copied()
+    }
+
+    /// Topics behind `after`, in the order of their names.
+    pub(crate) fn after(&self, after: Option<&TopicKey>) -> impl Iterator<Item = &Topic> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let ids = self.by_key.range::<TopicKey, _>((from, Bound::Unbounded)).map(|(_, id)| id);
+        ids.filter_map(|id| self.by_id.get(id))
+    }
+
+    pub(crate) fn insert(&mut self, topic: Topic) {
+        self.by_key.insert(topic.key.clone(), topic.id);
+        self.by_id.insert(topic.id, topic);
+    }
+
+    pub(crate) fn remove(&mut self, id: &TopicId) -> Option<Topic> {
+        let topic = self.by_id.remove(id)?;
+        self.by_key.remove(&topic.key);
+        Some(topic)
+    }
 }
 
 impl Topic {
@@ -75,7 +128,9 @@ impl Topic {
             inbound: HashMap::new(),
             departed: HashMap::new(),
             announced: Vec::new(),
-            reported: Vec::new(),
+            noted: None,
+            reported: BTreeSet::new(),
+            mismatches_said: Few::default(),
         }
     }
 

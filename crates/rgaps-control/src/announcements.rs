@@ -1,0 +1,660 @@
+//! What other hosts announce, from the network's callbacks to the manager: the latest state, and which topics it concerns. No I/O, no clock.
+//!
+//! ```text
+//!   token declared or undeclared ──▶ Directory (the state) ──▶ a lane: its host's, or the newcomers' ──poll_change──▶ manager
+//! ```
+//!
+//! A lane is a set, so that a token that comes and goes a thousand times is one piece of work: one look at its topic, if that is here.
+//! Hosts that were there for a while have a lane each; all others share one, whatever identities somebody invents. Lanes have their turn one
+//! after the other, each at a bounded rate.
+//!
+//! Invariants  A1 what the manager was told last of a topic or host is what the directory says, or the topic or host is in a lane.
+//!             A2 lanes hold topics that are here, and hosts that the manager knows or the directory has: nothing grows with the number of events.
+//!             A3 what the directory refused for want of room is asked for again when there is room (`poll_ask`).
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::ops::Bound;
+use std::time::{Duration, Instant};
+
+use crate::directory::{Concerned, Directory, HOSTS_MAX, Overflow};
+use crate::names::{HostId, TopicKey};
+use crate::wire::Endpoint;
+
+/// How long a host is a newcomer.
+const NEWCOMER_FOR: Duration = Duration::from_secs(10);
+/// Changes of one host that are served without a pause: it may announce as many endpoints.
+const CHANGES_AT_ONCE: u32 = 4096;
+/// Between two changes of one host in the long run: 500 a second.
+const CHANGE_EVERY: Duration = Duration::from_millis(2);
+/// Between two changes of all newcomers in the long run: 1000 a second.
+const NEWCOMERS_CHANGE_EVERY: Duration = Duration::from_millis(1);
+/// Between two questions for what was refused.
+const ASK_EVERY: Duration = Duration::from_secs(1);
+/// Tokens that may go while such a question is answered; the answer is asked for again if more do.
+const GONE_MAX: usize = 65_536;
+
+/// Something announced, or taken back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Announcement {
+    /// A host has appeared, or has another name.
+    HostUp {
+        /// Its identity.
+        host: HostId,
+        /// Its name.
+        name: String,
+    },
+    /// A host is gone, or no longer has that name.
+    HostDown {
+        /// Its identity.
+        host: HostId,
+        /// The name that it was announced under.
+        name: String,
+    },
+    /// An endpoint has appeared.
+    EndpointUp {
+        /// Its host.
+        host: HostId,
+        /// What announced it; the same text announces its end.
+        token: String,
+        /// The endpoint.
+        endpoint: Endpoint,
+    },
+    /// An endpoint is gone.
+    EndpointDown {
+        /// Its host.
+        host: HostId,
+        /// What had announced it.
+        token: String,
+    },
+}
+
+impl Announcement {
+    /// Whose it is.
+    pub fn host(&self) -> HostId {
+        match self {
+            Self::HostUp { host, .. }
+            | Self::HostDown { host, .. }
+            | Self::EndpointUp { host, .. }
+            | Self::EndpointDown { host, .. } => *host,
+        }
+    }
+
+    /// What is gone, if it takes something back: a name starts with a space, which no token does.
+    fn gone(&self) -> Option<(HostId, String)> {
+        match self {
+            Self::HostDown { host, name } => Some((*host, format!(" {name}"))),
+            Self::EndpointDown { host, token } => Some((*host, token.clone())),
+            _ => None,
+        }
+    }
+
+    /// What an announcement that comes would be gone as.
+    fn would_go_as(&self) -> Option<(HostId, String)> {
+        match self {
+            Self::HostUp { host, name } => Some((*host, format!(" {name}"))),
+            Self::EndpointUp { host, token, .. } => Some((*host, token.clone())),
+            _ => None,
+        }
+    }
+}
+
+/// What the manager looks at. The order is that of a lane.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Change {
+    /// A host has come, has gone, or has another name. Its topics follow; those that only have links with it are the manager's to name (`concern`).
+    Host(HostId),
+    /// A topic of this host, at other hosts.
+    Topic(TopicKey),
+}
+
+/// What to ask the network for again: what one host announces, or all.
+pub type Scope = Option<HostId>;
+
+/// Figures for people, since the manager's start.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+pub struct Counters {
+    /// Hosts that are there.
+    pub hosts: usize,
+    /// Endpoints that are kept.
+    pub endpoints: usize,
+    /// Announcements, those taken back included.
+    pub announcements: u64,
+    /// Looks at a topic or host that followed.
+    pub changes: u64,
+    /// Times that a host's changes, or newcomers', waited for their rate.
+    pub held_back: u64,
+    /// Announcements that were refused for a bound.
+    pub refused: u64,
+    /// Times that the network was asked again for what was refused.
+    pub asked_again: u64,
+    /// Ring requests that were refused since too many waited.
+    pub rings_refused: u64,
+}
+
+/// A bounded rate: when the next may be served if nothing was saved up.
+#[derive(Clone, Copy, Debug)]
+struct Rate {
+    due: Instant,
+    every: Duration,
+}
+
+impl Rate {
+    fn new(now: Instant, every: Duration) -> Self {
+        Self { due: now, every }
+    }
+
+    /// From when on the next may be served.
+    fn opens(&self) -> Option<Instant> {
+        self.due.checked_sub(self.every * (CHANGES_AT_ONCE - 1))
+    }
+
+    fn is_open(&self, now: Instant) -> bool {
+        self.opens().is_none_or(|opens| opens <= now)
+    }
+
+    fn serve(&mut self, now: Instant) {
+        self.due = self.due.max(now) + self.every;
+    }
+}
+
+/// What waits, in turns: the next behind the last that was served.
+#[derive(Debug)]
+struct Lane {
+    waiting: BTreeSet<Change>,
+    last: Option<Change>,
+    rate: Rate,
+    was_held: bool,
+}
+
+impl Lane {
+    fn new(now: Instant, every: Duration) -> Self {
+        Self { waiting: BTreeSet::new(), last: None, rate: Rate::new(now, every), was_held: false }
+    }
+
+    fn next(&mut self) -> Option<Change> {
+        let behind = self.last.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+        let next = self.waiting.range((behind, Bound::Unbounded)).next().or_else(|| self.waiting.first()).cloned()?;
+        self.waiting.remove(&next);
+        self.last = Some(next.clone());
+        Some(next)
+    }
+}
+
+/// What is known of a host that is there.
+#[derive(Debug)]
+struct Known {
+    since: Instant,
+    /// Its lane, once it is no newcomer.
+    lane: Option<Lane>,
+}
+
+/// A question that the network answers.
+#[derive(Debug)]
+struct Asking {
+    scope: Scope,
+    /// What has gone since it was asked: an answer that says otherwise is older.
+    gone: HashSet<(HostId, String)>,
+}
+
+/// What other hosts announce.
+#[derive(Debug)]
+pub struct Announcements {
+    directory: Directory,
+    /// Topics that are here.
+    watched: HashSet<TopicKey>,
+    known: BTreeMap<HostId, Known>,
+    newcomers: Lane,
+    /// Whose turn was last; `None` is the newcomers'.
+    turn: Option<HostId>,
+    /// Hosts that the manager was told of, and under which name.
+    told: HashMap<HostId, String>,
+    asking: Option<Asking>,
+    ask_from: Instant,
+    counters: Counters,
+}
+
+impl Announcements {
+    /// Nothing is known.
+    pub fn new(now: Instant) -> Self {
+        Self {
+            directory: Directory::default(),
+            watched: HashSet::new(),
+            known: BTreeMap::new(),
+            newcomers: Lane::new(now, NEWCOMERS_CHANGE_EVERY),
+            turn: None,
+            told: HashMap::new(),
+            asking: None,
+            ask_from: now,
+            counters: Counters::default(),
+        }
+    }
+
+    /// The state.
+    pub fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
+    /// A topic is here from now on; what other hosts have of it the manager looks at by itself, once.
+    pub fn watch(&mut self, key: &TopicKey) {
+        self.watched.insert(key.clone());
+    }
+
+    /// A topic is no longer here.
+    pub fn unwatch(&mut self, key: &TopicKey) {
+        self.watched.remove(key);
+        let change = Change::Topic(key.clone());
+        self.newcomers.waiting.remove(&change);
+        self.known.values_mut().filter_map(|known| known.lane.as_mut()).for_each(|lane| {
+            lane.waiting.remove(&change);
+        });
+    }
+
+    /// The network has something announced or taken back. True if something waits that did not before; what is not kept is an error, once.
+    pub fn handle(&mut self, now: Instant, announcement: &Announcement) -> Result<bool, Overflow> {
+        self.counters.announcements += 1;
+        if let (Some(asking), Some(gone)) = (&mut self.asking, announcement.gone())
+            && asking.scope.is_none_or(|scope| scope == gone.0)
+            && asking.gone.len() <= GONE_MAX
+        {
+            asking.gone.insert(gone);
+        }
+        self.keep(now, announcement)
+    }
+
+    /// The network answers what was asked again.
+    pub fn handle_answer(&mut self, now: Instant, announcement: &Announcement) -> Result<bool, Overflow> {
+        let has_gone = |asking: &Asking| announcement.would_go_as().is_none_or(|what| asking.gone.contains(&what));
+        match &self.asking {
+            Some(asking) if asking.gone.len() <= GONE_MAX && !has_gone(asking) => self.keep(now, announcement),
+            _ => Ok(false),
+        }
+    }
+
+    /// The answer is over.
+    pub fn handle_answered(&mut self, now: Instant) {
+        self.ask_from = now + ASK_EVERY;
+        if let Some(asking) = self.asking.take().filter(|asking| asking.gone.len() > GONE_MAX) {
+            self.directory.refuse(asking.scope);
+        }
+    }
+
+    /// What the network should be asked for again, since it was refused and there is room now.
+    pub fn poll_ask(&mut self, now: Instant) -> Option<Scope> {
+        if self.asking.is_some() || now < self.ask_from {
+            return None;
+        }
+        let scope = self.directory.poll_missed()?;
+        self.asking = Some(Asking { scope, gone: HashSet::new() });
+        self.counters.asked_again += 1;
+        Some(scope)
+    }
+
+    /// The next change that the manager should look at.
+    pub fn poll_change(&mut self, now: Instant) -> Option<Change> {
+        loop {
+            let change = self.next(now)?;
+            match &change {
+                Change::Host(host) if !self.told.contains_key(host) && !self.directory.knows(*host) => {}
+                Change::Host(host) => {
+                    let topics: Vec<TopicKey> =
+                        self.directory.topics_of(*host).filter(|key| self.watched.contains(*key)).cloned().collect();
+                    self.concern(now, *host, topics);
+                    return Some(change);
+                }
+                Change::Topic(_) => return Some(change),
+            }
+        }
+    }
+
+    /// Topics of this host that a change of `host` concerns, whatever that has announced.
+    pub fn concern(&mut self, now: Instant, host: HostId, topics: impl IntoIterator<Item = TopicKey>) {
+        for key in topics {
+            self.wait(now, host, Change::Topic(key));
+        }
+    }
+
+    /// A host as the manager was told of it before, and as it is now: its names.
+    pub fn tell(&mut self, host: HostId) -> (Option<String>, Option<String>) {
+        let is = self.directory.knows(host).then(|| self.directory.name(host));
+        let was = match &is {
+            Some(name) => self.told.insert(host, name.clone()),
+            None => self.told.remove(&host),
+        };
+        (was, is)
+    }
+
+    /// When `poll_change` may have something that it has not now.
+    pub fn due(&self) -> Option<Instant> {
+        let lanes = self.known.values().filter_map(|known| known.lane.as_ref()).chain([&self.newcomers]);
+        lanes.filter(|lane| !lane.waiting.is_empty()).map(|lane| lane.rate.opens().unwrap_or(lane.rate.due)).min()
+    }
+
+    /// Figures for people.
+    pub fn counters(&self) -> Counters {
+        let (hosts, endpoints) = self.directory.counts();
+        Counters { hosts, endpoints, refused: self.directory.refused(), ..self.counters.clone() }
+    }
+
+    fn keep(&mut self, now: Instant, announcement: &Announcement) -> Result<bool, Overflow> {
+        let host = announcement.host();
+        let kept = match announcement {
+            Announcement::HostUp { name, .. } => self.directory.host_up(host, name),
+            Announcement::HostDown { name, .. } => Ok(self.directory.host_down(host, name)),
+            Announcement::EndpointUp { token, endpoint, .. } => {
+                self.directory.endpoint_up(host, token, endpoint.clone())
+            }
+            Announcement::EndpointDown { token, .. } => Ok(self.directory.endpoint_down(host, token)),
+        };
+        match kept? {
+            Concerned::Nothing => Ok(false),
+            Concerned::Topic(key) if !self.watched.contains(&key) => Ok(false),
+            Concerned::Topic(key) => Ok(self.wait(now, host, Change::Topic(key))),
+            Concerned::Host => Ok(self.host_changed(now, host)),
+        }
+    }
+
+    fn host_changed(&mut self, now: Instant, host: HostId) -> bool {
+        let is_there = self.directory.knows(host);
+        if is_there && self.known.len() < HOSTS_MAX {
+            self.known.entry(host).or_insert(Known { since: now, lane: None });
+        }
+        if !is_there && let Some(lane) = self.known.remove(&host).and_then(|known| known.lane) {
+            self.newcomers.waiting.extend(lane.waiting);
+        }
+        if !is_there && !self.told.contains_key(&host) {
+            // The manager has not heard of it and need not; but it may have looked at its topics meanwhile.
+            self.newcomers.waiting.remove(&Change::Host(host));
+            let before = self.newcomers.waiting.len();
+            let topics = self.directory.topics_of(host).filter(|key| self.watched.contains(*key));
+            self.newcomers.waiting.extend(topics.cloned().map(Change::Topic));
+            return self.newcomers.waiting.len() > before;
+        }
+        self.wait(now, host, Change::Host(host))
+    }
+
+    fn wait(&mut self, now: Instant, host: HostId, change: Change) -> bool {
+        let lane = match self.known.get_mut(&host) {
+            Some(known) if now.duration_since(known.since) >= NEWCOMER_FOR => {
+                known.lane.get_or_insert_with(|| Lane::new(now, CHANGE_EVERY))
+            }
+            _ => &mut self.newcomers,
+        };
+        lane.waiting.insert(change)
+    }
+
+    /// From the lanes in turns: the hosts in their order, then the newcomers.
+    fn next(&mut self, now: Instant) -> Option<Change> {
+        let behind = self.turn.map_or(Bound::Unbounded, Bound::Excluded);
+        let waits = |known: &Known| known.lane.as_ref().is_some_and(|lane| !lane.waiting.is_empty());
+        let later =
+            self.known.range((behind, Bound::Unbounded)).filter(|(_, known)| waits(known)).map(|(id, _)| Some(*id));
+        let earlier = self.known.range(..).filter(|(_, known)| waits(known)).map(|(id, _)| Some(*id));
+        let turns: Vec<Option<HostId>> = later.chain([None]).chain(earlier).collect();
+        for turn in turns {
+            let lane = match turn {
+                None => &mut self.newcomers,
+                Some(host) => match self.known.get_mut(&host).and_then(|known| known.lane.as_mut()) {
+                    Some(lane) => lane,
+                    None => continue,
+                },
+            };
+            if !lane.rate.is_open(now) {
+                let was_held = std::mem::replace(&mut lane.was_held, !lane.waiting.is_empty());
+                self.counters.held_back += u64::from(lane.was_held && !was_held);
+                continue;
+            }
+            if let Some(change) = lane.next() {
+                lane.was_held = false;
+                lane.rate.serve(now);
+                self.turn = turn;
+                self.counters.changes += 1;
+                return Some(change);
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::local::Role;
+    use crate::qos::{PublisherQos, SubscriberQos};
+    use proptest::prelude::*;
+
+    fn host(n: u64) -> HostId {
+        HostId(u128::from(n).to_be_bytes())
+    }
+
+    fn key(name: &str) -> TopicKey {
+        TopicKey::new(0, name).unwrap()
+    }
+
+    fn host_up(of: u64) -> Announcement {
+        Announcement::HostUp { host: host(of), name: format!("n{of}") }
+    }
+
+    fn host_down(of: u64) -> Announcement {
+        Announcement::HostDown { host: host(of), name: format!("n{of}") }
+    }
+
+    fn up(of: u64, topic: &str) -> Announcement {
+        let endpoint = Endpoint {
+            key: key(topic),
+            role: Role::Publisher,
+            type_name: "x".to_owned(),
+            offers: vec![PublisherQos::default()],
+            requests: vec![SubscriberQos::default()],
+        };
+        Announcement::EndpointUp { host: host(of), token: topic.to_owned(), endpoint }
+    }
+
+    fn down(of: u64, topic: &str) -> Announcement {
+        Announcement::EndpointDown { host: host(of), token: topic.to_owned() }
+    }
+
+    fn waiting(of: &Announcements) -> usize {
+        let lanes = of.known.values().filter_map(|known| known.lane.as_ref()).chain([&of.newcomers]);
+        lanes.map(|lane| lane.waiting.len()).sum()
+    }
+
+    fn all(of: &mut Announcements, now: Instant) -> Vec<Change> {
+        std::iter::from_fn(|| of.poll_change(now)).collect()
+    }
+
+    #[test]
+    fn a_token_that_comes_and_goes_a_thousand_times_is_one_piece_of_work() {
+        let now = Instant::now();
+        let mut here = Announcements::new(now);
+        here.watch(&key("a"));
+        here.handle(now, &host_up(1)).unwrap();
+        for _ in 0..1000 {
+            here.handle(now, &up(1, "a")).unwrap();
+            here.handle(now, &down(1, "a")).unwrap();
+        }
+        assert_eq!(all(&mut here, now), [Change::Host(host(1)), Change::Topic(key("a"))]);
+        assert_eq!(here.tell(host(1)), (None, Some("n1".to_owned())));
+        assert_eq!((here.counters().announcements, here.counters().changes), (2001, 2));
+    }
+
+    #[test]
+    fn topics_that_are_not_here_and_hosts_that_nobody_heard_of_are_no_work() {
+        let now = Instant::now();
+        let mut here = Announcements::new(now);
+        here.watch(&key("a"));
+        for n in 0..5000 {
+            here.handle(now, &host_up(n)).unwrap();
+            here.handle(now, &up(n, &format!("t{n}"))).unwrap();
+            here.handle(now, &up(n, "a")).unwrap();
+            here.handle(now, &down(n, "a")).unwrap();
+            here.handle(now, &down(n, &format!("t{n}"))).unwrap();
+            here.handle(now, &host_down(n)).unwrap();
+        }
+        assert_eq!(waiting(&here), 1, "one look at the topic that is here");
+        assert_eq!(all(&mut here, now), [Change::Topic(key("a"))]);
+    }
+
+    #[test]
+    fn a_host_that_changes_without_end_is_served_at_its_rate_and_holds_up_no_other() {
+        let start = Instant::now();
+        let mut here = Announcements::new(start);
+        let topics: Vec<String> = (0..8).map(|n| format!("t{n}")).collect();
+        topics.iter().for_each(|topic| here.watch(&key(topic)));
+        [1, 2].iter().for_each(|of| drop(here.handle(start, &host_up(*of))));
+        all(&mut here, start);
+        let now = start + NEWCOMER_FOR;
+        let flip = |here: &mut Announcements| {
+            for topic in &topics {
+                here.handle(now, &up(1, topic)).unwrap();
+                here.handle(now, &down(1, topic)).unwrap();
+            }
+        };
+        let mut served = 0;
+        while served < CHANGES_AT_ONCE {
+            flip(&mut here);
+            served += all(&mut here, now).len() as u32;
+        }
+        assert_eq!(served, CHANGES_AT_ONCE);
+        flip(&mut here);
+        assert_eq!(all(&mut here, now), []);
+        assert_eq!(here.counters().held_back, 1);
+        here.handle(now, &up(2, "t0")).unwrap();
+        assert_eq!(all(&mut here, now), [Change::Topic(key("t0"))], "the other host's");
+        // An invented one neither.
+        here.handle(now, &host_up(3)).unwrap();
+        assert_eq!(all(&mut here, now), [Change::Host(host(3))]);
+        assert!(here.due().is_some_and(|due| due > now && due <= now + CHANGE_EVERY));
+        assert_eq!(all(&mut here, now + CHANGE_EVERY * 3).len(), 3, "at its rate");
+    }
+
+    #[test]
+    fn hosts_have_their_turn_one_after_the_other() {
+        let start = Instant::now();
+        let mut here = Announcements::new(start);
+        ["a", "b", "c"].iter().for_each(|topic| here.watch(&key(topic)));
+        [1, 2].iter().for_each(|of| drop(here.handle(start, &host_up(*of))));
+        all(&mut here, start);
+        let now = start + NEWCOMER_FOR;
+        for topic in ["a", "b", "c"] {
+            [1, 2, 3].iter().for_each(|of| drop(here.handle(now, &up(*of, topic))));
+        }
+        here.handle(now, &host_up(3)).unwrap();
+        let changes = all(&mut here, now);
+        let hosts_topics: Vec<&Change> = changes.iter().filter(|change| matches!(change, Change::Topic(_))).collect();
+        let names = hosts_topics.iter().map(|change| match change {
+            Change::Topic(key) => key.name(),
+            Change::Host(_) => "",
+        });
+        let names: Vec<&str> = names.take(4).collect();
+        assert_eq!(names[..2], ["/a", "/a"], "the first of each host: {changes:?}");
+    }
+
+    #[test]
+    fn what_was_refused_is_asked_for_and_what_has_gone_meanwhile_stays_gone() {
+        let now = Instant::now();
+        let mut here = Announcements::new(now);
+        for n in 0..HOSTS_MAX as u64 {
+            here.handle(now, &host_up(n)).unwrap();
+        }
+        assert!(here.handle(now, &host_up(2000)).is_err());
+        assert_eq!((here.handle(now, &host_up(2001)), here.poll_ask(now)), (Ok(false), None));
+        here.handle(now, &host_down(7)).unwrap();
+        here.handle(now, &host_down(8)).unwrap();
+        assert_eq!((here.poll_ask(now), here.poll_ask(now)), (Some(None), None), "one question at a time");
+        here.handle(now, &host_down(2000)).unwrap();
+        for answer in [2000, 2001] {
+            here.handle_answer(now, &host_up(answer)).unwrap();
+        }
+        here.handle_answered(now);
+        assert!(!here.directory().knows(host(2000)) && here.directory().knows(host(2001)));
+        assert_eq!(here.counters().asked_again, 1);
+        here.handle_answer(now, &host_up(2002)).unwrap();
+        assert!(!here.directory().knows(host(2002)), "nothing is asked");
+    }
+
+    #[test]
+    fn what_was_seen_of_a_host_that_came_and_went_unheard_of_is_looked_at_again() {
+        let now = Instant::now();
+        let mut here = Announcements::new(now);
+        here.watch(&key("a"));
+        [up(1, "a"), host_up(1)].iter().for_each(|said| drop(here.handle(now, said)));
+        assert_eq!(all(&mut here, now).len(), 2);
+        here.tell(host(1));
+        here.handle(now, &host_down(1)).unwrap();
+        assert_eq!(here.poll_change(now), Some(Change::Host(host(1))));
+        here.tell(host(1));
+        here.handle(now, &host_up(1)).unwrap();
+        assert_eq!(here.poll_change(now), Some(Change::Topic(key("a"))), "with the host, of which it has yet to hear");
+        here.handle(now, &host_down(1)).unwrap();
+        assert_eq!(all(&mut here, now), [Change::Topic(key("a"))]);
+    }
+
+    #[derive(Clone, Debug)]
+    enum Word {
+        Says(Announcement),
+        Served(usize),
+        Later(u64),
+    }
+
+    fn word() -> impl Strategy<Value = Word> {
+        let of = 0_u64..4;
+        let topic = (0_u8..3).prop_map(|n| format!("t{n}"));
+        prop_oneof![
+            of.clone().prop_map(|of| Word::Says(host_up(of))),
+            of.clone().prop_map(|of| Word::Says(host_down(of))),
+            (of.clone(), topic.clone()).prop_map(|(of, topic)| Word::Says(up(of, &topic))),
+            (of, topic).prop_map(|(of, topic)| Word::Says(down(of, &topic))),
+            (0_usize..4).prop_map(Word::Served),
+            (0_u64..12).prop_map(Word::Later),
+        ]
+    }
+
+    proptest! {
+        /// A1: whoever looks when it is told to knows in the end what the directory says, of each topic that is here.
+        #[test]
+        fn who_looks_at_each_change_knows_the_state(words in proptest::collection::vec(word(), 0..120)) {
+            let mut now = Instant::now();
+            let mut here = Announcements::new(now);
+            let topics = [key("t0"), key("t1")];
+            topics.iter().for_each(|topic| here.watch(topic));
+            let mut seen: BTreeMap<TopicKey, Vec<String>> = BTreeMap::new();
+            let mut hosts: BTreeMap<HostId, String> = BTreeMap::new();
+            let mut look = |here: &mut Announcements, now: Instant, most: usize| {
+                for _ in 0..most {
+                    match here.poll_change(now) {
+                        None => return (seen.clone(), hosts.clone()),
+                        Some(Change::Topic(key)) => {
+                            seen.insert(key.clone(), here.directory().hosts_with(&key, Role::Publisher));
+                        }
+                        Some(Change::Host(host)) => {
+                            let (was, is) = here.tell(host);
+                            assert_eq!(was, hosts.get(&host).cloned());
+                            hosts.remove(&host);
+                            hosts.extend(is.map(|name| (host, name)));
+                        }
+                    }
+                }
+                (seen.clone(), hosts.clone())
+            };
+            for word in words {
+                match word {
+                    Word::Says(announcement) => drop(here.handle(now, &announcement)),
+                    Word::Served(most) => drop(look(&mut here, now, most)),
+                    Word::Later(seconds) => now += Duration::from_secs(seconds),
+                }
+                // A2.
+                prop_assert!(waiting(&here) <= 5 * (topics.len() + 4));
+            }
+            let (seen, hosts) = look(&mut here, now, usize::MAX);
+            for topic in &topics {
+                let told = seen.get(topic).cloned().unwrap_or_default();
+                prop_assert_eq!(told, here.directory().hosts_with(topic, Role::Publisher));
+            }
+            for of in (0..4).map(host) {
+                let is = here.directory().knows(of).then(|| here.directory().name(of));
+                prop_assert_eq!(hosts.get(&of).cloned(), is);
+            }
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! What the network tells the manager, until the manager has time for it. zenoh's threads put it in and never wait for more than a lock.
+//!
+//! Announcements are kept as the latest state (`rgaps_control::announcements`); of ring requests the newest of each host and topic waits. Both are bounded, by
+//! host and in total, so that no stranger fills this process, and hosts have their turn one after the other.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use rgaps_control::announcements::{Announcements, Counters};
+use rgaps_control::network::{NetworkEvent, RingResponder};
+use rgaps_control::wire::{RingRefusal, RingRequest};
+use rgaps_control::{HostId, TopicKey};
+use rgaps_os::EventFd;
+
+/// Ring requests of one host that may wait; those of hosts that are not known count as one host's.
+const RINGS_OF_HOST_MAX: usize = 512;
+/// Ring requests that may wait in all.
+const RINGS_MAX: usize = 2048;
+
+/// A ring request, and who takes its answer.
+pub(crate) type AskedRing = (RingRequest, RingResponder);
+
+/// Between zenoh's threads and the manager's.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    announcements: Mutex<Announcements>,
+    rings: Mutex<Queue<AskedRing>>,
+    rings_refused: AtomicU64,
+    wake: Arc<EventFd>,
+    /// The manager was woken and has not looked yet.
+    is_woken: AtomicBool,
+}
+
+impl Inbox {
+    /// Nothing is known.
+    pub(crate) fn new(wake: Arc<EventFd>) -> Self {
+        Self {
+            announcements: Mutex::new(Announcements::new(Instant::now())),
+            rings: Mutex::default(),
+            rings_refused: AtomicU64::new(0),
+            wake,
+            is_woken: AtomicBool::new(false),
+        }
+    }
+
+    /// From the network's threads.
+    pub(crate) fn handle(&self, event: NetworkEvent) {
+        let kept = match event {
+            NetworkEvent::RingRequested { request, responder } => {
+                self.ring_requested(request, responder);
+                Ok(true)
+            }
+            NetworkEvent::Announced(announcement) => self.announcements().handle(Instant::now(), &announcement),
+            NetworkEvent::Found(announcement) => self.announcements().handle_answer(Instant::now(), &announcement),
+            NetworkEvent::FoundAll => {
+                self.announcements().handle_answered(Instant::now());
+                Ok(false)
+            }
+        };
+        match kept {
+            Ok(true) if !self.is_woken.swap(true, Ordering::AcqRel) => {
+                let _ = self.wake.signal();
+            }
+            Ok(_) => {}
+            Err(overflow) => tracing::warn!("{overflow}"),
+        }
+    }
+
+    /// The manager looks: what comes from now on wakes it again.
+    pub(crate) fn look(&self) {
+        self.is_woken.store(false, Ordering::Release);
+    }
+
+    /// What other hosts announce. Hold it for a look, not while something is done.
+    pub(crate) fn announcements(&self) -> MutexGuard<'_, Announcements> {
+        self.announcements.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next ring request.
+    pub(crate) fn poll_ring(&self) -> Option<AskedRing> {
+        self.rings().pop()
+    }
+
+    /// Whether ring requests wait.
+    pub(crate) fn has_rings(&self) -> bool {
+        self.rings().total > 0
+    }
+
+    /// Figures for people.
+    pub(crate) fn counters(&self) -> Counters {
+        let rings_refused = self.rings_refused.load(Ordering::Relaxed);
+        Counters { rings_refused, ..self.announcements().counters() }
+    }
+
+    fn ring_requested(&self, request: RingRequest, responder: RingResponder) {
+        // Whoever invents identities shares what one host may have.
+        let of = Some(request.host).filter(|host| self.announcements().directory().knows(*host));
+        let (host, key) = (request.host, request.endpoint.key.clone());
+        let pushed = self.rings().push(of, (host, key), (request, responder));
+        let (refused, refusal) = match pushed {
+            Ok(None) => return,
+            Ok(Some(older)) => {
+                let topic = older.0.endpoint.key.to_string();
+                (older, RingRefusal::AskedAgain(topic))
+            }
+            Err(full) => {
+                if self.rings_refused.fetch_add(1, Ordering::Relaxed) == 0 {
+                    tracing::warn!(
+                        "{} ring requests wait ({RINGS_OF_HOST_MAX} of one host and {RINGS_MAX} in all may); some are refused",
+                        full.waiting
+                    );
+                }
+                (full.item, RingRefusal::Busy { waiting: full.waiting })
+            }
+        };
+        refused.1.answer(&Err(refusal));
+    }
+
+    fn rings(&self) -> MutexGuard<'_, Queue<AskedRing>> {
+        self.rings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a request is for: the newest of each waits.
+type For = (HostId, TopicKey);
+
+/// Requests by who asks, served in turns.
+#[derive(Debug)]
+struct Queue<T> {
+    of: BTreeMap<Option<HostId>, VecDeque<(For, T)>>,
+    turn: Option<Option<HostId>>,
+    total: usize,
+}
+
+/// There is no room for a request.
+#[derive(Debug, PartialEq, Eq)]
+struct Full<T> {
+    item: T,
+    waiting: usize,
+}
+
+impl<T> Default for Queue<T> {
+    fn default() -> Self {
+        Self { of: BTreeMap::new(), turn: None, total: 0 }
+    }
+}
+
+impl<T> Queue<T> {
+    /// Puts a request in; gives back the older one that it stands for, in whose place it waits.
+    fn push(&mut self, of: Option<HostId>, what: For, item: T) -> Result<Option<T>, Full<T>> {
+        let waiting = self.of.get_mut(&of);
+        if let Some((_, older)) = waiting.and_then(|queue| queue.iter_mut().find(|(known, _)| *known == what)) {
+            return Ok(Some(std::mem::replace(older, item)));
+        }
+        let of_host = self.of.get(&of).map_or(0, VecDeque::len);
+        if of_host >= RINGS_OF_HOST_MAX || self.total >= RINGS_MAX {
+            return Err(Full { item, waiting: of_host.max(self.total) });
+        }
+        self.of.entry(of).or_default().push_back((what, item));
+        self.total += 1;
+        Ok(None)
+    }
+
+    fn pop(&mut self) -> Option<T> {
+        let behind = self.turn.map_or(Bound::Unbounded, Bound::Excluded);
+        let next = self.of.range((behind, Bound::Unbounded)).next().or_else(|| self.of.first_key_value());
+        let turn = *next?.0;
+        let queue = self.of.get_mut(&turn)?;
+        let (_, item) = queue.pop_front()?;
+        if queue.is_empty() {
+            self.of.remove(&turn);
+        }
+        self.turn = Some(turn);
+        self.total -= 1;
+        Some(item)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(n: u8) -> HostId {
+        HostId([n; 16])
+    }
+
+    fn what(of: u8, n: usize) -> For {
+        (host(of), TopicKey::new(0, &format!("t{n}")).unwrap())
+    }
+
+    #[test]
+    fn ring_requests_are_bounded_by_host_and_in_all_and_hosts_take_turns() {
+        let mut queue = Queue::default();
+        for n in 0..RINGS_OF_HOST_MAX {
+            assert_eq!(queue.push(Some(host(1)), what(1, n), (1, n)), Ok(None));
+        }
+        let full = Full { item: (1, 9999), waiting: RINGS_OF_HOST_MAX };
+        assert_eq!(queue.push(Some(host(1)), what(1, 9999), (1, 9999)), Err(full));
+        assert_eq!(queue.push(Some(host(1)), what(1, 3), (1, 1003)), Ok(Some((1, 3))), "asked again, in its place");
+        assert_eq!(queue.push(Some(host(2)), what(2, 0), (2, 0)), Ok(None), "another host has room");
+        assert_eq!(queue.push(None, what(7, 0), (7, 0)), Ok(None));
+        let first: Vec<_> = (0..5).map_while(|_| queue.pop()).collect();
+        assert_eq!(first, [(7, 0), (1, 0), (2, 0), (1, 1), (1, 2)]);
+        assert_eq!(queue.pop(), Some((1, 1003)));
+        let refused = (0..255_u8).flat_map(|of| (0..RINGS_OF_HOST_MAX).map(move |n| (of, n)));
+        let refused = refused.filter(|(of, n)| queue.push(Some(host(*of)), what(*of, *n), (*of, *n)).is_err()).count();
+        assert!(refused > 0 && queue.total == RINGS_MAX);
+        assert_eq!(std::iter::from_fn(|| queue.pop()).count(), RINGS_MAX);
+        assert!(queue.of.is_empty() && queue.total == 0);
+    }
+}

@@ -1,0 +1,194 @@
+//! What follows here from what other hosts announce and ask: links, warnings, rings; and what people are told of it.
+//!
+//! Each turn of the manager takes a bounded share of what waits in the inbox. A change of another host costs a look at the topics of this host
+//! that it concerns, and neither a note nor an announcement, since nobody here has come or gone.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use rgaps_control::announcements::Change;
+use rgaps_control::local::Notice;
+use rgaps_control::wire::{RingOffer, RingRefusal, RingRequest};
+use rgaps_control::{HostId, TopicId, TopicKey};
+use rgaps_shm::janitor::Seat;
+
+use crate::manager::Manager;
+use crate::subscribe::Inbound;
+use crate::topics::Topic;
+
+/// Changes of other hosts in one turn.
+const CHANGES_A_TURN: usize = 16;
+/// Ring requests that are answered in one turn: each makes a ring and a pool.
+const RINGS_A_TURN: usize = 4;
+/// How often figures are noted at most.
+const NOTE_EVERY: Duration = Duration::from_secs(1);
+/// Sentences of one kind in a minute; what is beyond them is counted.
+const SENTENCES_A_MINUTE: u32 = 64;
+
+/// Says a few things a minute, for texts whose number others decide.
+#[derive(Debug, Default)]
+pub(crate) struct Few {
+    since: Option<Instant>,
+    said: u32,
+}
+
+impl Few {
+    /// Whether one more may be said; the last one is told so.
+    fn may_say(&mut self, now: Instant) -> Option<&'static str> {
+        if self.since.is_none_or(|since| now.duration_since(since) >= Duration::from_secs(60)) {
+            *self = Self { since: Some(now), said: 0 };
+        }
+        self.said += 1;
+        match self.said.cmp(&SENTENCES_A_MINUTE) {
+            std::cmp::Ordering::Less => Some(""),
+            std::cmp::Ordering::Equal => {
+                Some("; more of this within a minute is not said (rgaps doctor, rgaps topic info)")
+            }
+            std::cmp::Ordering::Greater => None,
+        }
+    }
+}
+
+impl Manager {
+    /// A share of what the network says; true if more may be there.
+    pub(crate) fn look_at_network(&mut self) -> bool {
+        self.inbox.look();
+        for _ in 0..CHANGES_A_TURN {
+            let change = self.inbox.announcements().poll_change(Instant::now());
+            match change {
+                Some(Change::Host(host)) => self.host_changed(host),
+                Some(Change::Topic(key)) => {
+                    if let Some(id) = self.topics.id_of(&key) {
+                        self.relink(id);
+                        self.end_if_over(id);
+                    }
+                }
+                None => break,
+            }
+        }
+        for _ in 0..RINGS_A_TURN {
+            let Some((request, responder)) = self.inbox.poll_ring() else { break };
+            responder.answer(&self.offer_ring(&request));
+        }
+        let now = Instant::now();
+        self.inbox.has_rings() || self.inbox.announcements().due().is_some_and(|due| due <= now)
+    }
+
+    /// What has been missed is asked for, and figures are noted.
+    pub(crate) fn tend_network(&mut self, now: Instant) {
+        let scope = self.inbox.announcements().poll_ask(now);
+        if let Some(scope) = scope {
+            tracing::debug!(?scope, "what was not kept is asked for again");
+            self.network.ask(scope);
+        }
+        if self.noted_at.is_some_and(|at| now.duration_since(at) < NOTE_EVERY) {
+            return;
+        }
+        let counters = self.inbox.counters();
+        if self.noted_at.is_none() || counters != self.noted {
+            if let Err(error) = self.dir.note_network(&counters) {
+                tracing::debug!(%error, "figures of the network cannot be noted");
+            }
+            self.noted = counters;
+            self.noted_at = Some(now);
+        }
+    }
+
+    fn host_changed(&mut self, host: HostId) {
+        let now = Instant::now();
+        let (was, is) = self.inbox.announcements().tell(host);
+        if was != is
+            && let Some(more) = self.hosts_said.may_say(now)
+        {
+            match (&was, &is) {
+                (None, Some(name)) => tracing::info!(%host, name, "a host has appeared{more}"),
+                (Some(_), Some(name)) => tracing::info!(%host, name, "a host has another name{more}"),
+                (name, None) => tracing::info!(%host, name, "a host is gone{more}"),
+            }
+        }
+        if is.is_some() {
+            self.first_host_due = None;
+        }
+        // What it announces concerns its topics; that it comes or goes concerns all links with it, too.
+        let linked = |topic: &&Topic| topic.outbound.contains_key(&host) || topic.inbound.contains_key(&host);
+        let linked: Vec<TopicKey> = self.topics.values().filter(linked).map(|topic| topic.key.clone()).collect();
+        self.inbox.announcements().concern(now, host, linked);
+    }
+
+    /// Makes the links of a topic what its members, here and elsewhere, need.
+    pub(crate) fn relink(&mut self, id: TopicId) {
+        let Some(topic) = self.topics.get_mut(&id) else { return };
+        let before: Vec<Seat> = topic.outbound.values().map(|outbound| outbound.seat).collect();
+        let announcements = self.inbox.announcements();
+        let directory = announcements.directory();
+        self.publish.reconcile(topic, directory);
+        let unwanted: Vec<HostId> = topic
+            .inbound
+            .iter()
+            .filter(|(host, inbound)| {
+                // What a publisher that has left published last is still on its way: its host closes the connection when all is here.
+                let last_words = matches!(inbound, Inbound::Active(_)) && directory.knows(**host);
+                topic.subscribers.is_empty() || !(directory.publishes(**host, &topic.key) || last_words)
+            })
+            .map(|(host, _)| *host)
+            .collect();
+        drop(announcements);
+        unwanted.into_iter().for_each(|host| self.subscribe.end(topic, host));
+        let new: Vec<Seat> =
+            topic.outbound.values().map(|outbound| outbound.seat).filter(|seat| !before.contains(seat)).collect();
+        new.into_iter().for_each(|seat| self.spread_subscriber(id, seat));
+        self.report_mismatches(id);
+    }
+
+    fn report_mismatches(&mut self, id: TopicId) {
+        let Some(topic) = self.topics.get(&id) else { return };
+        let own = topic.publisher_endpoint().into_iter().chain(topic.subscriber_endpoint());
+        let texts: BTreeSet<String> =
+            own.flat_map(|endpoint| self.mismatches(topic, &endpoint).collect::<Vec<_>>()).collect();
+        let Some(topic) = self.topics.get_mut(&id) else { return };
+        let new: Vec<String> = texts.difference(&topic.reported).cloned().collect();
+        topic.reported = texts;
+        let now = Instant::now();
+        for text in new {
+            let may_say = self.topics.get_mut(&id).and_then(|topic| topic.mismatches_said.may_say(now));
+            if let Some(more) = may_say {
+                self.warn(id, text + more);
+            }
+        }
+    }
+
+    pub(crate) fn warn(&mut self, topic: TopicId, text: String) {
+        tracing::warn!("{text}");
+        for client in self.clients.of_topic_mut(topic) {
+            client.notify(Notice::Warning { topic, text: text.clone() }, &[]);
+        }
+    }
+
+    fn offer_ring(&mut self, request: &RingRequest) -> Result<RingOffer, RingRefusal> {
+        let key = &request.endpoint.key;
+        let adopting = |topic: &Topic| self.adoption.awaits(topic.id) && topic.subscribers.is_empty();
+        let topic = self.topics.id_of(key).and_then(|id| self.topics.get_mut(&id));
+        if topic.as_deref().is_some_and(adopting) || topic.is_none() && self.adoption.holder(key).is_some() {
+            return Err(RingRefusal::Failed("its clients are handing it back; ask again".to_owned()));
+        }
+        let Some(topic) = topic else { return Err(RingRefusal::NoSubscribers(key.to_string())) };
+        self.subscribe.offer(topic, request).inspect_err(|refusal| tracing::debug!(%refusal, "a ring was refused"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_make_us_say_is_said_a_few_times_a_minute() {
+        let start = Instant::now();
+        let mut few = Few::default();
+        let said: Vec<&str> = (0..1000).filter_map(|_| few.may_say(start)).collect();
+        assert_eq!(said.len(), SENTENCES_A_MINUTE as usize);
+        assert!(
+            said.last().unwrap().contains("is not said") && said[..said.len() - 1].iter().all(|more| more.is_empty())
+        );
+        assert_eq!(few.may_say(start + Duration::from_secs(60)), Some(""));
+    }
+}
