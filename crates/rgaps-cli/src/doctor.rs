@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use rgaps_control::announcements::Counters;
 use rgaps_control::{Config, Given, Running, spawn};
 use rgaps_link::rdma::{LinkLayer, Port};
 use serde::Serialize;
@@ -56,6 +57,7 @@ pub fn examine() -> Vec<Finding> {
     vec![
         configuration(),
         manager(),
+        network(),
         kernel(),
         sealed_memory(),
         futex(),
@@ -217,6 +219,33 @@ fn of_manager(runs: Option<String>, warning: Option<String>, program: Option<Pat
     }
 }
 
+fn network() -> Finding {
+    of_network(Running::find().and_then(|running| running.network))
+}
+
+/// What has come to the manager from other hosts, and what it did not keep of that.
+fn of_network(counters: Option<Counters>) -> Finding {
+    const WHAT: &str = "network";
+    let Some(of) = counters else {
+        return Finding::ok(WHAT, "no manager runs that has noted what came from other hosts");
+    };
+    let found = format!(
+        "{} other hosts with {} endpoints; {} announcements, {} looks at what they changed, {} pauses since a host changed too fast",
+        of.hosts, of.endpoints, of.announcements, of.changes, of.held_back
+    );
+    if (of.refused, of.rings_refused) == (0, 0) {
+        return Finding::ok(WHAT, found);
+    }
+    Finding::limited(
+        WHAT,
+        format!(
+            "{found}; {} announcements refused ({} times asked for again), {} ring requests refused",
+            of.refused, of.asked_again, of.rings_refused
+        ),
+        "rgapsd's log names who announces or asks too much: spread its topics, or split the network (peers, multicast)",
+    )
+}
+
 fn shared_memory() -> Finding {
     const WHAT: &str = "shared memory";
     let Some(available) = meminfo("MemAvailable:") else {
@@ -295,6 +324,18 @@ mod tests {
         assert!(by_hand.verdict == Verdict::Limited && by_hand.remedy.contains("start /opt/rgapsd"), "{by_hand:?}");
         let none = of_manager(None, None, None, false);
         assert!(none.verdict == Verdict::Broken && none.remedy.contains("RGAPSD"), "{none:?}");
+    }
+
+    #[test]
+    fn what_the_manager_did_not_keep_of_the_network_is_named_with_its_numbers() {
+        let well = Counters { hosts: 2, endpoints: 7, announcements: 9, held_back: 1, ..Counters::default() };
+        let found = of_network(Some(well.clone()));
+        assert!(found.verdict == Verdict::Ok && found.found.contains("2 other hosts with 7 endpoints"), "{found:?}");
+        let refused = of_network(Some(Counters { refused: 5, rings_refused: 3, ..well }));
+        assert_eq!(refused.verdict, Verdict::Limited);
+        assert!(refused.found.contains("5 announcements refused"), "{refused:?}");
+        assert!(refused.found.contains("3 ring requests refused"), "{refused:?}");
+        assert_eq!(of_network(None).verdict, Verdict::Ok);
     }
 
     #[test]
