@@ -1,0 +1,229 @@
+//! A stranger on the network who announces and takes back without end: local clients go on, and what is known afterwards is right.
+
+#![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
+
+use std::collections::VecDeque;
+use std::net::TcpListener;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rgaps::types::Bytes;
+use rgaps::{Node, PublisherQos, SubscriberQos};
+use rgaps_control::local::Role;
+use rgaps_control::wire::Endpoint;
+use rgaps_control::{HostId, TopicKey};
+use rgaps_testing::{RuntimeDir, Watchdog, manager, programs};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use zenoh::liveliness::LivelinessToken;
+use zenoh::{Session, Wait};
+
+const LONG: Duration = Duration::from_secs(30);
+/// Topics of the host that is flooded.
+const TOPICS: usize = 300;
+/// Requests that are answered while the flood goes on.
+const ANSWERS: u64 = 20;
+/// Changes of tokens that the flood has at least.
+const CHANGES: u64 = 5_000;
+/// Tokens that are there at a time, of those that come and go.
+const AT_A_TIME: usize = 400;
+/// Topics that the host that stays announces: the first half is here too.
+const KEPT: usize = 20;
+
+/// Somebody who speaks to a manager as another manager would.
+struct Stranger(Session);
+
+impl Stranger {
+    fn new(locator: &str) -> Self {
+        let mut config = zenoh::Config::default();
+        let connect = format!("[\"{locator}\"]");
+        let settings = [
+            ("mode", "\"peer\""),
+            ("scouting/multicast/enabled", "false"),
+            ("listen/endpoints", "[\"tcp/127.0.0.1:0\"]"),
+            ("connect/endpoints", &connect),
+        ];
+        settings.into_iter().for_each(|(key, value)| config.insert_json5(key, value).unwrap());
+        Self(zenoh::open(config).wait().unwrap())
+    }
+
+    fn host(&self, host: HostId, name: &str) -> LivelinessToken {
+        self.token(&format!("rgaps/1/{host}/host/{}", hex(name.as_bytes())))
+    }
+
+    fn endpoint(&self, host: HostId, endpoint: &Endpoint) -> LivelinessToken {
+        self.token(&format!("rgaps/1/{host}/endpoint/{}", hex(&serde_json::to_vec(endpoint).unwrap())))
+    }
+
+    fn token(&self, key: &str) -> LivelinessToken {
+        self.0.liveliness().declare_token(key.to_owned()).wait().unwrap()
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn host(number: u64) -> HostId {
+    HostId(u128::from(number + 1).to_be_bytes())
+}
+
+fn endpoint(topic: &str, role: Role, type_name: &str) -> Endpoint {
+    Endpoint {
+        key: TopicKey::new(0, topic).unwrap(),
+        role,
+        type_name: type_name.to_owned(),
+        offers: vec![PublisherQos::default(); usize::from(role == Role::Publisher)],
+        requests: vec![SubscriberQos::default(); usize::from(role == Role::Subscriber)],
+    }
+}
+
+fn many(number: usize) -> String {
+    format!("many_{number}")
+}
+
+/// What the host that stays has of a topic.
+fn kept(number: usize) -> Endpoint {
+    let topic = if number < KEPT / 2 { many(number) } else { format!("theirs_{number}") };
+    endpoint(&topic, Role::Publisher, "rgaps/Bytes")
+}
+
+/// Announces and takes back until it is told to stop: other hosts and other topics each time, some with names, some of topics that are here.
+/// In between, piece by piece, it announces what stays; returns that.
+fn flood(stranger: &Stranger, is_over: &AtomicBool, changes: &AtomicU64) -> Vec<LivelinessToken> {
+    let staying = host(u64::MAX / 2);
+    let mut stays = vec![stranger.host(staying, "staying")];
+    let mut passing: VecDeque<LivelinessToken> = VecDeque::new();
+    for number in 0_u64.. {
+        if is_over.load(Ordering::Relaxed) && stays.len() == KEPT + 1 {
+            break;
+        }
+        // A few hosts that change all the time, and one that is new each time.
+        let of = if number.is_multiple_of(3) { host(1_000 + number) } else { host(number % 16) };
+        let role = if number.is_multiple_of(2) { Role::Publisher } else { Role::Subscriber };
+        let topic = match number % 5 {
+            0 => format!("invented_{number}"),
+            _ => many((number % TOPICS as u64) as usize),
+        };
+        passing.push_back(match number % 7 {
+            0 => stranger.host(of, &format!("stranger_{number}")),
+            _ => stranger.endpoint(of, &endpoint(&topic, role, &format!("other/Type{}", number % 11))),
+        });
+        changes.fetch_add(1, Ordering::Relaxed);
+        if passing.len() > AT_A_TIME {
+            passing.pop_front().unwrap().undeclare().wait().unwrap();
+            changes.fetch_add(1, Ordering::Relaxed);
+        }
+        if number % 101 == 100 && stays.len() <= KEPT {
+            stays.push(stranger.endpoint(staying, &kept(stays.len() - 1)));
+        }
+    }
+    passing.into_iter().for_each(|token| token.undeclare().wait().unwrap());
+    stays
+}
+
+/// Ends the flood and what flows beside it, also when a request fails.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Topics that have other hosts, with their names.
+fn of_others(node: &Node) -> Vec<(String, Vec<String>)> {
+    let topics = node.topics().unwrap();
+    let others = |hosts: &[String]| -> Vec<String> {
+        hosts.iter().filter(|host| !host.ends_with("(this host)")).cloned().collect()
+    };
+    let found = topics.iter().map(|topic| {
+        let hosts = [others(&topic.publishing_hosts), others(&topic.subscribing_hosts)].concat();
+        (topic.key.name().to_owned(), hosts)
+    });
+    found.filter(|(_, hosts)| !hosts.is_empty()).collect()
+}
+
+/// Asks until the answer is this; the test's watchdog ends what never comes.
+fn until_others_are(node: &Node, wanted: &[(String, Vec<String>)], what: &str) {
+    let mut asked = 0_u64;
+    while of_others(node) != wanted {
+        asked += 1;
+        if asked.is_multiple_of(500) {
+            eprintln!("{what}: still {} topics of others after {asked} looks", of_others(node).len());
+        }
+    }
+}
+
+#[test]
+fn a_flood_of_announcements_keeps_no_local_client_waiting_and_leaves_no_trace() {
+    let _watchdog = Watchdog::new(Duration::from_secs(240));
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }).unwrap();
+    let dir = RuntimeDir::new("flood").unwrap();
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let locator = format!("tcp/127.0.0.1:{free}");
+    let mut command = Command::new(programs::find("rgapsd"));
+    command.env("RGAPS_LISTEN", &locator).env("RGAPS_DEVICE", "host").env("RGAPS_HOST_NAME", "flooded");
+    let _manager = manager::start(&dir, command).unwrap();
+    let node = Node::builder().runtime_dir(dir.path()).no_autostart().build().unwrap();
+    let qos = PublisherQos { pool_bytes: Some(1 << 16), ..PublisherQos::default() };
+    let pairs: Vec<_> = (0..TOPICS)
+        .map(|n| (node.publisher_with::<Bytes>(&many(n), qos).unwrap(), node.subscriber::<Bytes>(&many(n)).unwrap()))
+        .collect();
+    let stranger = Stranger::new(&locator);
+    let (is_over, changes) = (AtomicBool::new(false), AtomicU64::new(0));
+    let (mut answers, mut longest) = (0, Duration::ZERO);
+    let (stays, frames) = std::thread::scope(|scope| {
+        let over = Over(&is_over);
+        let flooding = scope.spawn(|| flood(&stranger, &is_over, &changes));
+        let flowing = scope.spawn(|| {
+            let (publisher, subscriber) = &pairs[TOPICS - 1];
+            let mut frames = 0_u64;
+            while !is_over.load(Ordering::Relaxed) {
+                frames += 1;
+                publisher.push(&Bytes::new(8), &frames.to_le_bytes()).unwrap();
+                let frame = subscriber.wait(LONG).unwrap().expect("it was published");
+                assert_eq!(frame.bytes(), frames.to_le_bytes(), "a frame was lost");
+            }
+            assert_eq!(subscriber.statistics().lost, 0);
+            frames
+        });
+        while answers < ANSWERS || changes.load(Ordering::Relaxed) < CHANGES {
+            let before = changes.load(Ordering::Relaxed);
+            let asked = Instant::now();
+            let listed = node.topics().unwrap();
+            // One who comes and goes changes what is announced and noted.
+            let comes = node.subscriber::<Bytes>(&format!("late_{}", answers % 3)).unwrap();
+            longest = longest.max(asked.elapsed());
+            drop(comes);
+            assert!(listed.iter().filter(|topic| topic.publishers == 1).count() == TOPICS);
+            answers += 1;
+            if answers <= ANSWERS {
+                eprintln!("answer {answers} after {:?}; {before} tokens had changed", asked.elapsed());
+            }
+            assert!(!flooding.is_finished(), "the flood goes on");
+        }
+        drop(over);
+        (flooding.join().unwrap(), flowing.join().unwrap())
+    });
+    let changed = changes.load(Ordering::Relaxed);
+    println!(
+        "{changed} changes of tokens; {answers} answers, the longest after {longest:?}; {frames} frames, none lost"
+    );
+    let mut wanted: Vec<(String, Vec<String>)> =
+        (0..KEPT).map(|number| (kept(number).key.name().to_owned(), vec!["staying".to_owned()])).collect();
+    wanted.sort();
+    until_others_are(&node, &wanted, "what stays");
+    drop(stays);
+    until_others_are(&node, &[], "nothing stays");
+    // Its pid is that of no other manager: what people see of the flood.
+    let network = rgaps_control::Running::new(dir.path(), 0).network.expect("it was noted");
+    assert!(network.announcements >= CHANGES, "{network:?}");
+    assert!(network.changes < network.announcements, "less work than announcements: {network:?}");
+    println!("{network:?}");
+    for (publisher, subscriber) in &pairs[..TOPICS - 1] {
+        publisher.push(&Bytes::new(1), &[1]).unwrap();
+        assert_eq!(subscriber.take().unwrap().expect("it was published").bytes(), [1]);
+    }
+}
