@@ -62,10 +62,12 @@ struct Line {
 
 impl Visit for Line {
     fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        let text = format!("{value:?}");
+        let text = rgaps::text::plain(&text);
         // A String takes everything.
         let _ = match field.name() {
-            "message" => write!(self.message, "{value:?}"),
-            name => write!(self.fields, " {name}={value:?}"),
+            "message" => write!(self.message, "{text}"),
+            name => write!(self.fields, " {name}={text}"),
         };
     }
 }

@@ -180,7 +180,9 @@ fn a_program_in_a_container_starts_no_manager_and_says_that_none_is_there() {
     let mut inside = contain(&world, 0, "inside", "rgaps topic list || echo '{}'");
     inside.await_lines(&world, 1);
     assert!(
-        inside.errors().contains("no rgapsd runs in /run/robot/rgaps, and starting one is turned off"),
+        inside
+            .errors()
+            .contains("no rgapsd runs in /run/robot/rgaps (from RGAPS_RUNTIME_DIR); starting one is turned off"),
         "{}",
         inside.errors()
     );

@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use rgaps::any::UnknownKind;
 use rgaps::device::{DescriptionError, DeviceError};
+use rgaps::text::plain_lines;
 use rgaps::types::{MetaError, UnknownEncoding, ViewError};
 use rgaps::{ClaimError, LoanError, NodeError, PublishError, Refusal, SessionError, TakeError};
 
@@ -209,10 +210,10 @@ thread_local! {
     static LAST: RefCell<(rgaps_status_t, CString)> = RefCell::new((RGAPS_OK, CString::default()));
 }
 
-/// Remembers a failure for the thread that will ask.
+/// Remembers a failure for the thread that will ask. Its text may quote what others have said, and is to be shown.
 pub(crate) fn remember(failure: Failure) -> rgaps_status_t {
     let status = failure.status;
-    let text = CString::new(failure.text.replace('\0', " ")).unwrap_or_default();
+    let text = CString::new(plain_lines(&failure.text).into_owned()).unwrap_or_default();
     // A thread that is ending has no memory for it, and asks no more.
     let _ = LAST.try_with(|last| *last.borrow_mut() = (status, text));
     status
@@ -291,10 +292,10 @@ mod tests {
 
     #[test]
     fn each_thread_has_its_own_text() {
-        guard(|| Err(Failure::argument("with a\0zero")));
+        guard(|| Err(Failure::argument("with a\0zero and an \x1b")));
         std::thread::spawn(|| assert_eq!(rgaps_error_status(), RGAPS_OK)).join().unwrap();
         // SAFETY: a text of the library's, and no call fails meanwhile.
-        assert_eq!(unsafe { CStr::from_ptr(rgaps_error_text()) }, c"with a zero");
+        assert_eq!(unsafe { CStr::from_ptr(rgaps_error_text()) }, c"with a\\0zero and an \\u{1b}");
     }
 
     #[test]

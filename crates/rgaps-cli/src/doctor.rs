@@ -1,6 +1,7 @@
 //! `rgaps doctor`: what this machine offers, and what to do about each lack.
 
 mod gpu;
+mod place;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -56,6 +57,7 @@ impl Finding {
 pub fn examine() -> Vec<Finding> {
     vec![
         configuration(),
+        place::finding(),
         manager(),
         network(),
         kernel(),

@@ -3,14 +3,12 @@
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
-use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use rgaps_cli::output::Format;
+use rgaps_cli::output::{self, Format};
 use rgaps_cli::{CommandError, bench, demo, doctor, publish, ready, subscribe, topic, two_hosts};
 use rgaps_control::Config;
-use rgaps_control::config::variable;
 
 /// Publish and subscribe device buffers: one shared copy a host.
 #[derive(Debug, Parser)]
@@ -50,10 +48,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let filter = variable("RGAPS_LOG").and_then(|_| tracing_subscriber::EnvFilter::try_from_env("RGAPS_LOG").ok());
-    let filter = filter.unwrap_or_else(|| tracing_subscriber::EnvFilter::new("warn"));
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time();
-    log.with_ansi(std::io::stderr().is_terminal()).init();
+    output::log();
     // Also where a manager runs that will not read it. The doctor says itself what is wrong.
     if let Some(error) = Config::load(&BTreeMap::new()).err().filter(|_| !matches!(arguments.command, Command::Doctor))
     {
@@ -80,6 +75,6 @@ fn main() -> ExitCode {
 }
 
 fn failure(error: &dyn std::error::Error) -> ExitCode {
-    eprintln!("rgaps: {error}");
+    output::complain(format_args!("rgaps: {error}"));
     ExitCode::FAILURE
 }

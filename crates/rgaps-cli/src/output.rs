@@ -3,7 +3,12 @@
 use std::io::{IsTerminal, Write};
 
 use comfy_table::{ContentArrangement, Table, presets};
+use rgaps_control::config::variable;
+use rgaps_control::text::{plain, plain_json, plain_lines};
 use serde::Serialize;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::field::MakeExt;
+use tracing_subscriber::fmt::format;
 
 /// How a command prints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,17 +39,35 @@ pub fn table<const N: usize>(header: [&str; N]) -> Table {
     table
 }
 
-/// Prints a line to standard output. A reader that has gone (`rgaps ... | head`) ends the command quietly.
+/// Prints a line to standard output, or several, without characters that act on a terminal. A reader that has gone (`rgaps ... | head`) ends the
+/// command quietly.
 pub fn line(text: impl std::fmt::Display) {
-    if writeln!(std::io::stdout(), "{text}").is_err() {
+    if writeln!(std::io::stdout(), "{}", plain_lines(&text.to_string())).is_err() {
         std::process::exit(0);
     }
+}
+
+/// Prints a line to standard error, likewise. Nobody may read that.
+pub fn complain(text: impl std::fmt::Display) {
+    let _ = writeln!(std::io::stderr(), "{}", plain_lines(&text.to_string()));
+}
+
+/// Events go to standard error from now on: those that RGAPS_LOG asks for, else warnings. What they record is shown as one line.
+pub fn log() {
+    let filter = variable("RGAPS_LOG").and_then(|_| EnvFilter::try_from_env("RGAPS_LOG").ok());
+    let fields = format::debug_fn(|writer, field, value| match (field.name(), plain(&format!("{value:?}"))) {
+        ("message", text) => write!(writer, "{text}"),
+        (name, text) => write!(writer, "{name}={text}"),
+    });
+    let log = tracing_subscriber::fmt().with_env_filter(filter.unwrap_or_else(|| EnvFilter::new("warn")));
+    let log = log.without_time().fmt_fields(fields.delimited(" ")).with_writer(std::io::stderr);
+    log.with_ansi(std::io::stderr().is_terminal()).log_internal_errors(false).init();
 }
 
 /// Prints a value as one line of JSON.
 pub fn json(value: &impl Serialize) {
     match serde_json::to_string(value) {
-        Ok(text) => line(text),
+        Ok(text) => line(plain_json(&text)),
         Err(error) => line(format_args!("{{\"error\":\"{error}\"}}")),
     }
 }

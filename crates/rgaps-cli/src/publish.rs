@@ -66,7 +66,10 @@ struct Published {
 pub fn run(arguments: &Arguments, format: Format) -> Result<(), CommandError> {
     let selection = media::select(&arguments.input, None)?;
     if selection.others > 0 {
-        eprintln!("rgaps pub: {} files of other kinds are left out; a topic has one type", selection.others);
+        output::complain(format_args!(
+            "rgaps pub: {} files of other kinds are left out; a topic has one type",
+            selection.others
+        ));
     }
     let files = selection.files.iter().map(media::load).collect::<Result<Vec<_>, _>>()?;
     let node = Node::new("rgaps pub")?;
@@ -103,7 +106,7 @@ fn stream<T: Meta>(
         interrupt.sleep_until(Instant::now() + Duration::from_millis(20));
     }
     if let Some(hint) = hint(arguments, &publisher) {
-        eprintln!("rgaps pub: {hint}");
+        output::complain(format_args!("rgaps pub: {hint}"));
     }
     let start = Instant::now();
     let mut newest = start;
@@ -175,7 +178,7 @@ fn publish<T: Meta>(publisher: &Publisher<T>, mut meta: T, bytes: &[u8], frame: 
         Err(error @ rgaps::PublishError::NoSpace { source: LoanError::TooLarge { .. }, .. }) => {
             return Err(error.into());
         }
-        Err(error @ rgaps::PublishError::NoSpace { .. }) => eprintln!("rgaps pub: {error}"),
+        Err(error @ rgaps::PublishError::NoSpace { .. }) => output::complain(format_args!("rgaps pub: {error}")),
         Err(error) => return Err(error.into()),
     }
     Ok(())

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use rgaps_control::running::Running;
-use rgaps_control::runtime::RuntimeDir;
+use rgaps_control::whereabouts::Whereabouts;
 
 use crate::CommandError;
 use crate::interrupt::Interrupt;
@@ -24,7 +24,8 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments, format: Format) -> Result<(), CommandError> {
     let interrupt = Interrupt::install()?;
     let deadline = Instant::now() + Duration::from_secs_f64(arguments.timeout.clamp(0.0, 1e6));
-    let dir = RuntimeDir::default_path();
+    let at = Whereabouts::of_environment();
+    let dir = &at.path;
     loop {
         if let Some(running) = Running::find() {
             match format {
@@ -34,7 +35,7 @@ pub fn run(arguments: &Arguments, format: Format) -> Result<(), CommandError> {
             return Ok(());
         }
         if Instant::now() >= deadline || interrupt.is_set() {
-            return Err(CommandError::Other(format!("no rgapsd serves {}", dir.display())));
+            return Err(CommandError::Other(at.nobody().to_string()));
         }
         interrupt.sleep_until(Instant::now() + LOOK);
     }

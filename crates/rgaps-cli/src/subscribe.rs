@@ -186,7 +186,9 @@ fn find_kind(
             )));
         }
         if !told {
-            eprintln!("rgaps sub: nobody has {name} yet; waiting for it (--type says what it will be)");
+            output::complain(format_args!(
+                "rgaps sub: nobody has {name} yet; waiting for it (--type says what it will be)"
+            ));
             told = true;
         }
         interrupt.sleep_until(Instant::now() + TYPE_INTERVAL);

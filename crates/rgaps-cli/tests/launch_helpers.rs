@@ -87,7 +87,7 @@ fn a_host_is_ready_when_a_manager_answers_whoever_started_it() {
         (output.status.success(), String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
     };
     let (good, said, errors) = ready("0");
-    assert!(!good && said.is_empty() && errors.contains("no rgapsd serves"), "{errors}");
+    assert!(!good && said.is_empty() && errors.contains("no rgapsd runs in"), "{errors}");
     let mut manager = Command::new(programs::find("rgapsd"));
     dir.apply(&mut manager);
     manager.env("RGAPS_MULTICAST", "off").env("RGAPS_LISTEN", "tcp/127.0.0.1:0").stderr(Stdio::null());

@@ -7,13 +7,12 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
 use rgaps_os::Holder;
 
 use crate::names::LockId;
-use crate::runtime::{RuntimeDir, RuntimeError};
+use crate::runtime::{RuntimeDir, RuntimeError, open_private};
 
 /// Of the files' names.
 const PREFIX: &str = "client-";
@@ -23,7 +22,7 @@ impl RuntimeDir {
     pub fn new_client_lock(&self) -> Result<(LockId, File), RuntimeError> {
         let lock = LockId::random().map_err(|source| RuntimeError::Io { path: self.path().to_owned(), source })?;
         let path = self.client_path(lock);
-        let file = File::options().read(true).write(true).create_new(true).mode(0o600).open(&path);
+        let file = open_private(&path, File::options().read(true).write(true).create_new(true));
         file.map(|file| (lock, file)).map_err(|source| RuntimeError::Io { path, source })
     }
 

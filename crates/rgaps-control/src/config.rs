@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::size;
+use crate::text::plain;
 use crate::wire::{ADDRESSES_MAX, Integrity, SIZE_MAX};
 
 /// Bytes of the smallest pool: a page.
@@ -78,6 +79,8 @@ pub struct Config {
     pub keep_all_timeout_ms: u64,
     /// A zenoh configuration file for TLS and access control; empty for none.
     pub zenoh_config: String,
+    /// Bytes that `rgapsd.log` of a manager that a client started may have; it is `rgapsd.log.1` then, in place of the one before.
+    pub log_bytes: u64,
 }
 
 impl Default for Config {
@@ -107,6 +110,7 @@ impl Default for Config {
             peer_timeout_ms: 5_000,
             keep_all_timeout_ms: 2_000,
             zenoh_config: String::new(),
+            log_bytes: 4 << 20,
         }
     }
 }
@@ -258,6 +262,8 @@ impl Config {
         for (key, bytes) in [("pool_bytes", self.pool_bytes), ("arrival_pool_bytes", self.arrival_pool_bytes)] {
             require(pools.contains(&bytes), key, bytes, "from 4096 to 2^40 bytes; the default is 134217728 (128 MiB)")?;
         }
+        let log = self.log_bytes;
+        require((1 << 16..=1 << 30).contains(&log), "log_bytes", log, "from 64 KiB to 1 GiB; the default is 4 MiB")?;
         let ring = self.ring_bytes;
         let whole = ring.is_multiple_of(4096) && (1 << 16..=SIZE_MAX).contains(&ring);
         require(whole, "ring_bytes", ring, "whole pages of 4096 bytes from 64 KiB to 1 TiB")?;
@@ -284,7 +290,8 @@ impl Config {
 
     fn check_names(&self) -> Result<(), Fault> {
         let name = &self.host_name;
-        require(name.chars().count() <= HOST_NAME_MAX, "host_name", name, "64 characters at most")?;
+        let shown = name.chars().count() <= HOST_NAME_MAX && plain(name) == *name;
+        require(shown, "host_name", plain(name), "64 characters at most, all of them printable")?;
         require(["auto", "always"].contains(&self.staging.as_str()), "staging", &self.staging, "auto or always")?;
         let transport = self.transport.as_str();
         require(["auto", "tcp", "rdma"].contains(&transport), "transport", transport, "auto, tcp or rdma")?;

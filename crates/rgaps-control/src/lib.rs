@@ -1,8 +1,9 @@
 //! The control plane: names, QoS, configuration, the local socket protocol, and (feature `network`) host discovery.
 //!
-//! `names` and `qos` say what a topic is and who fits together, `config`, `size` and `runtime` where things are and how large, `local` how clients talk to
-//! their manager, `client_lock` how that knows who lives, `spawn` how they start one and `running` which one they have, `directory` which links a host needs,
-//! `announcements` what of it is news for a manager, `wire` and `network` how managers agree on links. Without `network` the crate is small: that is what client programs link.
+//! `names` and `qos` say what a topic is and who fits together, `config`, `size`, `runtime` and `whereabouts` where things are and how large, `local` how
+//! clients talk to their manager, `client_lock` how that knows who lives, `spawn` how they start one and `running` which one they have, `text` what strangers
+//! say, `directory` which links a host needs, `announcements` what of it is news for a manager, `wire` and `network` how managers agree on links. Without
+//! `network` the crate is small: that is what client programs link.
 
 #![forbid(unsafe_code)]
 
@@ -21,6 +22,8 @@ pub mod running;
 pub mod runtime;
 pub mod size;
 pub mod spawn;
+pub mod text;
+pub mod whereabouts;
 pub mod wire;
 
 pub use config::{Config, Given};

@@ -18,9 +18,9 @@ pub use messages::{
 
 /// Parses a request as the manager does; for the fuzzer and its corpus.
 pub fn fuzz_request(data: &[u8]) {
-    if let Ok(request) = serde_json::from_slice::<Request>(data) {
+    if let Ok(request) = crate::text::from_json::<Request>(data) {
         let text = serde_json::to_vec(&request);
-        assert!(text.is_ok_and(|text| serde_json::from_slice::<Request>(&text).is_ok()));
+        assert!(text.is_ok_and(|text| crate::text::from_json::<Request>(&text).is_ok()));
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// Longest topic name in bytes.
 pub const TOPIC_BYTES_MAX: usize = 255;
@@ -33,10 +33,12 @@ impl TryFrom<RawKey> for TopicKey {
     }
 }
 
-/// A name that ROS 2 would not accept as a topic's.
+/// A name that no topic, or no type, can have.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{name:?} is not a topic name: {rule}")]
+#[error("{name:?} is not a {of} name: {rule}")]
 pub struct NameError {
+    /// Of what: `topic` or `type`.
+    pub of: &'static str,
     /// The name.
     pub name: String,
     /// The rule that it breaks.
@@ -49,7 +51,7 @@ impl TopicKey {
     /// The rules are those of ROS 2 (design article "Topic and Service Names"): tokens of letters, digits and `_`, none of which
     /// starts with a digit, joined by `/`, without `__`.
     pub fn new(domain: u32, name: &str) -> Result<Self, NameError> {
-        let refuse = |rule: String| Err(NameError { name: name.chars().take(80).collect(), rule });
+        let refuse = |rule: String| Err(NameError { of: "topic", name: name.chars().take(80).collect(), rule });
         let tokens = name.strip_prefix('/').unwrap_or(name);
         if tokens.len() >= TOPIC_BYTES_MAX {
             return refuse(format!("it has {} bytes, {TOPIC_BYTES_MAX} are allowed", name.len()));
@@ -79,6 +81,25 @@ impl TopicKey {
     pub fn name(&self) -> &str {
         &self.name
     }
+}
+
+/// Whether a type can have this name: 1 to 255 bytes of printable ASCII without spaces, as `sensor_msgs/msg/Image` or `robot::Pose<f32>`.
+pub fn check_type(name: &str) -> Result<(), NameError> {
+    let refuse = |rule: String| Err(NameError { of: "type", name: name.chars().take(80).collect(), rule });
+    if name.is_empty() || name.len() > TYPE_BYTES_MAX {
+        return refuse(format!("it has {} bytes, 1 to {TYPE_BYTES_MAX} are allowed", name.len()));
+    }
+    match name.chars().find(|c| !c.is_ascii_graphic() || *c == '\\') {
+        Some(bad) => refuse(format!("{bad:?} is not printable ASCII without space and backslash")),
+        None => Ok(()),
+    }
+}
+
+/// A type's name in a message of another host.
+pub(crate) fn type_name<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    let name = String::deserialize(from)?;
+    check_type(&name).map_err(serde::de::Error::custom)?;
+    Ok(name)
 }
 
 impl fmt::Display for TopicKey {
@@ -192,6 +213,25 @@ mod tests {
         }
         assert!(TopicKey::new(0, &"a".repeat(255)).is_err());
         assert!(TopicKey::new(0, &"a".repeat(254)).is_ok());
+    }
+
+    #[test]
+    fn a_types_name_is_printable_ascii_without_spaces_and_the_broken_rule_is_named() {
+        for name in ["rgaps/Image", "sensor_msgs/msg/Image", "robot::Pose<f32,3>", &"a".repeat(255)] {
+            assert_eq!(check_type(name), Ok(()), "{name}");
+        }
+        for (name, rule) in [
+            ("", "0 bytes"),
+            ("a b", "' '"),
+            ("a\x1b[2J", r"\u{1b}"),
+            ("a\n", r"'\n'"),
+            (r"a\n", r"'\\'"),
+            ("ä", "'ä'"),
+        ] {
+            let error = check_type(name).unwrap_err().to_string();
+            assert!(error.contains(rule) && error.contains("not a type name"), "{name:?}: {error}");
+        }
+        assert!(check_type(&"a".repeat(256)).is_err());
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //!             after zenoh's lease, which is `peer_timeout_ms`.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
@@ -23,6 +24,7 @@ use crate::announcements::{Announcement, Scope};
 use crate::announcer::{Announcer, Declare};
 use crate::config::Config;
 use crate::names::{HostId, TopicKey};
+use crate::text;
 use crate::wire::{Endpoint, HANDSHAKE_BYTES_MAX, RingOffer, RingRefusal, RingRequest};
 
 /// Shortest lease: zenoh says four times in it that it lives, from threads that a busy machine may hold up.
@@ -30,6 +32,9 @@ const LEASE_MS_MIN: u64 = 1000;
 
 /// Longest announcement; its key has twice as many bytes, and zenoh's must fit one of its batches of 64 KiB.
 const ENDPOINT_BYTES_MAX: usize = 16 << 10;
+
+/// Characters of an announcement that cannot be read in the log.
+const UNREAD_SHOWN: usize = 80;
 
 /// Something about other hosts.
 #[derive(Debug)]
@@ -112,15 +117,21 @@ impl Network {
     ) -> Result<Self, NetworkError> {
         let session = zenoh::open(zenoh_config(config)?).wait().map_err(failed("joining the network"))?;
         let sink: Sink = Arc::new(sink);
+        let unread = AtomicBool::new(false);
         let events = sink.clone();
         let subscriber = session
             .liveliness()
             .declare_subscriber("rgaps/1/**")
             .history(true)
-            .callback(move |sample| {
-                if let Some(announcement) = read_token(&sample).filter(|announcement| announcement.host() != host) {
-                    events(NetworkEvent::Announced(announcement));
-                }
+            .callback(move |sample| match read_token(&sample) {
+                Some(announcement) if announcement.host() == host => {}
+                Some(announcement) => events(NetworkEvent::Announced(announcement)),
+                // Once: whoever announces one may announce many.
+                None if !unread.swap(true, Ordering::Relaxed) => tracing::warn!(
+                    "another host announces what cannot be read, a type without a name for one, and later ones may: {}",
+                    text::plain(sample.key_expr().as_str()).chars().take(UNREAD_SHOWN).collect::<String>()
+                ),
+                None => {}
             })
             .wait()
             .map_err(failed("watching hosts"))?;
@@ -252,7 +263,7 @@ impl RingAsker {
         })?;
         let answer = answer.map_err(|_| silent())?.map_err(|bytes| RingError::Oversized(host, bytes))?;
         let answer: Result<RingOffer, RingRefusal> =
-            serde_json::from_slice(&answer).map_err(|error| RingError::Garbage(host, error.to_string()))?;
+            text::from_json(&answer).map_err(|error| RingError::Garbage(host, error.to_string()))?;
         let offer = answer?;
         offer.check()?;
         Ok(offer)
@@ -316,11 +327,12 @@ fn read_token(sample: &Sample) -> Option<Announcement> {
     let up = sample.kind() == SampleKind::Put;
     match (parts.next()?, parts.next()?, up) {
         ("host", name, up) => {
-            let name = String::from_utf8_lossy(&unhex(name)?).chars().take(64).collect();
+            let name: String = String::from_utf8_lossy(&unhex(name)?).chars().take(64).collect();
+            let name = text::plain(&name).into_owned();
             Some(if up { Announcement::HostUp { host, name } } else { Announcement::HostDown { host, name } })
         }
         ("endpoint", token, true) if token.len() <= 2 * ENDPOINT_BYTES_MAX => {
-            let endpoint = serde_json::from_slice(&unhex(token)?).ok()?;
+            let endpoint = text::from_json(&unhex(token)?).ok()?;
             Some(Announcement::EndpointUp { host, token: token.to_owned(), endpoint })
         }
         ("endpoint", token, false) => Some(Announcement::EndpointDown { host, token: token.to_owned() }),

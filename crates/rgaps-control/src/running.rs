@@ -10,7 +10,8 @@ use std::path::Path;
 use crate::announcements::Counters;
 use crate::config::{Config, ConfigError, Given};
 use crate::local::Connection;
-use crate::runtime::{CONFIG_FILE, NETWORK_FILE, RuntimeDir, SOCKET_FILE};
+use crate::runtime::{CONFIG_FILE, NETWORK_FILE, SOCKET_FILE};
+use crate::whereabouts::Whereabouts;
 
 /// The manager of a runtime directory.
 #[derive(Clone, Debug)]
@@ -55,7 +56,7 @@ impl fmt::Display for Running {
 impl Running {
     /// The manager of this process's runtime directory, if one listens there. Makes and starts nothing.
     pub fn find() -> Option<Self> {
-        Self::find_in(&RuntimeDir::default_path())
+        Self::find_in(&Whereabouts::of_environment().path)
     }
 
     fn find_in(dir: &Path) -> Option<Self> {
@@ -114,6 +115,7 @@ impl Running {
 mod tests {
     use super::*;
     use crate::local::Listener;
+    use crate::runtime::RuntimeDir;
     use std::collections::BTreeMap;
 
     fn given(variables: &[(&str, &str)]) -> Given {

@@ -3,21 +3,25 @@
 //! One a user and machine, unless RGAPS_RUNTIME_DIR names another: two directories are two managers, and so two hosts.
 //!
 //! Invariants  The directory belongs to the manager's user, and nobody else may enter it, but for the group that `socket_group` names:
-//!             its members may enter and connect, not write. One manager holds its lock.
+//!             its members may pass through it to the socket, and neither list it nor write. One manager holds its lock.
+//!             Every file but the socket and `config.toml`, which members may read, is this user's alone (0600), whatever the umask is: who cannot
+//!             open a file can neither write nor lock it. A client's lock reaches its client as a descriptor.
+//!             A manager needs room for the names of its lock and its socket. What it notes for a successor it can do without, and says so.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use crate::announcements::Counters;
-use crate::config::{Config, variable};
+use crate::config::Config;
 use crate::local::Seat;
 use crate::names::{HostId, LockId, TopicId, TopicKey};
+use crate::whereabouts::{Whereabouts, Why};
 
 /// Longest path of a Unix socket (sun_path, less its terminating zero).
 const SOCKET_PATH_MAX: usize = 107;
@@ -30,6 +34,11 @@ pub(crate) const CONFIG_FILE: &str = "config.toml";
 pub(crate) const NETWORK_FILE: &str = "network.json";
 /// When this host came to life.
 const EPOCH_FILE: &str = "epoch";
+
+/// Mode of files that are this user's alone.
+const PRIVATE: u32 = 0o600;
+/// Mode of a file that whoever may pass through the directory may read.
+const READABLE: u32 = 0o644;
 
 /// Lock files that vanish under a locker before it counts as somebody else's.
 const LOCK_ATTEMPTS: u32 = 16;
@@ -47,14 +56,16 @@ pub enum RuntimeError {
     },
     /// It belongs to somebody else, or others may enter it.
     #[error(
-        "{path} must be a directory of user {uid} with mode 0700 (or 0750, for socket_group), and is not; remove it or set \
-         RGAPS_RUNTIME_DIR"
+        "{path} must be a directory of user {uid} with mode 0700 (or 0710, for socket_group), and {found}; remove it, or set \
+         RGAPS_RUNTIME_DIR to a directory of your own"
     )]
     NotOurs {
         /// The path.
         path: PathBuf,
         /// Us.
         uid: u32,
+        /// What it is instead.
+        found: String,
     },
     /// The socket's path would be too long.
     #[error("{path}/rgapsd.sock has more than {SOCKET_PATH_MAX} bytes; set RGAPS_RUNTIME_DIR to a shorter path")]
@@ -82,12 +93,22 @@ pub enum RuntimeError {
     },
 }
 
+impl RuntimeError {
+    /// Whether there is no room for what was to be written.
+    pub(crate) fn is_lack_of_room(&self) -> bool {
+        let full = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded];
+        matches!(self, Self::Io { source, .. } if full.contains(&source.kind()))
+    }
+}
+
 /// The directory, checked.
 #[derive(Clone, Debug)]
 pub struct RuntimeDir {
     path: PathBuf,
     /// Whose it is, if it is another user's and we are only a client there.
     host_user: Option<u32>,
+    /// Why it is this one.
+    why: Why,
 }
 
 /// A topic as its manager notes it for a successor.
@@ -125,35 +146,30 @@ pub struct ManagerLock {
 impl RuntimeDir {
     /// The directory of this process's environment; made if it is not there.
     pub fn from_environment() -> Result<Self, RuntimeError> {
-        Self::open(&Self::default_path())
-    }
-
-    /// Where `from_environment` looks: RGAPS_RUNTIME_DIR, else $XDG_RUNTIME_DIR/rgaps, else /tmp/rgaps-UID.
-    pub fn default_path() -> PathBuf {
-        if let Some(path) = variable("RGAPS_RUNTIME_DIR") {
-            return PathBuf::from(path);
-        }
-        match std::env::var_os("XDG_RUNTIME_DIR") {
-            Some(path) if Path::new(&path).is_dir() => PathBuf::from(path).join("rgaps"),
-            _ => PathBuf::from(format!("/tmp/rgaps-{}", rustix::process::geteuid().as_raw())),
-        }
+        let Whereabouts { path, why } = Whereabouts::of_environment();
+        Ok(Self { why, ..Self::open(&path)? })
     }
 
     /// The directory of a client: that of `path`, else as `from_environment`. One that was named, here or by RGAPS_RUNTIME_DIR, may be
     /// another user's who lets our group in; the default one may not, since anybody could have put it there.
     pub fn for_client(path: Option<&Path>) -> Result<Self, RuntimeError> {
-        let named = path.map(Path::to_owned).or_else(|| variable("RGAPS_RUNTIME_DIR").map(PathBuf::from));
-        let Some(path) = named else { return Self::from_environment() };
-        let Some(found) = fs::symlink_metadata(&path).ok().filter(fs::Metadata::is_dir) else {
-            return Self::open(&path);
-        };
+        let named = path.map(|path| Whereabouts { path: path.to_owned(), why: Why::Named });
+        let Whereabouts { path, why } = named.unwrap_or_else(Whereabouts::of_environment);
+        let own = || Ok(Self { why: why.clone(), ..Self::open(&path)? });
+        let found = fs::symlink_metadata(&path).ok().filter(fs::Metadata::is_dir);
+        let Some(found) = found.filter(|_| matches!(why, Why::Named | Why::Variable)) else { return own() };
         let user = rustix::process::geteuid();
         let (mode, owner) = (found.permissions().mode(), found.uid());
-        let lets_groups_in = mode & 0o050 == 0o050;
+        let lets_groups_in = mode & 0o010 != 0;
         if owner == user.as_raw() || mode & 0o027 != 0 || !(lets_groups_in || user.is_root()) {
-            return Self::open(&path);
+            return own();
         }
-        Ok(Self { path, host_user: Some(owner) })
+        Ok(Self { path, host_user: Some(owner), why })
+    }
+
+    /// Whether it is this user's.
+    pub fn is_own(&self) -> bool {
+        self.host_user.is_none()
     }
 
     /// Whose directory it is, if we are clients there of another user's manager.
@@ -163,7 +179,7 @@ impl RuntimeDir {
 
     /// Lets the members of a group connect to the socket, which must be there; without a group, only this user.
     pub fn admit(&self, group: Option<u32>) -> Result<(), RuntimeError> {
-        let (dir_mode, socket_mode) = if group.is_some() { (0o750, 0o660) } else { (0o700, 0o600) };
+        let (dir_mode, socket_mode) = if group.is_some() { (0o710, 0o660) } else { (0o700, 0o600) };
         for (path, mode) in [(self.socket(), socket_mode), (self.path.clone(), dir_mode)] {
             if let Some(group) = group {
                 let refused = |source| RuntimeError::Group { path: path.clone(), group, source };
@@ -181,17 +197,27 @@ impl RuntimeDir {
         if path.as_os_str().len() + "/rgapsd.sock".len() > SOCKET_PATH_MAX {
             return Err(RuntimeError::TooLong { path: path.to_owned() });
         }
-        match fs::DirBuilder::new().mode(0o700).recursive(true).create(path) {
+        if let Some(parent) = path.parent() {
+            fs::DirBuilder::new().mode(0o700).recursive(true).create(parent).map_err(failed)?;
+        }
+        match fs::DirBuilder::new().mode(0o700).create(path) {
+            // The umask may have left us without rights of our own.
+            Ok(()) => fs::set_permissions(path, fs::Permissions::from_mode(0o700)).map_err(failed)?,
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
-            _ => {}
+            Err(_) => {}
         }
         // Not through a symbolic link: whoever could replace it would own our socket.
         let found = fs::symlink_metadata(path).map_err(failed)?;
         let uid = rustix::process::geteuid().as_raw();
-        if !found.is_dir() || found.uid() != uid || found.permissions().mode() & 0o027 != 0 {
-            return Err(RuntimeError::NotOurs { path: path.to_owned(), uid });
+        match not_ours(&found, uid) {
+            Some(found) => Err(RuntimeError::NotOurs { path: path.to_owned(), uid, found }),
+            None => Ok(Self { path: path.to_owned(), host_user: None, why: Why::Named }),
         }
-        Ok(Self { path: path.to_owned(), host_user: None })
+    }
+
+    /// Where it is, and why there.
+    pub fn whereabouts(&self) -> Whereabouts {
+        Whereabouts { path: self.path.clone(), why: self.why.clone() }
     }
 
     /// Its path.
@@ -212,7 +238,10 @@ impl RuntimeDir {
     /// Makes this process the directory's manager.
     pub fn lock(&self) -> Result<ManagerLock, RuntimeError> {
         match self.try_lock("rgapsd.lock")? {
-            Some(file) => Ok(ManagerLock { _file: file }),
+            Some(file) => {
+                self.tighten();
+                Ok(ManagerLock { _file: file })
+            }
             None => Err(RuntimeError::Locked { path: self.path.clone() }),
         }
     }
@@ -222,7 +251,7 @@ impl RuntimeDir {
         let path = self.path.join(name);
         let failed = |source: io::Error| RuntimeError::Io { path: path.clone(), source };
         for _ in 0..LOCK_ATTEMPTS {
-            let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(failed)?;
+            let file = open_private(&path, File::options().write(true)).map_err(failed)?;
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => {}
                 Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
@@ -250,15 +279,27 @@ impl RuntimeDir {
         }
     }
 
-    /// When this host came to life, in ns since 1970: `now`, unless a predecessor died or left here, whose clients go on.
-    pub fn epoch(&self, now: u64) -> Result<u64, RuntimeError> {
+    /// When this host came to life, in ns since 1970: `now`, unless a predecessor died or left here, whose clients go on. With it, why it could not be
+    /// noted, if so.
+    pub fn epoch(&self, now: u64) -> (u64, Option<RuntimeError>) {
         let path = self.path.join(EPOCH_FILE);
         let noted = fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok());
         if let Some(noted) = noted {
-            return Ok(noted);
+            return (noted, None);
         }
-        replace(&path, now.to_string().as_bytes()).map_err(|source| RuntimeError::Io { path, source })?;
-        Ok(now)
+        let written = replace(&path, now.to_string().as_bytes(), PRIVATE);
+        (now, written.map_err(|source| RuntimeError::Io { path, source }).err())
+    }
+
+    /// Takes from others what a predecessor, perhaps of an earlier version, let them do with its files.
+    fn tighten(&self) {
+        let others = |name: &std::ffi::OsStr| name != SOCKET_FILE && name != CONFIG_FILE;
+        for entry in fs::read_dir(&self.path).into_iter().flatten().flatten().filter(|entry| others(&entry.file_name()))
+        {
+            let found = entry.metadata().ok().filter(|found| found.is_file() && found.mode() & 0o7777 != PRIVATE);
+            // A file of another user's is not ours to change, nor ever read as ours: nobody else may write into the directory.
+            let _ = found.map(|_| fs::set_permissions(entry.path(), fs::Permissions::from_mode(PRIVATE)));
+        }
     }
 
     fn place(&self) -> io::Result<Place> {
@@ -278,7 +319,9 @@ impl RuntimeDir {
             return Ok(host);
         }
         let host = HostId::random().map_err(failed)?;
-        replace(&path, host.to_string().as_bytes()).map_err(failed)?;
+        if let Err(error) = replace(&path, host.to_string().as_bytes(), PRIVATE) {
+            tracing::warn!(path = %path.display(), %error, "a successor will be another host to others");
+        }
         Ok(host)
     }
 
@@ -287,7 +330,11 @@ impl RuntimeDir {
         let path = self.path.join(CONFIG_FILE);
         let failed = |source| RuntimeError::Io { path: path.clone(), source };
         let text = toml::to_string(config).map_err(|error| failed(io::Error::other(error)))?;
-        replace(&path, text.as_bytes()).map_err(failed)
+        replace(&path, text.as_bytes(), READABLE).map_err(|source| {
+            // Rather none than a predecessor's.
+            let _ = fs::remove_file(&path);
+            failed(source)
+        })
     }
 
     /// Notes what has come from the network, for people (`rgaps doctor`).
@@ -295,7 +342,7 @@ impl RuntimeDir {
         let path = self.path.join(NETWORK_FILE);
         let failed = |source| RuntimeError::Io { path: path.clone(), source };
         let text = serde_json::to_vec(counters).map_err(|error| failed(error.into()))?;
-        replace(&path, &text).map_err(failed)
+        replace(&path, &text, READABLE).map_err(failed)
     }
 
     /// Notes a topic for a successor, or what has changed of it.
@@ -303,7 +350,7 @@ impl RuntimeDir {
         let path = self.topic_path(note.topic);
         let text =
             serde_json::to_vec(note).map_err(|error| RuntimeError::Io { path: path.clone(), source: error.into() })?;
-        replace(&path, &text).map_err(|source| RuntimeError::Io { path, source })
+        replace(&path, &text, PRIVATE).map_err(|source| RuntimeError::Io { path, source })
     }
 
     /// A topic has ended.
@@ -322,7 +369,7 @@ impl RuntimeDir {
                     let _ = fs::remove_file(entry.path());
                     return None;
                 }
-                let note = fs::read(entry.path()).ok().and_then(|text| serde_json::from_slice(&text).ok());
+                let note = fs::read(entry.path()).ok().and_then(|text| crate::text::from_json(&text).ok());
                 if note.is_none() {
                     let _ = fs::remove_file(entry.path());
                 }
@@ -335,7 +382,7 @@ impl RuntimeDir {
     /// identity and epoch stay for the next manager.
     pub fn clear(&self, lock: ManagerLock, clients_go_on: bool) {
         let of_host = [EPOCH_FILE, "host"].into_iter().filter(|_| !clients_go_on);
-        for name in [SOCKET_FILE, "rgapsd.log", CONFIG_FILE, NETWORK_FILE, "rgapsd.lock", "start.lock"]
+        for name in [SOCKET_FILE, "rgapsd.log", "rgapsd.log.1", CONFIG_FILE, NETWORK_FILE, "rgapsd.lock", "start.lock"]
             .into_iter()
             .chain(of_host)
         {
@@ -380,11 +427,44 @@ impl Place {
     }
 }
 
+/// Why a directory is not one of this user's alone, if so.
+fn not_ours(found: &fs::Metadata, uid: u32) -> Option<String> {
+    let mode = found.mode() & 0o7777;
+    if found.is_symlink() {
+        Some("is a symbolic link".to_owned())
+    } else if !found.is_dir() {
+        Some("is no directory".to_owned())
+    } else if found.uid() != uid {
+        Some(format!("is of user {}", found.uid()))
+    } else if mode & 0o027 != 0 {
+        Some(format!("has mode {mode:04o}"))
+    } else {
+        None
+    }
+}
+
+/// Opens a file, made if it is not there, that this user alone may read and write, whatever the umask is and whoever has made it.
+pub fn open_private(path: &Path, how: &mut fs::OpenOptions) -> io::Result<File> {
+    open_with(path, how, PRIVATE)
+}
+
+fn open_with(path: &Path, how: &mut fs::OpenOptions, mode: u32) -> io::Result<File> {
+    let file = how.create(true).mode(mode).open(path)?;
+    if file.metadata()?.mode() & 0o7777 != mode {
+        file.set_permissions(fs::Permissions::from_mode(mode))?;
+    }
+    Ok(file)
+}
+
 /// Writes a file so that a reader sees the old or the new content, never a part.
-fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let new = path.with_extension("new");
-    fs::write(&new, content)?;
-    fs::rename(new, path)
+    let written = open_with(&new, File::options().write(true).truncate(true), mode)
+        .and_then(|mut file| file.write_all(content))
+        .and_then(|()| fs::rename(&new, path));
+    written.inspect_err(|_| {
+        let _ = fs::remove_file(&new);
+    })
 }
 
 #[cfg(test)]
@@ -441,15 +521,19 @@ mod tests {
         let path = scratch("epoch");
         let dir = RuntimeDir::open(&path).unwrap();
         let lock = dir.lock().unwrap();
-        assert_eq!((dir.epoch(7).unwrap(), dir.epoch(8).unwrap()), (7, 7));
+        let epoch = |dir: &RuntimeDir, now| match dir.epoch(now) {
+            (epoch, None) => epoch,
+            (_, Some(error)) => panic!("{error}"),
+        };
+        assert_eq!((epoch(&dir, 7), epoch(&dir, 8)), (7, 7));
         dir.clear(lock, true);
         let lock = dir.lock().unwrap();
-        assert_eq!(dir.epoch(8).unwrap(), 7);
+        assert_eq!(epoch(&dir, 8), 7);
         dir.clear(lock, false);
         let dir = RuntimeDir::open(&path).unwrap();
-        assert_eq!(dir.epoch(9).unwrap(), 9);
+        assert_eq!(epoch(&dir, 9), 9);
         fs::write(path.join(EPOCH_FILE), "nonsense").unwrap();
-        assert_eq!(dir.epoch(10).unwrap(), 10);
+        assert_eq!(epoch(&dir, 10), 10);
         fs::remove_dir_all(&path).unwrap();
     }
 
@@ -457,12 +541,29 @@ mod tests {
     fn a_directory_that_others_may_enter_is_refused() {
         let path = scratch("open");
         fs::create_dir(&path).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-        assert!(matches!(RuntimeDir::open(&path), Err(RuntimeError::NotOurs { .. })));
+        let refused = |what: &str| match RuntimeDir::open(&path) {
+            Err(RuntimeError::NotOurs { found, .. }) => assert_eq!(found, what),
+            other => panic!("{other:?}, not {what}"),
+        };
+        for (mode, what) in [(0o755, "has mode 0755"), (0o720, "has mode 0720"), (0o1777, "has mode 1777")] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            refused(what);
+        }
         fs::remove_dir(&path).unwrap();
         std::os::unix::fs::symlink("/tmp", &path).unwrap();
-        assert!(matches!(RuntimeDir::open(&path), Err(RuntimeError::NotOurs { .. })));
+        refused("is a symbolic link");
         fs::remove_file(&path).unwrap();
+        fs::write(&path, "").unwrap();
+        refused("is no directory");
+        fs::remove_file(&path).unwrap();
+        if rustix::process::geteuid().is_root() {
+            // As /tmp/rgaps-UID may be, where somebody was there first.
+            fs::create_dir(&path).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
+            std::os::unix::fs::chown(&path, Some(54_000), None).unwrap();
+            refused("is of user 54000");
+            fs::remove_dir(&path).unwrap();
+        }
         assert!(matches!(
             RuntimeDir::open(Path::new(&format!("/tmp/{}", "x".repeat(120)))),
             Err(RuntimeError::TooLong { .. })
@@ -521,6 +622,44 @@ mod tests {
         assert!(stranger.is_some() && listener.accept().unwrap().is_none(), "turned away");
         drop(listener);
         fs::remove_dir_all(&path).unwrap();
+    }
+
+    #[test]
+    fn members_of_the_group_can_neither_lock_nor_write_nor_list_what_is_not_theirs() {
+        const GROUP: u32 = 54_321;
+        if !rustix::process::geteuid().is_root() {
+            return rgaps_testing::skipped("needs root, to be other users");
+        }
+        let path = scratch("members");
+        let dir = RuntimeDir::open(&path).unwrap();
+        // As a manager under umask 000 may have left it, before there were modes.
+        for name in ["rgapsd.lock", EPOCH_FILE] {
+            fs::write(path.join(name), "7").unwrap();
+            fs::set_permissions(path.join(name), fs::Permissions::from_mode(0o666)).unwrap();
+        }
+        let _lock = dir.lock().unwrap();
+        let _turn = dir.try_lock("start.lock").unwrap().unwrap();
+        assert_eq!(dir.epoch(8).0, 7);
+        dir.note_config(&Config::default()).unwrap();
+        let (of_client, _file) = dir.new_client_lock().unwrap();
+        let _listener = crate::local::Listener::bind(&dir.socket()).unwrap();
+        dir.admit(Some(GROUP)).unwrap();
+        let of_client = format!("client-{of_client}");
+        let names = ["rgapsd.lock", "start.lock", EPOCH_FILE, &of_client].map(str::to_owned);
+        let config = path.join(CONFIG_FILE);
+        let (opened, read, listed) = as_user(54_000, &[GROUP], move || {
+            let opens =
+                |name: &String, write: bool| File::options().read(!write).write(write).open(path.join(name)).is_ok();
+            let opened: Vec<String> =
+                names.into_iter().filter(|name| opens(name, false) || opens(name, true)).collect();
+            (
+                opened,
+                fs::read_to_string(&config).is_ok() && File::options().write(true).open(&config).is_err(),
+                fs::read_dir(&path).is_ok(),
+            )
+        });
+        assert!(opened.is_empty() && read && !listed, "{opened:?} can be opened, {read} {listed}");
+        fs::remove_dir_all(dir.path()).unwrap();
     }
 
     #[test]

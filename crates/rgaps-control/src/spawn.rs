@@ -22,7 +22,9 @@ use self::outcome::{Heard, hear};
 pub use self::pauses::Pauses;
 use crate::config::{Config, ConfigError, variable};
 use crate::local::{Connection, LocalError};
-use crate::runtime::{RuntimeDir, RuntimeError};
+use crate::runtime::{RuntimeDir, RuntimeError, open_private};
+use crate::text::plain;
+use crate::whereabouts::Nobody;
 
 /// How long a manager may take to listen.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -55,10 +57,8 @@ pub enum SpawnError {
     #[error("no rgapsd runs, and the configuration is wrong: {0}")]
     Config(#[source] Box<ConfigError>),
     /// Starting is turned off.
-    #[error(
-        "no rgapsd runs in {0}, and starting one is turned off (RGAPS_AUTOSTART=0 or the node's builder); start rgapsd first"
-    )]
-    Forbidden(PathBuf),
+    #[error("{0}; starting one is turned off (RGAPS_AUTOSTART=0 or the node's builder): start rgapsd first")]
+    Forbidden(Box<Nobody>),
     /// The directory is another user's, and so is the manager.
     #[error(
         "{path} is of user {user}, whose rgapsd cannot be reached: {why}; that user must run it, with a group of yours as socket_group"
@@ -131,13 +131,18 @@ pub fn connect(dir: &RuntimeDir, autostart: Autostart) -> Result<Connection, Spa
         let found = Connection::connect(&dir.socket()).map_err(|error| unreachable(error.to_string()))?;
         return found.ok_or_else(|| unreachable("no rgapsd runs there".to_owned()));
     }
+    let nobody = || dir.whereabouts().nobody();
     // Somebody else may have made it anew meanwhile, which this finds out.
     let dir = &RuntimeDir::open(dir.path())?;
     if let Some(connection) = Connection::connect(&dir.socket())? {
         return Ok(connection);
     }
     if autostart == Autostart::Never || is_turned_off() {
-        return Err(SpawnError::Forbidden(dir.path().to_owned()));
+        return Err(SpawnError::Forbidden(Box::new(nobody())));
+    }
+    let nobody = nobody();
+    if nobody.elsewhere.is_some() {
+        tracing::warn!("{nobody}");
     }
     Config::load(&BTreeMap::new()).map_err(|error| SpawnError::Config(Box::new(error)))?;
     let deadline = Instant::now() + START_TIMEOUT;
@@ -148,11 +153,17 @@ pub fn connect(dir: &RuntimeDir, autostart: Autostart) -> Result<Connection, Spa
         // A manager that leaves in order takes the directory along.
         let dir = &RuntimeDir::open(dir.path())?;
         // Whoever gets the lock starts one; everybody else looks at the socket.
-        let lock = dir.try_lock("start.lock")?;
+        let lock = match dir.try_lock("start.lock") {
+            // There is no room for the file. Managers keep each other out by themselves.
+            Err(error) if error.is_lack_of_room() => Turn::Unlocked,
+            Err(error) => return Err(error.into()),
+            Ok(None) => Turn::Others,
+            Ok(Some(lock)) => Turn::Ours { _lock: lock },
+        };
         if let Some(connection) = Connection::connect(&dir.socket())? {
             return Ok(connection);
         }
-        if lock.is_none() && Instant::now() < turn {
+        if matches!(lock, Turn::Others) && Instant::now() < turn {
             std::thread::sleep(LOOK_INTERVAL);
             continue;
         }
@@ -178,6 +189,17 @@ pub fn connect(dir: &RuntimeDir, autostart: Autostart) -> Result<Connection, Spa
     let found = Connection::connect(&dir.socket())?;
     let seconds = START_TIMEOUT.as_secs();
     found.ok_or_else(|| SpawnError::Silent { program, seconds, log: dir.log(), last: log.last_line() })
+}
+
+/// Whose turn it is to start one.
+enum Turn {
+    Others,
+    /// For as long as it is held.
+    Ours {
+        _lock: File,
+    },
+    /// Nobody can say.
+    Unlocked,
 }
 
 /// Whether the environment says that clients start no manager.
@@ -224,7 +246,9 @@ fn own_library() -> Option<PathBuf> {
 fn start(dir: &RuntimeDir, deadline: Instant) -> Result<(PathBuf, Heard), SpawnError> {
     let program = find_program().ok_or_else(|| not_found(variable("RGAPSD")))?;
     let failed = |source| SpawnError::Start { program: program.clone(), source };
-    let log = File::options().create(true).append(true).open(dir.log()).map_err(failed)?;
+    // Better a manager without a log than none.
+    let log = open_private(&dir.log(), File::options().append(true));
+    let log = log.or_else(|_| File::options().write(true).open("/dev/null")).map_err(failed)?;
     let kept = std::env::vars_os().filter(|(name, _)| {
         let name = name.to_string_lossy();
         let is_kept = KEPT.contains(&name.as_ref()) || KEPT_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
@@ -275,7 +299,7 @@ impl Log {
         // A manager that left meanwhile has taken its log along, and this is another.
         let from = usize::try_from(self.from).ok().filter(|from| *from <= bytes.len()).unwrap_or(0);
         let text = String::from_utf8_lossy(&bytes[from..]).into_owned();
-        text.lines().last().unwrap_or("(nothing)").to_owned()
+        plain(text.lines().last().unwrap_or("(nothing)")).into_owned()
     }
 }
 

@@ -10,8 +10,9 @@ use std::net::{Ipv6Addr, SocketAddr};
 use serde::{Deserialize, Serialize};
 
 use crate::local::Role;
-use crate::names::{HostId, TopicKey};
+use crate::names::{self, HostId, TopicKey};
 use crate::qos::{Mismatch, PublisherQos, SubscriberQos, compatible, incompatible};
+use crate::text;
 
 /// Of everything on this page and of the records on a link.
 pub const WIRE_VERSION: u32 = 3;
@@ -38,6 +39,7 @@ pub struct Endpoint {
     /// Publishers or subscribers.
     pub role: Role,
     /// The type.
+    #[serde(deserialize_with = "names::type_name")]
     pub type_name: String,
     /// What the publishers offer, each kind once.
     pub offers: Vec<PublisherQos>,
@@ -245,8 +247,9 @@ impl RingRequest {
             Ok(Versioned { version }) if version != WIRE_VERSION => {
                 Err(RingRefusal::Version { ours: WIRE_VERSION, theirs: version })
             }
-            _ => serde_json::from_slice(bytes)
-                .map_err(|error| RingRefusal::Failed(format!("the request is garbage: {error}"))),
+            _ => {
+                text::from_json(bytes).map_err(|error| RingRefusal::Failed(format!("the request is garbage: {error}")))
+            }
         }
     }
 

@@ -11,6 +11,7 @@ use rgaps_control::local::{Listener, LocalError};
 use rgaps_control::network::{Network, NetworkError};
 use rgaps_control::runtime::RuntimeError;
 use rgaps_control::spawn::Outcome;
+use rgaps_control::text::plain;
 use rgaps_control::{Config, RuntimeDir};
 use rgaps_device::{Choice, DeviceError};
 use rgaps_os::clock;
@@ -19,6 +20,7 @@ use crate::adoption::Adoption;
 use crate::device_memory::DeviceMemoryManager;
 use crate::event::Mailbox;
 use crate::inbox::Inbox;
+use crate::log;
 use crate::manager::{Manager, Parts};
 use crate::publish::PublishManager;
 use crate::subscribe::SubscribeManager;
@@ -81,6 +83,8 @@ pub fn run(options: &Options, listens: impl FnOnce()) -> Result<(), DaemonError>
         None => RuntimeDir::from_environment()?,
     };
     let lock = dir.lock()?;
+    log::bound(&dir.log(), config.log_bytes);
+    let mut lacks = Lacks(Vec::new());
     let stop = stop_descriptor()?;
     let chosen = rgaps_device::open(config.device.parse::<Choice>()?)?;
     match &chosen.fault {
@@ -91,7 +95,8 @@ pub fn run(options: &Options, listens: impl FnOnce()) -> Result<(), DaemonError>
     }
     let memory = DeviceMemoryManager::new(chosen.backend.clone());
     let host = dir.host()?;
-    let epoch = dir.epoch(clock::realtime_ns())?;
+    let (epoch, unwritten) = dir.epoch(clock::realtime_ns());
+    lacks.add(unwritten, "a successor will refuse handles of messages that are published now");
     let host_name = if config.host_name.is_empty() { machine_name() } else { config.host_name.clone() };
     let (mailbox, events, wake) = Mailbox::new()?;
     let inbox = Arc::new(Inbox::new(wake.clone()));
@@ -113,7 +118,7 @@ pub fn run(options: &Options, listens: impl FnOnce()) -> Result<(), DaemonError>
         verbs,
     );
     // Before anybody can connect: a client compares it with what it was given.
-    dir.note_config(&config)?;
+    lacks.add(dir.note_config(&config).err(), "clients and a successor are not told what it runs with");
     let mut listener = Listener::bind(&dir.socket())?;
     dir.admit(config.socket_gid())?;
     listener.admit_group(config.socket_gid().is_some());
@@ -126,6 +131,7 @@ pub fn run(options: &Options, listens: impl FnOnce()) -> Result<(), DaemonError>
         host,
         epoch,
         host_name,
+        lacks: lacks.0,
         memory,
         publish,
         subscribe,
@@ -143,6 +149,20 @@ pub fn run(options: &Options, listens: impl FnOnce()) -> Result<(), DaemonError>
     drop(manager);
     dir.clear(lock, clients_go_on);
     Ok(())
+}
+
+/// What a manager could not write, and goes on without.
+struct Lacks(Vec<String>);
+
+impl Lacks {
+    /// Says it in the log; clients are told when they say hello.
+    fn add(&mut self, error: Option<RuntimeError>, consequence: &str) {
+        if let Some(error) = error {
+            let text = format!("rgapsd goes on without what it could not write: {error}; {consequence}");
+            tracing::warn!("{text}");
+            self.0.push(text);
+        }
+    }
 }
 
 /// Starts this program again in a session of its own and lets the caller go: the client that started us must not take us along when it
@@ -168,7 +188,7 @@ fn stop_descriptor() -> std::io::Result<OwnedFd> {
 }
 
 fn machine_name() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
+    plain(&rustix::system::uname().nodename().to_string_lossy()).into_owned()
 }
 
 #[cfg(test)]

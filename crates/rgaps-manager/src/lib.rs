@@ -3,7 +3,8 @@
 //! `manager` is its one thread of decisions: clients, topics, other hosts. It owns the three parts of the paper as modules:
 //! `device_memory` makes pools and hands them out, `publish` decides which hosts get a topic and runs a `sender` for each (paths 1 and
 //! 2), `subscribe` offers rings to hosts that publish and runs an `arrival` for each (path 3). `successor` takes topics over from a
-//! manager that died, as `adoption` decides. `inbox` holds what the network says until the manager has time for it, `others` does what follows. Workers are threads of their own; they talk to the manager through `event` and to each other not at all.
+//! manager that died, as `adoption` decides. `inbox` holds what the network says until the manager has time for it, `others` does what follows. `log` is
+//! what `rgapsd` writes. Workers are threads of their own; they talk to the manager through `event` and to each other not at all.
 
 #![forbid(unsafe_code)]
 
@@ -16,6 +17,7 @@ mod device_memory;
 pub mod envelope;
 mod event;
 mod inbox;
+pub mod log;
 mod manager;
 mod notices;
 mod others;

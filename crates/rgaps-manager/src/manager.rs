@@ -59,6 +59,8 @@ pub(crate) struct Manager {
     pub(crate) epoch: u64,
     pub(crate) host_name: String,
     pub(crate) device: String,
+    /// What it could not write when it started.
+    pub(crate) lacks: Vec<String>,
     pub(crate) clients: Clients,
     pub(crate) topics: Topics,
     /// What other hosts announce and ask.
@@ -98,6 +100,7 @@ pub(crate) struct Parts {
     pub(crate) epoch: u64,
     pub(crate) host_name: String,
     pub(crate) device: String,
+    pub(crate) lacks: Vec<String>,
     pub(crate) memory: DeviceMemoryManager,
     pub(crate) publish: PublishManager,
     pub(crate) subscribe: SubscribeManager,
@@ -132,6 +135,7 @@ impl Manager {
             epoch: parts.epoch,
             host_name: parts.host_name,
             device: parts.device,
+            lacks: parts.lacks,
             clients: Clients::default(),
             topics: Topics::default(),
             inbox: parts.inbox,
@@ -376,8 +380,13 @@ impl Manager {
                 Some(note)
             }
             Err(error) => {
-                if self.unnoted.insert(id, error.to_string()).is_none() {
-                    tracing::warn!(%error, "a successor will not know of a topic");
+                // Once, though it is tried again and again.
+                let is_new = self.unnoted.insert(id, error.to_string()).is_none();
+                if is_new {
+                    self.warn(
+                        id,
+                        format!("{}: a successor of this rgapsd will not know who is in it: {error}", note.key),
+                    );
                 }
                 None
             }
@@ -470,7 +479,7 @@ impl Manager {
             .collect();
         late.into_iter().for_each(|id| self.topic_changed(id));
         self.look_for_the_dead();
-        std::mem::take(&mut self.unnoted).into_keys().for_each(|id| self.note(id));
+        self.unnoted.keys().copied().collect::<Vec<_>>().into_iter().for_each(|id| self.note(id));
         self.retry_deferred();
         self.tend_network(now);
         if self.first_host_due.take_if(|due| *due <= now).is_some() {

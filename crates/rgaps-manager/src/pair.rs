@@ -1,6 +1,7 @@
 //! Two hosts in one process: the publish manager of one, the subscribe manager of the other, a real link between them, and no network
 //! of managers. A test says what the hosts know of each other, and cuts what it wants cut.
 
+#[cfg(test)]
 mod corruption;
 
 use std::net::TcpStream;

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rgaps_control::local::{
     self, Advertised, Body, Notice, PROTOCOL_VERSION, Refusal, Reply, Role, Subscribed, TopicSummary, Welcome,
 };
-use rgaps_control::names::TYPE_BYTES_MAX;
+use rgaps_control::names::check_type;
 use rgaps_control::wire::Endpoint;
 use rgaps_control::{Durability, LockId, PublisherQos, SubscriberQos, TopicId, TopicKey};
 use rgaps_os::{EventFd, Holder};
@@ -127,6 +127,7 @@ impl Manager {
             manager_pid: std::process::id(),
             device: self.device.clone(),
             lock,
+            lacks: self.lacks.clone(),
         });
         Ok(Answer { reply: welcome, descriptors: files })
     }
@@ -310,12 +311,7 @@ impl Manager {
 
     /// The topic of a key, made if it is not there ("first arrival", paper §3.2).
     fn topic(&mut self, key: &TopicKey, type_name: &str) -> Result<&mut Topic, Refusal> {
-        if type_name.len() > TYPE_BYTES_MAX {
-            return Err(Refusal::Invalid(format!(
-                "a type name of {} B; {TYPE_BYTES_MAX} are allowed",
-                type_name.len()
-            )));
-        }
+        check_type(type_name).map_err(|error| Refusal::Invalid(error.to_string()))?;
         let id = match self.topics.id_of(key) {
             Some(id) => id,
             None => {

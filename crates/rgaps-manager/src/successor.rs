@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rgaps_control::local::{HANDED_SEATS_MAX, Handed, HandedSeat, HandedTopic, Refusal, RefusedSeat, Reply, Role};
+use rgaps_control::names::check_type;
 use rgaps_control::{LockId, TopicId};
 use rgaps_device::PoolDescription;
 use rgaps_os::{EventFd, Holder};
@@ -212,6 +213,7 @@ impl Manager {
         if self.topics.id_of(&handed.key).is_some() {
             return Err(format!("{} has been made anew", handed.key));
         }
+        check_type(&handed.type_name).map_err(|error| error.to_string())?;
         let lock = self.clients.lock_of(client);
         if !lock.is_some_and(|lock| self.adoption.names_in(lock, handed.topic, &handed.key)) {
             return Err("it is not noted that this client has slots in the topic".to_owned());

@@ -15,8 +15,9 @@ enum Value<'a> {
     Text(&'a str),
 }
 
-/// An exception of the package by its name.
+/// An exception of the package by its name. Its text may quote what others have said, and is to be shown.
 fn exception(class: &str, text: &str, carried: &[(&str, Value<'_>)]) -> PyErr {
+    let text = &*rgaps::text::plain_lines(text);
     Python::attach(|py| {
         let made = || {
             let keywords = PyDict::new(py);

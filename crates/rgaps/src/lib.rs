@@ -69,6 +69,7 @@ pub use publish_error::PublishError;
 pub use publisher::{Loan, Publisher};
 pub use rgaps_control::local::{Refusal, TopicSummary};
 pub use rgaps_control::qos::{Durability, Exhaustion, History, PublisherQos, Reliability, SubscriberQos};
+pub use rgaps_control::text;
 pub use rgaps_device as device;
 pub use rgaps_shm::info::{Copies, MessageInfo, Origin, Route, Stamps, WhyNot};
 pub use rgaps_shm::message::Readiness;

@@ -129,6 +129,7 @@ impl Session {
         if let Some(warning) = (autostart == Autostart::OnDemand).then(warning).flatten() {
             tracing::warn!("{warning}");
         }
+        welcome.lacks.iter().for_each(|lack| tracing::warn!("{lack}"));
         let session = Self::new(dir, program, autostart, connection)?;
         session.holds(welcome.lock, lock);
         Ok((Arc::new(session), welcome))

@@ -61,7 +61,7 @@ inline rgaps::Result<rgaps::Image> describe(const sensor_msgs::msg::Image &messa
   if (!made) return made.error();
   auto &image = made->c().as.image;
   if (made->encoding() != message.encoding) {
-    return rgaps::Failure{RGAPS_INVALID_ARGUMENT, "the encoding \"" + message.encoding + "\" is not one of sensor_msgs/image_encodings"};
+    return rgaps::Failure{RGAPS_INVALID_ARGUMENT, "the encoding has a zero byte"};
   }
   if (message.is_bigendian > 1) {
     return rgaps::Failure{RGAPS_INVALID_ARGUMENT, "is_bigendian is " + std::to_string(message.is_bigendian) + "; it may be 0 or 1"};

@@ -15,6 +15,8 @@ use rustix::net::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::text;
+
 /// Longest message in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 64 << 10;
 /// Most descriptors beside a message.
@@ -209,7 +211,7 @@ impl Connection {
             return Err(LocalError::Closed);
         }
         let message =
-            serde_json::from_slice(&bytes[..received.bytes]).map_err(|error| LocalError::Garbage(error.to_string()))?;
+            text::from_json(&bytes[..received.bytes]).map_err(|error| LocalError::Garbage(error.to_string()))?;
         Ok(Some(Packet { message, descriptors, is_short }))
     }
 
@@ -256,6 +258,8 @@ impl Listener {
         let socket = new_socket().map_err(failed)?;
         let address = SocketAddrUnix::new(&new).map_err(failed)?;
         rustix::net::bind(&socket, &address).map_err(failed)?;
+        // This user's alone, whatever the umask is, until a group is let in.
+        rustix::fs::chmod(&new, rustix::fs::Mode::from_raw_mode(0o600)).map_err(failed)?;
         rustix::net::listen(&socket, BACKLOG).map_err(failed)?;
         rustix::fs::rename(&new, path).map_err(failed)?;
         rustix::io::ioctl_fionbio(&socket, true).map_err(failed)?;

@@ -308,6 +308,9 @@ pub struct Welcome {
     pub device: String,
     /// By which lock the client is known to live.
     pub lock: LockId,
+    /// What this manager could not write when it started, and what follows from it. Logged by the client.
+    #[serde(default)]
+    pub lacks: Vec<String>,
 }
 
 /// To `Advertise`.

@@ -14,6 +14,8 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
+use crate::text::plain_lines;
+
 /// Most that is read of what a manager says; its reason is a line or a few.
 const SAID_BYTES_MAX: u64 = 64 << 10;
 
@@ -76,11 +78,19 @@ pub(super) fn hear(pipe: &File, deadline: Instant) -> io::Result<Heard> {
             if *byte != b'\n' {
                 line.push(*byte);
             } else if let Ok(outcome) = serde_json::from_slice(&line) {
-                return Ok(Heard::Said(outcome));
+                return Ok(Heard::Said(shown(outcome)));
             } else {
                 line.clear();
             }
         }
+    }
+}
+
+/// A reason may have lines; a script in RGAPSD may say anything.
+fn shown(outcome: Outcome) -> Outcome {
+    match outcome {
+        Outcome::Failed(reason) => Outcome::Failed(plain_lines(&reason).into_owned()),
+        outcome => outcome,
     }
 }
 
@@ -107,6 +117,8 @@ mod tests {
             assert_eq!(heard(&format!("starting\n\n{line}\nmore\n")), Heard::Said(outcome));
             assert_eq!(heard(&line), Heard::Nothing, "half a line");
         }
+        let acts = serde_json::to_string(&Outcome::Failed("a\x1b[2J".to_owned())).unwrap();
+        assert_eq!(heard(&format!("{acts}\n")), Heard::Said(Outcome::Failed(r"a\u{1b}[2J".to_owned())));
         assert_eq!(heard(""), Heard::Nothing);
         assert_eq!(heard(&"x".repeat(60_000)), Heard::Nothing);
     }

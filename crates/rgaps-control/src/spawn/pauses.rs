@@ -33,9 +33,11 @@ impl Pauses {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::whereabouts::Whereabouts;
 
     #[test]
     fn starts_that_fail_become_rare_and_looking_does_not() {
+        let nobody = Whereabouts::of_environment().nobody();
         let begin = Instant::now();
         let mut pauses = Pauses::default();
         let (mut starts, mut looks) = (0, 0);
@@ -48,7 +50,7 @@ mod tests {
                 }
                 Autostart::Never => {
                     looks += 1;
-                    pauses.note(&SpawnError::Forbidden("/run/rgaps".into()), now);
+                    pauses.note(&SpawnError::Forbidden(Box::new(nobody.clone())), now);
                 }
             }
         }

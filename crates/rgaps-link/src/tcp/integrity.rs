@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn a_sum_in_pieces_of_any_length_is_the_sum_of_the_whole() {
-        let bytes: Vec<u8> = (0..3 * BLOCK_BYTES + 5).map(|i| (i * 31 >> 3) as u8).collect();
+        let bytes: Vec<u8> = (0..3 * BLOCK_BYTES + 5).map(|i| ((i * 31) >> 3) as u8).collect();
         let mut summer = Summer::new();
         for cut in [0, 1, 63, 64, BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1, bytes.len()] {
             assert_eq!(summer.begin(&bytes[..cut.min(64)]), sum(&bytes[..cut.min(64)]));

@@ -7,15 +7,15 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-use rgaps_control::config::variable;
 use rgaps_control::spawn::Outcome;
 use rgaps_manager::daemon::{self, Options};
+use rgaps_manager::log;
 
 /// The RGAPS host manager: one a host, started by the first client that needs it.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {
-    /// Runtime directory (default: $RGAPS_RUNTIME_DIR, else $XDG_RUNTIME_DIR/rgaps, else /tmp/rgaps-UID).
+    /// Runtime directory (default: $RGAPS_RUNTIME_DIR, else $XDG_RUNTIME_DIR/rgaps if that is this user's, else /tmp/rgaps-UID).
     #[arg(long)]
     runtime_dir: Option<PathBuf>,
     /// A key of the configuration, may be repeated: --set ring_bytes=16777216.
@@ -42,9 +42,7 @@ fn key_value(text: &str) -> Result<(String, String), String> {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let filter = variable("RGAPS_LOG").and_then(|_| tracing_subscriber::EnvFilter::try_from_env("RGAPS_LOG").ok());
-    let filter = filter.unwrap_or_else(|| tracing_subscriber::EnvFilter::new("warn,rgaps_manager=info"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
+    log::start();
     let is_awaited = arguments.on_demand || arguments.detached;
     let outcome = if arguments.on_demand {
         let mut again: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--on-demand").collect();
@@ -66,10 +64,11 @@ fn main() -> ExitCode {
         };
         daemon::run(&Options { runtime_dir: arguments.runtime_dir, flags }, listens)
     };
+    log::flush();
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("rgapsd: {error}");
+            log::complain(&format!("rgapsd: {error}"));
             if is_awaited {
                 error.outcome().say();
             }

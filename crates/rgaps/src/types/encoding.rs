@@ -8,6 +8,8 @@ use std::ffi::CStr;
 use std::fmt;
 use std::str::FromStr;
 
+use rgaps_control::text::plain;
+
 use super::tensor::{DType, DTypeCode};
 
 /// How pixels share colour samples and planes.
@@ -134,7 +136,9 @@ encodings! {
 
 /// A name that is not one of sensor_msgs/image_encodings.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown image encoding '{0}'; use a name of sensor_msgs/image_encodings such as rgb8, mono8, 16UC1 or nv12")]
+#[error(
+    "unknown image encoding '{}'; use a name of sensor_msgs/image_encodings such as rgb8, mono8, 16UC1 or nv12", plain(.0)
+)]
 pub struct UnknownEncoding(pub String);
 
 impl Encoding {

@@ -12,6 +12,7 @@
 use std::fmt;
 use std::mem::{offset_of, size_of};
 
+use rgaps_control::text::plain;
 use rgaps_shm::layout::META_BYTES_MAX;
 
 use super::wire::{Fields, Layout};
@@ -201,7 +202,8 @@ pub enum MetaError {
     },
     /// A field of a point reaches outside the point, or has no name or elements.
     #[error(
-        "field '{name}' takes bytes {start}..{end} of a point of {point_step} B; it must have a name, elements, and lie inside"
+        "field '{}' takes bytes {start}..{end} of a point of {point_step} B; it must have a name, elements, and lie inside",
+        plain(.name)
     )]
     Field {
         /// Its name.
@@ -335,9 +337,10 @@ impl<const N: usize> fmt::Debug for Text<N> {
     }
 }
 
+/// To be shown: what acts on a terminal is escaped. As it is, it is `as_str`.
 impl<const N: usize> fmt::Display for Text<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self.as_str(), f)
+        fmt::Display::fmt(&plain(self.as_str()), f)
     }
 }
 
@@ -397,6 +400,15 @@ pub(super) mod tests {
             if let Ok(read) = T::decode(&lie[..length]) {
                 let _ = (read.payload_bytes(), read.check(meta.payload_bytes()));
             }
+        }
+    }
+
+    #[test]
+    fn a_text_is_shown_escaped_and_kept_as_it_is() {
+        let text = Text::<64>::new("frame_id", "a\n\x1b[2J\u{202e}").unwrap();
+        assert_eq!(text.as_str(), "a\n\x1b[2J\u{202e}");
+        for shown in [text.to_string(), format!("{text:?}").trim_matches('"').to_owned()] {
+            assert_eq!(shown, r"a\n\u{1b}[2J\u{202e}");
         }
     }
 

@@ -1,0 +1,71 @@
+//! What the doctor says of the runtime directory: which one it is and why, whose it is, and whether there is room in it.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+
+use rgaps_control::RuntimeDir;
+use rgaps_control::running::Running;
+use rgaps_control::whereabouts::{Nobody, Whereabouts};
+
+use super::Finding;
+
+/// Bytes that are written to see whether that can be done: as much as a manager notes of a few topics.
+const PROBE_BYTES: usize = 16 << 10;
+
+/// The finding of the directory that programs of this environment use.
+pub fn finding() -> Finding {
+    let at = Whereabouts::of_environment();
+    let nobody = Running::find().is_none().then(|| at.clone().nobody());
+    // Looking makes no directory.
+    let checked = at.path.symlink_metadata().map(|_| RuntimeDir::for_client(None));
+    let trouble = match checked {
+        Ok(Err(error)) => Some(error.to_string()),
+        Ok(Ok(dir)) if dir.is_own() => probe(&at.path).err().map(|error| format!("{}: {error}", at.path.display())),
+        _ => None,
+    };
+    of_directory(&at, trouble, nobody)
+}
+
+fn of_directory(at: &Whereabouts, trouble: Option<String>, nobody: Option<Nobody>) -> Finding {
+    const WHAT: &str = "runtime directory";
+    if let Some(trouble) = trouble {
+        let remedy = "a manager notes there what its successor needs, and refuses new publishers and subscribers if it cannot: make room, or set \
+                      RGAPS_RUNTIME_DIR to a directory of your own";
+        return Finding::limited(WHAT, format!("{at}; {trouble}"), remedy);
+    }
+    match nobody.filter(|nobody| nobody.elsewhere.is_some()) {
+        Some(nobody) => Finding::limited(WHAT, at.to_string(), nobody.to_string()),
+        None => Finding::ok(WHAT, at.to_string()),
+    }
+}
+
+/// Whether something can be written in the directory.
+fn probe(dir: &Path) -> io::Result<()> {
+    let path = dir.join(format!("doctor-{}", std::process::id()));
+    let mut file = rgaps_control::runtime::open_private(&path, File::options().write(true))?;
+    let written = file.write_all(&[0; PROBE_BYTES]);
+    std::fs::remove_file(&path)?;
+    written
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::Verdict;
+    use rgaps_control::whereabouts::Why;
+
+    #[test]
+    fn the_directory_is_named_with_its_reason_and_what_is_wrong_with_it() {
+        let at = Whereabouts { path: "/tmp/rgaps-7".into(), why: Why::XdgUnset };
+        let good = of_directory(&at, None, None);
+        assert_eq!(good.found, "/tmp/rgaps-7 (since XDG_RUNTIME_DIR is not set)");
+        let full = of_directory(&at, Some("no space".to_owned()), None);
+        assert!(full.verdict == Verdict::Limited && full.found.ends_with("; no space"), "{full:?}");
+        let elsewhere = Nobody { at: at.clone(), elsewhere: Some("/run/user/7/rgaps".into()) };
+        let apart = of_directory(&at, None, Some(elsewhere));
+        assert!(apart.verdict == Verdict::Limited && apart.remedy.contains("runs in /run/user/7/rgaps"), "{apart:?}");
+        let alone = of_directory(&at, None, Some(Nobody { at: at.clone(), elsewhere: None }));
+        assert_eq!(alone.verdict, Verdict::Ok);
+    }
+}
