@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::reach::Network;
 use crate::size;
 use crate::text::plain;
 use crate::wire::{ADDRESSES_MAX, Integrity, SIZE_MAX};
@@ -69,6 +70,8 @@ pub struct Config {
     pub multicast: bool,
     /// Addresses that data links listen on, in order of preference; empty is every address of the host.
     pub data_address: Vec<String>,
+    /// Networks of IPv4 that data links may lead to, beside the address that a host is seen at: `10.0.1.0/24`, `10.0.2.7`. For hosts whose data addresses are not those that `peers` or multicast find.
+    pub data_networks: Vec<String>,
     /// Group whose members may use this host's topics beside this user, by name or number; empty for none.
     pub socket_group: String,
     /// How long the manager stays after its last client has left.
@@ -105,6 +108,7 @@ impl Default for Config {
             listen: String::new(),
             multicast: true,
             data_address: Vec::new(),
+            data_networks: Vec::new(),
             socket_group: String::new(),
             idle_timeout_ms: 10_000,
             peer_timeout_ms: 5_000,
@@ -318,6 +322,10 @@ impl Config {
         for address in addresses {
             let rule = "IPv4 addresses of this host without ports, as 10.0.0.2,192.168.1.2";
             require(address.parse::<Ipv4Addr>().is_ok(), "data_address", address, rule)?;
+        }
+        for network in &self.data_networks {
+            let rule = "networks or addresses of IPv4, as 10.0.1.0/24,10.0.2.7";
+            require(network.parse::<Network>().is_ok(), "data_networks", network, rule)?;
         }
         let rule = "as tcp/10.0.0.2:7447; this build reaches other hosts over tcp only";
         for peer in &self.peers {
@@ -562,6 +570,7 @@ mod tests {
             ("data_address", "10.0.0.256", "IPv4"),
             ("data_address", "10.0.0.1:80", "without ports"),
             ("data_address", &crowd, "64 addresses"),
+            ("data_networks", "10.0.1.0/33", "10.0.1.0/24"),
             ("device", "gpu", "cuda:N"),
             ("device", "cuda:x", "cuda:N"),
             ("device", "cuda:GPU-uuid", "32 hex digits"),
@@ -593,6 +602,7 @@ mod tests {
             ("peers", "tcp/[fe80::1]:7447,tcp/robot.local:7447?rel=1#iface=eth0"),
             ("device", "cuda:3"),
             ("data_address", "10.0.0.1,10.0.1.1"),
+            ("data_networks", "10.0.0.0/8,10.0.1.1"),
             ("idle_timeout_ms", "0"),
         ];
         assert!(from(&good, &[]).is_ok());

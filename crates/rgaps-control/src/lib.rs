@@ -18,6 +18,7 @@ pub mod names;
 #[cfg(feature = "network")]
 pub mod network;
 pub mod qos;
+pub mod reach;
 pub mod running;
 pub mod runtime;
 pub mod size;

@@ -9,6 +9,7 @@
 //! Source      liveliness, history and queryables are zenoh 1.x's; a peer whose socket closes is gone at once, one that loses power
 //!             after zenoh's lease, which is `peer_timeout_ms`.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
@@ -18,12 +19,14 @@ use zenoh::bytes::ZBytes;
 use zenoh::liveliness::LivelinessToken;
 use zenoh::query::Query;
 use zenoh::sample::{Sample, SampleKind};
+use zenoh::session::ZenohId;
 use zenoh::{Session, Wait};
 
 use crate::announcements::{Announcement, Scope};
 use crate::announcer::{Announcer, Declare};
 use crate::config::Config;
 use crate::names::{HostId, TopicKey};
+use crate::reach::Seen;
 use crate::text;
 use crate::wire::{Endpoint, HANDSHAKE_BYTES_MAX, RingOffer, RingRefusal, RingRequest};
 
@@ -239,8 +242,13 @@ impl std::fmt::Debug for RingAsker {
 }
 
 impl RingAsker {
-    /// Asks a host for a ring and waits for its answer.
-    pub fn request(&self, host: HostId, request: &RingRequest, timeout: Duration) -> Result<RingOffer, RingError> {
+    /// Asks a host for a ring and waits for its answer. Says where that came from.
+    pub fn request(
+        &self,
+        host: HostId,
+        request: &RingRequest,
+        timeout: Duration,
+    ) -> Result<(RingOffer, Seen), RingError> {
         let (answers, answer) = std::sync::mpsc::sync_channel(1);
         let payload = serde_json::to_vec(request).map_err(|error| RingError::Garbage(host, error.to_string()))?;
         if payload.len() > HANDSHAKE_BYTES_MAX {
@@ -251,12 +259,13 @@ impl RingAsker {
             .payload(payload)
             .timeout(timeout)
             .callback(move |reply| {
-                let _ = answers.try_send(reply.into_result().map(|sample| bytes_of(sample.payload())));
+                let from = reply.replier_id().map(|replier| replier.zid());
+                let _ = answers.try_send((from, reply.into_result().map(|sample| bytes_of(sample.payload()))));
             })
             .wait()
             .map_err(failed("asking for a ring"))?;
         let silent = || RingError::TimedOut(host, timeout.as_millis());
-        let answer = answer.recv_timeout(timeout).map_err(|error| match error {
+        let (from, answer) = answer.recv_timeout(timeout).map_err(|error| match error {
             RecvTimeoutError::Timeout => silent(),
             // zenoh lets go of the callback when nobody is left who might answer.
             RecvTimeoutError::Disconnected => RingError::Absent(host),
@@ -266,7 +275,19 @@ impl RingAsker {
             text::from_json(&answer).map_err(|error| RingError::Garbage(host, error.to_string()))?;
         let offer = answer?;
         offer.check()?;
-        Ok(offer)
+        Ok((offer, from.map(|from| self.seen(from)).unwrap_or_default()))
+    }
+
+    /// Where the links with another session lead.
+    fn seen(&self, other: ZenohId) -> Seen {
+        let mut seen = Seen::default();
+        for link in self.session.info().links().wait().filter(|link| *link.zid() == other) {
+            let ends = [link.src(), link.dst()].map(|end| end.address().as_str().parse::<SocketAddr>());
+            if let [Ok(own), Ok(other)] = ends {
+                seen.add(own.ip(), other.ip());
+            }
+        }
+        seen
     }
 }
 
@@ -486,6 +507,7 @@ mod tests {
             integrity: Integrity::Crc32c,
             rdma: Vec::new(),
             no_rdma: "no device".to_owned(),
+            published: vec![(5, 7)],
         };
         let offer = RingOffer {
             version: WIRE_VERSION,
@@ -510,7 +532,11 @@ mod tests {
             assert_eq!(got, request);
             responder.answer(&answer);
             match (asking.join().unwrap(), answer) {
-                (Ok(found), Ok(offer)) => assert_eq!(found, offer),
+                (Ok((found, seen)), Ok(offer)) => {
+                    assert_eq!(found, offer);
+                    let loopback = std::net::IpAddr::from([127, 0, 0, 1]);
+                    assert_eq!(seen, Seen { at: vec![loopback], is_here: true });
+                }
                 (Err(RingError::Refused(found)), Err(refusal)) => assert_eq!(found, refusal),
                 (found, answer) => panic!("{found:?} for {answer:?}"),
             }

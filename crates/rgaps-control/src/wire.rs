@@ -26,6 +26,8 @@ pub const HANDSHAKE_BYTES_MAX: usize = 64 << 10;
 pub const ADDRESSES_MAX: usize = 64;
 /// Publishers of which an offer says what is there already, at most.
 pub const RESUME_MAX: usize = 1024;
+/// Publishers of which a request says what they have published, at most.
+pub const PUBLISHED_MAX: usize = 512;
 /// Records of a link start at multiples of this, and their header has so many bytes.
 pub const RECORD_ALIGNMENT: u64 = 64;
 /// Records start at multiples of this at most.
@@ -145,6 +147,10 @@ pub struct RingRequest {
     pub rdma: Vec<RdmaEnd>,
     /// Why there are none, in words.
     pub no_rdma: String,
+    /// How far its publishers have come: (publisher, newest sequence), 0 before the first. Whatever came under their names with a later
+    /// sequence was somebody else's, and is forgotten.
+    #[serde(default)]
+    pub published: Vec<(u64, u64)>,
 }
 
 /// The subscribing host offers.
@@ -267,8 +273,17 @@ impl RingRequest {
         if self.rdma.len() > RDMA_ENDS_MAX {
             return Err(crooked(format!("request has {} RDMA ends, {RDMA_ENDS_MAX} are allowed", self.rdma.len())));
         }
+        if self.published.len() > PUBLISHED_MAX {
+            let named = self.published.len();
+            return Err(crooked(format!("request tells of {named} publishers, {PUBLISHED_MAX} are allowed")));
+        }
         self.rdma.iter().try_for_each(RdmaEnd::check)?;
         Ok(())
+    }
+
+    /// Nobody asks under the identity of the host that is asked: what came from there would pass for messages of that host's own publishers.
+    pub fn check_host(&self, own: HostId) -> Result<(), RingRefusal> {
+        if self.host == own { Err(crooked("request comes under this host's own identity")) } else { Ok(()) }
     }
 }
 
@@ -449,6 +464,27 @@ mod tests {
         refused(RingOffer { addresses: vec!["10.0.0.2:1".to_owned(); ADDRESSES_MAX + 1], ..offer() }, "65 addresses");
         refused(RingOffer { addresses: vec!["camera:1".to_owned()], ..offer() }, "\"camera:1\"");
         refused(RingOffer { resume: vec![(1, 1); RESUME_MAX + 1], ..offer() }, "resume");
+    }
+
+    #[test]
+    fn a_request_under_the_asked_hosts_identity_or_of_too_many_publishers_is_refused() {
+        let request = RingRequest {
+            version: WIRE_VERSION,
+            host: HostId([1; 16]),
+            host_name: "arm".to_owned(),
+            endpoint: endpoint(Role::Publisher, "rgaps/Image"),
+            message_bytes_max: 1 << 20,
+            flow_control: true,
+            integrity: Integrity::Crc32c,
+            rdma: vec![],
+            no_rdma: String::new(),
+            published: vec![(u64::MAX, u64::MAX); PUBLISHED_MAX],
+        };
+        assert_eq!((request.check(), request.check_host(HostId([2; 16]))), (Ok(()), Ok(())));
+        let said = request.check_host(request.host).unwrap_err().to_string();
+        assert!(said.contains("this host's own identity"), "{said}");
+        let more = RingRequest { published: vec![(1, 1); PUBLISHED_MAX + 1], ..request };
+        assert!(more.check().unwrap_err().to_string().contains("tells of 513 publishers"));
     }
 
     #[test]

@@ -1,7 +1,9 @@
-//! The addresses of this host that others can reach, from the kernel's own table (/proc/net/fib_trie, of this network namespace).
+//! The addresses of this host that others can reach, and the networks that it is in, from the kernel's own tables (/proc/net/fib_trie and
+//! /proc/net/route, of this network namespace).
 
 use std::net::Ipv4Addr;
 
+use rgaps_control::reach::Network;
 use rgaps_control::wire::ADDRESSES_MAX;
 
 /// IPv4 addresses of this host, those of loopback last; no more than an offer may have.
@@ -16,6 +18,23 @@ pub(crate) fn own() -> Vec<Ipv4Addr> {
         found.truncate(ADDRESSES_MAX);
     }
     found
+}
+
+/// Networks that need no router.
+pub(crate) fn direct() -> Vec<Network> {
+    parse_routes(&std::fs::read_to_string("/proc/net/route").unwrap_or_default())
+}
+
+/// Routes without a gateway: `INTERFACE DESTINATION GATEWAY FLAGS REFERENCES USE METRIC MASK`, numbers as they lie in memory.
+fn parse_routes(table: &str) -> Vec<Network> {
+    let address = |text: &str| u32::from_str_radix(text, 16).map(|word| Ipv4Addr::from(word.to_ne_bytes())).ok();
+    let network = |line: &str| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let [_, destination, gateway, _, _, _, _, mask, ..] = fields[..] else { return None };
+        let bits = address(mask)?.to_bits().count_ones();
+        (address(gateway)?.is_unspecified() && bits > 0).then(|| Some(Network::new(address(destination)?, bits)))?
+    };
+    table.lines().filter_map(network).collect()
 }
 
 /// Each leaf `|-- ADDRESS` that is followed by `/32 host LOCAL`.
@@ -43,5 +62,15 @@ mod tests {
                      /24 link UNICAST\n     |-- 10.77.0.2\n        /32 host LOCAL\n     |-- 10.77.0.255\n        /32 link BROADCAST\n";
         assert_eq!(parse(table), [Ipv4Addr::new(10, 77, 0, 2), Ipv4Addr::LOCALHOST]);
         assert!(parse("nonsense").is_empty());
+    }
+
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn networks_without_a_router_are_read() {
+        let table = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n\
+                     eth0\t00000000\t014D0A0A\t0003\t0\t0\t0\t00000000\t0\t0\t0\n\
+                     eth0\t004D0A0A\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n\
+                     eth0\tnonsense\n";
+        assert_eq!(parse_routes(table), ["10.10.77.0/24".parse().unwrap()]);
     }
 }

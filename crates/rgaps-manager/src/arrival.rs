@@ -127,6 +127,7 @@ pub(crate) struct Arrival {
     duplicates: u64,
     dropped: u64,
     torn: u64,
+    has_stepped: bool,
 }
 
 impl Arrival {
@@ -177,6 +178,7 @@ impl Arrival {
             duplicates: 0,
             dropped: 0,
             torn: 0,
+            has_stepped: false,
         };
         if let Err(lost) = hand_over.send(arrival) {
             let (state, why) = (Box::new(lost.0.state), "its thread is gone".to_owned());
@@ -360,6 +362,9 @@ impl Arrival {
         info.publisher = origin.publisher;
         info.sequence = origin.sequence;
         info.bytes = total;
+        if info.source_host != self.setup.host.0 {
+            return Err("it sends a message of another host's publisher".to_owned());
+        }
         let (history_depth, meta_bytes) = (opened.history_depth, opened.meta.len());
         bytes.copy_within(envelope::HEAD_BYTES..length, 0);
         crash::point("arrival.begin");
@@ -489,6 +494,10 @@ impl Arrival {
                 self.setup.janitor.count_lost(lost, since);
                 self.state.port.publish(loan, &spec)
             }
+            Verdict::Step { from } => {
+                self.report_step(origin, from);
+                self.state.port.publish(loan, &spec)
+            }
             Verdict::Seen(position) => self.state.port.publish_again(loan, &spec, position),
             Verdict::Duplicate => {
                 self.state.port.give_back(loan);
@@ -501,6 +510,21 @@ impl Arrival {
         self.state.received.note(origin, position);
         self.messages += 1;
         Ok(())
+    }
+
+    /// Once a connection, whatever it sends.
+    fn report_step(&mut self, origin: Origin, from: u64) {
+        if std::mem::replace(&mut self.has_stepped, true) {
+            return;
+        }
+        let Origin { publisher, sequence } = origin;
+        let text = format!(
+            "{}: publisher {publisher:#x} of host {} goes from message {from} to {sequence}, which it cannot have published; nothing is \
+             counted as lost in between",
+            self.setup.key, self.setup.host_name
+        );
+        tracing::warn!("{text}");
+        self.setup.mailbox.post(Event::Warning { topic: self.setup.topic, text });
     }
 
     fn give_back(&mut self, message: MessageId) {

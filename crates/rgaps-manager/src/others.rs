@@ -165,6 +165,7 @@ impl Manager {
     }
 
     fn offer_ring(&mut self, request: &RingRequest) -> Result<RingOffer, RingRefusal> {
+        request.check_host(self.host)?;
         let key = &request.endpoint.key;
         let adopting = |topic: &Topic| self.adoption.awaits(topic.id) && topic.subscribers.is_empty();
         let topic = self.topics.id_of(key).and_then(|id| self.topics.get_mut(&id));

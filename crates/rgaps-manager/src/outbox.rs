@@ -75,6 +75,11 @@ impl Outbox {
         self.queue.len() < OUTBOX_MAX
     }
 
+    /// Who published what is in it, and as which one.
+    pub(crate) fn origins(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.queue.iter().map(|outgoing| (outgoing.head.origin.publisher, outgoing.head.origin.sequence))
+    }
+
     pub(crate) fn is_all_sent(&self) -> bool {
         self.queue.iter().all(Outgoing::is_sent)
     }

@@ -14,6 +14,7 @@ use rgaps_control::directory::Directory;
 use rgaps_control::local::Role;
 use rgaps_control::network::RingError;
 use rgaps_control::qos::History;
+use rgaps_control::reach::Seen;
 use rgaps_control::wire::{Endpoint, RingOffer, RingRefusal, RingRequest};
 use rgaps_control::{Config, Durability, HostId, PublisherQos, SubscriberQos, TopicKey};
 use rgaps_device::host::HostBackend;
@@ -33,6 +34,8 @@ use crate::sender::Ask;
 use crate::subscribe::{Inbound, SubscribeManager};
 use crate::topics::{LocalPublisher, LocalSubscriber, Topic};
 use crate::verbs::Verbs;
+
+mod lies;
 
 const LIMIT: Duration = Duration::from_secs(30);
 const FROM: HostId = HostId([1; 16]);
@@ -78,6 +81,24 @@ impl Subscribing {
     fn is_connected(&self) -> bool {
         matches!(self.topic.inbound.get(&FROM), Some(Inbound::Active(_)))
     }
+
+    /// Answers whoever asks for a ring.
+    fn offer(&mut self, request: &RingRequest) -> Result<RingOffer, RingRefusal> {
+        self.read_events();
+        self.manager.offer(&mut self.topic, request)
+    }
+
+    /// A successor with the same identity: it has the segment, and nothing else.
+    fn restart(&mut self) {
+        let topic = &self.topic;
+        let mut adopted = Topic::of_segment(topic.key.clone(), &topic.type_name, topic.id, topic.segment.clone());
+        for seat in topic.subscribers.keys() {
+            let qos = SubscriberQos::default();
+            adopted.subscribers.insert(*seat, LocalSubscriber { qos, event: None });
+        }
+        let (config, backend) = (self.config.clone(), self.memory.backend().clone());
+        *self = Self::new(&config, backend, adopted);
+    }
 }
 
 type Alter = Box<dyn Fn(&mut RingOffer) + Send>;
@@ -87,6 +108,8 @@ struct Peer {
     reachable: AtomicBool,
     /// What happens to its offers on the way.
     alter: Mutex<Option<Alter>>,
+    /// Where its answers come from.
+    seen: Mutex<Seen>,
     host: Mutex<Subscribing>,
 }
 
@@ -97,7 +120,7 @@ impl std::fmt::Debug for Peer {
 }
 
 impl Ask for Peer {
-    fn ask(&self, host: HostId, request: &RingRequest, _: Duration) -> Result<RingOffer, RingError> {
+    fn ask(&self, host: HostId, request: &RingRequest, _: Duration) -> Result<(RingOffer, Seen), RingError> {
         if !self.reachable.load(Ordering::Acquire) {
             return Err(RingError::TimedOut(host, 0));
         }
@@ -105,14 +128,12 @@ impl Ask for Peer {
         if let Some(refusal) = &to.refuse {
             return Err(refusal.clone().into());
         }
-        to.read_events();
-        let Subscribing { manager, topic, .. } = &mut *to;
-        let mut offer = manager.offer(topic, request)?;
+        let mut offer = to.offer(request)?;
         if let Some(alter) = &*self.alter.lock().unwrap() {
             alter(&mut offer);
         }
         to.resumes.push(offer.resume.clone());
-        Ok(offer)
+        Ok((offer, self.seen.lock().unwrap().clone()))
     }
 }
 
@@ -151,7 +172,10 @@ impl Pair {
         let key = TopicKey::new(0, "pair").unwrap();
         let create = || Topic::create(key.clone(), "rgaps/Bytes").unwrap();
         let to = Subscribing::new(&config, other, create());
-        let peer = Arc::new(Peer { reachable: AtomicBool::new(true), alter: Mutex::default(), host: Mutex::new(to) });
+        let mut seen = Seen::default();
+        seen.add([127, 0, 0, 1].into(), [127, 0, 0, 1].into());
+        let reachable = AtomicBool::new(true);
+        let peer = Arc::new(Peer { reachable, alter: Mutex::default(), seen: seen.into(), host: Mutex::new(to) });
         let (mailbox, events, _) = Mailbox::new().unwrap();
         let publish = PublishManager::new(
             config.clone(),
@@ -255,6 +279,16 @@ impl Pair {
             !self.to().is_connected()
         });
         until("the sender's end of the link", || self.status().contains("not connected"));
+    }
+
+    /// The sending manager is followed by another, which gives its predecessor's seat up.
+    fn restart_sender(&mut self) {
+        for (_, mut outbound) in self.topic.outbound.drain() {
+            outbound.stop();
+            outbound.join();
+            self.topic.janitor.dismiss_subscriber(outbound.seat.slot, outbound.seat.generation);
+        }
+        self.announce(true);
     }
 
     fn mend(&mut self) {
@@ -366,19 +400,7 @@ fn a_host_that_is_gone_for_a_moment_finds_its_sender_and_misses_nothing() {
     pair.cut();
     pair.announce(false);
     (0..5).for_each(|_| pair.send(100));
-    // A successor with the same identity: it has the segment, and nothing else.
-    {
-        let mut to = pair.to();
-        let topic = &to.topic;
-        let mut adopted = Topic::of_segment(topic.key.clone(), &topic.type_name, topic.id, topic.segment.clone());
-        let seats: Vec<Seat> = topic.subscribers.keys().copied().collect();
-        for seat in seats {
-            let qos = SubscriberQos::default();
-            adopted.subscribers.insert(seat, LocalSubscriber { qos, event: None });
-        }
-        let (config, backend) = (to.config.clone(), to.memory.backend().clone());
-        *to = Subscribing::new(&config, backend, adopted);
-    }
+    pair.to().restart();
     pair.mend();
     pair.announce(true);
     assert_eq!(subscriber.sequences_to(8), [4, 5, 6, 7, 8]);

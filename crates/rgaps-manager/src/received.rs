@@ -2,11 +2,15 @@
 //!
 //! It outlives connections, ports and, with what the segment still tells, the manager. No I/O.
 //!
+//! Trusts      nothing for longer than a connection. Whoever connects as that host may number messages as it likes. When the host asks for a
+//!             ring the next time it says how far its publishers have come, and what claims to be later is forgotten (`correct`). A step
+//!             of more than `SEQUENCE_STEP_MAX` is no loss (docs/decisions/018-one-lie.md).
 //! Bounds      `PUBLISHERS_MAX` publishers a host; the one that has been silent longest is forgotten first.
 
 use std::collections::HashMap;
 
 use rgaps_link::Origin;
+use rgaps_shm::info::SEQUENCE_STEP_MAX;
 use rgaps_shm::newest::Newest;
 use rgaps_shm::queue::Position;
 
@@ -26,6 +30,8 @@ struct Known {
 pub(crate) enum Verdict {
     /// New. `lost` messages between it and the one at `since` have not come.
     New { lost: u64, since: Position },
+    /// So far from the last one that its publisher cannot have got there: another count begins, and nothing is known to be lost.
+    Step { from: u64 },
     /// Everybody who was here at that position has it; it is of use to later ones only, if it is kept for them.
     Seen(Position),
     /// Everybody has it.
@@ -51,6 +57,27 @@ impl Received {
         received
     }
 
+    /// Forgets what the host's publishers cannot have sent, since they have come only so far, and learns what the segment `told` of them
+    /// within that. Says of how many publishers something was forgotten.
+    pub(crate) fn correct(
+        &mut self,
+        published: &HashMap<u64, u64>,
+        told: impl FnOnce() -> HashMap<u64, Newest>,
+    ) -> usize {
+        let before = self.known.len();
+        self.known
+            .retain(|publisher, known| published.get(publisher).is_none_or(|last| known.newest.sequence <= *last));
+        let forgotten = before - self.known.len();
+        if forgotten > 0 {
+            for (publisher, newest) in told() {
+                if !self.known.contains_key(&publisher) {
+                    self.insert(publisher, Known { newest, here: 0 });
+                }
+            }
+        }
+        forgotten
+    }
+
     /// What need not be sent again.
     pub(crate) fn resume(&self) -> Vec<(u64, u64)> {
         self.known.iter().map(|(publisher, known)| (*publisher, known.newest.sequence)).collect()
@@ -66,6 +93,8 @@ impl Received {
             Verdict::Duplicate
         } else if origin.sequence <= sequence {
             Verdict::Seen(position)
+        } else if origin.sequence - sequence > SEQUENCE_STEP_MAX {
+            Verdict::Step { from: sequence }
         } else {
             Verdict::New { lost: origin.sequence - sequence - 1, since: position }
         }
@@ -125,6 +154,22 @@ mod tests {
         assert_eq!(recalled.judge(origin(7)), Verdict::Duplicate);
         assert_eq!(recalled.judge(origin(9)), Verdict::Seen(Position(8)));
         assert_eq!(recalled.judge(origin(10)), Verdict::New { lost: 0, since: Position(8) });
+    }
+
+    #[test]
+    fn a_step_that_no_publisher_takes_is_no_loss_and_is_forgotten_at_the_next_request() {
+        let mut received = Received::default();
+        received.note(origin(7), Position(3));
+        let furthest = 7 + SEQUENCE_STEP_MAX;
+        assert_eq!(received.judge(origin(furthest)), Verdict::New { lost: SEQUENCE_STEP_MAX - 1, since: Position(3) });
+        assert_eq!(received.judge(origin(furthest + 1)), Verdict::Step { from: 7 });
+        assert_eq!(received.judge(origin(u64::MAX)), Verdict::Step { from: 7 });
+        received.note(origin(u64::MAX), Position(4));
+        let told = || HashMap::from([(1, Newest { sequence: 7, position: Position(3) })]);
+        assert_eq!(received.correct(&HashMap::from([(2, 0)]), || unreachable!()), 0, "of others");
+        assert_eq!(received.correct(&HashMap::from([(1, 9)]), told), 1);
+        assert_eq!(received.judge(origin(9)), Verdict::New { lost: 1, since: Position(3) });
+        assert_eq!(received.correct(&HashMap::from([(1, 9)]), || unreachable!()), 0);
     }
 
     #[test]

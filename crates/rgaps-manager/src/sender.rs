@@ -11,10 +11,12 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rgaps_control::network::{RingAsker, RingError};
-use rgaps_control::wire::{Integrity, RingOffer, RingRefusal, RingRequest, WIRE_VERSION};
+use rgaps_control::reach::{Reach, Seen};
+use rgaps_control::wire::{Integrity, PUBLISHED_MAX, RingOffer, RingRefusal, RingRequest, WIRE_VERSION};
 use rgaps_control::{Config, HostId, TopicId, TopicKey};
 use rgaps_device::{Backend, PayloadAccess};
 use rgaps_link::rdma::SenderEnd;
@@ -24,8 +26,10 @@ use rgaps_os::clock;
 use rgaps_shm::info::{Route, WhyNot};
 use rgaps_shm::janitor::Seat;
 use rgaps_shm::layout::META_BYTES_MAX;
+use rgaps_shm::newest::newest;
 use rgaps_shm::{Held, Janitor, ReaderPort, crash};
 
+use crate::addresses;
 use crate::device_memory::Pools;
 use crate::envelope::Envelope;
 use crate::event::{Event, Mailbox};
@@ -111,12 +115,12 @@ impl<E: std::fmt::Display> From<E> for Ending {
 
 /// How another host is asked for a ring: over the network, or in a test by a call.
 pub(crate) trait Ask: std::fmt::Debug + Send + Sync {
-    /// Waits for the answer.
-    fn ask(&self, host: HostId, request: &RingRequest, timeout: Duration) -> Result<RingOffer, RingError>;
+    /// Waits for the answer, and says where it came from.
+    fn ask(&self, host: HostId, request: &RingRequest, timeout: Duration) -> Result<(RingOffer, Seen), RingError>;
 }
 
 impl Ask for RingAsker {
-    fn ask(&self, host: HostId, request: &RingRequest, timeout: Duration) -> Result<RingOffer, RingError> {
+    fn ask(&self, host: HostId, request: &RingRequest, timeout: Duration) -> Result<(RingOffer, Seen), RingError> {
         self.request(host, request, timeout)
     }
 }
@@ -191,17 +195,20 @@ impl Sender {
             integrity: self.setup.config.integrity(),
             rdma: ends.iter().map(|end| verbs::to_wire(&end.address(), end.credit())).collect(),
             no_rdma,
+            published: self.published(),
         };
-        let offer = self.setup.asker.ask(self.setup.host, &request, timeout).map_err(|error| match error {
-            RingError::Refused(RingRefusal::NoSubscribers(_) | RingRefusal::Mismatch(_)) => {
-                Ending::Unwanted(error.to_string())
-            }
-            error => error.into(),
-        })?;
+        let (mut offer, seen) =
+            self.setup.asker.ask(self.setup.host, &request, timeout).map_err(|error| match error {
+                RingError::Refused(RingRefusal::NoSubscribers(_) | RingRefusal::Mismatch(_)) => {
+                    Ending::Unwanted(error.to_string())
+                }
+                error => error.into(),
+            })?;
         if offer.integrity.stricter(request.integrity) != offer.integrity {
             let why = "the other host offers no checksums, which this one wants (integrity = \"crc32c\")";
             return Err(Ending::Broken(why.to_owned()));
         }
+        self.keep_permitted(&mut offer, seen)?;
         let geometry = geometry(&offer, self.setup.flow_control)?;
         let link = self.join(&offer, ends, geometry, timeout)?;
         let has: HashMap<u64, u64> = offer.resume.iter().copied().collect();
@@ -211,6 +218,42 @@ impl Sender {
         let staged = (!direct).then_some((&self.setup.backend, geometry.chunk_bytes()));
         self.outbox.connected(&has, staged)?;
         Ok(link)
+    }
+
+    /// How far the publishers of this host have come, so that the other host can tell what it had from somebody else.
+    fn published(&self) -> Vec<(u64, u64)> {
+        let segment = self.setup.janitor.segment();
+        let active = self.setup.janitor.active_publishers().filter_map(|seat| segment.publisher(seat.slot));
+        let active = active.filter(|words| words.remote.load(Ordering::Relaxed) == 0);
+        let mut published: HashMap<u64, u64> =
+            active.map(|words| (words.publisher.load(Ordering::Relaxed), 0)).take(PUBLISHED_MAX).collect();
+        let told = newest(segment, self.setup.own_host.0);
+        let told = told.into_iter().map(|(publisher, newest)| (publisher, newest.sequence));
+        for (publisher, sequence) in told.chain(self.outbox.origins()) {
+            if let Some(known) = published.get_mut(&publisher) {
+                *known = sequence.max(*known);
+            } else if published.len() < PUBLISHED_MAX {
+                published.insert(publisher, sequence);
+            }
+        }
+        published.into_iter().collect()
+    }
+
+    /// Leaves of an offer's addresses those that it may have this host connect to.
+    fn keep_permitted(&self, offer: &mut RingOffer, seen: Seen) -> Result<(), Ending> {
+        let allowed = self.setup.config.data_networks.iter().filter_map(|network| network.parse().ok()).collect();
+        let reach = Reach { seen, own: addresses::own(), direct: addresses::direct(), allowed };
+        let offered = offer.addresses.clone();
+        offer.addresses.retain(|address| address.parse().is_ok_and(|address| reach.permits(address)));
+        if !offer.addresses.is_empty() {
+            return Ok(());
+        }
+        let at: Vec<String> = reach.seen.at.iter().map(ToString::to_string).collect();
+        let at = if at.is_empty() { "no address of its own".to_owned() } else { at.join(", ") };
+        Err(Ending::Broken(format!(
+            "it offers {}, and is seen at {at}; list the network of its data address in data_networks to connect there",
+            offered.join(", ")
+        )))
     }
 
     /// A host that has made the topic anew (its last subscriber left, and one came) has nothing of what it acknowledged: what is kept for

@@ -17,7 +17,7 @@ use rgaps_link::tcp::{AcceptError, Incoming, Intake, LinkToken, RingSetup, TcpOp
 use rgaps_link::{FlowControl, LinkReceiver, RingGeometry, RingMemory, RingOptions, Watermark};
 use rgaps_os::EventFd;
 use rgaps_shm::janitor::Seat;
-use rgaps_shm::newest::newest;
+use rgaps_shm::newest::{Newest, newest_within};
 use rgaps_shm::pool::pool_bytes_for;
 use rgaps_shm::{PublisherSpec, SubscriberPages, WriterPort};
 
@@ -197,7 +197,7 @@ impl SubscribeManager {
             return Err(RingRefusal::NoSubscribers(topic.key.to_string()));
         };
         request.endpoint.fits(&subscribers).map_err(RingRefusal::Mismatch)?;
-        let state = match topic.inbound.remove(&request.host) {
+        let mut state = match topic.inbound.remove(&request.host) {
             Some(Inbound::Active(control)) => {
                 control.stop();
                 self.withdraw(control.token);
@@ -211,6 +211,13 @@ impl SubscribeManager {
             }
             None => self.make_state(topic, request)?,
         };
+        let forgotten = state.received.correct(&published(request), || told(topic, request));
+        if forgotten > 0 {
+            tracing::warn!(
+                topic = %topic.key, host = request.host_name, publishers = forgotten,
+                "messages came under the names of publishers that had not published them; what they said of the count is forgotten"
+            );
+        }
         self.make_offer(topic, request, state)
     }
 
@@ -270,7 +277,7 @@ impl SubscribeManager {
         let messages = wanted.max().unwrap_or(self.config.message_count);
         let spec = PublisherSpec { publisher: 0, pid: std::process::id(), pool_bytes: bytes, remote: true, messages };
         // What another port, or a manager before us, has had from that host: before the entries that tell it are given to this one.
-        let told = newest(&topic.segment, request.host.0);
+        let told = told(topic, request);
         let seat = topic.janitor.admit_publisher(&spec).map_err(|error| failed(&error))?;
         let pool = match self.memory.create(&topic.pools, seat, bytes) {
             // A publisher's pool may be larger than this host's memory, and its messages small.
@@ -415,6 +422,17 @@ impl SubscribeManager {
         };
         RingGeometry::new(options).map_err(|error| error.to_string())
     }
+}
+
+/// How far the publishers of a host that asks have come.
+fn published(request: &RingRequest) -> HashMap<u64, u64> {
+    request.published.iter().copied().collect()
+}
+
+/// What the segment has of their messages.
+fn told(topic: &Topic, request: &RingRequest) -> HashMap<u64, Newest> {
+    let published = published(request);
+    newest_within(&topic.segment, request.host.0, |publisher| published.get(&publisher).copied().unwrap_or(u64::MAX))
 }
 
 /// A host's port goes; what came through it stays known, so that nothing comes twice after a cut.

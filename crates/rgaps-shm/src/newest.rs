@@ -27,10 +27,15 @@ pub struct Newest {
 
 /// Of each publisher of `source_host`. At most one a table entry.
 pub fn newest(segment: &Segment, source_host: [u8; 16]) -> HashMap<u64, Newest> {
+    newest_within(segment, source_host, |_| u64::MAX)
+}
+
+/// As `newest`, of the messages whose sequence is not beyond the `limit` of their publisher: others it cannot have published.
+pub fn newest_within(segment: &Segment, source_host: [u8; 16], limit: impl Fn(u64) -> u64) -> HashMap<u64, Newest> {
     let mut found: HashMap<u64, Newest> = HashMap::new();
     let entries = segment.publishers().flat_map(|(slot, ..)| segment.used_entries(slot));
     for info in entries.filter_map(|index| described(segment, index)) {
-        if info.source_host == source_host && info.sequence > 0 {
+        if info.source_host == source_host && info.sequence > 0 && info.sequence <= limit(info.publisher) {
             let this = Newest { sequence: info.sequence, position: Position(info.position) };
             let newest = found.entry(info.publisher).or_insert(this);
             if newest.sequence < this.sequence {

@@ -103,6 +103,7 @@ fn ring_request(type_name: &str) -> RingRequest {
         integrity: Integrity::Crc32c,
         rdma: Vec::new(),
         no_rdma: EVIL.to_owned(),
+        published: Vec::new(),
     }
 }
 
