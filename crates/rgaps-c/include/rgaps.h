@@ -859,6 +859,10 @@ typedef struct {
    * Bytes that were copied for this subscriber alone: 0, unless it asked for a copy of device memory.
    */
   uint64_t copied_bytes;
+  /**
+   * Messages that were passed by because what they say of themselves contradicts itself.
+   */
+  uint64_t malformed;
 } rgaps_subscriber_statistics_t;
 
 #ifdef __cplusplus

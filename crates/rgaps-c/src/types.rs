@@ -509,12 +509,14 @@ pub struct rgaps_subscriber_statistics_t {
     pub held: u64,
     /// Bytes that were copied for this subscriber alone: 0, unless it asked for a copy of device memory.
     pub copied_bytes: u64,
+    /// Messages that were passed by because what they say of themselves contradicts itself.
+    pub malformed: u64,
 }
 
 impl From<SubscriberStatistics> for rgaps_subscriber_statistics_t {
     fn from(all: SubscriberStatistics) -> Self {
-        let SubscriberStatistics { taken, lost, poisoned, held, copied_bytes, .. } = all;
-        Self { taken, lost, poisoned, held, copied_bytes }
+        let SubscriberStatistics { taken, lost, poisoned, malformed, held, copied_bytes, .. } = all;
+        Self { taken, lost, poisoned, held, copied_bytes, malformed }
     }
 }
 

@@ -8,6 +8,7 @@ use rgaps::types::{Bytes, Image, Meta, PointCloud, Tensor};
 use rgaps::{
     Durability, Frame, History, Node, NodeError, Reliability, Subscriber, SubscriberQos, SubscriberStatistics,
 };
+use rgaps_shm::info::SEQUENCE_STEP_MAX;
 use serde::Serialize;
 
 use crate::CommandError;
@@ -125,11 +126,12 @@ pub fn run(arguments: &Arguments, format: Format) -> Result<(), CommandError> {
     match format {
         Format::Json => output::json(&received),
         Format::Human => output::line(format_args!(
-            "{}: took {} messages, {}, lost {}, mismatched {}, copies/subscriber {}, {}, path {}",
+            "{}: took {} messages, {}, lost {}, malformed {}, mismatched {}, copies/subscriber {}, {}, path {}",
             received.topic,
             received.taken,
             output::bytes(received.bytes as f64),
             received.statistics.lost,
+            received.statistics.malformed,
             received.mismatched,
             received.copies_per_subscriber,
             output::rate(received.taken, received.seconds),
@@ -314,8 +316,8 @@ struct Tally {
     received: Received,
     first: Option<Instant>,
     newest: Instant,
-    /// Of each publisher: the last sequence.
-    sequences: HashMap<u64, u64>,
+    /// Of each host's publishers: the last sequence.
+    sequences: HashMap<([u8; 16], u64), u64>,
     skipped: u64,
 }
 
@@ -347,13 +349,16 @@ impl Tally {
         let intact = Mark::from_user(&frame.meta().header().user).is_none_or(|mark| mark.matches(frame.bytes()));
         received.mismatched += u64::from(!(intact && is_expected));
         *received.paths.entry(format!("{} ({})", info.route.name(), info.origin.name())).or_default() += 1;
-        let before = self.sequences.insert(info.publisher, info.sequence);
-        self.skipped += before.map_or(0, |before| info.sequence.saturating_sub(before + 1));
+        let before = self.sequences.insert((info.source_host, info.publisher), info.sequence);
+        let step = before.and_then(|before| info.sequence.checked_sub(before)).unwrap_or(0);
+        // A larger one is another count, and says nothing of what lies between.
+        self.skipped += if step > SEQUENCE_STEP_MAX { 0 } else { step.saturating_sub(1) };
     }
 
     fn finish(mut self, statistics: SubscriberStatistics) -> Received {
         self.received.statistics = statistics;
-        self.received.missing = self.skipped.saturating_sub(statistics.lost);
+        // What contradicted itself was published to us, and is told of by itself.
+        self.received.missing = self.skipped.saturating_sub(statistics.lost + statistics.malformed);
         self.received.seconds = self.first.map_or(0.0, |first| (self.newest - first).as_secs_f64());
         // Counted by the segment; what proves it is that every subscriber maps the same memory (Frame::mapped_from).
         self.received.copies_per_subscriber = statistics.copied_bytes.div_ceil(self.received.bytes.max(1));

@@ -7,6 +7,9 @@ mod host;
 use std::process::{Command, Stdio};
 
 use host::{Host, outcome};
+use rgaps::types::{Bytes, Header, Meta, MetaError};
+use rgaps::{Durability, Node, PublisherQos};
+use rgaps_shm::layout::META_BYTES_MAX;
 use rgaps_testing::Child;
 
 #[test]
@@ -188,4 +191,61 @@ fn a_topic_of_another_ros_domain_is_not_taken_for_ones_own() {
     assert!(!good && said.is_empty() && errors.contains("no host that is known here has /array"), "{said}{errors}");
     let (good, said, errors) = outcome(&mut in_domain("7", &["topic", "info", "array"]));
     assert!(good && said.starts_with("/array (domain 7)"), "{said}{errors}");
+}
+
+/// Passes for raw bytes, and says that there is one byte more than comes.
+#[derive(Clone, Debug, PartialEq)]
+struct Lie(Bytes);
+
+impl Meta for Lie {
+    const KIND: u32 = Bytes::KIND;
+    const TYPE_NAME: &'static str = Bytes::TYPE_NAME;
+    const ENCODED_BYTES: usize = Bytes::ENCODED_BYTES;
+
+    fn encode(&self, to: &mut [u8; META_BYTES_MAX]) -> usize {
+        self.0.encode(to)
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, MetaError> {
+        Bytes::decode(bytes).map(Self)
+    }
+
+    fn payload_bytes(&self) -> u64 {
+        self.0.payload_bytes() - 1
+    }
+
+    fn check_shape(&self) -> Result<(), MetaError> {
+        Ok(())
+    }
+
+    fn header(&self) -> &Header {
+        self.0.header()
+    }
+
+    fn header_mut(&mut self) -> &mut Header {
+        self.0.header_mut()
+    }
+}
+
+#[test]
+fn a_message_that_contradicts_itself_does_not_end_sub_and_is_counted_and_named() {
+    let host = Host::new("malformed");
+    let (good, _, errors) = outcome(&mut host.rgaps(&["topic", "list"]));
+    assert!(good, "{errors}");
+    let node = Node::builder().runtime_dir(host.dir.path()).no_autostart().build().unwrap();
+    let latched = PublisherQos { durability: Durability::TransientLocal, history_depth: 3, ..PublisherQos::default() };
+    let publisher = node.publisher_with::<Bytes>("bytes", latched.clone()).unwrap();
+    let liar = node.publisher_with::<Lie>("bytes", latched).unwrap();
+    let bytes = || Bytes::new(100);
+    publisher.loan(bytes()).unwrap().publish().unwrap();
+    liar.loan(Lie(bytes())).unwrap().publish().unwrap();
+    publisher.loan(bytes()).unwrap().publish().unwrap();
+    let follow = ["sub", "bytes", "--latch", "--count", "2", "--timeout", "20"];
+    let (good, said, errors) = outcome(&mut host.rgaps(&follow));
+    assert!(good && said.contains("took 2 messages") && said.contains("malformed 1,"), "{said}{errors}");
+    assert!(errors.contains("describes 100 B, but the payload has 99 B"), "{errors}");
+    let (good, said, errors) = outcome(host.rgaps(&follow).arg("--json"));
+    let said: serde_json::Value = serde_json::from_str(&said).unwrap();
+    assert!(good, "{errors}");
+    assert_eq!((&said["taken"], &said["statistics"]["malformed"]), (&2.into(), &1.into()), "{said}");
 }

@@ -74,6 +74,8 @@ mapping! {
         lost: u64,
         /// Messages whose producer died before their bytes were there.
         poisoned: u64,
+        /// Messages that were passed by because what they say of themselves contradicts itself.
+        malformed: u64,
         /// Messages held now.
         held: u64,
         /// Bytes that were copied for this subscriber alone; 0 unless the CPU asked for device memory.
@@ -198,8 +200,8 @@ impl From<rgaps::PublisherStatistics> for PublisherStatistics {
 
 impl From<rgaps::SubscriberStatistics> for SubscriberStatistics {
     fn from(found: rgaps::SubscriberStatistics) -> Self {
-        let rgaps::SubscriberStatistics { taken, lost, poisoned, held, copied_bytes } = found;
-        Self { taken, lost, poisoned, held, copied_bytes }
+        let rgaps::SubscriberStatistics { taken, lost, poisoned, malformed, held, copied_bytes } = found;
+        Self { taken, lost, poisoned, malformed, held, copied_bytes }
     }
 }
 

@@ -292,6 +292,7 @@ fn claims_status<T: Kind>(claims: &Claims<T>) -> Status {
             ("taken", now.taken),
             ("lost", now.lost),
             ("poisoned", now.poisoned),
+            ("malformed", now.malformed),
             ("held", now.held),
             ("copied_bytes", now.copied_bytes),
             ("refused", claims.refused()),
@@ -301,6 +302,7 @@ fn claims_status<T: Kind>(claims: &Claims<T>) -> Status {
             ("lost", "messages were lost"),
             ("refused", "descriptors were refused"),
             ("poisoned", "messages were poisoned"),
+            ("malformed", "messages contradicted themselves"),
         ],
     }
 }

@@ -15,7 +15,7 @@
 use std::collections::VecDeque;
 
 use crate::held::Held;
-use crate::info::MessageInfo;
+use crate::info::{MessageInfo, SEQUENCE_STEP_MAX};
 
 /// Publishers whose newest message is remembered.
 const PUBLISHERS_REMEMBERED: usize = 64;
@@ -58,6 +58,8 @@ pub struct Seen {
     pub host_epoch: u64,
     /// The first message that was seen; with claims in order, once there is one, the first that was claimed.
     pub first: u64,
+    /// Where the newest lies in the order of this host.
+    pub position: u64,
     is_claimed: bool,
 }
 
@@ -75,14 +77,16 @@ impl Sightings {
         // The most recent are found first.
         let place = self.seen.iter().position(|seen| seen.name.publisher == name.publisher);
         let known = place.and_then(|place| self.seen.remove(place));
-        let newest = known.map_or(name.sequence, |seen| seen.name.sequence.max(name.sequence));
-        self.seen.push_front(Seen {
-            name: MessageName { sequence: newest, ..name },
+        let this = Seen {
+            name,
             source_host: info.source_host,
             host_epoch: info.host_epoch,
             first: known.map_or(name.sequence, |seen| seen.first),
+            position: info.position,
             is_claimed: known.is_some_and(|seen| seen.is_claimed),
-        });
+        };
+        // By its place, not by its number: a message with a made-up number, or of a made-up run, is believed until the next one comes.
+        self.seen.push_front(known.filter(|seen| seen.position > info.position).unwrap_or(this));
         self.seen.truncate(PUBLISHERS_REMEMBERED);
     }
 
@@ -112,6 +116,39 @@ impl Sightings {
     }
 
     pub(crate) fn has_passed(&self, name: MessageName) -> bool {
-        self.seen.iter().any(|seen| seen.name.publisher == name.publisher && seen.name.sequence >= name.sequence)
+        let is_behind = |newest: u64| newest.checked_sub(name.sequence).is_some_and(|by| by <= SEQUENCE_STEP_MAX);
+        self.seen.iter().any(|seen| seen.name.publisher == name.publisher && is_behind(seen.name.sequence))
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(any(loom, shuttle)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_made_up_number_or_epoch_is_believed_until_the_next_message_comes() {
+        let info = |sequence, position, host_epoch| MessageInfo {
+            publisher: 7,
+            sequence,
+            position,
+            host_epoch,
+            ..MessageInfo::default()
+        };
+        let name = |sequence| MessageName { publisher: 7, sequence };
+        let mut seen = Sightings::default();
+        seen.note(&info(5, 10, 1));
+        assert!(seen.has_passed(name(5)) && !seen.has_passed(name(6)));
+        seen.note(&info(1000, 11, u64::MAX));
+        assert!(seen.has_passed(name(6)));
+        // What lies before is looked at again, and changes nothing.
+        seen.note(&info(5, 10, 1));
+        assert!(seen.has_passed(name(6)));
+        seen.note(&info(6, 12, 1));
+        assert!(seen.has_passed(name(6)) && !seen.has_passed(name(7)));
+        assert_eq!(seen.iter().map(|seen| seen.host_epoch).collect::<Vec<_>>(), [1]);
+        // A step that no publisher takes is not believed at all.
+        seen.note(&info(u64::MAX, 13, 1));
+        assert!(!seen.has_passed(name(7)));
     }
 }

@@ -172,6 +172,8 @@ pub struct SubscriberWords {
     pub held: AtomicU64,
     /// Bytes that were copied for this subscriber alone. Stays 0: what is read is the publisher's block.
     pub copied_bytes: AtomicU64,
+    /// Messages taken and passed by, since what they say of themselves contradicts itself.
+    pub malformed: AtomicU64,
     /// 1 while it sleeps, or is about to, so that a wake-up is worth its system call.
     pub asleep: AtomicU32,
 }

@@ -68,6 +68,8 @@ pub struct ReaderCounters {
     pub lost: u64,
     /// Messages taken and found poisoned.
     pub poisoned: u64,
+    /// Messages taken and passed by, since what they say of themselves contradicts itself.
+    pub malformed: u64,
     /// Messages held now.
     pub held: u64,
     /// Bytes that were copied for this subscriber alone.
@@ -408,9 +410,15 @@ impl ReaderPort {
             taken: load(&words.taken),
             lost: (self.losses_so_far() + self.losses_ahead()).saturating_sub(self.forgiven),
             poisoned: load(&words.poisoned),
+            malformed: load(&words.malformed),
             held: load(&words.held),
             copied_bytes: load(&words.copied_bytes),
         }
+    }
+
+    /// Counts a message that was taken and is passed by. Says how many were before it.
+    pub fn count_malformed(&self) -> u64 {
+        self.words().malformed.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Counts bytes that were copied for this subscriber alone.

@@ -289,7 +289,8 @@ impl<T: Meta> Subscriber<T> {
         }
         let of_host = reader.seen().filter(|seen| seen.source_host == handle.source_host);
         // Of a later run than any that was seen, it may be the first one of that.
-        if let Some(now) = of_host.map(|seen| seen.host_epoch).max().filter(|now| handle.host_epoch < *now) {
+        let latest = of_host.max_by_key(|seen| seen.position).map(|seen| seen.host_epoch);
+        if let Some(now) = latest.filter(|now| handle.host_epoch < *now) {
             let (topic, found) = (self.topic().to_owned(), handle.host_epoch);
             return Err(ClaimError::AnotherRun { topic, sequence, found, now });
         }

@@ -52,10 +52,13 @@ impl<T: Meta> Subscriber<T> {
     /// subscriber. Leaves `descriptor` as it is, for whoever watches its edges.
     pub fn take_described(&self) -> Result<Option<Described<T>>, TakeError> {
         self.check_seat()?;
-        let Some(held) = self.inner().next_held(false)? else { return Ok(None) };
+        self.take_next(|| self.inner().next_held(false), |held| self.described(held))
+    }
+
+    fn described(&self, held: Held) -> Result<Described<T>, TakeError> {
         let (info, meta) = (*held.info(), self.meta_of(&held)?);
         let handle = Handle::new(self.inner().seated.topic.0, held.message(), &info);
         let hold = Hold { held: Some(held), subscriber: self.inner().clone() };
-        Ok(Some(Described { handle, meta, info, taken_ns: clock::realtime_ns(), hold }))
+        Ok(Described { handle, meta, info, taken_ns: clock::realtime_ns(), hold })
     }
 }

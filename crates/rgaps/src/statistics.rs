@@ -51,6 +51,9 @@ pub struct SubscriberStatistics {
     pub lost: u64,
     /// Messages whose producer died before their bytes were there.
     pub poisoned: u64,
+    /// Messages that were passed by because what they say of themselves contradicts itself: metadata that does not fit its payload, or bytes
+    /// outside their pool. The log names the first.
+    pub malformed: u64,
     /// Messages held now.
     pub held: u64,
     /// Bytes that were copied for this subscriber: 0, since the publisher's block is read in place, unless it asked for a copy of device
@@ -61,7 +64,7 @@ pub struct SubscriberStatistics {
 
 impl SubscriberStatistics {
     pub(crate) fn of(reader: &ReaderPort) -> Self {
-        let ReaderCounters { taken, lost, poisoned, held, copied_bytes } = reader.counters();
-        Self { taken, lost, poisoned, held, copied_bytes }
+        let ReaderCounters { taken, lost, poisoned, malformed, held, copied_bytes } = reader.counters();
+        Self { taken, lost, poisoned, malformed, held, copied_bytes }
     }
 }

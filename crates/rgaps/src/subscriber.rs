@@ -28,6 +28,9 @@ use crate::tasks::{self, Tasks};
 use crate::types::{Meta, MetaError, ViewError};
 
 /// A message could not be taken. It is let go; the next take goes on with the next message.
+///
+/// Who takes what comes next never gets `OutOfBounds` and `Metadata`: such messages are counted (`SubscriberStatistics::malformed`), the first
+/// is named in the log, and what comes behind them is taken. Who asks for one message (`claim`) is told of it.
 #[derive(thiserror::Error)]
 pub enum TakeError {
     /// The publisher's pool could not be mapped.
@@ -190,6 +193,13 @@ impl Tended {
     }
 }
 
+impl TakeError {
+    /// Whether the message itself is to blame, and no other will meet the same.
+    fn is_malformed(&self) -> bool {
+        matches!(self, Self::OutOfBounds { .. } | Self::Metadata { .. })
+    }
+}
+
 impl SubscriberInner {
     pub(crate) fn reader(&self) -> MutexGuard<'_, ReaderPort> {
         self.reader.lock().unwrap_or_else(PoisonError::into_inner)
@@ -300,8 +310,7 @@ impl<T: Meta> Subscriber<T> {
     /// The next message if one is ready. The call does not wait, unless the node's device does not reach the message: then for a copy of it,
     /// at most 10 s.
     pub fn take(&self) -> Result<Option<Frame<T>>, TakeError> {
-        let Some(held) = self.next_held(false)? else { return Ok(None) };
-        self.frame_of(held, None).map(Some)
+        self.take_next(|| self.next_held(false), |held| self.frame_of(held, None))
     }
 
     /// The next message, whose bytes a device may still have to bring: later work of `stream` waits for them. The call does not wait for
@@ -311,8 +320,30 @@ impl<T: Meta> Subscriber<T> {
     /// work given to the stream by then.
     pub fn take_on(&self, stream: &Stream) -> Result<Option<Frame<T>>, TakeError> {
         self.check_stream(stream)?;
-        let Some(held) = self.next_held(true)? else { return Ok(None) };
-        self.frame_of(held, Some(stream)).map(Some)
+        self.take_next(|| self.next_held(true), |held| self.frame_of(held, Some(stream)))
+    }
+
+    /// The next message that is well-formed, as `open` makes it.
+    pub(crate) fn take_next<M>(
+        &self,
+        next: impl Fn() -> Result<Option<Held>, TakeError>,
+        open: impl Fn(Held) -> Result<M, TakeError>,
+    ) -> Result<Option<M>, TakeError> {
+        loop {
+            let Some(held) = next()? else { return Ok(None) };
+            match open(held) {
+                Err(error) if error.is_malformed() => {}
+                opened => return opened.map(Some),
+            }
+        }
+    }
+
+    /// A message cannot be taken: if it is to blame itself, it is counted, and the first one is named.
+    fn blame(&self, error: TakeError) -> TakeError {
+        if error.is_malformed() && self.inner.reader().count_malformed() == 0 {
+            tracing::warn!("{error}; it is passed by, and so is every other one like it, counted");
+        }
+        error
     }
 
     /// Everything that is ready, as one batch, oldest first.
@@ -458,7 +489,7 @@ impl<T: Meta> Subscriber<T> {
 
     fn open(&self, held: Held) -> Result<Frame<T>, TakeError> {
         let info = *held.info();
-        let (pool, offset) = self.inner.memory_of(&held)?;
+        let (pool, offset) = self.inner.memory_of(&held).map_err(|error| self.blame(error))?;
         let meta = self.meta_of(&held)?;
         let taken = clock::realtime_ns();
         let subscriber = self.inner.clone();
@@ -472,7 +503,7 @@ impl<T: Meta> Subscriber<T> {
         let meta_bytes = held.copy_meta(&mut encoded);
         let meta = T::decode(&encoded[..meta_bytes]).and_then(|meta| meta.check(info.bytes).map(|()| meta));
         let (topic, sequence) = (&self.inner.topic, info.sequence);
-        meta.map_err(|source| TakeError::Metadata { topic: topic.clone(), sequence, source })
+        meta.map_err(|source| self.blame(TakeError::Metadata { topic: topic.clone(), sequence, source }))
     }
 
     pub(crate) fn check_seat(&self) -> Result<(), TakeError> {

@@ -211,6 +211,7 @@ class Subscription {
       status.value("taken", now.taken);
       status.value("lost", now.lost);
       status.value("poisoned", now.poisoned);
+      status.value("malformed", now.malformed);
       status.value("held", now.held);
       status.value("copied_bytes", now.copied_bytes);
       status.value("claims_refused", refused_now);

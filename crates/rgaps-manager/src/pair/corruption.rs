@@ -120,6 +120,7 @@ fn a_link_has_sums_if_one_host_alone_wants_them() {
         integrity: Integrity::Crc32c,
         rdma: Vec::new(),
         no_rdma: String::new(),
+        published: Vec::new(),
     };
     assert_eq!(manager.offer(topic, &request).unwrap().integrity, Integrity::Crc32c);
 }

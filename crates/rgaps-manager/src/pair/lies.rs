@@ -63,6 +63,7 @@ fn request(pair: &Pair, host: HostId) -> RingRequest {
         endpoint: pair.topic.publisher_endpoint().unwrap(),
         message_bytes_max: 1 << 20,
         flow_control: true,
+        integrity: rgaps_control::wire::Integrity::Crc32c,
         rdma: Vec::new(),
         no_rdma: String::new(),
         published: Vec::new(),

@@ -159,6 +159,7 @@ class _Seat:
         """For /diagnostics: what it is, its counters, and what is wrong."""
         counters = dict(self.core.statistics) | {"refused": self.refused, "early": self.early}
         wrong = {"lost": "messages were lost", "refused": "descriptors were refused", "poisoned": "messages were poisoned"}
+        wrong |= {"malformed": "messages contradicted themselves"}
         return f"subscription to {self.topic_name}", counters, wrong
 
 
