@@ -51,7 +51,7 @@ pub enum NetworkEvent {
     /// A host that publishes asks for a ring. Answer it.
     RingRequested {
         /// What it asks.
-        request: RingRequest,
+        request: Box<RingRequest>,
         /// Takes the answer.
         responder: RingResponder,
     },
@@ -324,7 +324,9 @@ fn answer(query: Query, sink: &dyn Fn(NetworkEvent)) {
         Err(bytes) => return refuse(query, RingRefusal::Failed(too_long("the request", bytes))),
     };
     match RingRequest::of_json(&payload) {
-        Ok(request) => sink(NetworkEvent::RingRequested { request, responder: RingResponder(query) }),
+        Ok(request) => {
+            sink(NetworkEvent::RingRequested { request: Box::new(request), responder: RingResponder(query) });
+        }
         Err(refusal) => refuse(query, refusal),
     }
 }
@@ -529,7 +531,7 @@ mod tests {
                 NetworkEvent::RingRequested { request, responder } => Some((request, responder)),
                 _ => None,
             });
-            assert_eq!(got, request);
+            assert_eq!(*got, request);
             responder.answer(&answer);
             match (asking.join().unwrap(), answer) {
                 (Ok((found, seen)), Ok(offer)) => {

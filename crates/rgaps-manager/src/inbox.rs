@@ -50,7 +50,7 @@ impl Inbox {
     pub(crate) fn handle(&self, event: NetworkEvent) {
         let kept = match event {
             NetworkEvent::RingRequested { request, responder } => {
-                self.ring_requested(request, responder);
+                self.ring_requested(*request, responder);
                 Ok(true)
             }
             NetworkEvent::Announced(announcement) => self.announcements().handle(Instant::now(), &announcement),

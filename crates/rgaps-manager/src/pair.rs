@@ -35,6 +35,7 @@ use crate::subscribe::{Inbound, SubscribeManager};
 use crate::topics::{LocalPublisher, LocalSubscriber, Topic};
 use crate::verbs::Verbs;
 
+#[cfg(test)]
 mod lies;
 
 const LIMIT: Duration = Duration::from_secs(30);

@@ -4,7 +4,7 @@
 //!
 //! Trusts      nothing for longer than a connection. Whoever connects as that host may number messages as it likes. When the host asks for a
 //!             ring the next time it says how far its publishers have come, and what claims to be later is forgotten (`correct`). A step
-//!             of more than `SEQUENCE_STEP_MAX` is no loss (docs/decisions/018-one-lie.md).
+//!             of more than `SEQUENCE_STEP_MAX` is no loss (docs/decisions/019-one-lie.md).
 //! Bounds      `PUBLISHERS_MAX` publishers a host; the one that has been silent longest is forgotten first.
 
 use std::collections::HashMap;

@@ -1,7 +1,7 @@
 //! What a message says of itself: where it came from, which path it took and why no better one, and when it passed each stage.
 
 /// No publisher is believed to have gone on by more between two of its messages that come here: at a million a second, 71 minutes of them.
-/// A larger step is no loss but another count (docs/decisions/018-one-lie.md).
+/// A larger step is no loss but another count (docs/decisions/019-one-lie.md).
 pub const SEQUENCE_STEP_MAX: u64 = 1 << 32;
 
 /// How the publisher handed the message over.
