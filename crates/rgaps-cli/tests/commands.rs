@@ -234,7 +234,7 @@ fn a_message_that_contradicts_itself_does_not_end_sub_and_is_counted_and_named()
     assert!(good, "{errors}");
     let node = Node::builder().runtime_dir(host.dir.path()).no_autostart().build().unwrap();
     let latched = PublisherQos { durability: Durability::TransientLocal, history_depth: 3, ..PublisherQos::default() };
-    let publisher = node.publisher_with::<Bytes>("bytes", latched.clone()).unwrap();
+    let publisher = node.publisher_with::<Bytes>("bytes", latched).unwrap();
     let liar = node.publisher_with::<Lie>("bytes", latched).unwrap();
     let bytes = || Bytes::new(100);
     publisher.loan(bytes()).unwrap().publish().unwrap();
