@@ -8,6 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use rgaps_control::announcements::Counters;
+use rgaps_control::range::{Range, Unset};
 use rgaps_control::{Config, Given, Running, spawn};
 use rgaps_link::rdma::{LinkLayer, Port};
 use serde::Serialize;
@@ -60,6 +61,7 @@ pub fn examine() -> Vec<Finding> {
         place::finding(),
         manager(),
         network(),
+        other_hosts(),
         kernel(),
         sealed_memory(),
         futex(),
@@ -192,7 +194,7 @@ fn configuration() -> Finding {
 }
 
 fn manager() -> Finding {
-    let given = Given::load(&BTreeMap::new());
+    let given = Given::load(&BTreeMap::new(), Unset::Local);
     let found = Running::find();
     // What is wrong with the configuration stands in the line before.
     let warning = found.as_ref().filter(|_| given.is_ok()).and_then(|running| running.warning(given));
@@ -222,12 +224,29 @@ fn of_manager(runs: Option<String>, warning: Option<String>, program: Option<Pat
 }
 
 fn network() -> Finding {
-    of_network(Running::find().and_then(|running| running.network))
+    let running = Running::find().and_then(|running| Some((running.config.as_ref()?.range(), running.to_string())));
+    match (running, Given::load(&BTreeMap::new(), Unset::Local)) {
+        (Some((range, process)), _) => of_network(range, &format!("{process} runs so")),
+        (None, Ok(given)) => of_network(given.config.range(), &given.decision.by),
+        (None, Err(error)) => Finding::broken("network", error.to_string(), "correct the configuration"),
+    }
+}
+
+fn of_network(range: Range, by: &str) -> Finding {
+    const WHAT: &str = "network";
+    match range {
+        Range::Local | Range::Loopback => Finding::ok(WHAT, format!("{range} ({by}): {}", range.meaning())),
+        Range::Open => Finding::limited(WHAT, format!("{range} ({by}), unauthenticated"), range.meaning()),
+    }
+}
+
+fn other_hosts() -> Finding {
+    of_other_hosts(Running::find().and_then(|running| running.network))
 }
 
 /// What has come to the manager from other hosts, and what it did not keep of that.
-fn of_network(counters: Option<Counters>) -> Finding {
-    const WHAT: &str = "network";
+fn of_other_hosts(counters: Option<Counters>) -> Finding {
+    const WHAT: &str = "other hosts";
     let Some(of) = counters else {
         return Finding::ok(WHAT, "no manager runs that has noted what came from other hosts");
     };
@@ -331,13 +350,22 @@ mod tests {
     #[test]
     fn what_the_manager_did_not_keep_of_the_network_is_named_with_its_numbers() {
         let well = Counters { hosts: 2, endpoints: 7, announcements: 9, held_back: 1, ..Counters::default() };
-        let found = of_network(Some(well.clone()));
+        let found = of_other_hosts(Some(well.clone()));
         assert!(found.verdict == Verdict::Ok && found.found.contains("2 other hosts with 7 endpoints"), "{found:?}");
-        let refused = of_network(Some(Counters { refused: 5, rings_refused: 3, ..well }));
+        let refused = of_other_hosts(Some(Counters { refused: 5, rings_refused: 3, ..well }));
         assert_eq!(refused.verdict, Verdict::Limited);
         assert!(refused.found.contains("5 announcements refused"), "{refused:?}");
         assert!(refused.found.contains("3 ring requests refused"), "{refused:?}");
-        assert_eq!(of_network(None).verdict, Verdict::Ok);
+        assert_eq!(of_other_hosts(None).verdict, Verdict::Ok);
+    }
+
+    #[test]
+    fn a_closed_network_is_as_it_should_be_and_an_open_one_is_said_to_be_unauthenticated() {
+        let closed = of_network(Range::Local, "the default");
+        assert!(closed.verdict == Verdict::Ok && closed.found.contains("RGAPS_NETWORK=open"), "{closed:?}");
+        let open = of_network(Range::Open, "environment");
+        assert!(open.verdict == Verdict::Limited && open.found.contains("unauthenticated"), "{open:?}");
+        assert!(open.remedy.contains("anyone who reaches this host can read and write every topic"), "{open:?}");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use rgaps::types::{Bytes, Header, Meta, MetaError};
 use rgaps::{Durability, Node, PublisherQos};
 use rgaps_shm::layout::META_BYTES_MAX;
 use rgaps_testing::Child;
+use serde_json::Value;
 
 #[test]
 fn what_a_running_manager_was_not_started_with_is_said_once_and_bad_values_are_refused() {
@@ -28,6 +29,50 @@ fn what_a_running_manager_was_not_started_with_is_said_once_and_bad_values_are_r
         let (good, _, errors) = outcome(host.rgaps(arguments).env("RGAPS_PEERS", "junk"));
         assert!(!good && errors.starts_with("rgaps: environment: peers = junk: as tcp/10.0.0.2:7447"), "{errors}");
     }
+}
+
+#[test]
+fn how_far_the_network_goes_is_said_by_doctor_and_to_clients_that_ask_otherwise() {
+    let host = Host::new("network");
+    let closed = |arguments: &[&str]| {
+        let mut command = host.rgaps(arguments);
+        command.env_remove("RGAPS_NETWORK").env("RGAPS_CONFIG", "/dev/null");
+        for name in ["ROS_AUTOMATIC_DISCOVERY_RANGE", "ROS_LOCALHOST_ONLY", "ROS_STATIC_PEERS"] {
+            command.env_remove(name);
+        }
+        command
+    };
+    let network = |command: &mut Command| {
+        let (_, said, errors) = outcome(command);
+        let found: Vec<Value> = serde_json::from_str(&said).unwrap_or_else(|_| panic!("{said}{errors}"));
+        found.into_iter().find(|finding| finding["what"] == "network").unwrap()
+    };
+    let found = network(&mut closed(&["--json", "doctor"]));
+    let said = found["found"].as_str().unwrap();
+    assert!(said.starts_with("local (the default)") && said.contains("RGAPS_NETWORK=open"), "{found}");
+    let found = network(closed(&["--json", "doctor"]).env("RGAPS_NETWORK", "open"));
+    assert!(found["found"].as_str().unwrap().contains("unauthenticated"), "{found}");
+    assert!(found["remedy"].as_str().unwrap().contains("can read and write every topic"), "{found}");
+    let (good, _, errors) = outcome(&mut closed(&["topic", "list"]));
+    assert!(good && errors.is_empty(), "{errors}");
+    // The manager that runs now is local.
+    let asked = [
+        ("RGAPS_NETWORK", "open", "network = \"open\" (environment; the manager has \"local\")"),
+        (
+            "ROS_AUTOMATIC_DISCOVERY_RANGE",
+            "SUBNET",
+            "(ROS_AUTOMATIC_DISCOVERY_RANGE=SUBNET; the manager has \"local\")",
+        ),
+        ("ROS_STATIC_PEERS", "127.0.0.9", "peers = [\"tcp/127.0.0.9:7447\"] (ROS_STATIC_PEERS; the manager has [])"),
+    ];
+    for (name, value, said) in asked {
+        let (good, _, errors) = outcome(closed(&["topic", "list"]).env(name, value));
+        assert!(good && errors.lines().count() == 1 && errors.contains(said), "{errors}");
+    }
+    let (good, _, errors) = outcome(closed(&["topic", "list"]).env("ROS_AUTOMATIC_DISCOVERY_RANGE", "OFF"));
+    assert!(good && errors.is_empty(), "it is so: {errors}");
+    let found = network(closed(&["--json", "doctor"]).env("RGAPS_NETWORK", "open"));
+    assert!(found["found"].as_str().unwrap().starts_with("local (process"), "{found}");
 }
 
 #[test]
@@ -80,7 +125,7 @@ fn a_device_that_is_not_there_is_one_clear_error() {
     assert!(!good && errors == said, "{errors}");
     let mut manager = Command::new(rgaps_testing::programs::find("rgapsd"));
     host.dir.apply(&mut manager);
-    let (good, _, errors) = outcome(manager.args(["--device", "cuda"]).env("RGAPS_MULTICAST", "off"));
+    let (good, _, errors) = outcome(manager.args(["--device", "cuda"]).env("RGAPS_NETWORK", "local"));
     assert!(!good && errors.contains(&said.replace("rgaps: ", "rgapsd: ")), "{errors}");
     let (_, found, _) = outcome(&mut host.rgaps(&["doctor"]));
     assert!(found.contains("libcuda.so.1 is not there"), "{found}");

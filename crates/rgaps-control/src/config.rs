@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::range::{Decision, Range, RosVariables, Unset, settle};
 use crate::reach::Network;
 use crate::size;
 use crate::text::plain;
@@ -62,13 +63,15 @@ pub struct Config {
     pub rdma_spin_us: u64,
     /// Where pools lie: `host`, `cuda`, `cuda:N` or `cuda:GPU-<uuid>` for one GPU, or `auto` for a GPU where this build can use it, else host memory.
     pub device: String,
+    /// How far the network goes: `local` has no IP socket, `loopback` reaches managers of this machine only, `open` is for anyone who reaches it, unauthenticated. Where it is not given, `peers` and `listen` open it.
+    pub network: String,
     /// Where other managers are, as zenoh locators: tcp/10.0.0.2:7447. The log says so if no host has answered within `peer_timeout_ms`.
     pub peers: Vec<String>,
-    /// Where this manager can be found, as a zenoh locator; empty lets zenoh choose a port.
+    /// Where this manager can be found, as a zenoh locator; empty lets zenoh choose a port, on every address if the network is open.
     pub listen: String,
-    /// Whether hosts of the LAN find each other by multicast.
+    /// Whether hosts of the LAN find each other by multicast, if the network is open.
     pub multicast: bool,
-    /// Addresses that data links listen on, in order of preference; empty is every address of the host.
+    /// Addresses that data links listen on, in order of preference; empty is every address that `network` allows.
     pub data_address: Vec<String>,
     /// Networks of IPv4 that data links may lead to, beside the address that a host is seen at: `10.0.1.0/24`, `10.0.2.7`. For hosts whose data addresses are not those that `peers` or multicast find.
     pub data_networks: Vec<String>,
@@ -80,7 +83,7 @@ pub struct Config {
     pub peer_timeout_ms: u64,
     /// How long a stalled keep-all subscriber may hold up what arrives before it is made keep-last.
     pub keep_all_timeout_ms: u64,
-    /// A zenoh configuration file for TLS and access control; empty for none.
+    /// A zenoh configuration file, with rules of access control for one; empty for none. What it asks for and this build lacks (TLS, QUIC, passwords, keys) is refused.
     pub zenoh_config: String,
     /// Bytes that `rgapsd.log` of a manager that a client started may have; it is `rgapsd.log.1` then, in place of the one before.
     pub log_bytes: u64,
@@ -104,6 +107,7 @@ impl Default for Config {
             rdma_timeout_ms: 2_000,
             rdma_spin_us: 0,
             device: "auto".to_owned(),
+            network: Range::Local.name().to_owned(),
             peers: Vec::new(),
             listen: String::new(),
             multicast: true,
@@ -124,8 +128,10 @@ impl Default for Config {
 pub struct Given {
     /// The configuration.
     pub config: Config,
-    /// Each key that somebody gave, and where: a file's path, `environment` or `flags`.
+    /// Each key that somebody gave, and where: a file's path, `environment`, `flags` or a variable of ROS.
     pub origins: BTreeMap<String, String>,
+    /// Who decided how far the network goes.
+    pub decision: Decision,
 }
 
 /// The configuration cannot be used.
@@ -169,27 +175,45 @@ pub enum ConfigError {
         /// What it must be.
         rule: String,
     },
+    /// One setting closes the network, and another one needs it.
+    #[error("{opens} needs a network that {closes} closes: remove one of them (`network` goes before ROS's variables)")]
+    Contradiction {
+        /// What needs it.
+        opens: String,
+        /// What closes it.
+        closes: String,
+    },
 }
 
 impl Given {
-    /// What this process is given: file, environment, then `flags` (key to value as text).
-    pub fn load(flags: &BTreeMap<String, String>) -> Result<Self, ConfigError> {
+    /// What this process is given: file, environment, then `flags` (key to value as text). `unset` is what it means that nothing is said
+    /// of the network.
+    pub fn load(flags: &BTreeMap<String, String>, unset: Unset) -> Result<Self, ConfigError> {
         // What is no text is none of ours.
         let texts =
             std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-        let mut variables = keys_of(texts);
-        apply_ros_range(&mut variables, |name| std::env::var(name).ok());
+        let variables = keys_of(texts);
+        let ros = RosVariables::read(unset, |name| std::env::var(name).ok());
         let file = match variable("RGAPS_CONFIG") {
             Some(path) => Some(PathBuf::from(path)),
             None => default_file().filter(|path| path.exists()),
         };
-        Self::from_sources(file.as_deref(), &variables, flags)
+        Self::from_all(file.as_deref(), &variables, &ros, flags)
     }
 
-    /// What named sources give, for `load` and for tests.
+    /// What named sources give, for tests: ROS says nothing.
     pub fn from_sources(
         file: Option<&Path>,
         variables: &BTreeMap<String, String>,
+        flags: &BTreeMap<String, String>,
+    ) -> Result<Self, ConfigError> {
+        Self::from_all(file, variables, &RosVariables::default(), flags)
+    }
+
+    fn from_all(
+        file: Option<&Path>,
+        variables: &BTreeMap<String, String>,
+        ros: &RosVariables,
         flags: &BTreeMap<String, String>,
     ) -> Result<Self, ConfigError> {
         let mut table = defaults();
@@ -221,19 +245,22 @@ impl Given {
         }
         // Before the rest is read: it may be too large even for its type.
         check_message_count(&table, &origins)?;
-        let config: Config = table.try_into().map_err(|error: toml::de::Error| ConfigError::Syntax {
+        let mut config: Config = table.try_into().map_err(|error: toml::de::Error| ConfigError::Syntax {
             path: file.unwrap_or(Path::new("configuration")).to_owned(),
             message: error.to_string(),
         })?;
         config.check().map_err(|fault| fault.named(&origins))?;
-        Ok(Self { config, origins })
+        let decision = settle(&mut config, &mut origins, ros)?;
+        // Those of ROS_STATIC_PEERS.
+        config.check_addresses().map_err(|fault| fault.named(&origins))?;
+        Ok(Self { config, origins, decision })
     }
 }
 
 impl Config {
     /// The configuration of this process: file, environment, then `flags` (key to value as text).
     pub fn load(flags: &BTreeMap<String, String>) -> Result<Self, ConfigError> {
-        Ok(Given::load(flags)?.config)
+        Ok(Given::load(flags, Unset::Local)?.config)
     }
 
     /// Bytes of credit that a receiver may keep back.
@@ -317,6 +344,8 @@ impl Config {
     }
 
     fn check_addresses(&self) -> Result<(), Fault> {
+        let network = &self.network;
+        require(Range::named(network).is_some(), "network", network, "local, loopback or open")?;
         let addresses = &self.data_address;
         require(addresses.len() <= ADDRESSES_MAX, "data_address", addresses.len(), "64 addresses at most")?;
         for address in addresses {
@@ -418,21 +447,6 @@ fn keys_of(variables: impl Iterator<Item = (String, String)>) -> BTreeMap<String
 fn variable_key(name: &str) -> Option<String> {
     let key = name.strip_prefix("RGAPS_")?;
     (!NOT_KEYS.contains(&key) && !key.starts_with(TEST_PREFIX)).then(|| key.to_ascii_lowercase())
-}
-
-/// ROS's own variables set what ours do not: LOCALHOST and OFF keep discovery on this machine, static peers are peers.
-fn apply_ros_range(variables: &mut BTreeMap<String, String>, variable: impl Fn(&str) -> Option<String>) {
-    let range = variable("ROS_AUTOMATIC_DISCOVERY_RANGE").unwrap_or_default();
-    let local =
-        ["LOCALHOST", "OFF"].contains(&range.as_str()) || variable("ROS_LOCALHOST_ONLY").as_deref() == Some("1");
-    if local {
-        variables.entry("multicast".to_owned()).or_insert_with(|| "false".to_owned());
-        variables.entry("listen".to_owned()).or_insert_with(|| "tcp/127.0.0.1:0".to_owned());
-    }
-    if let Some(peers) = variable("ROS_STATIC_PEERS").filter(|peers| !peers.is_empty()) {
-        let peers: Vec<String> = peers.split(';').map(|peer| format!("tcp/{peer}:7447")).collect();
-        variables.entry("peers".to_owned()).or_insert_with(|| peers.join(","));
-    }
 }
 
 fn parse(table: &toml::Table, origin: &str, key: &str, text: &str) -> Result<toml::Value, ConfigError> {
@@ -579,6 +593,7 @@ mod tests {
             ("peers", "10.0.0.2:7447", "tcp/10.0.0.2:7447"),
             ("peers", "udp/10.0.0.2:7447", "tcp only"),
             ("peers", "tcp/10.0.0.2", "tcp/10.0.0.2:7447"),
+            ("network", "closed", "local, loopback or open"),
             ("listen", "tcp/10.0.0.2:99999", "tcp/10.0.0.2:7447"),
             ("listen", "tcp/fe80::1:7447", "tcp/10.0.0.2:7447"),
             ("socket_group", "no such group", "/etc/group"),
@@ -603,6 +618,7 @@ mod tests {
             ("device", "cuda:3"),
             ("data_address", "10.0.0.1,10.0.1.1"),
             ("data_networks", "10.0.0.0/8,10.0.1.1"),
+            ("network", "open"),
             ("idle_timeout_ms", "0"),
         ];
         assert!(from(&good, &[]).is_ok());
@@ -626,18 +642,6 @@ mod tests {
         );
         assert_eq!(from(&[("socket_group", "1234")], &[]).unwrap().socket_gid(), Some(1234));
         assert_eq!(Config::default().socket_gid(), None);
-    }
-
-    #[test]
-    fn ros_variables_set_the_discovery_range() {
-        let mut variables = BTreeMap::new();
-        apply_ros_range(&mut variables, |name| {
-            (name == "ROS_AUTOMATIC_DISCOVERY_RANGE").then(|| "LOCALHOST".to_owned())
-        });
-        assert_eq!(variables["multicast"], "false");
-        let mut variables = map(&[("peers", "tcp/1.2.3.4:1")]);
-        apply_ros_range(&mut variables, |name| (name == "ROS_STATIC_PEERS").then(|| "5.6.7.8".to_owned()));
-        assert_eq!(variables["peers"], "tcp/1.2.3.4:1");
     }
 
     #[test]

@@ -29,9 +29,7 @@ use crate::names::{HostId, TopicKey};
 use crate::reach::Seen;
 use crate::text;
 use crate::wire::{Endpoint, HANDSHAKE_BYTES_MAX, RingOffer, RingRefusal, RingRequest};
-
-/// Shortest lease: zenoh says four times in it that it lives, from threads that a busy machine may hold up.
-const LEASE_MS_MIN: u64 = 1000;
+use crate::zenoh_config::zenoh_config;
 
 /// Longest announcement; its key has twice as many bytes, and zenoh's must fit one of its batches of 64 KiB.
 const ENDPOINT_BYTES_MAX: usize = 16 << 10;
@@ -67,6 +65,12 @@ pub struct NetworkError {
     message: String,
 }
 
+impl NetworkError {
+    pub(crate) fn new(what: &'static str, message: String) -> Self {
+        Self { what, message }
+    }
+}
+
 /// No ring.
 #[derive(Debug, thiserror::Error)]
 pub enum RingError {
@@ -78,7 +82,8 @@ pub enum RingError {
     TimedOut(HostId, u128),
     /// There is no such host; nobody had to be waited for.
     #[error(
-        "host {0} is not there: no manager of that identity is reachable; does it run, and do `peers` or multicast lead to it?"
+        "host {0} is not there: no manager of that identity is reachable; does it run, is its network open, and do `peers` or multicast lead \
+         to it?"
     )]
     Absent(HostId),
     /// Question or answer is longer than anybody looks at.
@@ -92,13 +97,17 @@ pub enum RingError {
     Refused(#[from] RingRefusal),
 }
 
-/// This host's part in the network.
+/// This host's part in the network, or that it has none: then there are no other hosts, and nobody is told of this one.
 pub struct Network {
+    joined: Option<Joined>,
+    host: HostId,
+}
+
+struct Joined {
     /// Dropped first: it announces what is left.
     announcer: Announcer,
     session: Session,
-    host: HostId,
-    /// Undeclared when dropped.
+    /// What makes this host known, and what makes others known to it. Undeclared when dropped.
     _declared: (LivelinessToken, zenoh::pubsub::Subscriber<()>, zenoh::query::Queryable<()>),
 }
 
@@ -111,14 +120,15 @@ impl std::fmt::Debug for Network {
 type Sink = Arc<dyn Fn(NetworkEvent) + Send + Sync>;
 
 impl Network {
-    /// Joins the network. `sink` is called from zenoh's threads and must not block.
+    /// Joins the network, unless it is local. `sink` is called from zenoh's threads and must not block.
     pub fn open(
         config: &Config,
         host: HostId,
         name: &str,
         sink: impl Fn(NetworkEvent) + Send + Sync + 'static,
     ) -> Result<Self, NetworkError> {
-        let session = zenoh::open(zenoh_config(config)?).wait().map_err(failed("joining the network"))?;
+        let Some(zenoh) = zenoh_config(config)? else { return Ok(Self { joined: None, host }) };
+        let session = zenoh::open(zenoh).wait().map_err(failed("joining the network"))?;
         let sink: Sink = Arc::new(sink);
         let unread = AtomicBool::new(false);
         let events = sink.clone();
@@ -151,22 +161,27 @@ impl Network {
             .map_err(failed("announcing this host"))?;
         let announcer = Announcer::start(Liveliness { session: session.clone(), host, sink })
             .map_err(|error| NetworkError { what: "starting a thread", message: error.to_string() })?;
-        Ok(Self { session, host, announcer, _declared: (token, subscriber, queryable) })
+        let joined = Joined { announcer, session, _declared: (token, subscriber, queryable) };
+        Ok(Self { joined: Some(joined), host })
     }
 
     /// Announces all that this host has of a topic, soon, in place of what it had; an error is logged. Waits for nothing.
     pub fn announce(&self, key: &TopicKey, endpoints: Vec<Endpoint>) {
-        self.announcer.announce(key, endpoints);
+        if let Some(joined) = &self.joined {
+            joined.announcer.announce(key, endpoints);
+        }
     }
 
-    /// Asks what others announce: comes as `NetworkEvent::Found`, then `FoundAll`. Waits for nothing.
+    /// Asks what others announce: comes as `NetworkEvent::Found`, then `FoundAll`, unless the network is local. Waits for nothing.
     pub fn ask(&self, scope: Scope) {
-        self.announcer.ask(scope);
+        if let Some(joined) = &self.joined {
+            joined.announcer.ask(scope);
+        }
     }
 
     /// A handle for asking other hosts, usable from any thread.
     pub fn asker(&self) -> RingAsker {
-        RingAsker { session: self.session.clone() }
+        RingAsker { session: self.joined.as_ref().map(|joined| joined.session.clone()) }
     }
 }
 
@@ -232,7 +247,7 @@ impl Drop for FoundAll {
 /// Asks other hosts for rings.
 #[derive(Clone)]
 pub struct RingAsker {
-    session: Session,
+    session: Option<Session>,
 }
 
 impl std::fmt::Debug for RingAsker {
@@ -254,7 +269,8 @@ impl RingAsker {
         if payload.len() > HANDSHAKE_BYTES_MAX {
             return Err(RingError::Oversized(host, payload.len()));
         }
-        self.session
+        let session = self.session.as_ref().ok_or(RingError::Absent(host))?;
+        session
             .get(format!("rgaps/1/{host}/ring"))
             .payload(payload)
             .timeout(timeout)
@@ -275,20 +291,20 @@ impl RingAsker {
             text::from_json(&answer).map_err(|error| RingError::Garbage(host, error.to_string()))?;
         let offer = answer?;
         offer.check()?;
-        Ok((offer, from.map(|from| self.seen(from)).unwrap_or_default()))
+        Ok((offer, from.map(|from| seen_at(session, from)).unwrap_or_default()))
     }
+}
 
-    /// Where the links with another session lead.
-    fn seen(&self, other: ZenohId) -> Seen {
-        let mut seen = Seen::default();
-        for link in self.session.info().links().wait().filter(|link| *link.zid() == other) {
-            let ends = [link.src(), link.dst()].map(|end| end.address().as_str().parse::<SocketAddr>());
-            if let [Ok(own), Ok(other)] = ends {
-                seen.add(own.ip(), other.ip());
-            }
+/// Where the links with another session lead.
+fn seen_at(session: &Session, other: ZenohId) -> Seen {
+    let mut seen = Seen::default();
+    for link in session.info().links().wait().filter(|link| *link.zid() == other) {
+        let ends = [link.src(), link.dst()].map(|end| end.address().as_str().parse::<SocketAddr>());
+        if let [Ok(own), Ok(other)] = ends {
+            seen.add(own.ip(), other.ip());
         }
-        seen
     }
+    seen
 }
 
 /// Takes the answer to a `RingRequested`. Dropped without one, the asking host runs into its time-out.
@@ -363,31 +379,6 @@ fn read_token(sample: &Sample) -> Option<Announcement> {
     }
 }
 
-fn zenoh_config(config: &Config) -> Result<zenoh::Config, NetworkError> {
-    let failed = |error: zenoh::Error| NetworkError { what: "configuration", message: error.to_string() };
-    let mut zenoh = match config.zenoh_config.as_str() {
-        "" => zenoh::Config::default(),
-        path => zenoh::Config::from_file(path).map_err(failed)?,
-    };
-    let set = |zenoh: &mut zenoh::Config, key: &str, value: String| {
-        zenoh
-            .insert_json5(key, &value)
-            .map_err(|error| NetworkError { what: "configuration", message: format!("{key}: {error}") })
-    };
-    set(&mut zenoh, "mode", "\"peer\"".to_owned())?;
-    let lease = config.peer_timeout_ms.max(LEASE_MS_MIN);
-    set(&mut zenoh, "transport/link/tx/lease", lease.to_string())?;
-    set(&mut zenoh, "scouting/multicast/enabled", config.multicast.to_string())?;
-    let list = |items: &[String]| serde_json::to_string(items).unwrap_or_else(|_| "[]".to_owned());
-    if !config.peers.is_empty() {
-        set(&mut zenoh, "connect/endpoints", list(&config.peers))?;
-    }
-    if !config.listen.is_empty() {
-        set(&mut zenoh, "listen/endpoints", list(std::slice::from_ref(&config.listen)))?;
-    }
-    Ok(zenoh)
-}
-
 fn failed(what: &'static str) -> impl Fn(zenoh::Error) -> NetworkError {
     move |error| NetworkError { what, message: error.to_string() }
 }
@@ -415,13 +406,22 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(20);
 
-    fn join(host: HostId, name: &str, listen: &str, peer: Option<&str>) -> (Network, Receiver<NetworkEvent>) {
-        let config = Config {
-            multicast: false,
+    fn loopback(listen: &str, peer: Option<&str>) -> Config {
+        Config {
+            network: "loopback".to_owned(),
             listen: listen.to_owned(),
             peers: peer.map(str::to_owned).into_iter().collect(),
             ..Config::default()
-        };
+        }
+    }
+
+    fn free_locator() -> String {
+        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        format!("tcp/127.0.0.1:{free}")
+    }
+
+    fn join(host: HostId, name: &str, listen: &str, peer: Option<&str>) -> (Network, Receiver<NetworkEvent>) {
+        let config = loopback(listen, peer);
         let (sender, events) = channel();
         let network = Network::open(&config, host, name, move |event| drop(sender.send(event))).unwrap();
         (network, events)
@@ -437,17 +437,10 @@ mod tests {
 
     #[test]
     fn two_hosts_see_each_other_shake_hands_and_notice_the_end() {
-        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let locator = format!("tcp/127.0.0.1:{free}");
+        let locator = free_locator();
         let (a, b) = (HostId([1; 16]), HostId([2; 16]));
         let (first, first_events) = join(a, "head", &locator, None);
-        let endpoint = Endpoint {
-            key: TopicKey::new(7, "camera/front").unwrap(),
-            role: Role::Publisher,
-            type_name: "rgaps/Image".to_owned(),
-            offers: vec![PublisherQos::default()],
-            requests: vec![],
-        };
+        let endpoint = camera();
         first.announce(&endpoint.key, vec![endpoint.clone()]);
         first.announce(&endpoint.key, vec![endpoint.clone()]);
         // A late joiner learns of what was there before.
@@ -466,7 +459,7 @@ mod tests {
             _ => None,
         };
         assert!(matches!(until(&first_events, of_b), Announcement::HostUp { .. }));
-        hand_shake(&first, &second_events, b, &endpoint);
+        hand_shake(&first, &second_events, b);
         found_again(&second, &second_events, a, &endpoint);
         first.announce(&endpoint.key, Vec::new());
         let gone =
@@ -498,19 +491,33 @@ mod tests {
         }
     }
 
-    fn hand_shake(first: &Network, second_events: &Receiver<NetworkEvent>, b: HostId, endpoint: &Endpoint) {
-        let request = RingRequest {
+    fn camera() -> Endpoint {
+        Endpoint {
+            key: TopicKey::new(7, "camera/front").unwrap(),
+            role: Role::Publisher,
+            type_name: "rgaps/Image".to_owned(),
+            offers: vec![PublisherQos::default()],
+            requests: vec![],
+        }
+    }
+
+    fn ring_request() -> RingRequest {
+        RingRequest {
             version: WIRE_VERSION,
             host: HostId([1; 16]),
             host_name: "head".to_owned(),
-            endpoint: Endpoint { requests: vec![SubscriberQos::default()], ..endpoint.clone() },
+            endpoint: Endpoint { requests: vec![SubscriberQos::default()], ..camera() },
             message_bytes_max: 1 << 20,
             flow_control: true,
             integrity: Integrity::Crc32c,
             rdma: Vec::new(),
             no_rdma: "no device".to_owned(),
             published: vec![(5, 7)],
-        };
+        }
+    }
+
+    fn hand_shake(first: &Network, second_events: &Receiver<NetworkEvent>, b: HostId) {
+        let request = ring_request();
         let offer = RingOffer {
             version: WIRE_VERSION,
             token: TopicId([9; 16]),
@@ -560,7 +567,8 @@ mod tests {
         assert!(matches!(asked, Err(RingError::Oversized(of, bytes)) if of == b && bytes > HANDSHAKE_BYTES_MAX));
         // A host that does not hold back is told by the one that it asks.
         let (answers, answer) = channel();
-        let asking = first.session.get(format!("rgaps/1/{b}/ring")).payload(long.clone()).timeout(LONG);
+        let session = first.asker().session.unwrap();
+        let asking = session.get(format!("rgaps/1/{b}/ring")).payload(long.clone()).timeout(LONG);
         asking
             .callback(move |reply| drop(answers.send(reply.into_result().map(|s| s.payload().to_bytes().into_owned()))))
             .wait()
@@ -580,12 +588,54 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_host_is_gone_after_the_peer_timeout_but_never_within_a_second() {
-        let lease = |peer_timeout_ms| {
-            let config = Config { peer_timeout_ms, ..Config::default() };
-            zenoh_config(&config).unwrap().get_json("transport/link/tx/lease").unwrap()
+    fn a_local_host_has_no_session_and_no_other_hosts() {
+        let (events, none) = channel();
+        let network =
+            Network::open(&Config::default(), HostId([1; 16]), "alone", move |event| drop(events.send(event)));
+        let network = network.unwrap();
+        assert!(network.asker().session.is_none());
+        network.announce(&camera().key, vec![camera()]);
+        network.announce(&camera().key, Vec::new());
+        network.ask(None);
+        let asked = network.asker().request(HostId([2; 16]), &ring_request(), LONG);
+        assert!(matches!(asked, Err(RingError::Absent(_))), "{asked:?}");
+        assert!(none.try_recv().is_err(), "nothing is to be heard of others");
+    }
+
+    #[test]
+    fn a_rule_of_access_control_keeps_others_from_asking_for_rings() {
+        let rules = std::env::temp_dir().join(format!("rgaps-access-{}.json5", std::process::id()));
+        let text = r#"{access_control: {
+            enabled: true, default_permission: "allow", subjects: [{id: "anyone"}],
+            rules: [{id: "no rings", permission: "deny", flows: ["ingress"], messages: ["query"], key_exprs: ["rgaps/1/*/ring"]}],
+            policies: [{rules: ["no rings"], subjects: ["anyone"]}],
+        }}"#;
+        std::fs::write(&rules, text).unwrap();
+        let (a, b) = (HostId([1; 16]), HostId([2; 16]));
+        let locator = free_locator();
+        let (first, first_events) = join(a, "head", &locator, None);
+        let file = rules.display().to_string();
+        let config = Config { zenoh_config: file, ..loopback("tcp/127.0.0.1:0", Some(&locator)) };
+        let (sender, second_events) = channel();
+        let second = Network::open(&config, b, "arm", move |event| drop(sender.send(event))).unwrap();
+        std::fs::remove_file(&rules).unwrap();
+        let of_b = |event| match event {
+            NetworkEvent::Announced(announcement) if announcement.host() == b => Some(announcement),
+            _ => None,
         };
-        assert_eq!((lease(5000), lease(100)), ("5000".to_owned(), "1000".to_owned()));
+        assert!(matches!(until(&first_events, of_b), Announcement::HostUp { .. }));
+        let asked = first.asker().request(b, &ring_request(), Duration::from_secs(1));
+        assert!(matches!(asked, Err(RingError::TimedOut(..) | RingError::Absent(_))), "{asked:?}");
+        // The rule is of one direction: who has it may ask, and that is answered, so the link works.
+        let asking = std::thread::spawn(move || second.asker().request(a, &ring_request(), LONG));
+        let responder = until(&first_events, |event| match event {
+            NetworkEvent::RingRequested { responder, .. } => Some(responder),
+            _ => None,
+        });
+        responder.answer(&Err(RingRefusal::NoSubscribers("/camera/front".to_owned())));
+        assert!(matches!(asking.join().unwrap(), Err(RingError::Refused(_))));
+        let heard: Vec<NetworkEvent> = second_events.try_iter().collect();
+        assert!(!heard.iter().any(|event| matches!(event, NetworkEvent::RingRequested { .. })), "{heard:?}");
     }
 
     #[test]

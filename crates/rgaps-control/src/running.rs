@@ -115,6 +115,7 @@ impl Running {
 mod tests {
     use super::*;
     use crate::local::Listener;
+    use crate::range::{RosVariables, Unset, settle};
     use crate::runtime::RuntimeDir;
     use std::collections::BTreeMap;
 
@@ -161,6 +162,18 @@ mod tests {
         assert!(
             Running { pid: 1, config: None, network: None }.differences(&given(&[("multicast", "off")])).is_empty()
         );
+    }
+
+    #[test]
+    fn a_ros_2_node_that_is_told_nothing_hears_that_its_manager_is_closed() {
+        let mut wanted = given(&[]);
+        let ros = RosVariables::read(Unset::Subnet, |_| None);
+        wanted.decision = settle(&mut wanted.config, &mut wanted.origins, &ros).unwrap();
+        let running = Running { pid: 1, config: Some(Config::default()), network: None };
+        let said = running.warning(Ok(wanted)).unwrap();
+        for part in ["network = \"open\"", "which means SUBNET to ROS 2 nodes", "has \"local\""] {
+            assert!(said.contains(part), "{said}");
+        }
     }
 
     #[test]

@@ -20,8 +20,9 @@ use std::time::{Duration, Instant};
 pub use self::outcome::Outcome;
 use self::outcome::{Heard, hear};
 pub use self::pauses::Pauses;
-use crate::config::{Config, ConfigError, variable};
+use crate::config::{ConfigError, Given, variable};
 use crate::local::{Connection, LocalError};
+use crate::range::Unset;
 use crate::runtime::{RuntimeDir, RuntimeError, open_private};
 use crate::text::plain;
 use crate::whereabouts::Nobody;
@@ -120,8 +121,17 @@ pub enum Autostart {
     /// If none runs, unless RGAPS_AUTOSTART=0.
     #[default]
     OnDemand,
+    /// The same for a ROS 2 node: where nothing is said of the network, it is as for the RMW beside it.
+    ForRos,
     /// Never: somebody else starts it, perhaps with a configuration of its own.
     Never,
+}
+
+impl Autostart {
+    /// What it means that nothing is said of the network.
+    pub fn unset(self) -> Unset {
+        if self == Self::ForRos { Unset::Subnet } else { Unset::Local }
+    }
 }
 
 /// Connects to the manager of a runtime directory; starts one if none listens and that is allowed.
@@ -144,7 +154,7 @@ pub fn connect(dir: &RuntimeDir, autostart: Autostart) -> Result<Connection, Spa
     if nobody.elsewhere.is_some() {
         tracing::warn!("{nobody}");
     }
-    Config::load(&BTreeMap::new()).map_err(|error| SpawnError::Config(Box::new(error)))?;
+    Given::load(&BTreeMap::new(), autostart.unset()).map_err(|error| SpawnError::Config(Box::new(error)))?;
     let deadline = Instant::now() + START_TIMEOUT;
     let log = Log::new(dir);
     let mut program = PathBuf::from("rgapsd");
@@ -168,7 +178,7 @@ pub fn connect(dir: &RuntimeDir, autostart: Autostart) -> Result<Connection, Spa
             continue;
         }
         turn = Instant::now() + TURN_TIMEOUT;
-        let (started, heard) = start(dir, deadline)?;
+        let (started, heard) = start(dir, autostart, deadline)?;
         program = started;
         match heard {
             Heard::Said(Outcome::Failed(reason)) => return Err(SpawnError::Failed(reason)),
@@ -243,7 +253,7 @@ fn own_library() -> Option<PathBuf> {
 }
 
 /// Starts a manager and waits for what it says.
-fn start(dir: &RuntimeDir, deadline: Instant) -> Result<(PathBuf, Heard), SpawnError> {
+fn start(dir: &RuntimeDir, autostart: Autostart, deadline: Instant) -> Result<(PathBuf, Heard), SpawnError> {
     let program = find_program().ok_or_else(|| not_found(variable("RGAPSD")))?;
     let failed = |source| SpawnError::Start { program: program.clone(), source };
     // Better a manager without a log than none.
@@ -256,7 +266,13 @@ fn start(dir: &RuntimeDir, deadline: Instant) -> Result<(PathBuf, Heard), SpawnE
     });
     let mut command = Command::new(&program);
     command.env_clear().envs(kept).env("RGAPS_RUNTIME_DIR", dir.path());
-    command.arg("--on-demand").current_dir("/").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
+    command
+        .arg("--on-demand")
+        .args((autostart == Autostart::ForRos).then_some("--ros"))
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(log);
     let mut child = command.spawn().map_err(failed)?;
     let heard = match child.stdout.take() {
         Some(pipe) => hear(&File::from(OwnedFd::from(pipe)), deadline).map_err(failed)?,

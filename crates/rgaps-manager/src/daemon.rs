@@ -9,10 +9,11 @@ use std::sync::Arc;
 use rgaps_control::config::ConfigError;
 use rgaps_control::local::{Listener, LocalError};
 use rgaps_control::network::{Network, NetworkError};
+use rgaps_control::range::{Range, Unset};
 use rgaps_control::runtime::RuntimeError;
 use rgaps_control::spawn::Outcome;
 use rgaps_control::text::plain;
-use rgaps_control::{Config, RuntimeDir};
+use rgaps_control::{Given, RuntimeDir};
 use rgaps_device::{Choice, DeviceError};
 use rgaps_os::clock;
 
@@ -33,6 +34,8 @@ pub struct Options {
     pub runtime_dir: Option<PathBuf>,
     /// Keys of the configuration, by flag.
     pub flags: BTreeMap<String, String>,
+    /// What it means that nothing is said of the network.
+    pub unset: Unset,
 }
 
 /// The manager could not start, or had to end.
@@ -73,7 +76,7 @@ impl DaemonError {
 
 /// Runs a manager until SIGINT, SIGTERM or idleness. Calls `listens` once clients can connect.
 pub fn run(options: &Options, listens: impl FnOnce()) -> Result<(), DaemonError> {
-    let config = Arc::new(Config::load(&options.flags)?);
+    let given = Given::load(&options.flags, options.unset)?;
     // Two a topic; rgapsd is a program of its own and uses no select(2).
     if let Err(error) = rgaps_os::descriptors::raise_limit() {
         tracing::debug!(%error, "the limit on descriptors stays as it is");
@@ -83,7 +86,9 @@ pub fn run(options: &Options, listens: impl FnOnce()) -> Result<(), DaemonError>
         None => RuntimeDir::from_environment()?,
     };
     let lock = dir.lock()?;
-    log::bound(&dir.log(), config.log_bytes);
+    log::bound(&dir.log(), given.config.log_bytes);
+    say_range(&given);
+    let config = Arc::new(given.config);
     let mut lacks = Lacks(Vec::new());
     let stop = stop_descriptor()?;
     let chosen = rgaps_device::open(config.device.parse::<Choice>()?)?;
@@ -162,6 +167,18 @@ impl Lacks {
             tracing::warn!("{text}");
             self.0.push(text);
         }
+    }
+}
+
+/// How far the network goes, who has decided so, and what that leaves without effect.
+fn say_range(given: &Given) {
+    let (range, decision) = (given.config.range(), &given.decision);
+    match range {
+        Range::Open => tracing::warn!(network = %range, by = decision.by, "{}", range.meaning()),
+        Range::Local | Range::Loopback => tracing::info!(network = %range, by = decision.by, "{}", range.meaning()),
+    }
+    if !decision.unused.is_empty() {
+        tracing::warn!(network = %range, "without effect, since the network is not open: {}", decision.unused.join(", "));
     }
 }
 

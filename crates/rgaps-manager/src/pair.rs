@@ -167,7 +167,7 @@ impl Pair {
             ring_bytes: 64 << 10,
             chunk_bytes: 8 << 10,
             arrival_pool_bytes: 1 << 20,
-            data_address: vec!["127.0.0.1".to_owned()],
+            network: "loopback".to_owned(),
             ..config
         });
         let key = TopicKey::new(0, "pair").unwrap();

@@ -4,7 +4,7 @@
 //! asks again has lost its connection, so the old arrival is told to end, and its port is used again.
 
 use std::collections::HashMap;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -156,30 +156,30 @@ pub(crate) struct SubscribeManager {
 }
 
 impl SubscribeManager {
-    /// Listens for data connections.
+    /// Listens for data connections, on a port of its own for each address that the configuration allows.
     pub(crate) fn new(
         config: Arc<Config>,
         memory: DeviceMemoryManager,
         mailbox: Mailbox,
         verbs: Arc<Verbs>,
     ) -> Result<Self, rgaps_link::tcp::AcceptError> {
-        let configured: Vec<Ipv4Addr> = config.data_address.iter().filter_map(|text| text.parse().ok()).collect();
-        let bind = match configured.as_slice() {
-            [one] => *one,
-            _ => Ipv4Addr::UNSPECIFIED,
-        };
-        let listener = TcpRingListener::bind((bind, 0).into(), Duration::from_millis(config.peer_timeout_ms))?;
-        let port = listener.address().port();
-        let own = if configured.is_empty() { addresses::own() } else { configured };
-        let addresses = own.into_iter().map(|address| (address, port).into()).collect();
+        let timeout = Duration::from_millis(config.peer_timeout_ms);
         let offers = Offers::default();
         let stop = Arc::new(AtomicBool::new(false));
-        let (waiting, stopped) = (offers.clone(), stop.clone());
-        let spawned = std::thread::Builder::new()
-            .name("rgaps-accept".to_owned())
-            .spawn(move || accept(&listener, &waiting, &stopped));
-        if let Err(error) = spawned {
-            tracing::error!(%error, "no thread for data connections");
+        let hearing = Arc::new(AtomicUsize::new(0));
+        let mut addresses = Vec::new();
+        for address in config.data_addresses() {
+            let listener = TcpRingListener::bind((address, 0).into(), timeout)?;
+            let port = listener.address().port();
+            let own = if address.is_unspecified() { addresses::own() } else { vec![address] };
+            addresses.extend(own.into_iter().map(|address| SocketAddr::from((address, port))));
+            let (waiting, hearing, stopped) = (offers.clone(), hearing.clone(), stop.clone());
+            let spawned = std::thread::Builder::new()
+                .name("rgaps-accept".to_owned())
+                .spawn(move || accept(&listener, &waiting, &hearing, &stopped));
+            if let Err(error) = spawned {
+                tracing::error!(%error, "no thread for data connections");
+            }
         }
         Ok(Self { config, memory, mailbox, verbs, offers, addresses, stop })
     }
@@ -452,8 +452,7 @@ impl Drop for SubscribeManager {
 }
 
 /// Takes data connections. Each is heard in a thread of its own, so that somebody who connects and says nothing keeps nobody waiting.
-fn accept(listener: &TcpRingListener, offers: &Offers, stop: &AtomicBool) {
-    let hearing = Arc::new(AtomicUsize::new(0));
+fn accept(listener: &TcpRingListener, offers: &Offers, hearing: &Arc<AtomicUsize>, stop: &AtomicBool) {
     while !stop.load(Ordering::Acquire) {
         let caller = match listener.caller(ACCEPT_TICK) {
             Ok(caller) => caller,

@@ -9,10 +9,10 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 use crate::child::{Child, Ended};
 use crate::runtime_dir::RuntimeDir;
 
-/// Runs `rgapsd`, by a command that is still to be started, in a directory of its own and with no other hosts to look for. Returns once it listens.
+/// Runs `rgapsd`, by a command that is still to be started, in a directory of its own. Returns once it listens.
 pub fn start(dir: &RuntimeDir, mut command: Command) -> io::Result<Child> {
     dir.apply(&mut command);
-    command.env("RGAPS_MULTICAST", "off").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = Child::spawn(&mut command)?;
     let address = SocketAddrUnix::new(dir.path().join("rgapsd.sock"))?;
     loop {

@@ -126,6 +126,16 @@ impl NodeBuilder {
         self
     }
 
+    /// It works for a ROS 2 node. If it starts the manager and nothing is said of the network (no `network`, `peers` or `listen`, and
+    /// ROS_AUTOMATIC_DISCOVERY_RANGE is not set), other hosts of the subnet are let in, as the RMW does it; without this, none is.
+    #[must_use]
+    pub fn ros_node(mut self) -> Self {
+        if self.autostart == Autostart::OnDemand {
+            self.autostart = Autostart::ForRos;
+        }
+        self
+    }
+
     /// Connects to the manager; starts one if none runs.
     pub fn build(self) -> Result<Node, NodeError> {
         let dir = RuntimeDir::for_client(self.runtime_dir.as_deref())?;

@@ -125,8 +125,8 @@ impl Session {
         let Greeted { connection, welcome, lock } = hello.say_until_answered(autostart)?;
         // Once a node, and not to those who leave the manager and its configuration to others.
         let running = Running::new(dir.path(), welcome.manager_pid);
-        let warning = || running.warning(Given::load(&BTreeMap::new()));
-        if let Some(warning) = (autostart == Autostart::OnDemand).then(warning).flatten() {
+        let warning = || running.warning(Given::load(&BTreeMap::new(), autostart.unset()));
+        if let Some(warning) = (autostart != Autostart::Never).then(warning).flatten() {
             tracing::warn!("{warning}");
         }
         welcome.lacks.iter().for_each(|lack| tracing::warn!("{lack}"));

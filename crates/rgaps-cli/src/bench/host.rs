@@ -49,7 +49,7 @@ impl Host {
             }
         }
         dir.apply(&mut command);
-        command.env("RGAPS_CONFIG", "/dev/null").env("RGAPS_MULTICAST", "off");
+        command.env("RGAPS_CONFIG", "/dev/null");
         for (key, value) in settings {
             command.env(format!("RGAPS_{}", key.to_ascii_uppercase()), value);
         }

@@ -7,6 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rgaps::device::Choice;
+use rgaps_control::Range;
 use rgaps_testing::{Hosts, RuntimeDir, runtime_dir};
 
 use crate::CommandError;
@@ -108,9 +109,12 @@ impl Place {
         let own = side.index();
         let other = 1 - own;
         let address = |host: usize| format!("tcp/{}:{}", self.addresses[host], self.ports[host]);
+        let range = if self.is_namespaces() { Range::Open } else { Range::Loopback };
         let variables = [
             (runtime_dir::VARIABLE, self.dirs[own].path().display().to_string()),
             ("RGAPS_HOST_NAME", format!("demo-{}", side.letter())),
+            // Also where ROS's variables say otherwise.
+            ("RGAPS_NETWORK", range.name().to_owned()),
             ("RGAPS_MULTICAST", "off".to_owned()),
             ("RGAPS_LISTEN", address(own)),
             ("RGAPS_PEERS", address(other)),

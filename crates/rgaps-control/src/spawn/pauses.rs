@@ -44,7 +44,7 @@ mod tests {
         for step in 0..60_000_u64 {
             let now = begin + Duration::from_millis(step);
             match pauses.autostart(Autostart::OnDemand, now) {
-                Autostart::OnDemand => {
+                Autostart::OnDemand | Autostart::ForRos => {
                     starts += 1;
                     pauses.note(&SpawnError::Failed("no GPU".to_owned()), now);
                 }

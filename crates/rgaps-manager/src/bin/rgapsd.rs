@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
+use rgaps_control::config::variable;
+use rgaps_control::range::Unset;
 use rgaps_control::spawn::Outcome;
 use rgaps_manager::daemon::{self, Options};
 use rgaps_manager::log;
@@ -27,6 +29,9 @@ struct Arguments {
     /// What messages lie in: auto, host, cuda, cuda:N or cuda:GPU-<uuid>.
     #[arg(long)]
     device: Option<String>,
+    /// Where nothing is said of the network, it is as for ROS 2 nodes: open to the subnet. Nodes of ROS 2 start it so.
+    #[arg(long)]
+    ros: bool,
     /// Go on in a session of one's own, as clients start it, and say on standard output how that went.
     #[arg(long)]
     on_demand: bool,
@@ -62,7 +67,8 @@ fn main() -> ExitCode {
                 Outcome::Listens.say();
             }
         };
-        daemon::run(&Options { runtime_dir: arguments.runtime_dir, flags }, listens)
+        let unset = if arguments.ros { Unset::Subnet } else { Unset::Local };
+        daemon::run(&Options { runtime_dir: arguments.runtime_dir, flags, unset }, listens)
     };
     log::flush();
     match outcome {

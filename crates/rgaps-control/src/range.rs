@@ -1,0 +1,400 @@
+//! How far a host's network goes: no further than somebody has opened it.
+//!
+//! ```text
+//!   local      no IP socket: topics stay with this host's manager
+//!   loopback   loopback addresses only: managers of this machine that name each other; no scouting
+//!   open       whoever reaches it: scouting by multicast unless `multicast` is false, control and data on every address unless
+//!              `listen` and `data_address` say which
+//! ```
+//!
+//! It is decided when the configuration is read, by the first of these that says something: `network`; ROS_LOCALHOST_ONLY and
+//! ROS_AUTOMATIC_DISCOVERY_RANGE; `peers`, `listen` and ROS_STATIC_PEERS; the default. That is local, but for a ROS 2 node it is what the
+//! RMW beside it does then: SUBNET.
+//!
+//! Invariant   what closes the network is never overruled by what would open it: that is an error with the names of both.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr};
+
+use crate::config::{Config, ConfigError};
+
+/// How far a host's network goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Range {
+    /// No IP socket.
+    Local,
+    /// Loopback addresses only.
+    Loopback,
+    /// Whoever reaches it.
+    Open,
+}
+
+impl Range {
+    const ALL: [Self; 3] = [Self::Local, Self::Loopback, Self::Open];
+
+    /// The value of `network` that names it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Loopback => "loopback",
+            Self::Open => "open",
+        }
+    }
+
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|range| range.name() == name)
+    }
+
+    /// What follows from it, for people.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Self::Local => {
+                "nothing listens, and topics stay on this host; network = \"open\" (RGAPS_NETWORK=open) opens it to others"
+            }
+            Self::Loopback => {
+                "managers of this machine that name each other in `peers` share topics; network = \"open\" (RGAPS_NETWORK=open) \
+                 opens it to other machines"
+            }
+            Self::Open => {
+                "nobody is authenticated: anyone who reaches this host can read and write every topic; trust the whole network, \
+                 or close it (network = \"local\")"
+            }
+        }
+    }
+}
+
+impl fmt::Display for Range {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl Config {
+    /// How far the network goes.
+    pub fn range(&self) -> Range {
+        Range::named(&self.network).unwrap_or(Range::Local)
+    }
+
+    /// Whether hosts are looked for by multicast.
+    pub fn scouts(&self) -> bool {
+        self.multicast && self.range() == Range::Open
+    }
+
+    /// The addresses that data links listen on; 0.0.0.0 is all of this host.
+    pub fn data_addresses(&self) -> Vec<Ipv4Addr> {
+        let configured: Vec<Ipv4Addr> = self.data_address.iter().filter_map(|text| text.parse().ok()).collect();
+        match self.range() {
+            Range::Local => Vec::new(),
+            _ if !configured.is_empty() => configured,
+            Range::Loopback => vec![Ipv4Addr::LOCALHOST],
+            Range::Open => vec![Ipv4Addr::UNSPECIFIED],
+        }
+    }
+}
+
+/// What it means that nobody says anything of the network.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Unset {
+    /// That it is local.
+    #[default]
+    Local,
+    /// What it means for ROS 2 nodes: SUBNET.
+    Subnet,
+}
+
+/// Who decided on the range, and what has no effect because of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Decision {
+    /// The setting that decided, with where it was given.
+    pub by: String,
+    /// Settings without effect.
+    pub unused: Vec<String>,
+}
+
+/// What ROS 2's own variables say of the network.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RosVariables {
+    range: Option<(RosRange, String)>,
+    /// As locators.
+    static_peers: Vec<String>,
+    unset: Unset,
+}
+
+/// Values of ROS_AUTOMATIC_DISCOVERY_RANGE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RosRange {
+    Off,
+    /// Static peers do not count (ROS_LOCALHOST_ONLY).
+    LocalhostOnly,
+    Localhost,
+    Subnet,
+}
+
+impl RosVariables {
+    pub(crate) fn read(unset: Unset, variable: impl Fn(&str) -> Option<String>) -> Self {
+        const RANGE: &str = "ROS_AUTOMATIC_DISCOVERY_RANGE";
+        let variable = |name| variable(name).filter(|value| !value.is_empty());
+        let range = if variable("ROS_LOCALHOST_ONLY").as_deref() == Some("1") {
+            Some((RosRange::LocalhostOnly, "ROS_LOCALHOST_ONLY=1".to_owned()))
+        } else {
+            variable(RANGE).map(|value| match value.as_str() {
+                "OFF" => (RosRange::Off, format!("{RANGE}=OFF")),
+                "LOCALHOST" => (RosRange::Localhost, format!("{RANGE}=LOCALHOST")),
+                "SUBNET" | "SYSTEM_DEFAULT" => (RosRange::Subnet, format!("{RANGE}={value}")),
+                // As rcl does.
+                _ => (RosRange::Localhost, format!("{RANGE}={value}, which is no range and taken as LOCALHOST")),
+            })
+        };
+        let peers = variable("ROS_STATIC_PEERS").unwrap_or_default();
+        let peers = peers.split(';').filter(|peer| !peer.is_empty());
+        Self { range, static_peers: peers.map(|peer| format!("tcp/{peer}:7447")).collect(), unset }
+    }
+}
+
+/// A setting that is of no use unless the network goes as far.
+struct Opener {
+    text: String,
+    is_loopback: bool,
+}
+
+/// The range, who decided on it, and what that means for the rest.
+struct Verdict {
+    range: Range,
+    by: String,
+    takes_static_peers: bool,
+    scouts: bool,
+}
+
+/// Decides on the range, and writes what follows into the configuration.
+pub(crate) fn settle(
+    config: &mut Config,
+    origins: &mut BTreeMap<String, String>,
+    ros: &RosVariables,
+) -> Result<Decision, ConfigError> {
+    let static_peers: &[String] = if config.peers.is_empty() { &ros.static_peers } else { &[] };
+    let addresses = opener("data_address", &config.data_address, origins, is_loopback);
+    let peers = opener("peers", &config.peers, origins, locator_is_loopback);
+    let listen = opener("listen", as_list(&config.listen), origins, locator_is_loopback);
+    let openers: Vec<&Opener> = [&peers, &listen].into_iter().flatten().collect();
+    let own = origins.get("network").map(|origin| (config.range(), origin.as_str()));
+    let Verdict { range, by, takes_static_peers, scouts } =
+        decide(own, ros, static_peers, &openers, addresses.as_ref());
+    let beyond = |opener: &&Opener| range == Range::Local || range == Range::Loopback && !opener.is_loopback;
+    // An address for data opens nothing, so nothing contradicts it while nothing is opened.
+    let bound = addresses.as_ref().filter(|_| range != Range::Local);
+    if let Some(opener) = openers.into_iter().chain(bound).find(beyond) {
+        return Err(ConfigError::Contradiction { opens: opener.text.clone(), closes: by });
+    }
+    let mut unused = Vec::new();
+    if !static_peers.is_empty() && takes_static_peers {
+        config.peers = static_peers.to_vec();
+        origins.insert("peers".to_owned(), "ROS_STATIC_PEERS".to_owned());
+    } else if !static_peers.is_empty() {
+        unused.push("ROS_STATIC_PEERS".to_owned());
+    }
+    match origins.get("multicast") {
+        Some(origin) if config.multicast && range != Range::Open => unused.push(format!("multicast = true ({origin})")),
+        Some(_) => {}
+        None => config.multicast &= scouts,
+    }
+    if range == Range::Local {
+        unused.extend(addresses.map(|addresses| addresses.text));
+        let file = opener("zenoh_config", as_list(&config.zenoh_config), origins, |_| false);
+        unused.extend(file.map(|file| file.text));
+    }
+    config.network = range.name().to_owned();
+    // What a client asks for, and a running manager may have otherwise; `peers` and `listen` ask for themselves.
+    let is_asked_for = ros.range.is_some() || ros.unset == Unset::Subnet && peers.is_none() && listen.is_none();
+    if is_asked_for {
+        origins.entry("network".to_owned()).or_insert_with(|| by.clone());
+    }
+    Ok(Decision { by, unused })
+}
+
+/// The first that says something. `own` is `network` with its origin, if it is given.
+fn decide(
+    own: Option<(Range, &str)>,
+    ros: &RosVariables,
+    static_peers: &[String],
+    openers: &[&Opener],
+    addresses: Option<&Opener>,
+) -> Verdict {
+    let verdict = |range, by: String| Verdict { range, by, takes_static_peers: range == Range::Open, scouts: true };
+    if let Some((range, origin)) = own {
+        return verdict(range, format!("network = {range} ({origin})"));
+    }
+    if let Some((range, text)) = &ros.range {
+        return match range {
+            RosRange::Off => verdict(Range::Local, text.clone()),
+            RosRange::Subnet => verdict(Range::Open, text.clone()),
+            // As in ROS, they are reached though nobody is looked for.
+            RosRange::Localhost if !static_peers.is_empty() => {
+                Verdict { scouts: false, ..verdict(Range::Open, format!("{text} with ROS_STATIC_PEERS")) }
+            }
+            RosRange::Localhost | RosRange::LocalhostOnly => verdict(Range::Loopback, text.clone()),
+        };
+    }
+    let named = opener("ROS_STATIC_PEERS", static_peers, &BTreeMap::new(), locator_is_loopback);
+    let all: Vec<&Opener> = openers.iter().copied().chain(&named).collect();
+    if let Some(first) = all.first() {
+        let is_loopback = all.iter().copied().chain(addresses).all(|opener| opener.is_loopback);
+        let range = if is_loopback { Range::Loopback } else { Range::Open };
+        return Verdict { takes_static_peers: true, ..verdict(range, first.text.clone()) };
+    }
+    match ros.unset {
+        Unset::Local => verdict(Range::Local, "the default".to_owned()),
+        Unset::Subnet => verdict(
+            Range::Open,
+            "ROS_AUTOMATIC_DISCOVERY_RANGE is not set, which means SUBNET to ROS 2 nodes".to_owned(),
+        ),
+    }
+}
+
+fn as_list(text: &String) -> &[String] {
+    if text.is_empty() { &[] } else { std::slice::from_ref(text) }
+}
+
+fn opener(
+    key: &str,
+    values: &[String],
+    origins: &BTreeMap<String, String>,
+    is_loopback: impl Fn(&str) -> bool,
+) -> Option<Opener> {
+    let origin = origins.get(key).map(|origin| format!(" ({origin})")).unwrap_or_default();
+    let text = format!("{key} = {}{origin}", values.join(", "));
+    (!values.is_empty()).then(|| Opener { text, is_loopback: values.iter().all(|value| is_loopback(value)) })
+}
+
+fn is_loopback(host: &str) -> bool {
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+/// Whether a locator, tcp/HOST:PORT, is of this machine's loopback.
+fn locator_is_loopback(locator: &str) -> bool {
+    let bare = locator.split(['?', '#']).next().unwrap_or_default();
+    let host = bare.strip_prefix("tcp/").and_then(|address| address.rsplit_once(':')).map(|(host, _)| host);
+    host.is_some_and(|host| is_loopback(host.trim_start_matches('[').trim_end_matches(']')))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Pairs<'a> = &'a [(&'a str, &'a str)];
+
+    /// What follows from keys, given by the environment, and variables of ROS.
+    fn settled(keys: Pairs<'_>, ros: Pairs<'_>, unset: Unset) -> Result<(Config, Decision), String> {
+        let mut config = Config::default();
+        let mut origins = BTreeMap::new();
+        for (key, value) in keys {
+            origins.insert((*key).to_owned(), "environment".to_owned());
+            let list = || value.split(',').map(str::to_owned).collect();
+            match *key {
+                "network" => config.network = (*value).to_owned(),
+                "peers" => config.peers = list(),
+                "listen" => config.listen = (*value).to_owned(),
+                "data_address" => config.data_address = list(),
+                "multicast" => config.multicast = *value == "true",
+                key => panic!("{key}"),
+            }
+        }
+        let variable = |name: &str| ros.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
+        let decision = settle(&mut config, &mut origins, &RosVariables::read(unset, variable));
+        decision.map(|decision| (config, decision)).map_err(|error| error.to_string())
+    }
+
+    fn range(keys: Pairs<'_>, ros: Pairs<'_>) -> Range {
+        settled(keys, ros, Unset::Local).unwrap().0.range()
+    }
+
+    const FAR: (&str, &str) = ("peers", "tcp/10.0.0.2:7447");
+    const NEAR: (&str, &str) = ("listen", "tcp/127.0.0.1:0");
+    const STATIC: (&str, &str) = ("ROS_STATIC_PEERS", "10.0.0.3;10.0.0.4");
+    const OFF: (&str, &str) = ("ROS_AUTOMATIC_DISCOVERY_RANGE", "OFF");
+    const LOCALHOST: (&str, &str) = ("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST");
+    const SUBNET: (&str, &str) = ("ROS_AUTOMATIC_DISCOVERY_RANGE", "SUBNET");
+    const ONLY: (&str, &str) = ("ROS_LOCALHOST_ONLY", "1");
+
+    #[test]
+    fn a_network_is_local_until_something_opens_it() {
+        assert_eq!(range(&[], &[]), Range::Local);
+        assert_eq!(range(&[("multicast", "true"), ("data_address", "10.0.0.1")], &[]), Range::Local);
+        assert_eq!(range(&[("network", "open")], &[]), Range::Open);
+        assert_eq!(range(&[FAR], &[]), Range::Open);
+        assert_eq!(range(&[("listen", "tcp/[::]:7447")], &[]), Range::Open);
+        assert_eq!(range(&[], &[STATIC]), Range::Open);
+        assert_eq!(range(&[], &[SUBNET]), Range::Open);
+        assert_eq!(range(&[], &[("ROS_AUTOMATIC_DISCOVERY_RANGE", "SYSTEM_DEFAULT")]), Range::Open);
+        assert_eq!(range(&[], &[("ROS_AUTOMATIC_DISCOVERY_RANGE", "")]), Range::Local);
+        assert_eq!(range(&[], &[("ROS_AUTOMATIC_DISCOVERY_RANGE", "ALL")]), Range::Loopback);
+    }
+
+    #[test]
+    fn addresses_of_loopback_open_no_more_than_that() {
+        assert_eq!(range(&[NEAR], &[]), Range::Loopback);
+        assert_eq!(range(&[NEAR, ("peers", "tcp/localhost:1,tcp/[::1]:2")], &[]), Range::Loopback);
+        assert_eq!(range(&[NEAR, FAR], &[]), Range::Open);
+        assert_eq!(range(&[NEAR, ("data_address", "10.0.0.1")], &[]), Range::Open);
+        assert_eq!(range(&[NEAR, ("peers", "tcp/127.0.0.1.example.org:1")], &[]), Range::Open);
+        assert_eq!(range(&[], &[("ROS_STATIC_PEERS", "127.0.0.1")]), Range::Loopback);
+    }
+
+    #[test]
+    fn variables_of_ros_mean_what_they_mean_to_ros() {
+        assert_eq!(range(&[], &[OFF]), Range::Local);
+        assert_eq!(range(&[], &[LOCALHOST]), Range::Loopback);
+        assert_eq!(range(&[], &[ONLY, SUBNET]), Range::Loopback);
+        let (config, decision) = settled(&[], &[LOCALHOST, STATIC], Unset::Local).unwrap();
+        assert_eq!((config.range(), config.scouts()), (Range::Open, false));
+        assert_eq!((config.peers.len(), decision.unused.len()), (2, 0));
+        for closed in [OFF, ONLY] {
+            let (config, decision) = settled(&[], &[closed, STATIC], Unset::Local).unwrap();
+            assert_ne!(config.range(), Range::Open);
+            assert_eq!((config.peers.len(), decision.unused), (0, vec!["ROS_STATIC_PEERS".to_owned()]));
+        }
+        let (config, _) = settled(&[("peers", "tcp/1.2.3.4:1")], &[STATIC], Unset::Local).unwrap();
+        assert_eq!(config.peers, ["tcp/1.2.3.4:1"]);
+    }
+
+    #[test]
+    fn a_ros_2_node_that_is_told_nothing_does_as_the_rmw_beside_it() {
+        let (config, decision) = settled(&[], &[], Unset::Subnet).unwrap();
+        assert_eq!(config.range(), Range::Open);
+        assert!(decision.by.contains("is not set, which means SUBNET"), "{decision:?}");
+        for (key, ros) in [(("network", "local"), &[][..]), (("multicast", "true"), &[OFF][..])] {
+            assert_eq!(settled(&[key], ros, Unset::Subnet).unwrap().0.range(), Range::Local);
+        }
+        assert_eq!(settled(&[NEAR], &[], Unset::Subnet).unwrap().0.range(), Range::Loopback);
+    }
+
+    #[test]
+    fn what_closes_the_network_and_what_needs_it_are_an_error_that_names_both() {
+        let far_data = ("data_address", "10.0.0.1");
+        let cases: [(Pairs<'_>, Pairs<'_>, [&str; 2]); 6] = [
+            (
+                &[("network", "local"), FAR],
+                &[],
+                ["network = local (environment)", "peers = tcp/10.0.0.2:7447 (environment)"],
+            ),
+            (&[("network", "local"), NEAR], &[], ["network = local", "listen = tcp/127.0.0.1:0"]),
+            (&[("network", "loopback"), FAR], &[], ["network = loopback", "peers = "]),
+            (&[("network", "loopback"), far_data], &[], ["network = loopback", "data_address = 10.0.0.1"]),
+            (&[FAR], &[LOCALHOST], ["ROS_AUTOMATIC_DISCOVERY_RANGE=LOCALHOST", "peers = "]),
+            (&[FAR], &[OFF], ["ROS_AUTOMATIC_DISCOVERY_RANGE=OFF", "peers = "]),
+        ];
+        for (keys, ros, named) in cases {
+            let said = settled(keys, ros, Unset::Local).unwrap_err();
+            assert!(named.iter().all(|name| said.contains(name)), "{said}");
+        }
+        assert_eq!(range(&[("network", "open"), FAR], &[LOCALHOST]), Range::Open, "ours goes before those of ROS");
+    }
+
+    #[test]
+    fn what_has_no_effect_is_named() {
+        let given = [("multicast", "true"), ("data_address", "10.0.0.1")];
+        let (config, decision) = settled(&given, &[OFF], Unset::Local).unwrap();
+        assert_eq!((config.data_addresses().len(), config.scouts()), (0, false));
+        assert_eq!(decision.unused, ["multicast = true (environment)", "data_address = 10.0.0.1 (environment)"]);
+    }
+}

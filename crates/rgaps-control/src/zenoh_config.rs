@@ -1,0 +1,216 @@
+//! zenoh's configuration: the file that `zenoh_config` names, with what our own keys say of it.
+//!
+//! Trusts      nothing of the file. zenoh reads settings of transports and of authentication that this build of it has not, and goes on
+//!             without them; a file that asks for one is refused by the key's name, since somebody counts on it. Rules of access
+//!             control hold without them, but for subjects that are users or certificates.
+
+use serde_json::Value;
+use zenoh::Config as Zenoh;
+
+use crate::config::Config;
+use crate::network::NetworkError;
+use crate::range::Range;
+
+/// Shortest lease: zenoh says four times in it that it lives, from threads that a busy machine may hold up.
+const LEASE_MS_MIN: u64 = 1000;
+/// Sections of what this build has not; whatever is set below is refused.
+const SECTIONS_MISSING: [(&str, &str); 3] = [
+    ("transport/link/tls", "TLS and QUIC links are not built in"),
+    ("transport/auth/usrpwd", "users and passwords are not built in"),
+    ("transport/auth/pubkey", "authentication by keys is not built in"),
+];
+/// Keys that zenoh does not show with their section, for they hold secrets.
+const SECRETS: [&str; 5] = [
+    "root_ca_certificate_base64",
+    "listen_private_key_base64",
+    "listen_certificate_base64",
+    "connect_private_key_base64",
+    "connect_certificate_base64",
+];
+/// Of a subject of access control.
+const SUBJECTS_MISSING: [(&str, &str); 2] = [
+    ("usernames", "users and passwords are not built in, so nobody would match"),
+    ("cert_common_names", "TLS and QUIC links are not built in, so nobody would match"),
+];
+/// No kind of node of zenoh, for a node of each kind.
+const NOBODY: &str = r#"{"router":[],"peer":[],"client":[]}"#;
+const ONLY_TCP: &str = "only links over tcp are built in";
+
+/// What zenoh is to run with; `None` where it is not to run.
+pub(crate) fn zenoh_config(config: &Config) -> Result<Option<Zenoh>, NetworkError> {
+    let mut zenoh = match config.zenoh_config.as_str() {
+        "" => Zenoh::default(),
+        path => {
+            let zenoh = Zenoh::from_file(path).map_err(|error| failed(format!("{path}: {error}")))?;
+            refuse_what_is_missing(&zenoh).map_err(|why| failed(format!("{path}: {why}")))?;
+            zenoh
+        }
+    };
+    let range = config.range();
+    if range == Range::Local {
+        return Ok(None);
+    }
+    let mut set =
+        |key: &str, value: String| zenoh.insert_json5(key, &value).map_err(|error| failed(format!("{key}: {error}")));
+    let list = |items: &[String]| serde_json::to_string(items).unwrap_or_else(|_| "[]".to_owned());
+    set("mode", "\"peer\"".to_owned())?;
+    set("transport/link/tx/lease", config.peer_timeout_ms.max(LEASE_MS_MIN).to_string())?;
+    set("scouting/multicast/enabled", config.scouts().to_string())?;
+    if range == Range::Loopback {
+        // Whatever a file says; and a peer on loopback may know of others beyond it, to which gossip would connect this host.
+        set("scouting/gossip/autoconnect", NOBODY.to_owned())?;
+        set("scouting/gossip/target", NOBODY.to_owned())?;
+        set("connect/endpoints", list(&config.peers))?;
+        let listen = if config.listen.is_empty() { "tcp/127.0.0.1:0" } else { &config.listen };
+        set("listen/endpoints", list(&[listen.to_owned()]))?;
+        return Ok(Some(zenoh));
+    }
+    if !config.peers.is_empty() {
+        set("connect/endpoints", list(&config.peers))?;
+    }
+    if !config.listen.is_empty() {
+        set("listen/endpoints", list(std::slice::from_ref(&config.listen)))?;
+    }
+    Ok(Some(zenoh))
+}
+
+fn failed(message: String) -> NetworkError {
+    NetworkError::new("configuration", message)
+}
+
+fn refuse_what_is_missing(zenoh: &Zenoh) -> Result<(), String> {
+    for (section, why) in SECTIONS_MISSING {
+        if let Some(key) = first_set(&value(zenoh, section)?, section) {
+            return Err(format!("{key}: {why}"));
+        }
+    }
+    let secrets = SECRETS.map(|key| format!("transport/link/tls/{key}"));
+    if let Some(key) = secrets.iter().find(|key| zenoh.get_json(key).is_ok_and(|value| value != "null")) {
+        return Err(format!("{key}: {}", SECTIONS_MISSING[0].1));
+    }
+    for key in ["listen/endpoints", "connect/endpoints"] {
+        let endpoints = value(zenoh, key)?;
+        if let Some(other) = texts(&endpoints).into_iter().find(|text| text.contains('/') && !text.starts_with("tcp/"))
+        {
+            return Err(format!("{key} has {other}: {ONLY_TCP}"));
+        }
+    }
+    let protocols = value(zenoh, "transport/link/protocols")?;
+    if let Some(other) = texts(&protocols).into_iter().find(|text| *text != "tcp") {
+        return Err(format!("transport/link/protocols has {other}: {ONLY_TCP}"));
+    }
+    let subjects = value(zenoh, "access_control/subjects")?;
+    for subject in subjects.as_array().into_iter().flatten() {
+        if let Some((key, why)) = SUBJECTS_MISSING.into_iter().find(|(key, _)| subject.get(key).is_some_and(is_set)) {
+            return Err(format!("access_control/subjects has {key}: {why}"));
+        }
+    }
+    Ok(())
+}
+
+fn value(zenoh: &Zenoh, key: &str) -> Result<Value, String> {
+    let text = zenoh.get_json(key).map_err(|error| format!("{key}: {error}"))?;
+    serde_json::from_str(&text).map_err(|error| format!("{key}: {error}"))
+}
+
+fn is_set(value: &Value) -> bool {
+    !value.is_null()
+}
+
+/// The key of the first leaf that is set.
+fn first_set(value: &Value, key: &str) -> Option<String> {
+    match value {
+        Value::Object(fields) => fields.iter().find_map(|(name, value)| first_set(value, &format!("{key}/{name}"))),
+        value => is_set(value).then(|| key.to_owned()),
+    }
+}
+
+/// All texts in it, however deep: lists may be one for each mode of zenoh.
+fn texts(value: &Value) -> Vec<&str> {
+    match value {
+        Value::String(text) => vec![text],
+        Value::Array(items) => items.iter().flat_map(texts).collect(),
+        Value::Object(fields) => fields.values().flat_map(texts).collect(),
+        _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What becomes of a configuration with this file.
+    fn read(config: Config, text: &str) -> Result<Option<Zenoh>, String> {
+        static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("rgaps-zenoh-{}-{count}.json5", std::process::id()));
+        std::fs::write(&path, text).unwrap();
+        let read = zenoh_config(&Config { zenoh_config: path.display().to_string(), ..config });
+        std::fs::remove_file(&path).unwrap();
+        read.map_err(|error| error.to_string())
+    }
+
+    fn of(network: &str) -> Config {
+        Config { network: network.to_owned(), ..Config::default() }
+    }
+
+    #[test]
+    fn what_a_file_asks_for_and_zenoh_here_has_not_is_refused_by_name() {
+        let user =
+            r#"access_control: {enabled: true, default_permission: "deny", subjects: [{id: "a", usernames: ["ann"]}]}"#;
+        let name = user.replace("usernames", "cert_common_names");
+        let asked = [
+            (r#"transport: {link: {tls: {enable_mtls: true}}}"#, "transport/link/tls/enable_mtls"),
+            (r#"transport: {link: {tls: {root_ca_certificate: "/ca.pem"}}}"#, "transport/link/tls/root_ca_certificate"),
+            (
+                r#"transport: {link: {tls: {listen_private_key_base64: "AAAA"}}}"#,
+                "transport/link/tls/listen_private_key_base64",
+            ),
+            (r#"transport: {auth: {usrpwd: {user: "ann", password: "x"}}}"#, "transport/auth/usrpwd/password"),
+            (r#"transport: {auth: {usrpwd: {dictionary_file: "/users"}}}"#, "transport/auth/usrpwd/dictionary_file"),
+            (r#"transport: {auth: {pubkey: {known_keys_file: "/keys"}}}"#, "transport/auth/pubkey/known_keys_file"),
+            (r#"listen: {endpoints: ["tls/0.0.0.0:7447"]}"#, "listen/endpoints has tls/0.0.0.0:7447"),
+            (r#"listen: {endpoints: {peer: ["quic/0.0.0.0:1"]}}"#, "listen/endpoints has quic/0.0.0.0:1"),
+            (r#"connect: {endpoints: ["tcp/10.0.0.2:1", "tls/10.0.0.2:1"]}"#, "connect/endpoints has tls/10.0.0.2:1"),
+            (r#"transport: {link: {protocols: ["tls", "tcp"]}}"#, "transport/link/protocols has tls"),
+            (user, "access_control/subjects has usernames"),
+            (&name, "access_control/subjects has cert_common_names"),
+        ];
+        for (text, named) in asked {
+            // Also where zenoh would not run: somebody counts on it.
+            for network in ["open", "local"] {
+                let said = read(of(network), &format!("{{{text}}}")).unwrap_err();
+                assert!(said.contains(named) && said.contains("built in"), "{text}: {said}");
+            }
+        }
+        for text in ["{}", r#"{access_control: {enabled: false}}"#, r#"{listen: {endpoints: ["tcp/10.0.0.1:7447"]}}"#] {
+            assert!(read(of("open"), text).unwrap().is_some());
+        }
+    }
+
+    #[test]
+    fn a_file_does_not_lead_beyond_loopback() {
+        let far = r#"{listen: {endpoints: ["tcp/0.0.0.0:7447"]}, connect: {endpoints: ["tcp/10.0.0.2:1"]},
+                      scouting: {multicast: {enabled: true}}}"#;
+        let zenoh = read(of("loopback"), far).unwrap().unwrap();
+        let said = |key: &str| zenoh.get_json(key).unwrap();
+        assert_eq!(
+            (said("listen/endpoints"), said("connect/endpoints")),
+            (r#"["tcp/127.0.0.1:0"]"#.to_owned(), "[]".to_owned())
+        );
+        assert_eq!(said("scouting/multicast/enabled"), "false");
+        for gossip in ["autoconnect", "target"] {
+            assert_eq!(said(&format!("scouting/gossip/{gossip}")), NOBODY);
+        }
+        assert!(read(of("local"), far).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_silent_host_is_gone_after_the_peer_timeout_but_never_within_a_second() {
+        let lease = |peer_timeout_ms| {
+            let config = Config { peer_timeout_ms, ..of("open") };
+            zenoh_config(&config).unwrap().unwrap().get_json("transport/link/tx/lease").unwrap()
+        };
+        assert_eq!((lease(5000), lease(100)), ("5000".to_owned(), "1000".to_owned()));
+    }
+}
