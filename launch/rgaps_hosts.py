@@ -239,7 +239,8 @@ class Host:
         given = ['idle_timeout_ms=86400000', *(text.format(settings[name]) for name, text in texts.items() if settings.get(name))]
         peers = words(settings.get('peer', ''))
         given += ['multicast=false'] if peers else []
-        command = [program('rgapsd')]
+        # What an unset range means to the nodes of a launch.
+        command = [program('rgapsd'), '--ros']
         for setting in [*given, *words(settings['settings'])]:
             command += ['--set', setting]
         for peer in peers:

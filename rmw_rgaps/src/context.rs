@@ -45,7 +45,7 @@ impl Context {
         let domain = unsafe { (*rmw_context).actual_domain_id };
         let domain = u32::try_from(domain).map_err(|_| format!("ROS domain id {domain} is too large"))?;
         log::start();
-        let node = Node::builder().domain(domain).build().map_err(|error| {
+        let node = Node::builder().domain(domain).ros_node().build().map_err(|error| {
             format!(
                 "the core cannot be reached: {error}; is rgapsd installed, or running (RGAPSD, RGAPS_AUTOSTART), for this \
                  runtime directory (RGAPS_RUNTIME_DIR)?"

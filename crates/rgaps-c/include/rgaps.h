@@ -688,9 +688,10 @@ typedef struct {
    */
   uint32_t no_autostart;
   /**
-   * 0.
+   * Not 0: it works for a node of ROS 2. If it starts the manager and nothing is said of the network, other hosts are let in, as the RMW
+   * does it.
    */
-  uint32_t reserved;
+  uint32_t ros_node;
 } rgaps_node_options_t;
 
 /**

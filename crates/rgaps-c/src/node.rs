@@ -36,8 +36,9 @@ pub struct rgaps_node_options_t {
     pub domain: i64,
     /// Not 0: never start a manager.
     pub no_autostart: u32,
-    /// 0.
-    pub reserved: u32,
+    /// Not 0: it works for a node of ROS 2. If it starts the manager and nothing is said of the network, other hosts are let in, as the RMW
+    /// does it.
+    pub ros_node: u32,
 }
 
 /// A topic that the host knows of.
@@ -77,8 +78,8 @@ pub extern "C" fn rgaps_version() -> *const c_char {
 /// Settings that work on one machine.
 #[unsafe(no_mangle)]
 pub extern "C" fn rgaps_node_options_default() -> rgaps_node_options_t {
-    let (none, reserved) = (std::ptr::null(), 0);
-    rgaps_node_options_t { name: none, runtime_dir: none, device: none, domain: -1, no_autostart: 0, reserved }
+    let none = std::ptr::null();
+    rgaps_node_options_t { name: none, runtime_dir: none, device: none, domain: -1, no_autostart: 0, ros_node: 0 }
 }
 
 /// Makes a node: connects to the host's manager, and starts one if none runs. Called through `rgaps_node_create`.
@@ -210,6 +211,9 @@ fn builder(options: &rgaps_node_options_t) -> Result<NodeBuilder, Failure> {
     }
     if options.no_autostart != 0 {
         builder = builder.no_autostart();
+    }
+    if options.ros_node != 0 {
+        builder = builder.ros_node();
     }
     Ok(builder)
 }

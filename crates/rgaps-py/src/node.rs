@@ -76,8 +76,9 @@ impl NodeCell {
 /// A process's part in RGAPS: the factory of publishers and subscribers.
 ///
 /// The first node on a host starts its manager, `rgapsd`, unless `autostart` is false. `domain` is ROS_DOMAIN_ID's, `runtime_dir` names the
-/// manager, and `device` is "auto", "host", "cuda" or "cuda:N"; all have defaults that work on one machine. Usable from any thread, and in `with`.
-/// After a fork, make another.
+/// manager, and `device` is "auto", "host", "cuda" or "cuda:N"; all have defaults that work on one machine. With `ros_node` it works for a
+/// node of ROS 2: if it starts the manager and nothing is said of the network, other hosts are let in, as the RMW does it. Usable from any
+/// thread, and in `with`. After a fork, make another.
 #[pyclass(frozen, weakref, module = "rgaps")]
 pub(crate) struct Node {
     cell: Arc<NodeCell>,
@@ -86,7 +87,7 @@ pub(crate) struct Node {
 #[pymethods]
 impl Node {
     #[new]
-    #[pyo3(signature = (name = None, *, domain = None, runtime_dir = None, device = "auto", autostart = true))]
+    #[pyo3(signature = (name = None, *, domain = None, runtime_dir = None, device = "auto", autostart = true, ros_node = false))]
     fn new(
         py: Python<'_>,
         name: Option<String>,
@@ -94,6 +95,7 @@ impl Node {
         runtime_dir: Option<std::path::PathBuf>,
         device: &str,
         autostart: bool,
+        ros_node: bool,
     ) -> PyResult<Self> {
         let device: Choice = device.parse().map_err(|error| errors::of_device(&error))?;
         let mut builder = rgaps::Node::builder().device(device);
@@ -109,6 +111,9 @@ impl Node {
         }
         if !autostart {
             builder = builder.no_autostart();
+        }
+        if ros_node {
+            builder = builder.ros_node();
         }
         let node = py.detach(|| builder.build()).map_err(|error| errors::of_node(&error))?;
         let backend = node.device().clone();

@@ -229,7 +229,7 @@ pub fn node_of(domain: Option<u32>, of: &mut dyn Parameters) -> Result<Node, Err
     if let Some(node) = nodes.get(&key) {
         return Ok(node.clone());
     }
-    let mut builder = Node::builder().device(device);
+    let mut builder = Node::builder().device(device).ros_node();
     if let Some(domain) = domain {
         builder = builder.domain(domain);
     }

@@ -45,6 +45,7 @@ class Process {
     if (auto node = known.lock()) return node;
     auto options = rgaps_node_options_default();
     options.domain = domain;
+    options.ros_node = 1;
     if (!device.empty()) options.device = device.c_str();
     auto made = rgaps::Node::create(options);
     if (!made) return made.error();

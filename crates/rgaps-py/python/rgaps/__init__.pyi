@@ -467,6 +467,7 @@ class Node:
         runtime_dir: Any = None,
         device: str = "auto",
         autostart: bool = True,
+        ros_node: bool = False,
     ) -> None: ...
     @property
     def device(self) -> str: ...

@@ -41,7 +41,7 @@ def core_node(node):
     with _lock:
         found = _nodes.get(key)
         if found is None:
-            found = _nodes[key] = Node(domain=key[1], device=key[2])
+            found = _nodes[key] = Node(domain=key[1], device=key[2], ros_node=True)
         return found
 
 
