@@ -90,10 +90,10 @@ def across_hosts_frames_arrive_equal_and_are_copied_for_nobody(context, world):
         return 'no root, no network namespaces'
     ids = world.pair_of_namespaces()
     hosts = []
-    for place, namespace in enumerate(ids, 1):
-        hosts.append(world.host(namespace, (f'listen=tcp/10.77.0.{place}:7447', f'peers=tcp/10.77.0.{3 - place}:7447')))
     os.environ['ROS_AUTOMATIC_DISCOVERY_RANGE'] = 'SUBNET'
     try:
+        for place, namespace in enumerate(ids, 1):
+            hosts.append(world.host(namespace, (f'listen=tcp/10.77.0.{place}:7447', f'peers=tcp/10.77.0.{3 - place}:7447', 'multicast=false')))
         reader = play(context, hosts[1], 'remote', role='sub', count=FRAMES, subscriptions=8)
         local = play(context, hosts[0], 'local', role='sub', count=FRAMES)
         publisher = play(context, hosts[0], 'source', role='pub', count=FRAMES, subscriptions=9, readers=2)

@@ -109,7 +109,7 @@ class World:
         if namespace:
             command = ['nsenter', '-t', str(namespace), '-n', *command]
         everything = {**os.environ, 'RMW_IMPLEMENTATION': self.rmw, 'ROS_DOMAIN_ID': str(self.domain), 'PYTHONUNBUFFERED': '1',
-                      'ROS_LOG_DIR': os.path.join(self.folder, 'log'), 'RGAPS_DEVICE': 'host', 'RGAPS_MULTICAST': 'off',
+                      'ROS_LOG_DIR': os.path.join(self.folder, 'log'), 'RGAPS_DEVICE': 'host',
                       **(environment or {})}
         program = Program(self, name, command, everything)
         self.programs.append(program)

@@ -40,7 +40,7 @@ fn again_over(inner_into: fn(&Path), settings: &[(&str, &str)]) -> bool {
     let mut all = vec![
         ("RGAPS_INNER_RMW", common::FORWARDING),
         ("RGAPSD", rgapsd.to_str().unwrap()),
-        ("RGAPS_MULTICAST", "off"),
+        ("RGAPS_NETWORK", "local"),
         ("RGAPS_DEVICE", "host"),
     ];
     all.extend(settings);

@@ -1,7 +1,7 @@
 //! Several hosts, each a network namespace with a manager of its own, and the real programs on them.
 //!
 //! The programs are what `cargo build -p rgaps-cli -p rgaps-manager` puts beside the test's folder. Each host has its own runtime
-//! directory and knows the others by address (no multicast). What a test waits for is a state that anybody can see: a line of a
+//! directory and knows the others by address (no multicast, but in `range.rs`). What a test waits for is a state that anybody can see: a line of a
 //! program's output, `rgaps topic info --json`, the end of a process.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
@@ -16,6 +16,7 @@ mod idle;
 mod large;
 mod mismatches;
 mod qos;
+mod range;
 mod rdma;
 mod readiness;
 mod world;

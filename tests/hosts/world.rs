@@ -75,6 +75,7 @@ impl World {
         self.dirs[host].apply(&mut command);
         command
             .env("RGAPSD", built("rgapsd"))
+            .env("RGAPS_NETWORK", "open")
             .env("RGAPS_MULTICAST", "off")
             .env("RGAPS_HOST_NAME", name(host))
             .env("RGAPS_LISTEN", address(host))

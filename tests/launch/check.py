@@ -250,7 +250,7 @@ def nothing_is_left_of_a_launch_that_was_killed(folder):
 def a_manager_that_serves_already_is_used_and_left_alone(folder):
     runtime_dir = pathlib.Path(folder) / 'served'
     runtime_dir.mkdir(mode=0o700)
-    variables = {**environment(), 'RGAPS_RUNTIME_DIR': str(runtime_dir), 'RGAPS_MULTICAST': 'off', 'RGAPS_LISTEN': 'tcp/127.0.0.1:0'}
+    variables = {**environment(), 'RGAPS_RUNTIME_DIR': str(runtime_dir), 'RGAPS_NETWORK': 'local'}
     manager = subprocess.Popen(['rgapsd', '--set', 'idle_timeout_ms=600000'], env=variables, stderr=subprocess.DEVNULL)
     try:
         subprocess.run(['rgaps', 'ready'], env=variables, check=True, stdout=subprocess.DEVNULL)
@@ -284,8 +284,7 @@ def what_the_programs_refuse_ends_the_launch_and_is_an_exit_status(folder):
         launch.assert_nothing_is_left()
     runtime_dir = pathlib.Path(folder) / 'alone'
     runtime_dir.mkdir(mode=0o700)
-    launch = Launch(folder, 'publish_host.launch.py', f'runtime_dir:={runtime_dir}', 'input:=no such picture.png', 'settings:=multicast=false',
-                    'listen:=tcp/127.0.0.1:0')
+    launch = Launch(folder, 'publish_host.launch.py', f'runtime_dir:={runtime_dir}', 'input:=no such picture.png', 'settings:=network=local')
     assert launch.end() == 1 and 'all publishers and subscribers have ended, and not well' in launch.text(), launch.text()
     assert 'no such picture.png' in launch.text(), launch.text()
 

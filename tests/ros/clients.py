@@ -124,7 +124,6 @@ class OnRmw:
             "RMW_IMPLEMENTATION": self.rmw,
             "ROS_DOMAIN_ID": str(next(OnRmw.domains)),
             "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST",
-            "RGAPS_MULTICAST": "off",
             "RGAPS_DEVICE": "host",
         }
         self.here = self.host()
@@ -210,6 +209,7 @@ class OnRmw:
             environments.append(
                 self.host(
                     ROS_AUTOMATIC_DISCOVERY_RANGE="SUBNET",
+                    RGAPS_MULTICAST="off",
                     RGAPS_LISTEN=f"tcp/{address}:7447",
                     RGAPS_PEERS=f"tcp/{peer}:7447",
                     RGAPS_DATA_ADDRESS=address,

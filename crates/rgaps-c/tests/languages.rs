@@ -58,7 +58,7 @@ impl Installed {
         let mut command = Command::new(program);
         self.dir.apply(&mut command);
         command.args(arguments).env("LD_LIBRARY_PATH", self.prefix.join("lib")).env("RGAPSD", programs::find("rgapsd"));
-        command.env("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST").stdout(Stdio::piped());
+        command.env("RGAPS_NETWORK", "local").stdout(Stdio::piped());
         command
     }
 

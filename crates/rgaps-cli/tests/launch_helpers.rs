@@ -90,7 +90,7 @@ fn a_host_is_ready_when_a_manager_answers_whoever_started_it() {
     assert!(!good && said.is_empty() && errors.contains("no rgapsd runs in"), "{errors}");
     let mut manager = Command::new(programs::find("rgapsd"));
     dir.apply(&mut manager);
-    manager.env("RGAPS_MULTICAST", "off").env("RGAPS_LISTEN", "tcp/127.0.0.1:0").stderr(Stdio::null());
+    manager.env("RGAPS_NETWORK", "local").stderr(Stdio::null());
     let manager = Child::spawn(&mut manager).unwrap();
     let (good, said, errors) = ready("60");
     let said: Value = serde_json::from_str(&said).unwrap_or_else(|_| panic!("{said}{errors}"));
@@ -107,7 +107,7 @@ fn a_manager_says_where_nobody_answers_and_nothing_of_who_does() {
         let manager = |dir: &RuntimeDir, settings: &[&str]| {
             let mut command = Command::new(programs::find("rgapsd"));
             dir.apply(&mut command);
-            command.env("RGAPS_MULTICAST", "off").env_remove("RGAPS_LOG");
+            command.env("RGAPS_NETWORK", "loopback").env_remove("RGAPS_LOG");
             command.args(settings.iter().flat_map(|setting| ["--set", setting])).stderr(Stdio::piped());
             command
         };
@@ -170,7 +170,7 @@ fn messages_are_compared_with_the_files_that_were_published_and_another_file_is_
     let run = |arguments: &[&str]| {
         let mut command = rgaps();
         dir.apply(&mut command);
-        command.env("RGAPS_MULTICAST", "off").env("RGAPS_LISTEN", "tcp/127.0.0.1:0").args(arguments);
+        command.env("RGAPS_NETWORK", "local").args(arguments);
         command
     };
     // A folder: its pictures in turn.

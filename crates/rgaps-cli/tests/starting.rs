@@ -124,7 +124,7 @@ fn rgapsd_on_demand_lets_go_of_the_output_on_which_it_says_how_it_went() {
     let rgapsd = || {
         let mut command = Command::new(rgaps_testing::programs::find("rgapsd"));
         host.dir.apply(&mut command);
-        command.arg("--on-demand").env("RGAPS_MULTICAST", "off").env("RGAPS_LISTEN", "tcp/127.0.0.1:0");
+        command.arg("--on-demand").env("RGAPS_NETWORK", "local");
         command
     };
     // Reads to the end of the output, which would come with the manager's.

@@ -41,7 +41,7 @@ def runtime_dir(monkeypatch):
         if name.startswith("RGAPS_"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("RGAPS_RUNTIME_DIR", folder)
-    monkeypatch.setenv("RGAPS_MULTICAST", "off")
+    monkeypatch.setenv("RGAPS_NETWORK", "local")
     monkeypatch.setenv("RGAPS_DEVICE", "host")
     yield folder
     for process in users_of(folder):

@@ -41,7 +41,7 @@ impl Host {
         let rgapsd = std::env::var_os("RGAPSD").map_or_else(|| programs::find("rgapsd"), PathBuf::from);
         let mut command = Command::new(rgapsd);
         dir.apply(&mut command);
-        command.env("RGAPS_MULTICAST", "off").env("RGAPS_DEVICE", "host").env("RGAPS_PEER_TIMEOUT_MS", "60000");
+        command.env("RGAPS_NETWORK", "loopback").env("RGAPS_DEVICE", "host").env("RGAPS_PEER_TIMEOUT_MS", "60000");
         command.env("RGAPS_DATA_ADDRESS", address).env("RGAPS_LISTEN", format!("tcp/{address}:7477"));
         command.env("RGAPS_PEERS", format!("tcp/{peer}:7477")).stderr(Stdio::null());
         let manager = Child::spawn(&mut command).unwrap();

@@ -16,7 +16,7 @@ const LONG: Duration = Duration::from_secs(60);
 fn again(on_standin: bool) -> bool {
     let rgapsd = programs::find("rgapsd");
     let device = if on_standin { "cuda:0" } else { "host" };
-    let settings = [("RGAPSD", rgapsd.to_str().unwrap()), ("RGAPS_MULTICAST", "off"), ("RGAPS_DEVICE", device)];
+    let settings = [("RGAPSD", rgapsd.to_str().unwrap()), ("RGAPS_NETWORK", "local"), ("RGAPS_DEVICE", device)];
     again_with(&settings, link_into)
 }
 

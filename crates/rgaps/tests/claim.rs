@@ -27,7 +27,7 @@ impl Host {
         let dir = RuntimeDir::new(name).unwrap();
         let mut command = Command::new(programs::find("rgapsd"));
         dir.apply(&mut command);
-        command.env("RGAPS_MULTICAST", "off").env("RGAPS_DEVICE", "host").env("RGAPS_PEER_TIMEOUT_MS", "60000");
+        command.env("RGAPS_NETWORK", "loopback").env("RGAPS_DEVICE", "host").env("RGAPS_PEER_TIMEOUT_MS", "60000");
         command.env("RGAPS_DATA_ADDRESS", address).env("RGAPS_LISTEN", format!("tcp/{address}:7467"));
         command.env("RGAPS_PEERS", format!("tcp/{peer}:7467")).stderr(Stdio::null());
         let manager = Child::spawn(&mut command).unwrap();
@@ -49,7 +49,7 @@ fn node(dir: &RuntimeDir) -> Node {
 fn again() -> bool {
     let rgapsd = programs::find("rgapsd");
     again_with(
-        &[("RGAPSD", rgapsd.to_str().unwrap()), ("RGAPS_MULTICAST", "off"), ("RGAPS_DEVICE", "host")],
+        &[("RGAPSD", rgapsd.to_str().unwrap()), ("RGAPS_NETWORK", "local"), ("RGAPS_DEVICE", "host")],
         |_| Ok(()),
     )
 }
@@ -303,7 +303,7 @@ fn programs_that_outlive_an_orderly_manager_claim_what_is_published_under_the_ne
     let manager = || {
         let mut command = Command::new(programs::find("rgapsd"));
         dir.apply(&mut command);
-        command.env("RGAPS_MULTICAST", "off").env("RGAPS_DEVICE", "host").stderr(Stdio::null());
+        command.env("RGAPS_NETWORK", "local").env("RGAPS_DEVICE", "host").stderr(Stdio::null());
         Child::spawn(&mut command).unwrap()
     };
     let mut first = manager();

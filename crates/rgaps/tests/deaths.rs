@@ -367,7 +367,7 @@ fn await_a_stop(victim: Pid, survivors: &mut Survivors) {
 fn survivors_on_devices_go_on_whatever_dies() {
     // The stand-in for libcuda in every process; whoever is killed leaves its streams in the middle of something.
     let rgapsd = programs::find("rgapsd");
-    let device = [("RGAPS_DEVICE", "cuda"), ("RGAPS_TEST_STANDIN_DELAY_US", "0"), ("RGAPS_MULTICAST", "off")];
+    let device = [("RGAPS_DEVICE", "cuda"), ("RGAPS_TEST_STANDIN_DELAY_US", "0"), ("RGAPS_NETWORK", "local")];
     if again_with(&[&device[..], &[("RGAPSD", rgapsd.to_str().unwrap())]].concat(), link_into) {
         survive(60);
     }
@@ -437,7 +437,7 @@ fn survive(rounds: u32) {
 fn isolate() {
     // SAFETY: no other thread of this test program reads or writes the environment at this moment: tests that start managers do so
     // through commands of their own, and this is the only one that relies on inheritance.
-    unsafe { std::env::set_var("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST") };
+    unsafe { std::env::set_var("RGAPS_NETWORK", "local") };
 }
 
 /// Two managers on loopback addresses.
@@ -459,7 +459,7 @@ impl TwoHosts {
         self.dirs[host].apply(&mut command);
         command
             .env("RGAPS_HOST_NAME", format!("host{host}"))
-            .env("RGAPS_MULTICAST", "off")
+            .env("RGAPS_NETWORK", "loopback")
             .env("RGAPS_LISTEN", format!("tcp/127.0.0.1:{}", self.ports[host]))
             .env("RGAPS_PEERS", format!("tcp/127.0.0.1:{}", self.ports[1 - host]))
             .env("RGAPS_DATA_ADDRESS", format!("127.0.0.{}", host + 1))

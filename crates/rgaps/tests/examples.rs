@@ -11,7 +11,7 @@ use rgaps_testing::{Child, Ended, RuntimeDir, Watchdog, programs, skipped};
 
 fn example(name: &str, argument: &str, dir: &RuntimeDir) -> Command {
     let mut command = Command::new(programs::find(name));
-    command.arg(argument).env("RGAPS_RUNTIME_DIR", dir.path()).env("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST");
+    command.arg(argument).env("RGAPS_RUNTIME_DIR", dir.path()).env("RGAPS_NETWORK", "local");
     command.env("RGAPSD", programs::find("rgapsd")).stdout(Stdio::piped());
     command
 }

@@ -25,7 +25,7 @@ fn on_a_device() -> bool {
         return true;
     }
     let rgapsd = programs::find("rgapsd");
-    let settings = [("RGAPSD", rgapsd.to_str().unwrap()), ("RGAPS_MULTICAST", "off")];
+    let settings = [("RGAPSD", rgapsd.to_str().unwrap()), ("RGAPS_NETWORK", "local")];
     again_with(&settings, rgaps_standin_cuda::link_into)
 }
 

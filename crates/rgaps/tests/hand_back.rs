@@ -115,7 +115,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 
 /// Whether this is a process whose managers, which clients start, look for no other hosts.
 fn is_isolated() -> bool {
-    again_with(&[("RGAPS_MULTICAST", "off"), ("RGAPS_DEVICE", "host")], |_| Ok(()))
+    again_with(&[("RGAPS_NETWORK", "local"), ("RGAPS_DEVICE", "host")], |_| Ok(()))
 }
 
 /// The manager of a runtime directory, which some client has started.
@@ -413,7 +413,7 @@ fn a_node_is_built_though_a_manager_dies_while_it_says_hello() {
     });
     let mut command = Command::new(programs::find("rgapsd"));
     dir.apply(&mut command);
-    command.env("RGAPS_MULTICAST", "off").env("RGAPS_DEVICE", "host").stdin(Stdio::null()).stderr(Stdio::null());
+    command.env("RGAPS_NETWORK", "local").env("RGAPS_DEVICE", "host").stdin(Stdio::null()).stderr(Stdio::null());
     let next = std::thread::spawn(move || {
         dying.join().unwrap();
         Child::spawn(&mut command).unwrap()

@@ -79,7 +79,7 @@ impl Publisher {
 }
 
 fn is_isolated() -> bool {
-    again_with(&[("RGAPS_MULTICAST", "off"), ("RGAPS_DEVICE", "host")], |_| Ok(()))
+    again_with(&[("RGAPS_NETWORK", "local"), ("RGAPS_DEVICE", "host")], |_| Ok(()))
 }
 
 #[test]

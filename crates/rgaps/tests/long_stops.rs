@@ -596,7 +596,7 @@ fn check_refusal(refused: Result<(), NodeError>, owner: u32) {
 
 /// Whether this is a process whose managers, which clients start, look for no other hosts, and which reaps them.
 fn is_isolated() -> bool {
-    let is_isolated = again_with(&[("RGAPS_MULTICAST", "off"), ("RGAPS_DEVICE", "host")], |_| Ok(()));
+    let is_isolated = again_with(&[("RGAPS_NETWORK", "local"), ("RGAPS_DEVICE", "host")], |_| Ok(()));
     if is_isolated {
         set_child_subreaper(Some(getpid())).unwrap();
     }

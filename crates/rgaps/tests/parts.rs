@@ -12,7 +12,7 @@ use rgaps_testing::{RuntimeDir, again_with, programs};
 fn again() -> bool {
     let rgapsd = programs::find("rgapsd");
     again_with(
-        &[("RGAPSD", rgapsd.to_str().unwrap()), ("RGAPS_MULTICAST", "off"), ("RGAPS_DEVICE", "host")],
+        &[("RGAPSD", rgapsd.to_str().unwrap()), ("RGAPS_NETWORK", "local"), ("RGAPS_DEVICE", "host")],
         |_| Ok(()),
     )
 }

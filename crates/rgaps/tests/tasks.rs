@@ -20,7 +20,7 @@ const LONG: Duration = Duration::from_secs(60);
 fn again() -> bool {
     let rgapsd = programs::find("rgapsd");
     again_with(
-        &[("RGAPSD", rgapsd.to_str().unwrap()), ("RGAPS_MULTICAST", "off"), ("RGAPS_DEVICE", "host")],
+        &[("RGAPSD", rgapsd.to_str().unwrap()), ("RGAPS_NETWORK", "local"), ("RGAPS_DEVICE", "host")],
         |_| Ok(()),
     )
 }

@@ -21,7 +21,7 @@ impl Host {
         let mut command = Command::new(env!("CARGO_BIN_EXE_rgaps"));
         self.dir.apply(&mut command);
         command.env("RGAPSD", rgaps_testing::programs::find("rgapsd"));
-        command.env("RGAPS_MULTICAST", "off").env("RGAPS_LISTEN", "tcp/127.0.0.1:0");
+        command.env("RGAPS_NETWORK", "loopback");
         command.env("RGAPS_IDLE_TIMEOUT_MS", "600000").env_remove("RGAPS_LOG");
         command.args(arguments).stdin(Stdio::null());
         command

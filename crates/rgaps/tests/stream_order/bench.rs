@@ -19,7 +19,7 @@ pub const LONG: Duration = Duration::from_secs(60);
 /// A process of its own whose libcuda, and whose manager's, is the stand-in.
 pub fn on_standin(settings: &[(&str, &str)]) -> bool {
     let rgapsd = programs::find("rgapsd");
-    let mut all = vec![("RGAPSD", rgapsd.to_str().unwrap()), ("RGAPS_MULTICAST", "off")];
+    let mut all = vec![("RGAPSD", rgapsd.to_str().unwrap()), ("RGAPS_NETWORK", "local")];
     all.extend_from_slice(settings);
     again_with(&all, link_into)
 }
