@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-use rgaps_control::config::variable;
 use rgaps_control::range::Unset;
 use rgaps_control::spawn::Outcome;
 use rgaps_manager::daemon::{self, Options};
