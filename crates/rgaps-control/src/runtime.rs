@@ -342,7 +342,7 @@ impl RuntimeDir {
         let path = self.path.join(NETWORK_FILE);
         let failed = |source| RuntimeError::Io { path: path.clone(), source };
         let text = serde_json::to_vec(counters).map_err(|error| failed(error.into()))?;
-        replace(&path, &text, READABLE).map_err(failed)
+        replace(&path, &text, PRIVATE).map_err(failed)
     }
 
     /// Notes a topic for a successor, or what has changed of it.

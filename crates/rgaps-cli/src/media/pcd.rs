@@ -342,7 +342,7 @@ fn columns(meta: &PointCloud) -> Result<Vec<Column>, Stop> {
     let mut columns = Vec::with_capacity(2 * fields.len() + 1);
     let mut end = 0;
     for field in &fields {
-        let name = field.name.to_string();
+        let name = field.name.as_str().to_owned();
         if name == "_" || !name.chars().all(|c| c.is_ascii_graphic()) {
             let what = format!("a field named '{name}'");
             return Err(Stop::Inexpressible {

@@ -79,7 +79,7 @@ fn endpoint(topic: &str, type_name: &str) -> Endpoint {
 /// Another host, whose names are evil, beside this one.
 fn evil_network(host: &Host) -> Network {
     let config = Config {
-        multicast: false,
+        network: "loopback".to_owned(),
         listen: "tcp/127.0.0.1:0".to_owned(),
         peers: vec![host.listen.clone()],
         ..Config::default()
