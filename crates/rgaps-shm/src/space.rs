@@ -84,7 +84,7 @@ impl fmt::Display for Waited {
                 write!(f, "a subscriber of process {pid} keeps the oldest message: it has not read it yet, or holds it")
             }
             None => {
-                write!(f, "no subscriber keeps the oldest message: loans, or streams that still fill, have the rest")
+                write!(f, "no subscriber keeps the oldest message: loans are open, or streams still fill messages")
             }
         }
     }
