@@ -3,17 +3,19 @@
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
 use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use rgaps::types::Bytes;
-use rgaps::{Node, PublisherQos, SubscriberQos};
+use rgaps::{Node, Publisher, PublisherQos, Subscriber, SubscriberQos};
 use rgaps_control::local::Role;
 use rgaps_control::wire::Endpoint;
 use rgaps_control::{HostId, TopicKey};
-use rgaps_testing::{RuntimeDir, Watchdog, manager, programs};
+use rgaps_testing::{Child, Hosts, HostsError, RuntimeDir, Watchdog, manager, programs, skipped};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use zenoh::liveliness::LivelinessToken;
 use zenoh::{Session, Wait};
@@ -47,17 +49,17 @@ impl Stranger {
         Self(zenoh::open(config).wait().unwrap())
     }
 
-    fn host(&self, host: HostId, name: &str) -> LivelinessToken {
-        self.token(&format!("rgaps/1/{host}/host/{}", hex(name.as_bytes())))
-    }
-
-    fn endpoint(&self, host: HostId, endpoint: &Endpoint) -> LivelinessToken {
-        self.token(&format!("rgaps/1/{host}/endpoint/{}", hex(&serde_json::to_vec(endpoint).unwrap())))
-    }
-
     fn token(&self, key: &str) -> LivelinessToken {
         self.0.liveliness().declare_token(key.to_owned()).wait().unwrap()
     }
+}
+
+fn host_key(host: HostId, name: &str) -> String {
+    format!("rgaps/1/{host}/host/{}", hex(name.as_bytes()))
+}
+
+fn endpoint_key(host: HostId, endpoint: &Endpoint) -> String {
+    format!("rgaps/1/{host}/endpoint/{}", hex(&serde_json::to_vec(endpoint).unwrap()))
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -82,44 +84,74 @@ fn many(number: usize) -> String {
     format!("many_{number}")
 }
 
+/// What the tests have open beside the manager.
+fn take_all_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }).unwrap();
+}
+
+/// A publisher and a subscriber of each topic.
+fn pairs(node: &Node) -> Vec<(Publisher<Bytes>, Subscriber<Bytes>)> {
+    let qos = PublisherQos { pool_bytes: Some(1 << 16), ..PublisherQos::default() };
+    let pair = |n| (node.publisher_with::<Bytes>(&many(n), qos).unwrap(), node.subscriber::<Bytes>(&many(n)).unwrap());
+    (0..TOPICS).map(pair).collect()
+}
+
 /// What the host that stays has of a topic.
 fn kept(number: usize) -> Endpoint {
     let topic = if number < KEPT / 2 { many(number) } else { format!("theirs_{number}") };
     endpoint(&topic, Role::Publisher, "rgaps/Bytes")
 }
 
+/// The number-th announcement of a flood: a few hosts that change all the time, and one that is new each time.
+fn announcement(number: u64) -> String {
+    let of = if number.is_multiple_of(3) { host(1_000 + number) } else { host(number % 16) };
+    let role = if number.is_multiple_of(2) { Role::Publisher } else { Role::Subscriber };
+    let topic = match number % 5 {
+        0 => format!("invented_{number}"),
+        _ => many((number % TOPICS as u64) as usize),
+    };
+    match number % 7 {
+        0 => host_key(of, &format!("stranger_{number}")),
+        _ => endpoint_key(of, &endpoint(&topic, role, &format!("other/Type{}", number % 11))),
+    }
+}
+
 /// Announces and takes back until it is told to stop: other hosts and other topics each time, some with names, some of topics that are here.
 /// In between, piece by piece, it announces what stays; returns that.
 fn flood(stranger: &Stranger, is_over: &AtomicBool, changes: &AtomicU64) -> Vec<LivelinessToken> {
     let staying = host(u64::MAX / 2);
-    let mut stays = vec![stranger.host(staying, "staying")];
+    let mut stays = vec![stranger.token(&host_key(staying, "staying"))];
     let mut passing: VecDeque<LivelinessToken> = VecDeque::new();
     for number in 0_u64.. {
         if is_over.load(Ordering::Relaxed) && stays.len() == KEPT + 1 {
             break;
         }
-        // A few hosts that change all the time, and one that is new each time.
-        let of = if number.is_multiple_of(3) { host(1_000 + number) } else { host(number % 16) };
-        let role = if number.is_multiple_of(2) { Role::Publisher } else { Role::Subscriber };
-        let topic = match number % 5 {
-            0 => format!("invented_{number}"),
-            _ => many((number % TOPICS as u64) as usize),
-        };
-        passing.push_back(match number % 7 {
-            0 => stranger.host(of, &format!("stranger_{number}")),
-            _ => stranger.endpoint(of, &endpoint(&topic, role, &format!("other/Type{}", number % 11))),
-        });
+        passing.push_back(stranger.token(&announcement(number)));
         changes.fetch_add(1, Ordering::Relaxed);
         if passing.len() > AT_A_TIME {
             passing.pop_front().unwrap().undeclare().wait().unwrap();
             changes.fetch_add(1, Ordering::Relaxed);
         }
         if number % 101 == 100 && stays.len() <= KEPT {
-            stays.push(stranger.endpoint(staying, &kept(stays.len() - 1)));
+            stays.push(stranger.token(&endpoint_key(staying, &kept(stays.len() - 1))));
         }
     }
     passing.into_iter().for_each(|token| token.undeclare().wait().unwrap());
     stays
+}
+
+/// Publishes and takes frames for as long as it should go on, and checks that none is lost. Returns how many.
+fn flow((publisher, subscriber): &(Publisher<Bytes>, Subscriber<Bytes>), goes_on: impl Fn() -> bool) -> u64 {
+    let mut frames = 0_u64;
+    while goes_on() {
+        frames += 1;
+        publisher.push(&Bytes::new(8), &frames.to_le_bytes()).unwrap();
+        let frame = subscriber.wait(LONG).unwrap().expect("it was published");
+        assert_eq!(frame.bytes(), frames.to_le_bytes(), "a frame was lost");
+    }
+    assert_eq!(subscriber.statistics().lost, 0);
+    frames
 }
 
 /// Ends the flood and what flows beside it, also when a request fails.
@@ -158,8 +190,7 @@ fn until_others_are(node: &Node, wanted: &[(String, Vec<String>)], what: &str) {
 #[test]
 fn a_flood_of_announcements_keeps_no_local_client_waiting_and_leaves_no_trace() {
     let _watchdog = Watchdog::new(Duration::from_secs(240));
-    let limit = getrlimit(Resource::Nofile);
-    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }).unwrap();
+    take_all_descriptors();
     let dir = RuntimeDir::new("flood").unwrap();
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let locator = format!("tcp/127.0.0.1:{free}");
@@ -167,28 +198,14 @@ fn a_flood_of_announcements_keeps_no_local_client_waiting_and_leaves_no_trace() 
     command.env("RGAPS_LISTEN", &locator).env("RGAPS_DEVICE", "host").env("RGAPS_HOST_NAME", "flooded");
     let _manager = manager::start(&dir, command).unwrap();
     let node = Node::builder().runtime_dir(dir.path()).no_autostart().build().unwrap();
-    let qos = PublisherQos { pool_bytes: Some(1 << 16), ..PublisherQos::default() };
-    let pairs: Vec<_> = (0..TOPICS)
-        .map(|n| (node.publisher_with::<Bytes>(&many(n), qos).unwrap(), node.subscriber::<Bytes>(&many(n)).unwrap()))
-        .collect();
+    let pairs = pairs(&node);
     let stranger = Stranger::new(&locator);
     let (is_over, changes) = (AtomicBool::new(false), AtomicU64::new(0));
     let (mut answers, mut longest) = (0, Duration::ZERO);
     let (stays, frames) = std::thread::scope(|scope| {
         let over = Over(&is_over);
         let flooding = scope.spawn(|| flood(&stranger, &is_over, &changes));
-        let flowing = scope.spawn(|| {
-            let (publisher, subscriber) = &pairs[TOPICS - 1];
-            let mut frames = 0_u64;
-            while !is_over.load(Ordering::Relaxed) {
-                frames += 1;
-                publisher.push(&Bytes::new(8), &frames.to_le_bytes()).unwrap();
-                let frame = subscriber.wait(LONG).unwrap().expect("it was published");
-                assert_eq!(frame.bytes(), frames.to_le_bytes(), "a frame was lost");
-            }
-            assert_eq!(subscriber.statistics().lost, 0);
-            frames
-        });
+        let flowing = scope.spawn(|| flow(&pairs[TOPICS - 1], || !is_over.load(Ordering::Relaxed)));
         while answers < ANSWERS || changes.load(Ordering::Relaxed) < CHANGES {
             let before = changes.load(Ordering::Relaxed);
             let asked = Instant::now();
@@ -227,4 +244,72 @@ fn a_flood_of_announcements_keeps_no_local_client_waiting_and_leaves_no_trace() 
         publisher.push(&Bytes::new(1), &[1]).unwrap();
         assert_eq!(subscriber.take().unwrap().expect("it was published").bytes(), [1]);
     }
+}
+
+/// Prints how long people wait for `rgaps topic list` meanwhile.
+#[test]
+fn a_flood_by_the_zenoh_of_pypi_on_another_host_costs_no_frame_of_this_one() {
+    const SECONDS: &str = "5";
+    let _watchdog = Watchdog::new(Duration::from_secs(120));
+    let Some(python) = std::env::var_os("TEST_ZENOH_PYTHON") else {
+        return skipped("no TEST_ZENOH_PYTHON, a Python with eclipse-zenoh");
+    };
+    let hosts = match Hosts::new(2) {
+        Err(HostsError::Unavailable(why)) => return skipped(why),
+        hosts => hosts.unwrap(),
+    };
+    take_all_descriptors();
+    let dir = RuntimeDir::new("pypi").unwrap();
+    let locator = format!("tcp/{}:7447", hosts[0].address());
+    let mut command = hosts[0].command(programs::find("rgapsd"));
+    command.env("RGAPS_LISTEN", &locator).env("RGAPS_MULTICAST", "false").env("RGAPS_DEVICE", "host");
+    let _manager = manager::start(&dir, command).unwrap();
+    let node = Node::builder().runtime_dir(dir.path()).no_autostart().build().unwrap();
+    let pairs = pairs(&node);
+    let script = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("flood/stranger.py");
+    let mut stranger = hosts[1].command(python);
+    stranger.arg(script).args([&locator, SECONDS, &AT_A_TIME.to_string()]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut stranger = Child::spawn(&mut stranger).unwrap();
+    let keys: Vec<String> = (0..20_000).map(announcement).collect();
+    stranger.std().stdin.take().unwrap().write_all(keys.join("\n").as_bytes()).unwrap();
+    let mut said = BufReader::new(stranger.std().stdout.take().unwrap());
+    let mut line = String::new();
+    said.read_line(&mut line).unwrap();
+    assert_eq!(line, "flooding\n");
+    let (over, is_over) = std::sync::mpsc::channel::<()>();
+    let is_listed = AtomicBool::new(false);
+    let (frames, lists, changes) = std::thread::scope(|scope| {
+        let pair = &pairs[TOPICS - 1];
+        // 30 Hz.
+        let goes_on = move || is_over.recv_timeout(Duration::from_micros(33_333)) == Err(RecvTimeoutError::Timeout);
+        let flowing = scope.spawn(move || flow(pair, goes_on));
+        let listing = scope.spawn(|| {
+            let mut took = Vec::new();
+            while !is_listed.load(Ordering::Relaxed) {
+                let mut list = Command::new(programs::find("rgaps"));
+                dir.apply(&mut list);
+                let asked = Instant::now();
+                let listed = list.args(["topic", "list"]).output().unwrap();
+                took.push(asked.elapsed());
+                assert!(listed.status.success(), "{}", String::from_utf8_lossy(&listed.stderr));
+                let here = String::from_utf8_lossy(&listed.stdout).matches("many_").count();
+                assert!(here >= TOPICS, "{here} topics");
+            }
+            took
+        });
+        let mut changes = String::new();
+        said.read_to_string(&mut changes).unwrap();
+        is_listed.store(true, Ordering::Relaxed);
+        drop(over);
+        let lists = listing.join().unwrap();
+        (flowing.join().unwrap(), lists, changes.trim().parse::<u64>().unwrap())
+    });
+    let (mut sorted, count) = (lists.clone(), lists.len());
+    sorted.sort();
+    println!(
+        "{changes} changes in {SECONDS} s; {count} times `rgaps topic list`: median {:?}, longest {:?}; {frames} frames at 30 Hz, none lost",
+        sorted[count / 2],
+        sorted[count - 1]
+    );
+    assert!(changes > 1000 && frames > 30, "{changes} changes, {frames} frames");
 }

@@ -19,15 +19,24 @@ pub struct World {
     dirs: Vec<RuntimeDir>,
     scratch: RuntimeDir,
     pub hosts: Hosts,
-    settings: Vec<(&'static str, String)>,
+    /// Of all hosts, or of one.
+    settings: Vec<(Option<usize>, &'static str, String)>,
     _watchdog: Watchdog,
 }
 
 impl World {
     /// `None` where there can be no namespaces; says so.
     pub fn new(hosts: usize) -> Option<Self> {
-        let watchdog = Watchdog::new(Duration::from_secs(240));
-        let hosts = match Hosts::new(hosts) {
+        Self::of(Watchdog::new(Duration::from_secs(240)), Hosts::new(hosts))
+    }
+
+    /// Two hosts with a bad network between them. The test is ended after `limit`.
+    pub fn over_bad_network(seed: u64, limit: Duration) -> Option<Self> {
+        Self::of(Watchdog::new(limit), Hosts::over_bad_network(seed))
+    }
+
+    fn of(watchdog: Watchdog, hosts: Result<Hosts, HostsError>) -> Option<Self> {
+        let hosts = match hosts {
             Ok(hosts) => hosts,
             Err(HostsError::Unavailable(why)) => {
                 skipped(why);
@@ -42,7 +51,12 @@ impl World {
 
     /// Sets a variable for all programs that are started from now on.
     pub fn set(&mut self, name: &'static str, value: impl Into<String>) {
-        self.settings.push((name, value.into()));
+        self.settings.push((None, name, value.into()));
+    }
+
+    /// The same for those of one host.
+    pub fn set_on(&mut self, host: usize, name: &'static str, value: impl Into<String>) {
+        self.settings.push((Some(host), name, value.into()));
     }
 
     /// A host's runtime directory.
@@ -71,6 +85,7 @@ impl World {
     pub fn command(&self, host: usize, program: &Path) -> Command {
         let address = |host: usize| format!("tcp/{}:7447", self.hosts[host].address());
         let others: Vec<String> = (0..self.dirs.len()).filter(|other| *other != host).map(address).collect();
+        let settings = self.settings.iter().filter(|(of, ..)| of.is_none_or(|of| of == host));
         let mut command = self.hosts[host].command(program);
         self.dirs[host].apply(&mut command);
         command
@@ -80,7 +95,7 @@ impl World {
             .env("RGAPS_HOST_NAME", name(host))
             .env("RGAPS_LISTEN", address(host))
             .env("RGAPS_PEERS", others.join(","))
-            .envs(self.settings.iter().map(|(name, value)| (name, value)))
+            .envs(settings.map(|(_, name, value)| (name, value)))
             .stdin(Stdio::null());
         command
     }

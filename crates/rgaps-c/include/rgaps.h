@@ -1294,10 +1294,11 @@ rgaps_status_t rgaps_subscriber_take_on(const rgaps_subscriber_t *subscriber,
                                         rgaps_message_t **message);
 
 /**
- * Everything that is ready, oldest first, at most `capacity` messages.
+ * Everything that can be taken now, oldest first, at most `capacity` messages. What fails after the first one ends the batch; it is told by a
+ * call that takes nothing, and so by the next one if it lasts, as RGAPS_TOO_MANY_HELD does while the batch is held.
  *
  * @param messages  `capacity` places; each message that was given out ends with `rgaps_message_release`
- * @param count     how many there are, also if the call fails in the middle
+ * @param count     how many there are; 0 if the call fails
  */
 rgaps_status_t rgaps_subscriber_take_all(const rgaps_subscriber_t *subscriber,
                                          rgaps_message_t **messages,

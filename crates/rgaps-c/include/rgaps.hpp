@@ -447,13 +447,14 @@ class Subscriber {
     const auto status = rgaps_subscriber_take_on(subscriber_.get(), stream, &message);
     return given(status, RGAPS_NO_MESSAGE, message, stream);
   }
-  /// Everything that is ready, oldest first.
+  /// Everything that can be taken now, oldest first. An error ends a batch; it is told where nothing could be taken, and so by the next call
+  /// if it lasts, as RGAPS_TOO_MANY_HELD does while the batch is held.
   Result<std::vector<Message<M>>> take_all() const {
     std::vector<Message<M>> all;
     for (;;) {
       auto next = take();
-      if (!next) return next.error();
-      if (!*next) return Result<std::vector<Message<M>>>(std::move(all));
+      if (!next && all.empty()) return next.error();
+      if (!next || !*next) return Result<std::vector<Message<M>>>(std::move(all));
       all.push_back(std::move(**next));
     }
   }

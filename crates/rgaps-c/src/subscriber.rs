@@ -161,10 +161,11 @@ pub unsafe extern "C" fn rgaps_subscriber_take_on(
     })
 }
 
-/// Everything that is ready, oldest first, at most `capacity` messages.
+/// Everything that can be taken now, oldest first, at most `capacity` messages. What fails after the first one ends the batch; it is told by a
+/// call that takes nothing, and so by the next one if it lasts, as RGAPS_TOO_MANY_HELD does while the batch is held.
 ///
 /// @param messages  `capacity` places; each message that was given out ends with `rgaps_message_release`
-/// @param count     how many there are, also if the call fails in the middle
+/// @param count     how many there are; 0 if the call fails
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_subscriber_take_all(
     subscriber: *const rgaps_subscriber_t,
@@ -177,8 +178,12 @@ pub unsafe extern "C" fn rgaps_subscriber_take_all(
         let places = raw::places(messages, capacity, "messages")?;
         let count = count.ok_or_else(|| Failure::null("count"))?.write(0);
         for place in places {
-            let Some(message) = object.subscriber.take()? else { break };
-            place.write(hand_out(&object.node, message)?);
+            let taken = object.subscriber.take().map_err(Failure::from);
+            match taken.and_then(|message| message.map(|message| hand_out(&object.node, message)).transpose()) {
+                Ok(Some(message)) => place.write(message),
+                Err(failure) if *count == 0 => return Err(failure),
+                Err(_) | Ok(None) => break,
+            };
             *count += 1;
         }
         Ok(())

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use rgaps_control::announcements::Counters;
 use rgaps_control::range::{Range, Unset};
-use rgaps_control::{Config, Given, Running, spawn};
+use rgaps_control::{Budget, Config, Given, Limits, Running, spawn};
 use rgaps_link::rdma::{LinkLayer, Port};
 use serde::Serialize;
 
@@ -62,6 +62,7 @@ pub fn examine() -> Vec<Finding> {
         manager(),
         network(),
         other_hosts(),
+        budgets(),
         kernel(),
         sealed_memory(),
         futex(),
@@ -254,16 +255,35 @@ fn of_other_hosts(counters: Option<Counters>) -> Finding {
         "{} other hosts with {} endpoints; {} announcements, {} looks at what they changed, {} pauses since a host changed too fast",
         of.hosts, of.endpoints, of.announcements, of.changes, of.held_back
     );
-    if (of.refused, of.rings_refused) == (0, 0) {
+    if of.refused == 0 {
         return Finding::ok(WHAT, found);
     }
     Finding::limited(
         WHAT,
-        format!(
-            "{found}; {} announcements refused ({} times asked for again), {} ring requests refused",
-            of.refused, of.asked_again, of.rings_refused
-        ),
-        "rgapsd's log names who announces or asks too much: spread its topics, or split the network (peers, multicast)",
+        format!("{found}; {} announcements refused ({} times asked for again)", of.refused, of.asked_again),
+        "rgapsd's log names who announces too much: spread its topics, or split the network (peers, multicast)",
+    )
+}
+
+fn budgets() -> Finding {
+    let running = Running::find();
+    let limits = running.as_ref().and_then(|running| running.config.as_ref()).map(|config| config.limits.clone());
+    of_budgets(&limits.unwrap_or_default(), running.and_then(|running| running.network).map(|of| of.budgets))
+}
+
+/// Which budgets were met, and how often.
+fn of_budgets(limits: &Limits, met: Option<BTreeMap<String, u64>>) -> Finding {
+    const WHAT: &str = "budgets";
+    let Some(met) = met else { return Finding::ok(WHAT, "no manager runs that has noted which it met") };
+    let met = Budget::ALL.iter().filter_map(|budget| Some((limits.over(*budget), met.get(budget.key())?)));
+    let met: Vec<String> = met.map(|(budget, times)| format!("{budget} met {times} times")).collect();
+    if met.is_empty() {
+        return Finding::ok(WHAT, "none was met");
+    }
+    Finding::limited(
+        WHAT,
+        met.join("; "),
+        "rgapsd's log names who met them: raise these keys if that is meant (docs/configuration.md), else keep that host or program out",
     )
 }
 
@@ -352,11 +372,19 @@ mod tests {
         let well = Counters { hosts: 2, endpoints: 7, announcements: 9, held_back: 1, ..Counters::default() };
         let found = of_other_hosts(Some(well.clone()));
         assert!(found.verdict == Verdict::Ok && found.found.contains("2 other hosts with 7 endpoints"), "{found:?}");
-        let refused = of_other_hosts(Some(Counters { refused: 5, rings_refused: 3, ..well }));
+        let refused = of_other_hosts(Some(Counters { refused: 5, ..well }));
         assert_eq!(refused.verdict, Verdict::Limited);
         assert!(refused.found.contains("5 announcements refused"), "{refused:?}");
-        assert!(refused.found.contains("3 ring requests refused"), "{refused:?}");
         assert_eq!(of_other_hosts(None).verdict, Verdict::Ok);
+    }
+
+    #[test]
+    fn each_budget_that_was_met_is_named_with_its_limit_and_how_often() {
+        let limits = Limits { links_max: 7, ..Limits::default() };
+        let finding = of_budgets(&limits, Some(BTreeMap::from([("links_max".to_owned(), 3)])));
+        assert!(finding.verdict == Verdict::Limited && finding.found == "links_max = 7 met 3 times", "{finding:?}");
+        assert_eq!(of_budgets(&limits, Some(BTreeMap::new())).verdict, Verdict::Ok);
+        assert_eq!(of_budgets(&limits, None).verdict, Verdict::Ok);
     }
 
     #[test]

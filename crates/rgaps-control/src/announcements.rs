@@ -16,7 +16,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Bound;
 use std::time::{Duration, Instant};
 
-use crate::directory::{Concerned, Directory, HOSTS_MAX, Overflow};
+use crate::directory::{Concerned, Directory, Overflow};
+use crate::limits::{Budget, Limits};
 use crate::names::{HostId, TopicKey};
 use crate::wire::Endpoint;
 
@@ -128,8 +129,8 @@ pub struct Counters {
     pub refused: u64,
     /// Times that the network was asked again for what was refused.
     pub asked_again: u64,
-    /// Ring requests that were refused since too many waited.
-    pub rings_refused: u64,
+    /// How often each budget was met, by its key.
+    pub budgets: BTreeMap<String, u64>,
 }
 
 /// A bounded rate: when the next may be served if nothing was saved up.
@@ -201,6 +202,7 @@ struct Asking {
 #[derive(Debug)]
 pub struct Announcements {
     directory: Directory,
+    hosts_max: usize,
     /// Topics that are here.
     watched: HashSet<TopicKey>,
     known: BTreeMap<HostId, Known>,
@@ -215,10 +217,11 @@ pub struct Announcements {
 }
 
 impl Announcements {
-    /// Nothing is known.
-    pub fn new(now: Instant) -> Self {
+    /// Nothing is known, and no more will be than the limits say.
+    pub fn new(now: Instant, limits: &Limits) -> Self {
         Self {
-            directory: Directory::default(),
+            directory: Directory::new(limits),
+            hosts_max: limits.count(Budget::Hosts),
             watched: HashSet::new(),
             known: BTreeMap::new(),
             newcomers: Lane::new(now, NEWCOMERS_CHANGE_EVERY),
@@ -275,7 +278,7 @@ impl Announcements {
     pub fn handle_answered(&mut self, now: Instant) {
         self.ask_from = now + ASK_EVERY;
         if let Some(asking) = self.asking.take().filter(|asking| asking.gone.len() > GONE_MAX) {
-            self.directory.refuse(asking.scope);
+            self.directory.refuse(asking.scope, None);
         }
     }
 
@@ -333,7 +336,9 @@ impl Announcements {
     /// Figures for people.
     pub fn counters(&self) -> Counters {
         let (hosts, endpoints) = self.directory.counts();
-        Counters { hosts, endpoints, refused: self.directory.refused(), ..self.counters.clone() }
+        let refused_for = self.directory.refused_for().iter();
+        let budgets = refused_for.map(|(budget, count)| (budget.key().to_owned(), *count)).collect();
+        Counters { hosts, endpoints, refused: self.directory.refused(), budgets, ..self.counters.clone() }
     }
 
     fn keep(&mut self, now: Instant, announcement: &Announcement) -> Result<bool, Overflow> {
@@ -356,7 +361,7 @@ impl Announcements {
 
     fn host_changed(&mut self, now: Instant, host: HostId) -> bool {
         let is_there = self.directory.knows(host);
-        if is_there && self.known.len() < HOSTS_MAX {
+        if is_there && self.known.len() < self.hosts_max {
             self.known.entry(host).or_insert(Known { since: now, lane: None });
         }
         if !is_there && let Some(lane) = self.known.remove(&host).and_then(|known| known.lane) {
@@ -466,7 +471,7 @@ mod tests {
     #[test]
     fn a_token_that_comes_and_goes_a_thousand_times_is_one_piece_of_work() {
         let now = Instant::now();
-        let mut here = Announcements::new(now);
+        let mut here = Announcements::new(now, &Limits::default());
         here.watch(&key("a"));
         here.handle(now, &host_up(1)).unwrap();
         for _ in 0..1000 {
@@ -481,7 +486,7 @@ mod tests {
     #[test]
     fn topics_that_are_not_here_and_hosts_that_nobody_heard_of_are_no_work() {
         let now = Instant::now();
-        let mut here = Announcements::new(now);
+        let mut here = Announcements::new(now, &Limits::default());
         here.watch(&key("a"));
         for n in 0..5000 {
             here.handle(now, &host_up(n)).unwrap();
@@ -498,7 +503,7 @@ mod tests {
     #[test]
     fn a_host_that_changes_without_end_is_served_at_its_rate_and_holds_up_no_other() {
         let start = Instant::now();
-        let mut here = Announcements::new(start);
+        let mut here = Announcements::new(start, &Limits::default());
         let topics: Vec<String> = (0..8).map(|n| format!("t{n}")).collect();
         topics.iter().for_each(|topic| here.watch(&key(topic)));
         [1, 2].iter().for_each(|of| drop(here.handle(start, &host_up(*of))));
@@ -531,7 +536,7 @@ mod tests {
     #[test]
     fn hosts_have_their_turn_one_after_the_other() {
         let start = Instant::now();
-        let mut here = Announcements::new(start);
+        let mut here = Announcements::new(start, &Limits::default());
         ["a", "b", "c"].iter().for_each(|topic| here.watch(&key(topic)));
         [1, 2].iter().for_each(|of| drop(here.handle(start, &host_up(*of))));
         all(&mut here, start);
@@ -553,8 +558,8 @@ mod tests {
     #[test]
     fn what_was_refused_is_asked_for_and_what_has_gone_meanwhile_stays_gone() {
         let now = Instant::now();
-        let mut here = Announcements::new(now);
-        for n in 0..HOSTS_MAX as u64 {
+        let mut here = Announcements::new(now, &Limits::default());
+        for n in 0..Limits::default().hosts_max {
             here.handle(now, &host_up(n)).unwrap();
         }
         assert!(here.handle(now, &host_up(2000)).is_err());
@@ -576,7 +581,7 @@ mod tests {
     #[test]
     fn what_was_seen_of_a_host_that_came_and_went_unheard_of_is_looked_at_again() {
         let now = Instant::now();
-        let mut here = Announcements::new(now);
+        let mut here = Announcements::new(now, &Limits::default());
         here.watch(&key("a"));
         [up(1, "a"), host_up(1)].iter().for_each(|said| drop(here.handle(now, said)));
         assert_eq!(all(&mut here, now).len(), 2);
@@ -615,7 +620,7 @@ mod tests {
         #[test]
         fn who_looks_at_each_change_knows_the_state(words in proptest::collection::vec(word(), 0..120)) {
             let mut now = Instant::now();
-            let mut here = Announcements::new(now);
+            let mut here = Announcements::new(now, &Limits::default());
             let topics = [key("t0"), key("t1")];
             topics.iter().for_each(|topic| here.watch(topic));
             let mut seen: BTreeMap<TopicKey, Vec<String>> = BTreeMap::new();

@@ -40,6 +40,18 @@ impl RuntimeDir {
         self.client_lock_holder(lock).map_or(true, |holder| holder != Holder::Nobody)
     }
 
+    /// Whether a client has ended, though its process may go on as another program: nobody holds its lock. False of one whose file somebody
+    /// has removed: its lock cannot be asked for.
+    pub fn has_given_up(&self, lock: LockId) -> bool {
+        let file = File::open(self.client_path(lock));
+        file.and_then(|file| rgaps_os::process_lock::holder(&file)).is_ok_and(|holder| holder == Holder::Nobody)
+    }
+
+    /// Whether somebody has removed the file of a client's lock.
+    pub fn has_no_file(&self, lock: LockId) -> bool {
+        self.client_path(lock).try_exists().is_ok_and(|exists| !exists)
+    }
+
     /// A client is gone.
     pub fn forget_client_lock(&self, lock: LockId) {
         let _ = fs::remove_file(self.client_path(lock));
@@ -68,6 +80,7 @@ mod tests {
         let (lock, _file) = dir.new_client_lock().unwrap();
         assert!(!dir.client_lives(lock) && !dir.client_lives(LockId([1; 16])));
         assert!(dir.client_path(lock).exists());
+        assert!(dir.has_given_up(lock) && !dir.has_given_up(LockId([1; 16])));
         dir.forget_dead_clients();
         assert!(!dir.client_path(lock).exists());
         fs::remove_dir(&path).unwrap();

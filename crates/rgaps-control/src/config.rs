@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::limits::{Limits, is_bytes};
 use crate::range::{Decision, Range, RosVariables, Unset, settle};
 use crate::reach::Network;
 use crate::size;
@@ -87,6 +88,9 @@ pub struct Config {
     pub zenoh_config: String,
     /// Bytes that `rgapsd.log` of a manager that a client started may have; it is `rgapsd.log.1` then, in place of the one before.
     pub log_bytes: u64,
+    #[serde(flatten)]
+    /// Budgets, each a key beside the others.
+    pub limits: Limits,
 }
 
 impl Default for Config {
@@ -119,6 +123,7 @@ impl Default for Config {
             keep_all_timeout_ms: 2_000,
             zenoh_config: String::new(),
             log_bytes: 4 << 20,
+            limits: Limits::default(),
         }
     }
 }
@@ -227,7 +232,7 @@ impl Given {
             })?;
             for (key, value) in given {
                 let value = match value {
-                    toml::Value::String(text) if is_size(&key) => {
+                    toml::Value::String(text) if is_bytes(&key) => {
                         parse(&table, &path.display().to_string(), &key, &text)?
                     }
                     value => value,
@@ -285,6 +290,8 @@ impl Config {
         self.check_sizes()?;
         self.check_times()?;
         self.check_names()?;
+        let limits = self.limits.check();
+        limits.map_err(|(key, value, rule)| Fault { key, value: value.to_string(), rule: rule.to_owned() })?;
         self.check_addresses()
     }
 
@@ -459,7 +466,7 @@ fn parse(table: &toml::Table, origin: &str, key: &str, text: &str) -> Result<tom
     };
     match default {
         toml::Value::String(_) => Ok(toml::Value::String(text.to_owned())),
-        toml::Value::Integer(_) if is_size(key) && !text.trim_start().starts_with('-') => {
+        toml::Value::Integer(_) if is_bytes(key) && !text.trim_start().starts_with('-') => {
             let bytes = size::parse(text).and_then(|bytes| i64::try_from(bytes).ok());
             bytes.map(toml::Value::Integer).ok_or_else(|| wrong(size::RULE))
         }
@@ -477,11 +484,6 @@ fn parse(table: &toml::Table, origin: &str, key: &str, text: &str) -> Result<tom
             .collect::<Vec<_>>()
             .into()),
     }
-}
-
-/// Whether the key's value is a number of bytes, which may have a unit.
-fn is_size(key: &str) -> bool {
-    key.ends_with("_bytes")
 }
 
 fn set(table: &mut toml::Table, origin: &str, key: &str, value: toml::Value) -> Result<(), ConfigError> {
@@ -605,6 +607,10 @@ mod tests {
             ("rdma_gid", "mlx5_0", "10.0.0.2"),
             ("host_name", &long_name, "64 characters"),
             ("zenoh_config", "/nowhere/zenoh.json5", "a file that exists"),
+            ("links_max", "0", "from 1 to 1048576"),
+            ("remote_publishers_max", "256", "from 1 to 255"),
+            ("announced_bytes_max", "1K", "64 KiB"),
+            ("spare_descriptors_percent", "100", "from 0 to 90"),
         ];
         for (key, value, rule) in bad {
             let said = from(&[(key, value)], &[]).unwrap_err().to_string();

@@ -11,27 +11,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
 
+use crate::limits::{Budget, Limits};
 use crate::local::Role;
 use crate::names::{HostId, TopicKey};
 use crate::qos::SubscriberQos;
 use crate::wire::Endpoint;
 
-/// Endpoints of one host at most.
-pub const ENDPOINTS_MAX: usize = 4096;
 /// Endpoints of one host and topic at most; it needs two, and four while they change.
 pub const ENDPOINTS_OF_TOPIC_MAX: usize = 16;
-/// Endpoints of all hosts that have told no name, together.
-pub const NAMELESS_ENDPOINTS_MAX: usize = 8192;
-/// Endpoints of all hosts at most.
-pub const ENDPOINTS_IN_ALL_MAX: usize = 65_536;
-/// Bytes of the announcements of one host at most, as they came.
-pub const ANNOUNCED_BYTES_MAX: usize = 16 << 20;
-/// Bytes of the announcements of all hosts at most, as they came.
-pub const ANNOUNCED_BYTES_IN_ALL_MAX: usize = 128 << 20;
-/// Other hosts at most.
-pub const HOSTS_MAX: usize = 1024;
-/// Of these, hosts that have told no name.
-pub const NAMELESS_HOSTS_MAX: usize = 512;
 /// Names of one host at most: it has two for a moment when it is started again under another.
 const NAMES_MAX: usize = 16;
 
@@ -53,6 +40,7 @@ type Missed = (Option<HostId>, u64);
 /// What is known of the other hosts.
 #[derive(Debug, Default)]
 pub struct Directory {
+    limits: Limits,
     hosts: HashMap<HostId, Host>,
     /// Who has what of a topic: the tokens of each host.
     by_key: BTreeMap<TopicKey, BTreeMap<HostId, BTreeSet<Arc<str>>>>,
@@ -68,6 +56,7 @@ pub struct Directory {
     /// Things that have gone.
     freed: u64,
     refused: u64,
+    refused_for: BTreeMap<Budget, u64>,
 }
 
 /// An announcement was not kept. Said once of each host, so that a flood of announcements is no flood of words.
@@ -75,32 +64,41 @@ pub struct Directory {
 pub enum Overflow {
     /// Of endpoints.
     #[error(
-        "host {host} announces more than {ENDPOINTS_MAX} topics, {ENDPOINTS_OF_TOPIC_MAX} endpoints of one or {ANNOUNCED_BYTES_MAX} B; {key} and what it \
-         announces after it are not seen from here: spread its topics over several runtime directories"
+        "host {host} announces more than is kept of one ({bound}); {key} and what it announces after it are not seen from here: raise that, or spread \
+         its topics over several runtime directories"
     )]
     Endpoints {
         /// Whose.
         host: String,
         /// The first that was not kept.
         key: TopicKey,
+        /// What it exceeds.
+        bound: String,
     },
     /// Of endpoints of all hosts.
     #[error(
-        "all hosts announce more than {ENDPOINTS_IN_ALL_MAX} endpoints ({NAMELESS_ENDPOINTS_MAX} of hosts without a name) or \
-         {ANNOUNCED_BYTES_IN_ALL_MAX} B; {key} of host {host} and later ones are not seen: split the network (peers, multicast)"
+        "all hosts announce more than is kept ({bound}); {key} of host {host} and later ones are not seen: raise that, or split the network (peers, \
+         multicast)"
     )]
     InAll {
         /// Whose.
         host: String,
         /// The first that was not kept.
         key: TopicKey,
+        /// What they exceed.
+        bound: String,
     },
     /// Of hosts.
     #[error(
-        "more than {HOSTS_MAX} hosts are announced, or {NAMELESS_HOSTS_MAX} without a name; host {0} and later ones are not seen: split the network \
-         (peers, multicast)"
+        "more hosts are announced than are kept ({bound}); host {host} and later ones are not seen: raise that, or split the network (peers, \
+         multicast)"
     )]
-    Hosts(HostId),
+    Hosts {
+        /// The first that was not kept.
+        host: HostId,
+        /// What they exceed.
+        bound: String,
+    },
 }
 
 /// Which topics a change concerns.
@@ -124,6 +122,11 @@ pub struct Wanted {
 }
 
 impl Directory {
+    /// Nothing is known, and no more will be than this.
+    pub fn new(limits: &Limits) -> Self {
+        Self { limits: limits.clone(), ..Self::default() }
+    }
+
     /// A host has appeared, or has another name.
     pub fn host_up(&mut self, host: HostId, name: &str) -> Result<Concerned, Overflow> {
         let Some(entry) = self.entry(host)? else { return Ok(Concerned::Nothing) };
@@ -163,28 +166,35 @@ impl Directory {
         self.forget_endpoint(host, token);
         let name = self.name(host);
         let of_topic = self.by_key.get(&endpoint.key).and_then(|hosts| hosts.get(&host)).map_or(0, BTreeSet::len);
-        let is_full = self.is_full(host, token.len());
-        if !self.hosts.contains_key(&host) && self.nameless_hosts() >= NAMELESS_HOSTS_MAX {
+        let full = self.is_full(host, token.len());
+        if !self.hosts.contains_key(&host) && self.nameless_hosts() >= self.limits.count(Budget::Hosts) / 2 {
             return self.overflow(host);
         }
-        if is_full {
+        if let Some(full) = full {
             // Not by itself: it may have nothing here by which to remember that.
-            self.refuse(None);
+            self.refuse(None, Some(full));
+            let bound = self.limits.over(full).to_string();
             return match std::mem::replace(&mut self.overflowed_in_all, true) {
                 true => Ok(Concerned::Nothing),
-                false => Err(Overflow::InAll { host: name, key: endpoint.key }),
+                false => Err(Overflow::InAll { host: name, key: endpoint.key, bound }),
             };
         }
+        let most = self.limits.count(Budget::EndpointsOfHost);
+        let bytes_most = self.limits.count(Budget::AnnouncedOfHost);
         let Some(entry) = self.entry(host)? else { return Ok(Concerned::Nothing) };
-        let is_host_full = entry.endpoints.len() >= ENDPOINTS_MAX
-            || entry.bytes + token.len() > ANNOUNCED_BYTES_MAX
-            || of_topic >= ENDPOINTS_OF_TOPIC_MAX;
-        if is_host_full {
+        let host_full = if entry.endpoints.len() >= most {
+            Some(Budget::EndpointsOfHost)
+        } else {
+            (entry.bytes + token.len() > bytes_most).then_some(Budget::AnnouncedOfHost)
+        };
+        if host_full.is_some() || of_topic >= ENDPOINTS_OF_TOPIC_MAX {
             let was_said = std::mem::replace(&mut entry.overflowed, true);
-            self.refuse(Some(host));
+            self.refuse(Some(host), host_full);
+            let of_topic = || format!("{ENDPOINTS_OF_TOPIC_MAX} endpoints of a topic");
+            let bound = host_full.map_or_else(of_topic, |budget| self.limits.over(budget).to_string());
             return match was_said {
                 true => Ok(Concerned::Nothing),
-                false => Err(Overflow::Endpoints { host: name, key: endpoint.key }),
+                false => Err(Overflow::Endpoints { host: name, key: endpoint.key, bound }),
             };
         }
         let (token, key, is_there): (Arc<str>, _, _) = (token.into(), endpoint.key.clone(), !entry.names.is_empty());
@@ -272,6 +282,11 @@ impl Directory {
         self.refused
     }
 
+    /// Of these, by the budget that they met.
+    pub fn refused_for(&self) -> &BTreeMap<Budget, u64> {
+        &self.refused_for
+    }
+
     /// Of whom something was refused and something has gone since: a host, or `Some(None)` for all, since hosts were refused.
     pub fn poll_missed(&mut self) -> Option<Option<HostId>> {
         for _ in 0..self.missed.len() {
@@ -294,8 +309,11 @@ impl Directory {
     }
 
     /// Something of a host, or a host, was not kept; `poll_missed` will tell.
-    pub fn refuse(&mut self, of: Option<HostId>) {
+    pub fn refuse(&mut self, of: Option<HostId>, for_want_of: Option<Budget>) {
         self.refused += 1;
+        if let Some(budget) = for_want_of {
+            *self.refused_for.entry(budget).or_default() += 1;
+        }
         let was_missed = match of {
             None => std::mem::replace(&mut self.missed_host, true),
             Some(host) => self.hosts.get_mut(&host).is_none_or(|entry| std::mem::replace(&mut entry.missed, true)),
@@ -329,14 +347,17 @@ impl Directory {
         self.all_of(key).filter(move |(_, endpoint)| endpoint.role == role)
     }
 
-    fn is_full(&self, host: HostId, bytes: usize) -> bool {
-        self.endpoints >= ENDPOINTS_IN_ALL_MAX
-            || self.bytes + bytes > ANNOUNCED_BYTES_IN_ALL_MAX
-            || !self.knows(host) && self.nameless >= NAMELESS_ENDPOINTS_MAX
+    fn is_full(&self, host: HostId, bytes: usize) -> Option<Budget> {
+        let most = self.limits.count(Budget::Endpoints);
+        // Whoever invents hosts and tells no names leaves room for the others.
+        if self.endpoints >= most || !self.knows(host) && self.nameless >= most.div_ceil(8) {
+            return Some(Budget::Endpoints);
+        }
+        (self.bytes + bytes > self.limits.count(Budget::Announced)).then_some(Budget::Announced)
     }
 
     fn entry(&mut self, host: HostId) -> Result<Option<&mut Host>, Overflow> {
-        if self.hosts.len() < HOSTS_MAX || self.hosts.contains_key(&host) {
+        if self.hosts.len() < self.limits.count(Budget::Hosts) || self.hosts.contains_key(&host) {
             return Ok(Some(self.hosts.entry(host).or_default()));
         }
         self.overflow(host).map(|_| None)
@@ -347,10 +368,10 @@ impl Directory {
     }
 
     fn overflow(&mut self, host: HostId) -> Result<Concerned, Overflow> {
-        self.refuse(None);
+        self.refuse(None, Some(Budget::Hosts));
         match std::mem::replace(&mut self.overflowed, true) {
             true => Ok(Concerned::Nothing),
-            false => Err(Overflow::Hosts(host)),
+            false => Err(Overflow::Hosts { host, bound: self.limits.over(Budget::Hosts).to_string() }),
         }
     }
 
@@ -402,6 +423,11 @@ mod tests {
 
     fn host(n: u8) -> HostId {
         HostId([n; 16])
+    }
+
+    fn bounded(hosts: usize, endpoints: usize, of_host: usize) -> Directory {
+        let [hosts_max, endpoints_max, endpoints_host_max] = [hosts, endpoints, of_host].map(|count| count as u64);
+        Directory::new(&Limits { hosts_max, endpoints_max, endpoints_host_max, ..Limits::default() })
     }
 
     #[test]
@@ -525,15 +551,15 @@ mod tests {
 
     #[test]
     fn hosts_without_a_name_share_what_is_kept_of_them() {
-        let mut directory = Directory::default();
+        let mut directory = bounded(1024, 800, 4096);
         let of = |n: usize| HostId((n as u128).to_be_bytes());
         let mut refused = 0;
-        for n in 0..NAMELESS_ENDPOINTS_MAX + 10 {
+        for n in 0..110 {
             let theirs = endpoint(&format!("t{n}"), Role::Subscriber, "x");
             refused += usize::from(directory.endpoint_up(of(n % 500), "t", theirs.clone()).is_err());
             refused += usize::from(directory.endpoint_up(of(n % 500), &n.to_string(), theirs).is_err());
         }
-        assert!(refused > 0 && directory.nameless == NAMELESS_ENDPOINTS_MAX, "{refused}");
+        assert!(refused > 0 && directory.nameless == 100, "{refused}");
         directory.host_up(of(501), "arm").unwrap();
         let theirs = endpoint("a", Role::Subscriber, "x");
         assert_eq!(directory.endpoint_up(of(501), "t", theirs.clone()), Ok(Concerned::Topic(theirs.key)));
@@ -541,27 +567,49 @@ mod tests {
 
     #[test]
     fn announcements_beyond_the_bounds_are_named_once() {
-        let mut directory = Directory::default();
+        const HOSTS_MAX: usize = 20;
+        let mut directory = bounded(HOSTS_MAX, 65_536, 100);
         directory.host_up(host(1), "arm").unwrap();
-        for token in 0..ENDPOINTS_MAX {
+        for token in 0..100 {
             let theirs = endpoint(&format!("t{token}"), Role::Subscriber, "x");
             directory.endpoint_up(host(1), &token.to_string(), theirs).unwrap();
         }
         directory.endpoint_up(host(1), "7", endpoint("a", Role::Subscriber, "x")).unwrap();
         let said = directory.endpoint_up(host(1), "one more", endpoint("b", Role::Subscriber, "x")).unwrap_err();
         assert!(said.to_string().contains("host arm") && said.to_string().contains("/b"), "{said}");
+        assert!(said.to_string().contains("endpoints_host_max = 100"), "{said}");
         directory.endpoint_up(host(1), "another", endpoint("b", Role::Subscriber, "x")).unwrap();
         let many = |n: usize| HostId((n as u128).to_be_bytes());
         for n in 1..HOSTS_MAX {
             directory.host_up(many(n), "x").unwrap();
         }
-        assert_eq!(directory.host_up(many(HOSTS_MAX), "x"), Err(Overflow::Hosts(many(HOSTS_MAX))));
+        let said = directory.host_up(many(HOSTS_MAX), "x").unwrap_err().to_string();
+        assert!(said.contains("hosts_max = 20") && said.contains(&many(HOSTS_MAX).to_string()), "{said}");
         directory.host_up(many(HOSTS_MAX + 1), "x").unwrap();
         assert!(!directory.knows(many(HOSTS_MAX + 1)));
         assert_eq!(directory.poll_missed(), None, "there is no room");
         directory.host_down(many(5), "x");
         let asked: Vec<Option<HostId>> = std::iter::from_fn(|| directory.poll_missed()).collect();
         assert_eq!(asked, [Some(host(1)), None], "for the endpoints of one, and for all hosts");
+        assert_eq!(directory.refused_for(), &BTreeMap::from([(Budget::Hosts, 2), (Budget::EndpointsOfHost, 2)]));
+    }
+
+    #[test]
+    fn bytes_of_announcements_are_bounded_by_host_and_in_all_by_name() {
+        let limits = Limits { announced_bytes_max: 10_000, announced_host_bytes_max: 6000, ..Limits::default() };
+        let mut directory = Directory::new(&limits);
+        let mut up = |of: u8, n: u8, bytes: usize| {
+            directory.host_up(host(of), "arm").unwrap();
+            let token = format!("{n}{}", "x".repeat(bytes - 1));
+            directory.endpoint_up(host(of), &token, endpoint(&format!("t{n}"), Role::Subscriber, "x"))
+        };
+        up(1, 1, 5000).unwrap();
+        let said = up(1, 2, 2000).unwrap_err().to_string();
+        assert!(said.contains("announced_host_bytes_max = 6000 B"), "{said}");
+        up(2, 3, 4000).unwrap();
+        let said = up(3, 4, 2000).unwrap_err().to_string();
+        assert!(said.contains("announced_bytes_max = 10000 B"), "{said}");
+        assert_eq!(directory.bytes, 9000);
     }
 
     /// Everything that an endpoint of the model test is made of, and so what announces it.

@@ -2,8 +2,9 @@
 //!
 //! `names` and `qos` say what a topic is and who fits together, `config`, `size`, `runtime` and `whereabouts` where things are and how large, `range` how far
 //! the network goes, `local` how clients talk to their manager, `client_lock` how that knows who lives, `spawn` how they start one and `running` which one they
-//! have, `text` what strangers say, `directory` which links a host needs, `announcements` what of it is news for a manager, `wire`, `network` and
-//! `zenoh_config` how managers agree on links. Without `network` the crate is small: that is what client programs link.
+//! have, `text` what strangers say, `limits` what others may use up, `directory` which links a host needs, `announcements` what of it is news for a manager,
+//! `wire`, `network` and `zenoh_config` how managers agree on links, and `silent` how they find those again who were gone. Without `network` the crate is small:
+//! that is what client programs link.
 
 #![forbid(unsafe_code)]
 
@@ -13,6 +14,7 @@ mod announcer;
 mod client_lock;
 pub mod config;
 pub mod directory;
+pub mod limits;
 pub mod local;
 pub mod names;
 #[cfg(feature = "network")]
@@ -22,6 +24,8 @@ pub mod range;
 pub mod reach;
 pub mod running;
 pub mod runtime;
+#[cfg(feature = "network")]
+mod silent;
 pub mod size;
 pub mod spawn;
 pub mod text;
@@ -31,6 +35,7 @@ pub mod wire;
 mod zenoh_config;
 
 pub use config::{Config, Given};
+pub use limits::{Budget, Limits, OverBudget, Refusals};
 pub use names::{HostId, LockId, NameError, TopicId, TopicKey};
 pub use qos::{Durability, Exhaustion, History, PublisherQos, Reliability, SubscriberQos};
 pub use range::Range;

@@ -27,9 +27,10 @@ use crate::announcer::{Announcer, Declare};
 use crate::config::Config;
 use crate::names::{HostId, TopicKey};
 use crate::reach::Seen;
+use crate::silent::Seeker;
 use crate::text;
 use crate::wire::{Endpoint, HANDSHAKE_BYTES_MAX, RingOffer, RingRefusal, RingRequest};
-use crate::zenoh_config::zenoh_config;
+use crate::zenoh_config::{introducer, zenoh_config};
 
 /// Longest announcement; its key has twice as many bytes, and zenoh's must fit one of its batches of 64 KiB.
 const ENDPOINT_BYTES_MAX: usize = 16 << 10;
@@ -106,6 +107,8 @@ pub struct Network {
 struct Joined {
     /// Dropped first: it announces what is left.
     announcer: Announcer,
+    /// Where hosts find each other by multicast.
+    _seeker: Option<Seeker>,
     session: Session,
     /// What makes this host known, and what makes others known to it. Undeclared when dropped.
     _declared: (LivelinessToken, zenoh::pubsub::Subscriber<()>, zenoh::query::Queryable<()>),
@@ -128,7 +131,16 @@ impl Network {
         sink: impl Fn(NetworkEvent) + Send + Sync + 'static,
     ) -> Result<Self, NetworkError> {
         let Some(zenoh) = zenoh_config(config)? else { return Ok(Self { joined: None, host }) };
+        let introducer = introducer(config)?;
         let session = zenoh::open(zenoh).wait().map_err(failed("joining the network"))?;
+        session
+            .info()
+            .link_events_listener()
+            .history(true)
+            .callback(|event| keep_from_lingering(event.kind()))
+            .background()
+            .wait()
+            .map_err(failed("watching links"))?;
         let sink: Sink = Arc::new(sink);
         let unread = AtomicBool::new(false);
         let events = sink.clone();
@@ -159,9 +171,11 @@ impl Network {
             .declare_token(format!("rgaps/1/{host}/host/{}", hex(name.as_bytes())))
             .wait()
             .map_err(failed("announcing this host"))?;
-        let announcer = Announcer::start(Liveliness { session: session.clone(), host, sink })
-            .map_err(|error| NetworkError { what: "starting a thread", message: error.to_string() })?;
-        let joined = Joined { announcer, session, _declared: (token, subscriber, queryable) };
+        let no_thread = |error: std::io::Error| NetworkError { what: "starting a thread", message: error.to_string() };
+        let announcer = Announcer::start(Liveliness { session: session.clone(), host, sink }).map_err(no_thread)?;
+        let seeker = introducer.map(|introducer| Seeker::start(session.clone(), introducer));
+        let seeker = seeker.transpose().map_err(no_thread)?;
+        let joined = Joined { announcer, _seeker: seeker, session, _declared: (token, subscriber, queryable) };
         Ok(Self { joined: Some(joined), host })
     }
 
@@ -182,6 +196,16 @@ impl Network {
     /// A handle for asking other hosts, usable from any thread.
     pub fn asker(&self) -> RingAsker {
         RingAsker { session: self.joined.as_ref().map(|joined| joined.session.clone()) }
+    }
+}
+
+/// zenoh has its sockets linger for 10 s when they are closed. Where the other host is silent, that holds up the one thread that sends for all
+/// links, so that a host whose network is back would be connected and hear nothing until then.
+fn keep_from_lingering(change: SampleKind) {
+    if change == SampleKind::Put
+        && let Err(error) = rgaps_os::linger::clear()
+    {
+        tracing::debug!(%error, "sockets linger");
     }
 }
 
@@ -585,6 +609,23 @@ mod tests {
         });
         responder.answer(&Err(RingRefusal::NoSubscribers(long)));
         assert!(asking.join().unwrap().unwrap_err().to_string().contains("65536 B are looked at"));
+    }
+
+    #[test]
+    fn a_link_that_is_closed_holds_up_no_other() {
+        let locator = free_locator();
+        let (_first, _) = join(HostId([1; 16]), "head", &locator, None);
+        let second = HostId([2; 16]);
+        let (_second, events) = join(second, "arm", "tcp/127.0.0.1:0", Some(&locator));
+        until(&events, |event| match event {
+            NetworkEvent::Announced(announcement) => Some(announcement),
+            _ => None,
+        });
+        let deadline = std::time::Instant::now() + LONG;
+        while rgaps_os::linger::count().unwrap() > 0 {
+            assert!(std::time::Instant::now() < deadline, "sockets of zenoh linger");
+            std::thread::yield_now();
+        }
     }
 
     #[test]

@@ -3,10 +3,10 @@
 //! One a user and machine, unless RGAPS_RUNTIME_DIR names another: two directories are two managers, and so two hosts.
 //!
 //! Invariants  The directory belongs to the manager's user, and nobody else may enter it, but for the group that `socket_group` names:
-//!             its members may pass through it to the socket, and neither list it nor write. One manager holds its lock.
+//!             its members may pass through it to the socket, and neither list, lock nor write it. One manager holds its lock.
 //!             Every file but the socket and `config.toml`, which members may read, is this user's alone (0600), whatever the umask is: who cannot
 //!             open a file can neither write nor lock it. A client's lock reaches its client as a descriptor.
-//!             A manager needs room for the names of its lock and its socket. What it notes for a successor it can do without, and says so.
+//!             A manager needs room for the name of its socket. What it notes for a successor it can do without, and says so.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -32,6 +32,7 @@ pub(crate) const SOCKET_FILE: &str = "rgapsd.sock";
 pub(crate) const CONFIG_FILE: &str = "config.toml";
 /// What has come to the manager from the network, in its directory.
 pub(crate) const NETWORK_FILE: &str = "network.json";
+/// Locked by the manager, in its directory.
 /// When this host came to life.
 const EPOCH_FILE: &str = "epoch";
 
@@ -137,10 +138,47 @@ pub struct ClientNote {
     pub subscribers: Vec<Seat>,
 }
 
-/// Held by the one manager of a directory; given up when dropped.
+/// Held by the one manager of a directory; given up when dropped. It is the lock (flock(2)) of the directory itself: nobody takes it away by removing
+/// files, and systemd-tmpfiles leaves alone what is in a directory that is locked (tmpfiles.d(5)).
 #[derive(Debug)]
 pub struct ManagerLock {
-    _file: File,
+    locked: File,
+    path: PathBuf,
+}
+
+impl ManagerLock {
+    /// Whether the directory that is locked is the one at its path: whoever removes it lets another manager in.
+    pub fn is_in_place(&self) -> bool {
+        is_at(&self.locked, &self.path)
+    }
+}
+
+/// Locks what is at a path, unless somebody else has.
+fn lock_opened(
+    path: &Path,
+    open: impl Fn() -> Result<File, RuntimeError>,
+) -> Result<Option<File>, RuntimeError> {
+    let failed = |source: io::Error| RuntimeError::Io { path: path.to_owned(), source };
+    for _ in 0..LOCK_ATTEMPTS {
+        let file = open()?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
+            Err(error) => return Err(failed(error.into())),
+        }
+        // A holder that left may have removed it between our open and our lock: then we hold nothing.
+        if is_at(&file, path) {
+            return Ok(Some(file));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether a file that is open is the one at a path.
+fn is_at(file: &File, path: &Path) -> bool {
+    let own = file.metadata().map(|own| (own.dev(), own.ino()));
+    let found = fs::symlink_metadata(path).map(|found| (found.dev(), found.ino()));
+    matches!((own, found), (Ok(own), Ok(found)) if own == found)
 }
 
 impl RuntimeDir {
@@ -237,33 +275,20 @@ impl RuntimeDir {
 
     /// Makes this process the directory's manager.
     pub fn lock(&self) -> Result<ManagerLock, RuntimeError> {
-        match self.try_lock("rgapsd.lock")? {
-            Some(file) => {
-                self.tighten();
-                Ok(ManagerLock { _file: file })
-            }
-            None => Err(RuntimeError::Locked { path: self.path.clone() }),
-        }
+        // A manager that leaves in order takes the directory along.
+        let failed = |source| RuntimeError::Io { path: self.path.clone(), source };
+        let open = || Self::open(&self.path).and_then(|_| File::open(&self.path).map_err(failed));
+        let locked = lock_opened(&self.path, open)?;
+        let locked = locked.ok_or_else(|| RuntimeError::Locked { path: self.path.clone() })?;
+        self.tighten();
+        Ok(ManagerLock { locked, path: self.path.clone() })
     }
 
     /// Takes a named lock if nobody has it.
     pub(crate) fn try_lock(&self, name: &str) -> Result<Option<File>, RuntimeError> {
         let path = self.path.join(name);
-        let failed = |source: io::Error| RuntimeError::Io { path: path.clone(), source };
-        for _ in 0..LOCK_ATTEMPTS {
-            let file = open_private(&path, File::options().write(true)).map_err(failed)?;
-            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => {}
-                Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
-                Err(error) => return Err(failed(error.into())),
-            }
-            // A holder that left may have removed the file between our open and our lock: then we hold nothing.
-            let locked = file.metadata().map_err(failed)?.ino();
-            if fs::metadata(&path).is_ok_and(|found| found.ino() == locked) {
-                return Ok(Some(file));
-            }
-        }
-        Ok(None)
+        let failed = |source| RuntimeError::Io { path: path.clone(), source };
+        lock_opened(&path, || open_private(&path, File::options().write(true)).map_err(failed))
     }
 
     /// This host's identity: the same for each manager of this directory until the machine is started anew, so that others know it again;
@@ -382,7 +407,7 @@ impl RuntimeDir {
     /// identity and epoch stay for the next manager.
     pub fn clear(&self, lock: ManagerLock, clients_go_on: bool) {
         let of_host = [EPOCH_FILE, "host"].into_iter().filter(|_| !clients_go_on);
-        for name in [SOCKET_FILE, "rgapsd.log", "rgapsd.log.1", CONFIG_FILE, NETWORK_FILE, "rgapsd.lock", "start.lock"]
+        for name in [SOCKET_FILE, "rgapsd.log", "rgapsd.log.1", CONFIG_FILE, NETWORK_FILE, "start.lock"]
             .into_iter()
             .chain(of_host)
         {
@@ -391,8 +416,9 @@ impl RuntimeDir {
         if !clients_go_on {
             self.forget_dead_clients();
         }
-        drop(lock);
+        // Under the lock: another manager's directory it would be after it.
         let _ = fs::remove_dir(&self.path);
+        drop(lock);
     }
 
     fn topic_path(&self, topic: TopicId) -> PathBuf {
@@ -633,10 +659,8 @@ mod tests {
         let path = scratch("members");
         let dir = RuntimeDir::open(&path).unwrap();
         // As a manager under umask 000 may have left it, before there were modes.
-        for name in ["rgapsd.lock", EPOCH_FILE] {
-            fs::write(path.join(name), "7").unwrap();
-            fs::set_permissions(path.join(name), fs::Permissions::from_mode(0o666)).unwrap();
-        }
+        fs::write(path.join(EPOCH_FILE), "7").unwrap();
+        fs::set_permissions(path.join(EPOCH_FILE), fs::Permissions::from_mode(0o666)).unwrap();
         let _lock = dir.lock().unwrap();
         let _turn = dir.try_lock("start.lock").unwrap().unwrap();
         assert_eq!(dir.epoch(8).0, 7);
@@ -645,7 +669,7 @@ mod tests {
         let _listener = crate::local::Listener::bind(&dir.socket()).unwrap();
         dir.admit(Some(GROUP)).unwrap();
         let of_client = format!("client-{of_client}");
-        let names = ["rgapsd.lock", "start.lock", EPOCH_FILE, &of_client].map(str::to_owned);
+        let names = [".", "start.lock", EPOCH_FILE, &of_client].map(str::to_owned);
         let config = path.join(CONFIG_FILE);
         let (opened, read, listed) = as_user(54_000, &[GROUP], move || {
             let opens =

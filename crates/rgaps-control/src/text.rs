@@ -77,6 +77,10 @@ fn is_plain(c: char) -> bool {
     if c.is_ascii() {
         return !c.is_ascii_control();
     }
+    // The lines of tables, of which a page has more than of all else.
+    if matches!(c, '\u{2500}'..='\u{257f}') {
+        return true;
+    }
     // `str::escape_debug` knows what is printable, and keeps a mark that combines with the letter before it.
     let mut text = [b'a', 0, 0, 0, 0];
     let bytes = c.encode_utf8(&mut text[1..]).len();

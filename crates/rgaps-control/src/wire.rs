@@ -9,6 +9,7 @@ use std::net::{Ipv6Addr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
+use crate::limits::OverBudget;
 use crate::local::Role;
 use crate::names::{self, HostId, TopicKey};
 use crate::qos::{Mismatch, PublisherQos, SubscriberQos, compatible, incompatible};
@@ -212,12 +213,11 @@ pub enum RingRefusal {
         /// Of what, and the rule that it breaks.
         what: String,
     },
-    /// Too many requests wait there.
-    #[error("{waiting} ring requests wait at the other host, as many as may; it is asked again in a moment")]
-    Busy {
-        /// How many.
-        waiting: usize,
-    },
+    /// A budget there is used up.
+    #[error(
+        "the other host has no room for it: {0}; it is asked again in a moment. Raise that there, or have fewer hosts or topics"
+    )]
+    NoRoom(OverBudget),
     /// The same host has asked for the same topic again meanwhile.
     #[error("this host has asked for {0} again before it was answered")]
     AskedAgain(String),

@@ -4,6 +4,7 @@
 //!             without them; a file that asks for one is refused by the key's name, since somebody counts on it. Rules of access
 //!             control hold without them, but for subjects that are users or certificates.
 
+use rgaps_os::descriptors;
 use serde_json::Value;
 use zenoh::Config as Zenoh;
 
@@ -13,6 +14,15 @@ use crate::range::Range;
 
 /// Shortest lease: zenoh says four times in it that it lives, from threads that a busy machine may hold up.
 const LEASE_MS_MIN: u64 = 1000;
+/// How long zenoh waits for what somebody who connects has to say. An honest host says it within a few round trips, and tries again.
+const ACCEPT_TIMEOUT_MS: u64 = 2_000;
+/// Connections that zenoh hears at a time at most: whoever connects while there are so many is turned away.
+const ACCEPT_PENDING_MAX: u64 = 1024;
+/// Between attempts to connect to one of `peers`. zenoh's own are 1 s to 4 s, for which a host whose network is back would wait.
+const RETRY: &str = "{period_init_ms: 250, period_max_ms: 500, period_increase_factor: 2}";
+/// Longest attempt of zenoh's to open a link, which is its default. The kernel repeats a lost SYN after longer and longer pauses, so an attempt that
+/// began while the network was cut finds it back late, or not at all.
+const OPEN_TIMEOUT_MS_MAX: u64 = 10_000;
 /// Sections of what this build has not; whatever is set below is refused.
 const SECTIONS_MISSING: [(&str, &str); 3] = [
     ("transport/link/tls", "TLS and QUIC links are not built in"),
@@ -50,10 +60,28 @@ pub(crate) fn zenoh_config(config: &Config) -> Result<Option<Zenoh>, NetworkErro
     if range == Range::Local {
         return Ok(None);
     }
+    let defaults = Zenoh::default();
+    let ours = [
+        // Each is a descriptor, of which topics need most.
+        ("transport/unicast/accept_pending", ACCEPT_PENDING_MAX.min(descriptors::limit() / 8).max(16).to_string()),
+        ("transport/unicast/accept_timeout", ACCEPT_TIMEOUT_MS.to_string()),
+        ("transport/unicast/max_sessions", config.limits.hosts_max.to_string()),
+        (
+            "transport/unicast/open_timeout",
+            (config.peer_timeout_ms / 2).clamp(LEASE_MS_MIN, OPEN_TIMEOUT_MS_MAX).to_string(),
+        ),
+        ("connect/retry", RETRY.to_owned()),
+    ];
+    // A file that says otherwise knows why.
+    let ours: Vec<_> =
+        ours.into_iter().filter(|(key, _)| zenoh.get_json(key).ok() == defaults.get_json(key).ok()).collect();
     let mut set =
         |key: &str, value: String| zenoh.insert_json5(key, &value).map_err(|error| failed(format!("{key}: {error}")));
     let list = |items: &[String]| serde_json::to_string(items).unwrap_or_else(|_| "[]".to_owned());
     set("mode", "\"peer\"".to_owned())?;
+    for (key, value) in ours {
+        set(key, value)?;
+    }
     set("transport/link/tx/lease", config.peer_timeout_ms.max(LEASE_MS_MIN).to_string())?;
     set("scouting/multicast/enabled", config.scouts().to_string())?;
     if range == Range::Loopback {
@@ -70,6 +98,15 @@ pub(crate) fn zenoh_config(config: &Config) -> Result<Option<Zenoh>, NetworkErro
     }
     if !config.listen.is_empty() {
         set("listen/endpoints", list(std::slice::from_ref(&config.listen)))?;
+    }
+    Ok(Some(zenoh))
+}
+
+/// What a session is to run with that introduces hosts to this one: it neither scouts nor listens. `None` where nobody scouts.
+pub(crate) fn introducer(config: &Config) -> Result<Option<Zenoh>, NetworkError> {
+    let Some(mut zenoh) = zenoh_config(config)?.filter(|_| config.scouts()) else { return Ok(None) };
+    for (key, value) in [("scouting/multicast/enabled", "false"), ("listen/endpoints", "[]")] {
+        zenoh.insert_json5(key, value).map_err(|error| failed(format!("{key}: {error}")))?;
     }
     Ok(Some(zenoh))
 }
@@ -203,6 +240,31 @@ mod tests {
             assert_eq!(said(&format!("scouting/gossip/{gossip}")), NOBODY);
         }
         assert!(read(of("local"), far).unwrap().is_none());
+    }
+
+    #[test]
+    fn silent_connections_are_given_up_soon_unless_a_file_says_otherwise() {
+        let said = |text: &str| {
+            let zenoh = read(of("open"), text).unwrap().unwrap();
+            ["accept_timeout", "accept_pending", "max_sessions"]
+                .map(|key| zenoh.get_json(&format!("transport/unicast/{key}")).unwrap().parse::<u64>().unwrap())
+        };
+        let pending = ACCEPT_PENDING_MAX.min(descriptors::limit() / 8).max(16);
+        assert_eq!(said("{}"), [ACCEPT_TIMEOUT_MS, pending, 1024]);
+        assert_eq!(said("{transport: {unicast: {accept_pending: 7}}}"), [ACCEPT_TIMEOUT_MS, 7, 1024]);
+    }
+
+    #[test]
+    fn a_host_that_is_back_is_tried_again_soon_unless_a_file_says_otherwise() {
+        let said = |zenoh: &Zenoh, key: &str| value(zenoh, key).unwrap();
+        let zenoh = zenoh_config(&of("open")).unwrap().unwrap();
+        let retry = said(&zenoh, "connect/retry");
+        assert_eq!((&retry["period_init_ms"], &retry["period_max_ms"]), (&250.into(), &500.into()));
+        assert_eq!(said(&zenoh, "transport/unicast/open_timeout"), 2500);
+        let file = "{connect: {retry: {period_max_ms: 9000}}, transport: {unicast: {open_timeout: 7000}}}";
+        let zenoh = read(of("open"), file).unwrap().unwrap();
+        assert_eq!(said(&zenoh, "connect/retry")["period_max_ms"], 9000);
+        assert_eq!(said(&zenoh, "transport/unicast/open_timeout"), 7000);
     }
 
     #[test]

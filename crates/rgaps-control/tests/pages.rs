@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use rgaps_control::limits::is_bytes;
 use rgaps_control::{Config, Given, size};
 
 fn root() -> PathBuf {
@@ -40,9 +41,15 @@ fn every_setting_of_the_launch_files_is_accepted() {
 
 /// The keys with what their comments say, in the order of the code.
 fn documented_keys() -> Vec<(String, String)> {
-    let code = fs::read_to_string(root().join("crates/rgaps-control/src/config.rs")).unwrap();
-    let (_, fields) = code.split_once("pub struct Config {").unwrap();
+    let structs = [("config.rs", "Config"), ("limits.rs", "Limits")];
+    structs.into_iter().flat_map(|(file, name)| keys_of(file, name)).collect()
+}
+
+fn keys_of(file: &str, name: &str) -> Vec<(String, String)> {
+    let code = fs::read_to_string(root().join("crates/rgaps-control/src").join(file)).unwrap();
+    let (_, fields) = code.split_once(&format!("pub struct {name} {{")).unwrap();
     let (fields, _) = fields.split_once("\n}").unwrap();
+    let fields = fields.split("    #[serde(flatten)]").next().unwrap();
     let mut keys = Vec::new();
     let mut meaning = Vec::new();
     for line in fields.lines().map(str::trim).filter(|line| !line.is_empty()) {
@@ -60,7 +67,7 @@ fn documented_keys() -> Vec<(String, String)> {
 
 fn shown(key: &str, default: &toml::Value) -> String {
     match default {
-        toml::Value::Integer(bytes) if key.ends_with("_bytes") => size::in_words(u64::try_from(*bytes).unwrap()),
+        toml::Value::Integer(bytes) if is_bytes(key) => size::in_words(u64::try_from(*bytes).unwrap()),
         toml::Value::String(text) if text.is_empty() => "empty".to_owned(),
         toml::Value::String(text) => text.clone(),
         toml::Value::Array(list) if list.is_empty() => "empty".to_owned(),

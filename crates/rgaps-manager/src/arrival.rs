@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rgaps_control::qos::Exhaustion as QosExhaustion;
+use rgaps_control::wire::SIZE_MAX;
 use rgaps_control::{HostId, TopicId, TopicKey};
 use rgaps_device::copy::{Arrived, Target};
 use rgaps_device::{Backend, DeviceError, HostBuffer, Idle, Lane, PoolMemory, PoolPart, PoolingCopy, Stream};
@@ -28,12 +29,15 @@ use rgaps_link::{
 use rgaps_os::clock;
 use rgaps_shm::info::MessageInfo;
 use rgaps_shm::janitor::Seat;
-use rgaps_shm::{Exhaustion, Janitor, LoanError, LoanedMessage, MessageSpec, WriterPort, crash};
+use rgaps_shm::{Janitor, LoanedMessage, MessageSpec, WriterPort, crash};
 
+use crate::arrived::Charge;
 use crate::envelope::{self, ENVELOPE_BYTES_MAX};
 use crate::event::{Event, Mailbox};
 use crate::received::{Received, Verdict};
 use crate::subscribe::ArrivalControl;
+
+mod loans;
 
 /// How often a waiting worker looks whether it should stop.
 const TICK: Duration = Duration::from_millis(200);
@@ -51,6 +55,7 @@ const COPIES_MAX: usize = 16;
 pub(crate) struct ArrivalState {
     pub(crate) port: WriterPort,
     pool: Arc<dyn PoolMemory>,
+    charge: Arc<Charge>,
     pub(crate) received: Received,
     pub(crate) message_bytes_max: u64,
     /// Records that were damaged on the way; each has ended a connection.
@@ -58,8 +63,23 @@ pub(crate) struct ArrivalState {
 }
 
 impl ArrivalState {
-    pub(crate) fn new(port: WriterPort, pool: Arc<dyn PoolMemory>, received: Received, message_bytes_max: u64) -> Self {
-        Self { port, pool, received, message_bytes_max, corrupt: 0 }
+    pub(crate) fn new(
+        port: WriterPort,
+        (pool, charge): (Arc<dyn PoolMemory>, Arc<Charge>),
+        received: Received,
+        message_bytes_max: u64,
+    ) -> Self {
+        Self { port, pool, charge, received, message_bytes_max, corrupt: 0 }
+    }
+
+    /// When it was heard last.
+    pub(crate) fn heard(&self) -> u64 {
+        self.charge.heard()
+    }
+
+    /// Whether its memory is needed for others.
+    pub(crate) fn is_evicted(&self) -> bool {
+        self.charge.is_evicted()
     }
 
     pub(crate) fn seat(&self) -> Seat {
@@ -128,6 +148,10 @@ pub(crate) struct Arrival {
     dropped: u64,
     torn: u64,
     has_stepped: bool,
+    /// That a message was dropped for a budget has been said.
+    has_been_over: bool,
+    /// Bytes copied since the last look at the memory that the pool occupies.
+    unlooked: u64,
 }
 
 impl Arrival {
@@ -162,7 +186,8 @@ impl Arrival {
             FlowControl::On => Continuity::Reliable,
             FlowControl::Off => Continuity::Lossy,
         };
-        let options = AssemblerOptions { message_bytes_max: state.pool.bytes(), continuity };
+        // What does not fit the pool is dropped, and the link goes on.
+        let options = AssemblerOptions { message_bytes_max: SIZE_MAX, continuity };
         let arrival = Self {
             setup,
             state,
@@ -179,6 +204,8 @@ impl Arrival {
             dropped: 0,
             torn: 0,
             has_stepped: false,
+            has_been_over: false,
+            unlooked: 0,
         };
         if let Err(lost) = hand_over.send(arrival) {
             let (state, why) = (Box::new(lost.0.state), "its thread is gone".to_owned());
@@ -195,6 +222,10 @@ impl Arrival {
             self.show();
             if self.setup.control.should_stop() {
                 break "told to stop".to_owned();
+            }
+            if self.state.is_evicted() {
+                break "its memory is needed for others (arrived_bytes_max); what has not come whole comes again"
+                    .to_owned();
             }
             if self.setup.control.has_newcomers() {
                 for newcomer in self.setup.control.take_newcomers() {
@@ -242,7 +273,10 @@ impl Arrival {
     fn rest(&mut self) {
         if Idle::is_worth_a_look(self.state.pool.as_ref()) {
             self.state.port.reclaim();
-            self.idle.look(self.state.pool.as_ref(), self.state.port.pool().used_bytes, Instant::now());
+            let gave_back = self.idle.look(self.state.pool.as_ref(), self.state.port.pool().used_bytes, Instant::now());
+            if gave_back.is_some() {
+                self.state.charge.set(self.state.pool.resident_bytes());
+            }
         }
     }
 
@@ -273,6 +307,7 @@ impl Arrival {
     /// A record has landed: its copy is started. What it means for its message happens when the copy is over (`finish`).
     fn accept(&mut self, arrival: rgaps_link::Arrival) -> Result<(), String> {
         let at = clock::realtime_ns();
+        self.state.charge.hear(at);
         let events = self.assembler.push(arrival.header(), arrival.payload()).map_err(|error| error.to_string())?;
         let mut landed = Landed { arrival, at, touched: None, complete: None, aborted: None, copying: false };
         for event in events {
@@ -378,88 +413,6 @@ impl Arrival {
         Ok(())
     }
 
-    /// Gives a block the memory that it may not have yet.
-    fn with_memory(&mut self, loan: LoanedMessage, bytes: u64) -> Option<LoanedMessage> {
-        let pool = &self.state.pool;
-        let missing = pool.missing(loan.offset(), bytes).map_err(DeviceError::from);
-        let committed = missing.and_then(|missing| match missing.is_empty() {
-            true => Ok(()),
-            false => pool.commit(&missing, pool.newest_generation()).map(drop),
-        });
-        match committed {
-            Ok(()) => Some(loan),
-            Err(error) => {
-                tracing::error!(%error, "a message is dropped");
-                self.state.port.give_back(loan);
-                None
-            }
-        }
-    }
-
-    /// Space for a message: what the publishers' QoS says, and in the end a keep-all subscriber that stalls everybody is demoted.
-    fn loan(&mut self, bytes: u64) -> Option<LoanedMessage> {
-        let start = Instant::now();
-        let patience = match self.setup.exhaustion {
-            // No publisher's patience is longer than the fleet's.
-            Some(QosExhaustion::Wait { timeout_ms }) => {
-                Duration::from_millis(timeout_ms).min(self.setup.keep_all_timeout)
-            }
-            Some(QosExhaustion::Refuse) => Duration::ZERO,
-            _ => self.setup.keep_all_timeout,
-        };
-        let first = match self.setup.exhaustion {
-            Some(QosExhaustion::DropOldest) | None => Exhaustion::DropOldest,
-            Some(QosExhaustion::Wait { .. }) => Exhaustion::Wait(TICK),
-            Some(QosExhaustion::Refuse) => Exhaustion::Refuse,
-        };
-        if let Ok(loan) = self.state.port.try_loan(bytes, first) {
-            return Some(loan);
-        }
-        // What has landed may be what everybody waits for.
-        while !self.landed.is_empty() && self.wait_for_copy(COPY_TICK).and_then(|()| self.settle()).is_ok() {}
-        loop {
-            match self.state.port.loan(bytes, first) {
-                Ok(loan) => return Some(loan),
-                Err(error @ LoanError::TooLarge { .. }) => {
-                    tracing::error!(%error, "a message is dropped; raise arrival_pool_bytes");
-                    return None;
-                }
-                Err(error) if start.elapsed() >= patience || self.setup.control.should_stop() => {
-                    return self.last_resort(bytes, &error);
-                }
-                Err(_) if first == Exhaustion::DropOldest => {
-                    // Only held messages and keep-all subscribers are left: wait for them.
-                    if let Ok(loan) = self.state.port.loan(bytes, Exhaustion::Wait(TICK)) {
-                        return Some(loan);
-                    }
-                }
-                Err(_) => {}
-            }
-        }
-    }
-
-    fn last_resort(&mut self, bytes: u64, error: &LoanError) -> Option<LoanedMessage> {
-        if self.setup.exhaustion == Some(QosExhaustion::Refuse) {
-            tracing::warn!(%error, "a message is dropped");
-            return None;
-        }
-        if let Some(slot) = self.setup.janitor.demote_stalled() {
-            let text = format!(
-                "{}: keep-all subscriber {slot} has let nothing go for {} ms; it is keep-last from now on",
-                self.setup.key,
-                self.setup.keep_all_timeout.as_millis()
-            );
-            self.setup.mailbox.post(Event::Warning { topic: self.setup.topic, text });
-        }
-        match self.state.port.loan(bytes, Exhaustion::DropOldest) {
-            Ok(loan) => Some(loan),
-            Err(error) => {
-                tracing::warn!(%error, "a message is dropped");
-                None
-            }
-        }
-    }
-
     /// Starts the copy of a chunk; false if its message is not wanted.
     fn copy(&mut self, message: MessageId, offset: u64, span: RingSpan) -> Result<bool, String> {
         while !self.copies.has_room() {
@@ -473,6 +426,7 @@ impl Arrival {
             pool: PoolPart::of(self.state.pool.as_ref(), 0),
             buffer: &self.setup.buffer,
         };
+        self.unlooked += span.bytes;
         let target = Target { pool_offset: partial.loan.offset(), bytes: partial.info.bytes };
         let arrived = Arrived { offset, bytes: span.bytes, buffer_offset: span.offset.0 };
         self.copied_at = if self.copies.under_way() == 0 { Instant::now() } else { self.copied_at };

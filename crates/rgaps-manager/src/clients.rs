@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Weak;
 
-use rgaps_control::local::{Connection, LocalError, Notice, Refusal, Reply, Role, ToClient};
+use rgaps_control::local::{Connection, DESCRIPTORS_MAX, LocalError, Notice, Refusal, Reply, Role, ToClient};
 use rgaps_control::{LockId, TopicId};
 use rgaps_os::PidFd;
 use rgaps_shm::SubscriberFile;
@@ -21,6 +21,9 @@ use crate::adoption::Tenant;
 
 /// Connections that have not said hello.
 const STRANGERS_MAX: usize = 64;
+
+/// Descriptors that a client may leave unread before it is heard again: those of one answer.
+const UNREAD_DESCRIPTORS_MAX: usize = DESCRIPTORS_MAX;
 
 /// A client of this manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -45,6 +48,8 @@ pub(crate) struct Client {
     pub(crate) pid: u32,
     /// The lock that it holds, or is about to take.
     pub(crate) lock: Option<LockId>,
+    /// The lock that it held when it said hello, and was not seen to hold.
+    pub(crate) held_before: Option<LockId>,
     /// Whether it was seen to hold it: then it may ask for seats.
     pub(crate) is_locked: bool,
     pub(crate) program: String,
@@ -53,6 +58,8 @@ pub(crate) struct Client {
     pub(crate) file: Weak<SubscriberFile>,
     /// Its process has ended, and its streams may go on.
     pub(crate) has_ended: bool,
+    /// Descriptors that it was sent since it was last known to have read all.
+    unread: usize,
 }
 
 impl Client {
@@ -62,11 +69,13 @@ impl Client {
             pidfd: None,
             pid: 0,
             lock: None,
+            held_before: None,
             is_locked: false,
             program: String::new(),
             seats: Vec::new(),
             file: Weak::new(),
             has_ended: false,
+            unread: 0,
         }
     }
 
@@ -103,26 +112,45 @@ impl Client {
 
     /// Answers a request; false if the answer does not reach the client.
     pub(crate) fn reply(&mut self, id: u64, reply: Result<Reply, Refusal>, descriptors: &[BorrowedFd<'_>]) -> bool {
+        self.look_whether_it_reads();
         let Some(connection) = &self.connection else { return false };
         let sent = connection.send_now(&ToClient::Reply { id, reply }, descriptors);
-        if !matches!(sent, Err(LocalError::Oversized)) {
-            return self.is_told(sent);
-        }
         // No fault of the client's.
-        let refusal = Refusal::Exhausted("the answer is longer than a message may be".to_owned());
-        self.tell(&ToClient::Reply { id, reply: Err(refusal) }, &[]);
+        let why = match sent {
+            Err(LocalError::Oversized) => "the answer is longer than a message may be".to_owned(),
+            Err(error @ LocalError::TooManyUnread { .. }) => error.to_string(),
+            sent => {
+                self.unread += descriptors.len();
+                return self.is_told(sent);
+            }
+        };
+        self.tell(&ToClient::Reply { id, reply: Err(Refusal::Exhausted(why)) });
         false
     }
 
     /// Speaks up; a client that does not read is cut off.
-    pub(crate) fn notify(&mut self, notice: Notice, descriptors: &[BorrowedFd<'_>]) {
-        self.tell(&ToClient::Notice(notice), descriptors);
+    pub(crate) fn notify(&mut self, notice: Notice) {
+        self.tell(&ToClient::Notice(notice));
     }
 
-    fn tell(&mut self, message: &ToClient, descriptors: &[BorrowedFd<'_>]) -> bool {
+    fn tell(&mut self, message: &ToClient) -> bool {
         let Some(connection) = self.connection.as_ref().filter(|_| !self.has_ended) else { return false };
-        let sent = connection.send_now(message, descriptors);
+        let sent = connection.send_now(message, &[]);
         self.is_told(sent)
+    }
+
+    /// Whether it has not read so many descriptors that nothing more is to be asked of it: the kernel bounds for each user how many are on their
+    /// way (RLIMIT_NOFILE of the sender), and who does not read is to keep nobody else from getting any.
+    pub(crate) fn is_behind(&mut self) -> bool {
+        self.unread >= UNREAD_DESCRIPTORS_MAX && self.look_whether_it_reads() > 0
+    }
+
+    /// What it may not have read yet.
+    fn look_whether_it_reads(&mut self) -> usize {
+        if self.unread > 0 && self.connection.as_ref().is_none_or(Connection::is_all_read) {
+            self.unread = 0;
+        }
+        self.unread
     }
 
     /// Cuts the client off if something did not reach it.
@@ -215,6 +243,12 @@ impl Clients {
         earlier.find(|(_, other)| other.seats.contains(occupied)).map(|(id, _)| *id)
     }
 
+    /// A process holds a new lock in place of one whose file somebody has removed: earlier connections of that client are known by the new one.
+    pub(crate) fn rename(&mut self, pid: u32, before: LockId, now: LockId) {
+        let earlier = self.by_id.values_mut().filter(|other| other.pid == pid && other.lock == Some(before));
+        earlier.for_each(|other| other.lock = Some(now));
+    }
+
     /// What earlier connections of a client occupy, which give it up.
     pub(crate) fn take_seats_of_earlier(&mut self, client: ClientId, lock: LockId) -> Vec<Occupied> {
         let earlier = self.by_id.iter_mut().filter(|(id, other)| **id != client && other.lock == Some(lock));
@@ -274,8 +308,8 @@ mod tests {
         let (mut other, other_end) = client(&listener, &path);
         let mut sent = 0;
         while stuck.connection.is_some() {
-            stuck.notify(warning(sent), &[]);
-            other.notify(warning(sent), &[]);
+            stuck.notify(warning(sent));
+            other.notify(warning(sent));
             assert_eq!(number(&other_end).unwrap(), sent, "the others get all");
             sent += 1;
         }
@@ -284,5 +318,23 @@ mod tests {
         let read = (0..).map_while(|_| number(&stuck_end).ok()).collect::<Vec<u64>>();
         assert_eq!(read, (0..sent - 1).collect::<Vec<u64>>());
         assert!(sent > MODEST, "{sent} notices are too few for a client that is stopped for a moment");
+    }
+
+    #[test]
+    fn a_client_that_has_not_read_the_descriptors_of_an_answer_is_behind_until_it_does() {
+        let path = std::env::temp_dir().join(format!("rgaps-behind-{}", std::process::id()));
+        let listener = rgaps_control::local::Listener::bind(&path).unwrap();
+        let (mut client, far) = client(&listener, &path);
+        let file = rgaps_os::memfd::create("beside", 4096).unwrap();
+        let beside = [std::os::fd::AsFd::as_fd(&file); UNREAD_DESCRIPTORS_MAX / 2];
+        for sent in 1..=4 {
+            assert!(client.reply(sent, Ok(Reply::Done), &beside));
+            assert_eq!(client.is_behind(), sent % 2 == 0);
+            let read = |_| far.receive::<ToClient>(Duration::ZERO).unwrap().unwrap();
+            (0..if sent == 2 { 2 } else { 0 }).map(read).for_each(drop);
+        }
+        assert!(client.is_behind());
+        drop(far);
+        assert!(!client.is_behind(), "who has hung up is heard");
     }
 }

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use rgaps_control::config::ConfigError;
-use rgaps_control::local::{Listener, LocalError};
+use rgaps_control::local::LocalError;
 use rgaps_control::network::{Network, NetworkError};
 use rgaps_control::range::{Range, Unset};
 use rgaps_control::runtime::RuntimeError;
@@ -15,14 +15,16 @@ use rgaps_control::spawn::Outcome;
 use rgaps_control::text::plain;
 use rgaps_control::{Given, RuntimeDir};
 use rgaps_device::{Choice, DeviceError};
-use rgaps_os::clock;
+use rgaps_os::{clock, inherited};
 
 use crate::adoption::Adoption;
+use crate::budgets::Budgets;
 use crate::device_memory::DeviceMemoryManager;
 use crate::event::Mailbox;
 use crate::inbox::Inbox;
 use crate::log;
 use crate::manager::{Manager, Parts};
+use crate::premises::Premises;
 use crate::publish::PublishManager;
 use crate::subscribe::SubscribeManager;
 use crate::verbs::Verbs;
@@ -81,6 +83,12 @@ pub fn run(options: &Options, listens: impl FnOnce()) -> Result<(), DaemonError>
     if let Err(error) = rgaps_os::descriptors::raise_limit() {
         tracing::debug!(%error, "the limit on descriptors stays as it is");
     }
+    inherited::ignore_long_files();
+    for limit in inherited::limits() {
+        tracing::warn!(
+            "rgapsd runs under {limit}, and fails where it needs more: raise it (ulimit -H, systemd's Limit...=)"
+        );
+    }
     let dir = match &options.runtime_dir {
         Some(path) => RuntimeDir::open(path)?,
         None => RuntimeDir::from_environment()?,
@@ -104,7 +112,8 @@ pub fn run(options: &Options, listens: impl FnOnce()) -> Result<(), DaemonError>
     lacks.add(unwritten, "a successor will refuse handles of messages that are published now");
     let host_name = if config.host_name.is_empty() { machine_name() } else { config.host_name.clone() };
     let (mailbox, events, wake) = Mailbox::new()?;
-    let inbox = Arc::new(Inbox::new(wake.clone()));
+    let budgets = Budgets::new(&config.limits);
+    let inbox = Arc::new(Inbox::new(wake.clone(), &budgets));
     let network = {
         let inbox = inbox.clone();
         Network::open(&config, host, &host_name, move |event| inbox.handle(event))?
@@ -112,21 +121,20 @@ pub fn run(options: &Options, listens: impl FnOnce()) -> Result<(), DaemonError>
     let adoption = Adoption::new(dir.topics(), |lock| dir.client_lives(lock));
     dir.forget_dead_clients();
     let verbs = Arc::new(Verbs::new(&config));
-    let subscribe = SubscribeManager::new(config.clone(), memory.clone(), mailbox.clone(), verbs.clone())?;
+    let subscribe =
+        SubscribeManager::new(config.clone(), memory.clone(), mailbox.clone(), verbs.clone(), budgets.clone())?;
     let publish = PublishManager::new(
         config.clone(),
-        host,
-        host_name.clone(),
+        (host, host_name.clone()),
         Arc::new(network.asker()),
         chosen.backend.clone(),
         mailbox,
         verbs,
+        budgets.clone(),
     );
     // Before anybody can connect: a client compares it with what it was given.
     lacks.add(dir.note_config(&config).err(), "clients and a successor are not told what it runs with");
-    let mut listener = Listener::bind(&dir.socket())?;
-    dir.admit(config.socket_gid())?;
-    listener.admit_group(config.socket_gid().is_some());
+    let premises = Premises::new(&dir, lock, config.socket_gid())?;
     tracing::info!(%host, host_name, dir = %dir.path().display(), "rgapsd serves");
     listens();
     let parts = Parts {
@@ -142,17 +150,19 @@ pub fn run(options: &Options, listens: impl FnOnce()) -> Result<(), DaemonError>
         subscribe,
         network,
         adoption,
-        listener,
+        premises,
         events,
         inbox,
+        budgets,
         wake,
         stop,
     };
     let mut manager = Manager::new(parts);
     manager.run();
     let clients_go_on = manager.has_clients();
-    drop(manager);
-    dir.clear(lock, clients_go_on);
+    if let Some(lock) = manager.end().leave() {
+        dir.clear(lock, clients_go_on);
+    }
     Ok(())
 }
 
@@ -183,16 +193,20 @@ fn say_range(given: &Given) {
 }
 
 /// Starts this program again in a session of its own and lets the caller go: the client that started us must not take us along when it
-/// is interrupted. Standard output stays, for the outcome.
+/// is interrupted. Standard output stays, for the outcome; of all else that is open nothing comes along.
 pub fn detach(arguments: &[String]) -> Result<(), DaemonError> {
+    inherited::keep_descriptors()?;
     let program = std::env::current_exe()?;
     Command::new(program).args(arguments).stdin(Stdio::null()).spawn()?;
     Ok(())
 }
 
-/// Leaves the session of whoever started us.
-pub fn leave_session() {
+/// Leaves the session of whoever started us, and what that meant for itself: signals that it blocks or ignores, and its soft limits. Before there are
+/// threads.
+pub fn leave_starter() {
     let _ = rustix::process::setsid();
+    inherited::reset_signals();
+    inherited::raise_limits();
 }
 
 /// Readable once SIGINT, SIGTERM or SIGHUP has come.

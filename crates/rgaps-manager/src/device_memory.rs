@@ -6,11 +6,16 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use rgaps_device::{Backend, DeviceError, PoolDescription, PoolMemory, PoolRole, PoolSpec, SlabDescription};
+use rgaps_shm::Janitor;
 use rgaps_shm::janitor::Seat;
 
-/// The pools of one topic, shared with its workers.
-#[derive(Clone, Debug, Default)]
+use crate::arrived::Charge;
+
+/// The pools of one topic, shared with its workers. None stays for long whose publisher's slot is free or another's: that of one that made way for
+/// the next goes when the next has its own.
+#[derive(Clone, Debug)]
 pub(crate) struct Pools {
+    janitor: Janitor,
     by_seat: Arc<RwLock<HashMap<Seat, Pool>>>,
 }
 
@@ -18,6 +23,8 @@ pub(crate) struct Pools {
 struct Pool {
     memory: Arc<dyn PoolMemory>,
     sealed: bool,
+    /// Of one for what arrives; it ends with the pool.
+    charge: Option<Arc<Charge>>,
 }
 
 /// A pool is not there (yet).
@@ -52,7 +59,7 @@ impl DeviceMemoryManager {
     /// Makes the pool of a seat.
     pub(crate) fn create(&self, pools: &Pools, seat: Seat, bytes: u64) -> Result<Arc<dyn PoolMemory>, DeviceError> {
         let memory = self.backend.create_pool(&PoolSpec { name: "rgaps-pool".to_owned(), bytes })?;
-        pools.insert(seat, Pool { memory: memory.clone(), sealed: false });
+        pools.insert(seat, Pool { memory: memory.clone(), sealed: false, charge: None });
         Ok(memory)
     }
 
@@ -65,12 +72,25 @@ impl DeviceMemoryManager {
         slabs: Vec<OwnedFd>,
     ) -> Result<(), DeviceError> {
         let memory = self.backend.import_pool(description, slabs, PoolRole::Keeper)?;
-        pools.insert(seat, Pool { memory, sealed: true });
+        pools.insert(seat, Pool { memory, sealed: true, charge: None });
         Ok(())
     }
 }
 
 impl Pools {
+    /// Of the topic that this janitor looks after.
+    pub(crate) fn new(janitor: Janitor) -> Self {
+        Self { janitor, by_seat: Arc::default() }
+    }
+
+    /// What a pool for arriving messages is charged lasts as long as the pool.
+    pub(crate) fn keep_charge(&self, seat: Seat, charge: Arc<Charge>) {
+        let mut pools = self.by_seat.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(pool) = pools.get_mut(&seat) {
+            pool.charge = Some(charge);
+        }
+    }
+
     /// The writer has mapped it: seal it, so that readers can have it.
     pub(crate) fn seal(&self, seat: Seat) -> Result<(), PoolError> {
         let mut pools = self.by_seat.write().unwrap_or_else(PoisonError::into_inner);
@@ -127,6 +147,8 @@ impl Pools {
     }
 
     fn insert(&self, seat: Seat, pool: Pool) {
-        self.by_seat.write().unwrap_or_else(PoisonError::into_inner).insert(seat, pool);
+        let mut pools = self.by_seat.write().unwrap_or_else(PoisonError::into_inner);
+        pools.retain(|seat, _| self.janitor.is_taken(*seat));
+        pools.insert(seat, pool);
     }
 }

@@ -18,6 +18,8 @@ pub(crate) enum Event {
     ArrivalBegan { topic: TopicId, host: HostId },
     /// An arrival has ended; its port comes back, for the next connection.
     ArrivalEnded { topic: TopicId, host: HostId, state: Box<ArrivalState>, why: String },
+    /// The memory of a port is needed for others.
+    Evicted { topic: TopicId, host: HostId },
     /// Something that people should know of a topic.
     Warning { topic: TopicId, text: String },
 }

@@ -5,20 +5,17 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use rgaps_control::announcements::{Announcements, Counters};
 use rgaps_control::network::{NetworkEvent, RingResponder};
 use rgaps_control::wire::{RingRefusal, RingRequest};
-use rgaps_control::{HostId, TopicKey};
+use rgaps_control::{Budget, HostId, Limits, TopicKey};
 use rgaps_os::EventFd;
 
-/// Ring requests of one host that may wait; those of hosts that are not known count as one host's.
-const RINGS_OF_HOST_MAX: usize = 512;
-/// Ring requests that may wait in all.
-const RINGS_MAX: usize = 2048;
+use crate::budgets::Budgets;
 
 /// A ring request, and who takes its answer.
 pub(crate) type AskedRing = (RingRequest, RingResponder);
@@ -28,7 +25,7 @@ pub(crate) type AskedRing = (RingRequest, RingResponder);
 pub(crate) struct Inbox {
     announcements: Mutex<Announcements>,
     rings: Mutex<Queue<AskedRing>>,
-    rings_refused: AtomicU64,
+    budgets: Budgets,
     wake: Arc<EventFd>,
     /// The manager was woken and has not looked yet.
     is_woken: AtomicBool,
@@ -36,11 +33,11 @@ pub(crate) struct Inbox {
 
 impl Inbox {
     /// Nothing is known.
-    pub(crate) fn new(wake: Arc<EventFd>) -> Self {
+    pub(crate) fn new(wake: Arc<EventFd>, budgets: &Budgets) -> Self {
         Self {
-            announcements: Mutex::new(Announcements::new(Instant::now())),
-            rings: Mutex::default(),
-            rings_refused: AtomicU64::new(0),
+            announcements: Mutex::new(Announcements::new(Instant::now(), &budgets.limits)),
+            rings: Mutex::new(Queue::new(&budgets.limits)),
+            budgets: budgets.clone(),
             wake,
             is_woken: AtomicBool::new(false),
         }
@@ -91,8 +88,9 @@ impl Inbox {
 
     /// Figures for people.
     pub(crate) fn counters(&self) -> Counters {
-        let rings_refused = self.rings_refused.load(Ordering::Relaxed);
-        Counters { rings_refused, ..self.announcements().counters() }
+        let mut counters = self.announcements().counters();
+        counters.budgets.extend(self.budgets.refusals.met());
+        counters
     }
 
     fn ring_requested(&self, request: RingRequest, responder: RingResponder) {
@@ -107,13 +105,11 @@ impl Inbox {
                 (older, RingRefusal::AskedAgain(topic))
             }
             Err(full) => {
-                if self.rings_refused.fetch_add(1, Ordering::Relaxed) == 0 {
-                    tracing::warn!(
-                        "{} ring requests wait ({RINGS_OF_HOST_MAX} of one host and {RINGS_MAX} in all may); some are refused",
-                        full.waiting
-                    );
+                let over = self.budgets.limits.over(full.budget);
+                if self.budgets.refusals.count(full.budget) {
+                    tracing::warn!("{} ring requests wait ({over}); some are refused", full.waiting);
                 }
-                (full.item, RingRefusal::Busy { waiting: full.waiting })
+                (full.item, RingRefusal::NoRoom(over))
             }
         };
         refused.1.answer(&Err(refusal));
@@ -130,6 +126,8 @@ type For = (HostId, TopicKey);
 /// Requests by who asks, served in turns.
 #[derive(Debug)]
 struct Queue<T> {
+    most: usize,
+    of_host_most: usize,
     of: BTreeMap<Option<HostId>, VecDeque<(For, T)>>,
     turn: Option<Option<HostId>>,
     total: usize,
@@ -139,16 +137,16 @@ struct Queue<T> {
 #[derive(Debug, PartialEq, Eq)]
 struct Full<T> {
     item: T,
+    budget: Budget,
     waiting: usize,
 }
 
-impl<T> Default for Queue<T> {
-    fn default() -> Self {
-        Self { of: BTreeMap::new(), turn: None, total: 0 }
-    }
-}
-
 impl<T> Queue<T> {
+    fn new(limits: &Limits) -> Self {
+        let (most, of_host_most) = (limits.count(Budget::RingRequests), limits.count(Budget::RingRequestsOfHost));
+        Self { most, of_host_most, of: BTreeMap::new(), turn: None, total: 0 }
+    }
+
     /// Puts a request in; gives back the older one that it stands for, in whose place it waits.
     fn push(&mut self, of: Option<HostId>, what: For, item: T) -> Result<Option<T>, Full<T>> {
         let waiting = self.of.get_mut(&of);
@@ -156,8 +154,11 @@ impl<T> Queue<T> {
             return Ok(Some(std::mem::replace(older, item)));
         }
         let of_host = self.of.get(&of).map_or(0, VecDeque::len);
-        if of_host >= RINGS_OF_HOST_MAX || self.total >= RINGS_MAX {
-            return Err(Full { item, waiting: of_host.max(self.total) });
+        if of_host >= self.of_host_most {
+            return Err(Full { item, budget: Budget::RingRequestsOfHost, waiting: of_host });
+        }
+        if self.total >= self.most {
+            return Err(Full { item, budget: Budget::RingRequests, waiting: self.total });
         }
         self.of.entry(of).or_default().push_back((what, item));
         self.total += 1;
@@ -193,11 +194,14 @@ mod tests {
 
     #[test]
     fn ring_requests_are_bounded_by_host_and_in_all_and_hosts_take_turns() {
-        let mut queue = Queue::default();
+        const RINGS_OF_HOST_MAX: usize = 6;
+        let limits =
+            Limits { ring_requests_max: 20, ring_requests_host_max: RINGS_OF_HOST_MAX as u64, ..Limits::default() };
+        let mut queue = Queue::new(&limits);
         for n in 0..RINGS_OF_HOST_MAX {
             assert_eq!(queue.push(Some(host(1)), what(1, n), (1, n)), Ok(None));
         }
-        let full = Full { item: (1, 9999), waiting: RINGS_OF_HOST_MAX };
+        let full = Full { item: (1, 9999), budget: Budget::RingRequestsOfHost, waiting: RINGS_OF_HOST_MAX };
         assert_eq!(queue.push(Some(host(1)), what(1, 9999), (1, 9999)), Err(full));
         assert_eq!(queue.push(Some(host(1)), what(1, 3), (1, 1003)), Ok(Some((1, 3))), "asked again, in its place");
         assert_eq!(queue.push(Some(host(2)), what(2, 0), (2, 0)), Ok(None), "another host has room");
@@ -207,8 +211,8 @@ mod tests {
         assert_eq!(queue.pop(), Some((1, 1003)));
         let refused = (0..255_u8).flat_map(|of| (0..RINGS_OF_HOST_MAX).map(move |n| (of, n)));
         let refused = refused.filter(|(of, n)| queue.push(Some(host(*of)), what(*of, *n), (*of, *n)).is_err()).count();
-        assert!(refused > 0 && queue.total == RINGS_MAX);
-        assert_eq!(std::iter::from_fn(|| queue.pop()).count(), RINGS_MAX);
+        assert!(refused > 0 && queue.total == 20);
+        assert_eq!(std::iter::from_fn(|| queue.pop()).count(), 20);
         assert!(queue.of.is_empty() && queue.total == 0);
     }
 }

@@ -58,12 +58,26 @@ pub fn start() {
 
 /// From now on the log is bounded, if standard error is this file.
 pub fn bound(path: &Path, bytes_max: u64) {
+    if is_standard_error(path) {
+        lock().output.file = Some(Rotating { path: path.to_owned(), bytes_max });
+    }
+}
+
+fn is_standard_error(path: &Path) -> bool {
     let is_it = |found: std::fs::Metadata| {
         rustix::fs::fstat(rustix::stdio::stderr())
             .is_ok_and(|own| (own.st_dev, own.st_ino) == (found.dev(), found.ino()))
     };
-    if std::fs::metadata(path).is_ok_and(is_it) {
-        lock().output.file = Some(Rotating { path: path.to_owned(), bytes_max });
+    std::fs::metadata(path).is_ok_and(is_it)
+}
+
+/// Goes on in the file that is there now, or a new one, where somebody has removed the one that is bounded.
+pub fn come_back() {
+    if let Some(file) = &lock().output.file
+        && !is_standard_error(&file.path)
+        && let Ok(new) = open_private(&file.path, File::options().append(true))
+    {
+        let _ = rustix::stdio::dup2_stderr(&new);
     }
 }
 

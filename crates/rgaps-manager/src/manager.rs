@@ -2,7 +2,8 @@
 //! a fact, and what follows from all facts is made so (`topic_changed`).
 //!
 //! A turn serves clients first, each a few requests, then takes a bounded share of what workers and the network say. However much that is,
-//! clients have their turn again soon.
+//! clients have their turn again soon. A turn costs as much as what it serves and a look at each client; what costs a look at each topic is
+//! done when it is due (`tick`), however many turns there are.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,7 +12,7 @@ use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use rgaps_control::announcements::Counters;
-use rgaps_control::local::{Body, Listener, LocalError, Refusal, Request, Role};
+use rgaps_control::local::{LocalError, Request, Role};
 use rgaps_control::network::Network;
 use rgaps_control::runtime::TopicNote;
 use rgaps_control::wire::Endpoint;
@@ -21,13 +22,16 @@ use rgaps_os::EventFd;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::adoption::Adoption;
-use crate::clients::{ClientId, Clients, Occupied};
+use crate::budgets::Budgets;
+use crate::clients::{Client, ClientId, Clients, Occupied};
+use crate::deferred::Deferred;
 use crate::device_memory::DeviceMemoryManager;
 use crate::event::Event;
 use crate::inbox::Inbox;
 use crate::others::Few;
+use crate::premises::Premises;
 use crate::publish::PublishManager;
-use crate::requests::{Outcome, exhausted, wire_seat};
+use crate::requests::{exhausted, wire_seat};
 use crate::subscribe::SubscribeManager;
 use crate::topics::{Topic, Topics};
 
@@ -38,19 +42,6 @@ const EVENTS_A_TURN: usize = 32;
 /// How often the manager looks at what no descriptor tells: buried pools, offers, deaths of clients that are not connected, idleness.
 const TICK: Duration = Duration::from_millis(50);
 const TICK_IDLE: Duration = Duration::from_millis(500);
-/// Requests that may wait for a hand-back.
-const DEFERRED_MAX: usize = 1024;
-/// How long one waits before its client hears for whom: less than clients wait for an answer.
-const DEFERRED_FOR: Duration = Duration::from_secs(5);
-
-/// A request that waits.
-struct Deferred {
-    client: ClientId,
-    id: u64,
-    body: Body,
-    until: Instant,
-}
-
 /// All that a manager knows.
 pub(crate) struct Manager {
     pub(crate) config: Arc<Config>,
@@ -65,6 +56,7 @@ pub(crate) struct Manager {
     pub(crate) topics: Topics,
     /// What other hosts announce and ask.
     pub(crate) inbox: Arc<Inbox>,
+    pub(crate) budgets: Budgets,
     pub(crate) memory: DeviceMemoryManager,
     pub(crate) publish: PublishManager,
     pub(crate) subscribe: SubscribeManager,
@@ -73,13 +65,16 @@ pub(crate) struct Manager {
     pub(crate) adoption: Adoption,
     /// Topics whose note could not be written, and why: a successor would not know who is in them.
     pub(crate) unnoted: BTreeMap<TopicId, String>,
-    deferred: Vec<Deferred>,
-    listener: Listener,
+    pub(crate) deferred: Vec<Deferred>,
+    pub(crate) premises: Premises,
     events: Receiver<Event>,
-    wake: Arc<EventFd>,
+    pub(crate) wake: Arc<EventFd>,
     stop: OwnedFd,
     /// There was more in the mailbox than the share of a turn.
     has_more: bool,
+    /// A topic has a buried publisher of which something is left.
+    has_buried: bool,
+    ticked_at: Option<Instant>,
     /// Figures of the network that were noted last, and when.
     pub(crate) noted: Counters,
     pub(crate) noted_at: Option<Instant>,
@@ -106,9 +101,10 @@ pub(crate) struct Parts {
     pub(crate) subscribe: SubscribeManager,
     pub(crate) network: Network,
     pub(crate) adoption: Adoption,
-    pub(crate) listener: Listener,
+    pub(crate) premises: Premises,
     pub(crate) events: Receiver<Event>,
     pub(crate) inbox: Arc<Inbox>,
+    pub(crate) budgets: Budgets,
     pub(crate) wake: Arc<EventFd>,
     /// Readable when the process should end.
     pub(crate) stop: OwnedFd,
@@ -120,6 +116,7 @@ enum Source {
     Stop,
     Mailbox,
     Listener,
+    Premises,
     Socket(ClientId),
     Death(ClientId),
 }
@@ -139,6 +136,7 @@ impl Manager {
             clients: Clients::default(),
             topics: Topics::default(),
             inbox: parts.inbox,
+            budgets: parts.budgets,
             memory: parts.memory,
             publish: parts.publish,
             subscribe: parts.subscribe,
@@ -146,11 +144,13 @@ impl Manager {
             adoption: parts.adoption,
             unnoted: BTreeMap::new(),
             deferred: Vec::new(),
-            listener: parts.listener,
+            premises: parts.premises,
             events: parts.events,
             wake: parts.wake,
             stop: parts.stop,
             has_more: false,
+            has_buried: false,
+            ticked_at: None,
             noted: Counters::default(),
             noted_at: None,
             hosts_said: Few::default(),
@@ -165,21 +165,35 @@ impl Manager {
     pub(crate) fn run(&mut self) {
         loop {
             let woken = self.sleep();
+            let may_be_gone = woken.contains(&Source::Premises) || self.premises.watch().is_none();
             if woken.contains(&Source::Stop) {
                 tracing::info!("told to stop");
                 break;
             }
-            for source in woken {
-                match source {
+            for source in &woken {
+                match *source {
                     // Read after the clients, in every turn.
-                    Source::Stop | Source::Mailbox => {}
+                    Source::Stop | Source::Mailbox | Source::Premises => {}
                     Source::Listener => self.accept(),
                     Source::Socket(client) => self.read_client(client),
                     Source::Death(client) => self.client_died(client),
                 }
             }
+            if may_be_gone && !self.look_at_premises() {
+                break;
+            }
             self.read_mailbox();
-            self.tick();
+            let now = Instant::now();
+            self.decide();
+            // What a deferred request waits for is a client's word or death.
+            if woken.iter().any(|source| matches!(source, Source::Socket(_) | Source::Death(_))) {
+                self.retry_deferred();
+            }
+            self.tend_network(now);
+            if self.tick_due().is_none_or(|due| due <= now) {
+                self.tick(now);
+            }
+            self.remove_those_over();
             if self.is_idle() {
                 tracing::info!("idle; leaving");
                 break;
@@ -188,16 +202,28 @@ impl Manager {
         self.topics.values().for_each(|topic| topic.outbound.values().for_each(crate::publish::Outbound::stop));
     }
 
-    fn sleep(&self) -> Vec<Source> {
+    /// Ends all but its place in the directory. That comes last: whoever finds no socket any more may start the next manager at once.
+    pub(crate) fn end(self) -> Premises {
+        self.premises
+    }
+
+    fn sleep(&mut self) -> Vec<Source> {
+        // Who has not read the answers to earlier requests is heard later.
+        let behind: Vec<ClientId> =
+            self.clients.by_id.iter_mut().filter_map(|(id, client)| client.is_behind().then_some(*id)).collect();
         let mut sources = vec![Source::Stop, Source::Mailbox];
         let mut fds: Vec<BorrowedFd<'_>> = vec![self.stop.as_fd(), self.wake.as_fd()];
         let is_full = self.full_until.is_some_and(|until| until > Instant::now());
         if !is_full {
             sources.push(Source::Listener);
-            fds.push(self.listener.as_fd());
+            fds.push(self.premises.listener().as_fd());
+        }
+        if let Some(watch) = self.premises.watch() {
+            sources.push(Source::Premises);
+            fds.push(watch);
         }
         for (id, client) in &self.clients.by_id {
-            if let Some(connection) = &client.connection {
+            if let Some(connection) = client.connection.as_ref().filter(|_| !behind.contains(id)) {
                 sources.push(Source::Socket(*id));
                 fds.push(connection.as_fd());
             }
@@ -207,12 +233,11 @@ impl Manager {
             }
         }
         let mut polled: Vec<PollFd<'_>> = fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
-        let busy = !self.deferred.is_empty()
-            || self.clients.by_id.values().any(|client| client.has_ended)
-            || self.topics.values().any(|topic| topic.janitor.buried().next().is_some());
-        let tick = if busy || is_full { TICK } else { TICK_IDLE };
+        let now = Instant::now();
+        let tick = self.tick_due().map_or(Duration::ZERO, |due| due.saturating_duration_since(now));
+        let tick = if is_full || !behind.is_empty() { tick.min(TICK) } else { tick };
         let due = self.inbox.announcements().due();
-        let tick = match due.map(|due| due.saturating_duration_since(Instant::now())) {
+        let tick = match due.map(|due| due.saturating_duration_since(now)) {
             _ if self.has_more => Duration::ZERO,
             Some(due) => tick.min(due),
             None => tick,
@@ -222,9 +247,16 @@ impl Manager {
         sources.into_iter().zip(ready).filter(|(_, ready)| *ready).map(|(source, _)| source).collect()
     }
 
+    /// When the next look at everything is due; the first is at once.
+    fn tick_due(&self) -> Option<Instant> {
+        let busy =
+            self.has_buried || !self.deferred.is_empty() || self.clients.by_id.values().any(|client| client.has_ended);
+        self.ticked_at.map(|at| at + if busy { TICK } else { TICK_IDLE })
+    }
+
     fn accept(&mut self) {
         loop {
-            match self.listener.accept() {
+            match self.premises.listener().accept() {
                 Ok(Some(connection)) => {
                     self.clients.add(connection);
                 }
@@ -244,6 +276,9 @@ impl Manager {
     /// A few requests of a client; then it is the others' turn.
     fn read_client(&mut self, id: ClientId) {
         for _ in 0..REQUESTS_A_TURN {
+            if self.clients.by_id.get_mut(&id).is_some_and(Client::is_behind) {
+                return;
+            }
             let Some(connection) = self.clients.by_id.get(&id).and_then(|client| client.connection.as_ref()) else {
                 return;
             };
@@ -258,20 +293,6 @@ impl Manager {
         }
     }
 
-    fn request(&mut self, client: ClientId, request: Request, descriptors: Vec<OwnedFd>) {
-        let Request { id, body } = request;
-        match self.handle(client, &body, descriptors) {
-            Outcome::Answered(outcome) => self.answer(client, id, outcome),
-            Outcome::Deferred(_) if self.deferred.len() < DEFERRED_MAX => {
-                self.deferred.push(Deferred { client, id, body, until: Instant::now() + DEFERRED_FOR });
-            }
-            Outcome::Deferred(_) => {
-                let full = Refusal::Exhausted("too many requests wait; try again".to_owned());
-                self.answer(client, id, Err(full));
-            }
-        }
-    }
-
     fn hung_up(&mut self, id: ClientId, error: &LocalError) {
         let Some(client) = self.clients.by_id.get_mut(&id) else { return };
         if !matches!(error, LocalError::Closed) {
@@ -281,9 +302,20 @@ impl Manager {
         if client.has_ended {
             return self.bury(id);
         }
-        // Seats stay until the process is dead (its pidfd says so): a fork may keep it alive, or a driver may still copy.
+        // Seats stay until the process is dead (its pidfd says so) or has given its lock up: a fork may keep it alive, or a driver may still copy.
         if client.is_over() {
             self.remove(id);
+        } else {
+            self.bury_if_given_up(id);
+        }
+    }
+
+    /// A process that becomes another program (execve) closes what its clients had: socket and lock, one after the other. Its pidfd tells
+    /// nothing of that. Nobody has the socket any more, so no fork has its streams.
+    fn bury_if_given_up(&mut self, id: ClientId) {
+        let Some(client) = self.clients.by_id.get(&id).filter(|client| client.connection.is_none()) else { return };
+        if client.tenant().is_some_and(|tenant| self.dir.has_given_up(tenant.lock)) {
+            self.bury(id);
         }
     }
 
@@ -340,6 +372,8 @@ impl Manager {
                 topic.subscribers.remove(&occupied.seat);
                 topic.janitor.dismiss_subscriber(occupied.seat.slot, occupied.seat.generation);
                 topic.segment.wake_everybody();
+                // It may have been the last to hold what somebody who has gone had published.
+                topic.sweep();
             }
         }
         self.topic_changed(occupied.topic);
@@ -353,6 +387,12 @@ impl Manager {
         self.end_if_over(id);
     }
 
+    /// Something of a topic may have been buried: what is left of it is looked at soon.
+    pub(crate) fn look_for_buried(&mut self, id: TopicId) {
+        let is_left = |topic: &Topic| topic.janitor.buried().next().is_some();
+        self.has_buried |= self.topics.get(&id).is_some_and(is_left);
+    }
+
     fn announce(&mut self, id: TopicId) {
         let Some(topic) = self.topics.get_mut(&id) else { return };
         let now: Vec<Endpoint> = topic.publisher_endpoint().into_iter().chain(topic.subscriber_endpoint()).collect();
@@ -362,7 +402,7 @@ impl Manager {
         }
     }
 
-    fn note(&mut self, id: TopicId) {
+    pub(crate) fn note(&mut self, id: TopicId) {
         let Some(topic) = self.topics.get(&id) else { return };
         let clients = self.clients.of_topic(id).filter_map(|client| Some((client.tenant()?, client)));
         let here = clients.flat_map(|(tenant, client)| {
@@ -436,6 +476,12 @@ impl Manager {
                     }
                     self.topic_changed(topic);
                 }
+                Event::Evicted { topic, host } => {
+                    if let Some(topic) = self.topics.get_mut(&topic) {
+                        self.subscribe.evict(topic, host);
+                    }
+                    self.topic_changed(topic);
+                }
                 Event::Warning { topic, text } => self.warn(topic, text),
             }
         }
@@ -453,54 +499,47 @@ impl Manager {
         self.topic_changed(id);
     }
 
-    fn tick(&mut self) {
-        let now = Instant::now();
+    /// What no descriptor tells, for every topic.
+    fn tick(&mut self, now: Instant) {
+        self.ticked_at = Some(now);
         self.subscribe.expire();
-        let swept: Vec<TopicId> = self
-            .topics
-            .values()
-            .filter(|topic| topic.janitor.buried().next().is_some())
-            .map(|topic| {
-                topic.sweep();
-                topic.id
-            })
-            .collect();
-        swept
-            .into_iter()
-            .filter(|id| self.topics.get(id).is_some_and(|topic| topic.janitor.buried().next().is_none()))
-            .collect::<Vec<_>>()
-            .into_iter()
-            .for_each(|id| self.topic_changed(id));
-        let late: Vec<TopicId> = self
-            .topics
-            .values()
-            .filter(|topic| topic.outbound.values().any(|outbound| outbound.is_late(now)))
-            .map(|topic| topic.id)
-            .collect();
+        let has_buried = |topic: &&Topic| topic.janitor.buried().next().is_some();
+        let unswept: Vec<TopicId> = self.topics.values().filter(has_buried).map(|topic| topic.id).collect();
+        self.has_buried = false;
+        for id in unswept {
+            let Some(topic) = self.topics.get(&id) else { continue };
+            topic.sweep();
+            match has_buried(&topic) {
+                true => self.has_buried = true,
+                false => self.topic_changed(id),
+            }
+        }
+        let is_late = |topic: &&Topic| topic.outbound.values().any(|outbound| outbound.is_late(now));
+        let late: Vec<TopicId> = self.topics.values().filter(is_late).map(|topic| topic.id).collect();
         late.into_iter().for_each(|id| self.topic_changed(id));
+        // There may be room for them now.
+        let lacking: Vec<TopicId> =
+            self.topics.values().filter(|topic| !topic.without_sender.is_empty()).map(|topic| topic.id).collect();
+        lacking.into_iter().for_each(|id| self.relink(id));
+        let silent: Vec<ClientId> =
+            self.clients.by_id.iter().filter(|(_, client)| client.connection.is_none()).map(|(id, _)| *id).collect();
+        silent.into_iter().for_each(|id| self.bury_if_given_up(id));
         self.look_for_the_dead();
         self.unnoted.keys().copied().collect::<Vec<_>>().into_iter().for_each(|id| self.note(id));
         self.retry_deferred();
-        self.tend_network(now);
         if self.first_host_due.take_if(|due| *due <= now).is_some() {
             let peers = self.config.peers.join(", ");
             tracing::warn!(
                 "no host has answered yet at {peers}: does rgapsd run there and listen at that port? It is tried on"
             );
         }
+    }
+
+    /// Clients that have hung up and given up everything.
+    fn remove_those_over(&mut self) {
         let over: Vec<ClientId> =
             self.clients.by_id.iter().filter(|(_, client)| client.is_over()).map(|(id, _)| *id).collect();
         over.into_iter().for_each(|id| self.remove(id));
-    }
-
-    fn retry_deferred(&mut self) {
-        for Deferred { client, id, body, until } in std::mem::take(&mut self.deferred) {
-            match self.handle(client, &body, Vec::new()) {
-                Outcome::Answered(outcome) => self.answer(client, id, outcome),
-                Outcome::Deferred(refusal) if until <= Instant::now() => self.answer(client, id, Err(refusal)),
-                Outcome::Deferred(_) => self.deferred.push(Deferred { client, id, body, until }),
-            }
-        }
     }
 
     /// Whether there are programs that would hand their seats to the next manager.

@@ -1,9 +1,10 @@
 //! What publishers are told of subscribers: their own words and event descriptors.
 //!
-//! A newcomer is spread at once. What gets lost of that, for want of descriptors, say, and what was there before a publisher, publishers ask for.
+//! Publishers hear at once that there is a newcomer, and ask for it; they also ask for what gets lost, for want of descriptors, say, and for what
+//! was there before them. So descriptors go to those who read.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use rgaps_control::TopicId;
 use rgaps_control::local::{self, Notice, NoticedSubscriber, Refusal, Reply, TOLD_SUBSCRIBERS_MAX};
@@ -17,7 +18,7 @@ use crate::subscribe::Newcomer;
 use crate::topics::Topic;
 
 impl Manager {
-    /// Gives every publisher of a topic, the arrivals included, a subscriber's words, and its event descriptor if it has one.
+    /// Tells every publisher of a topic of a subscriber. The arrivals get its words, and its event descriptor if it has one.
     pub(crate) fn spread_subscriber(&mut self, id: TopicId, seat: Seat) {
         let Some(topic) = self.topics.get_mut(&id) else { return };
         let Some(pages) = topic.janitor.pages(seat) else { return };
@@ -30,16 +31,7 @@ impl Manager {
             });
             inbound.add_subscriber(Newcomer { pages: pages.clone(), event });
         }
-        match what_is_told(topic, seat) {
-            Ok(Some((subscriber, descriptors))) => {
-                let borrowed: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
-                for client in self.clients.publishers_of_mut(id) {
-                    client.notify(Notice::Subscribers { topic: id, subscribers: vec![subscriber] }, &borrowed);
-                }
-            }
-            Ok(None) => {}
-            Err(error) => tracing::warn!(topic = %topic.key, %error, "publishers are told of a subscriber later"),
-        }
+        self.clients.publishers_of_mut(id).for_each(|client| client.notify(Notice::Subscribers { topic: id }));
     }
 
     /// A publisher asks for subscribers that it does not know.

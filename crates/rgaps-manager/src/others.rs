@@ -137,6 +137,7 @@ impl Manager {
         let new: Vec<Seat> =
             topic.outbound.values().map(|outbound| outbound.seat).filter(|seat| !before.contains(seat)).collect();
         new.into_iter().for_each(|seat| self.spread_subscriber(id, seat));
+        self.look_for_buried(id);
         self.report_mismatches(id);
     }
 
@@ -160,7 +161,7 @@ impl Manager {
     pub(crate) fn warn(&mut self, topic: TopicId, text: String) {
         tracing::warn!("{text}");
         for client in self.clients.of_topic_mut(topic) {
-            client.notify(Notice::Warning { topic, text: text.clone() }, &[]);
+            client.notify(Notice::Warning { topic, text: text.clone() });
         }
     }
 
@@ -173,7 +174,10 @@ impl Manager {
             return Err(RingRefusal::Failed("its clients are handing it back; ask again".to_owned()));
         }
         let Some(topic) = topic else { return Err(RingRefusal::NoSubscribers(key.to_string())) };
-        self.subscribe.offer(topic, request).inspect_err(|refusal| tracing::debug!(%refusal, "a ring was refused"))
+        let id = topic.id;
+        let offered = self.subscribe.offer(topic, request);
+        self.look_for_buried(id);
+        offered.inspect_err(|refusal| tracing::debug!(%refusal, "a ring was refused"))
     }
 }
 

@@ -2,8 +2,11 @@
 //! of managers. A test says what the hosts know of each other, and cuts what it wants cut.
 
 #[cfg(test)]
+mod budgets;
+#[cfg(test)]
 mod corruption;
 
+use std::collections::HashMap;
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
@@ -16,7 +19,7 @@ use rgaps_control::network::RingError;
 use rgaps_control::qos::History;
 use rgaps_control::reach::Seen;
 use rgaps_control::wire::{Endpoint, RingOffer, RingRefusal, RingRequest};
-use rgaps_control::{Config, Durability, HostId, PublisherQos, SubscriberQos, TopicKey};
+use rgaps_control::{Config, Durability, HostId, PublisherQos, SubscriberQos, TopicId, TopicKey};
 use rgaps_device::host::HostBackend;
 use rgaps_device::lazy::LazyBackend;
 use rgaps_device::{Backend, PoolMemory};
@@ -27,6 +30,7 @@ use rgaps_shm::{
     Exhaustion, Held, MessageInfo, MessageSpec, PublisherSpec, ReaderPort, SubscriberFile, SubscriberSpec, WriterPort,
 };
 
+use crate::budgets::Budgets;
 use crate::device_memory::DeviceMemoryManager;
 use crate::event::{Event, Mailbox};
 use crate::publish::PublishManager;
@@ -58,6 +62,10 @@ struct Subscribing {
     config: Arc<Config>,
     events: Receiver<Event>,
     topic: Topic,
+    /// Topics beside it.
+    others: HashMap<TopicId, Topic>,
+    budgets: Budgets,
+    warnings: Vec<String>,
     resumes: Vec<Vec<(u64, u64)>>,
     refuse: Option<RingRefusal>,
 }
@@ -66,15 +74,34 @@ impl Subscribing {
     fn new(config: &Arc<Config>, backend: Arc<dyn Backend>, topic: Topic) -> Self {
         let memory = DeviceMemoryManager::new(backend);
         let (mailbox, events, _) = Mailbox::new().unwrap();
-        let manager =
-            SubscribeManager::new(config.clone(), memory.clone(), mailbox, Arc::new(Verbs::new(config))).unwrap();
-        Self { manager, memory, config: config.clone(), events, topic, resumes: Vec::new(), refuse: None }
+        let budgets = Budgets::new(&config.limits);
+        let verbs = Arc::new(Verbs::new(config));
+        let manager = SubscribeManager::new(config.clone(), memory.clone(), mailbox, verbs, budgets.clone()).unwrap();
+        Self {
+            manager,
+            memory,
+            config: config.clone(),
+            events,
+            topic,
+            others: HashMap::new(),
+            budgets,
+            warnings: Vec::new(),
+            resumes: Vec::new(),
+            refuse: None,
+        }
     }
 
     fn read_events(&mut self) {
         while let Ok(event) = self.events.try_recv() {
-            if let Event::ArrivalEnded { host, state, .. } = event {
-                SubscribeManager::ended(&mut self.topic, host, state);
+            match event {
+                Event::ArrivalEnded { topic, host, state, .. } => {
+                    SubscribeManager::ended(self.others.get_mut(&topic).unwrap_or(&mut self.topic), host, state);
+                }
+                Event::Evicted { topic, host } => {
+                    self.manager.evict(self.others.get_mut(&topic).unwrap_or(&mut self.topic), host);
+                }
+                Event::Warning { text, .. } => self.warnings.push(text),
+                _ => {}
             }
         }
     }
@@ -180,12 +207,12 @@ impl Pair {
         let (mailbox, events, _) = Mailbox::new().unwrap();
         let publish = PublishManager::new(
             config.clone(),
-            FROM,
-            "from".to_owned(),
+            (FROM, "from".to_owned()),
             peer.clone(),
             backend.clone(),
             mailbox,
             Arc::new(Verbs::new(&config)),
+            Budgets::new(&config.limits),
         );
         let mut topic = create();
         let seat =

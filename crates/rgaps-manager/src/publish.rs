@@ -8,13 +8,15 @@ use std::time::{Duration, Instant};
 
 use rgaps_control::directory::{Directory, Wanted};
 use rgaps_control::wire::Endpoint;
-use rgaps_control::{Config, Durability, HostId, PublisherQos};
+use rgaps_control::{Budget, Config, Durability, HostId, OverBudget, PublisherQos};
 use rgaps_device::Backend;
 use rgaps_os::EventFd;
 use rgaps_shm::janitor::Seat;
 use rgaps_shm::{ReaderPort, SubscriberFile, SubscriberSpec};
 
+use crate::budgets::Budgets;
 use crate::event::Mailbox;
+use crate::links::LinkPlace;
 use crate::sender::{Ask, Sender, SenderSetup};
 use crate::topics::Topic;
 use crate::verbs::Verbs;
@@ -107,6 +109,7 @@ pub(crate) struct Outbound {
     /// Nobody wants it; until then it waits for the host to come back.
     lingers_until: Option<Instant>,
     thread: Option<JoinHandle<()>>,
+    _place: LinkPlace,
 }
 
 impl Outbound {
@@ -156,6 +159,7 @@ pub(crate) struct PublishManager {
     backend: Arc<dyn Backend>,
     mailbox: Mailbox,
     verbs: Arc<Verbs>,
+    budgets: Budgets,
     /// What its senders write as subscribers of this host.
     file: Mutex<Weak<SubscriberFile>>,
 }
@@ -163,14 +167,14 @@ pub(crate) struct PublishManager {
 impl PublishManager {
     pub(crate) fn new(
         config: Arc<Config>,
-        host: HostId,
-        host_name: String,
+        (host, host_name): (HostId, String),
         asker: Arc<dyn Ask>,
         backend: Arc<dyn Backend>,
         mailbox: Mailbox,
         verbs: Arc<Verbs>,
+        budgets: Budgets,
     ) -> Self {
-        Self { config, host, host_name, asker, backend, mailbox, verbs, file: Mutex::default() }
+        Self { config, host, host_name, asker, backend, mailbox, verbs, budgets, file: Mutex::default() }
     }
 
     /// Starts senders to hosts that want the topic, and stops those to hosts that no longer do: after a grace, for a host whose manager
@@ -194,6 +198,7 @@ impl PublishManager {
                 _ => outbound.linger(grace),
             }
         }
+        topic.without_sender.retain(|host, _| by_host.contains_key(host));
         let Some(endpoint) = endpoint else { return };
         for (host, wanted) in by_host {
             match topic.outbound.get(&host) {
@@ -212,16 +217,45 @@ impl PublishManager {
     }
 
     fn start(&self, topic: &mut Topic, endpoint: &Endpoint, wanted: &Wanted, name: &str) {
-        match self.try_start(topic, endpoint, wanted, name) {
+        let place = self.place(topic, wanted.host);
+        let started = place.map_err(|over| format!("{over}; raise that here, or have fewer hosts or topics"));
+        let started = started
+            .and_then(|place| self.try_start(topic, endpoint, wanted, name, place).map_err(|error| error.to_string()));
+        match started {
             Ok(outbound) => {
                 tracing::info!(topic = %topic.key, host = name, "a host wants the topic");
+                topic.without_sender.remove(&wanted.host);
                 topic.outbound.insert(wanted.host, outbound);
             }
-            Err(error) => tracing::error!(topic = %topic.key, host = name, %error, "no sender"),
+            Err(why) => {
+                // Once, however many hosts ask for it and whatever changes; `rgaps topic info` has the others.
+                let status = format!("to {name}: it does not get the topic: {why}");
+                if topic.without_sender.is_empty() {
+                    tracing::error!(topic = %topic.key, "{status}");
+                }
+                topic.without_sender.insert(wanted.host, status);
+            }
         }
     }
 
-    fn try_start(&self, topic: &Topic, endpoint: &Endpoint, wanted: &Wanted, name: &str) -> std::io::Result<Outbound> {
+    /// Of the slots of a topic that other hosts may have, and of the links.
+    fn place(&self, topic: &Topic, host: HostId) -> Result<LinkPlace, OverBudget> {
+        let limits = &self.budgets.limits;
+        if topic.outbound.len() >= limits.count(Budget::RemoteSubscribers) {
+            self.budgets.refusals.count(Budget::RemoteSubscribers);
+            return Err(limits.over(Budget::RemoteSubscribers));
+        }
+        self.budgets.links.take(host)
+    }
+
+    fn try_start(
+        &self,
+        topic: &Topic,
+        endpoint: &Endpoint,
+        wanted: &Wanted,
+        name: &str,
+        place: LinkPlace,
+    ) -> std::io::Result<Outbound> {
         let depth = depth(&endpoint.offers, wanted);
         let file = SubscriberFile::with_place(&mut self.file.lock().unwrap_or_else(PoisonError::into_inner))
             .map_err(std::io::Error::other)?;
@@ -229,7 +263,7 @@ impl PublishManager {
             .janitor
             .admit_subscriber(&SubscriberSpec { depth, pid: std::process::id(), remote: true }, &file)
             .map_err(std::io::Error::other)?;
-        let started = self.start_sender(topic, endpoint, wanted, name, (seat, depth));
+        let started = self.start_sender(topic, endpoint, wanted, name, (seat, depth, place));
         started.inspect_err(|_| {
             topic.janitor.dismiss_subscriber(seat.slot, seat.generation);
         })
@@ -241,7 +275,7 @@ impl PublishManager {
         endpoint: &Endpoint,
         wanted: &Wanted,
         name: &str,
-        (seat, depth): (Seat, u32),
+        (seat, depth, place): (Seat, u32, LinkPlace),
     ) -> std::io::Result<Outbound> {
         // Late joiners of other hosts get history from their own manager, which gets it from here.
         let history = kept_depth(&endpoint.offers) > 0;
@@ -283,7 +317,7 @@ impl PublishManager {
         let thread = std::thread::Builder::new()
             .name("rgaps-sender".to_owned())
             .spawn(move || Sender::new(setup, reader).run())?;
-        Ok(Outbound { seat, control, lingers_until: None, thread: Some(thread) })
+        Ok(Outbound { seat, control, lingers_until: None, thread: Some(thread), _place: place })
     }
 }
 

@@ -9,7 +9,7 @@ use rgaps_control::local::{
 use rgaps_control::names::check_type;
 use rgaps_control::wire::Endpoint;
 use rgaps_control::{Durability, LockId, PublisherQos, SubscriberQos, TopicId, TopicKey};
-use rgaps_os::{EventFd, Holder};
+use rgaps_os::{EventFd, Holder, inherited};
 use rgaps_shm::janitor::{Full, NotAdmitted, QUOTA, Seat};
 use rgaps_shm::layout::{DEPTH_MAX, LAYOUT_VERSION};
 use rgaps_shm::queue::MESSAGES_MAX;
@@ -120,6 +120,7 @@ impl Manager {
             }
         };
         client.lock = Some(lock);
+        client.held_before = held;
         let welcome = Reply::Welcome(Welcome {
             host: self.host,
             epoch: self.epoch,
@@ -151,6 +152,7 @@ impl Manager {
         qos: PublisherQos,
     ) -> Result<Answer, Refusal> {
         let bytes = qos.pool_bytes.unwrap_or(self.config.pool_bytes);
+        self.check_budgets(client)?;
         if bytes == 0 || bytes > rgaps_control::wire::SIZE_MAX {
             return Err(Refusal::Invalid(format!(
                 "a pool of {bytes} B; pool_bytes is from 1 to {}",
@@ -206,6 +208,7 @@ impl Manager {
         type_name: &str,
         qos: SubscriberQos,
     ) -> Result<Answer, Refusal> {
+        self.check_budgets(client)?;
         let pid = self.pid_of(client);
         let current = &mut self.clients.by_id.get_mut(&client).ok_or_else(gone)?.file;
         let file = SubscriberFile::with_place(current).map_err(|error| exhausted(&error))?;
@@ -279,6 +282,7 @@ impl Manager {
 
     fn event_descriptor(&mut self, client: ClientId, id: TopicId, seat: local::Seat) -> Result<Answer, Refusal> {
         self.check_occupied(client, id, Role::Subscriber, seat)?;
+        self.check_descriptors(client)?;
         let Some(topic) = self.topics.get_mut(&id) else { return Err(no_topic()) };
         let event = EventFd::new().map_err(|error| exhausted(&error))?;
         let Some(subscriber) = topic.subscribers.get_mut(&shm_seat(seat)) else { return Err(no_topic()) };
@@ -349,16 +353,13 @@ impl Manager {
         let known: Vec<String> = self.mismatches(topic, own).filter(|text| told.contains(text)).collect();
         let Some(client) = self.clients.by_id.get_mut(&client) else { return Err(gone()) };
         // As many as a client reads, whatever others announce.
-        known
-            .into_iter()
-            .take(SUMMARY_LINES_MAX)
-            .for_each(|text| client.notify(Notice::Warning { topic: id, text }, &[]));
+        known.into_iter().take(SUMMARY_LINES_MAX).for_each(|text| client.notify(Notice::Warning { topic: id, text }));
         Ok(())
     }
 
     fn tell(&mut self, client: ClientId, topic: TopicId, text: String) {
         if let Some(client) = self.clients.by_id.get_mut(&client) {
-            client.notify(Notice::Warning { topic, text }, &[]);
+            client.notify(Notice::Warning { topic, text });
         }
     }
 
@@ -395,7 +396,7 @@ impl Manager {
         }
     }
 
-    fn pid_of(&self, client: ClientId) -> u32 {
+    pub(crate) fn pid_of(&self, client: ClientId) -> u32 {
         self.clients.by_id.get(&client).map_or(0, |client| client.pid)
     }
 
@@ -453,6 +454,7 @@ impl Manager {
         };
         let mut links: Vec<String> = topic.outbound.values().map(|outbound| outbound.control.status()).collect();
         links.extend(topic.inbound.values().map(crate::subscribe::Inbound::status));
+        links.extend(topic.without_sender.values().cloned());
         TopicSummary {
             key: topic.key.clone(),
             type_name: topic.type_name.clone(),
@@ -529,7 +531,18 @@ pub(crate) fn exhausted(error: &dyn std::fmt::Display) -> Refusal {
     // Of whatever made the error: EMFILE and ENFILE, as the standard library writes them.
     let is_of_descriptors = ["(os error 24)", "(os error 23)", "RLIMIT_NOFILE"].iter().any(|part| text.contains(part));
     if !is_of_descriptors {
-        return Refusal::Exhausted(text);
+        // EFBIG and ENOMEM, where this process may have less than there is.
+        let (is_long, is_memory) = (text.contains("(os error 27)"), text.contains("(os error 12)"));
+        let limits = inherited::limits().into_iter().filter(|limit| match limit.name {
+            "RLIMIT_FSIZE" => is_long,
+            "RLIMIT_AS" | "RLIMIT_DATA" => is_memory,
+            _ => false,
+        });
+        let limits: Vec<String> = limits.map(|limit| limit.to_string()).collect();
+        return Refusal::Exhausted(match limits.is_empty() {
+            true => text,
+            false => format!("rgapsd runs under {}, which is too little: raise it; {text}", limits.join(", ")),
+        });
     }
     let limit = rgaps_os::descriptors::limit();
     Refusal::Exhausted(format!(

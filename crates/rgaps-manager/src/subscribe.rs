@@ -5,12 +5,12 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rgaps_control::wire::{Integrity, RdmaRing, RingOffer, RingRefusal, RingRequest, WIRE_VERSION};
-use rgaps_control::{Config, HostId, TopicId};
+use rgaps_control::{Budget, Config, HostId, TopicId};
 use rgaps_device::{BufferSpec, DeviceError, HostBuffer};
 use rgaps_link::rdma::ReceiverEnd;
 use rgaps_link::tcp::{AcceptError, Incoming, Intake, LinkToken, RingSetup, TcpOptions, TcpRingListener};
@@ -23,8 +23,11 @@ use rgaps_shm::{PublisherSpec, SubscriberPages, WriterPort};
 
 use crate::addresses;
 use crate::arrival::{Arrival, ArrivalSetup, ArrivalState};
+use crate::budgets::Budgets;
+use crate::callers::Callers;
 use crate::device_memory::DeviceMemoryManager;
 use crate::event::{Event, Mailbox};
+use crate::links::LinkPlace;
 use crate::received::Received;
 use crate::requests::messages_wanted;
 use crate::sender::{link_integrity, over_tcp};
@@ -37,10 +40,6 @@ const OFFER_LIFETIME: Duration = Duration::from_secs(10);
 const RING_IDLE: Duration = Duration::from_secs(2);
 /// Hosts that are remembered without a port, of each topic; the one that was silent longest is forgotten first.
 const DEPARTED_MAX: usize = 64;
-/// Callers that are heard at a time.
-const CALLERS_MAX: usize = 64;
-/// How often the listener looks whether it should stop.
-const ACCEPT_TICK: Duration = Duration::from_millis(500);
 
 /// Of one topic and host.
 #[derive(Debug)]
@@ -60,6 +59,8 @@ pub(crate) struct ArrivalControl {
     counts: [AtomicU64; 5],
     token: LinkToken,
     seat: Seat,
+    /// It goes with the worker.
+    _place: LinkPlace,
     /// Subscribers that have come meanwhile, and whether there is one.
     newcomers: Mutex<Vec<Newcomer>>,
     has_newcomers: AtomicBool,
@@ -150,6 +151,7 @@ pub(crate) struct SubscribeManager {
     memory: DeviceMemoryManager,
     mailbox: Mailbox,
     verbs: Arc<Verbs>,
+    budgets: Budgets,
     offers: Offers,
     addresses: Vec<SocketAddr>,
     stop: Arc<AtomicBool>,
@@ -162,26 +164,27 @@ impl SubscribeManager {
         memory: DeviceMemoryManager,
         mailbox: Mailbox,
         verbs: Arc<Verbs>,
+        budgets: Budgets,
     ) -> Result<Self, rgaps_link::tcp::AcceptError> {
         let timeout = Duration::from_millis(config.peer_timeout_ms);
         let offers = Offers::default();
         let stop = Arc::new(AtomicBool::new(false));
-        let hearing = Arc::new(AtomicUsize::new(0));
+        let callers = Arc::new(Callers::new(&budgets.limits, budgets.refusals.clone()));
         let mut addresses = Vec::new();
         for address in config.data_addresses() {
             let listener = TcpRingListener::bind((address, 0).into(), timeout)?;
             let port = listener.address().port();
             let own = if address.is_unspecified() { addresses::own() } else { vec![address] };
             addresses.extend(own.into_iter().map(|address| SocketAddr::from((address, port))));
-            let (waiting, hearing, stopped) = (offers.clone(), hearing.clone(), stop.clone());
+            let (waiting, callers, stopped) = (offers.clone(), callers.clone(), stop.clone());
             let spawned = std::thread::Builder::new()
                 .name("rgaps-accept".to_owned())
-                .spawn(move || accept(&listener, &waiting, &hearing, &stopped));
+                .spawn(move || callers.accept(&listener, &stopped, move |incoming| let_in(incoming, &waiting)));
             if let Err(error) = spawned {
                 tracing::error!(%error, "no thread for data connections");
             }
         }
-        Ok(Self { config, memory, mailbox, verbs, offers, addresses, stop })
+        Ok(Self { config, memory, mailbox, verbs, budgets, offers, addresses, stop })
     }
 
     /// Where data connections are taken.
@@ -237,8 +240,21 @@ impl SubscribeManager {
         }
     }
 
+    /// The memory of a port is needed for others: it goes, at once if nobody is connected.
+    pub(crate) fn evict(&self, topic: &mut Topic, host: HostId) {
+        match topic.inbound.get(&host) {
+            Some(Inbound::Active(control)) => self.withdraw(control.token),
+            Some(Inbound::Idle(state)) if state.is_evicted() => self.end(topic, host),
+            _ => {}
+        }
+    }
+
     /// An arrival has ended, or its offer was not taken up: its port waits for the next connection.
     pub(crate) fn ended(topic: &mut Topic, host: HostId, state: Box<ArrivalState>) {
+        if state.is_evicted() {
+            topic.inbound.remove(&host);
+            return depart(topic, host, *state);
+        }
         let before = topic.inbound.insert(host, Inbound::Idle(state));
         // What the arrival did not live to take.
         if let (Some(Inbound::Active(control)), Some(idle)) = (before, topic.inbound.get_mut(&host)) {
@@ -272,13 +288,22 @@ impl SubscribeManager {
 
     fn make_state(&self, topic: &mut Topic, request: &RingRequest) -> Result<Box<ArrivalState>, RingRefusal> {
         let failed = |error: &dyn std::fmt::Display| RingRefusal::Failed(error.to_string());
-        let bytes = self.config.arrival_pool_bytes.max(pool_bytes_for(request.message_bytes_max));
+        let limits = &self.budgets.limits;
+        let wanted = pool_bytes_for(request.message_bytes_max);
+        let bytes = self.config.arrival_pool_bytes.max(wanted.min(limits.arrival_pool_bytes_max));
+        if wanted > bytes && self.budgets.refusals.count(Budget::ArrivalPool) {
+            let over = limits.over(Budget::ArrivalPool);
+            tracing::warn!(
+                topic = %topic.key, host = request.host_name,
+                "a pool of {wanted} B is asked for what arrives, and has {bytes} B ({over}); larger messages do not pass"
+            );
+        }
         let wanted = request.endpoint.offers.iter().map(|offer| messages_wanted(self.config.message_count, offer));
         let messages = wanted.max().unwrap_or(self.config.message_count);
         let spec = PublisherSpec { publisher: 0, pid: std::process::id(), pool_bytes: bytes, remote: true, messages };
         // What another port, or a manager before us, has had from that host: before the entries that tell it are given to this one.
         let told = told(topic, request);
-        let seat = topic.janitor.admit_publisher(&spec).map_err(|error| failed(&error))?;
+        let seat = self.admit(topic, &spec)?;
         let pool = match self.memory.create(&topic.pools, seat, bytes) {
             // A publisher's pool may be larger than this host's memory, and its messages small.
             Err(error @ DeviceError::TooLarge { .. }) if bytes > self.config.arrival_pool_bytes => {
@@ -300,11 +325,41 @@ impl SubscribeManager {
                     port.add_subscriber(pages, topic.event_of(seat).and_then(|event| event.try_clone().ok()));
                 }
                 let received = Received::recall(topic.departed.remove(&request.host), told);
-                Ok(Box::new(ArrivalState::new(port, pool, received, request.message_bytes_max)))
+                let charge = self.budgets.arrived.charge((topic.id, request.host));
+                topic.pools.keep_charge(seat, charge.clone());
+                Ok(Box::new(ArrivalState::new(port, (pool, charge), received, request.message_bytes_max)))
             }
             Err(refusal) => {
                 topic.bury(seat);
                 Err(refusal)
+            }
+        }
+    }
+
+    /// A slot for a port, of those that other hosts may have. Where they have them all, the port makes way that nobody is connected to and that
+    /// was silent longest.
+    fn admit(&self, topic: &mut Topic, spec: &PublisherSpec) -> Result<Seat, RingRefusal> {
+        let limits = &self.budgets.limits;
+        let most = limits.count(Budget::RemotePublishers);
+        loop {
+            let full = match topic.janitor.admit_publisher_among(spec, most) {
+                Ok(seat) => return Ok(seat),
+                Err(full) => full,
+            };
+            let idle = topic.inbound.iter().filter_map(|(host, inbound)| match inbound {
+                Inbound::Idle(state) => Some((state.heard(), *host)),
+                Inbound::Active(_) => None,
+            });
+            match idle.min() {
+                Some((_, silent)) => self.end(topic, silent),
+                None if topic.janitor.remote_publishers() < most => return Err(RingRefusal::Failed(full.to_string())),
+                None => {
+                    let over = limits.over(Budget::RemotePublishers);
+                    if self.budgets.refusals.count(Budget::RemotePublishers) {
+                        tracing::warn!(topic = %topic.key, "no more hosts may publish here ({over}); rgaps doctor counts what is refused");
+                    }
+                    return Err(RingRefusal::NoRoom(over));
+                }
             }
         }
     }
@@ -317,12 +372,17 @@ impl SubscribeManager {
     ) -> Result<RingOffer, RingRefusal> {
         let resume = state.received.resume();
         let seat = state.seat();
-        let made = self.ring(request).and_then(|ring| Ok((ring, TopicId::random().map_err(|e| e.to_string())?)));
-        let (MadeRing { offer: ring, buffer, rdma }, token) = match made {
+        let place = self.budgets.links.take(request.host);
+        let made = place.map_err(RingRefusal::NoRoom).and_then(|place| {
+            let ring = self.ring(request).map_err(RingRefusal::Failed)?;
+            let token = TopicId::random().map_err(|error| RingRefusal::Failed(error.to_string()))?;
+            Ok((ring, token, place))
+        });
+        let (MadeRing { offer: ring, buffer, rdma }, token, place) = match made {
             Ok(made) => made,
             Err(why) => {
                 depart(topic, request.host, *state);
-                return Err(RingRefusal::Failed(why));
+                return Err(why);
             }
         };
         let link_token = LinkToken(token.0);
@@ -332,6 +392,7 @@ impl SubscribeManager {
             counts: Default::default(),
             token: link_token,
             seat,
+            _place: place,
             newcomers: Mutex::default(),
             has_newcomers: AtomicBool::new(false),
         });
@@ -448,38 +509,6 @@ fn depart(topic: &mut Topic, host: HostId, state: ArrivalState) {
 impl Drop for SubscribeManager {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
-    }
-}
-
-/// Takes data connections. Each is heard in a thread of its own, so that somebody who connects and says nothing keeps nobody waiting.
-fn accept(listener: &TcpRingListener, offers: &Offers, hearing: &Arc<AtomicUsize>, stop: &AtomicBool) {
-    while !stop.load(Ordering::Acquire) {
-        let caller = match listener.caller(ACCEPT_TICK) {
-            Ok(caller) => caller,
-            Err(AcceptError::TimedOut { .. }) => continue,
-            Err(error) => {
-                tracing::error!(%error, "data connections are no longer accepted");
-                return;
-            }
-        };
-        if hearing.fetch_add(1, Ordering::AcqRel) >= CALLERS_MAX {
-            hearing.fetch_sub(1, Ordering::AcqRel);
-            tracing::warn!(peer = %caller.peer(), "{CALLERS_MAX} callers have not said hello yet; another one is turned away");
-            continue;
-        }
-        let (offers, heard) = (offers.clone(), hearing.clone());
-        let spawned = std::thread::Builder::new().name("rgaps-hello".to_owned()).spawn(move || {
-            let incoming = caller.hear();
-            heard.fetch_sub(1, Ordering::AcqRel);
-            match incoming {
-                Ok(incoming) => let_in(incoming, &offers),
-                Err(error) => tracing::warn!(%error, "a data connection was turned away"),
-            }
-        });
-        if let Err(error) = spawned {
-            hearing.fetch_sub(1, Ordering::AcqRel);
-            tracing::error!(%error, "no thread for a data connection");
-        }
     }
 }
 

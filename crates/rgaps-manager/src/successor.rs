@@ -33,6 +33,7 @@ impl Manager {
         if seats > HANDED_SEATS_MAX {
             return Err(Refusal::Invalid(format!("{seats} seats at once; {HANDED_SEATS_MAX} are allowed")));
         }
+        self.know_again(client);
         let mut descriptors = descriptors.into_iter();
         let mut refused = Vec::new();
         for handed in topics {
@@ -64,6 +65,7 @@ impl Manager {
 
     /// A client has nothing that it has not handed back.
     pub(crate) fn handed_all_back(&mut self, client: ClientId) -> Result<Answer, Refusal> {
+        self.know_again(client);
         if let Some(lock) = self.clients.lock_of(client) {
             self.adoption.handle_all_handed_back(lock);
             // What it had with this manager when it was cut off, and has given up since.

@@ -46,6 +46,8 @@ pub(crate) struct Topic {
     pub(crate) subscribers: HashMap<Seat, LocalSubscriber>,
     /// Senders to hosts that want it.
     pub(crate) outbound: HashMap<HostId, Outbound>,
+    /// Hosts that want it and have no sender, with what people are told of that.
+    pub(crate) without_sender: BTreeMap<HostId, String>,
     /// Arrivals from hosts that publish it.
     pub(crate) inbound: HashMap<HostId, Inbound>,
     /// What came from hosts whose port is gone.
@@ -115,16 +117,18 @@ impl Topic {
 
     /// A topic whose segment a predecessor made.
     pub(crate) fn of_segment(key: TopicKey, type_name: &str, id: TopicId, segment: Arc<Segment>) -> Self {
+        let janitor = Janitor::new(segment.clone());
         Self {
             key,
             id,
             type_name: type_name.to_owned(),
-            janitor: Janitor::new(segment.clone()),
+            pools: Pools::new(janitor.clone()),
+            janitor,
             segment,
-            pools: Pools::default(),
             publishers: HashMap::new(),
             subscribers: HashMap::new(),
             outbound: HashMap::new(),
+            without_sender: BTreeMap::new(),
             inbound: HashMap::new(),
             departed: HashMap::new(),
             announced: Vec::new(),

@@ -36,9 +36,21 @@ pub fn credentials(socket: impl AsFd) -> io::Result<Credentials> {
     Ok(Credentials { pid: u32::try_from(found.pid).ok().filter(|pid| *pid != 0), uid: found.uid, gid: found.gid })
 }
 
+/// What the peer of a connected socket has not read yet, in bytes of memory; 0 once it has read all, or has gone.
+pub fn unread_bytes(socket: impl AsFd) -> io::Result<u32> {
+    let mut unread: libc::c_int = 0;
+    // SAFETY: the descriptor is borrowed, so it is open; TIOCOUTQ (SIOCOUTQ, unix(7)) writes one int, which lives through the call.
+    let result = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::TIOCOUTQ, &raw mut unread) };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(unread.unsigned_abs())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
 
     #[test]
@@ -48,5 +60,18 @@ mod tests {
         let found = credentials(&one).unwrap();
         assert_eq!((found.pid, found.uid), (Some(std::process::id()), user));
         assert!(credentials(std::fs::File::open("/dev/null").unwrap()).is_err());
+    }
+
+    #[test]
+    fn what_a_peer_has_not_read_is_there_until_it_reads_or_goes() {
+        let (mut one, mut two) = UnixStream::pair().unwrap();
+        assert_eq!(unread_bytes(&one).unwrap(), 0);
+        one.write_all(b"word").unwrap();
+        assert!(unread_bytes(&one).unwrap() > 0);
+        two.read_exact(&mut [0; 4]).unwrap();
+        assert_eq!(unread_bytes(&one).unwrap(), 0);
+        one.write_all(b"word").unwrap();
+        drop(two);
+        assert_eq!(unread_bytes(&one).unwrap(), 0);
     }
 }

@@ -43,6 +43,12 @@ pub struct OwnedRange {
 }
 
 impl OwnedRange {
+    /// Whether it was carved from this right, and not from that of another mapping.
+    #[inline]
+    pub fn is_of(&self, right: &AllocationRight) -> bool {
+        self.mapping == right.mapping
+    }
+
     /// First byte, from the start of the mapping.
     #[inline]
     pub fn offset(&self) -> u64 {

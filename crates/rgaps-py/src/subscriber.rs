@@ -128,13 +128,17 @@ impl Subscriber {
         Ok(found.map(|message| self.cell.frame(message, handle)))
     }
 
-    /// Everything that is ready, oldest first.
+    /// Everything that can be taken now, oldest first. An error ends a batch; it is raised where nothing could be taken, and so by the next
+    /// call if it lasts, as TooManyHeldError does while the batch is held.
     fn take_all(&self, py: Python<'_>) -> PyResult<Vec<Frame>> {
         let mut frames = Vec::new();
-        while let Some(frame) = self.take(py, None)? {
-            frames.push(frame);
+        loop {
+            match self.take(py, None) {
+                Ok(Some(frame)) => frames.push(frame),
+                Err(error) if frames.is_empty() => return Err(error),
+                Err(_) | Ok(None) => return Ok(frames),
+            }
         }
-        Ok(frames)
     }
 
     /// The next message, or None if none came within `timeout` seconds; without a time-out it waits for ever. Other threads go on

@@ -1,6 +1,6 @@
-//! What lies ahead of a reader: looked at, not held.
+//! Messages ahead of a reader's cursor: read without holding them.
 //!
-//! Trusts      nothing: an entry may begin another life while it is read; what is read is checked against the life that the queue names.
+//! Trusts      nothing: an entry may begin another life while it is read. So the life is read again afterwards, as in a seqlock.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{Ordering, fence};

@@ -1,4 +1,4 @@
-//! How a reader finds the message of a name, and what becomes of those that it passes by (claim.rs has the picture).
+//! How a reader finds the message with a given name, and what it does with the messages that it passes by (drawn in claim.rs).
 
 use std::collections::VecDeque;
 
@@ -18,8 +18,9 @@ impl ReaderPort {
     pub fn claim(&mut self, name: MessageName) -> Result<Claimed, TakeRefused> {
         self.check()?;
         if let Some(held) = take_named(&mut self.unready, name) {
-            return Ok(Claimed::Here(held));
+            return Ok(Claimed::Here(self.given_again(held)));
         }
+        self.let_go_put_back();
         self.skip_what_is_too_old();
         if let Some((position, named)) = self.find(name) {
             match self.hold(position, named)? {
@@ -71,6 +72,7 @@ impl ReaderPort {
             self.forgiven = self.losses_so_far();
         }
         let ends = self.seen.give(name);
+        self.pass_by_put_back(name, ends.is_some(), PASSED_MAX);
         let keeps_all = self.depth() == 0;
         let queue = self.segment.queue();
         let oldest = Position(queue.end().0.saturating_sub(queue.capacity() / 2));

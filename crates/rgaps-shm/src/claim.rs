@@ -5,12 +5,14 @@
 //!                                                        └──▶ held, and given out
 //! ```
 //!
-//! Where claims come in the order of each publisher, what of one waits before the message claimed is claimed by nobody: it is let go. Before the
-//! first claim it is what came while whoever claims had not been told of messages yet, and nobody has lost it; nor what was skipped until then.
+//! A caller may promise that its claims come in each publisher's order (`expect_claims_in_order`). A claim then also lets go of that
+//! publisher's earlier messages that still wait: no later claim names them. They count as lost, except at the first claim of a
+//! publisher: the caller had not been told of its earlier messages. Nor does what was skipped before the very first claim count as lost.
 //!
-//! Invariants  What is passed by is not held: it waits as what was not read does, for a claim or a take, and publishers revoke it as that. The
-//!             cursor stays at the oldest that waits. With keep-all, at most `PASSED_MAX` wait behind a claim; and none waits for longer than half
-//!             a lap of the queue, where it could not be found any more. What is let go so is counted as lost.
+//! Invariants  A message that a claim passes by is not held. It waits like any unread message, for a claim or a take, and its publisher may drop
+//!             it like any unread message. The cursor stays at the oldest message that waits. With keep-all, at most `PASSED_MAX` messages wait
+//!             before a claimed one. None waits for longer than half a lap of the queue; after a whole lap it could not be found any more.
+//!             A message that is let go for one of these bounds counts as lost.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,4 @@
-//! Whom a publisher waits for no more while it waits for space: keep-last subscribers that have read nothing meanwhile.
+//! Keep-last subscribers for which a publisher without space no longer waits: those that read nothing during a whole wait.
 
 use crate::message::Tenancy;
 use crate::subscribers::{Reader, Subscribers};

@@ -1,4 +1,4 @@
-//! A message that is being read: nothing can take it away, and dropping it lets it go.
+//! A message that a subscriber holds: its block is not freed before the message is dropped.
 //!
 //! Trusts      nothing: block offset and length are checked by the mapping that the payload lies in.
 
@@ -47,6 +47,8 @@ pub struct Held {
     pub(crate) owner: u16,
     pub(crate) info: MessageInfo,
     pub(crate) counts: Arc<HeldCounts>,
+    /// It is not counted as taken (`ReaderPort::put_back`).
+    pub(crate) is_put_back: bool,
 }
 
 impl Held {
@@ -103,6 +105,10 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
+        // A forked child has none of these words, and the message is its parent's to let go.
+        if !self.segment.is_here() {
+            return;
+        }
         if let Some(count) = self.counts.of(self.owner) {
             count.fetch_sub(1, Ordering::Relaxed);
         }

@@ -1,6 +1,6 @@
 //! History: the last K messages of each publisher, kept for late joiners and for a link that resends.
 //!
-//! Depth is per publisher, so the manager's port, which speaks for several publishers of a remote host, keeps one list for each.
+//! Each publisher has its own depth. The manager's port publishes for several publishers of a remote host, so it keeps one list for each of them.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 

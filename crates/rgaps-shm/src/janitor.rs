@@ -119,17 +119,37 @@ impl Janitor {
     /// Gives a publisher a slot, and a run of the message table. Where there is no slot, those who have gone make way, unless what they
     /// published is held.
     pub fn admit_publisher(&self, spec: &PublisherSpec) -> Result<Seat, Full> {
+        self.admit_publisher_among(spec, PUBLISHERS_MAX)
+    }
+
+    /// As `admit_publisher`. Of those for remote hosts there may be `remote_max`, those included that have gone and of which something is held;
+    /// the other slots are for this host's.
+    pub fn admit_publisher_among(&self, spec: &PublisherSpec, remote_max: usize) -> Result<Seat, Full> {
         let buried: Vec<Seat> = self.buried().collect();
         let mut gone = buried.into_iter();
         loop {
-            if let Some(seat) = self.try_admit_publisher(spec) {
+            let is_beyond = spec.remote && self.remote_publishers() >= remote_max;
+            if !is_beyond && let Some(seat) = self.try_admit_publisher(spec) {
                 return Ok(seat);
             }
-            let Some(seat) = gone.next() else {
-                return Err(Full { limit: PUBLISHERS_MAX, what: "publishers" });
+            let Some(seat) = gone.find(|seat| !is_beyond || self.is_remote(seat.slot)) else {
+                return Err(match is_beyond {
+                    true => Full { limit: remote_max, what: "publishers of other hosts" },
+                    false => Full { limit: PUBLISHERS_MAX, what: "publishers" },
+                });
             };
             self.sweep_sparing(seat.slot, Need::Soft);
         }
+    }
+
+    /// Publishers of remote hosts, those included that have gone and of which something is held.
+    pub fn remote_publishers(&self) -> usize {
+        let taken = self.segment.publishers().filter(|(.., state)| *state != Some(SlotState::Free));
+        taken.filter(|(slot, ..)| self.is_remote(*slot)).count()
+    }
+
+    fn is_remote(&self, slot: u16) -> bool {
+        self.segment.publisher(slot).is_some_and(|words| words.remote.load(Ordering::Relaxed) != 0)
     }
 
     fn try_admit_publisher(&self, spec: &PublisherSpec) -> Option<Seat> {
@@ -365,6 +385,13 @@ impl Janitor {
     /// Living publishers.
     pub fn active_publishers(&self) -> impl Iterator<Item = Seat> + '_ {
         self.publishers_in(SlotState::Active)
+    }
+
+    /// Whether a publisher's slot is its own still: it lives, or something of it is left.
+    pub fn is_taken(&self, seat: Seat) -> bool {
+        let Some(words) = self.segment.publisher(seat.slot) else { return false };
+        let (generation, state) = SlotState::decode(words.state.load(Ordering::Acquire));
+        generation == seat.generation && state != Some(SlotState::Free)
     }
 
     /// Living subscribers.

@@ -5,12 +5,12 @@
 //!   Header │ SubscriberSlot[16] │ PublisherSlot[256] │ SubscriberSlot[1008] │ queue, 2^16 × 8 B │ ready words, 2^16 × 4 B │ MessageEntry[2^16]
 //!          └────────── by the manager, and each publisher its own ───────────┘  by publishers      by producers' streams     by its publisher
 //!
-//!   a file of each client's own, with a place for each of its subscribers, which it alone writes (pages.rs):
+//!   one file for each client, with a place for each of its subscribers, written by that client (the manager only creates it; pages.rs):
 //!   SubscriberWords, 4 KiB │ hold words, 2^16 × 4 B
 //! ```
 //!
-//! Every maximum is reserved and none is paid for: a page has memory once somebody has touched it. A publisher gets a run of the
-//! message table when it joins, its quota; nobody else can use it up.
+//! The files are sparse and have room for every maximum; a page takes memory only once it is written. A publisher gets a run of the message
+//! table when it joins. That is its quota: no other publisher can use it up.
 //!
 //! Trusts      magic, version and length are checked at attach (segment.rs). A changed layout bumps `LAYOUT_VERSION`.
 

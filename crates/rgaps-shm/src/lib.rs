@@ -1,11 +1,17 @@
 //! The topic segment of one host: pools, queue, messages and hold words in shared memory.
 //!
-//! `layout` draws the files of a topic, `segment` and `pages` map them, `queue` orders messages, `message` says who may read one and who frees its
-//! block, `subscribers` is what a publisher knows of those who read,
-//! `pool` allocates, `writer` and `reader` are what publishers and subscribers do, `janitor` is what the manager does for them and
-//! after their death, `newest` is what the table still tells of what came, `unready` is a message before its bytes, `unread` counts, `observer`
-//! looks on, `notify` wakes. The words of `queue` and `message` are borrowed, so that loom and shuttle can run them; everything that maps memory
-//! is left out of their builds.
+//! * Shared words: `layout` draws the files of a topic; `segment` and `pages` map them.
+//! * Protocols over borrowed words, which loom and shuttle run too: `queue` orders messages, `message` says who may read one and who frees its block,
+//!   `join` says from which position on a new subscriber gets messages, `bell` says whether anybody has to be woken.
+//! * Publishers: `writer` is their port, `pool` allocates blocks, `history` keeps messages for late joiners, `space` has the errors of loans and the wait
+//!   for space, `give_way` names subscribers that are not waited for, `subscribers` knows the words of all subscribers, `unready` is a message
+//!   whose bytes a stream has still to write.
+//! * Subscribers: `reader` is their port, `held` is a message that is being read, `past` finds what history keeps, `claim` and `by_name` take messages by
+//!   name, `ahead` looks at messages without holding them, `unread` counts them.
+//! * The manager: `janitor` admits publishers and subscribers and finishes what the dead left; `newest` finds the newest message of each remote publisher.
+//! * For all: `notify` wakes, `info` is what a message says of itself, `observer` reads a topic without taking part, `crash` has the points for kill tests.
+//!
+//! Everything that maps memory is left out of the builds of loom and shuttle.
 
 mod bell;
 pub mod info;
@@ -48,6 +54,8 @@ pub mod pages;
 mod past;
 #[cfg(not(any(loom, shuttle)))]
 pub mod pool;
+#[cfg(not(any(loom, shuttle)))]
+mod put_back;
 #[cfg(not(any(loom, shuttle)))]
 mod raw;
 #[cfg(not(any(loom, shuttle)))]

@@ -29,7 +29,7 @@
 //! a sequentially consistent fence between the two of each, at least one sees the other. If both do, the subscriber has lost the
 //! message, and the owner tries again later. That happens only to what the owner found needed by nobody, or drops on purpose.
 
-use crate::join::Look;
+use crate::join::{JOINING, Look};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// One life of a table entry. It moves on when a published message is freed.
@@ -176,7 +176,7 @@ pub fn released_word(generation: Generation) -> u32 {
 pub enum Holding {
     /// Nothing: the subscriber has not come to it.
     None,
-    /// A late joiner is going to read it, unless its space is needed.
+    /// A late joiner is going to read it; a keep-last one unless its space is needed, or its depth has come since.
     Wanted,
     /// The subscriber reads it.
     Held,
@@ -247,7 +247,7 @@ impl HoldWord<'_> {
 pub enum Need {
     /// Nothing.
     None,
-    /// To read it, unless its space is needed: a keep-last subscriber's message, or a late joiner's.
+    /// To read it, unless its space is needed: a keep-last subscriber's message.
     Soft,
     /// To read it in any case: it is held, or a keep-all subscriber's.
     Hard,
@@ -274,12 +274,19 @@ impl ReaderWords<'_> {
         match self.hold.of(generation) {
             Holding::Held => Need::Hard,
             Holding::Released => Need::None,
+            Holding::Wanted if self.depth == 0 => Need::Hard,
+            Holding::Wanted if self.has_its_depth_without_history(end) => Need::None,
             Holding::Wanted => Need::Soft,
             Holding::None if cursor > position => Need::None,
             Holding::None if self.depth == 0 => Need::Hard,
             Holding::None if position.saturating_add(self.depth) >= end => Need::Soft,
             Holding::None => Need::None,
         }
+    }
+
+    /// Whether so much was published since it joined that it reads nothing older. One that is still joining cannot be asked.
+    fn has_its_depth_without_history(&self, end: u64) -> bool {
+        self.joined != JOINING && end >= self.joined.saturating_add(self.depth)
     }
 
     /// Whether it holds the message.
@@ -614,6 +621,12 @@ mod tests {
         entry.cursor.store(1, Ordering::Release);
         assert!(!entry.reclaim(generation, 10, 1, Need::None), "it is wanted");
         assert!(entry.reclaim(generation, 10, 1, Need::Soft), "unless its space is needed");
+        let late = |joined, depth| ReaderWords { joined, ..entry.reader(depth) };
+        assert!(entry.hold().of(generation) == Holding::Wanted);
+        assert_eq!(late(1, KEEP_ALL).need(0, generation, 100), Need::Hard, "who gets all gets it in any case");
+        assert_eq!(late(1, 10).need(0, generation, 10), Need::Soft);
+        assert_eq!(late(1, 10).need(0, generation, 11), Need::None, "ten have come since");
+        assert_eq!(late(JOINING, 10).need(0, generation, 100), Need::Soft, "when it joined is not known yet");
         let other = Entry::new();
         let generation = other.published(false);
         assert!(!other.words().want(other.hold(), generation));
@@ -760,7 +773,8 @@ mod tests {
         assert_eq!(reader.need(4, Generation(1), 10), Need::None);
         assert_eq!(reader.need(5, Generation(1), 10), Need::Hard);
         entry.hold.store(hold_word(Generation(1), Holding::Wanted), Ordering::Relaxed);
-        assert_eq!(reader.need(4, Generation(1), 10), Need::Soft);
+        assert_eq!(reader.need(4, Generation(1), 10), Need::Hard);
+        assert_eq!(ReaderWords { depth: 6, ..reader }.need(4, Generation(1), 10), Need::Soft);
         assert_eq!(reader.need(4, Generation(2), 10), Need::None, "another life");
         entry.hold.store(hold_word(Generation(1), Holding::Held), Ordering::Relaxed);
         assert_eq!(reader.need(4, Generation(1), 10), Need::Hard);

@@ -1,10 +1,10 @@
-//! The newest message of each publisher of another host, as the table still tells: what a manager that lost its own notes, or its
-//! predecessor, need not be sent again.
+//! The newest message of each publisher of another host, read from the message table. A manager's successor has no notes of its own; it
+//! learns here which messages need not be sent again.
 //!
-//! An entry's description outlives its message: it stays until the entry is used again. It belongs to the position that the entry notes,
-//! since a writer takes the position away before it changes the description, and notes one only when the message is in the queue.
+//! An entry's description outlives its message: it stays until the entry is used again. It always belongs to the position that the entry
+//! notes: a writer clears the position before it changes the description, and sets it only when the message is in the queue.
 //!
-//! Trusts      nothing: a description that changes while it is read is passed over, numbers are only compared.
+//! Trusts      nothing: a description that changes while it is read is left out, and its numbers are only compared.
 
 use std::collections::HashMap;
 use std::sync::atomic::{Ordering, fence};

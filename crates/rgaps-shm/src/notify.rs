@@ -1,10 +1,13 @@
 //! Wake-ups: one trait for each side, three bodies (futex, eventfd, iceoryx2's event service).
 //!
-//! A waiter arms, looks for a message, and only then sleeps; a waker publishes, and then wakes. With a full fence in both, either the
-//! waiter's look finds the message or the waker sees that somebody sleeps. So nobody pays a system call for waking nobody.
+//! A waiter arms, looks for a message, and only then sleeps. A publisher publishes, and then wakes. With a full fence in both, either the
+//! waiter's look finds the message or the publisher sees that somebody sleeps. So a system call is made only if somebody may sleep.
 //!
-//! A slot has one bit that says so, and several threads of its process may wait: the bit stays until the last of them has disarmed, because
-//! one that leaves must not silence the wake-up of those that sleep.
+//! A subscriber that frees space may not write the word that publishers sleep on. So it can miss a publisher that is just about to
+//! sleep; that publisher looks again after 2 ms (space.rs).
+//!
+//! A sleeping subscriber says so in its own words (`asleep`), a sleeping publisher in its bit of the segment (`sleepers`). Several threads of
+//! a process may wait for one publisher or subscriber: the word or bit stays set until the last of them has disarmed.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};

@@ -1,4 +1,4 @@
-//! Looking on: what `rgaps topic hz`, `bw` and `latency` see, from a read-only mapping. No payload is touched, nobody is slowed.
+//! An observer: reads a topic from a read-only mapping for `rgaps topic hz`, `bw` and `latency`. It touches no payload and delays nobody.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,7 +21,7 @@ pub struct PublisherSeat {
     pub remote: bool,
 }
 
-/// Follows a topic's messages without being one of its subscribers.
+/// Follows a topic's messages without being one of its subscribers. In a forked child it sees nothing: the segment is not mapped there.
 #[derive(Debug)]
 pub struct Observer {
     segment: Arc<Segment>,
@@ -37,6 +37,7 @@ impl Observer {
 
     /// The next message's description. Messages that were published and recycled between two calls are passed over.
     pub fn poll(&mut self) -> Option<MessageInfo> {
+        self.here()?;
         for _ in 0..=2 * self.segment.queue().capacity() {
             match self.segment.queue().read(self.cursor) {
                 Slot::Empty => return None,
@@ -59,6 +60,7 @@ impl Observer {
     /// What is known of the message in an entry of the table, if the entry is still in that life.
     pub fn message(&self, slot: u32, generation: u32) -> Option<MessageInfo> {
         let index = MessageIndex(u16::try_from(slot).ok()?);
+        self.here()?;
         let entry = self.segment.message(index);
         let position = Position(entry.position.load(Ordering::Relaxed));
         let named = Named { message: index, generation: Generation(generation).low() };
@@ -68,6 +70,7 @@ impl Observer {
 
     /// A publisher that has a seat on this host, by its identity.
     pub fn publisher(&self, publisher: u64) -> Option<PublisherSeat> {
+        self.here()?;
         let taken = self.segment.publishers().filter(|(.., state)| *state != Some(SlotState::Free));
         let mut taken = taken.filter_map(|(slot, ..)| self.segment.publisher(slot));
         let found = taken.find(|slot| slot.publisher.load(Ordering::Relaxed) == publisher)?;
@@ -83,8 +86,12 @@ impl Observer {
         self.segment.topic()
     }
 
-    /// The segment, for its counters.
+    /// The segment, for its counters; not to be looked at in a forked child (`Segment::is_here`).
     pub fn segment(&self) -> &Arc<Segment> {
         &self.segment
+    }
+
+    fn here(&self) -> Option<()> {
+        self.segment.is_here().then_some(())
     }
 }

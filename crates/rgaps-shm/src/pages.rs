@@ -1,4 +1,4 @@
-//! A subscriber's own words, in a file that its process alone may write: what it has read, what it holds, and whether it sleeps.
+//! A subscriber's own words: what it has read, what it holds, and whether it sleeps. Only its client and the manager can write their file.
 //!
 //! ```text
 //!   the file of one client:   [ place 0 ][ place 1 ][ place 2 ] ...   a place is SubscriberWords, 4 KiB │ hold words, 2^16 × 4 B
@@ -8,8 +8,8 @@
 //!      └──▶ publishers of their topics, for reading (subscribers.rs): each maps that one place
 //! ```
 //!
-//! A subscriber maps the segment for reading, and this for writing: it can damage nothing that anybody else reads. No place is used
-//! twice, so nobody reads what a former subscriber or its streams still write.
+//! A subscriber maps the segment for reading and its own place for writing. So it can change only
+//! what its own client's subscribers say of themselves. No place is used twice, so nobody reads what a former subscriber or its streams still write.
 //!
 //! Trusts      nothing: length and seals are checked by the mapping, identity here.
 

@@ -1,4 +1,4 @@
-//! What history keeps from before a subscriber joined.
+//! A late joiner's history: the kept messages from before it joined, found in the table and marked WANTED.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;

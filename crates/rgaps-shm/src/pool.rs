@@ -102,7 +102,7 @@ impl PoolAllocator {
         if bytes > self.stats.capacity_bytes {
             return Err(self.full(bytes));
         }
-        let count = whole_class(((bytes + self.stats.granule_bytes - 1) >> self.granule_shift).max(1));
+        let count = self.granules_for(bytes);
         // A pool has at most `GRANULES_MAX` granules, and the class of what fits is at most 1/32 more.
         let granules = NonZeroU32::new(count as u32).unwrap_or(NonZeroU32::MIN);
         let Some(first) = self.shadow.allocate(granules) else { return Err(self.full(bytes)) };
@@ -113,10 +113,24 @@ impl PoolAllocator {
     }
 
     /// Frees a block of this pool. O(1).
+    ///
+    /// # Panics
+    /// If the block is another pool's: freed here, its bytes would be given out twice.
     #[inline]
     pub fn free(&mut self, block: Block) {
+        assert!(block.range.is_of(&self.right), "a block of another pool is freed in this one");
         self.stats.used_bytes -= block.bytes();
         self.shadow.free((block.offset() >> self.granule_shift) as usize, block.range);
+    }
+
+    /// Whether there is a block for a message of `bytes` bytes while the pool is empty: its size class, too, is no larger than the pool.
+    pub fn can_hold(&self, bytes: u64) -> bool {
+        let capacity = self.stats.capacity_bytes;
+        bytes <= capacity && self.granules_for(bytes) <= capacity >> self.granule_shift
+    }
+
+    fn granules_for(&self, bytes: u64) -> u64 {
+        whole_class(((bytes + self.stats.granule_bytes - 1) >> self.granule_shift).max(1))
     }
 
     /// How the pool is used.
@@ -208,6 +222,24 @@ mod tests {
             let largest = (1..=pages * 16).rev().find(|n| fresh.allocate(n * 256).is_ok()).unwrap() * 256;
             prop_assert!(allocator.allocate(largest).is_ok());
         }
+    }
+
+    proptest! {
+        #[test]
+        fn what_an_empty_pool_can_hold_is_known_before_it_is_asked_for(pages in 1_u64..300, less in 0_u64..60_000) {
+            let (_memory, mut allocator) = pool(pages * 4096);
+            let bytes = (pages * 4096 + 300).saturating_sub(less);
+            prop_assert_eq!(allocator.can_hold(bytes), allocator.allocate(bytes).is_ok(), "{} B of {} pages", bytes, pages);
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "a block of another pool")]
+    fn a_block_is_not_freed_in_another_pool() {
+        let (_one, mut left) = pool(1 << 20);
+        let (_other, mut right) = pool(1 << 20);
+        let foreign = left.allocate(4096).unwrap();
+        right.free(foreign);
     }
 
     #[test]

@@ -5,12 +5,13 @@
 //!   backlog [ what history keeps from before it joined, wanted ]
 //! ```
 //!
-//! A reader walks the queue from the position at which it joined. It decides by itself what it is too late for and counts that; it
-//! never frees, never locks, writes its own words only, and reads the publisher's block where it lies.
+//! A reader walks the queue from the position at which it joined. It finds out itself which messages it is too late for, and counts them as
+//! lost. It never frees a message, takes no lock in shared memory, writes only its own words, and reads the block in place.
 //!
-//! Invariants  R1 every position from `joined` on is taken, poisoned, lost and counted, or not for this reader. R2 the cursor moves
-//!             past a message only after it is held or given up.
-//! Deaths      at take.held or while messages are held: the manager moves the slot's generation on, which lets go of all of them.
+//! Invariants  R1 every position from `joined` on is taken (one that is poisoned, too), counted as lost, or not for this reader: published
+//!             again for late joiners only (`since`). R2 the cursor moves past a message only after the message is held or given up.
+//! Deaths      at take.held or while messages are held: the manager frees the slot. From then on nobody reads this reader's words, so it
+//!             holds nothing.
 //! Trusts      nothing: block offsets and lengths are checked here or by the mapping that the payload lies in.
 
 use std::collections::{BTreeSet, VecDeque};
@@ -87,7 +88,7 @@ pub struct ReaderPort {
     pub(crate) backlog: VecDeque<(Position, MessageRef)>,
     /// Positions from the cursor on that claims have given out or let go.
     pub(crate) ahead: BTreeSet<Position>,
-    /// Held, and passed by because their bytes were not there yet; oldest first.
+    /// Held, and not given out: passed by because their bytes were not there yet, or put back. In the order of their positions.
     pub(crate) unready: VecDeque<Held>,
     /// What claims have seen.
     pub(crate) seen: Sightings,
@@ -133,6 +134,7 @@ impl ReaderPort {
     /// The next message whose bytes are there. One whose bytes are not holds up those of its publisher only.
     pub fn take(&mut self) -> Result<Option<Held>, TakeRefused> {
         self.check()?;
+        self.let_go_put_back();
         if let Some(held) = self.take_ready_now() {
             return Ok(Some(held));
         }
@@ -149,11 +151,15 @@ impl ReaderPort {
                 Err(error) => return Err(error),
             };
             let publisher = held.info.publisher;
-            let in_turn = self.unready.iter().all(|earlier| earlier.info.publisher != publisher);
+            let in_turn = self
+                .unready
+                .iter()
+                .all(|other| other.info.publisher != publisher || other.info.position > held.info.position);
             if in_turn && held.readiness() == Readiness::Ready {
-                return Ok(Some(held));
+                return Ok(Some(self.given_again(held)));
             }
-            self.unready.push_back(held);
+            let place = self.unready.partition_point(|other| other.info.position < held.info.position);
+            self.unready.insert(place, held);
         }
         Ok(None)
     }
@@ -161,13 +167,19 @@ impl ReaderPort {
     /// The next message, its bytes there or not: for a stream that waits for them.
     pub fn take_unready(&mut self) -> Result<Option<Held>, TakeRefused> {
         self.check()?;
-        while let Some(held) = self.unready.pop_front() {
-            match held.readiness() {
-                Readiness::Poisoned => self.count_poisoned(),
-                Readiness::Pending | Readiness::Ready => return Ok(Some(held)),
+        self.let_go_put_back();
+        while let Some(held) = self.unready.front() {
+            let (readiness, has_turn) = (held.readiness(), self.has_turn(held));
+            if readiness == Readiness::Poisoned {
+                self.unready.pop_front();
+                self.count_poisoned();
+            } else if has_turn {
+                return Ok(self.unready.pop_front().map(|held| self.given_again(held)));
+            } else {
+                break;
             }
         }
-        self.next()
+        Ok(self.next()?.map(|held| self.given_again(held)))
     }
 
     /// Where the queue ended when this reader joined.
@@ -210,7 +222,8 @@ impl ReaderPort {
         !self.unready.is_empty()
     }
 
-    /// What `take` would give out if it were called again and again now; nothing is taken. Counts `limit` at most.
+    /// What `take` would give out if it were called again and again now, each message dropped before the next one is taken: none once as many of a
+    /// publisher are held as may be. Nothing is taken. Counts `limit` at most.
     pub fn unread(&self, limit: usize) -> Unread {
         let mut unread = Unread::new(limit);
         for held in &self.unready {
@@ -225,8 +238,13 @@ impl ReaderPort {
                 if passed > too_old
                     && let Some(generation) = self.waiting(position, named)
                 {
+                    let words = self.segment.words(named.message);
+                    // Nothing behind it is given out either.
+                    if words.life().is_some_and(|life| self.check_held(life.owner).is_err()) {
+                        return false;
+                    }
                     let publisher = self.segment.message(named.message).publisher.load(Ordering::Relaxed);
-                    unread.note(publisher, self.segment.words(named.message).readiness(generation));
+                    unread.note(publisher, words.readiness(generation));
                 }
                 !unread.is_full()
             });
@@ -244,7 +262,9 @@ impl ReaderPort {
                     self.unready.remove(place);
                     self.count_poisoned();
                 }
-                Readiness::Ready if in_turn => return self.unready.remove(place),
+                Readiness::Ready if in_turn && self.has_turn(held) => {
+                    return self.unready.remove(place).map(|held| self.given_again(held));
+                }
                 Readiness::Ready | Readiness::Pending => place += 1,
             }
         }
@@ -298,7 +318,10 @@ impl ReaderPort {
             }
             if self.ahead.contains(&position) || !self.is_for_us(position, named) {
                 self.move_to(position.next());
-                continue;
+                match self.unready.iter().position(|held| held.info.position == position.0) {
+                    Some(place) => return Ok(self.unready.remove(place)),
+                    None => continue,
+                }
             }
             let attempt = self.hold(position, named)?;
             self.move_to(position.next());
@@ -312,7 +335,7 @@ impl ReaderPort {
     }
 
     /// The oldest position that the depth, and the queue, still let this reader have.
-    fn oldest_in_depth(&self) -> Position {
+    pub(crate) fn oldest_in_depth(&self) -> Position {
         let queue = self.segment.queue();
         let kept = match self.depth() {
             0 => queue.capacity(),
@@ -486,11 +509,7 @@ impl ReaderPort {
         let Some(life) = life else { return Ok(Attempt::Gone) };
         let hold = self.pages.hold(named.message);
         let Some(count) = self.held.of(life.owner) else { return Ok(Attempt::Gone) };
-        let held = count.load(Ordering::Relaxed);
-        let entries = self.segment.publisher(life.owner).map_or(0, |publisher| entries_of(publisher).1);
-        if held >= (entries / 2).max(1) {
-            return Err(TakeRefused::TooManyHeld { publisher: life.owner, held });
-        }
+        self.check_held(life.owner)?;
         let generation = life.generation;
         if !words.claim(hold, generation) {
             return Ok(Attempt::Gone);
@@ -513,6 +532,7 @@ impl ReaderPort {
             owner: life.owner,
             info: read_info(self.segment.message(named.message), position),
             counts: self.held.clone(),
+            is_put_back: false,
         };
         if held.readiness() == Readiness::Poisoned {
             self.count_poisoned();
@@ -521,7 +541,14 @@ impl ReaderPort {
         Ok(Attempt::Held(held))
     }
 
-    fn words(&self) -> &SubscriberWords {
+    /// An error if this reader holds as much of a publisher as it may.
+    fn check_held(&self, publisher: u16) -> Result<(), TakeRefused> {
+        let held = self.held.of(publisher).map_or(0, |count| count.load(Ordering::Relaxed));
+        let entries = self.segment.publisher(publisher).map_or(0, |publisher| entries_of(publisher).1);
+        if held < (entries / 2).max(1) { Ok(()) } else { Err(TakeRefused::TooManyHeld { publisher, held }) }
+    }
+
+    pub(crate) fn words(&self) -> &SubscriberWords {
         self.pages.words()
     }
 

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rgaps_os::{Access, MapError, Mapping, memfd};
+use rgaps_os::{Access, ForkGuard, MapError, Mapping, memfd};
 
 use crate::history::MessageRef;
 use crate::layout::{
@@ -55,12 +55,13 @@ pub enum AttachError {
     Topic,
 }
 
-/// A topic's segment in this process.
+/// A topic's segment in this process. A forked child has it not: nothing of it may be looked at there.
 #[derive(Debug)]
 pub struct Segment {
     mapping: Arc<Mapping>,
     topic: [u8; 16],
     fd: OwnedFd,
+    fork: ForkGuard,
 }
 
 impl Segment {
@@ -69,7 +70,7 @@ impl Segment {
         let os = |source| MapError::Os { bytes: SEGMENT_BYTES, source };
         let fd = memfd::create("rgaps-topic", SEGMENT_BYTES).map_err(os)?;
         let mapping = Mapping::map(&fd, SEGMENT_BYTES, Access::ReadWrite)?;
-        let segment = Self { mapping: Arc::new(mapping), topic, fd };
+        let segment = Self::of(mapping, topic, fd)?;
         let header = segment.header();
         header.version.store(LAYOUT_VERSION, Ordering::Relaxed);
         header.segment_bytes.store(SEGMENT_BYTES, Ordering::Relaxed);
@@ -102,7 +103,17 @@ impl Segment {
         // What tells versions apart comes first in all of them.
         let header = view::header(&mapping).map_err(|_| AttachError::Length { claimed: 0, mapped })?;
         check_header(header, topic, mapped)?;
-        Ok(Self { mapping: Arc::new(mapping), topic, fd })
+        Self::of(mapping, topic, fd)
+    }
+
+    fn of(mapping: Mapping, topic: [u8; 16], fd: OwnedFd) -> Result<Self, AttachError> {
+        let fork = ForkGuard::new().map_err(|source| MapError::Os { bytes: 4096, source })?;
+        Ok(Self { mapping: Arc::new(mapping), topic, fd, fork })
+    }
+
+    /// Whether it is mapped here: not in a process that was forked from the one that mapped it.
+    pub fn is_here(&self) -> bool {
+        self.fork.is_owner()
     }
 
     /// A descriptor for subscribers and who looks on: it can be mapped for reading, and not for writing.

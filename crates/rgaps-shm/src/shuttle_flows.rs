@@ -1,9 +1,8 @@
 //! Whole flows under random schedules: `RUSTFLAGS="--cfg shuttle" cargo test -p rgaps-shm --lib --release shuttle`.
 //!
-//! Two publishers, three subscribers and their manager do what they do in a segment, over the functions that really run, on words of their
-//! own. Each slot has two tenants, one after the other. Any of them may die before any access to a word; the manager then finishes what it
-//! left. What `writer.rs`, `reader.rs`, `subscribers.rs`, `past.rs` and `janitor.rs` do with several of these functions is repeated in
-//! `shuttle_flows/`.
+//! Two publisher slots, three subscriber slots and a manager run the real functions on words of their own. A slot has up to two tenants, one
+//! after the other. Any tenant may die before any access to a word; the manager then finishes what it left. `shuttle_flows/` repeats what
+//! `writer.rs`, `reader.rs`, `subscribers.rs`, `past.rs` and `janitor.rs` do with several of these functions.
 //!
 //! Shuttle runs every access in one order, so this shows what schedules can do, and nothing about orderings and fences: loom's models do
 //! that (docs/proofs.md).

@@ -1,4 +1,4 @@
-//! What a publisher does without space, and what it says: the errors of loans, and the wait for space.
+//! What a publisher does when it has no space: the wait for space, and the errors of loans.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -29,7 +29,7 @@ pub enum LoanError {
     #[error("the pool is full: {0}; release messages or raise pool_bytes")]
     Pool(PoolFull),
     /// The message could never fit.
-    #[error("a message of {wanted} B is larger than the pool of {capacity} B; raise pool_bytes")]
+    #[error("{}; raise pool_bytes", TooLarge(*wanted, *capacity))]
     TooLarge {
         /// Bytes asked for.
         wanted: u64,
@@ -72,6 +72,24 @@ pub struct Keeper {
     pub pid: u32,
     /// Whether it is rgapsd, which sends the message to another host.
     pub is_remote: bool,
+}
+
+struct TooLarge(u64, u64);
+
+impl fmt::Display for TooLarge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self(wanted, capacity) if wanted > capacity => {
+                write!(f, "a message of {wanted} B is larger than the pool of {capacity} B")
+            }
+            Self(wanted, capacity) => {
+                write!(
+                    f,
+                    "a message of {wanted} B does not fit the pool of {capacity} B even while that is empty, since its block is up to 1/32 longer"
+                )
+            }
+        }
+    }
 }
 
 struct Waited(Option<Keeper>);

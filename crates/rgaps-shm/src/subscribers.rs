@@ -26,7 +26,7 @@ struct Known {
 #[derive(Debug)]
 pub struct Subscribers {
     segment: Arc<Segment>,
-    /// By slot. Former tenants stay until another comes.
+    /// By slot. Former tenants stay until another comes, or somebody asks who is unknown.
     known: Vec<Option<Known>>,
 }
 
@@ -107,6 +107,13 @@ impl Subscribers {
             Some(known) if self.segment.tenant(pages.slot()) == Some(known.pages.tenancy()) => {}
             _ => *place = Some(Known { pages, event }),
         }
+    }
+
+    /// Lets go of what is known of those who have gone: their descriptors and mappings.
+    pub fn forget_gone(&mut self) {
+        let segment = &self.segment;
+        let has_gone = |known: &mut Known| segment.tenant(known.pages.slot()) != Some(known.pages.tenancy());
+        self.known.iter_mut().for_each(|known| drop(known.take_if(has_gone)));
     }
 
     /// Those who are there and of whom something is not known that there is.

@@ -1,4 +1,4 @@
-//! How many messages a reader could take, counted in their order without taking any.
+//! Counts how many messages a reader could take, in the order of the takes, without taking any.
 
 use crate::message::Readiness;
 

@@ -1,4 +1,4 @@
-//! A message whose bytes a device has still to bring: who makes it ready, and who says that it never will be.
+//! A published message whose bytes a stream has still to write: the stream makes it READY, or its publisher poisons it.
 
 use std::sync::Arc;
 

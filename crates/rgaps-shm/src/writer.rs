@@ -174,8 +174,9 @@ impl WriterPort {
     /// A block for a message of `bytes` bytes, now or never: what `Exhaustion` asks for is the caller's loop (`loan`).
     pub fn try_loan(&mut self, bytes: u64, exhaustion: Exhaustion) -> Result<LoanedMessage, LoanError> {
         self.check()?;
-        let capacity = self.allocator.stats().capacity_bytes;
-        if bytes > capacity {
+        // Before anything is given up for it.
+        if !self.allocator.can_hold(bytes) {
+            let capacity = self.allocator.stats().capacity_bytes;
             return Err(LoanError::TooLarge { wanted: bytes, capacity });
         }
         self.reclaim_some();
@@ -219,6 +220,18 @@ impl WriterPort {
         let words = self.segment.subscriber(keeper.slot)?;
         let pid = words.pid.load(Ordering::Relaxed) as u32;
         Some(Keeper { pid, is_remote: words.remote.load(Ordering::Relaxed) != 0 })
+    }
+
+    /// Frees messages, oldest first, as `Exhaustion::DropOldest` does, until no more than `used_bytes_max` are in blocks. False if what is left
+    /// is held, or keep-all's.
+    pub fn make_room(&mut self, used_bytes_max: u64) -> bool {
+        self.reclaim();
+        while self.allocator.stats().used_bytes > used_bytes_max {
+            if !(self.give_up_history() || self.drop_oldest(|_, _| true)) {
+                return false;
+            }
+        }
+        true
     }
 
     /// What `loan_within` sleeps on.
@@ -317,11 +330,13 @@ impl WriterPort {
     /// Gives the port a subscriber's words, and its event descriptor if it has one. Until it has the words, it keeps for that
     /// subscriber whatever was published since that joined, and what history ever kept.
     pub fn add_subscriber(&mut self, pages: Arc<SubscriberPages>, event: Option<EventFd>) {
+        self.subscribers.forget_gone();
         self.subscribers.add(pages, event);
     }
 
-    /// Subscribers that the manager is to be asked for.
-    pub fn unknown_subscribers(&self) -> Vec<(u16, Tenancy)> {
+    /// Subscribers that the manager is to be asked for. What is known of those who have gone is let go.
+    pub fn unknown_subscribers(&mut self) -> Vec<(u16, Tenancy)> {
+        self.subscribers.forget_gone();
         self.subscribers.unknown()
     }
 

@@ -119,6 +119,37 @@ fn a_keep_last_one_subscriber_that_joins_late_reads_the_newest_only() {
 }
 
 #[test]
+fn what_history_gave_holds_no_space_once_as_much_as_the_depth_has_come_since() {
+    const DEPTH: u32 = 10;
+    let host = Host::new(256);
+    // What history gave and as much again, of 256 B each.
+    let mut publisher = host.publisher(u64::from(2 * DEPTH) * 256, DEPTH);
+    for _ in 0..DEPTH {
+        publisher.publish(10, Exhaustion::Refuse).unwrap();
+    }
+    let mut late = host.subscriber_with(DEPTH, true);
+    for _ in 0..3 * DEPTH {
+        publisher.publish(10, Exhaustion::Refuse).unwrap();
+    }
+    let newest: Vec<u64> = (u64::from(3 * DEPTH) + 1..=u64::from(4 * DEPTH)).collect();
+    assert_eq!((sequences(&mut late), lost(&late)), (newest, u64::from(2 * DEPTH)), "what was offered is not lost");
+}
+
+#[test]
+fn what_history_gave_a_keep_all_subscriber_is_not_dropped() {
+    let host = Host::new(256);
+    let mut publisher = host.publisher(8 * 256, 5);
+    for _ in 0..5 {
+        publisher.publish(10, Exhaustion::DropOldest).unwrap();
+    }
+    let mut late = host.subscriber_with(0, true);
+    let published = (0..20).take_while(|_| publisher.publish(10, Exhaustion::DropOldest).is_ok()).count() as u64;
+    assert_eq!(published, 3, "a pool of eight, of which it wants five");
+    assert_eq!((sequences(&mut late), lost(&late)), ((1..=8).collect(), 0));
+    publisher.publish(10, Exhaustion::Refuse).unwrap();
+}
+
+#[test]
 fn publishers_that_have_gone_make_way_for_others_unless_something_of_theirs_is_held() {
     let host = Host::new(8);
     let mut stopped = host.subscriber(100);

@@ -312,6 +312,24 @@ fn refuse_says_what_was_missing_and_drop_oldest_takes_from_keep_last_only() {
 }
 
 #[test]
+fn a_message_that_fits_no_empty_pool_is_told_so_and_costs_no_other_message() {
+    let host = Host::new(16);
+    // 4300 granules: sizes from 4225 on have blocks of 4352.
+    let mut publisher = host.publisher(4300 * 256, 2);
+    let mut keeps = host.subscriber(10);
+    for _ in 0..5 {
+        publisher.publish(1, Exhaustion::DropOldest).unwrap();
+    }
+    for exhaustion in [Exhaustion::DropOldest, Exhaustion::Wait(Duration::from_secs(3600)), Exhaustion::Refuse] {
+        let refused = publisher.publish(4225 * 256, exhaustion);
+        assert!(matches!(refused, Err(LoanError::TooLarge { wanted: 1_081_600, .. })), "{refused:?}");
+    }
+    assert_eq!((sequences(&mut keeps), lost(&keeps)), ((1..=5).collect(), 0));
+    assert_eq!(sequences(&mut host.subscriber_with(10, true)), [4, 5], "nor has it cost history");
+    assert!(publisher.publish(4224 * 256, Exhaustion::DropOldest).is_ok());
+}
+
+#[test]
 fn a_dead_subscribers_holds_are_void_and_its_slot_serves_the_next() {
     let host = Host::new(4);
     let mut publisher = host.publisher(8192, 0);
@@ -567,7 +585,7 @@ fn a_publisher_keeps_what_a_subscriber_that_it_does_not_know_yet_could_have() {
     publisher.publish(10, Exhaustion::DropOldest).unwrap();
     latched.meet();
     latched.port.reclaim();
-    assert_eq!(latched.port.outstanding(), 2, "the last one is kept, the one before within the depth");
+    assert_eq!(latched.port.outstanding(), 1, "history keeps the last one; all others are older than the depth");
     assert_eq!(reader.counters().held, 0);
 }
 

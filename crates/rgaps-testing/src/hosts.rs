@@ -9,13 +9,21 @@
 //!
 //! Nothing is put into the machine's own namespace, so its addresses and firewall do not matter, and any number of these run at once.
 //! Pulling a cable takes the switch's port down: the host keeps its address and loses its carrier, as with a real cable. Names tell the
-//! process that made them; what a killed process left behind is removed by the next `Hosts::new`.
+//! process that made them; what a killed process left behind is removed by the next `Hosts::new`. Two hosts may have a bad network
+//! between them in place of the switch (`Hosts::over_bad_network`).
 
 use std::ffi::OsStr;
+use std::io;
 use std::net::Ipv4Addr;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use crate::bad_network::BadNetwork;
+use crate::raw;
 
 /// Hosts on one switch: the last byte of the address tells them apart.
 pub const HOSTS_MAX: usize = 64;
@@ -73,28 +81,57 @@ impl std::ops::Sub for Counters {
 #[derive(Debug)]
 pub struct Hosts {
     hosts: Vec<Host>,
-    switch: Namespace,
+    between: Between,
+}
+
+/// What joins hosts.
+#[derive(Debug)]
+enum Between {
+    Switch(Namespace),
+    BadNetwork(BadNetwork),
 }
 
 impl Hosts {
     /// Makes `count` hosts. `HostsError::Unavailable` where network namespaces cannot be had.
     pub fn new(count: usize) -> Result<Self, HostsError> {
-        static SERIAL: AtomicU32 = AtomicU32::new(0);
         if !(1..=HOSTS_MAX).contains(&count) {
             return Err(HostsError::Count(count));
         }
-        available()?;
-        remove_left_behind();
-        let base = format!("{PREFIX}{}-{}", std::process::id(), SERIAL.fetch_add(1, Ordering::Relaxed));
+        let base = base()?;
         let switch = Namespace::new(format!("{base}-switch")).map_err(first_of_its_kind)?;
         // Without snooping every multicast reaches every port, as scouting expects of a plain switch.
         switch.ip(&["link", "add", "bridge", "type", "bridge", "mcast_snooping", "0"]).map_err(first_of_its_kind)?;
         switch.ip(&["link", "set", "bridge", "up"])?;
         let mut hosts = Vec::with_capacity(count);
         for index in 0..count {
-            hosts.push(Host::new(format!("{base}-{index}"), index, &switch)?);
+            let host = Host::new(format!("{base}-{index}"), index)?;
+            let (port, namespace) = (port(index), host.namespace());
+            switch.ip(&["link", "add", &port, "type", "veth", "peer", "name", Host::INTERFACE, "netns", namespace])?;
+            switch.ip(&["link", "set", &port, "master", "bridge", "up"])?;
+            host.configure()?;
+            hosts.push(host);
         }
-        Ok(Self { hosts, switch })
+        Ok(Self { hosts, between: Between::Switch(switch) })
+    }
+
+    /// Makes two hosts with a bad network between them, which lets everything pass at first. What it does to frames follows from the seed.
+    pub fn over_bad_network(seed: u64) -> Result<Self, HostsError> {
+        let base = base()?;
+        let first = Host::new(format!("{base}-0"), 0).map_err(first_of_its_kind)?;
+        let hosts = vec![first, Host::new(format!("{base}-1"), 1)?];
+        let no_tap = |error: io::Error| HostsError::Unavailable(format!("no TAP interfaces here: {error}"));
+        let taps = [hosts[0].tap().map_err(no_tap)?, hosts[1].tap().map_err(no_tap)?];
+        hosts.iter().try_for_each(Host::configure)?;
+        let network = BadNetwork::new(taps, seed).map_err(no_tap)?;
+        Ok(Self { hosts, between: Between::BadNetwork(network) })
+    }
+
+    /// The bad network between the hosts, if there is one.
+    pub fn bad_network(&self) -> Option<&BadNetwork> {
+        match &self.between {
+            Between::BadNetwork(network) => Some(network),
+            Between::Switch(_) => None,
+        }
     }
 
     /// All hosts.
@@ -102,14 +139,26 @@ impl Hosts {
         &self.hosts
     }
 
-    /// Pulls the cable of a host out of the switch.
+    /// Pulls the cable of a host out of the switch, or cuts a bad network.
     pub fn pull_cable(&self, host: usize) -> Result<(), HostsError> {
-        self.switch.ip(&["link", "set", &port(host), "down"])
+        match &self.between {
+            Between::Switch(switch) => switch.ip(&["link", "set", &port(host), "down"]),
+            Between::BadNetwork(network) => {
+                network.cut();
+                Ok(())
+            }
+        }
     }
 
     /// Puts it back.
     pub fn put_cable_back(&self, host: usize) -> Result<(), HostsError> {
-        self.switch.ip(&["link", "set", &port(host), "up"])
+        match &self.between {
+            Between::Switch(switch) => switch.ip(&["link", "set", &port(host), "up"]),
+            Between::BadNetwork(network) => {
+                network.restore();
+                Ok(())
+            }
+        }
     }
 }
 
@@ -131,18 +180,46 @@ pub struct Host {
 impl Host {
     const INTERFACE: &str = "eth0";
 
-    fn new(name: String, index: usize, switch: &Namespace) -> Result<Self, HostsError> {
+    /// Without an interface yet.
+    fn new(name: String, index: usize) -> Result<Self, HostsError> {
         // `index` is below HOSTS_MAX.
         let address = Ipv4Addr::new(10, 77, 0, index as u8 + 1);
         let namespace = Namespace::new(name)?;
         namespace.ip(&["link", "set", "lo", "up"])?;
-        let port = port(index);
-        switch.ip(&["link", "add", &port, "type", "veth", "peer", "name", Self::INTERFACE, "netns", &namespace.0])?;
-        switch.ip(&["link", "set", &port, "master", "bridge", "up"])?;
-        namespace.ip(&["addr", "add", &format!("{address}/24"), "dev", Self::INTERFACE])?;
-        namespace.ip(&["link", "set", Self::INTERFACE, "up"])?;
-        namespace.ip(&["route", "add", "224.0.0.0/4", "dev", Self::INTERFACE])?;
         Ok(Self { namespace, address })
+    }
+
+    /// Gives its interface an address, and takes it up.
+    fn configure(&self) -> Result<(), HostsError> {
+        self.namespace.ip(&["addr", "add", &format!("{}/24", self.address), "dev", Self::INTERFACE])?;
+        self.interface_up()
+    }
+
+    /// Makes its interface, as one whose frames come out of a descriptor.
+    fn tap(&self) -> io::Result<OwnedFd> {
+        let namespace = std::fs::File::open(Path::new("/run/netns").join(self.namespace()))?;
+        // A thread of its own: it does not come back from the namespace.
+        let made = std::thread::spawn(move || {
+            move_into_link_name_space(std::os::fd::AsFd::as_fd(&namespace), Some(LinkNameSpaceType::Network))?;
+            raw::tap(Self::INTERFACE)
+        });
+        made.join().unwrap_or_else(|_| Err(io::Error::other("the thread that makes it panicked")))
+    }
+
+    /// Takes its interface down: its routes are gone.
+    pub fn interface_down(&self) -> Result<(), HostsError> {
+        self.namespace.ip(&["link", "set", Self::INTERFACE, "down"])
+    }
+
+    /// Takes its interface up, with the route for multicast that whoever configures a network adds.
+    pub fn interface_up(&self) -> Result<(), HostsError> {
+        self.namespace.ip(&["link", "set", Self::INTERFACE, "up"])?;
+        self.namespace.ip(&["route", "add", "224.0.0.0/4", "dev", Self::INTERFACE])
+    }
+
+    /// Sets the MTU of its interface.
+    pub fn set_mtu(&self, bytes: usize) -> Result<(), HostsError> {
+        self.namespace.ip(&["link", "set", Self::INTERFACE, "mtu", &bytes.to_string()])
     }
 
     /// Its address on the switch.
@@ -209,6 +286,14 @@ impl Drop for Namespace {
     fn drop(&mut self) {
         let _ = ip(&["netns", "del", &self.0]);
     }
+}
+
+/// What the names of new namespaces begin with, where there can be any.
+fn base() -> Result<String, HostsError> {
+    static SERIAL: AtomicU32 = AtomicU32::new(0);
+    available()?;
+    remove_left_behind();
+    Ok(format!("{PREFIX}{}-{}", std::process::id(), SERIAL.fetch_add(1, Ordering::Relaxed)))
 }
 
 fn port(host: usize) -> String {

@@ -81,7 +81,7 @@ mod tests {
         let dir = RuntimeDir::new("guard").unwrap();
         let path = dir.path().to_owned();
         let mut command = Command::new("sh");
-        command.args(["-c", r#"exec 9>"$RGAPS_RUNTIME_DIR/rgapsd.lock"; echo ready; exec cat"#]);
+        command.args(["-c", r#"exec 9>"$RGAPS_RUNTIME_DIR/rgapsd.log"; echo ready; exec cat"#]);
         dir.apply(command.stdin(Stdio::piped()).stdout(Stdio::piped()));
         let mut manager = Child::spawn(&mut command).unwrap();
         let mut line = String::new();

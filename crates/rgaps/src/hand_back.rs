@@ -113,13 +113,7 @@ fn cut_off(seated: &Seated, owner: &Owner, why: &str) {
     tracing::warn!(topic = %seated.key, role = ?seated.role, why, "rgapsd did not take a slot back: make its publisher or subscriber anew");
     seated.cut_off();
     match owner {
-        // Those who wait for messages may sleep in either way.
-        Owner::Subscriber(subscriber, _) => {
-            subscriber.waiter.wake_own();
-            if let Some(event) = subscriber.tended.event.get() {
-                let _ = event.signal();
-            }
-        }
+        Owner::Subscriber(subscriber, _) => subscriber.ring(),
         Owner::Publisher(_) => seated.segment.wake_everybody(),
         Owner::Kept(_) => {}
     }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rgaps_control::local::{
@@ -56,6 +57,17 @@ pub enum SessionError {
     /// It did not answer.
     #[error("rgapsd did not answer within {0} ms; is it stopped? its log is in the runtime directory")]
     TimedOut(u128),
+    /// It ended before it answered, and so did its successors.
+    #[error(
+        "rgapsd has ended before it answered, {deaths} times in a row, each time another one: its log, {log}, the kernel's log (out of memory?) and its \
+         limits (ulimit -a) may say why"
+    )]
+    Died {
+        /// How often.
+        deaths: u32,
+        /// Where to look.
+        log: PathBuf,
+    },
     /// It answered something else.
     #[error("rgapsd gave an answer that does not belong to the question")]
     Confused,
@@ -109,11 +121,11 @@ impl Hello<'_> {
         let pidfd = PidFd::own()?;
         let (program, lock) = (self.program.to_owned(), self.held);
         let hello = Body::Hello { protocol: PROTOCOL_VERSION, program, layout: LAYOUT_VERSION, lock };
-        let (reply, files) = ask(&connection, hello, &[pidfd.as_fd()], |_, _| ())?;
+        let (reply, files) = ask(&connection, hello, &[pidfd.as_fd()], |_| ())?;
         let Reply::Welcome(welcome) = reply else { return Err(SessionError::Confused) };
         let lock = files.into_iter().next().map(ProcessLock::take).transpose()?;
         if lock.is_some() {
-            ask(&connection, Body::Locked, &[], |_, _| ())?;
+            ask(&connection, Body::Locked, &[], |_| ())?;
         }
         Ok(Greeted { connection, welcome, lock })
     }
@@ -124,7 +136,7 @@ pub(crate) fn ask(
     connection: &Connection,
     body: Body,
     descriptors: &[BorrowedFd<'_>],
-    mut notice: impl FnMut(Notice, Vec<OwnedFd>),
+    mut notice: impl FnMut(Notice),
 ) -> Result<(Reply, Vec<OwnedFd>), SessionError> {
     connection.send(&Request { id: 0, body }, descriptors)?;
     let deadline = Instant::now() + ANSWER_TIMEOUT;
@@ -137,7 +149,7 @@ pub(crate) fn ask(
                 return complete.map(|()| Ok((reply?, descriptors)))?;
             }
             Some((ToClient::Reply { .. }, _)) => {}
-            Some((ToClient::Notice(came), descriptors)) => notice(came, descriptors),
+            Some((ToClient::Notice(came), _)) => notice(came),
             None if Instant::now() >= deadline => return Err(SessionError::TimedOut(ANSWER_TIMEOUT.as_millis())),
             None => {}
         }

@@ -42,8 +42,10 @@ mod members;
 mod node;
 mod noticed;
 mod order;
+mod pools;
 mod publish_error;
 mod publisher;
+mod question;
 #[allow(unsafe_code)]
 mod raw;
 mod seated;

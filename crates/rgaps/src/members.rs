@@ -4,6 +4,7 @@ use std::sync::{Arc, Weak};
 
 use rgaps_control::TopicId;
 use rgaps_control::local::{Role, Seat};
+use rgaps_shm::Segment;
 
 use crate::idle::IdlePool;
 use crate::order::{Filling, Order, Releasing};
@@ -31,8 +32,19 @@ pub(crate) struct Members {
 /// What is looked after for each: nothing whose drop would ask the manager, and so wait for the thread that holds it.
 #[derive(Debug)]
 pub(crate) enum Tended {
-    Publisher { topic: TopicId, seat: Seat, order: Weak<Order<Filling>>, idle: IdlePool },
-    Subscriber { topic: TopicId, seat: Seat, order: Weak<Order<Releasing>>, tended: Weak<subscriber::Tended> },
+    Publisher {
+        topic: TopicId,
+        seat: Seat,
+        order: Weak<Order<Filling>>,
+        idle: IdlePool,
+    },
+    Subscriber {
+        topic: TopicId,
+        seat: Seat,
+        segment: Arc<Segment>,
+        order: Weak<Order<Releasing>>,
+        tended: Weak<subscriber::Tended>,
+    },
 }
 
 impl Tended {
@@ -62,6 +74,7 @@ pub(crate) fn tended(member: &Member) -> Option<Tended> {
             Some(Tended::Subscriber {
                 topic: subscriber.seated.topic,
                 seat: subscriber.seated.seat,
+                segment: subscriber.seated.segment.clone(),
                 order: Arc::downgrade(&subscriber.order),
                 tended: Arc::downgrade(&subscriber.tended),
             })

@@ -14,7 +14,6 @@ use rgaps_control::spawn::Autostart;
 use rgaps_control::{NameError, PublisherQos, RuntimeDir, SubscriberQos, TopicKey};
 use rgaps_device::{Backend, Choice, DeviceError, PoolDescription, PoolMemory, PoolRole, SlabDescription, Stream};
 use rgaps_os::{EventFd, ForkGuard};
-use rgaps_shm::held::PoolRef;
 use rgaps_shm::message::Tenancy;
 use rgaps_shm::observer::Observer;
 use rgaps_shm::segment::AttachError;
@@ -24,9 +23,11 @@ use rgaps_shm::{ReaderPort, Segment, SubscriberPages, WriterPort};
 use crate::hello::SessionError;
 use crate::members::Member;
 use crate::order::Order;
+use crate::pools::Asked;
 use crate::publisher::{Publisher, PublisherInner};
+use crate::question::Question;
 use crate::seated::Seated;
-use crate::session::Session;
+use crate::session::{Answer, Session};
 use crate::subscriber::{Subscriber, SubscriberInner};
 use crate::types::Meta;
 
@@ -302,7 +303,7 @@ impl Node {
             order,
             tended: Arc::default(),
             tasks: Arc::default(),
-            asks_event: Mutex::default(),
+            asked: Asked::default(),
             absent: Mutex::default(),
             early: Mutex::default(),
         });
@@ -403,27 +404,26 @@ impl NodeInner {
         }
     }
 
-    pub(crate) fn import_pool(&self, seated: &Seated, pool: PoolRef) -> Result<Arc<dyn PoolMemory>, NodeError> {
-        let (description, descriptors) = self.ask_for_pool(seated, pool)?;
-        Ok(self.backend.import_pool(&description, descriptors, PoolRole::Reader)?)
-    }
-
-    /// Maps what a pool that is read here has got since it was mapped.
-    pub(crate) fn refresh_pool(
+    pub(crate) fn import_pool(
         &self,
-        seated: &Seated,
-        pool: PoolRef,
-        memory: &dyn PoolMemory,
-    ) -> Result<(), NodeError> {
-        let (description, descriptors) = self.ask_for_pool(seated, pool)?;
-        Ok(memory.refresh(&description, descriptors)?)
+        description: &PoolDescription,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<Arc<dyn PoolMemory>, NodeError> {
+        Ok(self.backend.import_pool(description, descriptors, PoolRole::Reader)?)
     }
 
-    fn ask_for_pool(&self, seated: &Seated, pool: PoolRef) -> Result<(PoolDescription, Vec<OwnedFd>), NodeError> {
-        let seat = Seat { slot: pool.slot, generation: pool.generation };
-        let answer = self.session.request(&Body::Pool { topic: seated.topic, seat }, &[])?;
-        let Reply::Pool(description) = answer.reply else { return Err(SessionError::Confused.into()) };
-        Ok((pool_description(description)?, answer.descriptors.collect()))
+    /// Has the node's thread ask the manager.
+    pub(crate) fn ask(&self, body: Body, waker: Waker) -> Arc<Question> {
+        self.session.ask(body, waker)
+    }
+
+    pub(crate) fn await_answer(&self, question: &Question) -> Result<(), NodeError> {
+        Ok(self.session.await_answer(question)?)
+    }
+
+    /// Whether what a manager said is of before the last hand-back, which did not know of it.
+    pub(crate) fn is_handed_back(&self, epoch: u64) -> bool {
+        self.session.is_handed_back(epoch)
     }
 
     /// Gets memory for slabs of this node's own pool.
@@ -454,11 +454,6 @@ impl NodeInner {
         self.session.kick();
     }
 
-    pub(crate) fn event_descriptor(&self, seated: &Seated) -> Result<EventFd, NodeError> {
-        let body = Body::EventDescriptor { topic: seated.topic, seat: seated.seat };
-        Ok(EventFd::from_fd(self.session.request(&body, &[])?.descriptor()?))
-    }
-
     pub(crate) fn wake_when_readable(&self, event: &Arc<EventFd>, waker: Option<Waker>) {
         self.session.wake_when_readable(event, waker);
     }
@@ -476,7 +471,8 @@ impl Drop for NodeInner {
             return std::mem::forget(thread);
         }
         self.session.stop();
-        let is_own = thread.as_ref().is_some_and(|thread| thread.thread().id() == std::thread::current().id());
+        // Who waits for this one, or is it, cannot be waited for.
+        let is_own = self.session.is_runner() || self.session.is_finder();
         if let Some(thread) = thread.filter(|_| !is_own) {
             let _ = thread.join();
         }
@@ -488,6 +484,14 @@ fn domain_id(found: &str, origin: &'static str) -> Result<u32, NodeError> {
     let domain = if found.is_empty() { Ok(0) } else { found.parse() };
     let refused = || NodeError::Domain { found: found.chars().take(80).collect(), origin };
     domain.ok().filter(|domain| *domain <= DOMAIN_MAX).ok_or_else(refused)
+}
+
+impl Answer {
+    /// A pool, as other processes map it.
+    pub(crate) fn pool(self) -> Result<(PoolDescription, Vec<OwnedFd>), NodeError> {
+        let Reply::Pool(description) = self.reply else { return Err(SessionError::Confused.into()) };
+        Ok((pool_description(description)?, self.descriptors.collect()))
+    }
 }
 
 fn pool_description(value: serde_json::Value) -> Result<PoolDescription, NodeError> {

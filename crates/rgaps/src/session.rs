@@ -12,7 +12,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::Waker;
 use std::thread::ThreadId;
@@ -29,24 +28,34 @@ use rgaps_shm::{SubscriberFile, SubscriberPages};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::hand_back::{self, Owner};
-use crate::hello::{self, ANSWER_TIMEOUT, Greeted, Hello, Patience, RECONNECT_INTERVAL, SessionError};
+use crate::hello::{self, Greeted, Hello, RECONNECT_INTERVAL, SessionError};
 use crate::members::{Member, Members, Tended, tended};
 use crate::node::{NodeError, READY_TICK};
 use crate::noticed::Noticed;
 use crate::publisher::PublisherInner;
-use crate::seated::Seated;
-use crate::tasks::Sleepers;
+use crate::question::Question;
+use crate::seated::{GivenSeat, Seated};
+use crate::tasks::{self, Sleepers};
+
+mod requests;
+
+use requests::Awaiting;
 
 /// How long leaving may hold up a drop.
-const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
+pub(crate) const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How many managers may die on who makes something.
 const MAKE_ATTEMPTS: u32 = 20;
+/// How many may die in a row on one request: that may be what they die of.
+const DEATHS_MAX: u32 = 64;
+/// How often who makes something may wait in vain for an answer while managers die.
+const TIMED_OUT_MAX: u32 = 2;
 /// How often the thread looks whether it should stop.
 const TICK: Duration = Duration::from_millis(500);
 /// Things that are said before the answers to them are read: far fewer than a socket holds.
 const UNREAD_ANSWERS_MAX: usize = 32;
 
 /// A reply and the descriptors beside it.
+#[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) reply: Reply,
     pub(crate) descriptors: std::vec::IntoIter<OwnedFd>,
@@ -58,29 +67,6 @@ impl Answer {
     /// The next descriptor.
     pub(crate) fn descriptor(&mut self) -> Result<OwnedFd, SessionError> {
         self.descriptors.next().ok_or(SessionError::Confused)
-    }
-}
-
-/// See `Session::given`.
-#[must_use]
-pub(crate) struct GivenSeat<'a> {
-    session: &'a Session,
-    leave: Option<Body>,
-}
-
-impl GivenSeat<'_> {
-    /// Somebody sits on it, who leaves by himself.
-    pub(crate) fn taken(mut self) {
-        self.leave = None;
-    }
-}
-
-impl Drop for GivenSeat<'_> {
-    fn drop(&mut self) {
-        let Some(leave) = self.leave.take() else { return };
-        if let Err(error) = self.session.request_within(&leave, &[], LEAVE_TIMEOUT) {
-            tracing::debug!(%error, "a seat that nobody took could not be given back");
-        }
     }
 }
 
@@ -97,8 +83,13 @@ pub(crate) struct Session {
     epoch: AtomicU64,
     /// Whether there is no manager that knows what this node has: it is looked for.
     is_away: AtomicBool,
+    /// Whether publishers have to ask for subscribers now.
+    has_newcomers: AtomicBool,
     lock: Mutex<Option<(LockId, ProcessLock)>>,
-    pending: Mutex<HashMap<u64, SyncSender<Outcome>>>,
+    /// Whether an answer was waited for in vain, and nothing has come since: who leaves does not wait for another.
+    is_silent: AtomicBool,
+    pending: Mutex<HashMap<u64, Awaiting>>,
+    questions: Mutex<Vec<Weak<Question>>>,
     next_id: AtomicU64,
     members: Mutex<Members>,
     /// Seats that were given up without a manager that said it knows.
@@ -111,8 +102,9 @@ pub(crate) struct Session {
     sleepers: Sleepers,
     stopping: AtomicBool,
     kick: EventFd,
-    /// The thread.
+    /// The thread, and the one that looks for a successor for it.
     runner: OnceLock<ThreadId>,
+    finder: Mutex<Option<ThreadId>>,
 }
 
 impl Session {
@@ -143,8 +135,11 @@ impl Session {
             connection: Mutex::new(Arc::new(connection)),
             epoch: AtomicU64::new(0),
             is_away: AtomicBool::new(false),
+            has_newcomers: AtomicBool::new(false),
             lock: Mutex::default(),
+            is_silent: AtomicBool::new(false),
             pending: Mutex::default(),
+            questions: Mutex::default(),
             next_id: AtomicU64::new(1),
             members: Mutex::default(),
             unsaid: Mutex::default(),
@@ -155,19 +150,14 @@ impl Session {
             stopping: AtomicBool::new(false),
             kick: EventFd::new()?,
             runner: OnceLock::new(),
+            finder: Mutex::default(),
         })
-    }
-
-    /// Asks the manager. A request that was cut off by the manager's death is sent to its successor.
-    pub(crate) fn request(&self, body: &Body, descriptors: &[BorrowedFd<'_>]) -> Result<Answer, SessionError> {
-        self.request_within(body, descriptors, ANSWER_TIMEOUT)
     }
 
     /// Gives up a seat. If its manager does not say that it knows, the node's thread tells it, or its successor.
     pub(crate) fn leave(&self, seated: &Seated) {
         let body = Body::Leave { topic: seated.topic, role: seated.role, seat: seated.seat };
-        let is_runner = self.runner.get() == Some(&std::thread::current().id());
-        if is_runner || self.is_away.load(Ordering::Acquire) {
+        if self.is_runner() || self.would_wait_in_vain() {
             self.say_later(body);
         } else if let Err(error) = self.request_within(&body, &[], LEAVE_TIMEOUT) {
             tracing::debug!(topic = %seated.key, %error, "leaving was not acknowledged");
@@ -189,9 +179,29 @@ impl Session {
         lock(&self.members).kept.push(seated.clone());
     }
 
-    fn say_later(&self, body: Body) {
+    /// Whether there is no manager, or one that does not answer: who leaves does not wait for it.
+    pub(crate) fn would_wait_in_vain(&self) -> bool {
+        self.is_away.load(Ordering::Acquire) || self.is_silent.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn say_later(&self, body: Body) {
         lock(&self.unsaid).push(body);
         self.kick();
+    }
+
+    /// Whether this is the node's thread.
+    pub(crate) fn is_runner(&self) -> bool {
+        self.runner.get() == Some(&std::thread::current().id())
+    }
+
+    /// Whether this is the thread for whose end that one waits.
+    pub(crate) fn is_finder(&self) -> bool {
+        *lock(&self.finder) == Some(std::thread::current().id())
+    }
+
+    /// Whether a later manager was handed back everything.
+    pub(crate) fn is_handed_back(&self, epoch: u64) -> bool {
+        lock(&self.members).handed_back > epoch
     }
 
     /// Which manager this is, counted from 0: a later one is a successor.
@@ -201,13 +211,18 @@ impl Session {
 
     /// Makes something, again if the manager dies in the middle of it: it has a part of it then that its successor does not know.
     pub(crate) fn make<M>(&self, make: impl Fn() -> Result<Option<M>, NodeError>) -> Result<M, NodeError> {
-        let mut attempts = 1..MAKE_ATTEMPTS;
+        let (mut attempts, mut timed_out) = (1..MAKE_ATTEMPTS, 0);
         loop {
             let epoch = self.epoch();
             match make() {
                 Ok(Some(made)) => return Ok(made),
                 Ok(None) => {}
+                Err(error @ NodeError::Session(SessionError::Died { .. })) => return Err(error),
                 Err(error) if self.epoch() == epoch || attempts.next().is_none() => return Err(error),
+                Err(error @ NodeError::Session(SessionError::TimedOut(_))) if timed_out == TIMED_OUT_MAX => {
+                    return Err(error);
+                }
+                Err(NodeError::Session(SessionError::TimedOut(_))) => timed_out += 1,
                 Err(error) => tracing::debug!(%error, "rgapsd died meanwhile; once more"),
             }
         }
@@ -215,7 +230,7 @@ impl Session {
 
     /// The manager has given a seat, which is given back unless somebody sits on it.
     pub(crate) fn given(&self, topic: TopicId, role: Role, seat: Seat) -> GivenSeat<'_> {
-        GivenSeat { session: self, leave: Some(Body::Leave { topic, role, seat }) }
+        GivenSeat::new(self, Body::Leave { topic, role, seat })
     }
 
     /// The file that this node's subscribers write, of which the manager has sent a descriptor once more.
@@ -285,15 +300,16 @@ impl Session {
         while !self.stopping.load(Ordering::Acquire) {
             let connection = lock(&self.connection).clone();
             let soon = self.tend(Some(&connection));
-            if asked.elapsed() >= TICK {
+            self.ask_questions(&connection);
+            if self.has_newcomers.swap(false, Ordering::AcqRel) || asked.elapsed() >= TICK {
                 self.ask_for_subscribers(&connection, turn);
                 (asked, turn) = (Instant::now(), turn.wrapping_add(1));
             }
-            self.sleep(&connection, if soon { READY_TICK } else { TICK });
+            self.sleep(Some(&connection), if soon { READY_TICK } else { TICK });
             if let Err(error) = self.say_leaves(&connection).and_then(|()| self.read(&connection)) {
                 self.is_away.store(true, Ordering::Release);
                 tracing::warn!(%error, "rgapsd is gone; local topics go on, looking for its successor");
-                lock(&self.pending).clear();
+                drop(std::mem::take(&mut *lock(&self.pending)));
                 self.reconnect();
             }
         }
@@ -304,71 +320,22 @@ impl Session {
         loop {
             let mut unsaid = lock(&self.unsaid);
             let from = unsaid.len().saturating_sub(UNREAD_ANSWERS_MAX);
-            let some = unsaid.split_off(from);
+            let mut some = unsaid.split_off(from);
             drop(unsaid);
             if some.is_empty() {
                 return Ok(());
             }
-            for body in some {
+            while let Some(body) = some.pop() {
                 let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-                if let Err(error) = connection.send(&Request { id, body: body.clone() }, &[]) {
-                    lock(&self.unsaid).push(body);
-                    return Err(error);
+                if let Err(error) = connection.send_now(&Request { id, body: body.clone() }, &[]) {
+                    some.push(body);
+                    lock(&self.unsaid).append(&mut some);
+                    // A manager that does not read is told when it does, or its successor is.
+                    return if matches!(error, LocalError::Full) { Ok(()) } else { Err(error) };
                 }
             }
             self.read(connection)?;
         }
-    }
-
-    fn request_within(
-        &self,
-        body: &Body,
-        descriptors: &[BorrowedFd<'_>],
-        timeout: Duration,
-    ) -> Result<Answer, SessionError> {
-        let mut patience = Patience::new(timeout);
-        loop {
-            let epoch = self.epoch.load(Ordering::Acquire);
-            let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-            let (sender, receiver) = sync_channel(1);
-            lock(&self.pending).insert(id, sender);
-            let connection = lock(&self.connection).clone();
-            let sent = connection.send(&Request { id, body: body.clone() }, descriptors);
-            let answered = sent.map(|()| {
-                loop {
-                    match patience.wait(|slice| receiver.recv_timeout(slice)) {
-                        Err(RecvTimeoutError::Timeout) if !patience.is_over() => {}
-                        answered => return answered,
-                    }
-                }
-            });
-            match answered {
-                Ok(Ok(outcome)) => return answer(outcome, epoch),
-                Ok(Err(RecvTimeoutError::Timeout)) => {
-                    if lock(&self.pending).remove(&id).is_none()
-                        && let Ok(outcome) = receiver.recv()
-                    {
-                        // The thread had it in hand.
-                        return answer(outcome, epoch);
-                    }
-                    return Err(SessionError::TimedOut(timeout.as_millis()));
-                }
-                Ok(Err(RecvTimeoutError::Disconnected)) | Err(LocalError::Closed) => {
-                    self.await_successor(epoch, &mut patience, timeout)?;
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
-    }
-
-    fn await_successor(&self, epoch: u64, patience: &mut Patience, timeout: Duration) -> Result<(), SessionError> {
-        while self.epoch.load(Ordering::Acquire) == epoch {
-            if patience.is_over() || self.stopping.load(Ordering::Acquire) {
-                return Err(SessionError::TimedOut(timeout.as_millis()));
-            }
-            patience.wait(std::thread::sleep);
-        }
-        Ok(())
     }
 
     /// Looks after publishers and subscribers, with a manager or without. True if that should be done again soon.
@@ -385,10 +352,10 @@ impl Session {
                 }
                 true
             }
-            Tended::Subscriber { order, tended, .. } => {
+            Tended::Subscriber { order, tended, segment, .. } => {
                 let (Some(order), Some(tended)) = (order.upgrade(), tended.upgrade()) else { return false };
                 order.settle();
-                tended.trim();
+                tended.trim(segment);
                 soon |= tended.ring_while_bytes_are_awaited();
                 true
             }
@@ -410,36 +377,42 @@ impl Session {
     }
 
     /// Until the socket, the kick or a sleeping task's descriptor is readable.
-    fn sleep(&self, connection: &Connection, tick: Duration) {
+    fn sleep(&self, connection: Option<&Connection>, tick: Duration) {
         let sleeping = self.sleepers.all();
-        let mut fds = vec![PollFd::new(connection, PollFlags::IN), PollFd::new(&self.kick, PollFlags::IN)];
+        let mut fds: Vec<PollFd<'_>> = vec![PollFd::new(&self.kick, PollFlags::IN)];
         fds.extend(sleeping.iter().map(|(event, _)| PollFd::new(event.as_ref(), PollFlags::IN)));
+        fds.extend(connection.map(|connection| PollFd::new(connection, PollFlags::IN)));
         let _ = poll(&mut fds, Some(&rgaps_os::poll::timespec(tick)));
         let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
         let _ = self.kick.drain();
-        for ((event, waker), _) in sleeping.into_iter().zip(&ready[2..]).filter(|(_, ready)| **ready) {
+        for ((event, waker), _) in sleeping.into_iter().zip(&ready[1..]).filter(|(_, ready)| **ready) {
             self.sleepers.set(&event, None);
-            waker.wake();
+            tasks::wake(waker);
         }
     }
 
     fn read(&self, connection: &Connection) -> Result<(), LocalError> {
         while let Some(packet) = connection.receive::<ToClient>(Duration::ZERO)? {
+            self.is_silent.store(false, Ordering::Release);
             let complete = packet.complete();
             match packet.message {
-                ToClient::Reply { id, reply } => match (lock(&self.pending).remove(&id), complete) {
-                    (Some(waiting), Ok(())) => {
-                        let outcome = reply.map(|reply| (reply, packet.descriptors));
-                        drop(waiting.try_send(outcome.map_err(SessionError::from)));
-                    }
-                    (waiting, complete) => {
-                        self.unawaited(connection, reply, packet.descriptors);
-                        if let (Some(waiting), Err(error)) = (waiting, complete) {
-                            drop(waiting.try_send(Err(error.into())));
+                ToClient::Reply { id, reply } => {
+                    let awaiting = lock(&self.pending).remove(&id).filter(Awaiting::is_there);
+                    // Not under the lock: who is woken may ask at once.
+                    match (awaiting, complete) {
+                        (Some(awaiting), Ok(())) => {
+                            let outcome = reply.map(|reply| (reply, packet.descriptors));
+                            awaiting.answer(outcome.map_err(SessionError::from), self.epoch());
+                        }
+                        (awaiting, complete) => {
+                            self.unawaited(connection, reply, packet.descriptors);
+                            if let (Some(awaiting), Err(error)) = (awaiting, complete) {
+                                awaiting.answer(Err(error.into()), self.epoch());
+                            }
                         }
                     }
-                },
-                ToClient::Notice(notice) => self.notice(notice, packet.descriptors),
+                }
+                ToClient::Notice(notice) => self.notice(notice),
             }
         }
         Ok(())
@@ -459,10 +432,11 @@ impl Session {
         self.tell(connection, Body::Leave { topic, role, seat });
     }
 
-    fn notice(&self, notice: Notice, descriptors: Vec<OwnedFd>) {
+    fn notice(&self, notice: Notice) {
         match notice {
             Notice::Warning { text, .. } => tracing::warn!("{text}"),
-            Notice::Subscribers { topic, subscribers } => self.tell_publishers(topic, subscribers, descriptors),
+            // They are asked for once all is read that the manager has sent, however many these are.
+            Notice::Subscribers { .. } => self.has_newcomers.store(true, Ordering::Release),
         }
     }
 
@@ -509,7 +483,30 @@ impl Session {
             .collect()
     }
 
+    /// Looks for a successor, in a thread of its own: one that has started may take its time to answer, and tasks are woken meanwhile.
     fn reconnect(&self) {
+        let is_over = AtomicBool::new(false);
+        let find = || {
+            *lock(&self.finder) = Some(std::thread::current().id());
+            self.find_successor();
+            *lock(&self.finder) = None;
+            is_over.store(true, Ordering::Release);
+            self.kick();
+        };
+        std::thread::scope(|scope| {
+            let finder = std::thread::Builder::new().name("rgaps-finder".to_owned()).spawn_scoped(scope, find);
+            if let Err(error) = &finder {
+                tracing::warn!(%error, "no thread can be had; tasks sleep until rgapsd has a successor");
+                return find();
+            }
+            while !is_over.load(Ordering::Acquire) {
+                let soon = self.tend(None);
+                self.sleep(None, if soon { READY_TICK } else { TICK });
+            }
+        });
+    }
+
+    fn find_successor(&self) {
         let mut pauses = Pauses::default();
         while !self.stopping.load(Ordering::Acquire) {
             let autostart = pauses.autostart(self.autostart, Instant::now());
@@ -519,6 +516,7 @@ impl Session {
                 Ok(connection) => {
                     *lock(&self.connection) = Arc::new(connection);
                     self.epoch.fetch_add(1, Ordering::AcqRel);
+                    self.is_silent.store(false, Ordering::Release);
                     self.is_away.store(false, Ordering::Release);
                     tracing::info!("rgapsd has a successor, which knows what this node has");
                     // What was given up meanwhile is said now.
@@ -531,10 +529,7 @@ impl Session {
                     }
                 }
             }
-            let next = Instant::now() + RECONNECT_INTERVAL;
-            while let Some(left) = next.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
-                std::thread::sleep(if self.tend(None) { left.min(READY_TICK) } else { left });
-            }
+            std::thread::sleep(RECONNECT_INTERVAL);
         }
     }
 
@@ -549,7 +544,7 @@ impl Session {
     fn hand_back(&self, greeted: Greeted) -> Result<Connection, SessionError> {
         let Greeted { connection, welcome, lock: new } = greeted;
         self.holds(welcome.lock, new);
-        let notice = |notice, descriptors| self.notice(notice, descriptors);
+        let notice = |notice| self.notice(notice);
         let mut ask = |body, descriptors: &[BorrowedFd<'_>]| Ok(hello::ask(&connection, body, descriptors, notice)?.0);
         hand_back::hand_back(self.owners(), &mut ask)?;
         Ok(connection)
@@ -580,11 +575,6 @@ impl Drop for Session {
             std::mem::forget(lock(&self.lock).take());
         }
     }
-}
-
-fn answer(outcome: Outcome, epoch: u64) -> Result<Answer, SessionError> {
-    let (reply, descriptors) = outcome?;
-    Ok(Answer { reply, descriptors: descriptors.into_iter(), epoch })
 }
 
 /// Subscribers that a publisher does not know.
@@ -623,5 +613,22 @@ mod tests {
         let said = manager.receive::<Request>(TICK).unwrap().unwrap().message.body;
         let Body::Leave { topic: of, role: Role::Subscriber, seat: left } = said else { panic!("{said:?}") };
         assert_eq!((of, left), (topic, seat));
+    }
+
+    #[test]
+    fn a_request_of_which_one_manager_after_the_other_dies_ends_with_where_to_look() {
+        let (session, manager) = session("died");
+        drop(manager);
+        let died = std::thread::scope(|scope| {
+            let asks = scope.spawn(|| session.request(&Body::Topics { after: None }, &[]).map(drop));
+            // Each successor is gone, too.
+            while !asks.is_finished() {
+                session.epoch.fetch_add(1, Ordering::AcqRel);
+                std::thread::yield_now();
+            }
+            asks.join().unwrap().unwrap_err()
+        });
+        assert!(matches!(died, SessionError::Died { deaths: DEATHS_MAX, .. }), "{died}");
+        assert!(died.to_string().contains("rgapsd.log"), "{died}");
     }
 }

@@ -22,18 +22,19 @@ use crate::claim::{Absent, Early};
 use crate::frame::Frame;
 use crate::node::{DEVICE_TIMEOUT, NodeError, NodeInner, READY_TICK, STREAM_TIMEOUT};
 use crate::order::{Order, Place, Releasing};
+use crate::pools::{Asked, Call};
 use crate::seated::Seated;
 use crate::statistics::SubscriberStatistics;
 use crate::tasks::{self, Tasks};
 use crate::types::{Meta, MetaError, ViewError};
 
-/// A message could not be taken. It is let go; the next take goes on with the next message.
+/// A message could not be taken. It is let go, and the next take goes on with the next message, unless its pool cannot be mapped now.
 ///
 /// Who takes what comes next never gets `OutOfBounds` and `Metadata`: such messages are counted (`SubscriberStatistics::malformed`), the first
 /// is named in the log, and what comes behind them is taken. Who asks for one message (`claim`) is told of it.
 #[derive(thiserror::Error)]
 pub enum TakeError {
-    /// The publisher's pool could not be mapped.
+    /// The publisher's pool could not be mapped. The message is the next one to be taken; it is lost only where nobody has the pool any more.
     #[error("{topic}: the pool of publisher slot {slot} could not be mapped: {source}")]
     Pool {
         /// The topic.
@@ -161,8 +162,7 @@ pub(crate) struct SubscriberInner {
     pub(crate) order: Arc<Order<Releasing>>,
     pub(crate) tended: Arc<Tended>,
     pub(crate) tasks: Arc<Tasks>,
-    /// Held by who asks the manager for the descriptor.
-    pub(crate) asks_event: Mutex<()>,
+    pub(crate) asked: Asked,
     pub(crate) absent: Mutex<Absent>,
     pub(crate) early: Mutex<Early>,
 }
@@ -183,14 +183,6 @@ impl Tended {
         let _ = event.signal();
         true
     }
-
-    /// Lets go of memory that publishers have given back.
-    pub(crate) fn trim(&self) {
-        // Who holds the lock may wait for an answer that the thread which is here brings: then the next look does it.
-        if let Ok(pools) = self.pools.try_lock() {
-            pools.values().for_each(|pool| pool.trim());
-        }
-    }
 }
 
 impl TakeError {
@@ -205,38 +197,6 @@ impl SubscriberInner {
         self.reader.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn pool(&self, pool: PoolRef) -> Result<Arc<dyn PoolMemory>, NodeError> {
-        let mut pools = self.tended.pools.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(memory) = pools.get(&pool) {
-            return Ok(memory.clone());
-        }
-        let memory = self.node.import_pool(&self.seated, pool)?;
-        // A slot has one pool at a time: what an earlier tenant left there is unmapped once its last frame is gone.
-        pools.retain(|known, _| known.slot != pool.slot);
-        pools.insert(pool, memory.clone());
-        Ok(memory)
-    }
-
-    /// The pool of a held message, with memory where the message lies, and its offset there: read once, since another process may change it.
-    fn memory_of(&self, held: &Held) -> Result<(Arc<dyn PoolMemory>, u64), TakeError> {
-        let info = held.info();
-        let (offset, bytes) = (held.offset(), info.bytes);
-        let pool = held.pool();
-        let failed = |source| TakeError::Pool { topic: self.topic.clone(), slot: pool.slot, source };
-        let outside = |_| TakeError::OutOfBounds { topic: self.topic.clone(), sequence: info.sequence, offset, bytes };
-        let memory = self.pool(pool).map_err(failed)?;
-        let missing = memory.missing(offset, bytes).map_err(outside)?;
-        if !missing.is_empty() {
-            self.node.refresh_pool(&self.seated, pool, memory.as_ref()).map_err(failed)?;
-            if let Some(slab) = memory.missing(offset, bytes).map_err(outside)?.first() {
-                let slab = *slab as usize;
-                let absent = DeviceError::Absent { name: "a pool".to_owned(), slab, offset, bytes };
-                return Err(failed(absent.into()));
-            }
-        }
-        Ok((memory, offset))
-    }
-
     /// The next message: for a stream that waits for its bytes, or with its bytes there.
     pub(crate) fn next_held(&self, unready: bool) -> Result<Option<Held>, TakeError> {
         let mut reader = self.reader();
@@ -245,6 +205,13 @@ impl SubscriberInner {
         // What lies behind a message that is given out was not looked at.
         self.note_awaited(reader.awaits_bytes(), held.is_none());
         Ok(held)
+    }
+
+    /// A message cannot be taken: if it is to blame itself, it is counted, and the first one is named.
+    pub(crate) fn blame(&self, error: &TakeError) {
+        if error.is_malformed() && self.reader().count_malformed() == 0 {
+            tracing::warn!("{error}; it is passed by, and so is every other one like it, counted");
+        }
     }
 
     pub(crate) fn refused(&self, refused: TakeRefused) -> TakeError {
@@ -338,21 +305,21 @@ impl<T: Meta> Subscriber<T> {
         }
     }
 
-    /// A message cannot be taken: if it is to blame itself, it is counted, and the first one is named.
-    fn blame(&self, error: TakeError) -> TakeError {
-        if error.is_malformed() && self.inner.reader().count_malformed() == 0 {
-            tracing::warn!("{error}; it is passed by, and so is every other one like it, counted");
-        }
-        error
-    }
-
-    /// Everything that is ready, as one batch, oldest first.
+    /// Everything that can be taken now, as one batch, oldest first. An error ends a batch; it is told where nothing could be taken, and
+    /// so by the next call if it lasts, as `TooManyHeld` does while the batch is held.
     pub fn take_all(&self) -> Result<Vec<Frame<T>>, TakeError> {
         let mut batch = Vec::new();
-        while let Some(frame) = self.take()? {
-            batch.push(frame);
+        loop {
+            match self.take() {
+                Ok(Some(frame)) => batch.push(frame),
+                Err(error) if batch.is_empty() => return Err(error),
+                Err(error) => {
+                    tracing::debug!(taken = batch.len(), "a batch ends: {error}");
+                    return Ok(batch);
+                }
+                Ok(None) => return Ok(batch),
+            }
         }
-        Ok(batch)
     }
 
     /// The next message, or `None` if none came within `timeout`.
@@ -392,23 +359,46 @@ impl<T: Meta> Subscriber<T> {
     }
 
     /// The next message, in async code of any runtime. The node's thread wakes the task, and every other one that waits on this subscriber:
-    /// who finds nothing waits on. A task that is cancelled takes no message along.
+    /// who finds nothing waits on. A task that is cancelled takes no message along. No poll waits for the manager; unless the node's device
+    /// does not reach the message, none waits at all.
     pub async fn next(&self) -> Result<Frame<T>, TakeError> {
-        let event = self.event()?;
-        let place = tasks::Place::new(&self.inner.tasks, &self.inner.node, event);
+        let place = tasks::Place::new(&self.inner.tasks, &self.inner.node, &self.inner.tended.event);
         poll_fn(|context| {
-            let mut taken = self.take().transpose();
-            if taken.is_none() {
-                // On the list first: what comes after this look wakes the task.
-                place.wait(context.waker());
-                taken = self.take().transpose();
+            // What is there is taken whoever else is there.
+            if let Some(Some(frame)) = self.poll_take()? {
+                return Poll::Ready(Ok(frame));
             }
-            taken.map_or(Poll::Pending, Poll::Ready)
+            // On the list first: what comes after this look, be it an answer, wakes the task.
+            place.enlist(context.waker());
+            let event = self.inner.event(Call::Polling).map_err(|source| self.event_error(source))?;
+            match self.poll_take()? {
+                Some(Some(frame)) => return Poll::Ready(Ok(frame)),
+                // The descriptor is readable, and says nothing new until the manager answers.
+                Some(None) => {}
+                None => event.into_iter().for_each(|_| place.watch()),
+            }
+            Poll::Pending
         })
         .await
     }
 
-    /// How many messages `take` would give out now, `limit` at most; none is taken.
+    /// As `take`, without waiting for the manager: `Some(None)` if it has to answer first.
+    fn poll_take(&self) -> Result<Option<Option<Frame<T>>>, TakeError> {
+        self.take_next(
+            || self.next_held(false),
+            |held| match self.inner.memory_of(&held, Call::Polling) {
+                Ok(Some(_)) => self.frame_of(held, None).map(Some),
+                Ok(None) => {
+                    self.inner.reader().put_back(held);
+                    Ok(None)
+                }
+                Err(error) => Err(self.inner.not_opened(held, error)),
+            },
+        )
+    }
+
+    /// How many messages `take` would give out now, each dropped before the next one is taken; `limit` at most. None is taken, and once as many
+    /// of a publisher are held as may be, none waits (`TooManyHeld`).
     pub fn unread(&self, limit: usize) -> usize {
         if !self.inner.node.is_owner() {
             return 0;
@@ -425,7 +415,11 @@ impl<T: Meta> Subscriber<T> {
     ///
     /// The first call asks the manager for it; from then on each publication costs its publisher one system call for this subscriber.
     pub fn descriptor(&self) -> Result<BorrowedFd<'_>, TakeError> {
-        Ok(self.event()?.as_fd())
+        self.check_seat()?;
+        match self.inner.event(Call::Blocking).map_err(|source| self.event_error(source))? {
+            Some(event) => Ok(event.as_fd()),
+            None => unreachable!("the answer was waited for"),
+        }
     }
 
     /// The topic's fully qualified name.
@@ -441,25 +435,9 @@ impl<T: Meta> Subscriber<T> {
         SubscriberStatistics::of(&self.inner.reader())
     }
 
-    fn event(&self) -> Result<&Arc<EventFd>, TakeError> {
-        self.check_seat()?;
-        if let Some(event) = self.inner.tended.event.get() {
-            return Ok(event);
-        }
-        // The manager makes another one for each request, and publishers ring the last.
-        let _one_asks = self.inner.asks_event.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(event) = self.inner.tended.event.get() {
-            return Ok(event);
-        }
-        let event = match self.inner.node.event_descriptor(&self.inner.seated) {
-            Ok(event) => event,
-            Err(source) => {
-                // The manager that was asked may have been followed by one that did not take the seat back.
-                self.check_seat()?;
-                return Err(self.wait_error(std::io::Error::other(source)));
-            }
-        };
-        Ok(self.inner.tended.event.get_or_init(|| Arc::new(event)))
+    fn event_error(&self, source: NodeError) -> TakeError {
+        // The manager that was asked may have been followed by one that did not take the seat back.
+        self.check_seat().err().unwrap_or_else(|| self.wait_error(std::io::Error::other(source)))
     }
 
     pub(crate) fn next_held(&self, unready: bool) -> Result<Option<Held>, TakeError> {
@@ -489,7 +467,11 @@ impl<T: Meta> Subscriber<T> {
 
     fn open(&self, held: Held) -> Result<Frame<T>, TakeError> {
         let info = *held.info();
-        let (pool, offset) = self.inner.memory_of(&held).map_err(|error| self.blame(error))?;
+        let (pool, offset) = match self.inner.memory_of(&held, Call::Blocking) {
+            Ok(Some(found)) => found,
+            Ok(None) => unreachable!("the answer was waited for"),
+            Err(error) => return Err(self.inner.not_opened(held, error)),
+        };
         let meta = self.meta_of(&held)?;
         let taken = clock::realtime_ns();
         let subscriber = self.inner.clone();
@@ -503,7 +485,8 @@ impl<T: Meta> Subscriber<T> {
         let meta_bytes = held.copy_meta(&mut encoded);
         let meta = T::decode(&encoded[..meta_bytes]).and_then(|meta| meta.check(info.bytes).map(|()| meta));
         let (topic, sequence) = (&self.inner.topic, info.sequence);
-        meta.map_err(|source| self.blame(TakeError::Metadata { topic: topic.clone(), sequence, source }))
+        let malformed = |source| TakeError::Metadata { topic: topic.clone(), sequence, source };
+        meta.map_err(malformed).inspect_err(|error| self.inner.blame(error))
     }
 
     pub(crate) fn check_seat(&self) -> Result<(), TakeError> {

@@ -10,7 +10,8 @@
 //!             again (`Subscriber::next_held`): what it did not take is for the others.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Wake, Waker};
 
 use rgaps_os::EventFd;
@@ -39,7 +40,14 @@ impl Wake for Tasks {
     fn wake(self: Arc<Self>) {
         let woken = std::mem::take(&mut self.lock().wakers);
         // Not under the lock: a waker may poll its task at once.
-        woken.into_values().for_each(Waker::wake);
+        woken.into_values().for_each(wake);
+    }
+}
+
+/// Wakes a task whose executor may panic: that is not to end the thread that wakes, nor to leave others asleep.
+pub(crate) fn wake(waker: Waker) {
+    if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
+        tracing::error!("the waker of a task panicked; the task may sleep on, its node goes on");
     }
 }
 
@@ -72,25 +80,34 @@ impl Sleepers {
 pub(crate) struct Place<'a> {
     tasks: &'a Arc<Tasks>,
     node: &'a NodeInner,
-    event: &'a Arc<EventFd>,
+    event: &'a OnceLock<Arc<EventFd>>,
     number: u64,
 }
 
 impl<'a> Place<'a> {
-    pub(crate) fn new(tasks: &'a Arc<Tasks>, node: &'a NodeInner, event: &'a Arc<EventFd>) -> Self {
+    pub(crate) fn new(tasks: &'a Arc<Tasks>, node: &'a NodeInner, event: &'a OnceLock<Arc<EventFd>>) -> Self {
         let mut waiting = tasks.lock();
         waiting.next += 1;
         Self { tasks, node, event, number: waiting.next }
     }
 
-    /// Has the task woken, once, when a message may be ready.
-    pub(crate) fn wait(&self, waker: &Waker) {
-        let mut waiting = self.tasks.lock();
-        let former = waiting.wakers.insert(self.number, waker.clone());
-        // Under the lock, so that nobody who leaves ends what begins here.
-        self.node.wake_when_readable(self.event, Some(Waker::from(self.tasks.clone())));
-        drop(waiting);
+    /// Has the task woken, once, with all others.
+    pub(crate) fn enlist(&self, waker: &Waker) {
+        let former = self.tasks.lock().wakers.insert(self.number, waker.clone());
+        // Not under the lock: the task may end with its waker, and its end come back here.
         drop(former);
+    }
+
+    /// Has all that are on the list woken when a message may be ready, if the descriptor is there.
+    pub(crate) fn watch(&self) {
+        // Under the lock, so that nobody who leaves ends what begins here.
+        let waiting = self.tasks.lock();
+        match self.event.get() {
+            Some(event) if waiting.wakers.contains_key(&self.number) => {
+                self.node.wake_when_readable(event, Some(Waker::from(self.tasks.clone())));
+            }
+            _ => {}
+        }
     }
 }
 
@@ -99,8 +116,10 @@ impl Drop for Place<'_> {
         let mut waiting = self.tasks.lock();
         let own = waiting.wakers.remove(&self.number);
         // Also if it has been woken: others may have told the thread anew since, and have been woken with it.
-        if waiting.wakers.is_empty() {
-            self.node.wake_when_readable(self.event, None);
+        if waiting.wakers.is_empty()
+            && let Some(event) = self.event.get()
+        {
+            self.node.wake_when_readable(event, None);
         }
         drop(waiting);
         // The task may end with its waker, and its end come back here.

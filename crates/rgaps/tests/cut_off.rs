@@ -3,12 +3,13 @@
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rgaps::types::Bytes;
 use rgaps::{Node, Publisher};
-use rgaps_testing::{Child, RuntimeDir, Watchdog};
+use rgaps_testing::{Child, RuntimeDir, Watchdog, is_again, manager, programs, skipped};
 
 const TOPIC: &str = "cut_off";
 /// Each subscriber makes one notice; far more than any socket holds.
@@ -22,7 +23,7 @@ fn publish(publisher: &Publisher<Bytes>, byte: u8) {
 }
 
 #[test]
-#[ignore = "the stopped client's program, started by the test of this file"]
+#[ignore = "the stopped client's program, started by the tests of this file"]
 fn role_of_the_stopped() {
     if std::env::var("RGAPS_TEST_CUT_OFF").is_err() {
         return;
@@ -37,11 +38,8 @@ fn role_of_the_stopped() {
     }
 }
 
-#[test]
-fn a_stopped_client_is_cut_off_delays_nobody_and_goes_on_with_its_seat_later() {
-    let _watchdog = Watchdog::new(Duration::from_secs(100));
-    let dir = RuntimeDir::new("cut-off").unwrap();
-    let node = Node::builder().runtime_dir(dir.path()).build().unwrap();
+/// A client that publishes, and is stopped.
+fn stopped_client(dir: &RuntimeDir) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "role_of_the_stopped", "--ignored", "--nocapture"]);
     command.env("RGAPS_TEST_CUT_OFF", "1").env("RGAPS_RUNTIME_DIR", dir.path());
@@ -50,6 +48,15 @@ fn a_stopped_client_is_cut_off_delays_nobody_and_goes_on_with_its_seat_later() {
     let output = BufReader::new(child.std().stdout.take().unwrap());
     output.lines().map_while(Result::ok).find(|line| line.ends_with("ready")).expect("it starts");
     child.stop().unwrap();
+    child
+}
+
+#[test]
+fn a_stopped_client_is_cut_off_delays_nobody_and_goes_on_with_its_seat_later() {
+    let _watchdog = Watchdog::new(Duration::from_secs(100));
+    let dir = RuntimeDir::new("cut-off").unwrap();
+    let node = Node::builder().runtime_dir(dir.path()).build().unwrap();
+    let child = stopped_client(&dir);
 
     let log = || std::fs::read_to_string(dir.path().join("rgapsd.log")).unwrap_or_default();
     let mut made = 0;
@@ -79,4 +86,34 @@ fn a_stopped_client_is_cut_off_delays_nobody_and_goes_on_with_its_seat_later() {
         rung && subscriber.take().unwrap().is_some_and(|frame| frame.bytes()[0] == 1)
     });
     assert!(came, "{}", log());
+}
+
+#[test]
+fn a_stopped_publisher_keeps_nobody_else_from_getting_descriptors() {
+    if !is_again() {
+        if !rustix::process::geteuid().is_root() {
+            return skipped("not root: it becomes another user, whom the kernel does not spare");
+        }
+        // The kernel counts descriptors on their way for each user, and excuses root.
+        let name = std::thread::current().name().unwrap().to_owned();
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", &name, "--nocapture"]).env("AGAIN_IN_A_PROCESS_OF_ITS_OWN", "1");
+        let output = command.env("HOME", "/").uid(65534).gid(65534).output().unwrap();
+        let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        assert!(output.status.success(), "{text}");
+        return;
+    }
+    let _watchdog = Watchdog::new(Duration::from_secs(100));
+    let dir = RuntimeDir::new("on-their-way").unwrap();
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -n 256 && exec \"$0\""]).arg(programs::find("rgapsd"));
+    command.env("RGAPS_DEVICE", "host").env("RGAPS_NETWORK", "local");
+    let _manager = manager::start(&dir, command).unwrap();
+    let _stopped = stopped_client(&dir);
+    let node = Node::builder().runtime_dir(dir.path()).no_autostart().build().unwrap();
+    for number in 0..400 {
+        // One at a time, and gone again.
+        let made = node.subscriber::<Bytes>(TOPIC);
+        assert!(made.is_ok(), "subscriber {number}: {}", made.unwrap_err());
+    }
 }

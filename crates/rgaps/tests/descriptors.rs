@@ -1,4 +1,5 @@
-//! How many descriptors a topic takes; and who has none left hears so, with the number, on the side where they are missing.
+//! How many descriptors a topic takes; who has none left hears so, with the number, on the side where they are missing; and what one client may
+//! have of them and of topics.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
@@ -67,9 +68,11 @@ fn a_topic_takes_one_descriptor_of_a_subscriber_two_of_a_publisher_and_two_of_rg
     let rgapsd = rgapsd.std().id();
     let (node, observing) = (node(&dir), node(&dir));
     let open = |process| std::fs::read_dir(format!("/proc/{process}/fd")).unwrap().count();
-    // What the reply to a question came after is over; the client's file comes with its first subscriber.
+    // What the reply to a question came after is over; the client's file comes with its first subscriber, and
+    // what publishers get of it with the first of them.
     let counts = || (observing.topics().unwrap().len(), open(std::process::id()), open(rgapsd));
     let first = node.subscriber::<Bytes>("first").unwrap();
+    drop(node.publisher::<Bytes>("first").unwrap());
     let (_, client, host) = counts();
     let topics: Vec<String> = (0..20).map(|number| format!("t{number}")).collect();
     let subscribers: Vec<_> = topics.iter().map(|topic| node.subscriber::<Bytes>(topic).unwrap()).collect();
@@ -100,4 +103,48 @@ fn rgapsd_takes_what_descriptors_it_may_have_and_says_when_these_are_used_up() {
     let (_made, error) = subscribe(&node(&dir), 300);
     let said = error.expect("128 descriptors are too few").to_string();
     assert!(said.contains("rgapsd may have 128 descriptors open"), "{said}");
+}
+
+#[test]
+fn a_client_with_too_many_endpoints_is_refused_by_name_and_others_go_on() {
+    let _watchdog = Watchdog::new(Duration::from_secs(100));
+    let dir = RuntimeDir::new("client-endpoints").unwrap();
+    let mut command = Command::new(programs::find("rgapsd"));
+    command.env("RGAPS_DEVICE", "host").env("RGAPS_CLIENT_ENDPOINTS_MAX", "50");
+    let _manager = manager::start(&dir, command).unwrap();
+    let (greedy, other) = (node(&dir), node(&dir));
+    let (mut made, error) = subscribe(&greedy, 300);
+    let said = error.expect("50 are all that it may have").to_string();
+    assert!(said.contains("client_endpoints_max = 50"), "{said}");
+    assert_eq!((made.len(), other.topics().unwrap().len()), (50, 50), "what was refused left no topic behind");
+    let (of_other, error) = subscribe(&other, 50);
+    assert!(error.is_none() && of_other.len() == 50, "{error:?}");
+    made.pop();
+    assert!(greedy.publisher::<Bytes>("again").is_ok(), "it may have another one for one that it gave up");
+}
+
+#[test]
+fn one_program_that_uses_up_descriptors_leaves_some_to_others() {
+    let _watchdog = Watchdog::new(Duration::from_secs(100));
+    let dir = RuntimeDir::new("spare-fds").unwrap();
+    let _manager = manager(&dir, "-n 256");
+    // As many nodes as it likes: what a process has is counted.
+    let nodes: Vec<Node> = (0..4).map(|_| node(&dir)).collect();
+    let mut made = Vec::new();
+    let mut said = String::new();
+    for (number, node) in nodes.iter().cycle().take(400).enumerate() {
+        match node.subscriber::<Bytes>(&format!("t{number}")) {
+            Ok(subscriber) => made.push(subscriber),
+            Err(error) => said = error.to_string(),
+        }
+    }
+    assert!(
+        said.contains("rgapsd may have 256 descriptors open") && said.contains("spare_descriptors_percent"),
+        "{said}"
+    );
+    let mut other = Command::new(programs::find("rgaps"));
+    dir.apply(&mut other);
+    let image = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/data/ramp.npy");
+    let output = other.env("RGAPS_AUTOSTART", "0").args(["pub", "array", "--input", image]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }

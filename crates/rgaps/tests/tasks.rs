@@ -168,8 +168,10 @@ fn a_task_that_is_cancelled_leaves_nothing_behind() {
     let _watchdog = Watchdog::new(LONG);
     let topic = Topic::new("nothing");
     let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
-    // The descriptor that tasks wait for is there from the first one on.
-    drop(Task::waiting(&topic.subscriber));
+    // What tasks wait for, and what the publisher knows of their subscriber, is there once a task has been woken by it.
+    let first = Task::waiting(&topic.subscriber);
+    topic.publish(1);
+    assert_eq!(first.finish(), 1);
     let before = descriptors();
     for _ in 0..1000 {
         let task = Task::waiting(&topic.subscriber);

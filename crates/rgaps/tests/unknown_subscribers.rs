@@ -136,8 +136,9 @@ fn joins_while_few_are_free(role: &str, free: usize) {
     taken.truncate(taken.len() - free);
     child.std().stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
     hear("joined");
-    // The node's thread has read what the manager said of the subscriber once it has read what that answered afterwards.
-    let _ = node.topics();
+    // The node's thread has read what the manager said of the subscriber, and asks for it, once it has read what that answered afterwards; it has had
+    // the answer soon after.
+    (0..5).for_each(|_| drop(node.topics()));
     drop(taken);
     setrlimit(Resource::Nofile, before).unwrap();
     assert_knows(&publisher, &[]);

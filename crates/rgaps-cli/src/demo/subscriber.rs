@@ -1,7 +1,7 @@
 //! A subscriber of the demo: one process, three topics. It checks every frame's checksum in place and computes an edge picture from each
 //! camera frame where it lies.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -91,7 +91,8 @@ struct Tally {
     camera_reported: u64,
     sequences: BTreeMap<String, u64>,
     stages: [Vec<f64>; STAGES.len()],
-    inodes: BTreeSet<(u64, u64)>,
+    /// Device and inode of the memory that frames came from, and whether the kernel shows it read-only.
+    mapped: BTreeMap<(u64, u64), bool>,
     first: Option<Instant>,
 }
 
@@ -112,7 +113,9 @@ impl Tally {
         self.report.lost += info.sequence.saturating_sub(before + 1);
         self.report.route = info.route.name().to_owned();
         self.report.why_not = info.why_not.name().to_owned();
-        self.inodes.insert(frame.mapped_from().0);
+        // Now: a pool is let go of soon after its publisher has gone.
+        let (memory, _) = frame.mapped_from();
+        self.mapped.entry(memory).or_insert_with(|| is_read_only(memory.1));
         if topic == TOPICS[0] {
             let stamps = &info.stamps;
             let ends = [stamps.staged, stamps.sent, stamps.landed, stamps.pooled, frame.taken_ns()];
@@ -139,15 +142,14 @@ impl Tally {
         self.camera_reported.saturating_sub(1) as f64 / seconds.max(1e-3)
     }
 
-    /// The memory that frames came from, as the kernel shows it: none of its pages is writable.
     fn mapped(&self) -> Vec<(u64, u64, bool)> {
-        let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-        let of_inode = |inode: u64| {
-            let mut lines =
-                maps.lines().filter(|line| line.split_whitespace().nth(4) == Some(&inode.to_string())).peekable();
-            lines.peek().is_some()
-                && lines.all(|line| line.split_whitespace().nth(1).is_some_and(|mode| !mode.contains('w')))
-        };
-        self.inodes.iter().map(|(device, inode)| (*device, *inode, of_inode(*inode))).collect()
+        self.mapped.iter().map(|((device, inode), read_only)| (*device, *inode, *read_only)).collect()
     }
+}
+
+/// Whether memory is mapped here, and none of its pages is writable, as the kernel shows it.
+fn is_read_only(inode: u64) -> bool {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let mut lines = maps.lines().filter(|line| line.split_whitespace().nth(4) == Some(&inode.to_string())).peekable();
+    lines.peek().is_some() && lines.all(|line| line.split_whitespace().nth(1).is_some_and(|mode| !mode.contains('w')))
 }

@@ -3,6 +3,7 @@
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -68,6 +69,17 @@ pub enum LocalError {
     /// The other side does not read.
     #[error("the other side did not take a message within {} s", SEND_TIMEOUT.as_secs())]
     Stuck,
+    /// Descriptors cannot be sent: too many are on their way, to whomever.
+    #[error(
+        "descriptors of user {user} that were sent and not read are as many as the sender may have open ({limit}, RLIMIT_NOFILE), so that no more can be \
+         sent: continue or end programs of that user that are stopped, or raise the limit (LimitNOFILE=, ulimit -Hn)"
+    )]
+    TooManyUnread {
+        /// Whose.
+        user: u32,
+        /// How many there may be.
+        limit: u64,
+    },
     /// The other side has so much to read that no more fits.
     #[error("the other side does not read what it is sent: its socket is full (net.core.wmem_max bounds it)")]
     Full,
@@ -169,6 +181,10 @@ impl Connection {
                 Err(Errno::AGAIN) if wait.contains(SendFlags::DONTWAIT) => return Err(LocalError::Full),
                 Err(Errno::AGAIN) => return Err(LocalError::Stuck),
                 Err(Errno::PIPE | Errno::CONNRESET) => return Err(LocalError::Closed),
+                Err(Errno::TOOMANYREFS) => {
+                    let (user, limit) = (rustix::process::geteuid().as_raw(), rgaps_os::descriptors::limit());
+                    return Err(LocalError::TooManyUnread { user, limit });
+                }
                 Err(error) => return Err(LocalError::Io(error.into())),
             }
         }
@@ -222,6 +238,11 @@ impl Connection {
         asked.is_err() || polled[0].revents().contains(PollFlags::HUP)
     }
 
+    /// Whether the other side has read all that it was sent.
+    pub fn is_all_read(&self) -> bool {
+        rgaps_os::peer::unread_bytes(&self.socket).is_ok_and(|bytes| bytes == 0)
+    }
+
     /// Who is on the other side.
     pub fn peer(&self) -> Result<PeerCredentials, LocalError> {
         let peer = rgaps_os::peer::credentials(&self.socket)?;
@@ -245,6 +266,8 @@ impl AsFd for Connection {
 pub struct Listener {
     socket: OwnedFd,
     path: PathBuf,
+    /// Device and inode of its file.
+    file: Option<(u64, u64)>,
     admits_group: bool,
 }
 
@@ -263,7 +286,12 @@ impl Listener {
         rustix::net::listen(&socket, BACKLOG).map_err(failed)?;
         rustix::fs::rename(&new, path).map_err(failed)?;
         rustix::io::ioctl_fionbio(&socket, true).map_err(failed)?;
-        Ok(Self { socket, path: path.to_owned(), admits_group: false })
+        Ok(Self { socket, file: file_at(path), path: path.to_owned(), admits_group: false })
+    }
+
+    /// Whether its file is there still, by which clients find it.
+    pub fn is_in_place(&self) -> bool {
+        self.file.is_some() && file_at(&self.path) == self.file
     }
 
     /// Whether other users may connect. Which of them can is the kernel's decision, by the modes of socket and directory
@@ -299,8 +327,16 @@ impl AsFd for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
+        // Not another one's.
+        if self.is_in_place() {
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
+}
+
+fn file_at(path: &Path) -> Option<(u64, u64)> {
+    let found = std::fs::symlink_metadata(path).ok()?;
+    Some((found.dev(), found.ino()))
 }
 
 /// A socket on which neither connecting (to a full backlog) nor sending waits for ever.

@@ -6,7 +6,7 @@ use crate::names::{HostId, LockId, TopicId, TopicKey};
 use crate::qos::{PublisherQos, SubscriberQos};
 
 /// Of everything on this page; client and manager must agree.
-pub const PROTOCOL_VERSION: u32 = 5;
+pub const PROTOCOL_VERSION: u32 = 6;
 
 /// Most seats in one `HandBack`: as many refusals fit into its answer.
 pub const HANDED_SEATS_MAX: usize = 96;
@@ -263,7 +263,8 @@ pub enum Reply {
     Slabs(serde_json::Value),
     /// To `EventDescriptor`. Beside it: the descriptor.
     EventDescriptor,
-    /// To `Subscribers`: those of them that there is something to tell of. Beside it: as for the notice of this name.
+    /// To `Subscribers`: those of them that there is something to tell of. Beside it: for each the file with its own words for reading, then its
+    /// event descriptor if it has one.
     Subscribers {
         /// The topic.
         topic: TopicId,
@@ -420,12 +421,11 @@ pub struct NoticedSubscriber {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Notice {
-    /// To publishers: who subscribes now. What is lost of it they ask for (`Body::Subscribers`). Beside it: for each the file with its own words for reading, then its event descriptor if it has one.
+    /// To publishers: somebody subscribes, or has an event descriptor now. The segment says who; they ask for the rest (`Body::Subscribers`). No
+    /// descriptors come beside what nobody asked for: who is stopped does not read it, and the kernel bounds for each user how many are on their way.
     Subscribers {
         /// The topic.
         topic: TopicId,
-        /// The subscribers.
-        subscribers: Vec<NoticedSubscriber>,
     },
     /// Something that people should know: a mismatch, a demotion, a lost host. Logged by the client.
     Warning {

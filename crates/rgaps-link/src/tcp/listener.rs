@@ -197,9 +197,25 @@ impl Caller {
         self.peer
     }
 
+    /// What ends the wait for its hello, from another thread.
+    pub fn hang_up(&self) -> std::io::Result<HangUp> {
+        Ok(HangUp(self.stream.try_clone()?))
+    }
+
     /// Waits for its hello, for at most the listener's `hello_timeout`.
     pub fn hear(self) -> Result<Incoming, AcceptError> {
         Incoming::hear(self.stream, self.peer, self.timeout)
+    }
+}
+
+/// Ends a connection that somebody else has.
+#[derive(Debug)]
+pub struct HangUp(TcpStream);
+
+impl HangUp {
+    /// Whoever reads from it finds its end.
+    pub fn hang_up(&self) {
+        let _ = self.0.shutdown(std::net::Shutdown::Both);
     }
 }
 

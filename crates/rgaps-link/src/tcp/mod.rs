@@ -28,6 +28,6 @@ mod tests;
 pub use arrivals::Arrivals;
 pub use hello::{HELLO_BYTES, Hello, HelloError, LinkToken, Verdict, fuzz_hello};
 pub use intake::Intake;
-pub use listener::{AcceptError, Caller, Incoming, RingSetup, TcpRingListener};
+pub use listener::{AcceptError, Caller, HangUp, Incoming, RingSetup, TcpRingListener};
 pub use sender::{ConnectError, TcpSender, connect};
 pub use socket::TcpOptions;

@@ -46,6 +46,9 @@ fn key_value(text: &str) -> Result<(String, String), String> {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    if arguments.detached {
+        daemon::leave_starter();
+    }
     log::start();
     let is_awaited = arguments.on_demand || arguments.detached;
     let outcome = if arguments.on_demand {
@@ -53,9 +56,6 @@ fn main() -> ExitCode {
         again.push("--detached".to_owned());
         daemon::detach(&again)
     } else {
-        if arguments.detached {
-            daemon::leave_session();
-        }
         let mut flags: BTreeMap<String, String> = arguments.settings.into_iter().collect();
         if !arguments.peer.is_empty() {
             flags.insert("peers".to_owned(), arguments.peer.join(","));

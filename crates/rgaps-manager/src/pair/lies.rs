@@ -14,7 +14,7 @@ const OTHER: HostId = HostId([3; 16]);
 const FORGED: &[u8] = b"forged";
 
 /// It speaks the link's protocol by hand.
-struct Impostor {
+pub(super) struct Impostor {
     link: TcpSender,
     next: u64,
 }
@@ -22,7 +22,11 @@ struct Impostor {
 impl Impostor {
     /// Asks for a ring as `host`, and connects.
     fn connect(pair: &Pair, host: HostId) -> Self {
-        let offer = pair.to().offer(&request(pair, host)).unwrap();
+        Self::join(&pair.to().offer(&request(pair, host)).unwrap())
+    }
+
+    /// Connects.
+    pub(super) fn join(offer: &RingOffer) -> Self {
         let address: SocketAddr = offer.addresses[0].parse().unwrap();
         let options = RingOptions {
             ring_bytes: offer.ring_bytes,
@@ -46,6 +50,25 @@ impl Impostor {
         assert_eq!(self.link.post(&[head.first(envelope.bytes(), FORGED)]).unwrap(), 1);
     }
 
+    /// Begins a message of `total` bytes and sends so many of them, while the link stands.
+    pub(super) fn begin(&mut self, source: HostId, total: u64, sent: u64) {
+        let info = MessageInfo { source_host: source.0, bytes: total, ..MessageInfo::default() };
+        let envelope = Envelope::seal(&info, 0, b"meta");
+        let origin = Origin { publisher: PUBLISHER, sequence: self.next };
+        let head = MessageHead { id: MessageId(self.next), origin, total };
+        self.next += 1;
+        assert_eq!(self.link.post(&[head.first(envelope.bytes(), FORGED)]).unwrap(), 1);
+        let part = vec![7; 4 << 10];
+        let mut offset = FORGED.len() as u64;
+        while offset + part.len() as u64 <= sent {
+            let room = self.link.wait_for_room(part.len() as u32, LIMIT);
+            if room.and_then(|()| self.link.post(&[head.part(offset, &part[..])])).is_err() {
+                return;
+            }
+            offset += part.len() as u64;
+        }
+    }
+
     /// It goes when all that it sent was taken.
     fn leave(mut self, pair: &Pair, host: HostId) {
         self.link.drain(LIMIT).unwrap();
@@ -55,7 +78,7 @@ impl Impostor {
     }
 }
 
-fn request(pair: &Pair, host: HostId) -> RingRequest {
+pub(super) fn request(pair: &Pair, host: HostId) -> RingRequest {
     RingRequest {
         version: rgaps_control::wire::WIRE_VERSION,
         host,

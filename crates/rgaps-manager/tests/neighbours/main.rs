@@ -1,7 +1,8 @@
-//! Terminals, logs and the runtime directory where neighbours are hostile, logs are long and disks are full.
+//! Terminals, logs, budgets and the runtime directory where neighbours are hostile, logs are long and disks are full.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
+mod floods;
 mod logs;
 mod places;
 mod strangers;

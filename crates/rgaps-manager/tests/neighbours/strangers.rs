@@ -23,14 +23,14 @@ fn assert_tame(what: &str, text: &str) {
 }
 
 /// A client made by hand.
-struct Stranger {
-    connection: Connection,
+pub(crate) struct Stranger {
+    pub(crate) connection: Connection,
     welcome: Welcome,
     _lock: ProcessLock,
 }
 
 impl Stranger {
-    fn connect(host: &Host) -> Self {
+    pub(crate) fn connect(host: &Host) -> Self {
         let connection = Connection::connect(&host.path().join("rgapsd.sock")).unwrap().unwrap();
         let pidfd = PidFd::own().unwrap();
         let layout = rgaps_shm::layout::LAYOUT_VERSION;

@@ -62,8 +62,8 @@ impl Shadow {
         let start = first * SHADOW_BYTES + BLOCK_HEADER_BYTES;
         // SAFETY: `start` was computed from an address inside the range by `allocate`.
         let payload = unsafe { self.base.add(start) };
-        // SAFETY: an `OwnedRange` of this pool is made for what `allocate` returned only, and given up here, so the block is in use and
-        // is freed once.
+        // SAFETY: the caller has checked that the range is of this pool. Such a range is made for what `allocate` returned only, and given up
+        // here, so the block is in use and is freed once.
         unsafe { self.engine.deallocate(payload, BLOCK_HEADER_BYTES) };
     }
 }

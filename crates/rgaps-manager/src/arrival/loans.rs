@@ -1,0 +1,172 @@
+//! Space for what arrives: within the budgets for memory, and within the pool as the publishers' QoS says.
+
+use std::time::{Duration, Instant};
+
+use rgaps_control::OverBudget;
+use rgaps_control::qos::Exhaustion as QosExhaustion;
+use rgaps_device::DeviceError;
+use rgaps_os::clock;
+use rgaps_shm::pool::pool_bytes_for;
+use rgaps_shm::{Exhaustion, LoanError, LoanedMessage};
+
+use crate::arrival::{Arrival, COPY_TICK, TICK};
+use crate::event::Event;
+
+/// How long a message that waits for a budget waits until it looks again.
+const ROOM_TICK: Duration = Duration::from_millis(5);
+/// Bytes that are copied into a pool between two looks at the memory that it occupies.
+const LOOK_EVERY_BYTES: u64 = 16 << 20;
+
+impl Arrival {
+    /// Room for a message in the budgets for memory. A port that may drop its oldest messages makes do with what it has.
+    fn has_room(&mut self, bytes: u64, exhaustion: Exhaustion) -> Result<(), OverBudget> {
+        let pool = &self.state.pool;
+        if self.unlooked >= LOOK_EVERY_BYTES {
+            self.unlooked = 0;
+            // A pool in pieces occupies more than its blocks.
+            let resident = pool.resident_bytes();
+            if resident > self.state.charge.granted() {
+                self.state.charge.set(resident);
+            }
+        }
+        let (block, port) = (pool_bytes_for(bytes), &mut self.state.port);
+        // The port says so if it fits nowhere.
+        if bytes > pool.bytes() || port.pool().used_bytes + block <= self.state.charge.granted() {
+            return Ok(());
+        }
+        port.reclaim();
+        let most = pool.bytes();
+        let needed = (port.pool().used_bytes + block).min(most);
+        if needed <= self.state.charge.granted() {
+            return Ok(());
+        }
+        match self.state.charge.grow(needed, most, clock::realtime_ns()) {
+            Ok(evicted) => {
+                for (topic, host) in evicted {
+                    self.setup.mailbox.post(Event::Evicted { topic, host });
+                }
+                Ok(())
+            }
+            Err(over) => {
+                let has = self.state.charge.granted();
+                let is_enough = block <= has && exhaustion == Exhaustion::DropOldest;
+                if is_enough && port.make_room(has - block) { Ok(()) } else { Err(over) }
+            }
+        }
+    }
+
+    fn should_end(&self) -> bool {
+        self.setup.control.should_stop() || self.state.is_evicted()
+    }
+
+    /// Once a connection.
+    fn say_over(&mut self, bytes: u64, over: &OverBudget) {
+        if !std::mem::replace(&mut self.has_been_over, true) {
+            let text = format!(
+                "{}: a message of {bytes} B from host {} is dropped, and others may be, since messages of other hosts may occupy no more here: {over}",
+                self.setup.key, self.setup.host_name
+            );
+            self.setup.mailbox.post(Event::Warning { topic: self.setup.topic, text });
+        }
+    }
+
+    /// Gives a block the memory that it may not have yet.
+    pub(super) fn with_memory(&mut self, loan: LoanedMessage, bytes: u64) -> Option<LoanedMessage> {
+        let pool = &self.state.pool;
+        let missing = pool.missing(loan.offset(), bytes).map_err(DeviceError::from);
+        let committed = missing.and_then(|missing| match missing.is_empty() {
+            true => Ok(()),
+            false => pool.commit(&missing, pool.newest_generation()).map(drop),
+        });
+        match committed {
+            Ok(()) => Some(loan),
+            Err(error) => {
+                tracing::error!(%error, "a message is dropped");
+                self.state.port.give_back(loan);
+                None
+            }
+        }
+    }
+
+    /// Space for a message: what the publishers' QoS says, and in the end a keep-all subscriber that stalls everybody is demoted.
+    pub(super) fn loan(&mut self, bytes: u64) -> Option<LoanedMessage> {
+        let start = Instant::now();
+        let patience = match self.setup.exhaustion {
+            // No publisher's patience is longer than the fleet's.
+            Some(QosExhaustion::Wait { timeout_ms }) => {
+                Duration::from_millis(timeout_ms).min(self.setup.keep_all_timeout)
+            }
+            Some(QosExhaustion::Refuse) => Duration::ZERO,
+            _ => self.setup.keep_all_timeout,
+        };
+        let first = match self.setup.exhaustion {
+            Some(QosExhaustion::DropOldest) | None => Exhaustion::DropOldest,
+            Some(QosExhaustion::Wait { .. }) => Exhaustion::Wait(TICK),
+            Some(QosExhaustion::Refuse) => Exhaustion::Refuse,
+        };
+        let mut room = self.has_room(bytes, first);
+        if room.is_ok()
+            && let Ok(loan) = self.state.port.try_loan(bytes, first)
+        {
+            return Some(loan);
+        }
+        // What has landed may be what everybody waits for.
+        while !self.landed.is_empty() && self.wait_for_copy(COPY_TICK).and_then(|()| self.settle()).is_ok() {}
+        while let Err(over) = room {
+            // What is larger than a budget waits in vain.
+            let may_fit = pool_bytes_for(bytes) <= over.limit && !self.should_end();
+            if may_fit && matches!(first, Exhaustion::Wait(_)) && start.elapsed() < patience {
+                std::thread::sleep(ROOM_TICK);
+                room = self.has_room(bytes, first);
+                continue;
+            }
+            // As with a full pool, the oldest go in the end.
+            if first == Exhaustion::Refuse || self.has_room(bytes, Exhaustion::DropOldest).is_err() {
+                self.say_over(bytes, &over);
+                return None;
+            }
+            break;
+        }
+        loop {
+            match self.state.port.loan(bytes, first) {
+                Ok(loan) => return Some(loan),
+                Err(error @ LoanError::TooLarge { .. }) => {
+                    tracing::error!(%error, "a message is dropped; raise arrival_pool_bytes or arrival_pool_bytes_max");
+                    return None;
+                }
+                Err(error) if start.elapsed() >= patience || self.should_end() => {
+                    return self.last_resort(bytes, &error);
+                }
+                Err(_) if first == Exhaustion::DropOldest => {
+                    // Only held messages and keep-all subscribers are left: wait for them.
+                    if let Ok(loan) = self.state.port.loan(bytes, Exhaustion::Wait(TICK)) {
+                        return Some(loan);
+                    }
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    fn last_resort(&mut self, bytes: u64, error: &LoanError) -> Option<LoanedMessage> {
+        if self.setup.exhaustion == Some(QosExhaustion::Refuse) {
+            tracing::warn!(%error, "a message is dropped");
+            return None;
+        }
+        if let Some(slot) = self.setup.janitor.demote_stalled() {
+            let text = format!(
+                "{}: keep-all subscriber {slot} has let nothing go for {} ms; it is keep-last from now on",
+                self.setup.key,
+                self.setup.keep_all_timeout.as_millis()
+            );
+            self.setup.mailbox.post(Event::Warning { topic: self.setup.topic, text });
+        }
+        match self.state.port.loan(bytes, Exhaustion::DropOldest) {
+            Ok(loan) => Some(loan),
+            Err(error) => {
+                tracing::warn!(%error, "a message is dropped");
+                None
+            }
+        }
+    }
+}

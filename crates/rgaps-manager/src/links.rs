@@ -1,0 +1,82 @@
+//! Links with other hosts, counted: each is a topic, a host and a direction, and costs threads, a socket and, where messages arrive, a ring.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rgaps_control::{Budget, HostId, Limits, OverBudget, Refusals};
+
+/// How many there are.
+#[derive(Debug)]
+pub(crate) struct Links {
+    limits: Limits,
+    refusals: Arc<Refusals>,
+    by_host: Mutex<HashMap<HostId, usize>>,
+}
+
+/// One of them; it is given back when it is dropped.
+#[derive(Debug)]
+pub(crate) struct LinkPlace {
+    of: Arc<Links>,
+    host: HostId,
+}
+
+impl Links {
+    pub(crate) fn new(limits: &Limits, refusals: Arc<Refusals>) -> Self {
+        Self { limits: limits.clone(), refusals, by_host: Mutex::default() }
+    }
+
+    /// Another link with a host.
+    pub(crate) fn take(self: &Arc<Self>, host: HostId) -> Result<LinkPlace, OverBudget> {
+        let mut by_host = self.by_host();
+        let of_host = by_host.get(&host).copied().unwrap_or_default();
+        let over = if of_host >= self.limits.count(Budget::LinksOfHost) {
+            Some(Budget::LinksOfHost)
+        } else {
+            (by_host.values().sum::<usize>() >= self.limits.count(Budget::Links)).then_some(Budget::Links)
+        };
+        if let Some(over) = over {
+            let budget = self.limits.over(over);
+            if self.refusals.count(over) {
+                tracing::warn!(%host, "a host gets no more links ({budget}); rgaps doctor counts what is refused");
+            }
+            return Err(budget);
+        }
+        by_host.insert(host, of_host + 1);
+        Ok(LinkPlace { of: self.clone(), host })
+    }
+
+    fn by_host(&self) -> MutexGuard<'_, HashMap<HostId, usize>> {
+        self.by_host.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for LinkPlace {
+    fn drop(&mut self) {
+        let mut by_host = self.of.by_host();
+        if let Some(count) = by_host.get_mut(&self.host) {
+            *count -= 1;
+            if *count == 0 {
+                by_host.remove(&self.host);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_are_bounded_by_host_and_in_all_and_come_back() {
+        let limits = Limits { links_max: 3, links_host_max: 2, ..Limits::default() };
+        let links = Arc::new(Links::new(&limits, Arc::default()));
+        let (one, other) = (HostId([1; 16]), HostId([2; 16]));
+        let first = links.take(one).unwrap();
+        let _second = links.take(one).unwrap();
+        assert_eq!(links.take(one).unwrap_err().to_string(), "links_host_max = 2");
+        let _third = links.take(other).unwrap();
+        assert_eq!(links.take(other).unwrap_err().to_string(), "links_max = 3");
+        drop(first);
+        assert!(links.take(other).is_ok() && links.by_host().len() == 2);
+    }
+}

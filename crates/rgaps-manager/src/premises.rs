@@ -1,0 +1,159 @@
+//! Where clients find the manager: its runtime directory, which it has locked, and the socket there. Somebody may remove them, as a cleaner of /tmp
+//! does with what is old. The manager watches both and makes them anew at once. Who removes files takes nobody's lock away; only where the whole
+//! directory is removed can another manager come first, and then this one leaves.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rgaps_control::RuntimeDir;
+use rgaps_control::local::Listener;
+use rgaps_control::runtime::{ManagerLock, RuntimeError};
+use rustix::fs::inotify::{CreateFlags, WatchFlags, add_watch, init};
+
+use crate::clients::ClientId;
+use crate::daemon::DaemonError;
+use crate::log;
+use crate::manager::Manager;
+
+/// The lock and the socket.
+#[derive(Debug)]
+pub(crate) struct Premises {
+    lock: ManagerLock,
+    listener: Listener,
+    group: Option<u32>,
+    /// Readable when something happens to the socket or the directory; `None` where they cannot be watched, and each turn looks.
+    watch: Option<OwnedFd>,
+}
+
+/// What was found where the files should be.
+#[derive(Debug)]
+enum Found {
+    All,
+    /// Something was gone, and is there again.
+    Anew,
+    /// Another manager has the directory.
+    Taken,
+}
+
+impl Premises {
+    /// Listens in a directory that is locked.
+    pub(crate) fn new(dir: &RuntimeDir, lock: ManagerLock, group: Option<u32>) -> Result<Self, DaemonError> {
+        let listener = listen(dir, group)?;
+        // The first turn begins the watch, and looks.
+        Ok(Self { watch: None, lock, listener, group })
+    }
+
+    pub(crate) fn listener(&self) -> &Listener {
+        &self.listener
+    }
+
+    pub(crate) fn watch(&self) -> Option<BorrowedFd<'_>> {
+        self.watch.as_ref().map(AsFd::as_fd)
+    }
+
+    /// The lock, for leaving; `None` if the directory is another manager's by now.
+    pub(crate) fn leave(self) -> Option<ManagerLock> {
+        let Self { lock, listener, watch, .. } = self;
+        // The kernel takes milliseconds to close a watch; from the socket's end to the lock's there should be none.
+        drop(watch);
+        drop(listener);
+        Some(lock).filter(ManagerLock::is_in_place)
+    }
+
+    fn look(&mut self, dir: &RuntimeDir) -> Result<Found, DaemonError> {
+        let mut found = Found::All;
+        loop {
+            // Before the look: what happens after it is seen by the watch.
+            let is_watched = self.watch.as_ref().is_some_and(|watch| {
+                while rustix::io::read(watch, &mut [0; 1024]).is_ok_and(|read| read > 0) {}
+                true
+            });
+            let (is_locked, listens) = (self.lock.is_in_place(), self.listener.is_in_place());
+            if is_locked && listens && is_watched {
+                return Ok(found);
+            }
+            self.watch = None;
+            if !is_locked {
+                match dir.lock() {
+                    Ok(lock) => self.lock = lock,
+                    Err(RuntimeError::Locked { .. }) => return Ok(Found::Taken),
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            if !is_locked || !listens {
+                self.listener = listen(dir, self.group)?;
+                found = Found::Anew;
+            }
+            self.watch = watch(dir);
+            if self.watch.is_none() && self.lock.is_in_place() && self.listener.is_in_place() {
+                return Ok(found);
+            }
+        }
+    }
+}
+
+impl Manager {
+    /// Puts right what somebody has done to the runtime directory. False if it is another manager's by now.
+    #[must_use]
+    pub(crate) fn look_at_premises(&mut self) -> bool {
+        match self.premises.look(&self.dir) {
+            Ok(Found::All) => return true,
+            Ok(Found::Anew) => {}
+            Ok(Found::Taken) => {
+                tracing::error!(dir = %self.dir.path().display(), "somebody has removed this rgapsd's files, and another one serves here now; leaving");
+                return false;
+            }
+            Err(error) => {
+                tracing::warn!(%error, "somebody has removed this rgapsd's files, and they cannot be made anew yet");
+                return true;
+            }
+        }
+        log::come_back();
+        tracing::warn!(
+            dir = %self.dir.path().display(),
+            "somebody has removed this rgapsd's files; they are made anew, and clients connect again (XDG_RUNTIME_DIR is not cleaned)"
+        );
+        let _ = self.dir.epoch(self.epoch);
+        if let Err(error) = self.dir.note_config(&self.config) {
+            tracing::warn!(%error, "clients are not told what rgapsd runs with");
+        }
+        // They come back with the locks of new files; what they have stays theirs.
+        self.clients.by_id.values_mut().for_each(|client| client.connection = None);
+        let topics: Vec<_> = self.topics.values().map(|topic| topic.id).collect();
+        for id in topics {
+            if let Some(topic) = self.topics.get_mut(&id) {
+                topic.noted = None;
+            }
+            self.note(id);
+        }
+        true
+    }
+}
+
+impl Manager {
+    /// A client that hands back holds the lock that it was given, for good. Earlier connections of it are known by that lock, too, if the file of the
+    /// one that it had has been removed.
+    pub(crate) fn know_again(&mut self, id: ClientId) {
+        let Some(client) = self.clients.by_id.get_mut(&id).filter(|client| client.is_locked) else { return };
+        let (pid, now, before) = (client.pid, client.lock, client.held_before.take());
+        if let (Some(now), Some(before)) = (now, before.filter(|before| self.dir.has_no_file(*before))) {
+            self.clients.rename(pid, before, now);
+        }
+    }
+}
+
+fn listen(dir: &RuntimeDir, group: Option<u32>) -> Result<Listener, DaemonError> {
+    let mut listener = Listener::bind(&dir.socket())?;
+    dir.admit(group)?;
+    listener.admit_group(group.is_some());
+    Ok(listener)
+}
+
+fn watch(dir: &RuntimeDir) -> Option<OwnedFd> {
+    let watch = init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).ok()?;
+    // Who removes a file that is open changes the count of its links. A directory that is removed was empty, so the socket has gone first.
+    let gone = WatchFlags::ATTRIB | WatchFlags::MOVE_SELF | WatchFlags::DELETE_SELF;
+    for path in [dir.path().to_owned(), dir.socket()] {
+        add_watch(&watch, path, gone).ok()?;
+    }
+    Some(watch)
+}

@@ -1,0 +1,57 @@
+//! What one client may have of a manager: publishers and subscribers, descriptors, requests that wait.
+
+use rgaps_control::Budget;
+use rgaps_control::local::Refusal;
+
+use crate::clients::ClientId;
+use crate::manager::Manager;
+
+/// A process with fewer publishers and subscribers than this part of the spare descriptors has few.
+const FEW_OF_SPARE: u64 = 4;
+
+impl Manager {
+    /// Whether a client may have another publisher or subscriber.
+    pub(crate) fn check_budgets(&self, client: ClientId) -> Result<(), Refusal> {
+        let seats = self.clients.by_id.get(&client).map_or(0, |client| client.seats.len());
+        if seats >= self.budgets.limits.count(Budget::ClientEndpoints) {
+            return Err(self.over(client, Budget::ClientEndpoints));
+        }
+        self.check_descriptors(client)
+    }
+
+    /// The last descriptors that this process may have are for processes that have few publishers and subscribers.
+    pub(crate) fn check_descriptors(&self, client: ClientId) -> Result<(), Refusal> {
+        let limit = rgaps_os::descriptors::limit();
+        let spare = limit / 100 * self.budgets.limits.of(Budget::SpareDescriptors);
+        if spare == 0 || rgaps_os::descriptors::in_use(self.wake.as_ref()) < limit - spare {
+            return Ok(());
+        }
+        let pid = self.pid_of(client);
+        let of_process =
+            self.clients.by_id.values().filter(|client| client.pid == pid).map(|client| client.seats.len());
+        if (of_process.sum::<usize>() as u64) < spare / FEW_OF_SPARE {
+            return Ok(());
+        }
+        self.budgets.refusals.count(Budget::SpareDescriptors);
+        Err(Refusal::Exhausted(format!(
+            "rgapsd may have {limit} descriptors open, and keeps the last {spare} for programs with few publishers and subscribers \
+             (spare_descriptors_percent): raise its limit (LimitNOFILE=, ulimit -Hn), or have fewer topics on this host"
+        )))
+    }
+
+    /// A client has as much as one may have.
+    pub(crate) fn over(&self, client: ClientId, budget: Budget) -> Refusal {
+        let over = self.budgets.limits.over(budget);
+        if self.budgets.refusals.count(budget)
+            && let Some(client) = self.clients.by_id.get(&client)
+        {
+            tracing::warn!(pid = client.pid, program = client.program, "a client may have no more: {over}");
+        }
+        Refusal::Exhausted(match budget {
+            Budget::ClientRequests => format!("as many requests of this client wait as may ({over}); try again"),
+            _ => format!(
+                "this client has as many publishers and subscribers as one may have ({over}): drop some, raise that, or use a second node"
+            ),
+        })
+    }
+}

@@ -1,0 +1,134 @@
+//! What a program has of whoever started it, and what a program that outlives its starter had better not have: descriptors, blocked and ignored
+//! signals, limits.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{BorrowedFd, RawFd};
+
+use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Programs that this one starts from now on get nothing but standard input, output and error of what is open here.
+pub fn keep_descriptors() -> io::Result<()> {
+    const FROM: libc::c_uint = 3;
+    // SAFETY: marks open descriptors (Linux 5.11), and touches no memory.
+    let marked = unsafe { libc::syscall(libc::SYS_close_range, FROM, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+    if marked == 0 {
+        return Ok(());
+    }
+    for entry in std::fs::read_dir("/proc/self/fd")?.flatten() {
+        let Some(number) = entry.file_name().to_str().and_then(|name| name.parse::<RawFd>().ok()) else { continue };
+        if number >= FROM as RawFd {
+            // SAFETY: borrowed for two calls only, which fail by themselves where nothing is open by that number any more.
+            let fd = unsafe { BorrowedFd::borrow_raw(number) };
+            let _ = fcntl_getfd(fd).and_then(|flags| fcntl_setfd(fd, flags | FdFlags::CLOEXEC));
+        }
+    }
+    Ok(())
+}
+
+/// Lets every signal come that whoever started this program has blocked or ignored, but for SIGPIPE, which Rust's programs ignore. Call it before
+/// there are threads.
+pub fn reset_signals() {
+    for signal in (1..=libc::SIGRTMAX()).filter(|signal| *signal != libc::SIGPIPE) {
+        if disposition(signal) == Some(libc::SIG_IGN) {
+            // SAFETY: SIG_DFL is no handler that could run.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        }
+    }
+    // SAFETY: all zeros is a set; it is filled next.
+    let mut none: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the set lives through the call.
+    unsafe { libc::sigemptyset(&raw mut none) };
+    // SAFETY: the set lives through the call, and no old one is asked for.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut()) };
+}
+
+fn disposition(signal: libc::c_int) -> Option<libc::sighandler_t> {
+    // SAFETY: all zeros is a value of this type; it is overwritten.
+    let mut found: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: only asks; `found` lives through the call.
+    let asked = unsafe { libc::sigaction(signal, std::ptr::null(), &raw mut found) };
+    (asked == 0).then_some(found.sa_sigaction)
+}
+
+/// A file that becomes longer than RLIMIT_FSIZE is an error from now on (EFBIG), and does not end the process.
+pub fn ignore_long_files() {
+    // SAFETY: SIG_IGN is no handler that could run.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+}
+
+/// A limit under which a program fails that needs more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// As setrlimit(2) calls it.
+    pub name: &'static str,
+    /// In its own unit.
+    pub value: u64,
+    unit: &'static str,
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}{}", self.name, self.value, self.unit)
+    }
+}
+
+const LIMITS: [(Resource, &str, &str); 4] = [
+    (Resource::Fsize, "RLIMIT_FSIZE", " B"),
+    (Resource::Cpu, "RLIMIT_CPU", " s"),
+    (Resource::As, "RLIMIT_AS", " B"),
+    (Resource::Data, "RLIMIT_DATA", " B"),
+];
+
+/// Raises limits on files, processor time and memory as far as this process may.
+pub fn raise_limits() {
+    for (resource, ..) in LIMITS {
+        let maximum = getrlimit(resource).maximum;
+        // What cannot be raised is told by `limits`.
+        let _ = setrlimit(resource, Rlimit { current: maximum, maximum });
+    }
+}
+
+/// Limits that there are on files, processor time and memory.
+pub fn limits() -> Vec<Limit> {
+    let now = LIMITS.map(|(resource, name, unit)| getrlimit(resource).current.map(|value| Limit { name, value, unit }));
+    now.into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn what_is_started_has_no_descriptor_that_was_open_before() {
+        let (reading, writing) = rustix::pipe::pipe().unwrap();
+        keep_descriptors().unwrap();
+        let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        drop(writing);
+        let mut end = std::fs::File::from(reading);
+        assert_eq!(std::io::Read::read(&mut end, &mut [0]).unwrap(), 0, "nobody has the other end");
+        drop(child.stdin.take());
+        assert!(child.wait().unwrap().success());
+    }
+
+    #[test]
+    fn a_limit_is_raised_as_far_as_it_goes_and_told_with_its_number() {
+        let before = getrlimit(Resource::Cpu);
+        setrlimit(Resource::Cpu, Rlimit { current: Some(100_000), maximum: before.maximum }).unwrap();
+        assert!(limits().iter().any(|limit| limit.to_string() == "RLIMIT_CPU 100000 s"));
+        raise_limits();
+        assert_eq!(getrlimit(Resource::Cpu).current, before.maximum);
+    }
+
+    #[test]
+    fn signals_that_were_ignored_come_again() {
+        // SAFETY: SIG_IGN is no handler that could run.
+        unsafe { libc::signal(libc::SIGUSR2, libc::SIG_IGN) };
+        reset_signals();
+        assert_eq!(disposition(libc::SIGUSR2), Some(libc::SIG_DFL));
+        ignore_long_files();
+        assert_eq!(disposition(libc::SIGXFSZ), Some(libc::SIG_IGN));
+    }
+}

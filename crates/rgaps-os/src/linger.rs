@@ -1,0 +1,53 @@
+//! Sockets that linger: close(2) of one waits for its peer to answer, whichever thread calls it and though the socket does not block.
+
+use std::ffi::c_int;
+use std::io;
+
+/// Takes the time to linger off every socket of this process that has one; how many had. What is unsent is still sent after a close, by the kernel
+/// alone. A descriptor that another thread closes meanwhile does not matter: no socket needs to linger.
+pub fn clear() -> io::Result<usize> {
+    Ok(lingering()?.into_iter().filter(|fd| set_off(*fd)).count())
+}
+
+/// Sockets of this process that linger.
+pub fn count() -> io::Result<usize> {
+    lingering().map(|found| found.len())
+}
+
+fn lingering() -> io::Result<Vec<c_int>> {
+    let open = std::fs::read_dir("/proc/self/fd")?.flatten();
+    Ok(open.filter_map(|fd| fd.file_name().to_str()?.parse().ok()).filter(|fd| lingers(*fd)).collect())
+}
+
+fn lingers(fd: c_int) -> bool {
+    let mut found = libc::linger { l_onoff: 0, l_linger: 0 };
+    let mut bytes = size_of::<libc::linger>() as libc::socklen_t;
+    // SAFETY: getsockopt(2) writes at most `bytes` bytes to `found` and the length to `bytes`; a number that is no socket's is an error.
+    let done =
+        unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_LINGER, (&raw mut found).cast(), &raw mut bytes) };
+    done == 0 && found.l_onoff != 0 && found.l_linger > 0
+}
+
+fn set_off(fd: c_int) -> bool {
+    let off = libc::linger { l_onoff: 0, l_linger: 0 };
+    let bytes = size_of::<libc::linger>() as libc::socklen_t;
+    // SAFETY: setsockopt(2) reads `bytes` bytes of `off`; a number that is no socket's is an error.
+    unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_LINGER, (&raw const off).cast(), bytes) == 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::sockopt::{set_socket_linger, socket_linger};
+    use std::net::{TcpListener, TcpStream};
+    use std::time::Duration;
+
+    #[test]
+    fn a_socket_that_lingers_is_found_and_lingers_no_more() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        set_socket_linger(&near, Some(Duration::from_secs(10))).unwrap();
+        assert_eq!((count().unwrap(), clear().unwrap(), count().unwrap()), (1, 1, 0));
+        assert_eq!(socket_linger(&near).unwrap(), None);
+    }
+}

@@ -1,0 +1,41 @@
+//! The one system call of this crate that has no safe wrapper: making a TAP interface.
+
+use std::ffi::c_int;
+use std::io;
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::ioctl::{Updater, ioctl, opcode};
+
+const NAME_BYTES: usize = 16;
+/// `linux/if_tun.h`: Ethernet frames, without a header of the driver's before each.
+const IFF_TAP: u16 = 0x0002;
+const IFF_NO_PI: u16 = 0x1000;
+const TUNSETIFF: rustix::ioctl::Opcode = opcode::write::<c_int>(b'T', 202);
+
+/// `struct ifreq` of `linux/if.h` as TUNSETIFF uses it.
+#[repr(C, align(8))]
+struct InterfaceRequest {
+    name: [u8; NAME_BYTES],
+    flags: u16,
+    rest: [u8; 22],
+}
+
+/// Makes a TAP interface in the network namespace of the calling thread. Each read of the descriptor is a frame that the kernel sends there, each
+/// write one that it receives; neither blocks. The interface goes with the descriptor.
+pub(crate) fn tap(name: &str) -> io::Result<OwnedFd> {
+    let descriptor =
+        rustix::fs::open("/dev/net/tun", OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty())?;
+    let mut request = InterfaceRequest { name: [0; NAME_BYTES], flags: IFF_TAP | IFF_NO_PI, rest: [0; 22] };
+    if name.len() >= NAME_BYTES {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    request.name[..name.len()].copy_from_slice(name.as_bytes());
+    // SAFETY: TUNSETIFF reads and writes one `struct ifreq` of 40 bytes, which is what `request` is, and keeps no pointer to it.
+    let update = unsafe { Updater::<TUNSETIFF, InterfaceRequest>::new(&mut request) };
+    // SAFETY: as above; the descriptor is one of /dev/net/tun, whose driver gives the number this meaning.
+    unsafe { ioctl(&descriptor, update) }?;
+    Ok(descriptor)
+}
+
+const _: () = assert!(size_of::<InterfaceRequest>() == 40);

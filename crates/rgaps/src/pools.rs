@@ -1,0 +1,248 @@
+//! What a subscriber asks of the manager: the pools that messages lie in, and its event descriptor.
+//!
+//! A pool is mapped when its first message is taken, and let go when its publisher's slot is nobody's or another's. One question each is open
+//! at a time. Who may not wait for the answer (`Call::Polling`) is woken by it; who gave up waiting leaves it to the next call.
+//!
+//! Invariants  P1 a message whose pool cannot be had now is put back, and all who wait are woken. P2 it is lost only where nobody will ever
+//!             have the pool.
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::task::{Wake, Waker};
+
+use rgaps_control::local::{Body, Seat};
+use rgaps_device::{DeviceError, PoolMemory};
+use rgaps_os::{EventFd, MapError};
+use rgaps_shm::held::PoolRef;
+use rgaps_shm::layout::SlotState;
+use rgaps_shm::notify::FutexWait;
+use rgaps_shm::{Held, Segment};
+
+use crate::hello::SessionError;
+use crate::node::NodeError;
+use crate::question::Question;
+use crate::session::Answer;
+use crate::subscriber::{SubscriberInner, TakeError, Tended};
+use crate::tasks::Tasks;
+
+/// Where a message lies: in which pool, and its offset there.
+pub(crate) type Lies = (Arc<dyn PoolMemory>, u64);
+
+/// Whether a caller may wait for the manager.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Call {
+    Blocking,
+    Polling,
+}
+
+/// What the manager is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Wanted {
+    Event,
+    Pool(PoolRef),
+}
+
+/// Questions that are open, or whose answers nobody has used.
+#[derive(Debug, Default)]
+pub(crate) struct Asked(Mutex<HashMap<Wanted, Arc<Question>>>);
+
+/// What became of a question.
+enum Asking<R> {
+    /// Its answer, used.
+    Used(R),
+    /// Another has used it.
+    UsedByAnother,
+    /// There is no answer yet.
+    Open,
+}
+
+/// Wakes whoever waits for a subscriber's messages, however they wait.
+#[derive(Debug)]
+struct Ring {
+    tasks: Arc<Tasks>,
+    tended: Weak<Tended>,
+    waiter: FutexWait,
+}
+
+impl Wake for Ring {
+    fn wake(self: Arc<Self>) {
+        if let Some(event) = self.tended.upgrade().and_then(|tended| tended.event.get().cloned()) {
+            let _ = event.signal();
+        }
+        self.waiter.wake_own();
+        self.tasks.clone().wake();
+    }
+}
+
+/// Whether a pool is still its publisher's, or a dead one's some of whose messages are there.
+pub(crate) fn is_occupied(segment: &Segment, pool: PoolRef) -> bool {
+    let state = segment.publisher(pool.slot).map_or(0, |slot| slot.state.load(Ordering::Acquire));
+    let (generation, state) = SlotState::decode(state);
+    generation == pool.generation && matches!(state, Some(SlotState::Active | SlotState::Buried))
+}
+
+impl SubscriberInner {
+    /// Wakes whoever waits for its messages, however they wait.
+    pub(crate) fn ring(&self) {
+        self.ringer().wake();
+    }
+
+    fn ringer(&self) -> Waker {
+        let (tasks, tended) = (self.tasks.clone(), Arc::downgrade(&self.tended));
+        Waker::from(Arc::new(Ring { tasks, tended, waiter: self.waiter.another() }))
+    }
+
+    /// The pool of a held message, with memory where the message lies, and its offset there: read once, since another process may change it.
+    /// `None` if the manager has still to answer, and only for who polls.
+    pub(crate) fn memory_of(&self, held: &Held, call: Call) -> Result<Option<Lies>, TakeError> {
+        let info = held.info();
+        let (offset, bytes, pool) = (held.offset(), info.bytes, held.pool());
+        let failed = |source| TakeError::Pool { topic: self.topic.clone(), slot: pool.slot, source };
+        let outside = |_| TakeError::OutOfBounds { topic: self.topic.clone(), sequence: info.sequence, offset, bytes };
+        let Some(memory) = self.pool(pool, call).map_err(failed)? else { return Ok(None) };
+        // An answer may be of before the message, if who asked did not wait for it.
+        let mut answers = 0..2;
+        loop {
+            let missing = memory.missing(offset, bytes).map_err(outside)?;
+            let Some(slab) = missing.first() else { return Ok(Some((memory, offset))) };
+            if answers.is_empty() {
+                let (name, slab) = ("a pool".to_owned(), *slab as usize);
+                return Err(failed(DeviceError::Absent { name, slab, offset, bytes }.into()));
+            }
+            let refresh = |answer: Answer| {
+                let (description, descriptors) = answer.pool()?;
+                Ok(memory.refresh(&description, descriptors)?)
+            };
+            match self.asking(Wanted::Pool(pool), call, refresh).map_err(failed)? {
+                Asking::Used(()) => drop(answers.next()),
+                Asking::UsedByAnother => {}
+                Asking::Open => return Ok(None),
+            }
+        }
+    }
+
+    fn pool(&self, pool: PoolRef, call: Call) -> Result<Option<Arc<dyn PoolMemory>>, NodeError> {
+        let pools = || self.tended.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let known = pools().get(&pool).cloned();
+            if known.is_some() {
+                return Ok(known);
+            }
+            let import = |answer: Answer| {
+                let (description, descriptors) = answer.pool()?;
+                let memory = self.node.import_pool(&description, descriptors)?;
+                pools().insert(pool, memory.clone());
+                Ok(memory)
+            };
+            match self.asking(Wanted::Pool(pool), call, import)? {
+                Asking::Used(memory) => return Ok(Some(memory)),
+                Asking::UsedByAnother => {}
+                Asking::Open => return Ok(None),
+            }
+        }
+    }
+
+    /// What becomes readable while a message may be ready. The manager makes another one for each request, and publishers ring the last.
+    pub(crate) fn event(&self, call: Call) -> Result<Option<&Arc<EventFd>>, NodeError> {
+        loop {
+            if let Some(event) = self.tended.event.get() {
+                return Ok(Some(event));
+            }
+            let keep = |mut answer: Answer| {
+                let event = EventFd::from_fd(answer.descriptor()?);
+                // A successor that was not told of it knows of none.
+                if !self.node.is_handed_back(answer.epoch) {
+                    self.tended.event.get_or_init(|| Arc::new(event));
+                }
+                Ok(())
+            };
+            if let Asking::Open = self.asking(Wanted::Event, call, keep)? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Asks, unless somebody has asked, and uses the answer. One at a time does: the others find what was made of it.
+    fn asking<R>(
+        &self,
+        wanted: Wanted,
+        call: Call,
+        with: impl FnOnce(Answer) -> Result<R, NodeError>,
+    ) -> Result<Asking<R>, NodeError> {
+        let asked = || self.asked.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let question = {
+            let mut asked = asked();
+            if !asked.contains_key(&wanted) {
+                let segment = &self.seated.segment;
+                asked.retain(|known, _| !matches!(known, Wanted::Pool(pool) if !is_occupied(segment, *pool)));
+            }
+            asked.entry(wanted).or_insert_with(|| self.node.ask(self.question(wanted), self.ringer())).clone()
+        };
+        if call == Call::Blocking {
+            self.node.await_answer(&question)?;
+        } else if question.is_open() {
+            return Ok(Asking::Open);
+        }
+        let mut asked = asked();
+        let Some(answer) = question.use_answer() else { return Ok(Asking::UsedByAnother) };
+        asked.remove(&wanted);
+        with(answer?).map(Asking::Used)
+    }
+
+    fn question(&self, wanted: Wanted) -> Body {
+        let topic = self.seated.topic;
+        match wanted {
+            Wanted::Event => Body::EventDescriptor { topic, seat: self.seated.seat },
+            Wanted::Pool(PoolRef { slot, generation }) => Body::Pool { topic, seat: Seat { slot, generation } },
+        }
+    }
+
+    /// A message cannot be opened now: it stays the next one, unless nobody will ever have its pool. Then it is lost. A message that is to
+    /// blame itself is counted, and the first one is named.
+    pub(crate) fn not_opened(&self, held: Held, error: TakeError) -> TakeError {
+        match &error {
+            TakeError::Pool { source, .. } if self.is_lasting(held.pool(), source) => self.reader().lose(held),
+            TakeError::Pool { .. } => {
+                self.reader().put_back(held);
+                // Who looked meanwhile found nothing.
+                self.ring();
+            }
+            _ => self.blame(&error),
+        }
+        error
+    }
+
+    /// Whether the next attempt would meet the same.
+    fn is_lasting(&self, pool: PoolRef, error: &NodeError) -> bool {
+        match error {
+            // A publisher that lives may not have come back to the manager's successor yet.
+            NodeError::Session(SessionError::Refused(_)) => {
+                let slot = self.seated.segment.publisher(pool.slot);
+                let state = slot.map_or(0, |slot| slot.state.load(Ordering::Acquire));
+                state != SlotState::Active.word(pool.generation)
+            }
+            NodeError::Session(SessionError::Confused) => true,
+            NodeError::Session(_) | NodeError::Io(_) => false,
+            NodeError::Device(error) => !matches!(
+                error,
+                DeviceError::Create { .. }
+                    | DeviceError::OutOfMemory { .. }
+                    | DeviceError::Map { source: MapError::Os { .. }, .. }
+            ),
+            _ => true,
+        }
+    }
+}
+
+impl Tended {
+    /// Lets go of memory that publishers have given back, and of pools whose publishers have gone.
+    pub(crate) fn trim(&self, segment: &Segment) {
+        // Who holds the lock is about to use a pool: then the next look does it.
+        let Ok(mut pools) = self.pools.try_lock() else { return };
+        pools.values().for_each(|pool| pool.trim());
+        let gone: Vec<_> = pools.extract_if(|pool, _| !is_occupied(segment, *pool)).collect();
+        drop(pools);
+        drop(gone);
+    }
+}

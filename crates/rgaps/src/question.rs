@@ -1,0 +1,94 @@
+//! A question to the manager that the node's thread asks, so that nobody need wait for the answer: it is kept until somebody uses it.
+//!
+//! ```text
+//!   NEW ──node's thread──▶ ASKED of a manager ──it answers, all are woken──▶ ANSWERED ──first who looks──▶ USED
+//!                             └────────it dies: asked of its successor
+//! ```
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+use std::time::Duration;
+
+use rgaps_control::local::Body;
+
+use crate::hello::SessionError;
+use crate::session::Answer;
+
+/// See above.
+#[derive(Debug)]
+pub(crate) struct Question {
+    body: Body,
+    waker: Waker,
+    state: Mutex<State>,
+    answered: Condvar,
+}
+
+#[derive(Debug)]
+enum State {
+    New,
+    /// Of which manager, as `Session::epoch` counts them.
+    Asked(u64),
+    Answered(Result<Answer, SessionError>),
+    Used,
+}
+
+impl Question {
+    /// `waker` is told of the answer.
+    pub(crate) fn new(body: Body, waker: Waker) -> Self {
+        Self { body, waker, state: Mutex::new(State::New), answered: Condvar::new() }
+    }
+
+    /// What is to be said to this manager, unless it was.
+    pub(crate) fn ask(&self, epoch: u64) -> Option<Body> {
+        let mut state = self.lock();
+        match *state {
+            State::New => {}
+            State::Asked(of) if of != epoch => {}
+            State::Asked(_) | State::Answered(_) | State::Used => return None,
+        }
+        *state = State::Asked(epoch);
+        Some(self.body.clone())
+    }
+
+    /// It could not be said, and is asked once more.
+    pub(crate) fn not_asked(&self) {
+        let mut state = self.lock();
+        if matches!(*state, State::Asked(_)) {
+            *state = State::New;
+        }
+    }
+
+    /// The answer is here.
+    pub(crate) fn answer(&self, answer: Result<Answer, SessionError>) {
+        *self.lock() = State::Answered(answer);
+        self.answered.notify_all();
+        self.waker.wake_by_ref();
+    }
+
+    /// Whether there is no answer yet.
+    pub(crate) fn is_open(&self) -> bool {
+        matches!(*self.lock(), State::New | State::Asked(_))
+    }
+
+    /// Waits for the answer.
+    pub(crate) fn wait(&self, limit: Duration) {
+        let is_open = |state: &mut State| matches!(*state, State::New | State::Asked(_));
+        drop(self.answered.wait_timeout_while(self.lock(), limit, is_open));
+    }
+
+    /// The answer, to the first who asks for it.
+    pub(crate) fn use_answer(&self) -> Option<Result<Answer, SessionError>> {
+        let mut state = self.lock();
+        match std::mem::replace(&mut *state, State::Used) {
+            State::Answered(answer) => Some(answer),
+            other => {
+                *state = other;
+                None
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,43 @@
+//! Ending what a node has, with a manager that does not answer.
+
+#![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
+
+use std::process::Command;
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+use rgaps::Node;
+use rgaps::types::Bytes;
+use rgaps_testing::{RuntimeDir, Watchdog, manager, programs};
+
+#[test]
+fn many_leave_a_manager_that_does_not_answer_as_soon_as_one_does() {
+    const MANY: usize = 200;
+    let _watchdog = Watchdog::new(Duration::from_secs(100));
+    let dir = RuntimeDir::new("ends").unwrap();
+    let mut command = Command::new(programs::find("rgapsd"));
+    command.env("RGAPS_DEVICE", "host").env("RGAPS_NETWORK", "local");
+    let manager = manager::start(&dir, command).unwrap();
+    let node = || Node::builder().runtime_dir(dir.path()).no_autostart().build().unwrap();
+    let (leaves, stays) = (node(), node());
+    let subscribers: Vec<_> = (0..MANY).map(|_| leaves.subscriber::<Bytes>("a").unwrap()).collect();
+    manager.stop().unwrap();
+    let (ended, end) = channel();
+    let thread = std::thread::spawn(move || {
+        drop(subscribers);
+        ended.send(()).unwrap();
+        leaves
+    });
+    // One takes two seconds, and one after the other would take minutes.
+    let has_ended = end.recv_timeout(Duration::from_secs(60));
+    manager.go_on().unwrap();
+    has_ended.expect("they leave one after the other");
+    // The manager is told what it was not asked.
+    let leaves = thread.join().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while stays.topics().unwrap().iter().any(|topic| topic.subscribers > 0) {
+        assert!(Instant::now() < deadline, "{:?}", stays.topics().unwrap());
+        std::thread::park_timeout(Duration::from_millis(10));
+    }
+    drop(leaves);
+}

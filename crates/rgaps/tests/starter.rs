@@ -1,0 +1,93 @@
+//! A manager that a client starts on demand serves others, too, and outlives that client: it has nothing of it, but what it needs.
+
+#![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
+
+use std::io::{BufRead, BufReader};
+use std::os::fd::AsFd;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rgaps::Node;
+use rgaps::types::Bytes;
+use rgaps_testing::{Child, RuntimeDir, Watchdog, again_with, is_again, programs};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
+
+const LONG: Duration = Duration::from_secs(20);
+
+/// A process of its own, whose nodes start their managers.
+fn again() -> bool {
+    let rgapsd = programs::find("rgapsd");
+    let settings = [("RGAPSD", rgapsd.to_str().unwrap()), ("RGAPS_NETWORK", "local"), ("RGAPS_DEVICE", "host")];
+    again_with(&settings, |_| Ok(()))
+}
+
+#[test]
+fn a_manager_started_on_demand_keeps_no_descriptor_of_the_client_that_started_it() {
+    if !again() {
+        return;
+    }
+    let _watchdog = Watchdog::new(Duration::from_secs(60));
+    let dir = RuntimeDir::new("inherits").unwrap();
+    // As socket(2), open(2) and pipe(2) of a C or C++ program make them.
+    let (reading, writing) = rustix::pipe::pipe().unwrap();
+    let _node = Node::builder().runtime_dir(dir.path()).build().unwrap();
+    drop(writing);
+    let has_ended = rgaps_os::poll::readable(reading.as_fd(), LONG).unwrap();
+    assert!(has_ended, "rgapsd keeps this program's pipe open");
+}
+
+#[test]
+fn a_manager_started_on_demand_ends_when_told_to_whatever_signals_its_client_blocks() {
+    if is_again() {
+        let node = Node::builder().build().unwrap();
+        println!("ready");
+        let _ = std::io::stdin().lock().read_line(&mut String::new());
+        return drop(node);
+    }
+    let _watchdog = Watchdog::new(Duration::from_secs(60));
+    let dir = RuntimeDir::new("blocked").unwrap();
+    let mut command = Command::new("env");
+    // As a program does that takes its signals by sigwait(3) or signalfd(2).
+    command.arg("--block-signal=TERM").arg(std::env::current_exe().unwrap());
+    command.args(["--exact", std::thread::current().name().unwrap(), "--nocapture"]);
+    command.env("AGAIN_IN_A_PROCESS_OF_ITS_OWN", "1").env("RGAPSD", programs::find("rgapsd"));
+    command.env("RGAPS_RUNTIME_DIR", dir.path()).env("RGAPS_NETWORK", "local").env("RGAPS_DEVICE", "host");
+    let mut client = Child::spawn(command.stdin(Stdio::piped()).stdout(Stdio::piped())).unwrap();
+    let mut lines = BufReader::new(client.std().stdout.take().unwrap()).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.ends_with("ready")));
+    let manager = dir.users().unwrap().into_iter().find(|pid| *pid != client.id()).unwrap();
+    kill_process(Pid::from_raw(manager as i32).unwrap(), Signal::TERM).unwrap();
+    let deadline = Instant::now() + LONG;
+    while std::path::Path::new(&format!("/proc/{manager}")).exists() {
+        assert!(Instant::now() < deadline, "rgapsd has not ended after SIGTERM");
+        std::thread::park_timeout(Duration::from_millis(10));
+    }
+}
+
+/// Whether a publisher can be made under a limit on the length of files, which a topic's segment exceeds.
+fn publisher_under(limit: Rlimit) -> Result<(), String> {
+    let dir = RuntimeDir::new("fsize").unwrap();
+    setrlimit(Resource::Fsize, limit).unwrap();
+    let node = Node::builder().runtime_dir(dir.path()).build().unwrap();
+    node.publisher::<Bytes>("a").map(drop).map_err(|error| error.to_string())
+}
+
+#[test]
+fn a_manager_started_on_demand_has_no_limit_of_the_client_that_started_it() {
+    if again() {
+        let _watchdog = Watchdog::new(Duration::from_secs(100));
+        let maximum = getrlimit(Resource::Fsize).maximum;
+        // ulimit -Sf 16384
+        assert_eq!(publisher_under(Rlimit { current: Some(16 << 20), maximum }), Ok(()));
+    }
+}
+
+#[test]
+fn a_limit_that_rgapsd_cannot_raise_is_named_where_it_fails_for_it() {
+    if again() {
+        let _watchdog = Watchdog::new(Duration::from_secs(100));
+        let limit = Some(16 << 20);
+        let said = publisher_under(Rlimit { current: limit, maximum: limit }).unwrap_err();
+        assert!(said.contains("rgapsd runs under RLIMIT_FSIZE 16777216 B"), "{said}");
+    }
+}

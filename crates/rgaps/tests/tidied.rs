@@ -1,0 +1,64 @@
+//! One manager a directory, also where somebody tidies that up.
+
+#![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
+
+use std::time::{Duration, Instant};
+
+use rgaps::types::Bytes;
+use rgaps::{Node, Publisher, Subscriber};
+use rgaps_testing::{RuntimeDir, Watchdog, again_with, programs};
+
+const LONG: Duration = Duration::from_secs(20);
+
+/// Whether what is published comes.
+fn is_connected(publisher: &Publisher<Bytes>, subscriber: &Subscriber<Bytes>) {
+    publisher.push(&Bytes::new(1), &[1]).unwrap();
+    assert!(subscriber.wait(LONG).unwrap().is_some(), "nothing came");
+}
+
+#[test]
+fn programs_of_one_directory_meet_though_a_cleaner_of_tmp_has_been_there() {
+    let rgapsd = programs::find("rgapsd");
+    let settings = [("RGAPSD", rgapsd.to_str().unwrap()), ("RGAPS_NETWORK", "local"), ("RGAPS_DEVICE", "host")];
+    if !again_with(&settings, |_| Ok(())) {
+        return;
+    }
+    let _watchdog = Watchdog::new(Duration::from_secs(100));
+    let dir = RuntimeDir::new("tidied").unwrap();
+    let build = || Node::builder().runtime_dir(dir.path()).build();
+    let old = build().unwrap();
+    let publisher = old.publisher::<Bytes>("a").unwrap();
+    let log = || std::fs::read_to_string(dir.path().join("rgapsd.log")).unwrap_or_default();
+    for (round, whole) in [false, true, false].into_iter().enumerate() {
+        // As systemd-tmpfiles does with what is older than ten days in /tmp.
+        let mut files: Vec<_> = std::fs::read_dir(dir.path()).unwrap().flatten().map(|entry| entry.path()).collect();
+        // rgapsd may make some anew while others go on being removed; its log goes first.
+        files.sort_by_key(|path| !path.ends_with("rgapsd.log"));
+        files.iter().for_each(|path| drop(std::fs::remove_file(path)));
+        if whole {
+            let _ = std::fs::remove_dir(dir.path());
+            // Whose directory has gone has no lock any more. Who comes before it is back becomes the manager.
+            let deadline = Instant::now() + LONG;
+            while !dir.path().join("rgapsd.sock").exists() {
+                assert!(Instant::now() < deadline, "rgapsd is not back");
+                std::thread::park_timeout(Duration::from_millis(10));
+            }
+        }
+        let new = build().unwrap();
+        is_connected(&publisher, &new.subscriber("a").unwrap());
+        let deadline = Instant::now() + LONG;
+        // Who was there before is known by the lock of a file that is there.
+        let locks = || {
+            let files = std::fs::read_dir(dir.path()).into_iter().flatten().flatten();
+            files.filter(|file| file.file_name().to_string_lossy().starts_with("client-")).count()
+        };
+        while locks() < 2 || old.topics().map_or(0, |topics| topics.len()) != 1 {
+            assert!(Instant::now() < deadline, "round {round}: {} clients have locks\n{}", locks(), log());
+            std::thread::park_timeout(Duration::from_millis(10));
+        }
+        is_connected(&publisher, &new.subscriber("a").unwrap());
+        // What is said again soon is told later.
+        assert!(round > 0 || log().contains("made anew"), "{}", log());
+    }
+    assert_eq!(dir.users().unwrap().len(), 1, "one rgapsd");
+}

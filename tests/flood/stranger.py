@@ -1,0 +1,35 @@
+"""A stranger who announces and takes back without end, with the zenoh of PyPI.
+
+usage: stranger.py LOCATOR SECONDS AT_A_TIME < KEYS
+
+Declares a liveliness token for each key that standard input has, one a line, again and again; of these so many stay at a time. Writes "flooding"
+once it begins, and in the end how many tokens it declared and took back.
+"""
+
+import collections
+import sys
+import time
+
+import zenoh
+
+locator, seconds, at_a_time = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
+keys = sys.stdin.read().split()
+config = zenoh.Config()
+config.insert_json5("mode", '"peer"')
+config.insert_json5("scouting/multicast/enabled", "false")
+config.insert_json5("listen/endpoints", '["tcp/127.0.0.1:0"]')
+config.insert_json5("connect/endpoints", f'["{locator}"]')
+with zenoh.open(config) as session:
+    print("flooding", flush=True)
+    tokens, changes, until = collections.deque(), 0, time.monotonic() + seconds
+    while time.monotonic() < until:
+        for key in keys[changes % len(keys) :][:64]:
+            tokens.append(session.liveliness().declare_token(key))
+            changes += 1
+            if len(tokens) > at_a_time:
+                tokens.popleft().undeclare()
+                changes += 1
+    for token in tokens:
+        token.undeclare()
+        changes += 1
+print(changes)
