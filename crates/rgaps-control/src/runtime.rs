@@ -154,10 +154,7 @@ impl ManagerLock {
 }
 
 /// Locks what is at a path, unless somebody else has.
-fn lock_opened(
-    path: &Path,
-    open: impl Fn() -> Result<File, RuntimeError>,
-) -> Result<Option<File>, RuntimeError> {
+fn lock_opened(path: &Path, open: impl Fn() -> Result<File, RuntimeError>) -> Result<Option<File>, RuntimeError> {
     let failed = |source: io::Error| RuntimeError::Io { path: path.to_owned(), source };
     for _ in 0..LOCK_ATTEMPTS {
         let file = open()?;

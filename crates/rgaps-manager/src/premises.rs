@@ -1,6 +1,6 @@
 //! Where clients find the manager: its runtime directory, which it has locked, and the socket there. Somebody may remove them, as a cleaner of /tmp
 //! does with what is old. The manager watches both and makes them anew at once. Who removes files takes nobody's lock away; only where the whole
-//! directory is removed can another manager come first, and then this one leaves.
+//! directory is removed can another manager come first, and then this one leaves. So does one without clients, whatever is removed.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -32,6 +32,8 @@ enum Found {
     Anew,
     /// Another manager has the directory.
     Taken,
+    /// Something is gone that nobody needs.
+    Unneeded,
 }
 
 impl Premises {
@@ -59,7 +61,7 @@ impl Premises {
         Some(lock).filter(ManagerLock::is_in_place)
     }
 
-    fn look(&mut self, dir: &RuntimeDir) -> Result<Found, DaemonError> {
+    fn look(&mut self, dir: &RuntimeDir, is_needed: bool) -> Result<Found, DaemonError> {
         let mut found = Found::All;
         loop {
             // Before the look: what happens after it is seen by the watch.
@@ -70,6 +72,9 @@ impl Premises {
             let (is_locked, listens) = (self.lock.is_in_place(), self.listener.is_in_place());
             if is_locked && listens && is_watched {
                 return Ok(found);
+            }
+            if !(is_locked && listens || is_needed) {
+                return Ok(Found::Unneeded);
             }
             self.watch = None;
             if !is_locked {
@@ -92,14 +97,19 @@ impl Premises {
 }
 
 impl Manager {
-    /// Puts right what somebody has done to the runtime directory. False if it is another manager's by now.
+    /// Puts right what somebody has done to the runtime directory. False if it is another manager's by now, or if nobody needs this one.
     #[must_use]
     pub(crate) fn look_at_premises(&mut self) -> bool {
-        match self.premises.look(&self.dir) {
+        let is_needed = !self.clients.by_id.is_empty() || !self.adoption.is_over();
+        match self.premises.look(&self.dir, is_needed) {
             Ok(Found::All) => return true,
             Ok(Found::Anew) => {}
             Ok(Found::Taken) => {
                 tracing::error!(dir = %self.dir.path().display(), "somebody has removed this rgapsd's files, and another one serves here now; leaving");
+                return false;
+            }
+            Ok(Found::Unneeded) => {
+                tracing::info!("somebody has removed this rgapsd's files, and it has no clients; leaving");
                 return false;
             }
             Err(error) => {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rgaps::types::Bytes;
 use rgaps::{Node, Publisher, Subscriber};
-use rgaps_testing::{RuntimeDir, Watchdog, again_with, programs};
+use rgaps_testing::{Ended, RuntimeDir, Watchdog, again_with, programs};
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -61,4 +61,24 @@ fn programs_of_one_directory_meet_though_a_cleaner_of_tmp_has_been_there() {
         assert!(round > 0 || log().contains("made anew"), "{}", log());
     }
     assert_eq!(dir.users().unwrap().len(), 1, "one rgapsd");
+}
+
+#[test]
+fn a_manager_without_clients_leaves_when_its_directory_is_removed() {
+    let dir = RuntimeDir::new("unneeded").unwrap();
+    let mut command = std::process::Command::new(programs::find("rgapsd"));
+    command.env("RGAPS_DEVICE", "host").env("RGAPS_NETWORK", "local").env("RGAPS_IDLE_TIMEOUT_MS", "3600000");
+    let mut manager = rgaps_testing::manager::start(&dir, command).unwrap();
+    let node = Node::builder().runtime_dir(dir.path()).no_autostart().build().unwrap();
+    drop(node);
+    let deadline = Instant::now() + LONG;
+    loop {
+        // As long as it knows of the client, it makes them anew.
+        let _ = std::fs::remove_dir_all(dir.path());
+        match manager.wait_within(Duration::from_millis(50)).unwrap() {
+            Ended::Exited(status) => break assert!(status.success(), "{status}"),
+            _ => assert!(Instant::now() < deadline, "rgapsd is there still"),
+        }
+    }
+    assert!(!dir.path().exists(), "and leaves nothing");
 }
