@@ -13,15 +13,15 @@
 //!                    └───────────────────────claim────────────────────────────────▲
 //! ```
 //!
-//! Nobody writes into another's words, and a message is addressed to nobody: a subscriber needs what lies at or behind its cursor
-//! and is not older than its depth, and says what it holds.
+//! A subscriber and its streams alone write its hold words. A message is addressed to nobody: a subscriber needs what lies at or behind its
+//! cursor and is not older than its depth, and says what it holds.
 //!
 //! Words       `life`: generation, owner, state, and whether history keeps the message. `ready`: by the producer's stream, while
 //!             FILLING. `hold[s]`: generation and state. `cursor`: by the subscriber.
 //! Invariants  M1 a word of an old generation changes nothing. M2 a block is freed once, by whoever set RECLAIMING.
 //!             M3 what is HELD is not freed. M4 what a keep-all subscriber has not read is not freed.
-//! Deaths      A dead subscriber's words are void, because its slot has another generation. A dead owner's messages are finished by
-//!             the manager (janitor.rs).
+//! Deaths      Once the manager has ended a dead subscriber's slot, publishers no longer read its words: they read those of slots that are
+//!             active in the generation which they know (subscribers.rs). A dead owner's messages are finished by the manager (janitor.rs).
 //! Trusts      nothing: words are compared whole; what does not fit is left alone.
 //! Shown by    loom_message, loom_history, loom_death, loom_ready (M2 to M4), the tests below (M1); docs/proofs.md.
 //!

@@ -17,7 +17,8 @@
 //! Shown by    loom_queue (Q1 to Q3), the model test below.
 //!
 //! The generation in the slot binds it to one life of the table entry: without it a reader that lags could take an entry's next
-//! message at its old position. A life ends only with a published message. So the next life with the same 16 low bits, the 2^16-th
+//! message at its old position. A life that ends without a slot is one whose owner died, or
+//! was refused by this queue, between `complete` and its claim: all others end with a published message. So the next life with the same 16 low bits, the 2^16-th
 //! after it, is complete only once Q = 2^16 positions from this one on are claimed: who holds an entry looks once more at the tail, or
 //! at the position that the entry notes (reader.rs). Lives that an entry had with another owner are told apart by the position at
 //! which its owner joined (`MessageWords::life_at`). 32 bits of position repeat after 2^32 messages: a reader compares its own 64-bit

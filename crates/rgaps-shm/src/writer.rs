@@ -9,6 +9,7 @@
 //!   publish.complete the entry is complete, in no slot yet        nobody can find it: the manager frees it
 //!   publish.claimed  one compare-exchange: it is in the queue     subscribers read it; the manager wakes them
 //!   publish.woken    subscribers woken                            all is done
+//!   reclaim.won      RECLAIMING is set, the block not yet free    the pool goes as a whole
 //! ```
 //!
 //! Invariants  W1 only this port allocates and frees in its pool, and in its run of the table. W2 a block is freed after RECLAIMING
