@@ -171,8 +171,7 @@ impl ReaderPort {
         while let Some(held) = self.unready.front() {
             let (readiness, has_turn) = (held.readiness(), self.has_turn(held));
             if readiness == Readiness::Poisoned {
-                self.unready.pop_front();
-                self.count_poisoned();
+                self.drop_poisoned(0);
             } else if has_turn {
                 return Ok(self.unready.pop_front().map(|held| self.given_again(held)));
             } else {
@@ -258,10 +257,7 @@ impl ReaderPort {
             let publisher = held.info.publisher;
             let in_turn = self.unready.range(..place).all(|earlier| earlier.info.publisher != publisher);
             match held.readiness() {
-                Readiness::Poisoned => {
-                    self.unready.remove(place);
-                    self.count_poisoned();
-                }
+                Readiness::Poisoned => self.drop_poisoned(place),
                 Readiness::Ready if in_turn && self.has_turn(held) => {
                     return self.unready.remove(place).map(|held| self.given_again(held));
                 }
@@ -269,6 +265,14 @@ impl ReaderPort {
             }
         }
         None
+    }
+
+    /// One of those that are not given out was poisoned: it counts as taken, also if it was put back.
+    fn drop_poisoned(&mut self, place: usize) {
+        if let Some(held) = self.unready.remove(place) {
+            drop(self.given_again(held));
+            self.count_poisoned();
+        }
     }
 
     fn count_poisoned(&self) {

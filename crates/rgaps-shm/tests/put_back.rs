@@ -48,3 +48,20 @@ fn what_is_put_back_goes_with_the_depth_and_with_claims_in_order() {
     assert!(matches!(claims.claim(second).unwrap(), Claimed::Here(_)));
     assert_eq!((claims.counters().taken, claims.counters().lost, claims.counters().held), (1, 1, 0));
 }
+
+#[test]
+fn what_is_put_back_and_then_poisoned_is_counted_as_taken() {
+    let host = Host::new(64);
+    let mut publisher = host.publisher(1 << 20, 0);
+    for is_on_stream in [false, true] {
+        let mut reader = host.subscriber(0);
+        let bytes = publisher.publish_unready();
+        let held = reader.take_unready().unwrap().unwrap();
+        reader.put_back(held);
+        assert!(bytes.poison());
+        let taken = if is_on_stream { reader.take_unready() } else { reader.take() };
+        assert!(taken.unwrap().is_none());
+        let counters = reader.counters();
+        assert_eq!((counters.taken, counters.poisoned, counters.lost, counters.held), (1, 1, 0, 0), "{is_on_stream}");
+    }
+}
