@@ -221,11 +221,22 @@ impl Given {
         ros: &RosVariables,
         flags: &BTreeMap<String, String>,
     ) -> Result<Self, ConfigError> {
+        let read = |path: &Path| {
+            std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })
+        };
+        let text = file.map(read).transpose()?;
+        Self::from_texts(file.zip(text.as_deref()), variables, ros, flags)
+    }
+
+    fn from_texts(
+        file: Option<(&Path, &str)>,
+        variables: &BTreeMap<String, String>,
+        ros: &RosVariables,
+        flags: &BTreeMap<String, String>,
+    ) -> Result<Self, ConfigError> {
         let mut table = defaults();
         let mut origins = BTreeMap::new();
-        if let Some(path) = file {
-            let text =
-                std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        if let Some((path, text)) = file {
             let given: toml::Table = text.parse().map_err(|error: toml::de::Error| ConfigError::Syntax {
                 path: path.to_owned(),
                 message: error.to_string(),
@@ -251,7 +262,7 @@ impl Given {
         // Before the rest is read: it may be too large even for its type.
         check_message_count(&table, &origins)?;
         let mut config: Config = table.try_into().map_err(|error: toml::de::Error| ConfigError::Syntax {
-            path: file.unwrap_or(Path::new("configuration")).to_owned(),
+            path: file.map_or(Path::new("configuration"), |(path, _)| path).to_owned(),
             message: error.to_string(),
         })?;
         config.check().map_err(|fault| fault.named(&origins))?;
@@ -528,6 +539,30 @@ fn distance(a: &str, b: &str) -> usize {
         }
     }
     row[b.len()]
+}
+
+/// Fuzz entry: a file's text, the byte 0xff, and an environment of lines NAME=VALUE. What is taken passes its own check, and a manager's note of it
+/// says the same.
+pub fn fuzz_config(data: &[u8]) {
+    let (file, rest) = data.split_at(data.iter().position(|byte| *byte == 0xff).unwrap_or(data.len()));
+    let (Ok(file), Ok(lines)) = (str::from_utf8(file), str::from_utf8(rest.get(1..).unwrap_or_default())) else {
+        return;
+    };
+    let variables = || lines.lines().filter_map(|line| line.split_once('=')).map(|(a, b)| (a.to_owned(), b.to_owned()));
+    let take = |file: &str, variables: &BTreeMap<String, String>, ros: &RosVariables| {
+        Given::from_texts(Some((Path::new(file), file)), variables, ros, &BTreeMap::new()).map(|given| given.config)
+    };
+    for unset in [Unset::Local, Unset::Subnet] {
+        let ros =
+            RosVariables::read(unset, |name| variables().find(|(known, _)| known == name).map(|(_, value)| value));
+        let Ok(config) = take(file, &keys_of(variables()), &ros) else { continue };
+        assert!(config.check().is_ok(), "{config:?}");
+        let noted = toml::to_string(&config).unwrap_or_default();
+        let again = take(&noted, &BTreeMap::new(), &RosVariables::default());
+        assert!(again.as_ref().is_ok_and(|again| *again == config), "{config:?} is noted as {again:?}");
+    }
+    let group = lines.lines().next().unwrap_or_default();
+    assert_ne!(gid_of(group, file), Some(u32::MAX), "that is nobody's number");
 }
 
 #[cfg(test)]

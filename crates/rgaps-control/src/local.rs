@@ -15,26 +15,3 @@ pub use messages::{
     Refusal, RefusedSeat, Reply, Request, Role, Seat, Subscribed, TOLD_SUBSCRIBERS_MAX, ToClient, TopicSummary,
     Welcome,
 };
-
-/// Parses a request as the manager does; for the fuzzer and its corpus.
-pub fn fuzz_request(data: &[u8]) {
-    if let Ok(request) = crate::text::from_json::<Request>(data) {
-        let text = serde_json::to_vec(&request);
-        assert!(text.is_ok_and(|text| crate::text::from_json::<Request>(&text).is_ok()));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_corpus_of_requests_is_survived() {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/corpus/request");
-        let files: Vec<_> = std::fs::read_dir(folder).unwrap().flatten().collect();
-        assert!(files.len() >= 5, "the corpus is gone");
-        for file in files {
-            fuzz_request(&std::fs::read(file.path()).unwrap());
-        }
-    }
-}

@@ -22,14 +22,16 @@ use zenoh::sample::{Sample, SampleKind};
 use zenoh::session::ZenohId;
 use zenoh::{Session, Wait};
 
-use crate::announcements::{Announcement, Scope};
+use crate::announcements::{Announcement, Announcements, Scope};
 use crate::announcer::{Announcer, Declare};
 use crate::config::Config;
+use crate::limits::Limits;
 use crate::names::{HostId, TopicKey};
 use crate::reach::Seen;
 use crate::silent::Seeker;
 use crate::text;
 use crate::wire::{Endpoint, HANDSHAKE_BYTES_MAX, RingOffer, RingRefusal, RingRequest};
+pub use crate::zenoh_config::fuzz_zenoh_config;
 use crate::zenoh_config::{introducer, zenoh_config};
 
 /// Longest announcement; its key has twice as many bytes, and zenoh's must fit one of its batches of 64 KiB.
@@ -384,10 +386,13 @@ fn too_long(what: &str, bytes: usize) -> String {
 }
 
 fn read_token(sample: &Sample) -> Option<Announcement> {
-    let key = sample.key_expr().as_str();
+    announced(sample.key_expr().as_str(), sample.kind() == SampleKind::Put)
+}
+
+/// What the key of a token says that is declared (`up`) or undeclared.
+fn announced(key: &str, up: bool) -> Option<Announcement> {
     let mut parts = key.strip_prefix("rgaps/1/")?.splitn(3, '/');
     let host: HostId = parts.next()?.parse().ok()?;
-    let up = sample.kind() == SampleKind::Put;
     match (parts.next()?, parts.next()?, up) {
         ("host", name, up) => {
             let name: String = String::from_utf8_lossy(&unhex(name)?).chars().take(64).collect();
@@ -416,6 +421,38 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
         return None;
     }
     (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).ok()).collect()
+}
+
+/// Fuzz entry: a byte says whether the rest is the whole key of a token, the name of a host or an endpoint. What is announced can be shown, is
+/// kept within its bounds, and is gone when the same token is.
+pub fn fuzz_announcement(data: &[u8]) {
+    let Some((form, rest)) = data.split_first() else { return };
+    let host = HostId([7; 16]);
+    let key = match form % 3 {
+        0 => String::from_utf8_lossy(rest).into_owned(),
+        1 => format!("rgaps/1/{host}/host/{}", hex(rest)),
+        _ => format!("rgaps/1/{host}/endpoint/{}", hex(rest)),
+    };
+    let Some(up) = announced(&key, true) else { return };
+    let Some(down) = announced(&key, false) else { panic!("{key} can be announced and not be taken back") };
+    match &up {
+        Announcement::HostUp { name, .. } => assert_eq!(text::plain(name), name.as_str()),
+        Announcement::EndpointUp { endpoint, host, .. } => {
+            let text = serde_json::to_vec(endpoint).unwrap_or_default();
+            let key = format!("rgaps/1/{host}/endpoint/{}", hex(&text));
+            let again = announced(&key, true).filter(|_| text.len() <= ENDPOINT_BYTES_MAX);
+            let same = |again| matches!(again, Announcement::EndpointUp { endpoint: again, .. } if again == *endpoint);
+            assert!(
+                text.len() > ENDPOINT_BYTES_MAX || again.is_some_and(same),
+                "{endpoint:?} is not announced as it is"
+            );
+        }
+        gone => panic!("{gone:?} was announced"),
+    }
+    let now = std::time::Instant::now();
+    let mut announcements = Announcements::new(now, &Limits::default());
+    assert!(announcements.handle(now, &up).is_ok() && announcements.handle(now, &down).is_ok());
+    assert_eq!(announcements.directory().counts(), (0, 0), "{key} is kept");
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use crate::announcements::Counters;
 use crate::config::{Config, ConfigError, Given};
 use crate::local::Connection;
 use crate::runtime::{CONFIG_FILE, NETWORK_FILE, SOCKET_FILE};
+use crate::text::plain;
 use crate::whereabouts::Whereabouts;
 
 /// The manager of a runtime directory.
@@ -67,10 +68,15 @@ impl Running {
 
     /// The process `pid`, which is known to serve a directory.
     pub fn new(dir: &Path, pid: u32) -> Self {
-        let text = fs::read_to_string(dir.join(CONFIG_FILE)).unwrap_or_default();
-        let table = text.parse::<toml::Table>().ok().filter(|table| !table.is_empty());
-        let network = fs::read(dir.join(NETWORK_FILE)).ok().and_then(|text| serde_json::from_slice(&text).ok());
-        Self { pid, config: table.and_then(|table| table.try_into().ok()), network }
+        let config = fs::read_to_string(dir.join(CONFIG_FILE)).unwrap_or_default();
+        let network = fs::read(dir.join(NETWORK_FILE)).unwrap_or_default();
+        Self::from_texts(pid, &config, &network)
+    }
+
+    fn from_texts(pid: u32, config: &str, network: &[u8]) -> Self {
+        let table = config.parse::<toml::Table>().ok().filter(|table| !table.is_empty());
+        let config = table.and_then(|table| table.try_into().ok());
+        Self { pid, config, network: serde_json::from_slice(network).ok() }
     }
 
     /// What somebody who was given this configuration should know, if anything of it is without effect on this manager.
@@ -108,6 +114,23 @@ impl Running {
             })
         });
         differing.collect()
+    }
+}
+
+/// Fuzz entry: the text of config.toml, the byte 0xff, and that of network.json, as another user's manager may have written them. What a client
+/// says of it can be shown.
+pub fn fuzz_running(data: &[u8]) {
+    let (config, network) = data.split_at(data.iter().position(|byte| *byte == 0xff).unwrap_or(data.len()));
+    let Ok(config) = str::from_utf8(config) else { return };
+    let running = Running::from_texts(1, config, network.get(1..).unwrap_or_default());
+    let keys = toml::Table::try_from(Config::default()).unwrap_or_default().into_iter();
+    let origins = keys.map(|(key, _)| (key, "flags".to_owned())).collect();
+    if let Some(warning) = running.warning(Ok(Given { origins, ..Given::default() })) {
+        assert_eq!(plain(&warning), warning);
+    }
+    if let Some(counters) = running.network {
+        let again = serde_json::to_vec(&counters).map(|text| serde_json::from_slice(&text).ok());
+        assert!(again.is_ok_and(|again| again == Some(counters)));
     }
 }
 

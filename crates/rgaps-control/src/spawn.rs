@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-pub use self::outcome::Outcome;
 use self::outcome::{Heard, hear};
+pub use self::outcome::{Outcome, fuzz_outcome};
 pub use self::pauses::Pauses;
 use crate::config::{ConfigError, Given, variable};
 use crate::local::{Connection, LocalError};

@@ -48,7 +48,7 @@ const ONLY_TCP: &str = "only links over tcp are built in";
 
 /// What zenoh is to run with; `None` where it is not to run.
 pub(crate) fn zenoh_config(config: &Config) -> Result<Option<Zenoh>, NetworkError> {
-    let mut zenoh = match config.zenoh_config.as_str() {
+    let zenoh = match config.zenoh_config.as_str() {
         "" => Zenoh::default(),
         path => {
             let zenoh = Zenoh::from_file(path).map_err(|error| failed(format!("{path}: {error}")))?;
@@ -56,6 +56,11 @@ pub(crate) fn zenoh_config(config: &Config) -> Result<Option<Zenoh>, NetworkErro
             zenoh
         }
     };
+    with_ours(config, zenoh)
+}
+
+/// A configuration of zenoh with what our own keys say of it.
+fn with_ours(config: &Config, mut zenoh: Zenoh) -> Result<Option<Zenoh>, NetworkError> {
     let range = config.range();
     if range == Range::Local {
         return Ok(None);
@@ -169,6 +174,28 @@ fn texts(value: &Value) -> Vec<&str> {
         Value::Array(items) => items.iter().flat_map(texts).collect(),
         Value::Object(fields) => fields.values().flat_map(texts).collect(),
         _ => Vec::new(),
+    }
+}
+
+/// Fuzz entry: any text as zenoh's file. What is taken asks for nothing that this build has not, and opens nothing beyond loopback there.
+pub fn fuzz_zenoh_config(data: &[u8]) {
+    let Ok(zenoh) = str::from_utf8(data).map_err(drop).and_then(|text| Zenoh::from_json5(text).map_err(drop)) else {
+        return;
+    };
+    if refuse_what_is_missing(&zenoh).is_err() {
+        return;
+    }
+    for range in [Range::Loopback, Range::Open] {
+        let config = Config { network: range.name().to_owned(), ..Config::default() };
+        let Ok(Some(zenoh)) = with_ours(&config, zenoh.clone()) else { continue };
+        assert!(refuse_what_is_missing(&zenoh).is_ok(), "what was not asked for is there");
+        assert_eq!(zenoh.get_json("mode").ok().as_deref(), Some("\"peer\""));
+        if range == Range::Loopback {
+            let endpoints =
+                ["connect/endpoints", "listen/endpoints"].map(|key| zenoh.get_json(key).unwrap_or_default());
+            assert_eq!(endpoints, ["[]", "[\"tcp/127.0.0.1:0\"]"]);
+            assert_eq!(zenoh.get_json("scouting/multicast/enabled").ok().as_deref(), Some("false"));
+        }
     }
 }
 

@@ -11,7 +11,7 @@
 //! Invariants  production, consumption, lag (`invariants`), asserted after every step in debug builds.
 
 use crate::credit::{CreditError, CreditPair};
-use crate::geometry::{FlowControl, RingGeometry};
+use crate::geometry::{FlowControl, RingGeometry, RingOptions, Watermark};
 use crate::invariants::{self, Violation};
 use crate::position::{Position, RingOffset, RingSpan};
 use crate::record::{HEADER_BYTES, MessageId, RecordError, RecordHeader, RecordSequence};
@@ -255,10 +255,41 @@ pub fn is_intact(geometry: &RingGeometry, start: Position, written: Position) ->
     written <= start.forward(geometry.ring_bytes())
 }
 
+/// Fuzz entry: the shape of a ring, then headers, after each of which the consumer may take what is there. What is admitted lies in the ring, and
+/// over nothing that is unread.
+pub fn fuzz_ring(data: &[u8]) {
+    let Some((&[size, chunk, code, rest], headers)) = data.split_first_chunk::<4>() else { return };
+    let options = RingOptions {
+        ring_bytes: u64::from(size) << 8,
+        chunk_bytes: u32::from(chunk) << 4,
+        watermark: Watermark::from_code(u32::from(code % 4)).unwrap_or_default(),
+        flow_control: if rest & 1 == 0 { FlowControl::On } else { FlowControl::Off },
+        ..RingOptions::default()
+    };
+    let Ok(geometry) = RingGeometry::new(options) else { return };
+    let mut ring = ReceiverRing::new(geometry);
+    for (turn, bytes) in headers.as_chunks::<HEADER_BYTES>().0.iter().enumerate() {
+        let Ok(header) = RecordHeader::decode(bytes) else { continue };
+        let (tail, expected) = (ring.tail(), ring.expected());
+        let Ok(placement) = ring.admit(&RecordHeader { record: expected, ..header }) else {
+            assert_eq!((ring.tail(), ring.expected()), (tail, expected), "what is refused changes nothing");
+            continue;
+        };
+        let payload = placement.payload(&geometry, header.payload_bytes);
+        assert!(placement.start >= tail && placement.end == ring.tail());
+        assert!(payload.offset.0 + payload.bytes <= options.ring_bytes, "{placement:?} leaves the ring");
+        if options.flow_control == FlowControl::On {
+            assert!(placement.end <= ring.head().forward(options.ring_bytes), "{placement:?} overwrites the unread");
+        }
+        if rest >> (turn % 7 + 1) & 1 == 1 {
+            assert_eq!(ring.consumed(placement.end), Ok(()));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::geometry::{RingOptions, Watermark};
 
     fn geometry(ring_bytes: u64, chunk_bytes: u32) -> RingGeometry {
         let watermark = Watermark::Zero;

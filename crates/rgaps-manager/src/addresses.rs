@@ -52,6 +52,14 @@ fn parse(table: &str) -> Vec<Ipv4Addr> {
     found
 }
 
+/// Fuzz entry: any text as the kernel's tables. No address is named twice.
+pub fn fuzz_addresses(data: &[u8]) {
+    let table = String::from_utf8_lossy(data);
+    let found = parse(&table);
+    assert!(found.iter().enumerate().all(|(place, address)| !found[..place].contains(address)));
+    assert!(parse_routes(&table).len() <= table.lines().count());
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -41,3 +41,6 @@ mod subscribe;
 mod successor;
 mod topics;
 mod verbs;
+
+pub use addresses::fuzz_addresses;
+pub use sender::fuzz_answer;

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use rgaps_control::network::{RingAsker, RingError};
 use rgaps_control::reach::{Reach, Seen};
 use rgaps_control::wire::{Integrity, PUBLISHED_MAX, RingOffer, RingRefusal, RingRequest, WIRE_VERSION};
-use rgaps_control::{Config, HostId, TopicId, TopicKey};
+use rgaps_control::{Config, HostId, TopicId, TopicKey, text};
 use rgaps_device::{Backend, PayloadAccess};
 use rgaps_link::rdma::SenderEnd;
 use rgaps_link::tcp::{self, ConnectError, LinkToken, TcpOptions, TcpSender};
@@ -468,6 +468,23 @@ fn geometry(offer: &RingOffer, flow_control: bool) -> Result<RingGeometry, Strin
     let integrity = link_integrity(offer.integrity);
     let options = RingOptions { ring_bytes, chunk_bytes, watermark, alignment, flow_control, integrity };
     RingGeometry::new(options).map_err(|error| error.to_string())
+}
+
+/// Fuzz entry: any bytes as the answer to a ring request. Of what passes its check a link can be made, and all of it can be shown.
+pub fn fuzz_answer(data: &[u8]) {
+    let Ok(answer) = text::from_json::<Result<RingOffer, RingRefusal>>(data) else { return };
+    let text = serde_json::to_vec(&answer).unwrap_or_default();
+    assert!(text::from_json::<Result<RingOffer, RingRefusal>>(&text).is_ok_and(|again| again == answer));
+    match answer.and_then(|offer| offer.check().map(|()| offer)) {
+        Ok(offer) => {
+            for flow_control in [true, false] {
+                let made = geometry(&offer, flow_control);
+                assert!(made.as_ref().is_ok_and(|made| made.ring_bytes() == offer.ring_bytes), "{offer:?}: {made:?}");
+            }
+            let _ = offer.rdma.as_ref().map(|ring| crate::verbs::from_wire(&ring.end));
+        }
+        Err(refusal) => assert_eq!(text::plain(&refusal.to_string()), refusal.to_string()),
+    }
 }
 
 /// Connects to the ring at the first of its addresses that answers.

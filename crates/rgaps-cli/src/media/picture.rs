@@ -4,7 +4,7 @@ use std::io::{Cursor, Write};
 
 use image::codecs::png::{CompressionType, FilterType, PngEncoder};
 use image::{DynamicImage, ExtendedColorType, ImageEncoder, ImageError, ImageReader, ImageResult, Limits};
-use rgaps::types::{Encoding, Image};
+use rgaps::types::{Encoding, Image, Meta};
 
 /// Pixels of a side that are read, at most.
 const SIDE_MAX: u32 = 1 << 15;
@@ -104,4 +104,18 @@ fn packed(meta: &Image, payload: &[u8], swap: bool) -> Vec<u8> {
         }
     }
     pixels
+}
+
+/// For the fuzzer: any bytes are decoded or refused, and what was decoded is as large as it says and survives being saved. Pictures of more than a
+/// megapixel are left out: they only cost time.
+pub fn fuzz_picture(data: &[u8]) {
+    let reader = ImageReader::new(Cursor::new(data)).with_guessed_format().map(ImageReader::into_dimensions);
+    if !matches!(reader, Ok(Ok((width, height))) if u64::from(width) * u64::from(height) <= 1 << 20) {
+        return;
+    }
+    let Ok((meta, payload)) = decode(data) else { return };
+    assert_eq!(meta.check(payload.len() as u64), Ok(()));
+    let mut file = Vec::new();
+    assert!(encode(&meta, &payload, &mut file).is_ok_and(|written| written), "PNG holds what PNG and JPEG give");
+    assert!(decode(&file).is_ok_and(|again| again == (meta, payload)));
 }

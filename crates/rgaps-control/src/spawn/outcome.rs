@@ -58,7 +58,7 @@ impl Outcome {
 /// Waits for what a manager says on a pipe.
 pub(super) fn hear(pipe: &File, deadline: Instant) -> io::Result<Heard> {
     let mut rest = pipe.take(SAID_BYTES_MAX);
-    let mut line = Vec::new();
+    let mut lines = Lines::default();
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -74,15 +74,29 @@ pub(super) fn hear(pipe: &File, deadline: Instant) -> io::Result<Heard> {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(error),
         };
-        for byte in &part[..read] {
+        if let Some(outcome) = lines.outcome_in(&part[..read]) {
+            return Ok(Heard::Said(outcome));
+        }
+    }
+}
+
+/// What was said since the last newline.
+#[derive(Default)]
+struct Lines(Vec<u8>);
+
+impl Lines {
+    /// The first outcome, if these bytes end its line.
+    fn outcome_in(&mut self, bytes: &[u8]) -> Option<Outcome> {
+        for byte in bytes {
             if *byte != b'\n' {
-                line.push(*byte);
-            } else if let Ok(outcome) = serde_json::from_slice(&line) {
-                return Ok(Heard::Said(shown(outcome)));
+                self.0.push(*byte);
+            } else if let Ok(outcome) = serde_json::from_slice(&self.0) {
+                return Some(shown(outcome));
             } else {
-                line.clear();
+                self.0.clear();
             }
         }
+        None
     }
 }
 
@@ -91,6 +105,16 @@ fn shown(outcome: Outcome) -> Outcome {
     match outcome {
         Outcome::Failed(reason) => Outcome::Failed(plain_lines(&reason).into_owned()),
         outcome => outcome,
+    }
+}
+
+/// Fuzz entry: any bytes as what a program in RGAPSD says. The same is heard of it in whatever pieces it comes, and can be shown.
+pub fn fuzz_outcome(data: &[u8]) {
+    let at_once = Lines::default().outcome_in(data);
+    let mut lines = Lines::default();
+    assert_eq!(data.chunks(1).find_map(|byte| lines.outcome_in(byte)), at_once);
+    if let Some(Outcome::Failed(reason)) = at_once {
+        assert_eq!(plain_lines(&reason), reason);
     }
 }
 

@@ -1,0 +1,11 @@
+//! What another process of this host says or has written.
+#![no_main]
+
+use libfuzzer_sys::{Corpus, fuzz_target};
+
+fuzz_target!(|input: &[u8]| -> Corpus {
+    match rgaps_fuzz::parse(rgaps_fuzz::local::PARSERS, input) {
+        true => Corpus::Keep,
+        false => Corpus::Reject,
+    }
+});

@@ -1,0 +1,11 @@
+//! What comes with a message.
+#![no_main]
+
+use libfuzzer_sys::{Corpus, fuzz_target};
+
+fuzz_target!(|input: &[u8]| -> Corpus {
+    match rgaps_fuzz::parse(rgaps_fuzz::meta::PARSERS, input) {
+        true => Corpus::Keep,
+        false => Corpus::Reject,
+    }
+});

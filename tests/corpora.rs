@@ -1,0 +1,82 @@
+//! Gives every input of the fuzzers' corpora to its parser, without a fuzzer: what one of them once found stays found.
+
+// A test program: what does not work here is a failed test.
+#![allow(clippy::unwrap_used)]
+
+#[path = "../fuzz/src/lib.rs"]
+mod fuzz;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+
+use crate::fuzz::{Parsers, TARGETS, parse, parser};
+
+/// Places at which an input is cut and changed, at most.
+const PLACES: usize = 48;
+
+fn inputs(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus").join(target);
+    let files = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let files = files.map(|entry| entry.unwrap().path());
+    files.map(|path| (path.clone(), fs::read(path).unwrap())).collect()
+}
+
+/// Every input of a target as it is, cut short, extended, and with a byte changed.
+fn replay(target: &str) {
+    let (_, parsers): (_, Parsers) = *TARGETS.iter().find(|(name, _)| *name == target).unwrap();
+    for (path, mut input) in inputs(target) {
+        assert!(parse(parsers, &input), "{}: its first byte names no parser", path.display());
+        let step = input.len().div_ceil(PLACES).max(1);
+        for at in (1..input.len()).step_by(step) {
+            parse(parsers, &input[..at]);
+            for flip in [0x01, 0x80, 0xff] {
+                input[at] ^= flip;
+                parse(parsers, &input);
+                input[at] ^= flip;
+            }
+        }
+        input.push(0xff);
+        parse(parsers, &input);
+    }
+}
+
+#[test]
+fn what_other_hosts_send_is_parsed_or_refused() {
+    replay("link");
+}
+
+#[test]
+fn what_other_processes_say_is_parsed_or_refused() {
+    replay("local");
+}
+
+#[test]
+fn what_people_write_is_parsed_or_refused() {
+    replay("text");
+}
+
+#[test]
+fn files_of_others_are_parsed_or_refused() {
+    replay("files");
+}
+
+#[test]
+fn what_comes_with_a_message_is_parsed_or_refused() {
+    replay("meta");
+}
+
+#[test]
+fn every_parser_has_inputs() {
+    for (target, parsers) in TARGETS {
+        let inputs = inputs(target);
+        let letters: BTreeSet<u8> = inputs.iter().filter_map(|(_, input)| input.first().copied()).collect();
+        let without: Vec<&str> =
+            (b'a'..).zip(parsers).filter(|(letter, _)| !letters.contains(letter)).map(|(_, (name, _))| *name).collect();
+        assert!(without.is_empty(), "no input of fuzz/corpus/{target} is for {without:?}");
+        assert!(
+            inputs.iter().all(|(_, input)| parser(parsers, input).is_some()),
+            "an input of {target} is for no parser"
+        );
+    }
+}
