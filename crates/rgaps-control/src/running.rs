@@ -110,7 +110,8 @@ impl Running {
                 key: key.clone(),
                 wanted: wanted.to_string(),
                 origin: origin.clone(),
-                actual: actual.to_string(),
+                // TOML escapes control characters, and none that turn text round; the manager may be another user's.
+                actual: plain(&actual.to_string()).into_owned(),
             })
         });
         differing.collect()
@@ -185,6 +186,15 @@ mod tests {
         assert!(
             Running { pid: 1, config: None, network: None }.differences(&given(&[("multicast", "off")])).is_empty()
         );
+    }
+
+    #[test]
+    fn what_another_users_manager_has_noted_is_shown_escaped() {
+        let noted = "idle_timeout_ms = 5\nlisten = \"tcp/a\\u202eb\\u001b:1\"\n";
+        let running = Running::from_texts(7, noted, b"");
+        let said = running.warning(Ok(given(&[("listen", "tcp/127.0.0.1:0")]))).unwrap();
+        assert!(said.contains("has \"tcp/a\\u{202e}b"), "{said}");
+        assert_eq!(plain(&said), said);
     }
 
     #[test]
