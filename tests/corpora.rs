@@ -67,6 +67,11 @@ fn what_comes_with_a_message_is_parsed_or_refused() {
 }
 
 #[test]
+fn any_words_in_a_segment_are_survived() {
+    replay("segment");
+}
+
+#[test]
 fn every_parser_has_inputs() {
     for (target, parsers) in TARGETS {
         let inputs = inputs(target);

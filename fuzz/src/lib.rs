@@ -7,6 +7,7 @@ pub mod files;
 pub mod link;
 pub mod local;
 pub mod meta;
+pub mod segment;
 pub mod text;
 
 /// Parses bytes, and panics if what comes of them is not as it must be.
@@ -15,12 +16,13 @@ pub type Parser = fn(&[u8]);
 pub type Parsers = &'static [(&'static str, Parser)];
 
 /// All targets.
-pub const TARGETS: [(&str, Parsers); 5] = [
+pub const TARGETS: [(&str, Parsers); 6] = [
     ("link", link::PARSERS),
     ("local", local::PARSERS),
     ("text", text::PARSERS),
     ("files", files::PARSERS),
     ("meta", meta::PARSERS),
+    ("segment", segment::PARSERS),
 ];
 
 /// The parser that an input of a target is for, and what it is to parse.

@@ -9,7 +9,8 @@
 //! * Subscribers: `reader` is their port, `held` is a message that is being read, `past` finds what history keeps, `claim` and `by_name` take messages by
 //!   name, `ahead` looks at messages without holding them, `unread` counts them.
 //! * The manager: `janitor` admits publishers and subscribers and finishes what the dead left; `newest` finds the newest message of each remote publisher.
-//! * For all: `notify` wakes, `info` is what a message says of itself, `observer` reads a topic without taking part, `crash` has the points for kill tests.
+//! * For all: `notify` wakes, `info` is what a message says of itself, `observer` reads a topic without taking part, `crash` has the points for kill tests,
+//!   `fuzz` lets others write anything.
 //!
 //! Everything that maps memory is left out of the builds of loom and shuttle.
 
@@ -32,6 +33,8 @@ mod by_name;
 pub mod claim;
 #[cfg(not(any(loom, shuttle)))]
 pub mod crash;
+#[cfg(not(any(loom, shuttle)))]
+mod fuzz;
 #[cfg(not(any(loom, shuttle)))]
 mod give_way;
 #[cfg(not(any(loom, shuttle)))]
@@ -75,6 +78,7 @@ pub mod writer;
 
 #[cfg(not(any(loom, shuttle)))]
 pub use crate::{
+    fuzz::fuzz_segment,
     held::{Held, PoolRef},
     janitor::{Janitor, PublisherSpec, SubscriberSpec},
     pages::{SubscriberFile, SubscriberPages},

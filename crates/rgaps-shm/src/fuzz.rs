@@ -1,0 +1,163 @@
+//! Fuzz entry: a topic of one host in one process, whose shared words somebody else overwrites between any two steps.
+//!
+//! Whoever may write the segment is a program of this host's user; its garbage costs messages, and nothing else: nobody panics, loops or reads past
+//! the end of anything.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use rgaps_os::{Access, Mapping, memfd};
+
+use crate::claim::MessageName;
+use crate::janitor::Seat;
+use crate::layout::{META_BYTES_MAX, QUEUE_OFFSET, READY_OFFSET, SEGMENT_BYTES, SUBSCRIBER_PAGES_BYTES};
+use crate::layout::{message_offset, publisher_offset, subscriber_offset};
+use crate::newest::newest;
+use crate::observer::Observer;
+use crate::queue::MessageIndex;
+use crate::{
+    Exhaustion, Held, Janitor, MessageInfo, MessageSpec, PublisherSpec, ReaderPort, Segment, SubscriberFile,
+    SubscriberPages, SubscriberSpec, WriterPort,
+};
+
+const TOPIC: [u8; 16] = [3; 16];
+const POOL_BYTES: u64 = 1 << 16;
+/// Steps of an input, at most.
+const STEPS_MAX: usize = 64;
+
+/// The words of one topic, its manager, two publishers, a subscriber and one who looks on.
+struct Topic {
+    segment: File,
+    words: File,
+    janitor: Janitor,
+    writers: [(WriterPort, Seat); 2],
+    reader: ReaderPort,
+    observer: Observer,
+    held: Vec<Held>,
+    sequence: u64,
+}
+
+/// Runs any bytes as steps: what is overwritten, and who does what then.
+pub fn fuzz_segment(mut data: &[u8]) {
+    let Some(mut topic) = Topic::new() else { return };
+    for _ in 0..STEPS_MAX {
+        let Some((step, rest)) = data.split_first() else { break };
+        data = topic.step(*step, rest);
+    }
+    topic.end();
+}
+
+impl Topic {
+    /// `None` where the kernel has no memory.
+    fn new() -> Option<Self> {
+        let janitor = Janitor::new(Arc::new(Segment::create(TOPIC).ok()?));
+        let made = janitor.segment().clone();
+        let file = SubscriberFile::create().ok()?;
+        let [first, second] = [1, 2].map(|publisher| Self::writer(&janitor, publisher));
+        let spec = SubscriberSpec { depth: 4, pid: 1, remote: false };
+        let seat = janitor.admit_subscriber(&spec, &file).ok()?;
+        let own = janitor.pages(seat)?;
+        let words = own.file()?.as_fd().try_clone_to_owned().ok()?;
+        let adopted = SubscriberFile::adopt(words.try_clone().ok()?);
+        let own = SubscriberPages::attach(adopted, own.place(), TOPIC, seat.slot, seat.tenancy()).ok()?;
+        let observed = Arc::new(Segment::observe(made.read_only().ok()?, TOPIC).ok()?);
+        let reader = ReaderPort::new(observed.clone(), Arc::new(own), true).ok()?;
+        let (segment, observer) = (made.as_fd().try_clone_to_owned().ok()?, Observer::new(observed));
+        let (held, writers) = (Vec::new(), [first?, second?]);
+        Some(Self {
+            segment: segment.into(),
+            words: words.into(),
+            janitor,
+            writers,
+            reader,
+            observer,
+            held,
+            sequence: 0,
+        })
+    }
+
+    fn writer(janitor: &Janitor, publisher: u64) -> Option<(WriterPort, Seat)> {
+        let seat = janitor.admit_publisher(&PublisherSpec { publisher, messages: 4, ..Default::default() }).ok()?;
+        let fd = memfd::create("pool", POOL_BYTES).ok()?;
+        let right = Mapping::map(&fd, POOL_BYTES, Access::ReadWrite).ok()?.allocation_right()?;
+        let port = WriterPort::new(janitor.segment().clone(), seat.slot, seat.generation, right).ok()?;
+        Some((port, seat))
+    }
+
+    /// One step; returns what it has not used of the input.
+    fn step<'a>(&mut self, step: u8, rest: &'a [u8]) -> &'a [u8] {
+        match step % 16 {
+            0..6 => return self.overwrite(step % 16, rest).unwrap_or_default(),
+            6 | 7 => self.publish(usize::from(step % 2), Exhaustion::DropOldest),
+            8 => self.publish(0, Exhaustion::Refuse),
+            9 => self.held.extend(self.reader.take().ok().flatten()),
+            10 => drop(self.held.pop()),
+            11 => drop(self.observer.poll()),
+            12 => drop(self.reader.claim(MessageName { publisher: 1, sequence: self.sequence })),
+            13 => self.manage(),
+            14 => self.held.extend(self.reader.take_unready().ok().flatten()),
+            _ => self.held.pop().into_iter().for_each(|held| self.reader.put_back(held)),
+        }
+        rest
+    }
+
+    /// Writes a word, somewhere.
+    fn overwrite<'a>(&self, what: u8, rest: &'a [u8]) -> Option<&'a [u8]> {
+        let (place, rest) = rest.split_first_chunk::<2>()?;
+        let (word, rest) = rest.split_first_chunk::<8>()?;
+        let place = u64::from(u16::from_le_bytes(*place));
+        let offset = match what {
+            0 => place % 128 * 8,
+            1 => subscriber_offset((place / 8 % 32) as u16)? + place % 8 * 8,
+            2 => publisher_offset((place / 16 % 8) as u16)? + place % 16 * 8,
+            3 => QUEUE_OFFSET + place * 8,
+            4 => READY_OFFSET + place / 2 * 8,
+            _ => message_offset(MessageIndex((place / 32) as u16)) + place % 32 * 8,
+        };
+        // Half of the places of one word are the subscriber's own.
+        let own = what == 4 && place % 2 == 1;
+        let written = match own {
+            true => self.words.write_at(word, place % SUBSCRIBER_PAGES_BYTES / 8 * 8),
+            false => self.segment.write_at(word, offset.min(SEGMENT_BYTES - 8)),
+        };
+        written.is_ok().then_some(rest)
+    }
+
+    fn publish(&mut self, of: usize, exhaustion: Exhaustion) {
+        let (port, _) = &mut self.writers[of];
+        for seat in self.janitor.active_subscribers() {
+            self.janitor.pages(seat).into_iter().for_each(|pages| port.add_subscriber(pages, None));
+        }
+        let Ok(loan) = port.loan(64, exhaustion) else { return };
+        self.sequence += 1;
+        let info = MessageInfo { publisher: of as u64 + 1, sequence: self.sequence, bytes: 64, ..Default::default() };
+        let _ = port.publish(loan, &MessageSpec { info, meta: b"meta", history_depth: 2 });
+    }
+
+    fn manage(&mut self) {
+        let _ = (self.janitor.demote_stalled(), self.janitor.messages_in_use(), self.janitor.remote_publishers());
+        let _ = (self.janitor.active_publishers().count(), self.janitor.buried().count(), self.reader.unread(8));
+        let _ = newest(self.janitor.segment(), [0; 16]);
+        self.held.iter().for_each(|held| {
+            let mut meta = [0; META_BYTES_MAX];
+            assert!(held.copy_meta(&mut meta) <= META_BYTES_MAX);
+            let _ = (held.readiness(), held.ready_word(), held.release_word(), held.pool());
+        });
+    }
+
+    /// All of them leave, and the manager cleans up.
+    fn end(mut self) {
+        self.manage();
+        let _ = (self.reader.counters(), self.reader.awaits_bytes(), self.observer.publisher(1));
+        self.reader.retire();
+        let (slot, tenancy) = self.reader.seat();
+        self.held.clear();
+        self.janitor.dismiss_subscriber(slot, tenancy.bits());
+        for (_, seat) in &self.writers {
+            self.janitor.bury_publisher(seat.slot, seat.generation);
+            self.janitor.sweep(seat.slot);
+        }
+    }
+}

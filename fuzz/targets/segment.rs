@@ -1,0 +1,11 @@
+//! The shared memory of a topic.
+#![no_main]
+
+use libfuzzer_sys::{Corpus, fuzz_target};
+
+fuzz_target!(|input: &[u8]| -> Corpus {
+    match rgaps_fuzz::parse(rgaps_fuzz::segment::PARSERS, input) {
+        true => Corpus::Keep,
+        false => Corpus::Reject,
+    }
+});
