@@ -438,6 +438,8 @@ pub fn fuzz_announcement(data: &[u8]) {
     match &up {
         Announcement::HostUp { name, .. } => assert_eq!(text::plain(name), name.as_str()),
         Announcement::EndpointUp { endpoint, host, .. } => {
+            let kept = size_of_val(&endpoint.offers[..]) + size_of_val(&endpoint.requests[..]);
+            assert!(kept <= 4 * key.len(), "{kept} B are kept of a token of {} B", key.len());
             let text = serde_json::to_vec(endpoint).unwrap_or_default();
             let key = format!("rgaps/1/{host}/endpoint/{}", hex(&text));
             let again = announced(&key, true).filter(|_| text.len() <= ENDPOINT_BYTES_MAX);

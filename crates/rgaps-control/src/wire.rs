@@ -4,10 +4,11 @@
 //! Trusts      nothing: sizes, counts and addresses are checked, and a ring's shape is one that a link can be made of, before anything is
 //!             made from them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
+use std::hash::Hash;
 use std::net::{Ipv6Addr, SocketAddr};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::limits::OverBudget;
 use crate::local::Role;
@@ -45,9 +46,24 @@ pub struct Endpoint {
     #[serde(deserialize_with = "names::type_name")]
     pub type_name: String,
     /// What the publishers offer, each kind once.
+    #[serde(deserialize_with = "each_once")]
     pub offers: Vec<PublisherQos>,
     /// What the subscribers request, each kind once.
+    #[serde(deserialize_with = "each_once")]
     pub requests: Vec<SubscriberQos>,
+}
+
+/// A list of which each item is kept once, so that what is kept is not much larger than the text that told it: `{}` is a whole offer.
+fn each_once<'de, T, D>(from: D) -> Result<Vec<T>, D::Error>
+where
+    T: Deserialize<'de> + Copy + Eq + Hash,
+    D: Deserializer<'de>,
+{
+    let mut items = Vec::<T>::deserialize(from)?;
+    let mut seen = HashSet::new();
+    items.retain(|item| seen.insert(*item));
+    items.shrink_to_fit();
+    Ok(items)
 }
 
 impl Endpoint {
@@ -349,7 +365,7 @@ fn crooked(what: impl Into<String>) -> RingRefusal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::qos::Reliability;
+    use crate::qos::{History, Reliability};
 
     fn endpoint(role: Role, type_name: &str) -> Endpoint {
         Endpoint {
@@ -359,6 +375,25 @@ mod tests {
             offers: vec![PublisherQos { reliability: Reliability::BestEffort, ..Default::default() }],
             requests: vec![SubscriberQos::default()],
         }
+    }
+
+    #[test]
+    fn an_endpoint_has_each_kind_once_however_often_it_is_told() {
+        let told = |offers: &str, requests: &str| {
+            let key = r#"{"domain":0,"name":"/a"}"#;
+            let text = format!(
+                r#"{{"key":{key},"role":"publisher","type_name":"t","offers":[{offers}],"requests":[{requests}]}}"#
+            );
+            text::from_json::<Endpoint>(text.as_bytes()).unwrap()
+        };
+        let many = told(
+            &vec!["{}"; 5000].join(","),
+            &[vec!["{}"; 5000].join(","), r#"{"history":"keep_all"}"#.to_owned()].join(","),
+        );
+        assert_eq!((many.offers.len(), many.requests.len()), (1, 2));
+        assert_eq!(many.offers, [PublisherQos::default()]);
+        assert_eq!(many.requests[1], SubscriberQos { history: History::KeepAll, ..Default::default() });
+        assert!(many.offers.capacity() + many.requests.capacity() <= 8, "what is kept is no larger than what was told");
     }
 
     #[test]
