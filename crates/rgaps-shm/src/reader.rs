@@ -360,15 +360,18 @@ impl ReaderPort {
 
     /// Messages for this reader that it has not had, among these positions.
     fn lost_between(&self, from: Position, until: Position) -> u64 {
-        let begin = self.segment.queue().begin().max(from).min(until);
+        let queue = self.segment.queue();
+        // No more than a lap is looked at, though somebody may write another tail between two looks at it.
+        let lap = Position(until.0.saturating_sub(queue.capacity()));
+        let begin = queue.begin().max(lap).max(from).min(until);
         // What was overrun cannot be looked at any more.
         let overrun = begin.0 - from.0 - self.ahead.range(from..begin).count() as u64;
-        let rest = (begin.0..until.0).map(Position).filter(|position| match self.segment.queue().read(*position) {
+        let rest = (begin.0..until.0).map(Position).filter(|position| match queue.read(*position) {
             Slot::Message(named) => !self.ahead.contains(position) && self.is_for_us(*position, named),
             Slot::Overrun => !self.ahead.contains(position),
             Slot::Empty => false,
         });
-        overrun + rest.count() as u64
+        overrun.saturating_add(rest.count() as u64)
     }
 
     /// How many of the backlog are among the last messages that the depth lets this reader have.
@@ -435,7 +438,7 @@ impl ReaderPort {
         let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
         ReaderCounters {
             taken: load(&words.taken),
-            lost: (self.losses_so_far() + self.losses_ahead()).saturating_sub(self.forgiven),
+            lost: self.losses_so_far().saturating_add(self.losses_ahead()).saturating_sub(self.forgiven),
             poisoned: load(&words.poisoned),
             malformed: load(&words.malformed),
             held: load(&words.held),
@@ -454,7 +457,8 @@ impl ReaderPort {
     }
 
     pub(crate) fn losses_so_far(&self) -> u64 {
-        self.words().lost.load(Ordering::Relaxed) + self.slot_words().lost.load(Ordering::Relaxed)
+        // The latter is of the segment, where others may write.
+        self.words().lost.load(Ordering::Relaxed).saturating_add(self.slot_words().lost.load(Ordering::Relaxed))
     }
 
     /// Messages ahead that are gone, or too old.
@@ -470,7 +474,7 @@ impl ReaderPort {
             gone += u64::from(is_gone && !self.ahead.contains(&position));
             true
         });
-        self.lost_between(self.cursor, oldest) + gone
+        self.lost_between(self.cursor, oldest).saturating_add(gone)
     }
 
     /// The subscriber slot and its tenancy.
