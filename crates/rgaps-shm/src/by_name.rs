@@ -123,7 +123,7 @@ impl ReaderPort {
         for _ in 0..=2 * self.segment.queue().capacity() {
             match self.segment.queue().read(self.cursor) {
                 Slot::Empty => return,
-                Slot::Overrun => self.skip_what_is_too_old(),
+                Slot::Overrun => self.skip_overrun(),
                 Slot::Message(named) => {
                     if !self.ahead.contains(&self.cursor) {
                         if self.waiting(self.cursor, named).is_some() {

@@ -161,3 +161,19 @@ impl Topic {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_that_somebody_overwrote_costs_its_message_and_no_other() {
+        let mut topic = Topic::new().unwrap();
+        (0..3).for_each(|_| topic.publish(0, Exhaustion::DropOldest));
+        // Position 1 as if a lap later, which the tail does not say.
+        topic.overwrite(3, &[&[1, 0][..], &(65_538_u64 << 32).to_le_bytes()].concat()).unwrap();
+        let taken: Vec<u64> =
+            (0..3).flat_map(|_| topic.reader.take().unwrap()).map(|held| held.info().sequence).collect();
+        assert_eq!((taken, topic.reader.counters().lost), (vec![1, 3], 1));
+    }
+}

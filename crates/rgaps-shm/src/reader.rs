@@ -310,7 +310,7 @@ impl ReaderPort {
             let named = match self.segment.queue().read(self.cursor) {
                 Slot::Empty => return Ok(None),
                 Slot::Overrun => {
-                    self.skip_what_is_too_old();
+                    self.skip_overrun();
                     continue;
                 }
                 Slot::Message(named) => named,
@@ -356,6 +356,16 @@ impl ReaderPort {
             self.move_to(oldest);
         }
         self.trim_backlog();
+    }
+
+    /// The queue has nothing at the cursor any more. Where the tail does not say so, somebody has overwritten the slot: what it named is lost.
+    pub(crate) fn skip_overrun(&mut self) {
+        let position = self.cursor;
+        self.skip_what_is_too_old();
+        if self.cursor == position {
+            self.count_lost(u64::from(!self.ahead.contains(&position)));
+            self.move_to(position.next());
+        }
     }
 
     /// Messages for this reader that it has not had, among these positions.
