@@ -1,0 +1,50 @@
+//! Slots that one publisher or subscriber has after another.
+
+#![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
+
+mod host;
+
+use host::{Host, lost, take};
+use rgaps_shm::queue::Position;
+use rgaps_shm::{Exhaustion, SubscriberSpec};
+
+#[test]
+fn losses_of_a_slots_former_subscriber_are_not_those_of_the_next() {
+    let host = Host::new(64);
+    let first = host.subscriber(10);
+    host.janitor.count_lost(5, Position(0));
+    assert_eq!(lost(&first), 5);
+    host.dismiss(&first);
+    let second = host.subscriber(10);
+    assert_eq!((second.seat().0, lost(&second)), (first.seat().0, 0));
+}
+
+#[test]
+fn what_is_told_late_of_a_slots_former_subscriber_changes_nothing() {
+    let host = Host::new(64);
+    let mut publisher = host.publisher(1 << 20, 0);
+    let admit = || host.janitor.admit_subscriber(&SubscriberSpec::default(), &host.file).unwrap();
+    let first = admit();
+    let late = host.janitor.pages(first).unwrap();
+    assert!(host.janitor.dismiss_subscriber(first.slot, first.generation));
+    let second = admit();
+    assert_eq!(second.slot, first.slot);
+    publisher.meet();
+    publisher.port.add_subscriber(late, None);
+    assert_eq!(publisher.port.unknown_subscribers(), []);
+}
+
+#[test]
+fn a_message_lies_in_the_pool_of_the_publisher_that_has_the_slot_now() {
+    let host = Host::new(64);
+    let mut reader = host.subscriber(10);
+    for _ in 0..2 {
+        let mut publisher = host.publisher(1 << 20, 0);
+        publisher.publish(10, Exhaustion::Refuse).unwrap();
+        let held = take(&mut reader).unwrap();
+        let (slot, generation) = publisher.port.seat();
+        assert_eq!((held.pool().slot, held.pool().generation), (slot, generation));
+        drop(held);
+        assert!(host.janitor.bury_publisher(slot, generation));
+    }
+}
