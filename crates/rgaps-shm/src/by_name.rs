@@ -17,6 +17,8 @@ impl ReaderPort {
     /// before the first claim counts as not yet come.
     pub fn claim(&mut self, name: MessageName) -> Result<Claimed, TakeRefused> {
         self.check()?;
+        let kept = self.unready.iter().find(|held| MessageName::of(held.info()) == name);
+        kept.map_or(Ok(()), |held| self.check_given(held))?;
         if let Some(held) = take_named(&mut self.unready, name) {
             return Ok(Claimed::Here(self.given_again(held)));
         }

@@ -1,22 +1,23 @@
 //! Messages that were given out and could not be used yet: they are held, and wait again in the order of their positions.
 //!
 //! Invariants  One that is put back is counted as not taken, until it is given out again. It goes as what is unread does: with the depth, with
-//!             claims in order, and with too many that nobody claims; then it is lost.
+//!             claims in order, and with too many that nobody claims; then it is lost. It does not stand in the way of a take, which goes on to
+//!             what lies before it: only what is given out, or awaits its bytes, uses up what a take may hold. A claim counts all of it.
 
 use std::sync::atomic::Ordering;
 
 use crate::claim::MessageName;
 use crate::held::Held;
+use crate::message::Readiness;
 use crate::queue::Position;
-use crate::reader::ReaderPort;
+use crate::reader::{ReaderPort, TakeRefused};
 
 impl ReaderPort {
     /// Whoever took a message cannot use it now: it is the next of its publisher again, and counts as not taken.
     pub fn put_back(&mut self, mut held: Held) {
         self.words().taken.fetch_sub(1, Ordering::Relaxed);
         held.is_put_back = true;
-        let place = self.unready.partition_point(|other| other.info.position < held.info.position);
-        self.unready.insert(place, held);
+        self.keep(held);
     }
 
     /// Nobody can ever use a message that was taken: it counts as lost.
@@ -26,16 +27,43 @@ impl ReaderPort {
         drop(held);
     }
 
+    /// Among those that are not given out, in the order of their positions.
+    pub(crate) fn keep(&mut self, held: Held) {
+        let place = self.unready.partition_point(|other| other.info.position < held.info.position);
+        self.unready.insert(place, held);
+    }
+
+    /// The first of those that are not given out whose turn it is.
+    pub(crate) fn take_ready_now(&mut self) -> Result<Option<Held>, TakeRefused> {
+        let mut place = 0;
+        while let Some(held) = self.unready.get(place) {
+            let publisher = held.info.publisher;
+            let in_turn = self.unready.range(..place).all(|earlier| earlier.info.publisher != publisher);
+            match held.readiness() {
+                Readiness::Poisoned => self.drop_poisoned(place),
+                Readiness::Ready if in_turn && self.has_turn(held) => {
+                    self.check_given(held)?;
+                    return Ok(self.unready.remove(place).map(|held| self.given_again(held)));
+                }
+                Readiness::Ready | Readiness::Pending => place += 1,
+            }
+        }
+        Ok(None)
+    }
+
     /// What was put back and is older than the depth is lost; what history gave was offered, and goes once all that came since is as much.
     pub(crate) fn let_go_put_back(&mut self) {
         if self.unready.is_empty() {
             return;
         }
         let (oldest, joined) = (self.oldest_in_depth(), self.joined);
-        if oldest >= joined {
-            self.unready.retain(|held| !held.is_put_back || held.info.position >= joined.0);
-        }
-        self.lose_put_back(|held| (joined.0..oldest.0).contains(&held.info.position));
+        self.lose_put_back(|held| held.info.position >= joined.0 && is_older(held, joined, oldest));
+        self.unready.retain(|held| !held.is_put_back || !is_older(held, joined, oldest));
+    }
+
+    /// Whether the next take lets it go, since it was put back and is older than the depth.
+    pub(crate) fn is_over(&self, held: &Held) -> bool {
+        held.is_put_back && is_older(held, self.joined, self.oldest_in_depth())
     }
 
     /// A message was claimed, before which these wait: as for what is unread, of its publisher if claims come in order, else all but some.
@@ -62,6 +90,16 @@ impl ReaderPort {
         position < self.cursor && self.backlog.front().is_none_or(|(oldest, _)| position < *oldest)
     }
 
+    /// How many messages of a publisher wait again.
+    pub(crate) fn waiting_again(&self, publisher: u16) -> u32 {
+        self.unready.iter().filter(|held| held.is_put_back && held.owner == publisher).count() as u32
+    }
+
+    /// Whether one that is not given out may be now: an error if it was put back, and as many are held without it as may be.
+    pub(crate) fn check_given(&self, held: &Held) -> Result<(), TakeRefused> {
+        if held.is_put_back { self.check_held(held.owner, self.waiting_again(held.owner)) } else { Ok(()) }
+    }
+
     /// A message is given out, which may have been put back.
     pub(crate) fn given_again(&self, mut held: Held) -> Held {
         if std::mem::take(&mut held.is_put_back) {
@@ -69,4 +107,9 @@ impl ReaderPort {
         }
         held
     }
+}
+
+/// Whether it is older than what the depth keeps: of what history gave, if all that is kept came since.
+fn is_older(held: &Held, joined: Position, oldest: Position) -> bool {
+    held.info.position < oldest.0 && (held.info.position >= joined.0 || oldest >= joined)
 }

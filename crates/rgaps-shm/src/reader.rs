@@ -135,16 +135,18 @@ impl ReaderPort {
     pub fn take(&mut self) -> Result<Option<Held>, TakeRefused> {
         self.check()?;
         self.let_go_put_back();
-        if let Some(held) = self.take_ready_now() {
+        if let Some(held) = self.take_ready_now()? {
             return Ok(Some(held));
         }
-        while self.unready.len() < UNREADY_MAX {
+        // What was put back out of turn does not count: its turn comes with what lies before it.
+        while self.unready.iter().filter(|held| !held.is_put_back).count() < UNREADY_MAX {
             let held = match self.next() {
                 Ok(Some(held)) => held,
-                Ok(None) => return Ok(None),
+                // What history gave may have gone meanwhile, and with it what was before one that was put back.
+                Ok(None) => return self.take_ready_now(),
                 // What is held here awaits its bytes; the caller can do nothing about it.
                 Err(TakeRefused::TooManyHeld { publisher, .. })
-                    if self.unready.iter().any(|held| held.owner == publisher) =>
+                    if self.unready.iter().any(|held| held.owner == publisher && !held.is_put_back) =>
                 {
                     return Ok(None);
                 }
@@ -158,8 +160,12 @@ impl ReaderPort {
             if in_turn && held.readiness() == Readiness::Ready {
                 return Ok(Some(self.given_again(held)));
             }
-            let place = self.unready.partition_point(|other| other.info.position < held.info.position);
-            self.unready.insert(place, held);
+            self.keep(held);
+            if self.unready.iter().any(|held| held.is_put_back)
+                && let Some(held) = self.take_ready_now()?
+            {
+                return Ok(Some(held));
+            }
         }
         Ok(None)
     }
@@ -168,17 +174,24 @@ impl ReaderPort {
     pub fn take_unready(&mut self) -> Result<Option<Held>, TakeRefused> {
         self.check()?;
         self.let_go_put_back();
-        while let Some(held) = self.unready.front() {
-            let (readiness, has_turn) = (held.readiness(), self.has_turn(held));
-            if readiness == Readiness::Poisoned {
-                self.drop_poisoned(0);
-            } else if has_turn {
-                return Ok(self.unready.pop_front().map(|held| self.given_again(held)));
-            } else {
-                break;
+        loop {
+            while let Some(held) = self.unready.front() {
+                if held.readiness() == Readiness::Poisoned {
+                    self.drop_poisoned(0);
+                } else if self.has_turn(held) {
+                    self.check_given(held)?;
+                    return Ok(self.unready.pop_front().map(|held| self.given_again(held)));
+                } else {
+                    break;
+                }
             }
+            let next = self.next()?;
+            // What was before it may have gone meanwhile.
+            if !self.unready.front().is_some_and(|held| self.has_turn(held)) {
+                return Ok(next.map(|held| self.given_again(held)));
+            }
+            next.into_iter().for_each(|held| self.keep(held));
         }
-        Ok(self.next()?.map(|held| self.given_again(held)))
     }
 
     /// Where the queue ended when this reader joined.
@@ -225,7 +238,10 @@ impl ReaderPort {
     /// publisher are held as may be. Nothing is taken. Counts `limit` at most.
     pub fn unread(&self, limit: usize) -> Unread {
         let mut unread = Unread::new(limit);
-        for held in &self.unready {
+        for held in self.unready.iter().filter(|held| !self.is_over(held)) {
+            if self.check_given(held).is_err() {
+                return unread;
+            }
             unread.note(held.info.publisher, held.readiness());
         }
         let oldest = self.oldest_in_depth();
@@ -239,7 +255,10 @@ impl ReaderPort {
                 {
                     let words = self.segment.words(named.message);
                     // Nothing behind it is given out either.
-                    if words.life().is_some_and(|life| self.check_held(life.owner).is_err()) {
+                    if words
+                        .life()
+                        .is_some_and(|life| self.check_held(life.owner, self.waiting_again(life.owner)).is_err())
+                    {
                         return false;
                     }
                     let publisher = self.segment.message(named.message).publisher.load(Ordering::Relaxed);
@@ -251,24 +270,8 @@ impl ReaderPort {
         unread
     }
 
-    fn take_ready_now(&mut self) -> Option<Held> {
-        let mut place = 0;
-        while let Some(held) = self.unready.get(place) {
-            let publisher = held.info.publisher;
-            let in_turn = self.unready.range(..place).all(|earlier| earlier.info.publisher != publisher);
-            match held.readiness() {
-                Readiness::Poisoned => self.drop_poisoned(place),
-                Readiness::Ready if in_turn && self.has_turn(held) => {
-                    return self.unready.remove(place).map(|held| self.given_again(held));
-                }
-                Readiness::Ready | Readiness::Pending => place += 1,
-            }
-        }
-        None
-    }
-
     /// One of those that are not given out was poisoned: it counts as taken, also if it was put back.
-    fn drop_poisoned(&mut self, place: usize) {
+    pub(crate) fn drop_poisoned(&mut self, place: usize) {
         if let Some(held) = self.unready.remove(place) {
             drop(self.given_again(held));
             self.count_poisoned();
@@ -296,7 +299,7 @@ impl ReaderPort {
             let named = Named { message: message.index, generation: message.generation.low() };
             // In its own life: others that end in the same 16 bits may have come since.
             let life = self.segment.life_at(position, named).filter(|life| life.generation == message.generation);
-            let attempt = self.hold_life(position, named, life)?;
+            let attempt = self.hold_life(position, named, life, |owner| self.waiting_again(owner))?;
             self.backlog.pop_front();
             match attempt {
                 Attempt::Held(held) => return Ok(Some(held)),
@@ -321,13 +324,16 @@ impl ReaderPort {
                 continue;
             }
             if self.ahead.contains(&position) || !self.is_for_us(position, named) {
+                let place = self.unready.iter().position(|held| held.info.position == position.0);
+                place.and_then(|place| self.unready.get(place)).map_or(Ok(()), |held| self.check_given(held))?;
                 self.move_to(position.next());
-                match self.unready.iter().position(|held| held.info.position == position.0) {
+                match place {
                     Some(place) => return Ok(self.unready.remove(place)),
                     None => continue,
                 }
             }
-            let attempt = self.hold(position, named)?;
+            let life = self.segment.life_at(position, named);
+            let attempt = self.hold_life(position, named, life, |owner| self.waiting_again(owner))?;
             self.move_to(position.next());
             match attempt {
                 Attempt::Held(held) => return Ok(Some(held)),
@@ -519,15 +525,22 @@ impl ReaderPort {
     }
 
     pub(crate) fn hold(&self, position: Position, named: Named) -> Result<Attempt, TakeRefused> {
-        self.hold_life(position, named, self.segment.life_at(position, named))
+        self.hold_life(position, named, self.segment.life_at(position, named), |_| 0)
     }
 
-    fn hold_life(&self, position: Position, named: Named, life: Option<Life>) -> Result<Attempt, TakeRefused> {
+    /// `spared`: how many that are held of a publisher do not count.
+    fn hold_life(
+        &self,
+        position: Position,
+        named: Named,
+        life: Option<Life>,
+        spared: impl Fn(u16) -> u32,
+    ) -> Result<Attempt, TakeRefused> {
         let words = self.segment.words(named.message);
         let Some(life) = life else { return Ok(Attempt::Gone) };
         let hold = self.pages.hold(named.message);
         let Some(count) = self.held.of(life.owner) else { return Ok(Attempt::Gone) };
-        self.check_held(life.owner)?;
+        self.check_held(life.owner, spared(life.owner))?;
         let generation = life.generation;
         if !words.claim(hold, generation) {
             return Ok(Attempt::Gone);
@@ -559,9 +572,9 @@ impl ReaderPort {
         Ok(Attempt::Held(held))
     }
 
-    /// An error if this reader holds as much of a publisher as it may.
-    fn check_held(&self, publisher: u16) -> Result<(), TakeRefused> {
-        let held = self.held.of(publisher).map_or(0, |count| count.load(Ordering::Relaxed));
+    /// An error if this reader holds as much of a publisher as it may, beside so many that are spared.
+    pub(crate) fn check_held(&self, publisher: u16, spared: u32) -> Result<(), TakeRefused> {
+        let held = self.held.of(publisher).map_or(0, |count| count.load(Ordering::Relaxed)).saturating_sub(spared);
         let entries = self.segment.publisher(publisher).map_or(0, |publisher| entries_of(publisher).1);
         if held < (entries / 2).max(1) { Ok(()) } else { Err(TakeRefused::TooManyHeld { publisher, held }) }
     }
