@@ -191,15 +191,17 @@ impl WriterPort {
                 Ok(loan) => return Ok(loan),
                 Err(error) => error,
             };
-            let gave_up = self.give_up_history()
-                || match exhaustion {
-                    Exhaustion::DropOldest => self.drop_oldest(|_, _| true),
-                    Exhaustion::Wait(_) => {
-                        !self.stalled.is_empty() && self.drop_oldest(|stalled, reader| stalled.has_idle(reader))
-                    }
-                    Exhaustion::Refuse => false,
-                };
-            if !gave_up {
+            let is_spared = |stalled: &Readers, reader: &Reader<'_>| match exhaustion {
+                Exhaustion::DropOldest => true,
+                Exhaustion::Wait(_) => stalled.has_idle(reader),
+                Exhaustion::Refuse => false,
+            };
+            let may_drop = match exhaustion {
+                Exhaustion::DropOldest => true,
+                Exhaustion::Wait(_) => !self.stalled.is_empty(),
+                Exhaustion::Refuse => false,
+            };
+            if !(self.give_up_history(is_spared) || may_drop && self.drop_oldest(is_spared)) {
                 return Err(error);
             }
         }
@@ -228,7 +230,7 @@ impl WriterPort {
     pub fn make_room(&mut self, used_bytes_max: u64) -> bool {
         self.reclaim();
         while self.allocator.stats().used_bytes > used_bytes_max {
-            if !(self.give_up_history() || self.drop_oldest(|_, _| true)) {
+            if !(self.give_up_history(|_, _| true) || self.drop_oldest(|_, _| true)) {
                 return false;
             }
         }
@@ -495,7 +497,22 @@ impl WriterPort {
         self.free_entries.push_back(message.index);
     }
 
-    fn give_up_history(&mut self) -> bool {
+    /// The oldest message that history keeps is needed no longer for that, if one that it keeps would be free without it: late joiners are to lose none
+    /// for a block that somebody needs all the same.
+    fn give_up_history(&mut self, is_spared: impl Fn(&Readers, &Reader<'_>) -> bool) -> bool {
+        let (_, end) = self.begin_pass();
+        let needs = |reader: Reader<'_>| match reader.need(end) {
+            Need::Hard => true,
+            Need::Soft => !is_spared(&self.stalled, &reader),
+            Need::None => false,
+        };
+        let kept = self.outstanding.iter().filter(|kept| {
+            let MessageRef { index, generation } = kept.message;
+            self.segment.words(index).in_history(generation)
+        });
+        if kept.map(Outstanding::offered).all(|offered| self.subscribers.readers(offered).any(needs)) {
+            return false;
+        }
         let Some(oldest) = self.history.pop_oldest() else { return false };
         leave_history(&self.segment, oldest);
         self.reclaim();

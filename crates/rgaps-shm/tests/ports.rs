@@ -624,3 +624,20 @@ fn what_a_subscriber_writes_reaches_nothing_that_others_read() {
         assert_eq!(sequences(&mut other).len(), 1);
     }
 }
+
+#[test]
+fn a_loan_that_fails_costs_no_history() {
+    let host = Host::new(16);
+    let mut publisher = host.publisher(8192, 1);
+    let mut holder = host.subscriber(1);
+    publisher.publish(5000, Exhaustion::Refuse).unwrap();
+    let held = holder.take().unwrap().unwrap();
+    for exhaustion in [Exhaustion::Refuse, Exhaustion::DropOldest, Exhaustion::Wait(Duration::ZERO)] {
+        publisher.publish(5000, exhaustion).unwrap_err();
+    }
+    let mut late = host.subscriber_with(1, true);
+    assert_eq!(sequences(&mut late), [1], "the newest that there is");
+    drop(held);
+    publisher.publish(5000, Exhaustion::Refuse).unwrap();
+    assert_eq!(sequences(&mut late), [2], "what stands in the way makes way");
+}
