@@ -169,6 +169,28 @@ fn frames_stay_though_their_reader_has_no_descriptors_when_its_manager_dies() {
 }
 
 #[test]
+fn frames_stay_though_a_cleaner_removes_files_and_leaves_the_socket() {
+    for only_locks in [false, true] {
+        let mut held = Held::new("cleaned", None);
+        let files = || std::fs::read_dir(held.dir.path()).unwrap().flatten();
+        let is_lock = |file: &std::fs::DirEntry| file.file_name().to_string_lossy().starts_with("client-");
+        let is_meant = |file: &std::fs::DirEntry| file.file_type().unwrap().is_file() && (is_lock(file) || !only_locks);
+        // As `find -type f -mtime +10 -delete` does.
+        for file in files().filter(is_meant).collect::<Vec<_>>() {
+            let _ = std::fs::remove_file(file.path());
+        }
+        until("both clients have locks again", || files().filter(is_lock).count() == 2);
+        let is_whole = |topic: &rgaps::TopicSummary| (topic.publishers, topic.subscribers) == (1, 1);
+        until("all topics are noted again", || {
+            let notes = files().filter(|file| file.file_name().to_string_lossy().starts_with("topic-")).count();
+            notes == TOPICS && held.own.topics().is_ok_and(|topics| topics.iter().all(is_whole))
+        });
+        let _next = held.followed();
+        held.is_whole();
+    }
+}
+
+#[test]
 fn a_manager_that_may_have_few_descriptors_takes_back_as_many_slots_as_it_gave() {
     let _watchdog = Watchdog::new(Duration::from_secs(100));
     let dir = RuntimeDir::new("manager").unwrap();
