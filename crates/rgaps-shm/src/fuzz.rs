@@ -137,7 +137,7 @@ impl Topic {
     }
 
     fn manage(&mut self) {
-        let _ = (self.janitor.demote_stalled(), self.janitor.messages_in_use(), self.janitor.remote_publishers());
+        let _ = (self.writers[0].0.stalled_by(), self.janitor.messages_in_use(), self.janitor.remote_publishers());
         let _ = (self.janitor.active_publishers().count(), self.janitor.buried().count(), self.reader.unread(8));
         let _ = newest(self.janitor.segment(), [0; 16]);
         self.held.iter().for_each(|held| {

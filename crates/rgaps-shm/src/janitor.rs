@@ -298,20 +298,6 @@ impl Janitor {
         self.set_depth(slot, 0);
     }
 
-    /// Demotes the keep-all subscriber that is furthest behind, if one has anything unread. Returns its slot.
-    pub fn demote_stalled(&self) -> Option<u16> {
-        let end = self.segment.queue().end().0;
-        let lag = |seat: &Seat| {
-            let words = self.segment.subscriber(seat.slot)?;
-            // Of whom nothing is known, nothing is known to be read.
-            let cursor = self.pages(*seat).map_or(0, |pages| pages.words().cursor.load(Ordering::Acquire));
-            let cursor = cursor.max(words.joined.load(Ordering::Acquire));
-            (words.depth.load(Ordering::Relaxed) == 0).then(|| end.saturating_sub(cursor))
-        };
-        let slowest = self.active_subscribers().filter_map(|seat| Some((lag(&seat)?, seat.slot))).max()?;
-        (slowest.0 > 0 && self.demote(slowest.1, 1)).then_some(slowest.1)
-    }
-
     /// Messages from another host were lost on the way: each subscriber of this host that was here at `since`, where the last one
     /// before them lies, has lost them. Who came later never was to get them.
     pub fn count_lost(&self, messages: u64, since: Position) {

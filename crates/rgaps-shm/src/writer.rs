@@ -225,6 +225,17 @@ impl WriterPort {
         Some(Keeper { pid, is_remote: words.remote.load(Ordering::Relaxed) != 0 })
     }
 
+    /// The slot of a keep-all subscriber that has still to read a message which nobody holds, and so keeps its space: for `Janitor::demote`.
+    pub fn stalled_by(&self) -> Option<u16> {
+        let (_, end) = self.begin_pass();
+        let stalls = |reader: &Reader<'_>| reader.depth == 0 && reader.need(end) == Need::Hard;
+        self.outstanding.iter().map(Outstanding::offered).find_map(|offered| {
+            let readers = || self.subscribers.readers(offered);
+            let is_held = readers().any(|reader| reader.is_holding());
+            readers().find(stalls).filter(|_| !is_held).map(|reader| reader.slot)
+        })
+    }
+
     /// Frees messages, oldest first, as `Exhaustion::DropOldest` does, until no more than `used_bytes_max` are in blocks. False if what is left
     /// is held, or keep-all's.
     pub fn make_room(&mut self, used_bytes_max: u64) -> bool {

@@ -375,9 +375,31 @@ fn a_demoted_subscriber_no_longer_stalls_the_publisher() {
         publisher.publish(10, Exhaustion::DropOldest).unwrap();
     }
     assert!(publisher.publish(10, Exhaustion::DropOldest).is_err());
+    assert_eq!(publisher.port.stalled_by(), Some(reader.seat().0));
     assert!(host.janitor.demote(reader.seat().0, 2));
+    assert_eq!(publisher.port.stalled_by(), None);
     publisher.publish(10, Exhaustion::DropOldest).unwrap();
     assert!(lost(&reader) > 0);
+}
+
+#[test]
+fn a_keep_all_subscriber_that_stands_in_no_publishers_way_is_not_named() {
+    let host = Host::new(64);
+    let (mut remote, mut local) = (host.remote_publisher(8192), host.publisher(1 << 20, 0));
+    let (mut holder, mut keeps_all) = (host.subscriber(1), host.subscriber(0));
+    remote.publish(5000, Exhaustion::Refuse).unwrap();
+    let held = holder.take().unwrap().unwrap();
+    for _ in 0..3 {
+        local.publish(10, Exhaustion::Refuse).unwrap();
+    }
+    remote.publish(5000, Exhaustion::DropOldest).unwrap_err();
+    assert_eq!(remote.port.stalled_by(), None, "who holds the message stands in the way first");
+    assert_eq!(sequences(&mut keeps_all).len(), 4);
+    remote.publish(5000, Exhaustion::DropOldest).unwrap_err();
+    assert_eq!((remote.port.stalled_by(), local.port.stalled_by()), (None, None));
+    drop(held);
+    assert_eq!(remote.publish(5000, Exhaustion::DropOldest), Ok(2));
+    assert_eq!(remote.port.stalled_by(), Some(keeps_all.seat().0), "it has still to read it");
 }
 
 #[test]
