@@ -32,7 +32,6 @@ pub(crate) const SOCKET_FILE: &str = "rgapsd.sock";
 pub(crate) const CONFIG_FILE: &str = "config.toml";
 /// What has come to the manager from the network, in its directory.
 pub(crate) const NETWORK_FILE: &str = "network.json";
-/// Locked by the manager, in its directory.
 /// Of the files' names that note who has slots in a topic.
 const TOPIC_PREFIX: &str = "topic-";
 /// When this host came to life.
