@@ -114,7 +114,7 @@ impl SubscriberInner {
                 let (description, descriptors) = answer.pool()?;
                 Ok(memory.refresh(&description, descriptors)?)
             };
-            match self.asking(Wanted::Pool(pool), call, refresh).map_err(failed)? {
+            match self.asking(Wanted::Pool(pool), call, || false, refresh).map_err(failed)? {
                 Asking::Used(()) => drop(answers.next()),
                 Asking::UsedByAnother => {}
                 Asking::Open => return Ok(None),
@@ -135,7 +135,7 @@ impl SubscriberInner {
                 pools().insert(pool, memory.clone());
                 Ok(memory)
             };
-            match self.asking(Wanted::Pool(pool), call, import)? {
+            match self.asking(Wanted::Pool(pool), call, || pools().contains_key(&pool), import)? {
                 Asking::Used(memory) => return Ok(Some(memory)),
                 Asking::UsedByAnother => {}
                 Asking::Open => return Ok(None),
@@ -157,23 +157,29 @@ impl SubscriberInner {
                 }
                 Ok(())
             };
-            if let Asking::Open = self.asking(Wanted::Event, call, keep)? {
+            if let Asking::Open = self.asking(Wanted::Event, call, || self.tended.event.get().is_some(), keep)? {
                 return Ok(None);
             }
         }
     }
 
-    /// Asks, unless somebody has asked, and uses the answer. One at a time does: the others find what was made of it.
+    /// Asks, unless somebody has asked, and uses the answer. One at a time does: the others find what was made of it, as `is_here` says of it. Who
+    /// looked before is not to ask again: publishers would ring the descriptor of the second answer, and nobody would hear it.
     fn asking<R>(
         &self,
         wanted: Wanted,
         call: Call,
+        is_here: impl Fn() -> bool,
         with: impl FnOnce(Answer) -> Result<R, NodeError>,
     ) -> Result<Asking<R>, NodeError> {
         let asked = || self.asked.0.lock().unwrap_or_else(PoisonError::into_inner);
         let question = {
             let mut asked = asked();
             if !asked.contains_key(&wanted) {
+                // Under the lock, under which an answer is used.
+                if is_here() {
+                    return Ok(Asking::UsedByAnother);
+                }
                 let segment = &self.seated.segment;
                 asked.retain(|known, _| !matches!(known, Wanted::Pool(pool) if !is_occupied(segment, *pool)));
             }

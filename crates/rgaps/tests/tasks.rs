@@ -29,7 +29,7 @@ fn again() -> bool {
 struct Topic {
     publisher: Publisher<Bytes>,
     subscriber: Subscriber<Bytes>,
-    _node: Node,
+    node: Node,
     _dir: RuntimeDir,
 }
 
@@ -40,7 +40,7 @@ impl Topic {
         let publisher = node.publisher::<Bytes>("a").unwrap();
         let keep_all = SubscriberQos { history: History::KeepAll, ..SubscriberQos::default() };
         let subscriber = node.subscriber_with::<Bytes>("a", keep_all).unwrap();
-        Self { publisher, subscriber, _node: node, _dir: dir }
+        Self { publisher, subscriber, node, _dir: dir }
     }
 
     fn publish(&self, byte: u8) {
@@ -180,7 +180,7 @@ fn a_task_that_is_cancelled_leaves_nothing_behind() {
         assert_eq!(Arc::strong_count(&wakes), 1, "the waker of a cancelled task is let go");
     }
     assert_eq!(descriptors(), before);
-    let Topic { publisher, subscriber, _node: node, _dir: dir } = topic;
+    let Topic { publisher, subscriber, node, _dir: dir } = topic;
     drop(subscriber);
     // The node's thread looks at no descriptor of a subscriber that is gone.
     while descriptors() >= before {
@@ -248,4 +248,33 @@ fn more_messages_than_tasks_are_all_taken_though_tasks_are_cancelled() {
         (0..TASKS).for_each(|_| topic.publish(0));
     });
     assert_eq!(taken.load(Ordering::Relaxed), MESSAGES);
+}
+
+#[test]
+fn the_descriptor_that_many_ask_for_at_once_is_the_one_that_is_rung() {
+    if !again() {
+        return;
+    }
+    let _watchdog = Watchdog::new(LONG);
+    let topic = Topic::new("asked");
+    const THREADS: usize = 4;
+    // The answer comes while all of them look for it.
+    const POLLS: usize = 300;
+    for round in 0..1000 {
+        let subscriber = topic.node.subscriber::<Bytes>("a").unwrap();
+        let start = Barrier::new(THREADS);
+        thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| {
+                    start.wait();
+                    let mut task = Task::waiting(&subscriber);
+                    (0..POLLS).for_each(|_| assert_eq!(task.poll(), None));
+                });
+            }
+        });
+        topic.publish(1);
+        let rung = rgaps_os::poll::readable(subscriber.descriptor().unwrap(), Duration::from_secs(10)).unwrap();
+        assert!(rung, "round {round}: publishers ring another one");
+        assert!(topic.subscriber.take().unwrap().is_some());
+    }
 }
