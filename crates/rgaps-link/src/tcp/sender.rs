@@ -466,12 +466,12 @@ pub fn connect(
     let mut stream = TcpStream::connect_timeout(&address, options.hello_timeout.max(Duration::from_millis(1)))
         .map_err(|error| unreachable("connecting", &error))?;
     let rest = options.hello_timeout.saturating_sub(start.elapsed()).max(Duration::from_millis(1));
-    stream.set_read_timeout(Some(rest)).map_err(|error| unreachable("preparing", &error))?;
     stream.set_write_timeout(Some(rest)).map_err(|error| unreachable("preparing", &error))?;
     let hello = Hello { token, geometry, verdict: None };
     stream.write_all(&hello.encode()).map_err(|error| unreachable("saying hello", &error))?;
     let mut answer = [0; HELLO_BYTES];
-    stream.read_exact(&mut answer).map_err(|error| unreachable("waiting for the answer", &error))?;
+    read_by(&mut stream, &mut answer, start + options.hello_timeout)
+        .map_err(|error| unreachable("waiting for the answer", &error))?;
     let answer = Hello::decode(&answer).map_err(|source| ConnectError::Hello { address, source })?;
     check_answer(address, &hello, &answer)?;
     socket::configure(&stream, options).map_err(|errno| ConnectError::Unreachable {
@@ -480,6 +480,24 @@ pub fn connect(
         errno,
     })?;
     Ok(stream)
+}
+
+/// Reads all of it until then, however it comes: each byte that comes late would give a peer another `read(2)` to be late in.
+fn read_by(stream: &mut TcpStream, mut to: &mut [u8], deadline: Instant) -> std::io::Result<()> {
+    while !to.is_empty() {
+        let rest = deadline.saturating_duration_since(Instant::now());
+        if rest.is_zero() {
+            return Err(std::io::ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(rest))?;
+        match stream.read(to) {
+            Ok(0) => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+            Ok(n) => to = &mut to[n..],
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 fn check_answer(address: SocketAddr, hello: &Hello, answer: &Hello) -> Result<(), ConnectError> {

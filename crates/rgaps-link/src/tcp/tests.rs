@@ -316,6 +316,29 @@ fn many_ready_records_go_out_in_one_write() {
 }
 
 #[test]
+fn a_listener_that_answers_byte_by_byte_is_given_up_in_time() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let geometry = RingGeometry::new(RingOptions::default()).unwrap();
+    let drips = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.set_read_timeout(Some(Duration::from_millis(150))).unwrap();
+        let answer = Hello { token: TOKEN, geometry, verdict: Some(Verdict::Accepted) }.encode();
+        // Each byte comes within the time for a whole answer; the end of the caller ends it.
+        for byte in answer {
+            if stream.write_all(&[byte]).is_err() {
+                return;
+            }
+            let _ = stream.read_exact(&mut [0; HELLO_BYTES]);
+        }
+    });
+    let options = TcpOptions { hello_timeout: Duration::from_millis(300), ..TcpOptions::default() };
+    let connected = TcpSender::connect(address, TOKEN, geometry, options);
+    assert!(matches!(connected, Err(ConnectError::TimedOut { .. })), "{:?}", connected.map(drop));
+    drips.join().unwrap();
+}
+
+#[test]
 fn an_idle_ring_gives_its_pages_back_and_goes_on() {
     let tcp = TcpOptions { give_back_after: Some(Duration::from_millis(5)), ..TcpOptions::default() };
     let (mut stream, intake, mut arrivals) = raw_client(small(), tcp);
