@@ -113,7 +113,7 @@ pub fn run(options: &Options, listens: impl FnOnce()) -> Result<(), DaemonError>
     let host_name = if config.host_name.is_empty() { machine_name() } else { config.host_name.clone() };
     let (mailbox, events, wake) = Mailbox::new()?;
     let budgets = Budgets::new(&config.limits);
-    let inbox = Arc::new(Inbox::new(wake.clone(), &budgets));
+    let inbox = Arc::new(Inbox::new(wake.clone(), &budgets)?);
     let network = {
         let inbox = inbox.clone();
         Network::open(&config, host, &host_name, move |event| inbox.handle(event))?

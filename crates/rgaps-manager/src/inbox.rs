@@ -11,10 +11,11 @@ use std::time::Instant;
 
 use rgaps_control::announcements::{Announcements, Counters};
 use rgaps_control::network::{NetworkEvent, RingResponder};
-use rgaps_control::wire::{RingRefusal, RingRequest};
+use rgaps_control::wire::{RingOffer, RingRefusal, RingRequest};
 use rgaps_control::{Budget, HostId, Limits, TopicKey};
 use rgaps_os::EventFd;
 
+use crate::answers::Answers;
 use crate::budgets::Budgets;
 
 /// A ring request, and who takes its answer.
@@ -25,6 +26,7 @@ pub(crate) type AskedRing = (RingRequest, RingResponder);
 pub(crate) struct Inbox {
     announcements: Mutex<Announcements>,
     rings: Mutex<Queue<AskedRing>>,
+    answers: Answers,
     budgets: Budgets,
     wake: Arc<EventFd>,
     /// The manager was woken and has not looked yet.
@@ -33,14 +35,15 @@ pub(crate) struct Inbox {
 
 impl Inbox {
     /// Nothing is known.
-    pub(crate) fn new(wake: Arc<EventFd>, budgets: &Budgets) -> Self {
-        Self {
+    pub(crate) fn new(wake: Arc<EventFd>, budgets: &Budgets) -> std::io::Result<Self> {
+        Ok(Self {
             announcements: Mutex::new(Announcements::new(Instant::now(), &budgets.limits)),
             rings: Mutex::new(Queue::new(&budgets.limits)),
+            answers: Answers::start(&wake)?,
             budgets: budgets.clone(),
             wake,
             is_woken: AtomicBool::new(false),
-        }
+        })
     }
 
     /// From the network's threads.
@@ -76,14 +79,19 @@ impl Inbox {
         self.announcements.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next ring request.
+    /// The next ring request, if its answer can be given. Its answer goes to `answer`.
     pub(crate) fn poll_ring(&self) -> Option<AskedRing> {
-        self.rings().pop()
+        if self.answers.has_room() { self.rings().pop() } else { None }
     }
 
-    /// Whether ring requests wait.
+    /// Whether `poll_ring` has something.
     pub(crate) fn has_rings(&self) -> bool {
-        self.rings().total > 0
+        self.answers.has_room() && self.rings().total > 0
+    }
+
+    /// Answers a ring request. Waits for nobody.
+    pub(crate) fn answer(&self, responder: RingResponder, answer: Result<RingOffer, RingRefusal>) {
+        self.answers.give(Box::new(move || responder.answer(&answer)));
     }
 
     /// Figures for people.
@@ -98,21 +106,24 @@ impl Inbox {
         let of = Some(request.host).filter(|host| self.announcements().directory().knows(*host));
         let (host, key) = (request.host, request.endpoint.key.clone());
         let pushed = self.rings().push(of, (host, key), (request, responder));
-        let (refused, refusal) = match pushed {
-            Ok(None) => return,
-            Ok(Some(older)) => {
-                let topic = older.0.endpoint.key.to_string();
-                (older, RingRefusal::AskedAgain(topic))
+        match pushed {
+            Ok(None) => {}
+            // Somebody else may have asked the first time, who does not read.
+            Ok(Some((older, responder))) if self.answers.has_room() => {
+                self.answer(responder, Err(RingRefusal::AskedAgain(older.endpoint.key.to_string())));
+            }
+            Ok(Some((older, responder))) => {
+                responder.answer(&Err(RingRefusal::AskedAgain(older.endpoint.key.to_string())));
             }
             Err(full) => {
                 let over = self.budgets.limits.over(full.budget);
                 if self.budgets.refusals.count(full.budget) {
                     tracing::warn!("{} ring requests wait ({over}); some are refused", full.waiting);
                 }
-                (full.item, RingRefusal::NoRoom(over))
+                // On the thread that reads from who has asked: it waits for itself.
+                full.item.1.answer(&Err(RingRefusal::NoRoom(over)));
             }
-        };
-        refused.1.answer(&Err(refusal));
+        }
     }
 
     fn rings(&self) -> MutexGuard<'_, Queue<AskedRing>> {

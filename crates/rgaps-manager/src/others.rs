@@ -68,7 +68,8 @@ impl Manager {
         }
         for _ in 0..RINGS_A_TURN {
             let Some((request, responder)) = self.inbox.poll_ring() else { break };
-            responder.answer(&self.offer_ring(&request));
+            let answer = self.offer_ring(&request);
+            self.inbox.answer(responder, answer);
         }
         let now = Instant::now();
         self.inbox.has_rings() || self.inbox.announcements().due().is_some_and(|due| due <= now)
