@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::limits::OverBudget;
 use crate::local::Role;
 use crate::names::{self, HostId, TopicKey};
-use crate::qos::{Mismatch, PublisherQos, SubscriberQos, compatible, incompatible};
+use crate::qos::{Durability, Mismatch, PublisherQos, Reliability, SubscriberQos, compatible, incompatible};
 use crate::text;
 
 /// Of everything on this page and of the records on a link.
@@ -66,6 +66,11 @@ where
     Ok(items)
 }
 
+/// What `incompatible` looks at.
+fn compared(offer: &PublisherQos) -> (Reliability, Durability) {
+    (offer.reliability, offer.durability)
+}
+
 impl Endpoint {
     /// Whether something of `self` (publishers) fits something of `subscribers`; if not, why.
     pub fn fits(&self, subscribers: &Endpoint) -> Result<(), Mismatch> {
@@ -82,9 +87,19 @@ impl Endpoint {
             let (offered, requested) = (self.type_name.clone(), subscribers.type_name.clone());
             return BTreeSet::from([Mismatch::Type { offered, requested }]);
         }
-        let pairs =
-            self.offers.iter().flat_map(|offer| subscribers.requests.iter().map(move |request| (offer, request)));
-        pairs.flat_map(|(offer, request)| incompatible(offer, request)).collect()
+        // Another host may tell hundreds of kinds of each, and few of them differ in what is compared.
+        let mut offers: Vec<&PublisherQos> = Vec::new();
+        for offer in &self.offers {
+            let is_alike = |known: &&PublisherQos| compared(known) == compared(offer);
+            if !offers.iter().any(is_alike) {
+                offers.push(offer);
+            }
+        }
+        let mut found = BTreeSet::new();
+        for request in &subscribers.requests {
+            found.extend(offers.iter().flat_map(|offer| incompatible(offer, request)));
+        }
+        found
     }
 
     /// The requests of `subscribers` that fit some offer of `self`; the types must be the same.
@@ -365,7 +380,7 @@ fn crooked(what: impl Into<String>) -> RingRefusal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::qos::{History, Reliability};
+    use crate::qos::History;
 
     fn endpoint(role: Role, type_name: &str) -> Endpoint {
         Endpoint {

@@ -18,6 +18,8 @@ use crate::topics::Topic;
 
 /// Changes of other hosts in one turn.
 const CHANGES_A_TURN: usize = 16;
+/// How long a turn looks at changes; the one that it looks at is looked at to its end.
+const CHANGES_FOR: Duration = Duration::from_millis(5);
 /// Ring requests that are answered in one turn: each makes a ring and a pool.
 const RINGS_A_TURN: usize = 4;
 /// How often figures are noted at most.
@@ -53,7 +55,11 @@ impl Manager {
     /// A share of what the network says; true if more may be there.
     pub(crate) fn look_at_network(&mut self) -> bool {
         self.inbox.look();
+        let began = Instant::now();
         for _ in 0..CHANGES_A_TURN {
+            if began.elapsed() >= CHANGES_FOR {
+                break;
+            }
             let change = self.inbox.announcements().poll_change(Instant::now());
             match change {
                 Some(Change::Host(host)) => self.host_changed(host),
