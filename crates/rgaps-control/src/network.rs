@@ -314,7 +314,7 @@ impl RingAsker {
         })?;
         let answer = answer.map_err(|_| silent())?.map_err(|bytes| RingError::Oversized(host, bytes))?;
         let answer: Result<RingOffer, RingRefusal> =
-            text::from_json(&answer).map_err(|error| RingError::Garbage(host, error.to_string()))?;
+            text::from_json_of_host(&answer).map_err(|error| RingError::Garbage(host, error))?;
         let offer = answer?;
         offer.check()?;
         Ok((offer, from.map(|from| seen_at(session, from)).unwrap_or_default()))

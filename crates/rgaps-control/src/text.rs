@@ -12,6 +12,9 @@ use std::borrow::Cow;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+/// Of a text in a hand-shake: names of topics and types are shorter, and so are the sentences that RGAPS writes.
+const SHOWN_BYTES_MAX: usize = 1024;
+
 /// Text that can be shown: control characters, newlines, and what turns the direction of text are written as escapes.
 pub fn plain(text: &str) -> Cow<'_, str> {
     match text.chars().all(is_plain) {
@@ -48,25 +51,48 @@ pub fn plain_json(json: &str) -> Cow<'_, str> {
 /// Reads a message of another process or host; every string in it is plain.
 pub fn from_json<T: DeserializeOwned>(bytes: &[u8]) -> serde_json::Result<T> {
     let mut value: Value = serde_json::from_slice(bytes)?;
-    make_plain(&mut value);
+    make_plain(&mut value, usize::MAX);
     serde_json::from_value(value)
 }
 
-fn make_plain(value: &mut Value) {
+/// As `from_json`, of another host, whose texts are kept and shown to others: no string has more than `SHOWN_BYTES_MAX`, and neither has the error.
+pub fn from_json_of_host<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
+    let read = || {
+        let mut value: Value = serde_json::from_slice(bytes)?;
+        make_plain(&mut value, SHOWN_BYTES_MAX);
+        serde_json::from_value(value)
+    };
+    read().map_err(|error: serde_json::Error| cut(error.to_string(), SHOWN_BYTES_MAX))
+}
+
+/// What is beyond so many bytes of a text is left out.
+pub fn cut(mut text: String, bytes_max: usize) -> String {
+    if text.len() > bytes_max {
+        let end = (0..=bytes_max.saturating_sub("...".len())).rev().find(|at| text.is_char_boundary(*at));
+        text.truncate(end.unwrap_or(0));
+        text += "...";
+    }
+    text
+}
+
+fn make_plain(value: &mut Value, bytes_max: usize) {
     match value {
         Value::String(text) => {
             if let Cow::Owned(shown) = plain(text) {
                 *text = shown;
             }
+            if text.len() > bytes_max {
+                *text = cut(std::mem::take(text), bytes_max);
+            }
         }
-        Value::Array(values) => values.iter_mut().for_each(make_plain),
+        Value::Array(values) => values.iter_mut().for_each(|value| make_plain(value, bytes_max)),
         Value::Object(map) => {
             // Names too: an error says which one is unknown.
             if map.keys().any(|name| !name.chars().all(is_plain)) {
                 *map =
                     std::mem::take(map).into_iter().map(|(name, value)| (plain(&name).into_owned(), value)).collect();
             }
-            map.values_mut().for_each(make_plain);
+            map.values_mut().for_each(|value| make_plain(value, bytes_max));
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
@@ -130,6 +156,17 @@ mod tests {
         assert_eq!(read, wanted);
         let error = from_json::<crate::local::Request>(b"{\"id\":1,\"body\":\"\\u001b[31m\"}").unwrap_err().to_string();
         assert!(error.contains(r"\u{1b}[31m"), "{error}");
+    }
+
+    #[test]
+    fn texts_of_another_host_are_no_longer_than_people_read() {
+        let long = serde_json::json!({ "a": "\u{202e}".repeat(20_000), "b": ["é".repeat(600)], "c": "short" });
+        let read: Value = from_json_of_host(long.to_string().as_bytes()).unwrap();
+        let texts = [&read["a"], &read["b"][0]].map(|text| text.as_str().unwrap());
+        assert!(texts.iter().all(|text| text.len() <= SHOWN_BYTES_MAX && text.ends_with("...")), "{texts:?}");
+        assert_eq!(read["c"], "short");
+        let error = from_json_of_host::<crate::local::Role>(format!("\"{}\"", "x".repeat(50_000)).as_bytes());
+        assert!(error.unwrap_err().len() <= SHOWN_BYTES_MAX);
     }
 
     proptest! {

@@ -284,9 +284,8 @@ impl RingRequest {
             Ok(Versioned { version }) if version != WIRE_VERSION => {
                 Err(RingRefusal::Version { ours: WIRE_VERSION, theirs: version })
             }
-            _ => {
-                text::from_json(bytes).map_err(|error| RingRefusal::Failed(format!("the request is garbage: {error}")))
-            }
+            _ => text::from_json_of_host(bytes)
+                .map_err(|error| RingRefusal::Failed(format!("the request is garbage: {error}"))),
         }
     }
 

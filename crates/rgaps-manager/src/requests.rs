@@ -25,6 +25,8 @@ const TOPIC_PAGE_BYTES: usize = 32 << 10;
 const TOPIC_PAGE_MAX: usize = 256;
 /// Lines of each kind that a topic's summary has.
 const SUMMARY_LINES_MAX: usize = 24;
+/// Bytes of these lines. There are four kinds, and a message has 64 KiB.
+const SUMMARY_BYTES_MAX: usize = 14 << 10;
 
 /// An answer and what travels beside it.
 pub(crate) struct Answer {
@@ -563,10 +565,45 @@ fn no_topic() -> Refusal {
 
 /// What people can still read, and how much there is beside it.
 fn shortened(mut lines: Vec<String>) -> Vec<String> {
-    let more = lines.len().saturating_sub(SUMMARY_LINES_MAX);
-    lines.truncate(SUMMARY_LINES_MAX);
+    let mut bytes = 0;
+    let mut fits = |line: &String| {
+        bytes += serde_json::to_string(line).map_or(usize::MAX / 2, |text| text.len());
+        bytes <= SUMMARY_BYTES_MAX
+    };
+    let shown = lines.iter().take(SUMMARY_LINES_MAX).take_while(|line| fits(line)).count();
+    let more = lines.len() - shown;
+    lines.truncate(shown);
     if more > 0 {
         lines.push(format!("and {more} more"));
     }
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rgaps_control::local::{MESSAGE_BYTES_MAX, ToClient};
+
+    #[test]
+    fn a_topics_summary_fits_a_message_whatever_others_say() {
+        let lines = |bytes: usize| shortened(vec!["\\".repeat(bytes); 100]);
+        for bytes in [1, 300, 1000, 100_000] {
+            let summary = TopicSummary {
+                key: TopicKey::new(u32::MAX, &"x".repeat(200)).unwrap(),
+                type_name: "x".repeat(255),
+                publishers: u32::MAX,
+                subscribers: u32::MAX,
+                publishing_hosts: lines(bytes),
+                subscribing_hosts: lines(bytes),
+                mismatches: lines(bytes),
+                links: lines(bytes),
+                resident_bytes: u64::MAX,
+            };
+            let reply = Ok(Reply::Topics { topics: vec![summary], more: true });
+            let text = serde_json::to_string(&ToClient::Reply { id: u64::MAX, reply }).unwrap();
+            assert!(text.len() <= MESSAGE_BYTES_MAX, "{} B", text.len());
+        }
+        assert_eq!(lines(1).len(), SUMMARY_LINES_MAX + 1);
+        assert_eq!(lines(100_000), ["and 100 more"]);
+    }
 }
