@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use rgaps_control::{Limits, Refusals};
+use rgaps_control::{Budget, Limits, Refusals};
+use rgaps_os::{EventFd, descriptors};
 
 use crate::arrived::Arrived;
 use crate::links::Links;
@@ -16,13 +17,45 @@ pub(crate) struct Budgets {
     /// Memory for what arrives.
     pub(crate) arrived: Arc<Arrived>,
     pub(crate) links: Arc<Links>,
+    pub(crate) descriptors: Arc<Descriptors>,
 }
 
 impl Budgets {
     pub(crate) fn new(limits: &Limits) -> Self {
         let refusals = Arc::<Refusals>::default();
         let arrived = Arc::new(Arrived::new(limits, refusals.clone()));
-        let links = Arc::new(Links::new(limits, refusals.clone()));
-        Self { limits: limits.clone(), refusals, arrived, links }
+        let descriptors = Arc::new(Descriptors::new(limits));
+        let links = Arc::new(Links::new(limits, refusals.clone(), descriptors.clone()));
+        Self { limits: limits.clone(), refusals, arrived, links, descriptors }
+    }
+}
+
+/// Descriptors that this process may have open, of which the last are for programs of this host.
+#[derive(Debug)]
+pub(crate) struct Descriptors {
+    percent: u64,
+    /// To be copied: a copy gets the lowest number that is free.
+    any: Option<EventFd>,
+}
+
+impl Descriptors {
+    fn new(limits: &Limits) -> Self {
+        Self { percent: limits.of(Budget::SpareDescriptors), any: EventFd::new().ok() }
+    }
+
+    /// Whether a link with another host leaves the spare ones to programs of this host.
+    pub(crate) fn has_room_for_links(&self) -> bool {
+        self.has_room(self.percent)
+    }
+
+    /// Whether a connection does that somebody on the network opens. Half of the spare ones are for links that are about to stand.
+    pub(crate) fn has_room_for_callers(&self) -> bool {
+        self.has_room(self.percent / 2)
+    }
+
+    fn has_room(&self, percent: u64) -> bool {
+        let limit = descriptors::limit();
+        let spare = limit / 100 * percent;
+        spare == 0 || self.any.as_ref().is_none_or(|any| descriptors::in_use(any) < limit - spare)
     }
 }

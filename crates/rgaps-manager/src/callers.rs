@@ -13,6 +13,8 @@ use std::time::Duration;
 use rgaps_control::{Budget, Limits, Refusals};
 use rgaps_link::tcp::{AcceptError, HangUp, Incoming, TcpRingListener};
 
+use crate::budgets::{Budgets, Descriptors};
+
 /// How often a listener looks whether it should stop.
 const ACCEPT_TICK: Duration = Duration::from_millis(500);
 /// Threads that were told to end and have not yet.
@@ -23,15 +25,17 @@ const THREADS_OVER: usize = 64;
 pub(crate) struct Callers {
     limits: Limits,
     refusals: Arc<Refusals>,
+    descriptors: Arc<Descriptors>,
     silent: Mutex<Silent<HangUp>>,
     /// A thread has ended.
     ended: Condvar,
 }
 
 impl Callers {
-    pub(crate) fn new(limits: &Limits, refusals: Arc<Refusals>) -> Self {
+    pub(crate) fn new(budgets: &Budgets) -> Self {
+        let Budgets { limits, refusals, descriptors, .. } = budgets.clone();
         let silent = Silent::new(limits.count(Budget::Callers), limits.count(Budget::CallersOfAddress));
-        Self { limits: limits.clone(), refusals, silent: Mutex::new(silent), ended: Condvar::new() }
+        Self { limits, refusals, descriptors, silent: Mutex::new(silent), ended: Condvar::new() }
     }
 
     /// Takes connections until told to stop; `let_in` gets those who have said hello, in their threads.
@@ -51,6 +55,13 @@ impl Callers {
                 }
             };
             let peer = caller.peer();
+            if !self.descriptors.has_room_for_callers() {
+                if self.refusals.count(Budget::SpareDescriptors) {
+                    let over = self.limits.over(Budget::SpareDescriptors);
+                    tracing::warn!(%peer, "a data connection is turned away, since few descriptors are left ({over})");
+                }
+                continue;
+            }
             let Ok(hang_up) = caller.hang_up() else {
                 tracing::warn!(%peer, "no descriptor is left for a data connection; it is turned away");
                 continue;

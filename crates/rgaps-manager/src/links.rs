@@ -5,11 +5,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rgaps_control::{Budget, HostId, Limits, OverBudget, Refusals};
 
+use crate::budgets::Descriptors;
+
 /// How many there are.
 #[derive(Debug)]
 pub(crate) struct Links {
     limits: Limits,
     refusals: Arc<Refusals>,
+    descriptors: Arc<Descriptors>,
     by_host: Mutex<HashMap<HostId, usize>>,
 }
 
@@ -21,15 +24,17 @@ pub(crate) struct LinkPlace {
 }
 
 impl Links {
-    pub(crate) fn new(limits: &Limits, refusals: Arc<Refusals>) -> Self {
-        Self { limits: limits.clone(), refusals, by_host: Mutex::default() }
+    pub(crate) fn new(limits: &Limits, refusals: Arc<Refusals>, descriptors: Arc<Descriptors>) -> Self {
+        Self { limits: limits.clone(), refusals, descriptors, by_host: Mutex::default() }
     }
 
     /// Another link with a host.
     pub(crate) fn take(self: &Arc<Self>, host: HostId) -> Result<LinkPlace, OverBudget> {
         let mut by_host = self.by_host();
         let of_host = by_host.get(&host).copied().unwrap_or_default();
-        let over = if of_host >= self.limits.count(Budget::LinksOfHost) {
+        let over = if !self.descriptors.has_room_for_links() {
+            Some(Budget::SpareDescriptors)
+        } else if of_host >= self.limits.count(Budget::LinksOfHost) {
             Some(Budget::LinksOfHost)
         } else {
             (by_host.values().sum::<usize>() >= self.limits.count(Budget::Links)).then_some(Budget::Links)
@@ -65,11 +70,12 @@ impl Drop for LinkPlace {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::budgets::Budgets;
 
     #[test]
     fn links_are_bounded_by_host_and_in_all_and_come_back() {
         let limits = Limits { links_max: 3, links_host_max: 2, ..Limits::default() };
-        let links = Arc::new(Links::new(&limits, Arc::default()));
+        let links = Budgets::new(&limits).links;
         let (one, other) = (HostId([1; 16]), HostId([2; 16]));
         let first = links.take(one).unwrap();
         let _second = links.take(one).unwrap();

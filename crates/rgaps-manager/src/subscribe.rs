@@ -169,7 +169,7 @@ impl SubscribeManager {
         let timeout = Duration::from_millis(config.peer_timeout_ms);
         let offers = Offers::default();
         let stop = Arc::new(AtomicBool::new(false));
-        let callers = Arc::new(Callers::new(&budgets.limits, budgets.refusals.clone()));
+        let callers = Arc::new(Callers::new(&budgets));
         let mut addresses = Vec::new();
         for address in config.data_addresses() {
             let listener = TcpRingListener::bind((address, 0).into(), timeout)?;
