@@ -110,6 +110,11 @@ impl Client {
         Ok(())
     }
 
+    /// The connection ends.
+    pub(crate) fn hang_up(&mut self) {
+        self.connection.take().into_iter().for_each(Connection::close_elsewhere);
+    }
+
     /// Answers a request; false if the answer does not reach the client.
     pub(crate) fn reply(&mut self, id: u64, reply: Result<Reply, Refusal>, descriptors: &[BorrowedFd<'_>]) -> bool {
         self.look_whether_it_reads();
@@ -159,11 +164,16 @@ impl Client {
             Ok(()) => return true,
             // Its process will say so, or has ended in order.
             Err(LocalError::Closed) => {}
+            // No fault of the client's.
+            Err(error @ LocalError::Oversized) => {
+                tracing::warn!(pid = self.pid, program = self.program, %error, "a client is not told something");
+                return false;
+            }
             Err(error) => {
                 tracing::warn!(pid = self.pid, program = self.program, %error, "a client is cut off until it connects anew");
             }
         }
-        self.connection = None;
+        self.hang_up();
         false
     }
 
@@ -186,6 +196,12 @@ impl Client {
     }
 }
 
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.hang_up();
+    }
+}
+
 /// All clients.
 #[derive(Debug, Default)]
 pub(crate) struct Clients {
@@ -194,14 +210,15 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    /// A connection that has said nothing yet. When there are too many of these, the oldest goes.
+    /// The oldest of those who have not said hello, if there are so many that it makes way for the next.
+    pub(crate) fn oldest_stranger(&self) -> Option<ClientId> {
+        let strangers = self.by_id.iter().filter(|(_, client)| !client.is_locked).map(|(id, _)| *id);
+        let count = strangers.clone().count();
+        strangers.min().filter(|_| count >= STRANGERS_MAX)
+    }
+
+    /// A connection that has said nothing yet.
     pub(crate) fn add(&mut self, connection: Connection) -> ClientId {
-        let mut strangers: Vec<ClientId> =
-            self.by_id.iter().filter(|(_, client)| !client.is_locked).map(|(id, _)| *id).collect();
-        if strangers.len() >= STRANGERS_MAX {
-            strangers.sort_unstable();
-            self.by_id.remove(&strangers[0]);
-        }
         self.next += 1;
         let id = ClientId(self.next);
         self.by_id.insert(id, Client::new(connection));
@@ -318,6 +335,16 @@ mod tests {
         let read = (0..).map_while(|_| number(&stuck_end).ok()).collect::<Vec<u64>>();
         assert_eq!(read, (0..sent - 1).collect::<Vec<u64>>());
         assert!(sent > MODEST, "{sent} notices are too few for a client that is stopped for a moment");
+    }
+
+    #[test]
+    fn what_is_too_long_for_a_message_cuts_no_client_off() {
+        let path = std::env::temp_dir().join(format!("rgaps-long-{}", std::process::id()));
+        let listener = rgaps_control::local::Listener::bind(&path).unwrap();
+        let (mut client, far) = client(&listener, &path);
+        client.notify(Notice::Warning { topic: TopicId([1; 16]), text: "x".repeat(100_000) });
+        client.notify(warning(7));
+        assert_eq!(number(&far).unwrap(), 7);
     }
 
     #[test]

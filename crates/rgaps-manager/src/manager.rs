@@ -12,13 +12,13 @@ use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use rgaps_control::announcements::Counters;
-use rgaps_control::local::{LocalError, Request, Role};
+use rgaps_control::local::{Body, LocalError, Packet, Request, Role};
 use rgaps_control::network::Network;
 use rgaps_control::runtime::TopicNote;
 use rgaps_control::wire::Endpoint;
 use rgaps_control::{Config, HostId, RuntimeDir, TopicId, TopicKey};
 use rgaps_device::DeviceKind;
-use rgaps_os::EventFd;
+use rgaps_os::{EventFd, closing};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::adoption::Adoption;
@@ -258,6 +258,9 @@ impl Manager {
         loop {
             match self.premises.listener().accept() {
                 Ok(Some(connection)) => {
+                    if let Some(stranger) = self.clients.oldest_stranger() {
+                        self.remove(stranger);
+                    }
                     self.clients.add(connection);
                 }
                 Ok(None) => return self.full_until = None,
@@ -283,14 +286,26 @@ impl Manager {
                 return;
             };
             match connection.receive::<Request>(Duration::ZERO) {
-                Ok(Some(packet)) => match packet.complete() {
-                    Ok(()) => self.request(id, packet.message, packet.descriptors),
-                    Err(error) => self.answer(id, packet.message.id, Err(exhausted(&error))),
-                },
+                Ok(Some(packet)) => self.read_packet(id, packet),
                 Ok(None) => return,
                 Err(error) => return self.hung_up(id, &error),
             }
         }
+    }
+
+    /// A request, and whatever descriptors the client has sent beside it: those that are not kept are closed elsewhere.
+    fn read_packet(&mut self, id: ClientId, packet: Packet<Request>) {
+        let complete = packet.complete();
+        let Packet { message, descriptors, .. } = packet;
+        let wanted = complete.is_ok() && matches!(message.body, Body::Hello { .. } | Body::HandBack { .. });
+        let (descriptors, unwanted) = if wanted { (descriptors, Vec::new()) } else { (Vec::new(), descriptors) };
+        // Copies: so what is dropped while the request is served is not the last descriptor.
+        let copies: Vec<OwnedFd> = descriptors.iter().filter_map(|fd| fd.try_clone().ok()).collect();
+        match complete {
+            Ok(()) => self.request(id, message, descriptors),
+            Err(error) => self.answer(id, message.id, Err(exhausted(&error))),
+        }
+        closing::elsewhere(unwanted.into_iter().chain(copies));
     }
 
     fn hung_up(&mut self, id: ClientId, error: &LocalError) {
@@ -298,7 +313,7 @@ impl Manager {
         if !matches!(error, LocalError::Closed) {
             tracing::warn!(pid = client.pid, %error, "a client is cut off");
         }
-        client.connection = None;
+        client.hang_up();
         if client.has_ended {
             return self.bury(id);
         }
@@ -335,7 +350,7 @@ impl Manager {
 
     /// Nothing is to be heard of a client any more.
     fn bury(&mut self, id: ClientId) {
-        let Some(client) = self.clients.by_id.remove(&id) else { return };
+        let Some(mut client) = self.clients.by_id.remove(&id) else { return };
         if let Some(lock) = client.lock {
             self.forget_awaited(lock);
             self.decide();
@@ -346,7 +361,7 @@ impl Manager {
             seats = client.seats.len(),
             "a client's process has ended"
         );
-        for occupied in client.seats {
+        for occupied in std::mem::take(&mut client.seats) {
             self.vacate(occupied);
         }
     }

@@ -146,7 +146,7 @@ impl Manager {
             tracing::warn!(%error, "clients are not told what rgapsd runs with");
         }
         // They come back with the locks of new files; what they have stays theirs.
-        self.clients.by_id.values_mut().for_each(|client| client.connection = None);
+        self.clients.by_id.values_mut().for_each(|client| client.hang_up());
         let topics: Vec<_> = self.topics.values().map(|topic| topic.id).collect();
         for id in topics {
             if let Some(topic) = self.topics.get_mut(&id) {

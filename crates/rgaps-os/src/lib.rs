@@ -3,10 +3,11 @@
 //! `memfd` makes and checks sealed anonymous files, `mapping` maps them, `range` is the right to write a part of one, `shared` is
 //! what of one others may write,
 //! `futex`, `eventfd`, `pidfd` and `poll` wake and watch processes, `process_lock` tells whether one lives, `fork` tells a forked child from its parent, `memlock` whether memory may be locked, `descriptors` how many may be open,
-//! `inherited` what comes from whoever started the process, `linger` which sockets hold up who closes them, `clock` is the one
-//! clock of all stage timestamps.
+//! `inherited` what comes from whoever started the process, `linger` which sockets hold up who closes them, `closing` closes what others have sent,
+//! `clock` is the one clock of all stage timestamps.
 
 pub mod clock;
+pub mod closing;
 pub mod descriptors;
 pub mod eventfd;
 pub mod fork;

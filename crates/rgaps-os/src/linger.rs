@@ -2,11 +2,17 @@
 
 use std::ffi::c_int;
 use std::io;
+use std::os::fd::{AsFd, AsRawFd};
 
 /// Takes the time to linger off every socket of this process that has one; how many had. What is unsent is still sent after a close, by the kernel
 /// alone. A descriptor that another thread closes meanwhile does not matter: no socket needs to linger.
 pub fn clear() -> io::Result<usize> {
     Ok(lingering()?.into_iter().filter(|fd| set_off(*fd)).count())
+}
+
+/// Takes the time to linger off this one, if it is a socket.
+pub(crate) fn clear_of(fd: &impl AsFd) {
+    let _ = set_off(fd.as_fd().as_raw_fd());
 }
 
 /// Sockets of this process that linger.

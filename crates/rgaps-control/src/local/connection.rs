@@ -118,6 +118,8 @@ pub struct PeerCredentials {
 #[derive(Debug)]
 pub struct Connection {
     socket: OwnedFd,
+    /// Whoever is at the other end must not keep this process waiting.
+    is_of_client: bool,
 }
 
 impl Connection {
@@ -145,7 +147,7 @@ impl Connection {
     fn new(socket: OwnedFd) -> Result<Self, LocalError> {
         rustix::net::sockopt::set_socket_timeout(&socket, rustix::net::sockopt::Timeout::Send, Some(SEND_TIMEOUT))
             .map_err(io::Error::from)?;
-        Ok(Self { socket })
+        Ok(Self { socket, is_of_client: false })
     }
 
     /// Sends a message and the descriptors beside it; waits for a peer that is slow, up to a time-out.
@@ -212,15 +214,15 @@ impl Connection {
             Err(Errno::CONNRESET) => return Err(LocalError::Closed),
             Err(error) => return Err(LocalError::Io(error.into())),
         };
-        let mut descriptors = Vec::new();
+        let mut descriptors = Sent { descriptors: Vec::new(), is_of_client: self.is_of_client };
         for message in ancillary.drain() {
             if let RecvAncillaryMessage::ScmRights(rights) = message {
-                descriptors.extend(rights);
+                descriptors.descriptors.extend(rights);
             }
         }
         // The kernel drops what there is no room for here, and what this process may not have.
         let is_short = received.flags.contains(ReturnFlags::CTRUNC);
-        if received.flags.contains(ReturnFlags::TRUNC) || is_short && descriptors.len() >= DESCRIPTORS_MAX {
+        if received.flags.contains(ReturnFlags::TRUNC) || is_short && descriptors.descriptors.len() >= DESCRIPTORS_MAX {
             return Err(LocalError::Oversized);
         }
         if received.bytes == 0 {
@@ -228,7 +230,7 @@ impl Connection {
         }
         let message =
             text::from_json(&bytes[..received.bytes]).map_err(|error| LocalError::Garbage(error.to_string()))?;
-        Ok(Some(Packet { message, descriptors, is_short }))
+        Ok(Some(Packet { message, descriptors: descriptors.take(), is_short }))
     }
 
     /// Whether nobody has the other end any more: neither the process that made it nor one that was forked from it.
@@ -249,9 +251,35 @@ impl Connection {
         Ok(PeerCredentials { pid: peer.pid.unwrap_or(0), uid: peer.uid, gid: peer.gid })
     }
 
+    /// Ends the connection, and waits for nothing: descriptors that the other side has sent and nobody has read go with it.
+    pub fn close_elsewhere(self) {
+        self.shut_down();
+        rgaps_os::closing::elsewhere([self.socket]);
+    }
+
     /// Ends the connection in both directions; a thread that waits in `receive` returns.
     pub fn shut_down(&self) {
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+    }
+}
+
+/// Descriptors that came with a message, until somebody takes them.
+struct Sent {
+    descriptors: Vec<OwnedFd>,
+    is_of_client: bool,
+}
+
+impl Sent {
+    fn take(mut self) -> Vec<OwnedFd> {
+        std::mem::take(&mut self.descriptors)
+    }
+}
+
+impl Drop for Sent {
+    fn drop(&mut self) {
+        if self.is_of_client {
+            rgaps_os::closing::elsewhere(std::mem::take(&mut self.descriptors));
+        }
     }
 }
 
@@ -308,11 +336,13 @@ impl Listener {
             Err(error) => return Err(LocalError::Io(error.into())),
         };
         rustix::net::sockopt::set_socket_send_buffer_size(&socket, UNREAD_BYTES_MAX).map_err(io::Error::from)?;
-        let connection = Connection::new(socket)?;
+        let mut connection = Connection::new(socket)?;
+        connection.is_of_client = true;
         let peer = connection.peer()?;
         let own = rustix::process::geteuid().as_raw();
         if peer.uid != own && peer.uid != 0 && !self.admits_group {
             tracing::warn!(pid = peer.pid, uid = peer.uid, "a process of another user was turned away");
+            connection.close_elsewhere();
             return Ok(None);
         }
         Ok(Some(connection))

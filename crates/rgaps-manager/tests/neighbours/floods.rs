@@ -2,13 +2,15 @@
 
 use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsFd;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use rgaps_control::local::{Body, Request, Role, ToClient};
+use rgaps_control::local::{Body, Connection, PROTOCOL_VERSION, Request, Role, ToClient};
 use rgaps_control::network::Network;
 use rgaps_control::wire::Endpoint;
 use rgaps_control::{Config, HostId, SubscriberQos, TopicKey};
+use rgaps_os::PidFd;
 use rgaps_testing::{Child, manager, skipped};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Resource, getrlimit};
@@ -108,6 +110,26 @@ fn announcements_beyond_a_key_are_refused_by_name_in_log_and_doctor() {
     assert!(doctor.contains("30 announcements refused"), "{doctor}");
     let log = std::fs::read_to_string(host.path().join("rgapsd.log")).unwrap();
     assert!(log.contains("host honest announces more than is kept of one (endpoints_host_max = 20)"), "{log}");
+}
+
+#[test]
+fn who_says_hello_and_no_more_leaves_no_file_behind() {
+    let host = Host::new("hellos");
+    assert!(outcome(&mut host.rgaps(&["topic", "list"])).0);
+    let hello = || {
+        let connection = Connection::connect(&host.path().join("rgapsd.sock")).unwrap().unwrap();
+        let layout = rgaps_shm::layout::LAYOUT_VERSION;
+        let body = Body::Hello { protocol: PROTOCOL_VERSION, program: "hello".to_owned(), layout, lock: None };
+        connection.send(&Request { id: 0, body }, &[PidFd::own().unwrap().as_fd()]).unwrap();
+        connection.receive::<ToClient>(LIMIT).unwrap().unwrap();
+        connection
+    };
+    drop((0..100).map(|_| hello()).collect::<Vec<_>>());
+    until("the files of those who have gone are gone", || {
+        let entries = std::fs::read_dir(host.path()).unwrap().flatten();
+        let locks = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("client-"));
+        (locks.count() == 0).then_some(())
+    });
 }
 
 #[test]

@@ -1,0 +1,50 @@
+//! Descriptors that other processes have sent, closed where nobody waits for it: close(2) of the last descriptor of a socket that lingers waits for
+//! the socket's peer, and one of a file waits for whoever serves its file system.
+
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{LazyLock, Mutex, PoisonError};
+
+use crate::linger;
+
+static TO_CLOSE: LazyLock<Option<Mutex<Sender<OwnedFd>>>> = LazyLock::new(|| {
+    let (sender, receiver) = channel::<OwnedFd>();
+    let close = move || {
+        receiver.into_iter().for_each(|fd| {
+            linger::clear_of(&fd);
+            drop(fd);
+        });
+    };
+    let started = std::thread::Builder::new().name("close".to_owned()).spawn(close);
+    started.is_ok().then(|| Mutex::new(sender))
+});
+
+/// Has them closed by a thread that does nothing else. For processes that do not fork.
+pub fn elsewhere(fds: impl IntoIterator<Item = OwnedFd>) {
+    for fd in fds {
+        match &*TO_CLOSE {
+            Some(sender) => drop(sender.lock().unwrap_or_else(PoisonError::into_inner).send(fd)),
+            None => linger::clear_of(&fd),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::net::{TcpListener, TcpStream};
+    use std::time::Duration;
+
+    #[test]
+    fn what_is_given_away_is_closed() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let given = [(); 3].map(|()| TcpStream::connect(listener.local_addr().unwrap()).unwrap());
+        let mut far = [(); 3].map(|()| listener.accept().unwrap().0);
+        elsewhere(given.map(OwnedFd::from));
+        for far in &mut far {
+            far.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+            assert_eq!(far.read(&mut [0]).unwrap(), 0);
+        }
+    }
+}
