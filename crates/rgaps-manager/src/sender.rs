@@ -20,6 +20,7 @@ use rgaps_control::wire::{Integrity, PUBLISHED_MAX, RingOffer, RingRefusal, Ring
 use rgaps_control::{Config, HostId, TopicId, TopicKey, text};
 use rgaps_device::{Backend, PayloadAccess};
 use rgaps_link::rdma::SenderEnd;
+use rgaps_link::record::HEADER_BYTES;
 use rgaps_link::tcp::{self, ConnectError, LinkToken, TcpOptions, TcpSender};
 use rgaps_link::{FlowControl, LinkSender, RingGeometry, RingOptions, Watermark};
 use rgaps_os::clock;
@@ -215,7 +216,9 @@ impl Sender {
         self.take_history_again(&has);
         let direct =
             self.setup.backend.payload_access() == PayloadAccess::Direct && self.setup.config.staging != "always";
-        let staged = (!direct).then_some((&self.setup.backend, geometry.chunk_bytes()));
+        // Staging is this host's memory: the other one's chunks may be shorter, and never make it larger.
+        let chunk_bytes = geometry.chunk_bytes().min(link_chunk_bytes(&self.setup.config));
+        let staged = (!direct).then_some((&self.setup.backend, chunk_bytes));
         self.outbox.connected(&has, staged)?;
         Ok(link)
     }
@@ -455,6 +458,11 @@ pub(crate) fn link_integrity(integrity: Integrity) -> rgaps_link::Integrity {
         Integrity::Crc32c => rgaps_link::Integrity::Crc32c,
         Integrity::None => rgaps_link::Integrity::None,
     }
+}
+
+/// Bytes of a chunk beside its record's header.
+pub(crate) fn link_chunk_bytes(config: &Config) -> u32 {
+    u32::try_from(config.chunk_bytes).unwrap_or(u32::MAX) - HEADER_BYTES as u32
 }
 
 fn geometry(offer: &RingOffer, flow_control: bool) -> Result<RingGeometry, String> {

@@ -30,7 +30,7 @@ use crate::event::{Event, Mailbox};
 use crate::links::LinkPlace;
 use crate::received::Received;
 use crate::requests::messages_wanted;
-use crate::sender::{link_integrity, over_tcp};
+use crate::sender::{link_chunk_bytes, link_integrity, over_tcp};
 use crate::topics::Topic;
 use crate::verbs::{self, Verbs};
 
@@ -475,7 +475,7 @@ impl SubscribeManager {
             Watermark::ALL.into_iter().find(|watermark| watermark.bytes(bytes) == self.config.watermark_bytes());
         let options = RingOptions {
             ring_bytes: bytes,
-            chunk_bytes: u32::try_from(self.config.chunk_bytes).unwrap_or(u32::MAX) - 64,
+            chunk_bytes: link_chunk_bytes(&self.config),
             watermark: watermark.unwrap_or_default(),
             alignment,
             flow_control: if request.flow_control { FlowControl::On } else { FlowControl::Off },

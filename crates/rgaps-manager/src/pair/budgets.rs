@@ -220,3 +220,30 @@ fn silent_callers_make_way_and_keep_no_honest_host_out() {
     assert_eq!(met(&pair), [Budget::CallersOfAddress.key()]);
     drop(silent);
 }
+
+#[test]
+fn the_chunks_of_another_host_make_staging_no_larger() {
+    let config = Config { staging: "always".to_owned(), peer_timeout_ms: 60_000, ..Config::default() };
+    let mut pair = Pair::configured(host(), host(), 20, config);
+    {
+        let mut to = pair.to();
+        let config = Config { chunk_bytes: 24 << 10, ..Config::clone(&to.config) };
+        let topic = Topic::create(to.topic.key.clone(), "rgaps/Bytes").unwrap();
+        *to = Subscribing::new(&Arc::new(config), host(), topic);
+    }
+    let mut subscriber = pair.subscriber();
+    pair.announce(true);
+    pair.send(200_000);
+    pair.check(&subscriber.take());
+    // Those of other tests have the same chunks.
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let staging: Vec<u64> = maps.lines().filter(|line| line.contains("rgaps-staging")).map(length).collect();
+    assert!(!staging.is_empty() && staging.iter().all(|bytes| *bytes <= 16 * (8 << 10)), "{staging:?}");
+}
+
+/// Bytes of a mapping, of a line of `/proc/PID/maps`.
+fn length(line: &str) -> u64 {
+    let (from, rest) = line.split_once('-').unwrap();
+    let address = |text: &str| u64::from_str_radix(text, 16).unwrap();
+    address(rest.split(' ').next().unwrap()) - address(from)
+}
