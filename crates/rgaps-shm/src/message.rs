@@ -126,13 +126,15 @@ impl Life {
             4 => State::Poisoned,
             _ => return None,
         };
-        Some(Self {
+        let life = Self {
             generation: Generation((word >> 32) as u32),
             owner: (word >> 8) as u16,
             state,
             kept: word & KEPT != 0,
             reclaiming: word & RECLAIMING != 0,
-        })
+        };
+        // Changes compare whole words: one with other bits could never be changed again.
+        Some(life).filter(|life| life.word() == word)
     }
 
     /// Whether it is complete: in the queue, or about to be.
