@@ -15,7 +15,7 @@ use crate::names::LockId;
 use crate::runtime::{RuntimeDir, RuntimeError, open_private};
 
 /// Of the files' names.
-const PREFIX: &str = "client-";
+pub(crate) const PREFIX: &str = "client-";
 
 impl RuntimeDir {
     /// A new file for a client to lock.

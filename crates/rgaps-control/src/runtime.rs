@@ -32,6 +32,8 @@ pub(crate) const SOCKET_FILE: &str = "rgapsd.sock";
 pub(crate) const CONFIG_FILE: &str = "config.toml";
 /// What has come to the manager from the network, in its directory.
 pub(crate) const NETWORK_FILE: &str = "network.json";
+/// Of the files' names that note who has slots in a topic.
+const TOPIC_PREFIX: &str = "topic-";
 /// When this host came to life.
 const EPOCH_FILE: &str = "epoch";
 
@@ -135,6 +137,17 @@ pub struct ClientNote {
     pub publishers: Vec<Seat>,
     /// Its subscribers.
     pub subscribers: Vec<Seat>,
+}
+
+/// What a file of the directory tells a successor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Noted {
+    /// When this host came to life.
+    Epoch,
+    /// That a client lives.
+    Client(LockId),
+    /// Who has which slots of a topic.
+    Topic(TopicId),
 }
 
 /// Held by the one manager of a directory; given up when dropped. It is the lock (flock(2)) of the directory itself: nobody takes it away by removing
@@ -374,6 +387,15 @@ impl RuntimeDir {
         replace(&path, &text, PRIVATE).map_err(|source| RuntimeError::Io { path, source })
     }
 
+    /// What a file of this name tells a successor; `None` if it tells nothing.
+    pub fn meaning(&self, name: &str) -> Option<Noted> {
+        if name == EPOCH_FILE {
+            return Some(Noted::Epoch);
+        }
+        let client = name.strip_prefix(crate::client_lock::PREFIX).map(|lock| Some(Noted::Client(lock.parse().ok()?)));
+        client.or_else(|| Some(Some(Noted::Topic(name.strip_prefix(TOPIC_PREFIX)?.parse().ok()?))))?
+    }
+
     /// A topic has ended.
     pub fn forget_topic(&self, topic: TopicId) {
         let _ = fs::remove_file(self.topic_path(topic));
@@ -382,7 +404,7 @@ impl RuntimeDir {
     /// What a predecessor noted. Files that are no notes are removed.
     pub fn topics(&self) -> Vec<TopicNote> {
         let entries = fs::read_dir(&self.path).into_iter().flatten().flatten();
-        let notes = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("topic-"));
+        let notes = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(TOPIC_PREFIX));
         notes
             .filter_map(|entry| {
                 // Half of a note, whose writer died.
@@ -418,7 +440,7 @@ impl RuntimeDir {
     }
 
     fn topic_path(&self, topic: TopicId) -> PathBuf {
-        self.path.join(format!("topic-{topic}"))
+        self.path.join(format!("{TOPIC_PREFIX}{topic}"))
     }
 }
 

@@ -1,13 +1,15 @@
 //! Where clients find the manager: its runtime directory, which it has locked, and the socket there. Somebody may remove them, as a cleaner of /tmp
-//! does with what is old. The manager watches both and makes them anew at once. Who removes files takes nobody's lock away; only where the whole
+//! does with what is old. The manager watches both and makes them anew at once, and so the files by which a successor knows who lives and has what:
+//! many a cleaner leaves sockets alone. Who removes files takes nobody's lock away; only where the whole
 //! directory is removed can another manager come first, and then this one leaves. So does one without clients, whatever is removed.
 
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rgaps_control::RuntimeDir;
 use rgaps_control::local::Listener;
-use rgaps_control::runtime::{ManagerLock, RuntimeError};
-use rustix::fs::inotify::{CreateFlags, WatchFlags, add_watch, init};
+use rgaps_control::runtime::{ManagerLock, Noted, RuntimeError};
+use rustix::fs::inotify::{CreateFlags, ReadFlags, Reader, WatchFlags, add_watch, init};
 
 use crate::clients::ClientId;
 use crate::daemon::DaemonError;
@@ -61,12 +63,20 @@ impl Premises {
         Some(lock).filter(ManagerLock::is_in_place)
     }
 
-    fn look(&mut self, dir: &RuntimeDir, is_needed: bool) -> Result<Found, DaemonError> {
+    /// `is_used` says of a file's name whether a successor needs it.
+    fn look(
+        &mut self,
+        dir: &RuntimeDir,
+        is_needed: bool,
+        is_used: impl Fn(&str) -> bool,
+    ) -> Result<Found, DaemonError> {
         let mut found = Found::All;
         loop {
             // Before the look: what happens after it is seen by the watch.
             let is_watched = self.watch.as_ref().is_some_and(|watch| {
-                while rustix::io::read(watch, &mut [0; 1024]).is_ok_and(|read| read > 0) {}
+                if removed(watch, &is_used) {
+                    found = Found::Anew;
+                }
                 true
             });
             let (is_locked, listens) = (self.lock.is_in_place(), self.listener.is_in_place());
@@ -101,7 +111,16 @@ impl Manager {
     #[must_use]
     pub(crate) fn look_at_premises(&mut self) -> bool {
         let is_needed = !self.clients.by_id.is_empty() || !self.adoption.is_over();
-        match self.premises.look(&self.dir, is_needed) {
+        let (clients, topics, adoption) = (&self.clients, &self.topics, &self.adoption);
+        let is_used = |name: &str| match self.dir.meaning(name) {
+            Some(Noted::Epoch) => true,
+            Some(Noted::Client(lock)) => {
+                adoption.names(lock) || clients.by_id.values().any(|client| client.lock == Some(lock))
+            }
+            Some(Noted::Topic(topic)) => topics.get(&topic).is_some(),
+            None => false,
+        };
+        match self.premises.look(&self.dir, is_needed, is_used) {
             Ok(Found::All) => return true,
             Ok(Found::Anew) => {}
             Ok(Found::Taken) => {
@@ -162,8 +181,25 @@ fn watch(dir: &RuntimeDir) -> Option<OwnedFd> {
     let watch = init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).ok()?;
     // Who removes a file that is open changes the count of its links. A directory that is removed was empty, so the socket has gone first.
     let gone = WatchFlags::ATTRIB | WatchFlags::MOVE_SELF | WatchFlags::DELETE_SELF;
-    for path in [dir.path().to_owned(), dir.socket()] {
-        add_watch(&watch, path, gone).ok()?;
+    for (path, events) in [(dir.path().to_owned(), gone | WatchFlags::DELETE), (dir.socket(), gone)] {
+        add_watch(&watch, path, events).ok()?;
     }
     Some(watch)
+}
+
+/// Reads all that a watch has to tell: whether a file of these was removed.
+fn removed(watch: &OwnedFd, is_used: impl Fn(&str) -> bool) -> bool {
+    let mut buffer = [MaybeUninit::uninit(); 4096];
+    let mut events = Reader::new(watch, &mut buffer);
+    let mut is_gone = false;
+    loop {
+        match events.next() {
+            Ok(event) if event.events().contains(ReadFlags::QUEUE_OVERFLOW) => is_gone = true,
+            Ok(event) if event.events().contains(ReadFlags::DELETE) => {
+                is_gone |= event.file_name().and_then(|name| name.to_str().ok()).is_some_and(&is_used);
+            }
+            Ok(_) => {}
+            Err(_) => return is_gone,
+        }
+    }
 }

@@ -527,12 +527,15 @@ fn segment_fd(topic: &Topic) -> Result<OwnedFd, Refusal> {
     topic.segment.as_fd().try_clone_to_owned().map_err(|error| exhausted(&error))
 }
 
+/// Whether an error is one for lack of descriptors, of whatever made it: EMFILE and ENFILE, as the standard library writes them.
+pub(crate) fn is_of_descriptors(text: &str) -> bool {
+    ["(os error 24)", "(os error 23)", "RLIMIT_NOFILE"].iter().any(|part| text.contains(part))
+}
+
 /// Something is used up, here and not at the client's.
 pub(crate) fn exhausted(error: &dyn std::fmt::Display) -> Refusal {
     let text = error.to_string();
-    // Of whatever made the error: EMFILE and ENFILE, as the standard library writes them.
-    let is_of_descriptors = ["(os error 24)", "(os error 23)", "RLIMIT_NOFILE"].iter().any(|part| text.contains(part));
-    if !is_of_descriptors {
+    if !is_of_descriptors(&text) {
         // EFBIG and ENOMEM, where this process may have less than there is.
         let (is_long, is_memory) = (text.contains("(os error 27)"), text.contains("(os error 12)"));
         let limits = inherited::limits().into_iter().filter(|limit| match limit.name {

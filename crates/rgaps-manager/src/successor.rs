@@ -15,7 +15,7 @@ use rgaps_shm::{Segment, SubscriberFile, SubscriberPages};
 use crate::adoption::Decision;
 use crate::clients::{ClientId, Occupied};
 use crate::manager::Manager;
-use crate::requests::{Answer, shm_seat};
+use crate::requests::{Answer, exhausted, is_of_descriptors, shm_seat};
 use crate::topics::{LocalPublisher, LocalSubscriber, Topic};
 
 /// Clients that are not stopped have handed everything back by then, in most cases.
@@ -35,7 +35,7 @@ impl Manager {
         }
         self.know_again(client);
         let mut descriptors = descriptors.into_iter();
-        let mut refused = Vec::new();
+        let (mut refused, mut lacking) = (Vec::new(), None);
         for handed in topics {
             let adopted = descriptors.next().ok_or_else(|| "no segment came".to_owned());
             let adopted = adopted.and_then(|segment| self.adopt_topic(client, handed, segment));
@@ -48,6 +48,9 @@ impl Manager {
                     Err(why) => {
                         let (topic, role, seat) = (handed.topic, seat.of.role(), seat.seat);
                         tracing::warn!(topic = %handed.key, slot = seat.slot, why, "a slot is not taken back");
+                        if is_of_descriptors(&why) {
+                            lacking = Some(why.clone());
+                        }
                         refused.push(RefusedSeat { topic, role, seat, why });
                     }
                 }
@@ -60,7 +63,11 @@ impl Manager {
                 }
             }
         }
-        Ok(Answer { reply: Reply::HandedBack { refused }, descriptors: Vec::new() })
+        // It hands them back again, fewer at once or later: none is to lose its slot for that.
+        match lacking {
+            Some(why) => Err(exhausted(&why)),
+            None => Ok(Answer { reply: Reply::HandedBack { refused }, descriptors: Vec::new() }),
+        }
     }
 
     /// A client has nothing that it has not handed back.

@@ -1,11 +1,12 @@
 //! What a client tells a manager's successor that it has: its seats, by topic, as many in one message as it and its descriptors have room for.
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rgaps_control::local::{
-    Body, DESCRIPTORS_MAX, HANDED_SEATS_MAX, Handed, HandedSeat, HandedTopic, MESSAGE_BYTES_MAX, Reply, Role,
+    Body, DESCRIPTORS_MAX, HANDED_SEATS_MAX, Handed, HandedSeat, HandedTopic, MESSAGE_BYTES_MAX, Refusal, Reply, Role,
 };
 
 use crate::hello::SessionError;
@@ -17,58 +18,77 @@ use crate::subscriber::SubscriberInner;
 /// What of a message is not seats.
 const ENVELOPE_BYTES: usize = 1 << 10;
 
-/// Hands all of this back by questions to one manager, each with its answer. An error if that manager died too, or is stopped.
+/// Hands all of this back by questions to one manager, each with its answer. An error if that manager died too, or is stopped, and if one of the
+/// two has no descriptors left: nobody loses a seat for that, since frames may be read that it protects.
 pub(crate) fn hand_back(
     owners: Vec<(Seated, Owner)>,
     ask: &mut impl FnMut(Body, &[BorrowedFd<'_>]) -> Result<Reply, SessionError>,
 ) -> Result<(), SessionError> {
-    let mut batch = Batch::default();
     let seats = owners.len();
-    for (seated, owner) in owners {
-        let item = match owner.exported() {
-            Ok((of, descriptors)) => Item { seated, of, descriptors, member: owner },
-            Err(error) => {
-                cut_off(&seated, &owner, &error.to_string());
-                continue;
+    let mut owners = VecDeque::from(owners);
+    let mut seats_max = HANDED_SEATS_MAX;
+    while !owners.is_empty() {
+        let batch = fill(&mut owners, seats_max)?;
+        let Batch { topics, descriptors, members, .. } = batch;
+        if members.is_empty() {
+            continue;
+        }
+        let borrowed: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
+        match ask(Body::HandBack { topics }, &borrowed) {
+            Ok(Reply::HandedBack { refused }) => {
+                for refusal in &refused {
+                    let owner = members.iter().find(|(seated, _)| seated.is(refusal));
+                    owner.into_iter().for_each(|(seated, owner)| cut_off(seated, owner, &refusal.why));
+                }
             }
-        };
-        if let Some(item) = batch.add(item) {
-            hand_over(std::mem::take(&mut batch), ask)?;
-            if let Some(item) = batch.add(item) {
-                cut_off(&item.seated, &item.member, "no message holds it, or this process has no descriptors left");
+            Ok(_) => return Err(SessionError::Confused),
+            // It may have room for fewer at once.
+            Err(SessionError::Refused(Refusal::Exhausted(_))) if members.len() > 1 => {
+                seats_max = members.len() / 2;
+                members.into_iter().rev().for_each(|member| owners.push_front(member));
             }
+            Err(SessionError::Refused(refusal)) if !matches!(refusal, Refusal::Exhausted(_)) => {
+                members.iter().for_each(|(seated, owner)| cut_off(seated, owner, &refusal.to_string()));
+            }
+            Err(error) => return Err(error),
         }
     }
-    hand_over(batch, ask)?;
     ask(Body::HandedAllBack, &[])?;
     tracing::info!(seats, "handed back to rgapsd");
     Ok(())
 }
 
-fn hand_over(
-    batch: Batch<Owner>,
-    ask: &mut impl FnMut(Body, &[BorrowedFd<'_>]) -> Result<Reply, SessionError>,
-) -> Result<(), SessionError> {
-    let Batch { topics, descriptors, members, .. } = batch;
-    if members.is_empty() {
-        return Ok(());
-    }
-    let borrowed: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
-    match ask(Body::HandBack { topics }, &borrowed) {
-        Ok(Reply::HandedBack { refused }) => {
-            for refusal in &refused {
-                let owner = members.iter().find(|(seated, _)| seated.is(refusal));
-                owner.into_iter().for_each(|(seated, owner)| cut_off(seated, owner, &refusal.why));
-            }
-            Ok(())
+/// As many of the first as one message holds, and as this process has descriptors for. An error if it has none for the first of all.
+fn fill(owners: &mut VecDeque<(Seated, Owner)>, seats_max: usize) -> Result<Batch<Owner>, SessionError> {
+    let mut batch = Batch::default();
+    while batch.members.len() < seats_max
+        && let Some((seated, owner)) = owners.pop_front()
+    {
+        let is_first = batch.members.is_empty();
+        let (seated, owner, why) = match owner.exported() {
+            Ok((of, descriptors)) => match batch.add(Item { seated, of, descriptors, member: owner }) {
+                Ok(()) => continue,
+                Err((Item { seated, member, .. }, why)) => (seated, member, why),
+            },
+            Err(error) => (seated, owner, error),
+        };
+        if !is_first {
+            owners.push_front((seated, owner));
+            break;
         }
-        Ok(_) => Err(SessionError::Confused),
-        Err(SessionError::Refused(refusal)) => {
-            members.iter().for_each(|(seated, owner)| cut_off(seated, owner, &refusal.to_string()));
-            Ok(())
+        if is_lack(&why) {
+            owners.push_front((seated, owner));
+            return Err(SessionError::Io(io::Error::other(why.to_string())));
         }
-        Err(error) => Err(error),
+        cut_off(&seated, &owner, &why.to_string());
     }
+    Ok(batch)
+}
+
+/// EMFILE and ENFILE, as the standard library writes them, of whatever made the error.
+fn is_lack(error: &NodeError) -> bool {
+    let text = error.to_string();
+    ["(os error 24)", "(os error 23)"].iter().any(|part| text.contains(part))
 }
 
 /// Who has a seat, for as long as it is handed back.
@@ -145,8 +165,8 @@ impl<M> Default for Batch<M> {
 }
 
 impl<M> Batch<M> {
-    /// Adds a seat, or gives it back if it does not fit. Seats of one topic in a row share its segment.
-    fn add(&mut self, item: Item<M>) -> Option<Item<M>> {
+    /// Adds a seat, or gives it back with the reason if it does not fit. Seats of one topic in a row share its segment.
+    fn add(&mut self, item: Item<M>) -> Result<(), (Item<M>, NodeError)> {
         let Item { seated, of, descriptors, member } = item;
         let is_new = self.topics.last().is_none_or(|last| last.topic != seated.topic);
         let seat = HandedSeat { seat: seated.seat, descriptors: descriptors.len() as u32, of };
@@ -164,10 +184,15 @@ impl<M> Batch<M> {
         let fits = self.bytes + bytes <= MESSAGE_BYTES_MAX
             && self.descriptors.len() + usize::from(is_new) + descriptors.len() <= DESCRIPTORS_MAX
             && self.members.len() < HANDED_SEATS_MAX;
-        let segment = if is_new && fits { seated.segment.as_fd().try_clone_to_owned().ok() } else { None };
-        if !fits || is_new && segment.is_none() {
-            return Some(Item { seated, of: seat.of, descriptors, member });
-        }
+        let segment = match fits {
+            true if is_new => seated.segment.as_fd().try_clone_to_owned().map(Some),
+            true => Ok(None),
+            false => Err(io::Error::other("no message holds it")),
+        };
+        let segment = match segment {
+            Ok(segment) => segment,
+            Err(error) => return Err((Item { seated, of: seat.of, descriptors, member }, error.into())),
+        };
         self.bytes += bytes;
         self.descriptors.extend(segment);
         self.descriptors.extend(descriptors);
@@ -178,7 +203,7 @@ impl<M> Batch<M> {
             last.seats.push(seat);
         }
         self.members.push((seated, member));
-        None
+        Ok(())
     }
 }
 
@@ -221,9 +246,9 @@ mod tests {
         };
         let mut batch = Batch::default();
         for number in 0..topics {
-            if let Some(item) = batch.add(item(number, descriptors)) {
+            if let Err((item, _)) = batch.add(item(number, descriptors)) {
                 send(std::mem::take(&mut batch));
-                assert!(batch.add(item).is_none(), "one seat fits");
+                assert!(batch.add(item).is_ok(), "one seat fits");
             }
         }
         send(batch);

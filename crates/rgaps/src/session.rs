@@ -507,7 +507,7 @@ impl Session {
     }
 
     fn find_successor(&self) {
-        let mut pauses = Pauses::default();
+        let (mut pauses, mut has_warned) = (Pauses::default(), false);
         while !self.stopping.load(Ordering::Acquire) {
             let autostart = pauses.autostart(self.autostart, Instant::now());
             let held = lock(&self.lock).as_ref().map(|(id, _)| *id);
@@ -524,6 +524,10 @@ impl Session {
                 }
                 Err(error) => {
                     tracing::debug!(%error, "no successor of rgapsd yet");
+                    let is_lack = matches!(error, SessionError::Io(_) | SessionError::Refused(Refusal::Exhausted(_)));
+                    if is_lack && !std::mem::replace(&mut has_warned, true) {
+                        tracing::warn!(%error, "rgapsd has a successor, which cannot take back what this node has; trying again");
+                    }
                     if let SessionError::Spawn(error) = &error {
                         pauses.note(error, Instant::now());
                     }

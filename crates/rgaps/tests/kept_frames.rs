@@ -1,0 +1,209 @@
+//! A frame that is read keeps its bytes whatever its manager lacks: descriptors when it takes slots back, on either side, or the files that it had.
+
+#![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
+
+use std::io::{BufRead, BufReader, Lines, Write};
+use std::process::{ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rgaps::types::Bytes;
+use rgaps::{Exhaustion, Node, Publisher, PublisherQos, Subscriber};
+use rgaps_testing::{Child, RuntimeDir, Watchdog, manager, programs};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+const LONG: Duration = Duration::from_secs(20);
+const TOPICS: usize = 4;
+const PAYLOAD_BYTES: u64 = 4096;
+
+fn rgapsd(dir: &RuntimeDir, limit: u32) -> Child {
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("ulimit -n {limit} && exec \"$0\"")]).arg(programs::find("rgapsd"));
+    command.env("RGAPS_DEVICE", "host").env("RGAPS_NETWORK", "local");
+    manager::start(dir, command).unwrap()
+}
+
+fn node(dir: &RuntimeDir) -> Node {
+    Node::builder().runtime_dir(dir.path()).no_autostart().build().unwrap()
+}
+
+fn topics() -> impl Iterator<Item = String> {
+    (0..TOPICS).map(|number| format!("t{number}"))
+}
+
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + LONG;
+    while !holds() {
+        assert!(Instant::now() < deadline, "not within {} s: {what}", LONG.as_secs());
+        std::thread::yield_now();
+    }
+}
+
+/// This test program again, as a client that holds a frame of each topic.
+struct Client {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Client {
+    /// `spare`: how many descriptors it may still open while it reads its frames.
+    fn start(dir: &RuntimeDir, spare: Option<usize>) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "role_of_a_client", "--ignored", "--nocapture"]);
+        command.env("RGAPS_TEST_KEPT_FRAMES", spare.map_or(String::new(), |spare| spare.to_string()));
+        dir.apply(&mut command);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = Child::spawn(&mut command).unwrap();
+        let lines = BufReader::new(child.std().stdout.take().unwrap()).lines();
+        let mut client = Self { child, lines };
+        client.hear("ready");
+        client
+    }
+
+    /// The rest of the next line that has the word.
+    fn hear(&mut self, word: &str) -> String {
+        let lines = self.lines.by_ref().map_while(Result::ok);
+        let heard = lines.filter_map(|line| Some(line.split_once(word)?.1.to_owned())).next();
+        heard.unwrap_or_else(|| panic!("the client ended without {word:?}"))
+    }
+
+    /// Has it go on, and says what it read then.
+    fn reads(&mut self) -> String {
+        writeln!(self.child.std().stdin.as_mut().unwrap(), "go on").unwrap();
+        self.hear("read ")
+    }
+}
+
+#[test]
+#[ignore = "the client's program, started by the tests of this file"]
+fn role_of_a_client() {
+    let Ok(spare) = std::env::var("RGAPS_TEST_KEPT_FRAMES") else { return };
+    let _watchdog = Watchdog::new(Duration::from_secs(120));
+    let node = Node::builder().no_autostart().build().unwrap();
+    let subscribers: Vec<Subscriber<Bytes>> = topics().map(|topic| node.subscriber(&topic).unwrap()).collect();
+    println!("ready");
+    let frames: Vec<_> = subscribers.iter().map(|subscriber| subscriber.wait(LONG).unwrap().unwrap()).collect();
+    let slices: Vec<&[u8]> = frames.iter().map(|frame| frame.bytes()).collect();
+    let mut fillers = Vec::new();
+    if let Ok(spare) = spare.parse::<usize>() {
+        let maximum = getrlimit(Resource::Nofile).maximum;
+        setrlimit(Resource::Nofile, Rlimit { current: Some(256), maximum }).unwrap();
+        fillers.extend(std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()));
+        fillers.truncate(fillers.len() - spare);
+    }
+    println!("holding");
+    for line in std::io::stdin().lines() {
+        line.unwrap();
+        let bytes: Vec<u8> = std::hint::black_box(&slices).iter().map(|bytes| bytes[0]).collect();
+        let cut_off = subscribers.iter().filter(|subscriber| subscriber.take().is_err()).count();
+        fillers.clear();
+        println!("read {bytes:?}, cut off from {cut_off}");
+    }
+}
+
+/// A publisher of each topic, and a client that reads a frame of each.
+struct Held {
+    publishers: Vec<Publisher<Bytes>>,
+    own: Node,
+    client: Client,
+    manager: Child,
+    dir: RuntimeDir,
+    _watchdog: Watchdog,
+}
+
+impl Held {
+    fn new(name: &str, spare: Option<usize>) -> Self {
+        let _watchdog = Watchdog::new(Duration::from_secs(100));
+        let dir = RuntimeDir::new(name).unwrap();
+        let (manager, own) = (rgapsd(&dir, 1024), node(&dir));
+        let qos = PublisherQos { exhaustion: Exhaustion::DropOldest, pool_bytes: Some(1 << 16), ..Default::default() };
+        let publishers = topics().map(|topic| own.publisher_with(&topic, qos).unwrap()).collect();
+        let client = Client::start(&dir, spare);
+        let mut held = Self { publishers, own, client, manager, dir, _watchdog };
+        held.push(7);
+        held.client.hear("holding");
+        held
+    }
+
+    fn push(&self, byte: u8) {
+        for publisher in &self.publishers {
+            publisher.push(&Bytes::new(PAYLOAD_BYTES), &[byte; PAYLOAD_BYTES as usize]).unwrap();
+        }
+    }
+
+    /// The manager is followed by another one, and publishers use every block that they may.
+    fn followed(&mut self) -> Child {
+        self.manager.kill().unwrap();
+        let next = rgapsd(&self.dir, 1024);
+        until("all topics are handed back", || {
+            self.own.topics().is_ok_and(|topics| topics.len() == TOPICS && topics.iter().all(|t| t.publishers == 1))
+        });
+        (0..100).for_each(|_| self.push(9));
+        next
+    }
+
+    /// The client has come back with all that it had, and reads what it read.
+    fn is_whole(&mut self) {
+        until("the client's slots are handed back", || {
+            self.own.topics().is_ok_and(|topics| topics.iter().all(|topic| topic.subscribers == 1))
+        });
+        (0..100).for_each(|_| self.push(9));
+        assert_eq!(self.client.reads(), "[7, 7, 7, 7], cut off from 0");
+    }
+}
+
+#[test]
+fn frames_stay_though_their_reader_hands_back_one_slot_at_a_time() {
+    // For the connection, and for two that go along with a slot.
+    let mut held = Held::new("few", Some(3));
+    let _next = held.followed();
+    held.is_whole();
+}
+
+#[test]
+fn frames_stay_though_their_reader_has_no_descriptors_when_its_manager_dies() {
+    let mut held = Held::new("none", Some(2));
+    let _next = held.followed();
+    // From now on it has some.
+    assert_eq!(held.client.reads(), "[7, 7, 7, 7], cut off from 0");
+    held.is_whole();
+}
+
+#[test]
+fn frames_stay_though_a_cleaner_removes_files_and_leaves_the_socket() {
+    for only_locks in [false, true] {
+        let mut held = Held::new("cleaned", None);
+        let files = || std::fs::read_dir(held.dir.path()).unwrap().flatten();
+        let is_lock = |file: &std::fs::DirEntry| file.file_name().to_string_lossy().starts_with("client-");
+        let is_meant = |file: &std::fs::DirEntry| file.file_type().unwrap().is_file() && (is_lock(file) || !only_locks);
+        // As `find -type f -mtime +10 -delete` does.
+        for file in files().filter(is_meant).collect::<Vec<_>>() {
+            let _ = std::fs::remove_file(file.path());
+        }
+        until("both clients have locks again", || files().filter(is_lock).count() == 2);
+        let is_whole = |topic: &rgaps::TopicSummary| (topic.publishers, topic.subscribers) == (1, 1);
+        until("all topics are noted again", || {
+            let notes = files().filter(|file| file.file_name().to_string_lossy().starts_with("topic-")).count();
+            notes == TOPICS && held.own.topics().is_ok_and(|topics| topics.iter().all(is_whole))
+        });
+        let _next = held.followed();
+        held.is_whole();
+    }
+}
+
+#[test]
+fn a_manager_that_may_have_few_descriptors_takes_back_as_many_slots_as_it_gave() {
+    let _watchdog = Watchdog::new(Duration::from_secs(100));
+    let dir = RuntimeDir::new("manager").unwrap();
+    let mut manager = rgapsd(&dir, 128);
+    let own = node(&dir);
+    // Far more descriptors in a message than it may have.
+    let subscribers: Vec<Subscriber<Bytes>> =
+        (0..60).map(|number| own.subscriber(&format!("t{number}")).unwrap()).collect();
+    manager.kill().unwrap();
+    let _next = rgapsd(&dir, 128);
+    until("all topics are handed back", || {
+        own.topics().is_ok_and(|topics| topics.len() == 60 && topics.iter().all(|topic| topic.subscribers == 1))
+    });
+    let cut_off = subscribers.iter().filter(|subscriber| subscriber.take().is_err()).count();
+    assert_eq!(cut_off, 0);
+}
