@@ -424,7 +424,8 @@ impl Sender {
             return;
         }
         self.demoted = true;
-        if !self.setup.janitor.demote(self.setup.seat.slot, self.setup.history_depth.max(1)) {
+        let seat = self.setup.seat;
+        if !self.setup.janitor.demote((seat.slot, seat.tenancy()), self.setup.history_depth.max(1)) {
             // An arrival that it stalled was quicker, and has said so.
             return;
         }

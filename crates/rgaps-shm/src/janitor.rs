@@ -262,12 +262,16 @@ impl Janitor {
         let Some(words) = self.segment.subscriber(slot) else { return false };
         let header = self.segment.header();
         let (active, free) = (SlotState::Active.word(generation), SlotState::Free.word(generation));
+        // Under this lock nobody loses the slot: `demote` relies on it.
+        let mut subscribers = self.subscribers();
         if words.state.compare_exchange(active, free, Ordering::AcqRel, Ordering::Relaxed).is_err() {
             return false;
         }
         clear_bit(&header.subscribers.0, slot);
         clear_bit(&header.descriptors.0, slot);
-        if let Some(pages) = self.subscribers().remove(slot) {
+        let pages = subscribers.remove(slot);
+        drop(subscribers);
+        if let Some(pages) = pages {
             pages.give_back();
         }
         ring_always(&header.space.0.count);
@@ -287,9 +291,14 @@ impl Janitor {
         }
     }
 
-    /// A keep-all subscriber has stalled the fleet for too long: from now on it is keep-last.
-    pub fn demote(&self, slot: u16, depth: u32) -> bool {
+    /// A keep-all subscriber has stalled the fleet for too long: from now on it is keep-last. False if it is not keep-all, or has left: whoever has
+    /// its slot now stalls nobody.
+    pub fn demote(&self, (slot, tenancy): (u16, Tenancy), depth: u32) -> bool {
         let Some(words) = self.segment.subscriber(slot) else { return false };
+        let _nobody_leaves = self.subscribers();
+        if self.segment.tenant(slot) != Some(tenancy) {
+            return false;
+        }
         words.depth.compare_exchange(0, u64::from(depth.max(1)), Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 

@@ -226,13 +226,14 @@ impl WriterPort {
     }
 
     /// The slot of a keep-all subscriber that has still to read a message which nobody holds, and so keeps its space: for `Janitor::demote`.
-    pub fn stalled_by(&self) -> Option<u16> {
+    pub fn stalled_by(&self) -> Option<(u16, Tenancy)> {
         let (_, end) = self.begin_pass();
         let stalls = |reader: &Reader<'_>| reader.depth == 0 && reader.need(end) == Need::Hard;
         self.outstanding.iter().map(Outstanding::offered).find_map(|offered| {
             let readers = || self.subscribers.readers(offered);
             let is_held = readers().any(|reader| reader.is_holding());
-            readers().find(stalls).filter(|_| !is_held).map(|reader| reader.slot)
+            let stalling = readers().find(stalls).filter(|_| !is_held);
+            stalling.map(|reader| (reader.slot, reader.tenancy))
         })
     }
 

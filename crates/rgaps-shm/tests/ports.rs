@@ -375,11 +375,32 @@ fn a_demoted_subscriber_no_longer_stalls_the_publisher() {
         publisher.publish(10, Exhaustion::DropOldest).unwrap();
     }
     assert!(publisher.publish(10, Exhaustion::DropOldest).is_err());
-    assert_eq!(publisher.port.stalled_by(), Some(reader.seat().0));
-    assert!(host.janitor.demote(reader.seat().0, 2));
+    assert_eq!(publisher.port.stalled_by(), Some(reader.seat()));
+    assert!(host.janitor.demote(reader.seat(), 2));
     assert_eq!(publisher.port.stalled_by(), None);
     publisher.publish(10, Exhaustion::DropOldest).unwrap();
     assert!(lost(&reader) > 0);
+}
+
+#[test]
+fn who_has_the_slot_of_a_subscriber_that_stalled_and_left_stays_keep_all() {
+    let host = Host::new(4);
+    let mut publisher = host.publisher(1 << 20, 0);
+    let stalling = host.subscriber(0);
+    for _ in 0..4 {
+        publisher.publish(10, Exhaustion::DropOldest).unwrap();
+    }
+    let named = publisher.port.stalled_by().unwrap();
+    let (slot, tenancy) = stalling.seat();
+    assert!(host.janitor.dismiss_subscriber(slot, tenancy.bits()));
+    let innocent = host.subscriber(0);
+    assert_eq!((innocent.seat().0, named), (slot, (slot, tenancy)));
+    assert!(!host.janitor.demote(named, 2), "it is another's slot by now");
+    for _ in 0..4 {
+        publisher.publish(10, Exhaustion::DropOldest).unwrap();
+    }
+    publisher.publish(10, Exhaustion::DropOldest).unwrap_err();
+    assert_eq!(lost(&innocent), 0);
 }
 
 #[test]
@@ -399,7 +420,7 @@ fn a_keep_all_subscriber_that_stands_in_no_publishers_way_is_not_named() {
     assert_eq!((remote.port.stalled_by(), local.port.stalled_by()), (None, None));
     drop(held);
     assert_eq!(remote.publish(5000, Exhaustion::DropOldest), Ok(2));
-    assert_eq!(remote.port.stalled_by(), Some(keeps_all.seat().0), "it has still to read it");
+    assert_eq!(remote.port.stalled_by(), Some(keeps_all.seat()), "it has still to read it");
 }
 
 #[test]
