@@ -446,14 +446,14 @@ impl<T: Meta> Subscriber<T> {
         let Some(event) = self.inner.tended.event.get().filter(|_| held.is_none()) else { return Ok(held) };
         // Nothing left: the descriptor falls silent, and a message that came meanwhile is looked for once more.
         event.drain().map_err(|source| self.wait_error(source))?;
-        let held = self.inner.next_held(unready)?;
-        // What came beside it is for others, who may sleep on the descriptor: it is readable until somebody finds nothing.
-        if held.is_some()
+        let looked = self.inner.next_held(unready);
+        // What came beside it, or could not be taken, is for others, who may sleep on the descriptor: it is readable until somebody finds nothing.
+        if !matches!(looked, Ok(None))
             && let Err(error) = event.signal()
         {
             tracing::warn!(topic = self.inner.topic, %error, "who else waits for messages may wait until the next one");
         }
-        Ok(held)
+        looked
     }
 
     /// A message as the node's device reaches it: its bytes there, or for a stream that waits for them.

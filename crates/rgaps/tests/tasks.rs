@@ -179,8 +179,11 @@ fn a_task_that_is_cancelled_leaves_nothing_behind() {
         drop(task);
         assert_eq!(Arc::strong_count(&wakes), 1, "the waker of a cancelled task is let go");
     }
-    // The publisher may have come to know of the subscriber's descriptor only now; a thousand tasks would have left more.
-    assert!(descriptors() <= before + 1, "{} descriptors, {before} before", descriptors());
+    // The publisher may have come to know of the subscriber's descriptor only now; a thousand tasks would have left more. What others of this
+    // process have open meanwhile goes again.
+    while descriptors() > before + 1 {
+        thread::yield_now();
+    }
     let before = descriptors();
     let Topic { publisher, subscriber, node, _dir: dir } = topic;
     drop(subscriber);
