@@ -396,6 +396,11 @@ impl RuntimeDir {
         client.or_else(|| Some(Some(Noted::Topic(name.strip_prefix(TOPIC_PREFIX)?.parse().ok()?))))?
     }
 
+    /// Whether a topic's note is where it was written.
+    pub fn has_note(&self, topic: TopicId) -> bool {
+        self.topic_path(topic).try_exists().unwrap_or(true)
+    }
+
     /// A topic has ended.
     pub fn forget_topic(&self, topic: TopicId) {
         let _ = fs::remove_file(self.topic_path(topic));

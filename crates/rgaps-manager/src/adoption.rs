@@ -24,7 +24,7 @@ use rgaps_shm::janitor::Seat;
 use crate::clients::Occupied;
 
 /// A client as notes have it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Tenant {
     pub(crate) lock: LockId,
     /// For people.
@@ -53,6 +53,7 @@ struct Awaited {
 #[derive(Clone, Debug)]
 struct AwaitedTopic {
     key: TopicKey,
+    type_name: String,
     /// Whether its segment has come.
     is_here: bool,
     seats: BTreeMap<(Role, u16, u32), Awaited>,
@@ -67,12 +68,16 @@ pub(crate) struct Adoption {
 
 impl Adoption {
     /// From what a predecessor noted.
-    pub(crate) fn new(notes: Vec<TopicNote>, lives: impl Fn(LockId) -> bool) -> Self {
+    pub(crate) fn new(notes: Vec<TopicNote>, lives: impl Fn(Tenant) -> bool) -> Self {
         let mut adoption = Self::default();
         for note in notes {
             let mut seats = BTreeMap::new();
-            for client in note.clients.iter().filter(|client| lives(client.lock)) {
-                let awaited = Awaited { tenant: Tenant { lock: client.lock, pid: client.pid }, is_kept: false };
+            for client in &note.clients {
+                let tenant = Tenant { lock: client.lock, pid: client.pid };
+                if !lives(tenant) {
+                    continue;
+                }
+                let awaited = Awaited { tenant, is_kept: false };
                 let roles = [(Role::Publisher, &client.publishers), (Role::Subscriber, &client.subscribers)];
                 for (role, noted) in roles {
                     seats.extend(noted.iter().map(|seat| ((role, seat.slot, seat.generation), awaited)));
@@ -81,7 +86,8 @@ impl Adoption {
             if seats.is_empty() {
                 adoption.decisions.push_back(Decision::Forget(note.topic));
             } else {
-                adoption.topics.insert(note.topic, AwaitedTopic { key: note.key, is_here: false, seats });
+                let TopicNote { topic, key, type_name, .. } = note;
+                adoption.topics.insert(topic, AwaitedTopic { key, type_name, is_here: false, seats });
             }
         }
         adoption
@@ -146,9 +152,33 @@ impl Adoption {
         self.end(|awaited| awaited.tenant.lock == lock);
     }
 
+    /// A client holds another lock than before: what is awaited of it is, by the new one. Returns the topics that this concerns.
+    pub(crate) fn rename(&mut self, pid: u32, before: LockId, now: LockId) -> BTreeSet<TopicId> {
+        let mut renamed = BTreeSet::new();
+        for (id, topic) in &mut self.topics {
+            for awaited in topic.seats.values_mut().filter(|awaited| awaited.tenant == Tenant { lock: before, pid }) {
+                awaited.tenant.lock = now;
+                renamed.insert(*id);
+            }
+        }
+        renamed
+    }
+
+    /// Topics of which there is only a note.
+    pub(crate) fn only_noted(&self) -> impl Iterator<Item = TopicId> {
+        self.topics.iter().filter(|(_, topic)| !topic.is_here).map(|(id, _)| *id)
+    }
+
+    /// The note of a topic of which there is nothing else.
+    pub(crate) fn only_note(&self, id: TopicId) -> Option<TopicNote> {
+        let topic = self.topics.get(&id).filter(|topic| !topic.is_here)?;
+        let (key, type_name) = (topic.key.clone(), topic.type_name.clone());
+        Some(TopicNote { topic: id, key, type_name, clients: self.note(id, std::iter::empty()) })
+    }
+
     /// Clients of whom something is awaited.
-    pub(crate) fn locks(&self) -> BTreeSet<LockId> {
-        self.topics.values().flat_map(|topic| topic.seats.values().map(|awaited| awaited.tenant.lock)).collect()
+    pub(crate) fn tenants(&self) -> BTreeSet<Tenant> {
+        self.topics.values().flat_map(|topic| topic.seats.values().map(|awaited| awaited.tenant)).collect()
     }
 
     /// Whether something of a client is awaited.
@@ -448,7 +478,7 @@ mod tests {
             };
             let notes = self.notes.iter().map(name).collect();
             let living: Vec<LockId> = (0..CLIENTS).filter(|client| self.lives(*client)).map(lock).collect();
-            self.adoption = Adoption::new(notes, |lock| living.contains(&lock));
+            self.adoption = Adoption::new(notes, |tenant| living.contains(&tenant.lock));
             self.here.clear();
             for process in &mut self.processes {
                 process.to_hand = Some(process.has.iter().chain(&process.kept).copied().collect());

@@ -7,7 +7,7 @@
 //! The manager's one thread waits for no client: one whose socket is full does not read, and is cut off. What it publishes and takes on
 //! this host goes on; when it reads again it finds the end, connects anew and hands its seats back, as after a manager's death.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Weak;
 
@@ -48,8 +48,8 @@ pub(crate) struct Client {
     pub(crate) pid: u32,
     /// The lock that it holds, or is about to take.
     pub(crate) lock: Option<LockId>,
-    /// The lock that it held when it said hello, and was not seen to hold.
-    pub(crate) held_before: Option<LockId>,
+    /// Other locks that it held when it said hello, by which it may have been known until now.
+    pub(crate) held_before: Vec<LockId>,
     /// Whether it was seen to hold it: then it may ask for seats.
     pub(crate) is_locked: bool,
     pub(crate) program: String,
@@ -69,7 +69,7 @@ impl Client {
             pidfd: None,
             pid: 0,
             lock: None,
-            held_before: None,
+            held_before: Vec::new(),
             is_locked: false,
             program: String::new(),
             seats: Vec::new(),
@@ -260,10 +260,14 @@ impl Clients {
         earlier.find(|(_, other)| other.seats.contains(occupied)).map(|(id, _)| *id)
     }
 
-    /// A process holds a new lock in place of one whose file somebody has removed: earlier connections of that client are known by the new one.
-    pub(crate) fn rename(&mut self, pid: u32, before: LockId, now: LockId) {
+    /// A client holds another lock than before: earlier connections of it are known by the new one. Returns the topics that they are in.
+    pub(crate) fn rename(&mut self, pid: u32, before: LockId, now: LockId) -> BTreeSet<TopicId> {
         let earlier = self.by_id.values_mut().filter(|other| other.pid == pid && other.lock == Some(before));
-        earlier.for_each(|other| other.lock = Some(now));
+        let renamed = earlier.flat_map(|other| {
+            other.lock = Some(now);
+            other.seats.iter().map(|seat| seat.topic)
+        });
+        renamed.collect()
     }
 
     /// What earlier connections of a client occupy, which give it up.

@@ -325,11 +325,11 @@ impl Manager {
         }
     }
 
-    /// A process that becomes another program (execve) closes what its clients had: socket and lock, one after the other. Its pidfd tells
-    /// nothing of that. Nobody has the socket any more, so no fork has its streams.
+    /// A process that becomes another program (execve) closes what its clients had: socket and lock, one after the other. So does a node that ends
+    /// while its process goes on. The pidfd tells nothing of that. Nobody has the socket any more, so no fork has its streams.
     fn bury_if_given_up(&mut self, id: ClientId) {
         let Some(client) = self.clients.by_id.get(&id).filter(|client| client.connection.is_none()) else { return };
-        if client.tenant().is_some_and(|tenant| self.dir.has_given_up(tenant.lock)) {
+        if client.tenant().is_some_and(|tenant| !self.dir.client_lives(tenant.lock, tenant.pid)) {
             self.bury(id);
         }
     }

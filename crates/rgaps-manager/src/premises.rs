@@ -5,16 +5,22 @@
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
 
-use rgaps_control::RuntimeDir;
 use rgaps_control::local::Listener;
 use rgaps_control::runtime::{ManagerLock, Noted, RuntimeError};
+use rgaps_control::{RuntimeDir, TopicId};
 use rustix::fs::inotify::{CreateFlags, ReadFlags, Reader, WatchFlags, add_watch, init};
 
-use crate::clients::ClientId;
+use crate::adoption::Adoption;
+use crate::clients::{Client, ClientId, Clients};
 use crate::daemon::DaemonError;
 use crate::log;
 use crate::manager::Manager;
+use crate::topics::Topics;
+
+/// How often files are looked for where the kernel does not tell of their removal.
+const UNWATCHED_LOOK: Duration = Duration::from_secs(1);
 
 /// The lock and the socket.
 #[derive(Debug)]
@@ -24,6 +30,8 @@ pub(crate) struct Premises {
     group: Option<u32>,
     /// Readable when something happens to the socket or the directory; `None` where they cannot be watched, and each turn looks.
     watch: Option<OwnedFd>,
+    /// When the files were looked for last, where they cannot be watched.
+    looked_at: Option<Instant>,
 }
 
 /// What was found where the files should be.
@@ -43,7 +51,7 @@ impl Premises {
     pub(crate) fn new(dir: &RuntimeDir, lock: ManagerLock, group: Option<u32>) -> Result<Self, DaemonError> {
         let listener = listen(dir, group)?;
         // The first turn begins the watch, and looks.
-        Ok(Self { watch: None, lock, listener, group })
+        Ok(Self { watch: None, looked_at: None, lock, listener, group })
     }
 
     pub(crate) fn listener(&self) -> &Listener {
@@ -63,28 +71,29 @@ impl Premises {
         Some(lock).filter(ManagerLock::is_in_place)
     }
 
-    /// `is_used` says of a file's name whether a successor needs it.
-    fn look(
-        &mut self,
-        dir: &RuntimeDir,
-        is_needed: bool,
-        is_used: impl Fn(&str) -> bool,
-    ) -> Result<Found, DaemonError> {
+    fn look(&mut self, dir: &RuntimeDir, is_needed: bool, files: &Files<'_>) -> Result<Found, DaemonError> {
         let mut found = Found::All;
         loop {
             // Before the look: what happens after it is seen by the watch.
-            let is_watched = self.watch.as_ref().is_some_and(|watch| {
-                if removed(watch, &is_used) {
-                    found = Found::Anew;
+            let is_watched = self.watch.is_some();
+            let is_removed = match &self.watch {
+                Some(watch) => removed(watch, &files),
+                None => {
+                    self.looked_at.is_none_or(|at| at.elapsed() >= UNWATCHED_LOOK) && {
+                        self.looked_at = Some(Instant::now());
+                        files.is_lacking()
+                    }
                 }
-                true
-            });
+            };
+            if is_removed {
+                found = Found::Anew;
+            }
             let (is_locked, listens) = (self.lock.is_in_place(), self.listener.is_in_place());
+            if !is_needed && (is_removed || !is_locked || !listens) {
+                return Ok(Found::Unneeded);
+            }
             if is_locked && listens && is_watched {
                 return Ok(found);
-            }
-            if !(is_locked && listens || is_needed) {
-                return Ok(Found::Unneeded);
             }
             self.watch = None;
             if !is_locked {
@@ -111,16 +120,8 @@ impl Manager {
     #[must_use]
     pub(crate) fn look_at_premises(&mut self) -> bool {
         let is_needed = !self.clients.by_id.is_empty() || !self.adoption.is_over();
-        let (clients, topics, adoption) = (&self.clients, &self.topics, &self.adoption);
-        let is_used = |name: &str| match self.dir.meaning(name) {
-            Some(Noted::Epoch) => true,
-            Some(Noted::Client(lock)) => {
-                adoption.names(lock) || clients.by_id.values().any(|client| client.lock == Some(lock))
-            }
-            Some(Noted::Topic(topic)) => topics.get(&topic).is_some(),
-            None => false,
-        };
-        match self.premises.look(&self.dir, is_needed, is_used) {
+        let files = Files { dir: &self.dir, clients: &self.clients, topics: &self.topics, adoption: &self.adoption };
+        match self.premises.look(&self.dir, is_needed, &files) {
             Ok(Found::All) => return true,
             Ok(Found::Anew) => {}
             Ok(Found::Taken) => {
@@ -154,19 +155,67 @@ impl Manager {
             }
             self.note(id);
         }
+        self.adoption.only_noted().collect::<Vec<_>>().into_iter().for_each(|id| self.note_again(id));
         true
+    }
+
+    /// A client holds the lock that it was given, and held others before. What earlier connections of it have and what is awaited of it is its own
+    /// by that lock from now on, also to a successor; then it may give up the others.
+    pub(crate) fn know_again(&mut self, id: ClientId) {
+        let Some(client) = self.clients.by_id.get_mut(&id).filter(|client| client.is_locked) else { return };
+        let (pid, Some(now), before) = (client.pid, client.lock, std::mem::take(&mut client.held_before)) else {
+            return;
+        };
+        for lock in before {
+            let mut topics = self.clients.rename(pid, lock, now);
+            topics.extend(self.adoption.rename(pid, lock, now));
+            for id in topics {
+                self.note(id);
+                self.note_again(id);
+            }
+            let is_anothers = self.clients.by_id.values().any(|other| other.lock == Some(lock));
+            if !is_anothers && !self.adoption.names(lock) {
+                self.dir.forget_client_lock(lock);
+            }
+        }
+    }
+
+    /// Notes a topic of which there is only a predecessor's note.
+    fn note_again(&self, id: TopicId) {
+        let written = self.adoption.only_note(id).map_or(Ok(()), |note| self.dir.note_topic(&note));
+        if let Err(error) = written {
+            tracing::warn!(%error, "a successor of this rgapsd will not know who is in a topic");
+        }
     }
 }
 
-impl Manager {
-    /// A client that hands back holds the lock that it was given, for good. Earlier connections of it are known by that lock, too, if the file of the
-    /// one that it had has been removed.
-    pub(crate) fn know_again(&mut self, id: ClientId) {
-        let Some(client) = self.clients.by_id.get_mut(&id).filter(|client| client.is_locked) else { return };
-        let (pid, now, before) = (client.pid, client.lock, client.held_before.take());
-        if let (Some(now), Some(before)) = (now, before.filter(|before| self.dir.has_no_file(*before))) {
-            self.clients.rename(pid, before, now);
+/// The files by which a successor knows who lives and has what.
+struct Files<'a> {
+    dir: &'a RuntimeDir,
+    clients: &'a Clients,
+    topics: &'a Topics,
+    adoption: &'a Adoption,
+}
+
+impl Files<'_> {
+    /// Whether a successor needs the file of this name.
+    fn has(&self, name: &str) -> bool {
+        match self.dir.meaning(name) {
+            Some(Noted::Epoch) => true,
+            Some(Noted::Client(lock)) => {
+                self.adoption.names(lock) || self.clients.by_id.values().any(|client| client.lock == Some(lock))
+            }
+            Some(Noted::Topic(topic)) => self.topics.get(&topic).is_some() || self.adoption.only_note(topic).is_some(),
+            None => false,
         }
+    }
+
+    /// Whether one is not there that was written and that whoever is connected needs.
+    fn is_lacking(&self) -> bool {
+        let is_connected = |client: &&Client| client.connection.is_some() && client.is_locked;
+        let mut locks = self.clients.by_id.values().filter(is_connected).filter_map(|client| client.lock);
+        let mut noted = self.topics.values().filter(|topic| topic.noted.is_some());
+        locks.any(|lock| !self.dir.has_client_file(lock)) || noted.any(|topic| !self.dir.has_note(topic.id))
     }
 }
 
@@ -181,22 +230,24 @@ fn watch(dir: &RuntimeDir) -> Option<OwnedFd> {
     let watch = init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).ok()?;
     // Who removes a file that is open changes the count of its links. A directory that is removed was empty, so the socket has gone first.
     let gone = WatchFlags::ATTRIB | WatchFlags::MOVE_SELF | WatchFlags::DELETE_SELF;
-    for (path, events) in [(dir.path().to_owned(), gone | WatchFlags::DELETE), (dir.socket(), gone)] {
+    for (path, events) in
+        [(dir.path().to_owned(), gone | WatchFlags::DELETE | WatchFlags::MOVED_FROM), (dir.socket(), gone)]
+    {
         add_watch(&watch, path, events).ok()?;
     }
     Some(watch)
 }
 
-/// Reads all that a watch has to tell: whether a file of these was removed.
-fn removed(watch: &OwnedFd, is_used: impl Fn(&str) -> bool) -> bool {
+/// Reads all that a watch has to tell: whether a file of these was removed or renamed.
+fn removed(watch: &OwnedFd, files: &Files<'_>) -> bool {
     let mut buffer = [MaybeUninit::uninit(); 4096];
     let mut events = Reader::new(watch, &mut buffer);
     let mut is_gone = false;
     loop {
         match events.next() {
             Ok(event) if event.events().contains(ReadFlags::QUEUE_OVERFLOW) => is_gone = true,
-            Ok(event) if event.events().contains(ReadFlags::DELETE) => {
-                is_gone |= event.file_name().and_then(|name| name.to_str().ok()).is_some_and(&is_used);
+            Ok(event) if event.events().intersects(ReadFlags::DELETE | ReadFlags::MOVED_FROM) => {
+                is_gone |= event.file_name().and_then(|name| name.to_str().ok()).is_some_and(|name| files.has(name));
             }
             Ok(_) => {}
             Err(_) => return is_gone,

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rgaps_control::local::{
-    self, Advertised, Body, Notice, PROTOCOL_VERSION, Refusal, Reply, Role, Subscribed, TopicSummary, Welcome,
+    self, Advertised, Body, HELD_LOCKS_MAX, Notice, PROTOCOL_VERSION, Refusal, Reply, Role, Subscribed, TopicSummary,
+    Welcome,
 };
 use rgaps_control::names::check_type;
 use rgaps_control::wire::Endpoint;
@@ -72,9 +73,9 @@ impl Manager {
             )));
         }
         Outcome::Answered(match body {
-            Body::Hello { protocol, program, layout, lock } => {
+            Body::Hello { protocol, program, layout, locks } => {
                 let versions = check_versions(*protocol, *layout);
-                versions.and_then(|()| self.hello(client, program, *lock, descriptors))
+                versions.and_then(|()| self.hello(client, program, locks, descriptors))
             }
             Body::Locked => self.locked(client),
             Body::Advertise { key, type_name, qos } => {
@@ -103,26 +104,29 @@ impl Manager {
         &mut self,
         id: ClientId,
         program: &str,
-        held: Option<LockId>,
+        held: &[LockId],
         descriptors: Vec<OwnedFd>,
     ) -> Result<Answer, Refusal> {
         let Some(client) = self.clients.by_id.get_mut(&id) else { return Err(gone()) };
         client.identify(descriptors, program.chars().take(64).collect())?;
-        let holder = |lock| self.dir.client_lock_holder(lock).map_err(|error| exhausted(&error));
+        let mut own = None;
+        for lock in held.iter().take(HELD_LOCKS_MAX).filter(|lock| self.dir.has_client_file(**lock)) {
+            let holder = self.dir.client_lock_holder(*lock, client.pid).map_err(|error| exhausted(&error))?;
+            own = own.or(Some(*lock).filter(|_| holder == Holder::Process(client.pid)));
+        }
         let mut files = Vec::new();
-        let lock = match held {
-            Some(lock) if holder(lock)? == Holder::Process(client.pid) => {
-                client.is_locked = true;
-                lock
-            }
-            _ => {
+        let lock = match own {
+            Some(lock) => lock,
+            None => {
                 let (lock, file) = self.dir.new_client_lock().map_err(|error| exhausted(&error))?;
                 files.push(file.into());
                 lock
             }
         };
         client.lock = Some(lock);
-        client.held_before = held;
+        client.is_locked = own.is_some();
+        client.held_before = held.iter().take(HELD_LOCKS_MAX).copied().filter(|held| *held != lock).collect();
+        self.know_again(id);
         let welcome = Reply::Welcome(Welcome {
             host: self.host,
             epoch: self.epoch,
@@ -138,11 +142,12 @@ impl Manager {
     fn locked(&mut self, id: ClientId) -> Result<Answer, Refusal> {
         let Some(client) = self.clients.by_id.get_mut(&id) else { return Err(gone()) };
         let Some(lock) = client.lock else { return Err(Refusal::Invalid("say hello first".to_owned())) };
-        let holder = self.dir.client_lock_holder(lock).map_err(|error| exhausted(&error))?;
+        let holder = self.dir.client_lock_holder(lock, client.pid).map_err(|error| exhausted(&error))?;
         if holder != Holder::Process(client.pid) {
             return Err(Refusal::Invalid(format!("process {} does not hold its lock: {holder:?}", client.pid)));
         }
         client.is_locked = true;
+        self.know_again(id);
         Ok(Answer::bare(Reply::Done))
     }
 
@@ -528,7 +533,7 @@ fn segment_fd(topic: &Topic) -> Result<OwnedFd, Refusal> {
 }
 
 /// Whether an error is one for lack of descriptors, of whatever made it: EMFILE and ENFILE, as the standard library writes them.
-pub(crate) fn is_of_descriptors(text: &str) -> bool {
+fn is_of_descriptors(text: &str) -> bool {
     ["(os error 24)", "(os error 23)", "RLIMIT_NOFILE"].iter().any(|part| text.contains(part))
 }
 

@@ -12,14 +12,43 @@ use rgaps_os::{EventFd, Holder};
 use rgaps_shm::janitor::Seat;
 use rgaps_shm::{Segment, SubscriberFile, SubscriberPages};
 
-use crate::adoption::Decision;
+use crate::adoption::{Decision, Tenant};
 use crate::clients::{ClientId, Occupied};
 use crate::manager::Manager;
-use crate::requests::{Answer, exhausted, is_of_descriptors, shm_seat};
+use crate::requests::{Answer, exhausted, shm_seat};
 use crate::topics::{LocalPublisher, LocalSubscriber, Topic};
 
 /// Clients that are not stopped have handed everything back by then, in most cases.
 const LOOK_FOR_WORDS_AFTER: Duration = Duration::from_secs(1);
+
+/// Why a seat is not taken back.
+#[derive(Clone, Debug)]
+enum NotTaken {
+    /// It is not this client's, or what came with it is not as it should be.
+    Refused(String),
+    /// This manager lacks descriptors or memory for it: the client is to try again, fewer at once.
+    Lacking(String),
+}
+
+impl NotTaken {
+    /// By what the kernel said: EMFILE, ENFILE and ENOMEM, as the standard library writes them.
+    fn of_call(error: impl std::fmt::Display) -> Self {
+        let text = error.to_string();
+        let is_lack = ["(os error 24)", "(os error 23)", "(os error 12)"].iter().any(|part| text.contains(part));
+        if is_lack { Self::Lacking(text) } else { Self::Refused(text) }
+    }
+
+    fn why(&self) -> &str {
+        let (Self::Refused(why) | Self::Lacking(why)) = self;
+        why
+    }
+}
+
+impl From<&str> for NotTaken {
+    fn from(why: &str) -> Self {
+        Self::Refused(why.to_owned())
+    }
+}
 
 impl Manager {
     /// A client hands seats back; each is taken or refused by itself.
@@ -33,11 +62,10 @@ impl Manager {
         if seats > HANDED_SEATS_MAX {
             return Err(Refusal::Invalid(format!("{seats} seats at once; {HANDED_SEATS_MAX} are allowed")));
         }
-        self.know_again(client);
         let mut descriptors = descriptors.into_iter();
         let (mut refused, mut lacking) = (Vec::new(), None);
         for handed in topics {
-            let adopted = descriptors.next().ok_or_else(|| "no segment came".to_owned());
+            let adopted = descriptors.next().ok_or_else(|| NotTaken::from("no segment came"));
             let adopted = adopted.and_then(|segment| self.adopt_topic(client, handed, segment));
             let mut taken = Vec::new();
             for seat in &handed.seats {
@@ -45,12 +73,11 @@ impl Manager {
                 let done = adopted.clone().and_then(|()| self.take_back(client, handed.topic, seat, beside));
                 match done {
                     Ok(()) => taken.push(seat),
-                    Err(why) => {
+                    Err(NotTaken::Lacking(why)) => lacking = Some(why),
+                    Err(not_taken) => {
                         let (topic, role, seat) = (handed.topic, seat.of.role(), seat.seat);
+                        let why = not_taken.why().to_owned();
                         tracing::warn!(topic = %handed.key, slot = seat.slot, why, "a slot is not taken back");
-                        if is_of_descriptors(&why) {
-                            lacking = Some(why.clone());
-                        }
                         refused.push(RefusedSeat { topic, role, seat, why });
                     }
                 }
@@ -72,7 +99,6 @@ impl Manager {
 
     /// A client has nothing that it has not handed back.
     pub(crate) fn handed_all_back(&mut self, client: ClientId) -> Result<Answer, Refusal> {
-        self.know_again(client);
         if let Some(lock) = self.clients.lock_of(client) {
             self.adoption.handle_all_handed_back(lock);
             // What it had with this manager when it was cut off, and has given up since.
@@ -90,8 +116,8 @@ impl Manager {
         if self.adoption.is_over() || self.started.elapsed() < LOOK_FOR_WORDS_AFTER {
             return;
         }
-        for lock in self.adoption.locks() {
-            let Ok(Holder::Process(pid)) = self.dir.client_lock_holder(lock) else { continue };
+        for Tenant { lock, pid } in self.adoption.tenants() {
+            let Ok(Holder::Process(pid)) = self.dir.client_lock_holder(lock, pid) else { continue };
             let is_lacking = |topic: &Topic, seat: &Seat| {
                 let occupied = Occupied { topic: topic.id, role: Role::Subscriber, seat: *seat };
                 self.adoption.awaits_from(lock, &occupied) && topic.janitor.pages(*seat).is_none()
@@ -119,8 +145,8 @@ impl Manager {
 
     /// Asks the kernel which of those live of whom something is awaited, and does what follows.
     pub(crate) fn look_for_the_dead(&mut self) {
-        for lock in self.adoption.locks() {
-            if !self.dir.client_lives(lock) {
+        for Tenant { lock, pid } in self.adoption.tenants() {
+            if !self.dir.client_lives(lock, pid) {
                 self.forget_awaited(lock);
             }
         }
@@ -157,16 +183,17 @@ impl Manager {
         id: TopicId,
         handed: &HandedSeat,
         descriptors: Vec<OwnedFd>,
-    ) -> Result<(), String> {
+    ) -> Result<(), NotTaken> {
         let role = handed.of.role();
         let seat = shm_seat(handed.seat);
         let occupied = Occupied { topic: id, role, seat };
         let occupant = self.clients.occupant(client, &occupied);
         let is_awaited = self.clients.lock_of(client).is_some_and(|lock| self.adoption.awaits_from(lock, &occupied));
         let memory = self.memory.clone();
-        let Some(topic) = self.topics.get_mut(&id) else { return Err("the topic has ended".to_owned()) };
+        let Some(topic) = self.topics.get_mut(&id) else { return Err("the topic has ended".into()) };
         if occupant.is_none() && !is_awaited || !sits(topic, role, seat) {
-            return Err(format!("slot {} is not this client's: it was given up, or is another's", seat.slot));
+            let why = format!("slot {} is not this client's: it was given up, or is another's", seat.slot);
+            return Err(NotTaken::Refused(why));
         }
         match &handed.of {
             Handed::Kept { .. } => {
@@ -181,9 +208,9 @@ impl Manager {
             _ if occupant.is_some() => {}
             Handed::Publisher { qos, pool } => {
                 let description: PoolDescription = serde_json::from_value(pool.clone())
-                    .map_err(|error| format!("the pool's description cannot be read: {error}"))?;
+                    .map_err(|error| NotTaken::Refused(format!("the pool's description cannot be read: {error}")))?;
                 let adopted = memory.adopt(&topic.pools, seat, &description, descriptors);
-                adopted.map_err(|error| error.to_string())?;
+                adopted.map_err(NotTaken::of_call)?;
                 topic.publishers.insert(seat, LocalPublisher { qos: *qos, pool_bytes: description.bytes });
             }
             Handed::Subscriber { qos, place } => {
@@ -191,13 +218,13 @@ impl Manager {
                 let own = descriptors.next().ok_or("its own words did not come")?;
                 let current =
                     self.clients.by_id.get_mut(&client).map(|client| &mut client.file).ok_or("it has gone")?;
-                let file = SubscriberFile::adopt_unless_known(own, current).map_err(|error| error.to_string())?;
+                let file = SubscriberFile::adopt_unless_known(own, current).map_err(NotTaken::of_call)?;
                 // What is no file of this user's nobody could be told of.
-                file.reading().map_err(|error| format!("its own words cannot be passed on: {error}"))?;
+                let passed_on = |error| NotTaken::of_call(format!("its own words cannot be passed on: {error}"));
+                file.reading().map_err(passed_on)?;
                 let own = SubscriberPages::attach(file, *place, id.0, seat.slot, seat.tenancy());
-                let own = own.map_err(|error| error.to_string())?;
-                let event = descriptors.next().map(EventFd::checked).transpose();
-                let event = event.map_err(|error| error.to_string())?;
+                let own = own.map_err(NotTaken::of_call)?;
+                let event = descriptors.next().map(EventFd::checked).transpose().map_err(NotTaken::of_call)?;
                 topic.janitor.adopt_pages(own);
                 topic.subscribers.insert(seat, LocalSubscriber { qos: *qos, event });
             }
@@ -212,22 +239,22 @@ impl Manager {
         Ok(())
     }
 
-    fn adopt_topic(&mut self, client: ClientId, handed: &HandedTopic, segment: OwnedFd) -> Result<(), String> {
+    fn adopt_topic(&mut self, client: ClientId, handed: &HandedTopic, segment: OwnedFd) -> Result<(), NotTaken> {
         if let Some(topic) = self.topics.get(&handed.topic) {
             return match topic.key == handed.key && topic.type_name == handed.type_name {
                 true => Ok(()),
-                false => Err("the topic has another name or type here".to_owned()),
+                false => Err("the topic has another name or type here".into()),
             };
         }
         if self.topics.id_of(&handed.key).is_some() {
-            return Err(format!("{} has been made anew", handed.key));
+            return Err(NotTaken::Refused(format!("{} has been made anew", handed.key)));
         }
-        check_type(&handed.type_name).map_err(|error| error.to_string())?;
+        check_type(&handed.type_name).map_err(|error| NotTaken::Refused(error.to_string()))?;
         let lock = self.clients.lock_of(client);
         if !lock.is_some_and(|lock| self.adoption.names_in(lock, handed.topic, &handed.key)) {
-            return Err("it is not noted that this client has slots in the topic".to_owned());
+            return Err("it is not noted that this client has slots in the topic".into());
         }
-        let segment = Segment::take_over(segment, handed.topic.0).map_err(|error| error.to_string())?;
+        let segment = Segment::take_over(segment, handed.topic.0).map_err(NotTaken::of_call)?;
         let topic = Topic::of_segment(handed.key.clone(), &handed.type_name, handed.topic, Arc::new(segment));
         tracing::info!(topic = %handed.key, "topic taken over from a manager that died");
         let publishers = topic.janitor.active_publishers().map(|seat| (Role::Publisher, seat));

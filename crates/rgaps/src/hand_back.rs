@@ -9,7 +9,7 @@ use rgaps_control::local::{
     Body, DESCRIPTORS_MAX, HANDED_SEATS_MAX, Handed, HandedSeat, HandedTopic, MESSAGE_BYTES_MAX, Refusal, Reply, Role,
 };
 
-use crate::hello::SessionError;
+use crate::hello::{SessionError, is_lack};
 use crate::node::NodeError;
 use crate::publisher::PublisherInner;
 use crate::seated::Seated;
@@ -83,12 +83,6 @@ fn fill(owners: &mut VecDeque<(Seated, Owner)>, seats_max: usize) -> Result<Batc
         cut_off(&seated, &owner, &why.to_string());
     }
     Ok(batch)
-}
-
-/// EMFILE and ENFILE, as the standard library writes them, of whatever made the error.
-fn is_lack(error: &NodeError) -> bool {
-    let text = error.to_string();
-    ["(os error 24)", "(os error 23)"].iter().any(|part| text.contains(part))
 }
 
 /// Who has a seat, for as long as it is handed back.

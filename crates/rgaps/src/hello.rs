@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rgaps_control::local::{
-    Body, Connection, LocalError, Notice, PROTOCOL_VERSION, Refusal, Reply, Request, ToClient, Welcome,
+    Body, Connection, HELD_LOCKS_MAX, LocalError, Notice, PROTOCOL_VERSION, Refusal, Reply, Request, ToClient, Welcome,
 };
 use rgaps_control::spawn::{self, Autostart, SpawnError};
 use rgaps_control::{LockId, RuntimeDir};
@@ -76,13 +76,62 @@ pub enum SessionError {
     Io(#[from] io::Error),
 }
 
+impl SessionError {
+    /// Whether something is used up, here or at the manager's: it may be there again later.
+    pub(crate) fn is_lack(&self) -> bool {
+        let of_connection = |error: &LocalError| match error {
+            LocalError::Descriptors { .. } | LocalError::TooManyUnread { .. } => true,
+            LocalError::Io(error) | LocalError::Socket { source: error, .. } => is_lack(error),
+            _ => false,
+        };
+        match self {
+            Self::Io(_) | Self::Refused(Refusal::Exhausted(_)) => true,
+            Self::Local(error) | Self::Spawn(SpawnError::Local(error)) => of_connection(error),
+            _ => false,
+        }
+    }
+}
+
+/// EMFILE, ENFILE and ENOMEM, as the standard library writes them, of whatever made the error.
+pub(crate) fn is_lack(error: &dyn std::error::Error) -> bool {
+    let text = error.to_string();
+    ["(os error 24)", "(os error 23)", "(os error 12)"].iter().any(|part| text.contains(part))
+}
+
+/// The locks by which this client is known to live: that of the last manager that knows it, and those of managers of which it is not certain what
+/// they have noted. Each is told to the next manager, and kept until one says that it knows this client by another.
+#[derive(Debug, Default)]
+pub(crate) struct Locks(Vec<(LockId, ProcessLock)>);
+
+impl Locks {
+    fn ids(&self) -> Vec<LockId> {
+        self.0.iter().map(|(id, _)| *id).collect()
+    }
+
+    fn add(&mut self, id: LockId, lock: ProcessLock) {
+        if self.0.len() == HELD_LOCKS_MAX {
+            // By the first one it may still be noted, and by the last.
+            self.0.remove(1);
+        }
+        self.0.push((id, lock));
+    }
+
+    /// A manager knows this client by this lock. False if it is none that is held.
+    fn keep_only(&mut self, id: LockId) -> bool {
+        let is_held = self.0.iter().any(|(held, _)| *held == id);
+        if is_held {
+            self.0.retain(|(held, _)| *held == id);
+        }
+        is_held
+    }
+}
+
 /// What a manager is told of this client, again and again if it dies.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Hello<'a> {
     pub(crate) dir: &'a RuntimeDir,
     pub(crate) program: &'a str,
-    /// The lock that this client holds already.
-    pub(crate) held: Option<LockId>,
+    pub(crate) locks: &'a mut Locks,
 }
 
 /// A manager that knows this client.
@@ -90,13 +139,11 @@ pub(crate) struct Hello<'a> {
 pub(crate) struct Greeted {
     pub(crate) connection: Connection,
     pub(crate) welcome: Welcome,
-    /// Unless the one that is held goes on.
-    pub(crate) lock: Option<ProcessLock>,
 }
 
 impl Hello<'_> {
     /// Connects and says hello, again while managers die of whom one was there, until the time of an answer is over.
-    pub(crate) fn say_until_answered(&self, autostart: Autostart) -> Result<Greeted, SessionError> {
+    pub(crate) fn say_until_answered(&mut self, autostart: Autostart) -> Result<Greeted, SessionError> {
         let mut patience = Patience::new(ANSWER_TIMEOUT);
         let mut was_there = false;
         loop {
@@ -116,18 +163,22 @@ impl Hello<'_> {
     }
 
     /// Connects and says hello.
-    pub(crate) fn say(&self, autostart: Autostart) -> Result<Greeted, SessionError> {
+    pub(crate) fn say(&mut self, autostart: Autostart) -> Result<Greeted, SessionError> {
         let connection = spawn::connect(self.dir, autostart)?;
         let pidfd = PidFd::own()?;
-        let (program, lock) = (self.program.to_owned(), self.held);
-        let hello = Body::Hello { protocol: PROTOCOL_VERSION, program, layout: LAYOUT_VERSION, lock };
+        let (program, locks) = (self.program.to_owned(), self.locks.ids());
+        let hello = Body::Hello { protocol: PROTOCOL_VERSION, program, layout: LAYOUT_VERSION, locks };
         let (reply, files) = ask(&connection, hello, &[pidfd.as_fd()], |_| ())?;
         let Reply::Welcome(welcome) = reply else { return Err(SessionError::Confused) };
-        let lock = files.into_iter().next().map(ProcessLock::take).transpose()?;
-        if lock.is_some() {
+        if let Some(file) = files.into_iter().next() {
+            // Held whatever becomes of the answer: the manager may have noted it.
+            self.locks.add(welcome.lock, ProcessLock::take(file)?);
             ask(&connection, Body::Locked, &[], |_| ())?;
         }
-        Ok(Greeted { connection, welcome, lock })
+        if !self.locks.keep_only(welcome.lock) {
+            return Err(SessionError::Confused);
+        }
+        Ok(Greeted { connection, welcome })
     }
 }
 

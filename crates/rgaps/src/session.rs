@@ -22,13 +22,13 @@ use rgaps_control::local::{
     ToClient, Welcome,
 };
 use rgaps_control::spawn::{Autostart, Pauses};
-use rgaps_control::{Given, LockId, Running, RuntimeDir, TopicId};
-use rgaps_os::{EventFd, ProcessLock};
+use rgaps_control::{Given, Running, RuntimeDir, TopicId};
+use rgaps_os::EventFd;
 use rgaps_shm::{SubscriberFile, SubscriberPages};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::hand_back::{self, Owner};
-use crate::hello::{self, Greeted, Hello, RECONNECT_INTERVAL, SessionError};
+use crate::hello::{self, Greeted, Hello, Locks, RECONNECT_INTERVAL, SessionError};
 use crate::members::{Member, Members, Tended, tended};
 use crate::node::{NodeError, READY_TICK};
 use crate::noticed::Noticed;
@@ -85,7 +85,7 @@ pub(crate) struct Session {
     is_away: AtomicBool,
     /// Whether publishers have to ask for subscribers now.
     has_newcomers: AtomicBool,
-    lock: Mutex<Option<(LockId, ProcessLock)>>,
+    locks: Mutex<Locks>,
     /// Whether an answer was waited for in vain, and nothing has come since: who leaves does not wait for another.
     is_silent: AtomicBool,
     pending: Mutex<HashMap<u64, Awaiting>>,
@@ -113,8 +113,9 @@ impl Session {
         program: String,
         autostart: Autostart,
     ) -> Result<(Arc<Self>, Welcome), SessionError> {
-        let hello = Hello { dir: &dir, program: &program, held: None };
-        let Greeted { connection, welcome, lock } = hello.say_until_answered(autostart)?;
+        let mut locks = Locks::default();
+        let mut hello = Hello { dir: &dir, program: &program, locks: &mut locks };
+        let Greeted { connection, welcome } = hello.say_until_answered(autostart)?;
         // Once a node, and not to those who leave the manager and its configuration to others.
         let running = Running::new(dir.path(), welcome.manager_pid);
         let warning = || running.warning(Given::load(&BTreeMap::new(), autostart.unset()));
@@ -123,7 +124,7 @@ impl Session {
         }
         welcome.lacks.iter().for_each(|lack| tracing::warn!("{lack}"));
         let session = Self::new(dir, program, autostart, connection)?;
-        session.holds(welcome.lock, lock);
+        *lock(&session.locks) = locks;
         Ok((Arc::new(session), welcome))
     }
 
@@ -136,7 +137,7 @@ impl Session {
             epoch: AtomicU64::new(0),
             is_away: AtomicBool::new(false),
             has_newcomers: AtomicBool::new(false),
-            lock: Mutex::default(),
+            locks: Mutex::default(),
             is_silent: AtomicBool::new(false),
             pending: Mutex::default(),
             questions: Mutex::default(),
@@ -204,6 +205,11 @@ impl Session {
         lock(&self.members).handed_back > epoch
     }
 
+    /// Whether a manager has, or is about to have, a successor, which knows nothing of what was being made meanwhile.
+    fn is_past(&self, epoch: u64) -> bool {
+        self.epoch() != epoch || self.is_handed_back(epoch)
+    }
+
     /// Which manager this is, counted from 0: a later one is a successor.
     pub(crate) fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Acquire)
@@ -218,7 +224,7 @@ impl Session {
                 Ok(Some(made)) => return Ok(made),
                 Ok(None) => {}
                 Err(error @ NodeError::Session(SessionError::Died { .. })) => return Err(error),
-                Err(error) if self.epoch() == epoch || attempts.next().is_none() => return Err(error),
+                Err(error) if !self.is_past(epoch) || attempts.next().is_none() => return Err(error),
                 Err(error @ NodeError::Session(SessionError::TimedOut(_))) if timed_out == TIMED_OUT_MAX => {
                     return Err(error);
                 }
@@ -510,8 +516,9 @@ impl Session {
         let (mut pauses, mut has_warned) = (Pauses::default(), false);
         while !self.stopping.load(Ordering::Acquire) {
             let autostart = pauses.autostart(self.autostart, Instant::now());
-            let held = lock(&self.lock).as_ref().map(|(id, _)| *id);
-            let greeted = Hello { dir: &self.dir, program: &self.program, held }.say(autostart);
+            let mut locks = lock(&self.locks);
+            let greeted = Hello { dir: &self.dir, program: &self.program, locks: &mut locks }.say(autostart);
+            drop(locks);
             match greeted.and_then(|greeted| self.hand_back(greeted)) {
                 Ok(connection) => {
                     *lock(&self.connection) = Arc::new(connection);
@@ -524,7 +531,7 @@ impl Session {
                 }
                 Err(error) => {
                     tracing::debug!(%error, "no successor of rgapsd yet");
-                    let is_lack = matches!(error, SessionError::Io(_) | SessionError::Refused(Refusal::Exhausted(_)));
+                    let is_lack = error.is_lack();
                     if is_lack && !std::mem::replace(&mut has_warned, true) {
                         tracing::warn!(%error, "rgapsd has a successor, which cannot take back what this node has; trying again");
                     }
@@ -537,17 +544,9 @@ impl Session {
         }
     }
 
-    /// By which lock this node is known to live, from now on.
-    fn holds(&self, id: LockId, new: Option<ProcessLock>) {
-        if let Some(new) = new {
-            *lock(&self.lock) = Some((id, new));
-        }
-    }
-
     /// Hands everything back that this node has. An error if this manager died too, or is stopped.
     fn hand_back(&self, greeted: Greeted) -> Result<Connection, SessionError> {
-        let Greeted { connection, welcome, lock: new } = greeted;
-        self.holds(welcome.lock, new);
+        let Greeted { connection, .. } = greeted;
         let notice = |notice| self.notice(notice);
         let mut ask = |body, descriptors: &[BorrowedFd<'_>]| Ok(hello::ask(&connection, body, descriptors, notice)?.0);
         hand_back::hand_back(self.owners(), &mut ask)?;
@@ -576,7 +575,7 @@ impl Drop for Session {
     fn drop(&mut self) {
         // A stream may still write to a seat of this node: its process is to be waited for, not the node.
         if !lock(&self.members).kept.is_empty() {
-            std::mem::forget(lock(&self.lock).take());
+            std::mem::forget(std::mem::take(&mut *lock(&self.locks)));
         }
     }
 }
@@ -617,6 +616,25 @@ mod tests {
         let said = manager.receive::<Request>(TICK).unwrap().unwrap().message.body;
         let Body::Leave { topic: of, role: Role::Subscriber, seat: left } = said else { panic!("{said:?}") };
         assert_eq!((of, left), (topic, seat));
+    }
+
+    #[test]
+    fn what_a_successor_takes_away_while_it_is_made_is_made_anew() {
+        let (session, _manager) = session("anew");
+        let attempts = std::cell::Cell::new(0);
+        let made = session.make(|| {
+            attempts.set(attempts.get() + 1);
+            if attempts.get() == 2 {
+                return Ok(Some("made"));
+            }
+            // Its successor was told of everything but this, and frees the slot.
+            lock(&session.members).handed_back = session.epoch() + 1;
+            Err(NodeError::from(io::Error::other("slot 0 is no more that of generation 1")))
+        });
+        assert_eq!((made.unwrap(), attempts.get()), ("made", 2));
+        lock(&session.members).handed_back = session.epoch();
+        let refused = session.make(|| Err::<Option<()>, _>(NodeError::from(io::Error::other("it is full"))));
+        assert!(refused.unwrap_err().to_string().contains("it is full"));
     }
 
     #[test]

@@ -34,8 +34,8 @@ fn node(dir: &RuntimeDir) -> Node {
     Node::builder().runtime_dir(dir.path()).no_autostart().build().unwrap()
 }
 
-fn hello(protocol: u32, layout: u32, lock: Option<LockId>) -> Body {
-    Body::Hello { protocol, program: "hostile".to_owned(), layout, lock }
+fn hello(protocol: u32, layout: u32, locks: Vec<LockId>) -> Body {
+    Body::Hello { protocol, program: "hostile".to_owned(), layout, locks }
 }
 
 /// A client that speaks the protocol by hand.
@@ -49,7 +49,7 @@ impl Hostile {
     fn new(dir: &RuntimeDir) -> Self {
         let mut client = Self(Self::stranger(dir), None);
         let pidfd = PidFd::own().unwrap();
-        let (welcome, mut files) = client.ask(hello(PROTOCOL_VERSION, LAYOUT_VERSION, None), &[pidfd.as_fd()]);
+        let (welcome, mut files) = client.ask(hello(PROTOCOL_VERSION, LAYOUT_VERSION, Vec::new()), &[pidfd.as_fd()]);
         assert!(matches!(welcome, Ok(Reply::Welcome(_))), "{welcome:?}");
         assert!(client.ask(Body::Topics { after: None }, &[]).0.is_err(), "it has locked nothing yet");
         assert!(client.ask(Body::Locked, &[]).0.is_err(), "saying so is not enough");
@@ -238,7 +238,7 @@ fn a_client_of_another_version_hears_both_versions() {
     let ask = |protocol, layout| {
         let pidfd = PidFd::own().unwrap();
         let client = Hostile(Hostile::stranger(&dir), None);
-        client.ask(hello(protocol, layout, None), &[pidfd.as_fd()]).0.unwrap_err().to_string()
+        client.ask(hello(protocol, layout, Vec::new()), &[pidfd.as_fd()]).0.unwrap_err().to_string()
     };
     let (newer, older) = (PROTOCOL_VERSION + 1, PROTOCOL_VERSION - 1);
     let said = |other| {
@@ -279,11 +279,14 @@ fn a_lock_that_another_process_holds_makes_nobody_its_client() {
     assert_eq!(locks.len(), 1);
     let client = Hostile(Hostile::stranger(&dir), None);
     let pidfd = PidFd::own().unwrap();
-    let hello = hello(PROTOCOL_VERSION, LAYOUT_VERSION, Some(locks[0]));
+    let hello = hello(PROTOCOL_VERSION, LAYOUT_VERSION, locks.clone());
     let (welcome, files) = client.ask(hello, &[pidfd.as_fd()]);
     let Ok(Reply::Welcome(welcome)) = welcome else { panic!("{welcome:?}") };
     assert_ne!(welcome.lock, locks[0]);
     assert_eq!(files.len(), 1, "it gets one of its own");
+    let _lock = ProcessLock::take(files.into_iter().next().unwrap()).unwrap();
+    client.ask(Body::Locked, &[]).0.unwrap();
+    assert!(dir.path().join(format!("client-{}", locks[0])).exists(), "the other client's file stays");
 }
 
 #[test]

@@ -3,12 +3,13 @@
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
 use std::io::{BufRead, BufReader, Lines, Write};
+use std::path::{Path, PathBuf};
 use std::process::{ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rgaps::types::Bytes;
 use rgaps::{Exhaustion, Node, Publisher, PublisherQos, Subscriber};
-use rgaps_testing::{Child, RuntimeDir, Watchdog, manager, programs};
+use rgaps_testing::{Child, Ended, RuntimeDir, Watchdog, manager, programs};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -124,10 +125,34 @@ impl Held {
         held
     }
 
+    /// Of a subscriber whose words it does not know yet a publisher takes all to be needed, and may be refused.
     fn push(&self, byte: u8) {
         for publisher in &self.publishers {
-            publisher.push(&Bytes::new(PAYLOAD_BYTES), &[byte; PAYLOAD_BYTES as usize]).unwrap();
+            let payload = [byte; PAYLOAD_BYTES as usize];
+            until("a message is published", || publisher.push(&Bytes::new(PAYLOAD_BYTES), &payload).is_ok());
         }
+    }
+
+    fn files(&self, prefix: &str) -> Vec<PathBuf> {
+        let files = std::fs::read_dir(self.dir.path()).unwrap().flatten().filter(|file| file.path().is_file());
+        let is_meant = |file: &std::fs::DirEntry| file.file_name().to_string_lossy().starts_with(prefix);
+        files.filter(is_meant).map(|file| file.path()).collect()
+    }
+
+    /// Both clients have come back after their files had been removed: each note names locks that are there.
+    fn is_noted_again(&self) {
+        let is_noted = |path: &PathBuf| {
+            let note: serde_json::Value = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
+            let clients = note["clients"].as_array()?;
+            let is_there = |client: &serde_json::Value| {
+                client["lock"].as_str().is_some_and(|lock| self.dir.path().join(format!("client-{lock}")).exists())
+            };
+            Some(clients.len() == 2 && clients.iter().all(is_there))
+        };
+        until("all topics are noted again", || {
+            let notes = self.files("topic-");
+            notes.len() == TOPICS && notes.iter().all(|note| is_noted(note) == Some(true))
+        });
     }
 
     /// The manager is followed by another one, and publishers use every block that they may.
@@ -170,24 +195,72 @@ fn frames_stay_though_their_reader_has_no_descriptors_when_its_manager_dies() {
 
 #[test]
 fn frames_stay_though_a_cleaner_removes_files_and_leaves_the_socket() {
-    for only_locks in [false, true] {
+    let aside = |held: &Held| held.dir.path().with_extension("aside");
+    let remove = |_: &Held, path: &Path| std::fs::remove_file(path);
+    let rename = |held: &Held, path: &Path| std::fs::rename(path, aside(held));
+    let ways: [(&str, &dyn Fn(&Held, &Path) -> std::io::Result<()>); 4] =
+        [("", &remove), ("client-", &remove), ("topic-", &remove), ("client-", &rename)];
+    for (prefix, way) in ways {
         let mut held = Held::new("cleaned", None);
-        let files = || std::fs::read_dir(held.dir.path()).unwrap().flatten();
-        let is_lock = |file: &std::fs::DirEntry| file.file_name().to_string_lossy().starts_with("client-");
-        let is_meant = |file: &std::fs::DirEntry| file.file_type().unwrap().is_file() && (is_lock(file) || !only_locks);
-        // As `find -type f -mtime +10 -delete` does.
-        for file in files().filter(is_meant).collect::<Vec<_>>() {
-            let _ = std::fs::remove_file(file.path());
+        // As `find -type f -mtime +10 -delete` does, and `mv`.
+        for file in held.files(prefix) {
+            let _ = way(&held, &file);
         }
-        until("both clients have locks again", || files().filter(is_lock).count() == 2);
-        let is_whole = |topic: &rgaps::TopicSummary| (topic.publishers, topic.subscribers) == (1, 1);
-        until("all topics are noted again", || {
-            let notes = files().filter(|file| file.file_name().to_string_lossy().starts_with("topic-")).count();
-            notes == TOPICS && held.own.topics().is_ok_and(|topics| topics.iter().all(is_whole))
-        });
+        held.is_noted_again();
         let _next = held.followed();
         held.is_whole();
+        let _ = std::fs::remove_file(aside(&held));
     }
+}
+
+#[test]
+fn frames_stay_though_files_are_removed_time_and_again_before_the_manager_dies() {
+    let mut held = Held::new("often", None);
+    for _ in 0..10 {
+        for file in held.files("client-") {
+            let _ = std::fs::remove_file(file);
+        }
+    }
+    held.is_noted_again();
+    let _next = held.followed();
+    held.is_whole();
+}
+
+#[test]
+fn frames_stay_though_the_lock_file_of_a_stopped_reader_is_removed_before_its_manager_dies() {
+    let mut held = Held::new("stopped", None);
+    held.client.child.stop().unwrap();
+    for file in held.files("client-") {
+        let _ = std::fs::remove_file(file);
+    }
+    let _next = held.followed();
+    held.client.child.go_on().unwrap();
+    held.is_whole();
+}
+
+#[test]
+fn a_node_that_ends_after_its_lock_file_was_removed_leaves_no_slot() {
+    let held = Held::new("ended", None);
+    for _ in 0..10 {
+        let node = node(&held.dir);
+        let subscribers: Vec<Subscriber<Bytes>> = topics().map(|topic| node.subscriber(&topic).unwrap()).collect();
+        for file in held.files("client-") {
+            let _ = std::fs::remove_file(file);
+        }
+        drop((subscribers, node));
+        until("its slots are free", || {
+            held.own.topics().is_ok_and(|topics| topics.iter().all(|topic| topic.subscribers == 1))
+        });
+    }
+}
+
+#[test]
+fn a_manager_without_clients_leaves_when_a_file_of_its_own_is_removed() {
+    let _watchdog = Watchdog::new(Duration::from_secs(100));
+    let dir = RuntimeDir::new("unneeded").unwrap();
+    let mut manager = rgapsd(&dir, 1024);
+    std::fs::remove_file(dir.path().join("epoch")).unwrap();
+    assert!(matches!(manager.wait_within(LONG).unwrap(), Ended::Exited(_)), "it is there still");
 }
 
 #[test]

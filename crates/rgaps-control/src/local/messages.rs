@@ -6,10 +6,13 @@ use crate::names::{HostId, LockId, TopicId, TopicKey};
 use crate::qos::{PublisherQos, SubscriberQos};
 
 /// Of everything on this page; client and manager must agree.
-pub const PROTOCOL_VERSION: u32 = 6;
+pub const PROTOCOL_VERSION: u32 = 7;
 
 /// Most seats in one `HandBack`: as many refusals fit into its answer.
 pub const HANDED_SEATS_MAX: usize = 96;
+
+/// Most locks that a client holds: that of its last welcome, and those by which earlier managers may have noted it.
+pub const HELD_LOCKS_MAX: usize = 16;
 
 /// Most subscribers in one `Subscribers`: two descriptors of each are no more than a message may have beside it.
 pub const TOLD_SUBSCRIBERS_MAX: usize = 64;
@@ -36,9 +39,9 @@ pub enum Body {
         /// Of topic segments, as the client speaks it.
         #[serde(default)]
         layout: u32,
-        /// The lock that it holds already, of this manager's or of a predecessor's.
+        /// The locks that it holds already, of this manager's or of predecessors', `HELD_LOCKS_MAX` at most.
         #[serde(default)]
-        lock: Option<LockId>,
+        locks: Vec<LockId>,
     },
     /// The client holds the lock whose file came with the welcome. Nothing else is answered before.
     Locked,

@@ -119,7 +119,7 @@ fn who_says_hello_and_no_more_leaves_no_file_behind() {
     let hello = || {
         let connection = Connection::connect(&host.path().join("rgapsd.sock")).unwrap().unwrap();
         let layout = rgaps_shm::layout::LAYOUT_VERSION;
-        let body = Body::Hello { protocol: PROTOCOL_VERSION, program: "hello".to_owned(), layout, lock: None };
+        let body = Body::Hello { protocol: PROTOCOL_VERSION, program: "hello".to_owned(), layout, locks: Vec::new() };
         connection.send(&Request { id: 0, body }, &[PidFd::own().unwrap().as_fd()]).unwrap();
         connection.receive::<ToClient>(LIMIT).unwrap().unwrap();
         connection

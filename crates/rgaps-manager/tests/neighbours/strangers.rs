@@ -34,7 +34,7 @@ impl Stranger {
         let connection = Connection::connect(&host.path().join("rgapsd.sock")).unwrap().unwrap();
         let pidfd = PidFd::own().unwrap();
         let layout = rgaps_shm::layout::LAYOUT_VERSION;
-        let hello = Body::Hello { protocol: PROTOCOL_VERSION, program: EVIL.to_owned(), layout, lock: None };
+        let hello = Body::Hello { protocol: PROTOCOL_VERSION, program: EVIL.to_owned(), layout, locks: Vec::new() };
         connection.send(&Request { id: 0, body: hello }, &[pidfd.as_fd()]).unwrap();
         let packet = connection.receive::<ToClient>(LIMIT).unwrap().unwrap();
         let ToClient::Reply { reply: Ok(Reply::Welcome(welcome)), .. } = packet.message else {
