@@ -77,7 +77,7 @@ impl Premises {
             // Before the look: what happens after it is seen by the watch.
             let is_watched = self.watch.is_some();
             let is_removed = match &self.watch {
-                Some(watch) => removed(watch, &files),
+                Some(watch) => removed(watch, files),
                 None => {
                     self.looked_at.is_none_or(|at| at.elapsed() >= UNWATCHED_LOOK) && {
                         self.looked_at = Some(Instant::now());

@@ -68,7 +68,10 @@ fn fill(owners: &mut VecDeque<(Seated, Owner)>, seats_max: usize) -> Result<Batc
         let (seated, owner, why) = match owner.exported() {
             Ok((of, descriptors)) => match batch.add(Item { seated, of, descriptors, member: owner }) {
                 Ok(()) => continue,
-                Err((Item { seated, member, .. }, why)) => (seated, member, why),
+                Err(left) => {
+                    let (Item { seated, member, .. }, why) = *left;
+                    (seated, member, why)
+                }
             },
             Err(error) => (seated, owner, error),
         };
@@ -160,7 +163,7 @@ impl<M> Default for Batch<M> {
 
 impl<M> Batch<M> {
     /// Adds a seat, or gives it back with the reason if it does not fit. Seats of one topic in a row share its segment.
-    fn add(&mut self, item: Item<M>) -> Result<(), (Item<M>, NodeError)> {
+    fn add(&mut self, item: Item<M>) -> Result<(), Box<(Item<M>, NodeError)>> {
         let Item { seated, of, descriptors, member } = item;
         let is_new = self.topics.last().is_none_or(|last| last.topic != seated.topic);
         let seat = HandedSeat { seat: seated.seat, descriptors: descriptors.len() as u32, of };
@@ -185,7 +188,7 @@ impl<M> Batch<M> {
         };
         let segment = match segment {
             Ok(segment) => segment,
-            Err(error) => return Err((Item { seated, of: seat.of, descriptors, member }, error.into())),
+            Err(error) => return Err(Box::new((Item { seated, of: seat.of, descriptors, member }, error.into()))),
         };
         self.bytes += bytes;
         self.descriptors.extend(segment);
@@ -240,9 +243,9 @@ mod tests {
         };
         let mut batch = Batch::default();
         for number in 0..topics {
-            if let Err((item, _)) = batch.add(item(number, descriptors)) {
+            if let Err(left) = batch.add(item(number, descriptors)) {
                 send(std::mem::take(&mut batch));
-                assert!(batch.add(item).is_ok(), "one seat fits");
+                assert!(batch.add(left.0).is_ok(), "one seat fits");
             }
         }
         send(batch);

@@ -196,15 +196,13 @@ fn frames_stay_though_their_reader_has_no_descriptors_when_its_manager_dies() {
 #[test]
 fn frames_stay_though_a_cleaner_removes_files_and_leaves_the_socket() {
     let aside = |held: &Held| held.dir.path().with_extension("aside");
-    let remove = |_: &Held, path: &Path| std::fs::remove_file(path);
+    let remove = |path: &Path| std::fs::remove_file(path);
     let rename = |held: &Held, path: &Path| std::fs::rename(path, aside(held));
-    let ways: [(&str, &dyn Fn(&Held, &Path) -> std::io::Result<()>); 4] =
-        [("", &remove), ("client-", &remove), ("topic-", &remove), ("client-", &rename)];
-    for (prefix, way) in ways {
+    for (prefix, is_renamed) in [("", false), ("client-", false), ("topic-", false), ("client-", true)] {
         let mut held = Held::new("cleaned", None);
         // As `find -type f -mtime +10 -delete` does, and `mv`.
         for file in held.files(prefix) {
-            let _ = way(&held, &file);
+            let _ = if is_renamed { rename(&held, &file) } else { remove(&file) };
         }
         held.is_noted_again();
         let _next = held.followed();
