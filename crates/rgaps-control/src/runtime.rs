@@ -131,7 +131,7 @@ pub struct TopicNote {
 pub struct ClientNote {
     /// What it holds as long as it lives.
     pub lock: LockId,
-    /// Process id, for people.
+    /// Its process, which is asked for the lock where somebody has removed the lock's file.
     pub pid: u32,
     /// Its publishers.
     pub publishers: Vec<Seat>,

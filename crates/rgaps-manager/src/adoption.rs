@@ -27,7 +27,7 @@ use crate::clients::Occupied;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Tenant {
     pub(crate) lock: LockId,
-    /// For people.
+    /// Its process, which is asked for the lock where somebody has removed the lock's file.
     pub(crate) pid: u32,
 }
 
