@@ -21,7 +21,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("rgaps-shm", &["rgaps-os"]),
     ("rgaps-device", &["rgaps-os"]),
     ("rgaps-link", &["rgaps-os"]),
-    ("rgaps-control", &["rgaps-os"]),
+    ("rgaps-control", &["rgaps-os", "rgaps-shm"]),
     ("rgaps-manager", &["rgaps-os", "rgaps-shm", "rgaps-device", "rgaps-link", "rgaps-control"]),
     ("rgaps", &["rgaps-os", "rgaps-shm", "rgaps-device", "rgaps-control"]),
     ("rgaps-py", &["rgaps"]),

@@ -27,8 +27,8 @@ pub const PARSERS: Parsers = &[
 /// A client's request, with the pools that it hands back.
 fn request(data: &[u8]) {
     if let Some(Request { body: Body::HandBack { topics }, .. }) = read(data) {
-        for seat in topics.into_iter().flat_map(|topic| topic.seats) {
-            if let Handed::Publisher { pool: described, .. } = seat.of {
+        for slot in topics.into_iter().flat_map(|topic| topic.slots) {
+            if let Handed::Publisher { pool: described, .. } = slot.of {
                 pool(&described);
             }
         }

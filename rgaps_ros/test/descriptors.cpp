@@ -1,4 +1,4 @@
-// What of rgaps_ros needs no ROS but the messages: descriptors byte for byte, bad ones, leases and seats with a manager. One program, run by
+// What of rgaps_ros needs no ROS but the messages: descriptors byte for byte, bad ones, leases and payload subscriptions with a manager. One program, run by
 // tests/msgs/check with Debian's rosidl or with a sourced ROS 2.
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "rgaps_ros/device.hpp"
-#include "rgaps_ros/seats.hpp"
+#include "rgaps_ros/payload_subscriptions.hpp"
 
 #define EXPECT(condition)                                                            \
   do {                                                                               \
@@ -160,7 +160,7 @@ void any_bytes(std::mt19937_64 &random) {
       descriptor.handle.layout_version = descriptor.handle.LAYOUT_VERSION;
       descriptor.handle.kind = Meta::kind;
     }
-    const DeviceT device(rgaps_ros::Seats<Meta>::instance().lease(copy<Meta>(descriptor)));
+    const DeviceT device(rgaps_ros::PayloadSubscriptions<Meta>::instance().lease(copy<Meta>(descriptor)));
     EXPECT(!device.is_valid() && !device.error().empty() && device.host().empty() && !device.device_pointer());
     std::size_t sum = device.frame_id().size() + device.meta().payload_bytes();
     if constexpr (std::is_same_v<Meta, rgaps::Tensor>) {
@@ -194,26 +194,26 @@ Described<rgaps::Image> publish(const rgaps::Publisher<rgaps::Image> &publisher,
   return copy<rgaps::Image>(descriptor);
 }
 
-void a_seat_claims_what_descriptors_name_and_shares_it() {
-  auto &seats = rgaps_ros::Seats<rgaps::Image>::instance();
+void a_payload_subscription_claims_what_descriptors_name_and_shares_it() {
+  auto &subscriptions = rgaps_ros::PayloadSubscriptions<rgaps::Image>::instance();
   auto node = rgaps_ros::Process::instance().node(0, {}).value();
   EXPECT(rgaps_ros::Process::instance().node(0, {}).value() == node);
-  auto publisher = node->publisher<rgaps::Image>("seats/front").value();
+  auto publisher = node->publisher<rgaps::Image>("payloads/front").value();
 
-  // Nobody has a seat yet: the first descriptor takes one, since there is one topic of the kind.
-  const rgaps::DeviceImage early(seats.lease(publish(publisher, 1)));
-  EXPECT(!early.is_valid() && early.error().find("subscribed to the payloads of /seats/front") == 0);
+  // Nobody has a payload subscription yet: the first descriptor takes one, since there is one topic of the kind.
+  const rgaps::DeviceImage early(subscriptions.lease(publish(publisher, 1)));
+  EXPECT(!early.is_valid() && early.error().find("subscribed to the payloads of /payloads/front") == 0);
   const auto second = publish(publisher, 2);
-  const rgaps::DeviceImage image(seats.lease(second));
+  const rgaps::DeviceImage image(subscriptions.lease(second));
   EXPECT(image.is_valid() && image.error().empty() && image.host()[31] == 2 && image.host().size() == 32);
   EXPECT(image.meta().width() == 8 && image.handle().sequence == 2 && image.device_pointer() != nullptr);
 
   // Who asks for the same message gets the same lease; what is passed on within the process finds it when it is used.
-  const rgaps::DeviceImage again(seats.lease(second));
+  const rgaps::DeviceImage again(subscriptions.lease(second));
   EXPECT(again.host().data() == image.host().data());
   const auto third = publish(publisher, 3);
   const rgaps::DeviceImage later(std::make_shared<rgaps_ros::Lease<rgaps::Image>>(
-      third, rgaps_ros::Lease<rgaps::Image>::Find([&] { return seats.lease(third); })));
+      third, rgaps_ros::Lease<rgaps::Image>::Find([&] { return subscriptions.lease(third); })));
   EXPECT(later.meta().height() == 4);
   const rgaps::DeviceImage copied = later;
   EXPECT(copied.host()[0] == 3 && later.host().data() == copied.host().data());
@@ -221,22 +221,22 @@ void a_seat_claims_what_descriptors_name_and_shares_it() {
   // Of another run.
   auto replayed = publish(publisher, 4);
   replayed.handle.host_epoch -= 1;
-  const rgaps::DeviceImage refused(seats.lease(replayed));
+  const rgaps::DeviceImage refused(subscriptions.lease(replayed));
   EXPECT(!refused.is_valid() && refused.status() == RGAPS_STALE);
   EXPECT(refused.error().find("is of an earlier run") != std::string::npos);
 
-  // A seat is a subscriber: with a second topic of the kind there is nothing to guess, and it is named.
-  auto side = node->publisher<rgaps::Image>("seats/side").value();
-  const auto unseen = rgaps::DeviceImage(seats.lease(publish(side, 5)));
+  // A payload subscription is a subscriber: with a second topic of the kind there is nothing to guess, and it is named.
+  auto side = node->publisher<rgaps::Image>("payloads/side").value();
+  const auto unseen = rgaps::DeviceImage(subscriptions.lease(publish(side, 5)));
   EXPECT(!unseen.is_valid());
-  auto seat = seats.add(node, "seats/side", rgaps_subscriber_qos_default()).value();
-  EXPECT(rgaps::DeviceImage(seats.lease(publish(side, 6))).host()[0] == 6);
-  EXPECT(rgaps::DeviceImage(seats.lease(publish(publisher, 7))).host()[0] == 7);
-  EXPECT(seat->subscriber.statistics().value().copied_bytes == 0);
+  auto subscription = subscriptions.add(node, "payloads/side", rgaps_subscriber_qos_default()).value();
+  EXPECT(rgaps::DeviceImage(subscriptions.lease(publish(side, 6))).host()[0] == 6);
+  EXPECT(rgaps::DeviceImage(subscriptions.lease(publish(publisher, 7))).host()[0] == 7);
+  EXPECT(subscription->subscriber.statistics().value().copied_bytes == 0);
 
-  // Another seat of the topic keeps nothing that this one gave.
-  auto twin = seats.add(node, "seats/side", rgaps_subscriber_qos_default()).value();
-  EXPECT(rgaps::DeviceImage(seats.lease(publish(side, 8))).host()[0] == 8);
+  // Another payload subscription of the topic keeps nothing that this one gave.
+  auto twin = subscriptions.add(node, "payloads/side", rgaps_subscriber_qos_default()).value();
+  EXPECT(rgaps::DeviceImage(subscriptions.lease(publish(side, 8))).host()[0] == 8);
   const auto given = twin->subscriber.statistics().value();
   EXPECT(given.taken == 1 && given.held == 0 && given.lost == 0);
 }
@@ -249,8 +249,8 @@ int main() {
   a_tensor_is_its_descriptor_byte_for_byte();
   a_descriptor_that_contradicts_itself_is_refused_with_the_numbers();
   what_is_default_constructed_is_invalid_and_says_so();
-  a_seat_claims_what_descriptors_name_and_shares_it();
+  a_payload_subscription_claims_what_descriptors_name_and_shares_it();
   any_bytes_at_all_are_refused_with_a_reason();
-  std::printf("rgaps_ros: descriptors, leases and seats agree (%zu)\n", looked_at);
+  std::printf("rgaps_ros: descriptors, leases and payload subscriptions agree (%zu)\n", looked_at);
   return 0;
 }

@@ -1,7 +1,7 @@
 // Frames of rclcpp nodes for tests/ros/clients, which mixes them with those of other languages: publishes pictures that their number foretells, or
 // checks them.
 //
-//   frames publish TOPIC COUNT SUBSCRIPTIONS SEATS
+//   frames publish TOPIC COUNT SUBSCRIPTIONS CORE_SUBSCRIBERS
 //   frames subscribe TOPIC COUNT
 //   frames join TOPIC COUNT
 //
@@ -49,11 +49,11 @@ bool is_right(const rgaps::DeviceImage &image, std::uint32_t expected) {
   return right;
 }
 
-int publish(const rclcpp::Node::SharedPtr &node, const std::string &topic, std::uint32_t count, std::size_t subscriptions, std::uint64_t seats) {
+int publish(const rclcpp::Node::SharedPtr &node, const std::string &topic, std::uint32_t count, std::size_t subscriptions, std::uint64_t core_subscribers) {
   rgaps_ros::Publisher<rgaps::DeviceImage> publisher(node, topic, rclcpp::QoS(depth));
   std::printf("ready %s\n", publisher.get_topic_name());
   const auto end = std::chrono::steady_clock::now() + time_max;
-  while (publisher.get_subscription_count() < subscriptions || publisher.reader_count() < seats) {
+  while (publisher.get_subscription_count() < subscriptions || publisher.reader_count() < core_subscribers) {
     if (std::chrono::steady_clock::now() > end) return 1;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }

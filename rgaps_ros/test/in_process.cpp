@@ -66,10 +66,10 @@ void frames_reach_callbacks_of_every_signature_without_a_copy(bool intra_process
 TEST(InProcess, frames_reach_callbacks_of_every_signature_without_a_copy) { frames_reach_callbacks_of_every_signature_without_a_copy(false); }
 TEST(IntraProcess, frames_reach_callbacks_of_every_signature_without_a_copy) { frames_reach_callbacks_of_every_signature_without_a_copy(true); }
 
-/// Two subscriptions by the type adapter alone share what one seat gets.
-void the_type_adapter_alone_does_with_a_seat(bool intra_process) {
+/// Two subscriptions by the type adapter alone share what one payload subscription gets.
+void the_type_adapter_alone_does_with_a_payload_subscription(bool intra_process) {
   World world(with(intra_process));
-  rgaps_ros::Seat<DeviceImage> seat(world.node, "plain", rclcpp::QoS(10));
+  rgaps_ros::PayloadSubscription<DeviceImage> payloads(world.node, "plain", rclcpp::QoS(10));
   Publisher publisher(world.node, "plain", rclcpp::QoS(10));
   std::vector<int> one, two;
   auto first = world.node->create_subscription<DeviceImage>("plain", 10, [&](const DeviceImage &image) { one.push_back(value_of(image)); });
@@ -84,13 +84,13 @@ void the_type_adapter_alone_does_with_a_seat(bool intra_process) {
   }
   EXPECT_EQ(one, sent);
   EXPECT_EQ(two, sent);
-  EXPECT_EQ(seat.statistics().value().copied_bytes, on_host() ? 0u : 5u * 64 * 48);
+  EXPECT_EQ(payloads.statistics().value().copied_bytes, on_host() ? 0u : 5u * 64 * 48);
 }
 
-TEST(InProcess, the_type_adapter_alone_does_with_a_seat) { the_type_adapter_alone_does_with_a_seat(false); }
-TEST(IntraProcess, the_type_adapter_alone_does_with_a_seat) { the_type_adapter_alone_does_with_a_seat(true); }
+TEST(InProcess, the_type_adapter_alone_does_with_a_payload_subscription) { the_type_adapter_alone_does_with_a_payload_subscription(false); }
+TEST(IntraProcess, the_type_adapter_alone_does_with_a_payload_subscription) { the_type_adapter_alone_does_with_a_payload_subscription(true); }
 
-TEST(InProcess, without_a_seat_the_first_frame_says_so_and_the_next_ones_come) {
+TEST(InProcess, without_a_payload_subscription_the_first_frame_says_so_and_the_next_come) {
   World world(with(false));
   Publisher publisher(world.node, "alone", rclcpp::QoS(10));
   std::vector<std::string> errors;

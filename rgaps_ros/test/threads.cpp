@@ -235,7 +235,7 @@ TEST(Threads, subscriptions_come_and_go_while_frames_are_published) {
   is_over = true;
   publishes.join();
   EXPECT_EQ(wrong, 0);
-  // Nobody's seat is left, but for those of a layered RMW that the executor lets go later.
+  // No core subscriber is left but those of a layered RMW that the executor lets go later.
   EXPECT_TRUE(eventually([&] { return publisher.reader_count() == 0; }));
 }
 

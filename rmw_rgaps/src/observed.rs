@@ -1,4 +1,4 @@
-//! A look at a topic's segment, without a seat: which messages and publishers the core knows.
+//! A look at a topic's segment, without a slot: which messages and publishers the core knows.
 
 use std::sync::Mutex;
 

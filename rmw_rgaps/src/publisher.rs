@@ -136,8 +136,8 @@ fn known(observer: &Observer, handle: &Handle, is_local: bool) -> Known {
     let wanted = (handle.source_host, handle.host_epoch, handle.publisher, handle.sequence);
     let is_there = observer.message(handle.slot, handle.generation).is_some_and(|info| name(&info) == wanted);
     let was_there = || {
-        let seat = observer.publisher(handle.publisher).filter(|seat| is_local && !seat.remote);
-        seat.is_some_and(|seat| handle.sequence <= seat.published)
+        let publisher = observer.publisher(handle.publisher).filter(|publisher| is_local && !publisher.remote);
+        publisher.is_some_and(|publisher| handle.sequence <= publisher.published)
     };
     if is_there || was_there() { Known::Here } else { Known::Nowhere }
 }

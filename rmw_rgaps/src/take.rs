@@ -1,5 +1,5 @@
 //! Taking from GPU subscriptions: the next message of the core's queue, as its descriptor. The core's hold is let go at once: whoever wants the
-//! payload claims it by the descriptor's handle, from a seat of its own.
+//! payload claims it by the descriptor's handle, through a core subscriber of its own.
 
 use std::ffi::c_void;
 use std::sync::MutexGuard;
@@ -161,7 +161,7 @@ fn next_in_turn(entity: &Entity, _turn: &MutexGuard<'_, ()>) -> Result<Option<Ta
 }
 
 /// What is known of a message's publisher. Whose it is, the manager may have to be asked for: with no lock held, but with the message, so that its
-/// publisher's seat is there even if it has left.
+/// publisher's slot is there even if it has left.
 fn known(entity: &Entity, info: &MessageInfo) -> Known {
     let known = lock(&entity.taking).find(info);
     known.unwrap_or_else(|| {
@@ -194,9 +194,9 @@ fn taken(message: &Described<AnyMeta>, received: u64, own: Option<rmw_gid_t>) ->
 /// Whether the publisher is in this process. The segment has process ids as their processes see them: one of another container may have ours.
 fn is_own(entity: &Entity, info: &MessageInfo) -> bool {
     let may_be = entity.ignores_local || own::are_there(&entity.place);
-    let seat = may_be.then(|| entity.observed.look(|observer| observer.publisher(info.publisher)));
-    match seat {
-        Some(Ok(Some(seat))) => !seat.remote && seat.pid == u64::from(std::process::id()),
+    let publisher = may_be.then(|| entity.observed.look(|observer| observer.publisher(info.publisher)));
+    match publisher {
+        Some(Ok(Some(publisher))) => !publisher.remote && publisher.pid == u64::from(std::process::id()),
         // It has left, or the manager does not answer now: better twice than not at all.
         Some(Ok(None) | Err(_)) | None => false,
     }

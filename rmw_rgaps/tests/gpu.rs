@@ -763,7 +763,7 @@ fn a_wait_outlives_its_manager() {
 }
 
 #[test]
-fn a_topic_without_free_seats_is_an_error_and_one_that_was_left_is_free_again() {
+fn a_topic_without_free_slots_is_an_error_and_one_that_was_left_is_free_again() {
     if !again(&[]) {
         return;
     }

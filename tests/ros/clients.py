@@ -152,7 +152,7 @@ class OnRmw:
             self.assertLess(time.monotonic(), deadline, "rgapsd does not serve")
             time.sleep(0.01)
 
-    def exchange(self, publisher, subscribers, topic="camera/front", name="/camera/front", more=(), seats=None, at=None):
+    def exchange(self, publisher, subscribers, topic="camera/front", name="/camera/front", more=(), core_subscribers=None, at=None):
         """A publisher and subscribers, each (client, environment, how it is wrapped); all frames are right at each."""
         environment, wrap = at or (self.here, lambda command: command)
         readers = []
@@ -161,8 +161,8 @@ class OnRmw:
             readers.append(self.start(its_wrap(command), its))
         for reader in readers:
             self.assertEqual(reader.line(), f"ready {name}")
-        seats = len(readers) if seats is None else seats
-        command = [*command_of(publisher), "publish", topic, str(COUNT), str(len(readers)), str(seats), *more]
+        core_subscribers = len(readers) if core_subscribers is None else core_subscribers
+        command = [*command_of(publisher), "publish", topic, str(COUNT), str(len(readers)), str(core_subscribers), *more]
         writer = self.start(wrap(command), environment)
         self.assertEqual(writer.line(), f"ready {name}")
         self.assertEqual(writer.line(), f"published {COUNT}")
@@ -224,8 +224,8 @@ class OnRmw:
         for publisher in CLIENTS:
             with self.subTest(publisher=publisher):
                 readers = [(client, environments[1], wraps[1]) for client in CLIENTS]
-                # The other host has one seat, however many read there.
-                self.exchange(publisher, readers, seats=1, at=(environments[0], wraps[0]))
+                # The other host has one core subscriber, however many read there.
+                self.exchange(publisher, readers, core_subscribers=1, at=(environments[0], wraps[0]))
 
     def test_what_rclpy_nodes_have_besides(self):
         self.manager(self.here)

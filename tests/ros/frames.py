@@ -1,6 +1,6 @@
 """Frames of rclpy nodes for tests/ros/clients: publishes pictures that their number foretells, or checks them.
 
-    frames.py publish TOPIC COUNT SUBSCRIPTIONS SEATS
+    frames.py publish TOPIC COUNT SUBSCRIPTIONS CORE_SUBSCRIBERS
     frames.py stream TOPIC 0
     frames.py subscribe TOPIC COUNT [threads]
     frames.py join TOPIC COUNT [threads]
@@ -67,8 +67,8 @@ class Checked:
         )
 
 
-def publish(publisher, count, subscriptions, seats):
-    while publisher.get_subscription_count() < subscriptions or publisher.core.subscriber_count < seats:
+def publish(publisher, count, subscriptions, core_subscribers):
+    while publisher.get_subscription_count() < subscriptions or publisher.core.subscriber_count < core_subscribers:
         time.sleep(0.001)
     for number in range(count):
         with publisher.loan(picture(number)) as loan:

@@ -140,16 +140,16 @@ class Ends(OnANode):
         self.node.destroy_node()
         self.assertEqual(array.tobytes(), bytes([3] * 4))
 
-    def test_a_node_that_goes_takes_its_seats_and_pools_along_without_a_collection(self):
+    def test_a_node_that_goes_takes_its_subscribers_and_pools_along_without_a_collection(self):
         node = rclpy.create_node("short", namespace="/robot")
         watching = rgaps.ros.Publisher(self.node, rgaps.Image, "image")
         gc.disable()
         try:
             subscription = rgaps.ros.Subscription(node, rgaps.Image, "image", self.seen)
-            seats = watching.core.subscriber_count
-            self.assertEqual(seats, 2 if IS_LAYERED else 1)
+            subscribers = watching.core.subscriber_count
+            self.assertEqual(subscribers, 2 if IS_LAYERED else 1)
             del subscription  # The node keeps it, as it keeps those of rclpy.
-            self.assertEqual(watching.core.subscriber_count, seats)
+            self.assertEqual(watching.core.subscriber_count, subscribers)
             node.destroy_node()
             del node
             while watching.core.subscriber_count:
@@ -216,7 +216,7 @@ class Values(OnANode):
                 rgaps.ros.Publisher(self.node, rgaps.Image, topic)
             self.assertEqual((self.node.count_publishers(topic), self.node.count_subscribers(topic)), (0, 0))
 
-    def test_overrides_hold_for_the_seat_and_leave_the_callers_profile(self):
+    def test_overrides_hold_for_the_core_subscriber_and_leave_the_callers_profile(self):
         profile = QoSProfile(depth=50)
         options = rclpy.qos_overriding_options.QoSOverridingOptions.with_default_policies()
         made = rgaps.ros.Subscription(self.node, rgaps.Image, "image", print, profile, qos_overriding_options=options)
@@ -264,7 +264,7 @@ class Descriptors(OnANode):
     def test_bytes_that_are_no_descriptor_end_no_node(self):
         _publisher, subscription = self.pair()
         for bad in (b"", b"\0", b"\0\1\0\0", b"\0\0\0\0" + bytes(50), b"\xff" * 400, bytes(1000), b"\0\7\0\0" + bytes(212)):
-            self.assertIsNone(subscription._seat.claim(bad))
+            self.assertIsNone(subscription._core.claim(bad))
         self.assertEqual(subscription.refused, 7)
 
     def test_a_message_of_another_kind_on_the_same_name_is_refused(self):

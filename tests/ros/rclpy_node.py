@@ -188,7 +188,7 @@ class Joining(OnANode):
             self.play(publisher, message)
             while not IS_LAYERED and subscription.early + subscription.refused < count:
                 self.executor.wake()
-        # As many as the seat is deep: 2, and the slack.
+        # As many as the core subscriber is deep: 2, and the slack.
         self.assertEqual((subscription.early, subscription.refused), (0, 0) if IS_LAYERED else (10, 30))
         handle = publisher.push(np.zeros((2, 2), np.uint8))
         self.assertEqual(self.seen.until(len)[0].handle, handle)

@@ -39,5 +39,6 @@ pub use limits::{Budget, Limits, OverBudget, Refusals};
 pub use names::{HostId, LockId, NameError, TopicId, TopicKey};
 pub use qos::{Durability, Exhaustion, History, PublisherQos, Reliability, SubscriberQos};
 pub use range::Range;
+pub use rgaps_shm::{EndpointSlot, PublisherSlot, SubscriberSlot};
 pub use running::Running;
 pub use runtime::RuntimeDir;

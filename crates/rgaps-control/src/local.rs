@@ -11,7 +11,7 @@ mod messages;
 
 pub use connection::{Connection, DESCRIPTORS_MAX, Listener, LocalError, MESSAGE_BYTES_MAX, Packet, PeerCredentials};
 pub use messages::{
-    Advertised, Body, HANDED_SEATS_MAX, HELD_LOCKS_MAX, Handed, HandedSeat, HandedTopic, Notice, NoticedSubscriber,
-    PROTOCOL_VERSION, Refusal, RefusedSeat, Reply, Request, Role, Seat, Subscribed, TOLD_SUBSCRIBERS_MAX, ToClient,
+    Advertised, Body, HANDED_SLOTS_MAX, HELD_LOCKS_MAX, Handed, HandedSlot, HandedTopic, Notice, NoticedSubscriber,
+    PROTOCOL_VERSION, Refusal, RefusedSlot, Reply, Request, Role, Subscribed, TOLD_SUBSCRIBERS_MAX, ToClient,
     TopicSummary, Welcome,
 };

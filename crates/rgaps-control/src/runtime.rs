@@ -19,9 +19,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::announcements::Counters;
 use crate::config::Config;
-use crate::local::Seat;
 use crate::names::{HostId, LockId, TopicId, TopicKey};
 use crate::whereabouts::{Whereabouts, Why};
+use crate::{PublisherSlot, SubscriberSlot};
 
 /// Longest path of a Unix socket (sun_path, less its terminating zero).
 const SOCKET_PATH_MAX: usize = 107;
@@ -134,9 +134,9 @@ pub struct ClientNote {
     /// Its process, which is asked for the lock where somebody has removed the lock's file.
     pub pid: u32,
     /// Its publishers.
-    pub publishers: Vec<Seat>,
+    pub publishers: Vec<PublisherSlot>,
     /// Its subscribers.
-    pub subscribers: Vec<Seat>,
+    pub subscribers: Vec<SubscriberSlot>,
 }
 
 /// What a file of the directory tells a successor.
@@ -720,7 +720,7 @@ mod tests {
             clients: vec![ClientNote {
                 lock: LockId([7; 16]),
                 pid: 1,
-                publishers: vec![Seat { slot: 3, generation: 9 }],
+                publishers: vec![PublisherSlot { index: 3, generation: 9 }],
                 subscribers: Vec::new(),
             }],
         };

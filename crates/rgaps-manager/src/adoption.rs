@@ -16,16 +16,14 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use rgaps_control::local::{self, Role};
 use rgaps_control::runtime::{ClientNote, TopicNote};
-use rgaps_control::{LockId, TopicId, TopicKey};
-use rgaps_shm::janitor::Seat;
+use rgaps_control::{EndpointSlot, LockId, TopicId, TopicKey};
 
 use crate::clients::Occupied;
 
 /// A client as notes have it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Tenant {
+pub(crate) struct NotedClient {
     pub(crate) lock: LockId,
     /// Its process, which is asked for the lock where somebody has removed the lock's file.
     pub(crate) pid: u32,
@@ -45,7 +43,7 @@ pub(crate) enum Decision {
 /// A slot whose client has not said yet that it has it.
 #[derive(Clone, Copy, Debug)]
 struct Awaited {
-    tenant: Tenant,
+    client: NotedClient,
     /// Its client has, that is, and a stream may still write there.
     is_kept: bool,
 }
@@ -56,7 +54,7 @@ struct AwaitedTopic {
     type_name: String,
     /// Whether its segment has come.
     is_here: bool,
-    seats: BTreeMap<(Role, u16, u32), Awaited>,
+    slots: BTreeMap<EndpointSlot, Awaited>,
 }
 
 /// Everything that is awaited.
@@ -68,26 +66,24 @@ pub(crate) struct Adoption {
 
 impl Adoption {
     /// From what a predecessor noted.
-    pub(crate) fn new(notes: Vec<TopicNote>, lives: impl Fn(Tenant) -> bool) -> Self {
+    pub(crate) fn new(notes: Vec<TopicNote>, lives: impl Fn(NotedClient) -> bool) -> Self {
         let mut adoption = Self::default();
         for note in notes {
-            let mut seats = BTreeMap::new();
-            for client in &note.clients {
-                let tenant = Tenant { lock: client.lock, pid: client.pid };
-                if !lives(tenant) {
+            let mut slots = BTreeMap::new();
+            for ClientNote { lock, pid, publishers, subscribers } in &note.clients {
+                let client = NotedClient { lock: *lock, pid: *pid };
+                if !lives(client) {
                     continue;
                 }
-                let awaited = Awaited { tenant, is_kept: false };
-                let roles = [(Role::Publisher, &client.publishers), (Role::Subscriber, &client.subscribers)];
-                for (role, noted) in roles {
-                    seats.extend(noted.iter().map(|seat| ((role, seat.slot, seat.generation), awaited)));
-                }
+                let awaited = Awaited { client, is_kept: false };
+                slots.extend(publishers.iter().map(|slot| (EndpointSlot::from(*slot), awaited)));
+                slots.extend(subscribers.iter().map(|slot| (EndpointSlot::from(*slot), awaited)));
             }
-            if seats.is_empty() {
+            if slots.is_empty() {
                 adoption.decisions.push_back(Decision::Forget(note.topic));
             } else {
                 let TopicNote { topic, key, type_name, .. } = note;
-                adoption.topics.insert(topic, AwaitedTopic { key, type_name, is_here: false, seats });
+                adoption.topics.insert(topic, AwaitedTopic { key, type_name, is_here: false, slots });
             }
         }
         adoption
@@ -99,37 +95,37 @@ impl Adoption {
     }
 
     /// A topic's segment has come; these are its slots that are taken. False if no living client is noted in it.
-    pub(crate) fn handle_segment(&mut self, id: TopicId, taken: impl Iterator<Item = (Role, Seat)>) -> bool {
+    pub(crate) fn handle_segment(&mut self, id: TopicId, taken: impl Iterator<Item = EndpointSlot>) -> bool {
         let Some(topic) = self.topics.get_mut(&id) else { return false };
         topic.is_here = true;
-        let nobodys = taken.filter(|(role, seat)| !topic.seats.contains_key(&(*role, seat.slot, seat.generation)));
-        let buried = nobodys.map(|(role, seat)| Decision::Bury(Occupied { topic: id, role, seat }));
+        let nobodys = taken.filter(|slot| !topic.slots.contains_key(slot));
+        let buried = nobodys.map(|slot| Decision::Bury(Occupied { topic: id, slot }));
         self.decisions.extend(buried);
         true
     }
 
     /// Whether a slot is this client's to hand back.
     pub(crate) fn awaits_from(&self, lock: LockId, occupied: &Occupied) -> bool {
-        let awaited = self.topics.get(&occupied.topic).and_then(|topic| topic.seats.get(&place(occupied)));
-        awaited.is_some_and(|awaited| awaited.tenant.lock == lock)
+        let awaited = self.topics.get(&occupied.topic).and_then(|topic| topic.slots.get(&occupied.slot));
+        awaited.is_some_and(|awaited| awaited.client.lock == lock)
     }
 
     /// The process of a living client that has not handed a slot back yet.
-    pub(crate) fn awaited(&self, topic: TopicId, role: Role, seat: Seat) -> Option<u32> {
-        let awaited = self.topics.get(&topic)?.seats.get(&(role, seat.slot, seat.generation))?;
-        Some(awaited.tenant.pid)
+    pub(crate) fn awaited(&self, topic: TopicId, slot: EndpointSlot) -> Option<u32> {
+        let awaited = self.topics.get(&topic)?.slots.get(&slot)?;
+        Some(awaited.client.pid)
     }
 
     /// Whether a client is noted in a topic of this name.
     pub(crate) fn names_in(&self, lock: LockId, topic: TopicId, key: &TopicKey) -> bool {
         let topic = self.topics.get(&topic).filter(|topic| topic.key == *key);
-        topic.is_some_and(|topic| topic.seats.values().any(|awaited| awaited.tenant.lock == lock))
+        topic.is_some_and(|topic| topic.slots.values().any(|awaited| awaited.client.lock == lock))
     }
 
     /// A client has handed a slot back that was awaited of it.
     pub(crate) fn handle_handed_back(&mut self, occupied: &Occupied) {
         if let Some(topic) = self.topics.get_mut(&occupied.topic) {
-            topic.seats.remove(&place(occupied));
+            topic.slots.remove(&occupied.slot);
             self.settle(occupied.topic);
         }
     }
@@ -137,27 +133,29 @@ impl Adoption {
     /// A client has a slot that was awaited of it for its streams only.
     pub(crate) fn handle_kept(&mut self, occupied: &Occupied) {
         let topic = self.topics.get_mut(&occupied.topic);
-        if let Some(awaited) = topic.and_then(|topic| topic.seats.get_mut(&place(occupied))) {
+        if let Some(awaited) = topic.and_then(|topic| topic.slots.get_mut(&occupied.slot)) {
             awaited.is_kept = true;
         }
     }
 
     /// A client has handed back everything that it has.
     pub(crate) fn handle_all_handed_back(&mut self, lock: LockId) {
-        self.end(|awaited| awaited.tenant.lock == lock && !awaited.is_kept);
+        self.end(|awaited| awaited.client.lock == lock && !awaited.is_kept);
     }
 
     /// A client's process has ended.
     pub(crate) fn handle_death(&mut self, lock: LockId) {
-        self.end(|awaited| awaited.tenant.lock == lock);
+        self.end(|awaited| awaited.client.lock == lock);
     }
 
     /// A client holds another lock than before: what is awaited of it is, by the new one. Returns the topics that this concerns.
     pub(crate) fn rename(&mut self, pid: u32, before: LockId, now: LockId) -> BTreeSet<TopicId> {
         let mut renamed = BTreeSet::new();
         for (id, topic) in &mut self.topics {
-            for awaited in topic.seats.values_mut().filter(|awaited| awaited.tenant == Tenant { lock: before, pid }) {
-                awaited.tenant.lock = now;
+            for awaited in
+                topic.slots.values_mut().filter(|awaited| awaited.client == NotedClient { lock: before, pid })
+            {
+                awaited.client.lock = now;
                 renamed.insert(*id);
             }
         }
@@ -177,19 +175,19 @@ impl Adoption {
     }
 
     /// Clients of whom something is awaited.
-    pub(crate) fn tenants(&self) -> BTreeSet<Tenant> {
-        self.topics.values().flat_map(|topic| topic.seats.values().map(|awaited| awaited.tenant)).collect()
+    pub(crate) fn awaited_clients(&self) -> BTreeSet<NotedClient> {
+        self.topics.values().flat_map(|topic| topic.slots.values().map(|awaited| awaited.client)).collect()
     }
 
     /// Whether something of a client is awaited.
     pub(crate) fn names(&self, lock: LockId) -> bool {
-        self.topics.values().any(|topic| topic.seats.values().any(|awaited| awaited.tenant.lock == lock))
+        self.topics.values().any(|topic| topic.slots.values().any(|awaited| awaited.client.lock == lock))
     }
 
     /// The process of a client that has a topic's segment, of which there is only a note: the topic must not be made anew.
     pub(crate) fn holder(&self, key: &TopicKey) -> Option<u32> {
         let topic = self.topics.values().find(|topic| !topic.is_here && topic.key == *key)?;
-        topic.seats.values().map(|awaited| awaited.tenant.pid).next()
+        topic.slots.values().map(|awaited| awaited.client.pid).next()
     }
 
     /// Whether slots of a topic are awaited, or are about to be buried.
@@ -210,19 +208,17 @@ impl Adoption {
     pub(crate) fn note(
         &self,
         topic: TopicId,
-        here: impl Iterator<Item = (Tenant, Role, local::Seat)>,
+        here: impl Iterator<Item = (NotedClient, EndpointSlot)>,
     ) -> Vec<ClientNote> {
-        let awaited = self.topics.get(&topic).into_iter().flat_map(|topic| &topic.seats);
-        let awaited = awaited.map(|((role, slot, generation), awaited)| {
-            (awaited.tenant, *role, local::Seat { slot: *slot, generation: *generation })
-        });
+        let awaited = self.topics.get(&topic).into_iter().flat_map(|topic| &topic.slots);
+        let awaited = awaited.map(|(slot, awaited)| (awaited.client, *slot));
         let mut notes: BTreeMap<LockId, ClientNote> = BTreeMap::new();
-        for (Tenant { lock, pid }, role, seat) in here.chain(awaited) {
+        for (NotedClient { lock, pid }, slot) in here.chain(awaited) {
             let empty = ClientNote { lock, pid, publishers: Vec::new(), subscribers: Vec::new() };
             let note = notes.entry(lock).or_insert(empty);
-            match role {
-                Role::Publisher => note.publishers.push(seat),
-                Role::Subscriber => note.subscribers.push(seat),
+            match slot {
+                EndpointSlot::Publisher(slot) => note.publishers.push(slot),
+                EndpointSlot::Subscriber(slot) => note.subscribers.push(slot),
             }
         }
         notes.into_values().collect()
@@ -232,23 +228,22 @@ impl Adoption {
         let topics: Vec<TopicId> = self.topics.keys().copied().collect();
         for id in topics {
             let Some(topic) = self.topics.get_mut(&id) else { continue };
-            let over = topic.seats.iter().filter(|(_, awaited)| is_over(awaited));
-            let over: Vec<_> = over.map(|(place, _)| *place).collect();
+            let over = topic.slots.iter().filter(|(_, awaited)| is_over(awaited));
+            let over: Vec<_> = over.map(|(slot, _)| *slot).collect();
             if over.is_empty() {
                 continue;
             }
-            topic.seats.retain(|_, awaited| !is_over(awaited));
+            topic.slots.retain(|_, awaited| !is_over(awaited));
             // Of a topic that is not here nothing can be buried; what is noted of it is told by `handle_segment`.
-            for (role, slot, generation) in over.into_iter().filter(|_| topic.is_here) {
-                let seat = Seat { slot, generation };
-                self.decisions.push_back(Decision::Bury(Occupied { topic: id, role, seat }));
-            }
+            let is_here = topic.is_here;
+            let buried = over.into_iter().filter(|_| is_here).map(|slot| Decision::Bury(Occupied { topic: id, slot }));
+            self.decisions.extend(buried);
             self.settle(id);
         }
     }
 
     fn settle(&mut self, id: TopicId) {
-        if let Some(topic) = self.topics.get(&id).filter(|topic| topic.seats.is_empty()) {
+        if let Some(topic) = self.topics.get(&id).filter(|topic| topic.slots.is_empty()) {
             let decision = if topic.is_here { Decision::Settled(id) } else { Decision::Forget(id) };
             self.decisions.push_back(decision);
             self.topics.remove(&id);
@@ -256,14 +251,12 @@ impl Adoption {
     }
 }
 
-fn place(occupied: &Occupied) -> (Role, u16, u32) {
-    (occupied.role, occupied.seat.slot, occupied.seat.generation)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use rgaps_control::local::Role;
+    use rgaps_control::{PublisherSlot, SubscriberSlot};
 
     const CLIENTS: usize = 3;
     const TOPICS: u8 = 2;
@@ -308,7 +301,7 @@ mod tests {
         /// Taken slots of each segment, each with who took it. A generation is never used twice.
         segments: BTreeMap<TopicId, BTreeMap<(Role, u32), usize>>,
         generation: u32,
-        /// Topics that this manager has mapped, and who is seated there.
+        /// Topics that this manager has mapped, and who has a slot there.
         here: BTreeMap<TopicId, BTreeMap<(Role, u32), usize>>,
         notes: BTreeMap<TopicId, Vec<ClientNote>>,
     }
@@ -325,8 +318,15 @@ mod tests {
         TopicKey::new(0, &format!("t{}", topic.0[0])).unwrap()
     }
 
+    fn slot_of(role: Role, generation: u32) -> EndpointSlot {
+        match role {
+            Role::Publisher => PublisherSlot { index: 0, generation }.into(),
+            Role::Subscriber => SubscriberSlot { index: 0, generation }.into(),
+        }
+    }
+
     fn occupied((topic, role, generation): (TopicId, Role, u32)) -> Occupied {
-        Occupied { topic, role, seat: Seat { slot: 0, generation } }
+        Occupied { topic, slot: slot_of(role, generation) }
     }
 
     impl World {
@@ -346,15 +346,14 @@ mod tests {
             self.processes[client].state != State::Dead
         }
 
-        fn is_mine(&self, client: usize, seat: (TopicId, Role, u32)) -> bool {
+        fn is_mine(&self, client: usize, slot: (TopicId, Role, u32)) -> bool {
             let process = &self.processes[client];
-            self.lives(client) && (process.has.contains(&seat) || process.kept.contains(&seat))
+            self.lives(client) && (process.has.contains(&slot) || process.kept.contains(&slot))
         }
 
         fn note(&mut self, id: TopicId) {
             let here = self.here.get(&id).into_iter().flatten().map(|((role, generation), client)| {
-                let seat = local::Seat { slot: 0, generation: *generation };
-                (Tenant { lock: lock(*client), pid: *client as u32 }, *role, seat)
+                (NotedClient { lock: lock(*client), pid: *client as u32 }, slot_of(*role, *generation))
             });
             let note = self.adoption.note(id, here);
             self.notes.insert(id, note);
@@ -364,17 +363,20 @@ mod tests {
         fn decide(&mut self) {
             while let Some(decision) = self.adoption.poll_decision() {
                 match decision {
-                    Decision::Bury(Occupied { topic, role, seat }) => {
-                        let seat = (topic, role, seat.generation);
-                        let robbed = (0..CLIENTS).find(|client| self.is_mine(*client, seat));
-                        assert_eq!(robbed, None, "A1: {seat:?} is a living client's");
-                        self.vacate(seat);
+                    Decision::Bury(Occupied { topic, slot }) => {
+                        let slot = match slot {
+                            EndpointSlot::Publisher(slot) => (topic, Role::Publisher, slot.generation),
+                            EndpointSlot::Subscriber(slot) => (topic, Role::Subscriber, slot.generation),
+                        };
+                        let robbed = (0..CLIENTS).find(|client| self.is_mine(*client, slot));
+                        assert_eq!(robbed, None, "A1: {slot:?} is a living client's");
+                        self.vacate(slot);
                     }
                     Decision::Forget(topic) => {
                         let holds = |client| {
                             let process: &Process = &self.processes[client];
-                            let mut seats = process.has.iter().chain(&process.kept);
-                            self.lives(client) && seats.any(|(of, ..)| *of == topic)
+                            let mut slots = process.has.iter().chain(&process.kept);
+                            self.lives(client) && slots.any(|(of, ..)| *of == topic)
                         };
                         assert!(!(0..CLIENTS).any(holds), "A3: a living client has the segment of {topic:?}");
                         self.notes.remove(&topic);
@@ -386,8 +388,8 @@ mod tests {
         }
 
         fn vacate(&mut self, (topic, role, generation): (TopicId, Role, u32)) {
-            for seats in [self.segments.get_mut(&topic), self.here.get_mut(&topic)].into_iter().flatten() {
-                seats.remove(&(role, generation));
+            for slots in [self.segments.get_mut(&topic), self.here.get_mut(&topic)].into_iter().flatten() {
+                slots.remove(&(role, generation));
             }
             self.changed(topic);
         }
@@ -411,26 +413,26 @@ mod tests {
 
         fn hand_back(&mut self, client: usize) {
             let Some(to_hand) = &mut self.processes[client].to_hand else { return };
-            let Some(seat) = to_hand.pop() else {
+            let Some(slot) = to_hand.pop() else {
                 self.processes[client].to_hand = None;
                 self.adoption.handle_all_handed_back(lock(client));
                 return self.decide();
             };
-            let (id, role, generation) = seat;
+            let (id, role, generation) = slot;
             if !self.here.contains_key(&id) {
                 assert!(self.adoption.names_in(lock(client), id, &key(id)), "{client} is noted in {id:?}");
                 let taken: Vec<_> = self.segments[&id].keys().copied().collect();
                 self.here.insert(id, BTreeMap::new());
-                let taken = taken.into_iter().map(|(role, generation)| (role, Seat { slot: 0, generation }));
+                let taken = taken.into_iter().map(|(role, generation)| slot_of(role, generation));
                 self.adoption.handle_segment(id, taken);
                 self.decide();
             }
-            assert!(self.adoption.awaits_from(lock(client), &occupied(seat)), "{client} may hand {seat:?} back");
-            if self.processes[client].kept.contains(&seat) {
-                self.adoption.handle_kept(&occupied(seat));
+            assert!(self.adoption.awaits_from(lock(client), &occupied(slot)), "{client} may hand {slot:?} back");
+            if self.processes[client].kept.contains(&slot) {
+                self.adoption.handle_kept(&occupied(slot));
             } else {
                 self.here.get_mut(&id).unwrap().insert((role, generation), client);
-                self.adoption.handle_handed_back(&occupied(seat));
+                self.adoption.handle_handed_back(&occupied(slot));
             }
             self.note(id);
             self.decide();
@@ -455,15 +457,15 @@ mod tests {
         }
 
         fn leave(&mut self, client: usize) {
-            let Some(seat) = self.processes[client].has.pop_first() else { return };
+            let Some(slot) = self.processes[client].has.pop_first() else { return };
             match &mut self.processes[client].to_hand {
-                None => self.vacate(seat),
+                None => self.vacate(slot),
                 // What it has given up it does not hand back; if it has just done that, it says so after it.
                 Some(to_hand) => {
-                    to_hand.retain(|other| *other != seat);
-                    let is_here = self.here.get(&seat.0).is_some_and(|seats| seats.contains_key(&(seat.1, seat.2)));
+                    to_hand.retain(|other| *other != slot);
+                    let is_here = self.here.get(&slot.0).is_some_and(|slots| slots.contains_key(&(slot.1, slot.2)));
                     if is_here {
-                        self.vacate(seat);
+                        self.vacate(slot);
                     }
                 }
             }
@@ -478,7 +480,7 @@ mod tests {
             };
             let notes = self.notes.iter().map(name).collect();
             let living: Vec<LockId> = (0..CLIENTS).filter(|client| self.lives(*client)).map(lock).collect();
-            self.adoption = Adoption::new(notes, |tenant| living.contains(&tenant.lock));
+            self.adoption = Adoption::new(notes, |client| living.contains(&client.lock));
             self.here.clear();
             for process in &mut self.processes {
                 process.to_hand = Some(process.has.iter().chain(&process.kept).copied().collect());
@@ -489,10 +491,10 @@ mod tests {
         fn look(&mut self) {
             for dead in (0..CLIENTS).filter(|client| !self.lives(*client)).collect::<Vec<_>>() {
                 self.adoption.handle_death(lock(dead));
-                let seated = self.here.iter().flat_map(|(id, seats)| seats.iter().map(move |seat| (*id, seat)));
-                let seated: Vec<_> = seated.filter(|(_, (_, client))| **client == dead).collect();
-                let seated: Vec<_> = seated.into_iter().map(|(id, ((role, seat), _))| (id, *role, *seat)).collect();
-                seated.into_iter().for_each(|seat| self.vacate(seat));
+                let left = self.here.iter().flat_map(|(id, slots)| slots.iter().map(move |slot| (*id, slot)));
+                let left: Vec<_> = left.filter(|(_, (_, client))| **client == dead).collect();
+                let left: Vec<_> = left.into_iter().map(|(id, ((role, slot), _))| (id, *role, *slot)).collect();
+                left.into_iter().for_each(|slot| self.vacate(slot));
             }
             self.decide();
             for id in self.here.keys() {
@@ -509,8 +511,8 @@ mod tests {
                 }
                 Step::Leave(client) if runs(client) => self.leave(client),
                 Step::Keep(client) if runs(client) => {
-                    if let Some(seat) = self.processes[client].has.pop_first() {
-                        self.processes[client].kept.insert(seat);
+                    if let Some(slot) = self.processes[client].has.pop_first() {
+                        self.processes[client].kept.insert(slot);
                     }
                 }
                 Step::HandOneBack(client) if runs(client) => self.hand_back(client),
@@ -539,7 +541,7 @@ mod tests {
                 }
             }
             self.step(Step::Look);
-            let taken = self.segments.iter().flat_map(|(id, seats)| seats.keys().map(|seat| (*id, seat.0, seat.1)));
+            let taken = self.segments.iter().flat_map(|(id, slots)| slots.keys().map(|slot| (*id, slot.0, slot.1)));
             let taken: BTreeSet<_> = taken.collect();
             let living = self.processes.iter().filter(|process| process.state != State::Dead);
             let had: BTreeSet<_> =

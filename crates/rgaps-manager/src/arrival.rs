@@ -28,8 +28,7 @@ use rgaps_link::{
 };
 use rgaps_os::clock;
 use rgaps_shm::info::MessageInfo;
-use rgaps_shm::janitor::Seat;
-use rgaps_shm::{Janitor, LoanedMessage, MessageSpec, WriterPort, crash};
+use rgaps_shm::{Janitor, LoanedMessage, MessageSpec, PublisherSlot, WriterPort, crash};
 
 use crate::arrived::Charge;
 use crate::envelope::{self, ENVELOPE_BYTES_MAX};
@@ -82,9 +81,8 @@ impl ArrivalState {
         self.charge.is_evicted()
     }
 
-    pub(crate) fn seat(&self) -> Seat {
-        let (slot, generation) = self.port.seat();
-        Seat { slot, generation }
+    pub(crate) fn slot(&self) -> PublisherSlot {
+        self.port.slot()
     }
 }
 

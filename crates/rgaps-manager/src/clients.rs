@@ -2,22 +2,21 @@
 //! also holds a lock (`rgaps_control`'s `client_lock`), by which successors of this manager will know that it lives, and know it again.
 //!
 //! With pools on a GPU, the streams of a process go on while another that was forked from it has the driver's descriptors. It has the socket
-//! too: until that is hung up the seats of the dead stay taken, since those streams may still write there.
+//! too: until that is hung up the slots of the dead stay taken, since those streams may still write there.
 //!
 //! The manager's one thread waits for no client: one whose socket is full does not read, and is cut off. What it publishes and takes on
-//! this host goes on; when it reads again it finds the end, connects anew and hands its seats back, as after a manager's death.
+//! this host goes on; when it reads again it finds the end, connects anew and hands its slots back, as after a manager's death.
 
 use std::collections::{BTreeSet, HashMap};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Weak;
 
 use rgaps_control::local::{Connection, DESCRIPTORS_MAX, LocalError, Notice, Refusal, Reply, Role, ToClient};
-use rgaps_control::{LockId, TopicId};
+use rgaps_control::{EndpointSlot, LockId, TopicId};
 use rgaps_os::PidFd;
 use rgaps_shm::SubscriberFile;
-use rgaps_shm::janitor::Seat;
 
-use crate::adoption::Tenant;
+use crate::adoption::NotedClient;
 
 /// Connections that have not said hello.
 const STRANGERS_MAX: usize = 64;
@@ -29,18 +28,26 @@ const UNREAD_DESCRIPTORS_MAX: usize = DESCRIPTORS_MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct ClientId(pub(crate) u64);
 
-/// A seat that a client occupies.
+/// A slot that a client occupies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Occupied {
     pub(crate) topic: TopicId,
-    pub(crate) role: Role,
-    pub(crate) seat: Seat,
+    pub(crate) slot: EndpointSlot,
+}
+
+impl Occupied {
+    pub(crate) fn role(&self) -> Role {
+        match self.slot {
+            EndpointSlot::Publisher(_) => Role::Publisher,
+            EndpointSlot::Subscriber(_) => Role::Subscriber,
+        }
+    }
 }
 
 /// One process (or one node of it).
 #[derive(Debug)]
 pub(crate) struct Client {
-    /// `None` once it has hung up; its seats stay until it is dead.
+    /// `None` once it has hung up; its slots stay until it is dead.
     pub(crate) connection: Option<Connection>,
     /// Of the process, once it has said hello.
     pub(crate) pidfd: Option<PidFd>,
@@ -50,10 +57,10 @@ pub(crate) struct Client {
     pub(crate) lock: Option<LockId>,
     /// Other locks that it held when it said hello, by which it may have been known until now.
     pub(crate) held_before: Vec<LockId>,
-    /// Whether it was seen to hold it: then it may ask for seats.
+    /// Whether it was seen to hold it: then it may ask for slots.
     pub(crate) is_locked: bool,
     pub(crate) program: String,
-    pub(crate) seats: Vec<Occupied>,
+    pub(crate) slots: Vec<Occupied>,
     /// What its subscribers write.
     pub(crate) file: Weak<SubscriberFile>,
     /// Its process has ended, and its streams may go on.
@@ -72,7 +79,7 @@ impl Client {
             held_before: Vec::new(),
             is_locked: false,
             program: String::new(),
-            seats: Vec::new(),
+            slots: Vec::new(),
             file: Weak::new(),
             has_ended: false,
             unread: 0,
@@ -80,9 +87,9 @@ impl Client {
     }
 
     /// As notes have it.
-    pub(crate) fn tenant(&self) -> Option<Tenant> {
+    pub(crate) fn noted(&self) -> Option<NotedClient> {
         let lock = self.lock.filter(|_| self.is_locked)?;
-        Some(Tenant { lock, pid: self.pid })
+        Some(NotedClient { lock, pid: self.pid })
     }
 
     /// Takes the pidfd of a hello: it must be of the process that the kernel names as the socket's peer.
@@ -183,16 +190,16 @@ impl Client {
     }
 
     fn is_in(&self, topic: TopicId) -> bool {
-        self.seats.iter().any(|seat| seat.topic == topic)
+        self.slots.iter().any(|slot| slot.topic == topic)
     }
 
     fn publishes(&self, topic: TopicId) -> bool {
-        self.seats.iter().any(|seat| seat.topic == topic && seat.role == Role::Publisher)
+        self.slots.iter().any(|slot| slot.topic == topic && slot.role() == Role::Publisher)
     }
 
     /// Whether nothing is left of it to wait for.
     pub(crate) fn is_over(&self) -> bool {
-        self.connection.is_none() && self.seats.is_empty()
+        self.connection.is_none() && self.slots.is_empty()
     }
 }
 
@@ -225,7 +232,7 @@ impl Clients {
         id
     }
 
-    /// Clients that occupy a seat in a topic.
+    /// Clients that occupy a slot in a topic.
     pub(crate) fn of_topic(&self, topic: TopicId) -> impl Iterator<Item = &Client> {
         self.by_id.values().filter(move |client| client.is_in(topic))
     }
@@ -247,17 +254,17 @@ impl Clients {
 
     /// By which lock a client is known.
     pub(crate) fn lock_of(&self, client: ClientId) -> Option<LockId> {
-        self.by_id.get(&client)?.tenant().map(|tenant| tenant.lock)
+        self.by_id.get(&client)?.noted().map(|noted| noted.lock)
     }
 
-    /// Who occupies a seat: this connection, or an earlier one of the same client.
+    /// Who occupies a slot: this connection, or an earlier one of the same client.
     pub(crate) fn occupant(&self, client: ClientId, occupied: &Occupied) -> Option<ClientId> {
-        if self.by_id.get(&client)?.seats.contains(occupied) {
+        if self.by_id.get(&client)?.slots.contains(occupied) {
             return Some(client);
         }
         let lock = self.lock_of(client)?;
         let mut earlier = self.by_id.iter().filter(|(_, other)| other.lock == Some(lock) && other.is_locked);
-        earlier.find(|(_, other)| other.seats.contains(occupied)).map(|(id, _)| *id)
+        earlier.find(|(_, other)| other.slots.contains(occupied)).map(|(id, _)| *id)
     }
 
     /// A client holds another lock than before: earlier connections of it are known by the new one. Returns the topics that they are in.
@@ -265,34 +272,34 @@ impl Clients {
         let earlier = self.by_id.values_mut().filter(|other| other.pid == pid && other.lock == Some(before));
         let renamed = earlier.flat_map(|other| {
             other.lock = Some(now);
-            other.seats.iter().map(|seat| seat.topic)
+            other.slots.iter().map(|slot| slot.topic)
         });
         renamed.collect()
     }
 
     /// What earlier connections of a client occupy, which give it up.
-    pub(crate) fn take_seats_of_earlier(&mut self, client: ClientId, lock: LockId) -> Vec<Occupied> {
+    pub(crate) fn take_slots_of_earlier(&mut self, client: ClientId, lock: LockId) -> Vec<Occupied> {
         let earlier = self.by_id.iter_mut().filter(|(id, other)| **id != client && other.lock == Some(lock));
-        earlier.flat_map(|(_, other)| std::mem::take(&mut other.seats)).collect()
+        earlier.flat_map(|(_, other)| std::mem::take(&mut other.slots)).collect()
     }
 
-    /// A client has a seat.
-    pub(crate) fn seat(&mut self, client: ClientId, occupied: Occupied) {
+    /// A client has a slot.
+    pub(crate) fn occupy(&mut self, client: ClientId, occupied: Occupied) {
         if let Some(client) = self.by_id.get_mut(&client) {
-            client.seats.push(occupied);
+            client.slots.push(occupied);
         }
     }
 
-    /// A seat goes from one connection of a client to another.
+    /// A slot goes from one connection of a client to another.
     pub(crate) fn hand_over(&mut self, from: ClientId, to: ClientId, occupied: &Occupied) {
         self.release(from, occupied);
-        self.seat(to, *occupied);
+        self.occupy(to, *occupied);
     }
 
-    /// A seat is given up.
+    /// A slot is given up.
     pub(crate) fn release(&mut self, occupant: ClientId, occupied: &Occupied) {
         if let Some(client) = self.by_id.get_mut(&occupant) {
-            client.seats.retain(|seat| seat != occupied);
+            client.slots.retain(|slot| slot != occupied);
         }
     }
 }

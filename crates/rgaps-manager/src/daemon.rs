@@ -118,7 +118,7 @@ pub fn run(options: &Options, listens: impl FnOnce()) -> Result<(), DaemonError>
         let inbox = inbox.clone();
         Network::open(&config, host, &host_name, move |event| inbox.handle(event))?
     };
-    let adoption = Adoption::new(dir.topics(), |tenant| dir.client_lives(tenant.lock, tenant.pid));
+    let adoption = Adoption::new(dir.topics(), |client| dir.client_lives(client.lock, client.pid));
     dir.forget_dead_clients();
     let verbs = Arc::new(Verbs::new(&config));
     let subscribe =

@@ -6,8 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use rgaps_device::{Backend, DeviceError, PoolDescription, PoolMemory, PoolRole, PoolSpec, SlabDescription};
-use rgaps_shm::Janitor;
-use rgaps_shm::janitor::Seat;
+use rgaps_shm::{Janitor, PublisherSlot};
 
 use crate::arrived::Charge;
 
@@ -16,7 +15,7 @@ use crate::arrived::Charge;
 #[derive(Clone, Debug)]
 pub(crate) struct Pools {
     janitor: Janitor,
-    by_seat: Arc<RwLock<HashMap<Seat, Pool>>>,
+    by_slot: Arc<RwLock<HashMap<PublisherSlot, Pool>>>,
 }
 
 #[derive(Clone, Debug)]
@@ -30,7 +29,7 @@ struct Pool {
 /// A pool is not there (yet).
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PoolError {
-    /// There is none for that seat.
+    /// There is none for that slot.
     #[error("there is no pool for publisher slot {0}, generation {1}; it has gone with its publisher")]
     Unknown(u16, u32),
     /// Its publisher has not mapped it yet.
@@ -56,10 +55,15 @@ impl DeviceMemoryManager {
         &self.backend
     }
 
-    /// Makes the pool of a seat.
-    pub(crate) fn create(&self, pools: &Pools, seat: Seat, bytes: u64) -> Result<Arc<dyn PoolMemory>, DeviceError> {
+    /// Makes the pool of a slot.
+    pub(crate) fn create(
+        &self,
+        pools: &Pools,
+        slot: PublisherSlot,
+        bytes: u64,
+    ) -> Result<Arc<dyn PoolMemory>, DeviceError> {
         let memory = self.backend.create_pool(&PoolSpec { name: "rgaps-pool".to_owned(), bytes })?;
-        pools.insert(seat, Pool { memory: memory.clone(), sealed: false, charge: None });
+        pools.insert(slot, Pool { memory: memory.clone(), sealed: false, charge: None });
         Ok(memory)
     }
 
@@ -67,12 +71,12 @@ impl DeviceMemoryManager {
     pub(crate) fn adopt(
         &self,
         pools: &Pools,
-        seat: Seat,
+        slot: PublisherSlot,
         description: &PoolDescription,
         slabs: Vec<OwnedFd>,
     ) -> Result<(), DeviceError> {
         let memory = self.backend.import_pool(description, slabs, PoolRole::Keeper)?;
-        pools.insert(seat, Pool { memory, sealed: true, charge: None });
+        pools.insert(slot, Pool { memory, sealed: true, charge: None });
         Ok(())
     }
 }
@@ -80,21 +84,21 @@ impl DeviceMemoryManager {
 impl Pools {
     /// Of the topic that this janitor looks after.
     pub(crate) fn new(janitor: Janitor) -> Self {
-        Self { janitor, by_seat: Arc::default() }
+        Self { janitor, by_slot: Arc::default() }
     }
 
     /// What a pool for arriving messages is charged lasts as long as the pool.
-    pub(crate) fn keep_charge(&self, seat: Seat, charge: Arc<Charge>) {
-        let mut pools = self.by_seat.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(pool) = pools.get_mut(&seat) {
+    pub(crate) fn keep_charge(&self, slot: PublisherSlot, charge: Arc<Charge>) {
+        let mut pools = self.by_slot.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(pool) = pools.get_mut(&slot) {
             pool.charge = Some(charge);
         }
     }
 
     /// The writer has mapped it: seal it, so that readers can have it.
-    pub(crate) fn seal(&self, seat: Seat) -> Result<(), PoolError> {
-        let mut pools = self.by_seat.write().unwrap_or_else(PoisonError::into_inner);
-        let pool = pools.get_mut(&seat).ok_or(PoolError::Unknown(seat.slot, seat.generation))?;
+    pub(crate) fn seal(&self, slot: PublisherSlot) -> Result<(), PoolError> {
+        let mut pools = self.by_slot.write().unwrap_or_else(PoisonError::into_inner);
+        let pool = pools.get_mut(&slot).ok_or(PoolError::Unknown(slot.index, slot.generation))?;
         if !pool.sealed {
             pool.memory.seal()?;
             pool.sealed = true;
@@ -103,52 +107,52 @@ impl Pools {
     }
 
     /// What a reader needs to map it.
-    pub(crate) fn export(&self, seat: Seat) -> Result<(PoolDescription, Vec<OwnedFd>), PoolError> {
-        let pools = self.by_seat.read().unwrap_or_else(PoisonError::into_inner);
-        let pool = pools.get(&seat).ok_or(PoolError::Unknown(seat.slot, seat.generation))?;
+    pub(crate) fn export(&self, slot: PublisherSlot) -> Result<(PoolDescription, Vec<OwnedFd>), PoolError> {
+        let pools = self.by_slot.read().unwrap_or_else(PoisonError::into_inner);
+        let pool = pools.get(&slot).ok_or(PoolError::Unknown(slot.index, slot.generation))?;
         if !pool.sealed {
-            return Err(PoolError::NotSealed(seat.slot));
+            return Err(PoolError::NotSealed(slot.index));
         }
         Ok(pool.memory.export()?)
     }
 
     /// This process's own mapping, for the senders.
-    pub(crate) fn memory(&self, seat: Seat) -> Option<Arc<dyn PoolMemory>> {
-        let pools = self.by_seat.read().unwrap_or_else(PoisonError::into_inner);
-        pools.get(&seat).map(|pool| pool.memory.clone())
+    pub(crate) fn memory(&self, slot: PublisherSlot) -> Option<Arc<dyn PoolMemory>> {
+        let pools = self.by_slot.read().unwrap_or_else(PoisonError::into_inner);
+        pools.get(&slot).map(|pool| pool.memory.clone())
     }
 
     /// Gives slabs of a pool memory, for its writer to map.
     pub(crate) fn commit(
         &self,
-        seat: Seat,
+        slot: PublisherSlot,
         slabs: &[u32],
         newest: u32,
     ) -> Result<(Vec<SlabDescription>, Vec<OwnedFd>), PoolError> {
-        let memory = self.memory(seat).ok_or(PoolError::Unknown(seat.slot, seat.generation))?;
+        let memory = self.memory(slot).ok_or(PoolError::Unknown(slot.index, slot.generation))?;
         Ok(memory.commit(slabs, newest)?)
     }
 
     /// Lets go of what the writer has let go of.
-    pub(crate) fn trim(&self, seat: Seat, offset: u64, bytes: u64) -> Result<(), PoolError> {
-        let memory = self.memory(seat).ok_or(PoolError::Unknown(seat.slot, seat.generation))?;
+    pub(crate) fn trim(&self, slot: PublisherSlot, offset: u64, bytes: u64) -> Result<(), PoolError> {
+        let memory = self.memory(slot).ok_or(PoolError::Unknown(slot.index, slot.generation))?;
         Ok(memory.release_unused(offset, bytes)?)
     }
 
     /// Its last message is released.
-    pub(crate) fn remove(&self, seat: Seat) {
-        self.by_seat.write().unwrap_or_else(PoisonError::into_inner).remove(&seat);
+    pub(crate) fn remove(&self, slot: PublisherSlot) {
+        self.by_slot.write().unwrap_or_else(PoisonError::into_inner).remove(&slot);
     }
 
     /// Bytes of memory that they occupy.
     pub(crate) fn resident_bytes(&self) -> u64 {
-        let pools = self.by_seat.read().unwrap_or_else(PoisonError::into_inner);
+        let pools = self.by_slot.read().unwrap_or_else(PoisonError::into_inner);
         pools.values().map(|pool| pool.memory.resident_bytes()).sum()
     }
 
-    fn insert(&self, seat: Seat, pool: Pool) {
-        let mut pools = self.by_seat.write().unwrap_or_else(PoisonError::into_inner);
-        pools.retain(|seat, _| self.janitor.is_taken(*seat));
-        pools.insert(seat, pool);
+    fn insert(&self, slot: PublisherSlot, pool: Pool) {
+        let mut pools = self.by_slot.write().unwrap_or_else(PoisonError::into_inner);
+        pools.retain(|slot, _| self.janitor.is_taken(*slot));
+        pools.insert(slot, pool);
     }
 }

@@ -12,7 +12,7 @@ use crate::arrival::ArrivalState;
 /// Something that the manager should decide about.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// A sender has ended, as it was told to; its seat may be given up.
+    /// A sender has ended, as it was told to; its slot may be given up.
     SenderEnded { topic: TopicId, host: HostId },
     /// A connection has come for an arrival that was offered; its worker runs.
     ArrivalBegan { topic: TopicId, host: HostId },

@@ -12,11 +12,11 @@ use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use rgaps_control::announcements::Counters;
-use rgaps_control::local::{Body, LocalError, Packet, Request, Role};
+use rgaps_control::local::{Body, LocalError, Packet, Request};
 use rgaps_control::network::Network;
 use rgaps_control::runtime::TopicNote;
 use rgaps_control::wire::Endpoint;
-use rgaps_control::{Config, HostId, RuntimeDir, TopicId, TopicKey};
+use rgaps_control::{Config, EndpointSlot, HostId, RuntimeDir, TopicId, TopicKey};
 use rgaps_device::DeviceKind;
 use rgaps_os::{EventFd, closing};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -31,7 +31,7 @@ use crate::inbox::Inbox;
 use crate::others::Few;
 use crate::premises::Premises;
 use crate::publish::PublishManager;
-use crate::requests::{exhausted, wire_seat};
+use crate::requests::exhausted;
 use crate::subscribe::SubscribeManager;
 use crate::topics::{Topic, Topics};
 
@@ -317,7 +317,7 @@ impl Manager {
         if client.has_ended {
             return self.bury(id);
         }
-        // Seats stay until the process is dead (its pidfd says so) or has given its lock up: a fork may keep it alive, or a driver may still copy.
+        // Slots stay until the process is dead (its pidfd says so) or has given its lock up: a fork may keep it alive, or a driver may still copy.
         if client.is_over() {
             self.remove(id);
         } else {
@@ -329,14 +329,14 @@ impl Manager {
     /// while its process goes on. The pidfd tells nothing of that. Nobody has the socket any more, so no fork has its streams.
     fn bury_if_given_up(&mut self, id: ClientId) {
         let Some(client) = self.clients.by_id.get(&id).filter(|client| client.connection.is_none()) else { return };
-        if client.tenant().is_some_and(|tenant| !self.dir.client_lives(tenant.lock, tenant.pid)) {
+        if client.noted().is_some_and(|noted| !self.dir.client_lives(noted.lock, noted.pid)) {
             self.bury(id);
         }
     }
 
     fn client_died(&mut self, id: ClientId) {
         let Some(client) = self.clients.by_id.get_mut(&id) else { return };
-        let has_streams = !client.seats.is_empty() && self.memory.backend().kind() == DeviceKind::Cuda;
+        let has_streams = !client.slots.is_empty() && self.memory.backend().kind() == DeviceKind::Cuda;
         if !has_streams || !client.is_held_open() {
             return self.bury(id);
         }
@@ -358,10 +358,10 @@ impl Manager {
         tracing::debug!(
             pid = client.pid,
             program = client.program,
-            seats = client.seats.len(),
+            slots = client.slots.len(),
             "a client's process has ended"
         );
-        for occupied in std::mem::take(&mut client.seats) {
+        for occupied in std::mem::take(&mut client.slots) {
             self.vacate(occupied);
         }
     }
@@ -375,17 +375,17 @@ impl Manager {
         }
     }
 
-    /// A seat is free: its tenant left or died.
+    /// A slot is free: its occupant left or died.
     pub(crate) fn vacate(&mut self, occupied: Occupied) {
         let Some(topic) = self.topics.get_mut(&occupied.topic) else { return };
-        match occupied.role {
-            Role::Publisher => {
-                topic.publishers.remove(&occupied.seat);
-                topic.bury(occupied.seat);
+        match occupied.slot {
+            EndpointSlot::Publisher(slot) => {
+                topic.publishers.remove(&slot);
+                topic.bury(slot);
             }
-            Role::Subscriber => {
-                topic.subscribers.remove(&occupied.seat);
-                topic.janitor.dismiss_subscriber(occupied.seat.slot, occupied.seat.generation);
+            EndpointSlot::Subscriber(slot) => {
+                topic.subscribers.remove(&slot);
+                topic.janitor.dismiss_subscriber(slot);
                 topic.segment.wake_everybody();
                 // It may have been the last to hold what somebody who has gone had published.
                 topic.sweep();
@@ -419,10 +419,10 @@ impl Manager {
 
     pub(crate) fn note(&mut self, id: TopicId) {
         let Some(topic) = self.topics.get(&id) else { return };
-        let clients = self.clients.of_topic(id).filter_map(|client| Some((client.tenant()?, client)));
-        let here = clients.flat_map(|(tenant, client)| {
-            let own = client.seats.iter().filter(|seat| seat.topic == id);
-            own.map(move |seat| (tenant, seat.role, wire_seat(seat.seat)))
+        let clients = self.clients.of_topic(id).filter_map(|client| Some((client.noted()?, client)));
+        let here = clients.flat_map(|(noted, client)| {
+            let own = client.slots.iter().filter(|occupied| occupied.topic == id);
+            own.map(move |occupied| (noted, occupied.slot))
         });
         let clients = self.adoption.note(id, here);
         let note = TopicNote { topic: id, key: topic.key.clone(), type_name: topic.type_name.clone(), clients };
@@ -508,7 +508,7 @@ impl Manager {
         let Some(topic) = self.topics.get_mut(&id) else { return };
         if let Some(mut outbound) = topic.outbound.remove(&host) {
             outbound.join();
-            topic.janitor.dismiss_subscriber(outbound.seat.slot, outbound.seat.generation);
+            topic.janitor.dismiss_subscriber(outbound.slot);
             topic.sweep();
         }
         self.topic_changed(id);
@@ -557,7 +557,7 @@ impl Manager {
         over.into_iter().for_each(|id| self.remove(id));
     }
 
-    /// Whether there are programs that would hand their seats to the next manager.
+    /// Whether there are programs that would hand their slots to the next manager.
     pub fn has_clients(&self) -> bool {
         !self.adoption.is_over() || self.clients.by_id.values().any(|client| client.is_locked)
     }

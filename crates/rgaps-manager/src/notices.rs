@@ -6,24 +6,23 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
-use rgaps_control::TopicId;
-use rgaps_control::local::{self, Notice, NoticedSubscriber, Refusal, Reply, TOLD_SUBSCRIBERS_MAX};
+use rgaps_control::local::{Notice, NoticedSubscriber, Refusal, Reply, TOLD_SUBSCRIBERS_MAX};
+use rgaps_control::{SubscriberSlot, TopicId};
 use rgaps_os::EventFd;
-use rgaps_shm::janitor::Seat;
 
 use crate::clients::ClientId;
 use crate::manager::Manager;
-use crate::requests::{Answer, shm_seat, wire_seat};
+use crate::requests::Answer;
 use crate::subscribe::Newcomer;
 use crate::topics::Topic;
 
 impl Manager {
     /// Tells every publisher of a topic of a subscriber. The arrivals get its words, and its event descriptor if it has one.
-    pub(crate) fn spread_subscriber(&mut self, id: TopicId, seat: Seat) {
+    pub(crate) fn spread_subscriber(&mut self, id: TopicId, slot: SubscriberSlot) {
         let Some(topic) = self.topics.get_mut(&id) else { return };
-        let Some(pages) = topic.janitor.pages(seat) else { return };
+        let Some(pages) = topic.janitor.pages(slot) else { return };
         // Those of this host, and the senders to others: these move past what came from elsewhere when they are rung.
-        let events: Vec<_> = topic.inbound.keys().map(|_| topic.event_of(seat).map(EventFd::try_clone)).collect();
+        let events: Vec<_> = topic.inbound.keys().map(|_| topic.event_of(slot).map(EventFd::try_clone)).collect();
         for (inbound, event) in topic.inbound.values_mut().zip(events) {
             let event = event.transpose().unwrap_or_else(|error| {
                 tracing::error!(topic = %topic.key, %error, "an arrival cannot ring a subscriber");
@@ -39,10 +38,10 @@ impl Manager {
         &mut self,
         client: ClientId,
         id: TopicId,
-        seats: &[local::Seat],
+        slots: &[SubscriberSlot],
     ) -> Result<Answer, Refusal> {
-        if seats.len() > TOLD_SUBSCRIBERS_MAX {
-            let said = format!("{} subscribers at once; {TOLD_SUBSCRIBERS_MAX} are allowed", seats.len());
+        if slots.len() > TOLD_SUBSCRIBERS_MAX {
+            let said = format!("{} subscribers at once; {TOLD_SUBSCRIBERS_MAX} are allowed", slots.len());
             return Err(Refusal::Invalid(said));
         }
         if !self.clients.publishes(client, id) {
@@ -52,8 +51,8 @@ impl Manager {
             return Err(Refusal::NotFound("the topic has ended".to_owned()));
         };
         let (mut subscribers, mut descriptors) = (Vec::new(), Vec::new());
-        for seat in seats {
-            match what_is_told(topic, shm_seat(*seat)) {
+        for slot in slots {
+            match what_is_told(topic, *slot) {
                 Ok(Some((subscriber, of_it))) => {
                     subscribers.push(subscriber);
                     descriptors.extend(of_it);
@@ -68,11 +67,11 @@ impl Manager {
 }
 
 /// What publishers must have of a subscriber, if its words are known here.
-fn what_is_told(topic: &Topic, seat: Seat) -> io::Result<Option<(NoticedSubscriber, Vec<OwnedFd>)>> {
-    let Some(pages) = topic.janitor.pages(seat) else { return Ok(None) };
+fn what_is_told(topic: &Topic, slot: SubscriberSlot) -> io::Result<Option<(NoticedSubscriber, Vec<OwnedFd>)>> {
+    let Some(pages) = topic.janitor.pages(slot) else { return Ok(None) };
     let Some(file) = pages.file() else { return Ok(None) };
-    let event = topic.event_of(seat).map(EventFd::try_clone).transpose()?;
-    let told = NoticedSubscriber { seat: wire_seat(seat), place: pages.place(), has_event: event.is_some() };
+    let event = topic.event_of(slot).map(EventFd::try_clone).transpose()?;
+    let told = NoticedSubscriber { slot, place: pages.place(), has_event: event.is_some() };
     let own = file.reading()?.try_clone_to_owned()?;
     Ok(Some((told, [own].into_iter().chain(event.map(OwnedFd::from)).collect())))
 }

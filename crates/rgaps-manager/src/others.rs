@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 use rgaps_control::announcements::Change;
 use rgaps_control::local::Notice;
 use rgaps_control::wire::{RingOffer, RingRefusal, RingRequest};
-use rgaps_control::{HostId, TopicId, TopicKey};
-use rgaps_shm::janitor::Seat;
+use rgaps_control::{HostId, SubscriberSlot, TopicId, TopicKey};
 
 use crate::manager::Manager;
 use crate::subscribe::Inbound;
@@ -125,7 +124,7 @@ impl Manager {
     /// Makes the links of a topic what its members, here and elsewhere, need.
     pub(crate) fn relink(&mut self, id: TopicId) {
         let Some(topic) = self.topics.get_mut(&id) else { return };
-        let before: Vec<Seat> = topic.outbound.values().map(|outbound| outbound.seat).collect();
+        let before: Vec<SubscriberSlot> = topic.outbound.values().map(|outbound| outbound.slot).collect();
         let announcements = self.inbox.announcements();
         let directory = announcements.directory();
         self.publish.reconcile(topic, directory);
@@ -141,9 +140,9 @@ impl Manager {
             .collect();
         drop(announcements);
         unwanted.into_iter().for_each(|host| self.subscribe.end(topic, host));
-        let new: Vec<Seat> =
-            topic.outbound.values().map(|outbound| outbound.seat).filter(|seat| !before.contains(seat)).collect();
-        new.into_iter().for_each(|seat| self.spread_subscriber(id, seat));
+        let new: Vec<SubscriberSlot> =
+            topic.outbound.values().map(|outbound| outbound.slot).filter(|slot| !before.contains(slot)).collect();
+        new.into_iter().for_each(|slot| self.spread_subscriber(id, slot));
         self.look_for_buried(id);
         self.report_mismatches(id);
     }

@@ -23,7 +23,6 @@ use rgaps_control::{Config, Durability, HostId, PublisherQos, SubscriberQos, Top
 use rgaps_device::host::HostBackend;
 use rgaps_device::lazy::LazyBackend;
 use rgaps_device::{Backend, PoolMemory};
-use rgaps_shm::janitor::Seat;
 use rgaps_shm::newest::newest;
 use rgaps_shm::notify::Wait;
 use rgaps_shm::{
@@ -120,9 +119,9 @@ impl Subscribing {
     fn restart(&mut self) {
         let topic = &self.topic;
         let mut adopted = Topic::of_segment(topic.key.clone(), &topic.type_name, topic.id, topic.segment.clone());
-        for seat in topic.subscribers.keys() {
+        for slot in topic.subscribers.keys() {
             let qos = SubscriberQos::default();
-            adopted.subscribers.insert(*seat, LocalSubscriber { qos, event: None });
+            adopted.subscribers.insert(*slot, LocalSubscriber { qos, event: None });
         }
         let (config, backend) = (self.config.clone(), self.memory.backend().clone());
         *self = Self::new(&config, backend, adopted);
@@ -215,17 +214,17 @@ impl Pair {
             Budgets::new(&config.limits),
         );
         let mut topic = create();
-        let seat =
+        let slot =
             topic.janitor.admit_publisher(&PublisherSpec { publisher: PUBLISHER, ..Default::default() }).unwrap();
         let memory = DeviceMemoryManager::new(backend);
-        let pool = memory.create(&topic.pools, seat, 1 << 20).unwrap();
-        topic.pools.seal(seat).unwrap();
+        let pool = memory.create(&topic.pools, slot, 1 << 20).unwrap();
+        topic.pools.seal(slot).unwrap();
         let right = pool.allocation_right().unwrap();
-        let port = WriterPort::new(topic.segment.clone(), seat.slot, seat.generation, right).unwrap();
+        let port = WriterPort::new(topic.segment.clone(), slot, right).unwrap();
         let qos = PublisherQos::default();
         topic
             .publishers
-            .insert(seat, LocalPublisher { qos: PublisherQos { history_depth: depth, ..qos }, pool_bytes: 1 << 20 });
+            .insert(slot, LocalPublisher { qos: PublisherQos { history_depth: depth, ..qos }, pool_bytes: 1 << 20 });
         let directory = Directory::default();
         Self { peer, publish, events, topic, directory, port, pool, sequence: 0, depth, history: 0 }
     }
@@ -237,10 +236,10 @@ impl Pair {
     fn subscriber(&self) -> Subscriber {
         let mut to = self.to();
         let spec = SubscriberSpec { depth: 60, ..Default::default() };
-        let seat = to.topic.janitor.admit_subscriber(&spec, &SubscriberFile::create().unwrap()).unwrap();
+        let slot = to.topic.janitor.admit_subscriber(&spec, &SubscriberFile::create().unwrap()).unwrap();
         let qos = SubscriberQos { history: History::KeepLast(self.depth), ..Default::default() };
-        to.topic.subscribers.insert(seat, LocalSubscriber { qos, event: None });
-        let reader = ReaderPort::new(to.topic.segment.clone(), to.topic.janitor.pages(seat).unwrap(), false).unwrap();
+        to.topic.subscribers.insert(slot, LocalSubscriber { qos, event: None });
+        let reader = ReaderPort::new(to.topic.segment.clone(), to.topic.janitor.pages(slot).unwrap(), false).unwrap();
         Subscriber { reader }
     }
 
@@ -270,8 +269,8 @@ impl Pair {
             self.directory.host_down(TO, "to");
         }
         self.publish.reconcile(&mut self.topic, &self.directory);
-        for seat in self.topic.janitor.active_subscribers() {
-            self.port.add_subscriber(self.topic.janitor.pages(seat).unwrap(), None);
+        for slot in self.topic.janitor.active_subscribers() {
+            self.port.add_subscriber(self.topic.janitor.pages(slot).unwrap(), None);
         }
     }
 
@@ -309,12 +308,12 @@ impl Pair {
         until("the sender's end of the link", || self.status().contains("not connected"));
     }
 
-    /// The sending manager is followed by another, which gives its predecessor's seat up.
+    /// The sending manager is followed by another, which gives its predecessor's slot up.
     fn restart_sender(&mut self) {
         for (_, mut outbound) in self.topic.outbound.drain() {
             outbound.stop();
             outbound.join();
-            self.topic.janitor.dismiss_subscriber(outbound.seat.slot, outbound.seat.generation);
+            self.topic.janitor.dismiss_subscriber(outbound.slot);
         }
         self.announce(true);
     }
@@ -325,15 +324,13 @@ impl Pair {
 
     /// The bytes of a message are the ones that were sent.
     fn check(&self, held: &Held) {
-        let place = held.pool();
-        let seat = Seat { slot: place.slot, generation: place.generation };
-        let pool = self.to().topic.pools.memory(seat).unwrap();
+        let pool = self.to().topic.pools.memory(held.pool()).unwrap();
         let MessageInfo { sequence, bytes, .. } = *held.info();
         assert!(pool.shared(held.offset(), bytes).unwrap().to_vec() == content(sequence, bytes), "message {sequence}");
     }
 
-    fn seat(&self) -> Option<Seat> {
-        self.topic.outbound.get(&TO).map(|outbound| outbound.seat)
+    fn slot(&self) -> Option<rgaps_shm::SubscriberSlot> {
+        self.topic.outbound.get(&TO).map(|outbound| outbound.slot)
     }
 }
 
@@ -391,7 +388,7 @@ fn host() -> Arc<dyn Backend> {
 }
 
 #[test]
-fn what_the_senders_seat_lost_during_a_cut_is_counted_by_the_remote_subscribers() {
+fn what_the_senders_slot_lost_during_a_cut_is_counted_by_the_remote_subscribers() {
     let mut pair = Pair::new(host(), 2, 60_000);
     let mut subscriber = pair.subscriber();
     pair.announce(true);
@@ -424,7 +421,7 @@ fn a_host_that_is_gone_for_a_moment_finds_its_sender_and_misses_nothing() {
     pair.announce(true);
     (0..3).for_each(|_| pair.send(100));
     assert_eq!(subscriber.sequences_to(3), [1, 2, 3]);
-    let seat = pair.seat();
+    let slot = pair.slot();
     pair.cut();
     pair.announce(false);
     (0..5).for_each(|_| pair.send(100));
@@ -433,7 +430,7 @@ fn a_host_that_is_gone_for_a_moment_finds_its_sender_and_misses_nothing() {
     pair.announce(true);
     assert_eq!(subscriber.sequences_to(8), [4, 5, 6, 7, 8]);
     assert_eq!(pair.to().resumes, [[(PUBLISHER, 3)]], "the successor knows what its predecessor had");
-    assert_eq!(pair.seat(), seat, "it is the sender that was there before");
+    assert_eq!(pair.slot(), slot, "it is the sender that was there before");
     assert_eq!(subscriber.lost(), 0);
 }
 
@@ -456,8 +453,8 @@ fn a_sender_keeps_what_the_subscribers_that_came_later_ask_for() {
     assert_eq!(subscriber.sequences_to(11), (2..=11).collect::<Vec<u64>>());
     let to = pair.to();
     let spec = SubscriberSpec { depth: 0, ..Default::default() };
-    let seat = to.topic.janitor.admit_subscriber(&spec, &SubscriberFile::create().unwrap()).unwrap();
-    let late = ReaderPort::new(to.topic.segment.clone(), to.topic.janitor.pages(seat).unwrap(), true);
+    let slot = to.topic.janitor.admit_subscriber(&spec, &SubscriberFile::create().unwrap()).unwrap();
+    let late = ReaderPort::new(to.topic.segment.clone(), to.topic.janitor.pages(slot).unwrap(), true);
     let late = Subscriber { reader: late.unwrap() }.sequences_to(11);
     // The one before the last three may be about to leave history.
     assert!(late.ends_with(&[9, 10, 11]) && late.len() <= 4, "{late:?}");
@@ -498,10 +495,10 @@ fn what_came_through_a_port_that_is_gone_does_not_come_again() {
         let Subscribing { manager, topic, .. } = &mut *to;
         manager.end(topic, FROM);
         assert!(topic.inbound.is_empty());
-        let seat = topic.janitor.admit_publisher(&PublisherSpec::default()).unwrap();
-        let pool = to.memory.create(&to.topic.pools, seat, 1 << 20).unwrap();
+        let slot = topic.janitor.admit_publisher(&PublisherSpec::default()).unwrap();
+        let pool = to.memory.create(&to.topic.pools, slot, 1 << 20).unwrap();
         let right = pool.allocation_right().unwrap();
-        let mut local = WriterPort::new(to.topic.segment.clone(), seat.slot, seat.generation, right).unwrap();
+        let mut local = WriterPort::new(to.topic.segment.clone(), slot, right).unwrap();
         for sequence in 1..=200 {
             let loan = local.loan(1, Exhaustion::Refuse).unwrap();
             let info = MessageInfo { sequence, bytes: 1, ..MessageInfo::default() };

@@ -11,8 +11,7 @@ use rgaps_control::wire::Endpoint;
 use rgaps_control::{Budget, Config, Durability, HostId, OverBudget, PublisherQos};
 use rgaps_device::Backend;
 use rgaps_os::EventFd;
-use rgaps_shm::janitor::Seat;
-use rgaps_shm::{ReaderPort, SubscriberFile, SubscriberSpec};
+use rgaps_shm::{ReaderPort, SubscriberFile, SubscriberSlot, SubscriberSpec};
 
 use crate::budgets::Budgets;
 use crate::event::Mailbox;
@@ -104,7 +103,7 @@ impl SenderControl {
 /// A running sender.
 #[derive(Debug)]
 pub(crate) struct Outbound {
-    pub(crate) seat: Seat,
+    pub(crate) slot: SubscriberSlot,
     pub(crate) control: Arc<SenderControl>,
     /// Nobody wants it; until then it waits for the host to come back.
     lingers_until: Option<Instant>,
@@ -124,7 +123,7 @@ impl Outbound {
         self.lingers_until.is_some_and(|until| until <= now) && !self.control.should_stop()
     }
 
-    /// The host does not want the topic, or is gone: it may be back in a moment, and then misses nothing that the seat still keeps.
+    /// The host does not want the topic, or is gone: it may be back in a moment, and then misses nothing that the slot still keeps.
     fn linger(&mut self, grace: Duration) {
         let until = *self.lingers_until.get_or_insert_with(|| Instant::now() + grace);
         if until <= Instant::now() {
@@ -208,7 +207,7 @@ impl PublishManager {
                     outbound.control.kept_depth.store(kept_depth(&endpoint.offers), Ordering::Release);
                     let depth = depth(&endpoint.offers, &wanted);
                     if outbound.control.depth.swap(depth, Ordering::AcqRel) != depth {
-                        topic.janitor.set_depth(outbound.seat.slot, depth);
+                        topic.janitor.set_depth(outbound.slot, depth);
                     }
                 }
                 None => self.start(topic, &endpoint, &wanted, &directory.name(host)),
@@ -259,13 +258,13 @@ impl PublishManager {
         let depth = depth(&endpoint.offers, wanted);
         let file = SubscriberFile::with_place(&mut self.file.lock().unwrap_or_else(PoisonError::into_inner))
             .map_err(std::io::Error::other)?;
-        let seat = topic
+        let slot = topic
             .janitor
             .admit_subscriber(&SubscriberSpec { depth, pid: std::process::id(), remote: true }, &file)
             .map_err(std::io::Error::other)?;
-        let started = self.start_sender(topic, endpoint, wanted, name, (seat, depth, place));
+        let started = self.start_sender(topic, endpoint, wanted, name, (slot, depth, place));
         started.inspect_err(|_| {
-            topic.janitor.dismiss_subscriber(seat.slot, seat.generation);
+            topic.janitor.dismiss_subscriber(slot);
         })
     }
 
@@ -275,11 +274,11 @@ impl PublishManager {
         endpoint: &Endpoint,
         wanted: &Wanted,
         name: &str,
-        (seat, depth, place): (Seat, u32, LinkPlace),
+        (slot, depth, place): (SubscriberSlot, u32, LinkPlace),
     ) -> std::io::Result<Outbound> {
         // Late joiners of other hosts get history from their own manager, which gets it from here.
         let history = kept_depth(&endpoint.offers) > 0;
-        let pages = topic.janitor.pages(seat).ok_or(std::io::ErrorKind::NotFound)?;
+        let pages = topic.janitor.pages(slot).ok_or(std::io::ErrorKind::NotFound)?;
         let reader = ReaderPort::new(topic.segment.clone(), pages, history);
         let reader = reader.map_err(std::io::Error::other)?;
         let control = Arc::new(SenderControl {
@@ -294,7 +293,7 @@ impl PublishManager {
             status: Mutex::new(format!("to {name}: starting")),
             endpoint: Mutex::new((endpoint.clone(), topic.message_bytes_max())),
         });
-        topic.janitor.mark_descriptor(seat.slot, true);
+        topic.janitor.mark_descriptor(slot, true);
         let setup = SenderSetup {
             config: self.config.clone(),
             own_host: self.host,
@@ -307,7 +306,7 @@ impl PublishManager {
             backend: self.backend.clone(),
             pools: topic.pools.clone(),
             janitor: topic.janitor.clone(),
-            seat,
+            slot,
             flow_control: endpoint.offers.iter().all(|offer| offer.flow_control),
             history_depth: endpoint.offers.iter().map(|offer| offer.history_depth).max().unwrap_or(0),
             mailbox: self.mailbox.clone(),
@@ -317,7 +316,7 @@ impl PublishManager {
         let thread = std::thread::Builder::new()
             .name("rgaps-sender".to_owned())
             .spawn(move || Sender::new(setup, reader).run())?;
-        Ok(Outbound { seat, control, lingers_until: None, thread: Some(thread), _place: place })
+        Ok(Outbound { slot, control, lingers_until: None, thread: Some(thread), _place: place })
     }
 }
 

@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rgaps_control::local::{
-    self, Advertised, Body, HELD_LOCKS_MAX, Notice, PROTOCOL_VERSION, Refusal, Reply, Role, Subscribed, TopicSummary,
-    Welcome,
+    Advertised, Body, HELD_LOCKS_MAX, Notice, PROTOCOL_VERSION, Refusal, Reply, Role, Subscribed, TopicSummary, Welcome,
 };
 use rgaps_control::names::check_type;
 use rgaps_control::wire::Endpoint;
-use rgaps_control::{Durability, LockId, PublisherQos, SubscriberQos, TopicId, TopicKey};
+use rgaps_control::{
+    Durability, EndpointSlot, LockId, PublisherQos, PublisherSlot, SubscriberQos, SubscriberSlot, TopicId, TopicKey,
+};
 use rgaps_os::{EventFd, Holder, inherited};
-use rgaps_shm::janitor::{Full, NotAdmitted, QUOTA, Seat};
+use rgaps_shm::janitor::{Full, NotAdmitted, QUOTA};
 use rgaps_shm::layout::{DEPTH_MAX, LAYOUT_VERSION};
 use rgaps_shm::queue::MESSAGES_MAX;
 use rgaps_shm::{PublisherSpec, SubscriberFile, SubscriberSpec};
@@ -64,8 +65,8 @@ impl Manager {
                  stopped? Continue it or end it"
             )));
         }
-        if let Body::Pool { topic, seat } = body
-            && let Some(pid) = self.adoption.awaited(*topic, Role::Publisher, shm_seat(*seat))
+        if let Body::Pool { topic, slot } = body
+            && let Some(pid) = self.adoption.awaited(*topic, (*slot).into())
         {
             return Outcome::Deferred(Refusal::NotFound(format!(
                 "process {pid}, which has published it, has not handed it to this rgapsd, which was started after its predecessor's end: is it \
@@ -82,17 +83,17 @@ impl Manager {
                 let made = self.advertise(client, key, type_name, *qos);
                 made.inspect_err(|_| self.end_if_unused(key))
             }
-            Body::PoolMapped { topic, seat } => self.pool_mapped(client, *topic, *seat),
+            Body::PoolMapped { topic, slot } => self.pool_mapped(client, *topic, *slot),
             Body::Subscribe { key, type_name, qos } => {
                 let made = self.subscribe(client, key, type_name, *qos);
                 made.inspect_err(|_| self.end_if_unused(key))
             }
-            Body::Pool { topic, seat } => self.pool(*topic, *seat),
-            Body::Commit { topic, seat, slabs, newest } => self.commit(client, *topic, *seat, slabs, *newest),
-            Body::Trim { topic, seat, offset, bytes } => self.trim(client, *topic, *seat, *offset, *bytes),
-            Body::EventDescriptor { topic, seat } => self.event_descriptor(client, *topic, *seat),
-            Body::Subscribers { topic, seats } => self.subscribers(client, *topic, seats),
-            Body::Leave { topic, role, seat } => self.leave(client, *topic, *role, *seat),
+            Body::Pool { topic, slot } => self.pool(*topic, *slot),
+            Body::Commit { topic, slot, slabs, newest } => self.commit(client, *topic, *slot, slabs, *newest),
+            Body::Trim { topic, slot, offset, bytes } => self.trim(client, *topic, *slot, *offset, *bytes),
+            Body::EventDescriptor { topic, slot } => self.event_descriptor(client, *topic, *slot),
+            Body::Subscribers { topic, slots } => self.subscribers(client, *topic, slots),
+            Body::Leave { topic, slot } => self.leave(client, Occupied { topic: *topic, slot: *slot }),
             Body::Observe { key } => self.observe(key),
             Body::Topics { after } => Ok(Answer::bare(self.topic_page(after.as_ref()))),
             Body::HandBack { topics } => self.hand_back(client, topics, descriptors),
@@ -172,25 +173,25 @@ impl Manager {
         let messages = messages_wanted(self.config.message_count, &qos);
         let topic = self.topic(key, type_name)?;
         let spec = PublisherSpec { publisher, pid, pool_bytes: bytes, remote: false, messages };
-        let seat = topic.janitor.admit_publisher(&spec);
+        let slot = topic.janitor.admit_publisher(&spec);
         let id = topic.id;
-        let seat = seat.map_err(|full| self.full(&full, id, Role::Publisher))?;
+        let slot = slot.map_err(|full| self.full(&full, id, Role::Publisher))?;
         let Some(topic) = self.topics.get_mut(&id) else { return Err(no_topic()) };
-        let made = memory.create(&topic.pools, seat, bytes).and_then(|pool| pool.export());
+        let made = memory.create(&topic.pools, slot, bytes).and_then(|pool| pool.export());
         let made = made.map_err(|error| exhausted(&error)).and_then(|(description, slabs)| {
             let pool_descriptors = slabs.len() as u32;
             let mut descriptors = vec![segment_fd(topic)?];
             descriptors.extend(slabs);
             let pool = serde_json::to_value(description).map_err(|error| exhausted(&error))?;
-            let (topic, seat) = (topic.id, wire_seat(seat));
-            Ok((Advertised { topic, seat, publisher, pool, pool_descriptors }, descriptors))
+            let topic = topic.id;
+            Ok((Advertised { topic, slot, publisher, pool, pool_descriptors }, descriptors))
         });
-        let (advertised, descriptors) = made.inspect_err(|_| topic.bury(seat))?;
+        let (advertised, descriptors) = made.inspect_err(|_| topic.bury(slot))?;
         let id = topic.id;
-        topic.publishers.insert(seat, LocalPublisher { qos, pool_bytes: bytes });
-        let granted = topic.janitor.quota(seat.slot);
+        topic.publishers.insert(slot, LocalPublisher { qos, pool_bytes: bytes });
+        let granted = topic.janitor.quota(slot);
         let own = Endpoint { offers: vec![qos], ..bare_endpoint(topic, Role::Publisher) };
-        self.join(client, id, seat, &own)?;
+        self.join(client, id, slot.into(), &own)?;
         if granted < messages {
             let text = format!(
                 "{key}: this publisher may have {granted} messages at a time, not {messages}: a topic keeps {MESSAGES_MAX} on a host, of \
@@ -201,10 +202,10 @@ impl Manager {
         Ok(Answer { reply: Reply::Advertised(advertised), descriptors })
     }
 
-    fn pool_mapped(&mut self, client: ClientId, topic: TopicId, seat: local::Seat) -> Result<Answer, Refusal> {
-        self.check_occupied(client, topic, Role::Publisher, seat)?;
+    fn pool_mapped(&mut self, client: ClientId, topic: TopicId, slot: PublisherSlot) -> Result<Answer, Refusal> {
+        self.check_occupied(client, Occupied { topic, slot: slot.into() })?;
         let Some(topic) = self.topics.get(&topic) else { return Err(no_topic()) };
-        topic.pools.seal(shm_seat(seat)).map_err(|error| Refusal::Invalid(error.to_string()))?;
+        topic.pools.seal(slot).map_err(|error| Refusal::Invalid(error.to_string()))?;
         Ok(Answer::bare(Reply::Done))
     }
 
@@ -221,23 +222,23 @@ impl Manager {
         let file = SubscriberFile::with_place(current).map_err(|error| exhausted(&error))?;
         let topic = self.topic(key, type_name)?;
         let spec = SubscriberSpec { depth: qos.depth(), pid, remote: false };
-        let seat = topic.janitor.admit_subscriber(&spec, &file);
+        let slot = topic.janitor.admit_subscriber(&spec, &file);
         let id = topic.id;
-        let seat = seat.map_err(|error| match error {
+        let slot = slot.map_err(|error| match error {
             NotAdmitted::Full(full) => self.full(&full, id, Role::Subscriber),
             NotAdmitted::Pages(error) => exhausted(&error),
         })?;
         let Some(topic) = self.topics.get_mut(&id) else { return Err(no_topic()) };
-        let place = topic.janitor.pages(seat).map_or(0, |pages| pages.place());
+        let place = topic.janitor.pages(slot).map_or(0, |pages| pages.place());
         let own = file.as_fd().try_clone_to_owned();
         let descriptors = topic.segment.read_only().and_then(|segment| Ok(vec![segment, own?]));
         let descriptors = descriptors.map_err(|error| exhausted(&error)).inspect_err(|_| {
-            topic.janitor.dismiss_subscriber(seat.slot, seat.generation);
+            topic.janitor.dismiss_subscriber(slot);
         })?;
-        topic.subscribers.insert(seat, LocalSubscriber { qos, event: None });
+        topic.subscribers.insert(slot, LocalSubscriber { qos, event: None });
         let own = Endpoint { requests: vec![qos], ..bare_endpoint(topic, Role::Subscriber) };
-        self.join(client, id, seat, &own)?;
-        self.spread_subscriber(id, seat);
+        self.join(client, id, slot.into(), &own)?;
+        self.spread_subscriber(id, slot);
         if qos.depth() > DEPTH_MAX {
             let text = format!(
                 "{key}: a depth of {} is more than a topic keeps; this subscriber has {DEPTH_MAX}",
@@ -245,14 +246,14 @@ impl Manager {
             );
             self.tell(client, id, text);
         }
-        let subscribed = Subscribed { topic: id, seat: wire_seat(seat), place };
+        let subscribed = Subscribed { topic: id, slot, place };
         Ok(Answer { reply: Reply::Subscribed(subscribed), descriptors })
     }
 
-    fn pool(&self, topic: TopicId, seat: local::Seat) -> Result<Answer, Refusal> {
+    fn pool(&self, topic: TopicId, slot: PublisherSlot) -> Result<Answer, Refusal> {
         let Some(topic) = self.topics.get(&topic) else { return Err(no_topic()) };
         let (description, descriptors) =
-            topic.pools.export(shm_seat(seat)).map_err(|error| Refusal::NotFound(error.to_string()))?;
+            topic.pools.export(slot).map_err(|error| Refusal::NotFound(error.to_string()))?;
         let description = serde_json::to_value(description).map_err(|error| exhausted(&error))?;
         Ok(Answer { reply: Reply::Pool(description), descriptors })
     }
@@ -261,14 +262,13 @@ impl Manager {
         &self,
         client: ClientId,
         topic: TopicId,
-        seat: local::Seat,
+        slot: PublisherSlot,
         slabs: &[u32],
         newest: u32,
     ) -> Result<Answer, Refusal> {
-        self.check_occupied(client, topic, Role::Publisher, seat)?;
+        self.check_occupied(client, Occupied { topic, slot: slot.into() })?;
         let Some(topic) = self.topics.get(&topic) else { return Err(no_topic()) };
-        let (slabs, descriptors) =
-            topic.pools.commit(shm_seat(seat), slabs, newest).map_err(|error| exhausted(&error))?;
+        let (slabs, descriptors) = topic.pools.commit(slot, slabs, newest).map_err(|error| exhausted(&error))?;
         let slabs = serde_json::to_value(slabs).map_err(|error| exhausted(&error))?;
         Ok(Answer { reply: Reply::Slabs(slabs), descriptors })
     }
@@ -277,32 +277,31 @@ impl Manager {
         &self,
         client: ClientId,
         topic: TopicId,
-        seat: local::Seat,
+        slot: PublisherSlot,
         offset: u64,
         bytes: u64,
     ) -> Result<Answer, Refusal> {
-        self.check_occupied(client, topic, Role::Publisher, seat)?;
+        self.check_occupied(client, Occupied { topic, slot: slot.into() })?;
         let Some(topic) = self.topics.get(&topic) else { return Err(no_topic()) };
-        topic.pools.trim(shm_seat(seat), offset, bytes).map_err(|error| Refusal::Invalid(error.to_string()))?;
+        topic.pools.trim(slot, offset, bytes).map_err(|error| Refusal::Invalid(error.to_string()))?;
         Ok(Answer::bare(Reply::Done))
     }
 
-    fn event_descriptor(&mut self, client: ClientId, id: TopicId, seat: local::Seat) -> Result<Answer, Refusal> {
-        self.check_occupied(client, id, Role::Subscriber, seat)?;
+    fn event_descriptor(&mut self, client: ClientId, id: TopicId, slot: SubscriberSlot) -> Result<Answer, Refusal> {
+        self.check_occupied(client, Occupied { topic: id, slot: slot.into() })?;
         self.check_descriptors(client)?;
         let Some(topic) = self.topics.get_mut(&id) else { return Err(no_topic()) };
         let event = EventFd::new().map_err(|error| exhausted(&error))?;
-        let Some(subscriber) = topic.subscribers.get_mut(&shm_seat(seat)) else { return Err(no_topic()) };
+        let Some(subscriber) = topic.subscribers.get_mut(&slot) else { return Err(no_topic()) };
         let answer = event.try_clone().map_err(|error| exhausted(&error))?;
         subscriber.event = Some(event);
-        topic.janitor.mark_descriptor(seat.slot, true);
-        self.spread_subscriber(id, shm_seat(seat));
+        topic.janitor.mark_descriptor(slot, true);
+        self.spread_subscriber(id, slot);
         Ok(Answer { reply: Reply::EventDescriptor, descriptors: vec![answer.into()] })
     }
 
-    fn leave(&mut self, id: ClientId, topic: TopicId, role: Role, seat: local::Seat) -> Result<Answer, Refusal> {
-        self.check_occupied(id, topic, role, seat)?;
-        let occupied = Occupied { topic, role, seat: shm_seat(seat) };
+    fn leave(&mut self, id: ClientId, occupied: Occupied) -> Result<Answer, Refusal> {
+        self.check_occupied(id, occupied)?;
         if let Some(occupant) = self.clients.occupant(id, &occupied) {
             self.clients.release(occupant, &occupied);
         }
@@ -345,10 +344,10 @@ impl Manager {
     }
 
     /// A new member: what keeps it apart from others was said to those who were here before, and is said to it.
-    fn join(&mut self, client: ClientId, id: TopicId, seat: Seat, own: &Endpoint) -> Result<(), Refusal> {
+    fn join(&mut self, client: ClientId, id: TopicId, slot: EndpointSlot, own: &Endpoint) -> Result<(), Refusal> {
         let told = self.topics.get(&id).map(|topic| topic.reported.clone()).unwrap_or_default();
-        let occupied = Occupied { topic: id, role: own.role, seat };
-        self.clients.seat(client, occupied);
+        let occupied = Occupied { topic: id, slot };
+        self.clients.occupy(client, occupied);
         self.topic_changed(id);
         // A successor gives away what nobody is noted to have.
         if let Some(why) = self.unnoted.get(&id).cloned() {
@@ -384,7 +383,8 @@ impl Manager {
     /// No slot is free; some may be kept for the streams of processes that have ended.
     fn full(&self, full: &Full, topic: TopicId, role: Role) -> Refusal {
         let ended = self.clients.of_topic(topic).filter(|client| client.has_ended);
-        let kept = ended.flat_map(|client| client.seats.iter()).filter(|seat| seat.topic == topic && seat.role == role);
+        let kept =
+            ended.flat_map(|client| client.slots.iter()).filter(|slot| slot.topic == topic && slot.role() == role);
         let name = self.topics.get(&topic).map_or("", |topic| topic.key.name());
         Refusal::Exhausted(match kept.count() {
             0 => format!("{name}: {full}"),
@@ -395,11 +395,10 @@ impl Manager {
         })
     }
 
-    fn check_occupied(&self, client: ClientId, topic: TopicId, role: Role, seat: local::Seat) -> Result<(), Refusal> {
-        let occupied = Occupied { topic, role, seat: shm_seat(seat) };
+    fn check_occupied(&self, client: ClientId, occupied: Occupied) -> Result<(), Refusal> {
         match self.clients.occupant(client, &occupied) {
             Some(_) => Ok(()),
-            None => Err(Refusal::NotFound(format!("slot {} of that topic is not yours", seat.slot))),
+            None => Err(Refusal::NotFound(format!("{} of that topic is not yours", occupied.slot))),
         }
     }
 
@@ -475,23 +474,22 @@ impl Manager {
         }
     }
 
-    /// Sends an answer; a client that does not take it is cut off, and does not keep a seat that it does not know of.
+    /// Sends an answer; a client that does not take it is cut off, and does not keep a slot that it does not know of.
     pub(crate) fn answer(&mut self, id: ClientId, request: u64, outcome: Result<Answer, Refusal>) {
         let Some(client) = self.clients.by_id.get_mut(&id) else { return };
         let (reply, descriptors) = match outcome {
             Ok(answer) => (Ok(answer.reply), answer.descriptors),
             Err(refusal) => (Err(refusal), Vec::new()),
         };
-        let seated = match &reply {
-            Ok(Reply::Advertised(made)) => Some((made.topic, Role::Publisher, made.seat)),
-            Ok(Reply::Subscribed(made)) => Some((made.topic, Role::Subscriber, made.seat)),
+        let given = match &reply {
+            Ok(Reply::Advertised(made)) => Some(Occupied { topic: made.topic, slot: made.slot.into() }),
+            Ok(Reply::Subscribed(made)) => Some(Occupied { topic: made.topic, slot: made.slot.into() }),
             _ => None,
         };
         let borrowed: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
         if !client.reply(request, reply, &borrowed)
-            && let Some((topic, role, seat)) = seated
+            && let Some(occupied) = given
         {
-            let occupied = Occupied { topic, role, seat: shm_seat(seat) };
             self.clients.release(id, &occupied);
             self.vacate(occupied);
         }
@@ -510,16 +508,6 @@ fn check_versions(protocol: u32, layout: u32) -> Result<(), Refusal> {
 fn bare_endpoint(topic: &Topic, role: Role) -> Endpoint {
     let (key, type_name) = (topic.key.clone(), topic.type_name.clone());
     Endpoint { key, role, type_name, offers: Vec::new(), requests: Vec::new() }
-}
-
-/// Between the crates' two types of the same thing.
-pub(crate) fn shm_seat(seat: local::Seat) -> Seat {
-    Seat { slot: seat.slot, generation: seat.generation }
-}
-
-/// Between the crates' two types of the same thing.
-pub(crate) fn wire_seat(seat: Seat) -> local::Seat {
-    local::Seat { slot: seat.slot, generation: seat.generation }
 }
 
 /// Entries of the message table that a publisher gets for itself: what it publishes, and what it keeps for late joiners beside.

@@ -5,7 +5,7 @@
 //!             the pool itself (`staging = "always"` takes the other way, for tests).
 //! Deaths      Of the other host: what is not acknowledged stays in the outbox and is sent again after the next hand-shake, less what
 //!             the other host says it has. It is waited for as long as `publish` lets the sender linger; a host that answers that it
-//!             wants nothing ends the sender at once. Of this manager: the seat is given up by its successor.
+//!             wants nothing ends the sender at once. Of this manager: the slot is given up by its successor.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -25,10 +25,9 @@ use rgaps_link::tcp::{self, ConnectError, LinkToken, TcpOptions, TcpSender};
 use rgaps_link::{FlowControl, LinkSender, RingGeometry, RingOptions, Watermark};
 use rgaps_os::clock;
 use rgaps_shm::info::{Route, WhyNot};
-use rgaps_shm::janitor::Seat;
 use rgaps_shm::layout::META_BYTES_MAX;
 use rgaps_shm::newest::newest;
-use rgaps_shm::{Held, Janitor, ReaderPort, crash};
+use rgaps_shm::{Held, Janitor, ReaderPort, SubscriberSlot, crash};
 
 use crate::addresses;
 use crate::device_memory::Pools;
@@ -65,7 +64,7 @@ pub(crate) struct SenderSetup {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) pools: Pools,
     pub(crate) janitor: Janitor,
-    pub(crate) seat: Seat,
+    pub(crate) slot: SubscriberSlot,
     pub(crate) flow_control: bool,
     /// How many unsent messages a host gets that was made keep-last.
     pub(crate) history_depth: u32,
@@ -226,7 +225,7 @@ impl Sender {
     /// How far the publishers of this host have come, so that the other host can tell what it had from somebody else.
     fn published(&self) -> Vec<(u64, u64)> {
         let segment = self.setup.janitor.segment();
-        let active = self.setup.janitor.active_publishers().filter_map(|seat| segment.publisher(seat.slot));
+        let active = self.setup.janitor.active_publishers().filter_map(|slot| segment.publisher(slot.index));
         let active = active.filter(|words| words.remote.load(Ordering::Relaxed) == 0);
         let mut published: HashMap<u64, u64> =
             active.map(|words| (words.publisher.load(Ordering::Relaxed), 0)).take(PUBLISHED_MAX).collect();
@@ -381,7 +380,7 @@ impl Sender {
     fn take(&mut self) -> bool {
         let mut took = false;
         while self.outbox.has_room() {
-            // It lets go of messages in their order, and holds no more than the outbox has room for: a seat that is lost is found out by `publish`.
+            // It lets go of messages in their order, and holds no more than the outbox has room for: a slot that is lost is found out by `publish`.
             let Ok(Some(held)) = self.reader.take() else { break };
             took = true;
             // What came from another host is not ours to pass on.
@@ -396,8 +395,7 @@ impl Sender {
     }
 
     fn pack(&mut self, held: Held) -> Option<()> {
-        let seat = Seat { slot: held.pool().slot, generation: held.pool().generation };
-        let pool = self.setup.pools.memory(seat)?;
+        let pool = self.setup.pools.memory(held.pool())?;
         let mut info = *held.info();
         let end = held.offset().checked_add(info.bytes)?;
         if end > pool.bytes() || !pool.missing(held.offset(), info.bytes).is_ok_and(|missing| missing.is_empty()) {
@@ -417,15 +415,15 @@ impl Sender {
         Some(())
     }
 
-    /// A keep-all seat that nobody empties would stop the publishers of this host for good.
+    /// A keep-all slot that nobody empties would stop the publishers of this host for good.
     fn demote_if_stalled(&mut self, since: Instant) {
         let patience = Duration::from_millis(self.setup.config.keep_all_timeout_ms);
         if !self.setup.control.is_keep_all() || self.demoted || since.elapsed() < patience {
             return;
         }
         self.demoted = true;
-        let seat = self.setup.seat;
-        if !self.setup.janitor.demote((seat.slot, seat.tenancy()), self.setup.history_depth.max(1)) {
+        let slot = self.setup.slot;
+        if !self.setup.janitor.demote(slot, self.setup.history_depth.max(1)) {
             // An arrival that it stalled was quicker, and has said so.
             return;
         }
@@ -441,7 +439,7 @@ impl Sender {
 
     fn restore_keep_all(&mut self) {
         if std::mem::take(&mut self.demoted) && self.setup.control.is_keep_all() {
-            self.setup.janitor.restore_keep_all(self.setup.seat.slot);
+            self.setup.janitor.restore_keep_all(self.setup.slot);
         }
     }
 }

@@ -12,8 +12,8 @@ const FEW_OF_SPARE: u64 = 4;
 impl Manager {
     /// Whether a client may have another publisher or subscriber.
     pub(crate) fn check_budgets(&self, client: ClientId) -> Result<(), Refusal> {
-        let seats = self.clients.by_id.get(&client).map_or(0, |client| client.seats.len());
-        if seats >= self.budgets.limits.count(Budget::ClientEndpoints) {
+        let slots = self.clients.by_id.get(&client).map_or(0, |client| client.slots.len());
+        if slots >= self.budgets.limits.count(Budget::ClientEndpoints) {
             return Err(self.over(client, Budget::ClientEndpoints));
         }
         self.check_descriptors(client)
@@ -28,7 +28,7 @@ impl Manager {
         }
         let pid = self.pid_of(client);
         let of_process =
-            self.clients.by_id.values().filter(|client| client.pid == pid).map(|client| client.seats.len());
+            self.clients.by_id.values().filter(|client| client.pid == pid).map(|client| client.slots.len());
         if (of_process.sum::<usize>() as u64) < spare / FEW_OF_SPARE {
             return Ok(());
         }

@@ -16,10 +16,9 @@ use rgaps_link::rdma::ReceiverEnd;
 use rgaps_link::tcp::{AcceptError, Incoming, Intake, LinkToken, RingSetup, TcpOptions, TcpRingListener};
 use rgaps_link::{FlowControl, LinkReceiver, RingGeometry, RingMemory, RingOptions, Watermark};
 use rgaps_os::EventFd;
-use rgaps_shm::janitor::Seat;
 use rgaps_shm::newest::{Newest, newest_within};
 use rgaps_shm::pool::pool_bytes_for;
-use rgaps_shm::{PublisherSpec, SubscriberPages, WriterPort};
+use rgaps_shm::{PublisherSlot, PublisherSpec, SubscriberPages, WriterPort};
 
 use crate::addresses;
 use crate::arrival::{Arrival, ArrivalSetup, ArrivalState};
@@ -58,7 +57,7 @@ pub(crate) struct ArrivalControl {
     /// Messages, duplicates, dropped, torn, corrupt.
     counts: [AtomicU64; 5],
     token: LinkToken,
-    seat: Seat,
+    slot: PublisherSlot,
     /// It goes with the worker.
     _place: LinkPlace,
     /// Subscribers that have come meanwhile, and whether there is one.
@@ -303,34 +302,34 @@ impl SubscribeManager {
         let spec = PublisherSpec { publisher: 0, pid: std::process::id(), pool_bytes: bytes, remote: true, messages };
         // What another port, or a manager before us, has had from that host: before the entries that tell it are given to this one.
         let told = told(topic, request);
-        let seat = self.admit(topic, &spec)?;
-        let pool = match self.memory.create(&topic.pools, seat, bytes) {
+        let slot = self.admit(topic, &spec)?;
+        let pool = match self.memory.create(&topic.pools, slot, bytes) {
             // A publisher's pool may be larger than this host's memory, and its messages small.
             Err(error @ DeviceError::TooLarge { .. }) if bytes > self.config.arrival_pool_bytes => {
                 tracing::warn!(topic = %topic.key, %error, "the pool has arrival_pool_bytes instead; larger messages do not pass");
-                self.memory.create(&topic.pools, seat, self.config.arrival_pool_bytes)
+                self.memory.create(&topic.pools, slot, self.config.arrival_pool_bytes)
             }
             made => made,
         };
         let made = pool.map_err(|error| failed(&error)).and_then(|pool| {
-            topic.pools.seal(seat).map_err(|error| failed(&error))?;
+            topic.pools.seal(slot).map_err(|error| failed(&error))?;
             let right = pool.allocation_right().ok_or_else(|| failed(&"the pool is taken"))?;
-            let port = WriterPort::new(topic.segment.clone(), seat.slot, seat.generation, right);
+            let port = WriterPort::new(topic.segment.clone(), slot, right);
             Ok((pool, port.map_err(|error| failed(&error))?))
         });
         match made {
             Ok((pool, mut port)) => {
-                for seat in topic.janitor.active_subscribers() {
-                    let Some(pages) = topic.janitor.pages(seat) else { continue };
-                    port.add_subscriber(pages, topic.event_of(seat).and_then(|event| event.try_clone().ok()));
+                for slot in topic.janitor.active_subscribers() {
+                    let Some(pages) = topic.janitor.pages(slot) else { continue };
+                    port.add_subscriber(pages, topic.event_of(slot).and_then(|event| event.try_clone().ok()));
                 }
                 let received = Received::recall(topic.departed.remove(&request.host), told);
                 let charge = self.budgets.arrived.charge((topic.id, request.host));
-                topic.pools.keep_charge(seat, charge.clone());
+                topic.pools.keep_charge(slot, charge.clone());
                 Ok(Box::new(ArrivalState::new(port, (pool, charge), received, request.message_bytes_max)))
             }
             Err(refusal) => {
-                topic.bury(seat);
+                topic.bury(slot);
                 Err(refusal)
             }
         }
@@ -338,12 +337,12 @@ impl SubscribeManager {
 
     /// A slot for a port, of those that other hosts may have. Where they have them all, the port makes way that nobody is connected to and that
     /// was silent longest.
-    fn admit(&self, topic: &mut Topic, spec: &PublisherSpec) -> Result<Seat, RingRefusal> {
+    fn admit(&self, topic: &mut Topic, spec: &PublisherSpec) -> Result<PublisherSlot, RingRefusal> {
         let limits = &self.budgets.limits;
         let most = limits.count(Budget::RemotePublishers);
         loop {
             let full = match topic.janitor.admit_publisher_among(spec, most) {
-                Ok(seat) => return Ok(seat),
+                Ok(slot) => return Ok(slot),
                 Err(full) => full,
             };
             let idle = topic.inbound.iter().filter_map(|(host, inbound)| match inbound {
@@ -371,7 +370,7 @@ impl SubscribeManager {
         state: Box<ArrivalState>,
     ) -> Result<RingOffer, RingRefusal> {
         let resume = state.received.resume();
-        let seat = state.seat();
+        let slot = state.slot();
         let place = self.budgets.links.take(request.host);
         let made = place.map_err(RingRefusal::NoRoom).and_then(|place| {
             let ring = self.ring(request).map_err(RingRefusal::Failed)?;
@@ -391,7 +390,7 @@ impl SubscribeManager {
             status: Mutex::new(format!("from {}: offered", request.host_name)),
             counts: Default::default(),
             token: link_token,
-            seat,
+            slot,
             _place: place,
             newcomers: Mutex::default(),
             has_newcomers: AtomicBool::new(false),
@@ -498,7 +497,7 @@ fn told(topic: &Topic, request: &RingRequest) -> HashMap<u64, Newest> {
 
 /// A host's port goes; what came through it stays known, so that nothing comes twice after a cut.
 fn depart(topic: &mut Topic, host: HostId, state: ArrivalState) {
-    topic.bury(state.seat());
+    topic.bury(state.slot());
     if topic.departed.len() >= DEPARTED_MAX && !topic.departed.contains_key(&host) {
         let silent = topic.departed.iter().min_by_key(|(_, received)| received.newest()).map(|(silent, _)| *silent);
         silent.map(|silent| topic.departed.remove(&silent));
@@ -562,11 +561,11 @@ impl Inbound {
         }
     }
 
-    /// The seat that its port has.
-    pub(crate) fn seat(&self) -> Option<Seat> {
+    /// The slot that its port has.
+    pub(crate) fn slot(&self) -> Option<PublisherSlot> {
         match self {
-            Self::Idle(state) => Some(state.seat()),
-            Self::Active(control) => Some(control.seat),
+            Self::Idle(state) => Some(state.slot()),
+            Self::Active(control) => Some(control.slot),
         }
     }
 }

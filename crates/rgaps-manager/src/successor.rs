@@ -1,27 +1,26 @@
-//! After a manager's death: its successor takes segments, pools and seats back from those who have them, as `adoption` decides.
+//! After a manager's death: its successor takes segments, pools and slots back from those who have them, as `adoption` decides.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rgaps_control::local::{HANDED_SEATS_MAX, Handed, HandedSeat, HandedTopic, Refusal, RefusedSeat, Reply, Role};
+use rgaps_control::local::{HANDED_SLOTS_MAX, Handed, HandedSlot, HandedTopic, Refusal, RefusedSlot, Reply};
 use rgaps_control::names::check_type;
-use rgaps_control::{LockId, TopicId};
+use rgaps_control::{EndpointSlot, LockId, SubscriberSlot, TopicId};
 use rgaps_device::PoolDescription;
 use rgaps_os::{EventFd, Holder};
-use rgaps_shm::janitor::Seat;
 use rgaps_shm::{Segment, SubscriberFile, SubscriberPages};
 
-use crate::adoption::{Decision, Tenant};
+use crate::adoption::{Decision, NotedClient};
 use crate::clients::{ClientId, Occupied};
 use crate::manager::Manager;
-use crate::requests::{Answer, exhausted, shm_seat};
+use crate::requests::{Answer, exhausted};
 use crate::topics::{LocalPublisher, LocalSubscriber, Topic};
 
 /// Clients that are not stopped have handed everything back by then, in most cases.
 const LOOK_FOR_WORDS_AFTER: Duration = Duration::from_secs(1);
 
-/// Why a seat is not taken back.
+/// Why a slot is not taken back.
 #[derive(Clone, Debug)]
 enum NotTaken {
     /// It is not this client's, or what came with it is not as it should be.
@@ -51,16 +50,16 @@ impl From<&str> for NotTaken {
 }
 
 impl Manager {
-    /// A client hands seats back; each is taken or refused by itself.
+    /// A client hands slots back; each is taken or refused by itself.
     pub(crate) fn hand_back(
         &mut self,
         client: ClientId,
         topics: &[HandedTopic],
         descriptors: Vec<OwnedFd>,
     ) -> Result<Answer, Refusal> {
-        let seats: usize = topics.iter().map(|topic| topic.seats.len()).sum();
-        if seats > HANDED_SEATS_MAX {
-            return Err(Refusal::Invalid(format!("{seats} seats at once; {HANDED_SEATS_MAX} are allowed")));
+        let slots: usize = topics.iter().map(|topic| topic.slots.len()).sum();
+        if slots > HANDED_SLOTS_MAX {
+            return Err(Refusal::Invalid(format!("{slots} slots at once; {HANDED_SLOTS_MAX} are allowed")));
         }
         let mut descriptors = descriptors.into_iter();
         let (mut refused, mut lacking) = (Vec::new(), None);
@@ -68,25 +67,24 @@ impl Manager {
             let adopted = descriptors.next().ok_or_else(|| NotTaken::from("no segment came"));
             let adopted = adopted.and_then(|segment| self.adopt_topic(client, handed, segment));
             let mut taken = Vec::new();
-            for seat in &handed.seats {
-                let beside: Vec<OwnedFd> = descriptors.by_ref().take(seat.descriptors as usize).collect();
-                let done = adopted.clone().and_then(|()| self.take_back(client, handed.topic, seat, beside));
+            for slot in &handed.slots {
+                let beside: Vec<OwnedFd> = descriptors.by_ref().take(slot.descriptors as usize).collect();
+                let done = adopted.clone().and_then(|()| self.take_back(client, handed.topic, slot, beside));
                 match done {
-                    Ok(()) => taken.push(seat),
+                    Ok(()) => taken.push(slot),
                     Err(NotTaken::Lacking(why)) => lacking = Some(why),
                     Err(not_taken) => {
-                        let (topic, role, seat) = (handed.topic, seat.of.role(), seat.seat);
-                        let why = not_taken.why().to_owned();
-                        tracing::warn!(topic = %handed.key, slot = seat.slot, why, "a slot is not taken back");
-                        refused.push(RefusedSeat { topic, role, seat, why });
+                        let (topic, slot, why) = (handed.topic, slot.of.slot(), not_taken.why().to_owned());
+                        tracing::warn!(topic = %handed.key, %slot, why, "a slot is not taken back");
+                        refused.push(RefusedSlot { topic, slot, why });
                     }
                 }
             }
             self.topic_changed(handed.topic);
-            for seat in taken {
+            for slot in taken {
                 // Its words may be new to publishers that came before it was handed back.
-                if let Handed::Subscriber { .. } = seat.of {
-                    self.spread_subscriber(handed.topic, shm_seat(seat.seat));
+                if let Handed::Subscriber { slot, .. } = slot.of {
+                    self.spread_subscriber(handed.topic, slot);
                 }
             }
         }
@@ -102,7 +100,7 @@ impl Manager {
         if let Some(lock) = self.clients.lock_of(client) {
             self.adoption.handle_all_handed_back(lock);
             // What it had with this manager when it was cut off, and has given up since.
-            for occupied in self.clients.take_seats_of_earlier(client, lock) {
+            for occupied in self.clients.take_slots_of_earlier(client, lock) {
                 self.vacate(occupied);
             }
             self.decide();
@@ -116,28 +114,28 @@ impl Manager {
         if self.adoption.is_over() || self.started.elapsed() < LOOK_FOR_WORDS_AFTER {
             return;
         }
-        for Tenant { lock, pid } in self.adoption.tenants() {
+        for NotedClient { lock, pid } in self.adoption.awaited_clients() {
             let Ok(Holder::Process(pid)) = self.dir.client_lock_holder(lock, pid) else { continue };
-            let is_lacking = |topic: &Topic, seat: &Seat| {
-                let occupied = Occupied { topic: topic.id, role: Role::Subscriber, seat: *seat };
-                self.adoption.awaits_from(lock, &occupied) && topic.janitor.pages(*seat).is_none()
+            let is_lacking = |topic: &Topic, slot: &SubscriberSlot| {
+                let occupied = Occupied { topic: topic.id, slot: (*slot).into() };
+                self.adoption.awaits_from(lock, &occupied) && topic.janitor.pages(*slot).is_none()
             };
             let of_topic = |topic: &Topic| {
-                let lacking = topic.janitor.active_subscribers().filter(|seat| is_lacking(topic, seat));
-                lacking.map(|seat| (topic.id, seat)).collect::<Vec<_>>()
+                let lacking = topic.janitor.active_subscribers().filter(|slot| is_lacking(topic, slot));
+                lacking.map(|slot| (topic.id, slot)).collect::<Vec<_>>()
             };
-            let lacking: Vec<(TopicId, Seat)> = self.topics.values().flat_map(of_topic).collect();
+            let lacking: Vec<(TopicId, SubscriberSlot)> = self.topics.values().flat_map(of_topic).collect();
             if lacking.is_empty() {
                 continue;
             }
             let files = SubscriberFile::of_process(pid);
-            for (id, seat) in lacking {
+            for (id, slot) in lacking {
                 let Some(topic) = self.topics.get(&id) else { continue };
-                let place = topic.janitor.place_of(seat.slot);
-                let find = |file| SubscriberPages::find(file, place, id.0, seat.slot, seat.tenancy()).ok();
+                let place = topic.janitor.place_of(slot);
+                let find = |file| SubscriberPages::find(file, place, id.0, slot).ok();
                 if let Some(pages) = files.iter().find_map(find) {
                     topic.janitor.adopt_pages(pages);
-                    self.spread_subscriber(id, seat);
+                    self.spread_subscriber(id, slot);
                 }
             }
         }
@@ -145,7 +143,7 @@ impl Manager {
 
     /// Asks the kernel which of those live of whom something is awaited, and does what follows.
     pub(crate) fn look_for_the_dead(&mut self) {
-        for Tenant { lock, pid } in self.adoption.tenants() {
+        for NotedClient { lock, pid } in self.adoption.awaited_clients() {
             if !self.dir.client_lives(lock, pid) {
                 self.forget_awaited(lock);
             }
@@ -166,8 +164,8 @@ impl Manager {
             match decision {
                 Decision::Bury(occupied) => {
                     if let Some(topic) = self.topics.get(&occupied.topic) {
-                        let (role, slot) = (occupied.role, occupied.seat.slot);
-                        tracing::info!(topic = %topic.key, ?role, slot, "a slot that no living client has is buried");
+                        let slot = occupied.slot;
+                        tracing::info!(topic = %topic.key, %slot, "a slot that no living client has is buried");
                     }
                     self.vacate(occupied);
                 }
@@ -181,18 +179,16 @@ impl Manager {
         &mut self,
         client: ClientId,
         id: TopicId,
-        handed: &HandedSeat,
+        handed: &HandedSlot,
         descriptors: Vec<OwnedFd>,
     ) -> Result<(), NotTaken> {
-        let role = handed.of.role();
-        let seat = shm_seat(handed.seat);
-        let occupied = Occupied { topic: id, role, seat };
+        let occupied = Occupied { topic: id, slot: handed.of.slot() };
         let occupant = self.clients.occupant(client, &occupied);
         let is_awaited = self.clients.lock_of(client).is_some_and(|lock| self.adoption.awaits_from(lock, &occupied));
         let memory = self.memory.clone();
         let Some(topic) = self.topics.get_mut(&id) else { return Err("the topic has ended".into()) };
-        if occupant.is_none() && !is_awaited || !sits(topic, role, seat) {
-            let why = format!("slot {} is not this client's: it was given up, or is another's", seat.slot);
+        if occupant.is_none() && !is_awaited || !is_a_clients(topic, occupied.slot) {
+            let why = format!("{} is not this client's: it was given up, or is another's", occupied.slot);
             return Err(NotTaken::Refused(why));
         }
         match &handed.of {
@@ -206,14 +202,14 @@ impl Manager {
             }
             // The same manager: the client was cut off, and what it had is here.
             _ if occupant.is_some() => {}
-            Handed::Publisher { qos, pool } => {
+            Handed::Publisher { slot, qos, pool } => {
                 let description: PoolDescription = serde_json::from_value(pool.clone())
                     .map_err(|error| NotTaken::Refused(format!("the pool's description cannot be read: {error}")))?;
-                let adopted = memory.adopt(&topic.pools, seat, &description, descriptors);
+                let adopted = memory.adopt(&topic.pools, *slot, &description, descriptors);
                 adopted.map_err(NotTaken::of_call)?;
-                topic.publishers.insert(seat, LocalPublisher { qos: *qos, pool_bytes: description.bytes });
+                topic.publishers.insert(*slot, LocalPublisher { qos: *qos, pool_bytes: description.bytes });
             }
-            Handed::Subscriber { qos, place } => {
+            Handed::Subscriber { slot, qos, place } => {
                 let mut descriptors = descriptors.into_iter();
                 let own = descriptors.next().ok_or("its own words did not come")?;
                 let current =
@@ -222,17 +218,17 @@ impl Manager {
                 // What is no file of this user's nobody could be told of.
                 let passed_on = |error| NotTaken::of_call(format!("its own words cannot be passed on: {error}"));
                 file.reading().map_err(passed_on)?;
-                let own = SubscriberPages::attach(file, *place, id.0, seat.slot, seat.tenancy());
+                let own = SubscriberPages::attach(file, *place, id.0, *slot);
                 let own = own.map_err(NotTaken::of_call)?;
                 let event = descriptors.next().map(EventFd::checked).transpose().map_err(NotTaken::of_call)?;
                 topic.janitor.adopt_pages(own);
-                topic.subscribers.insert(seat, LocalSubscriber { qos: *qos, event });
+                topic.subscribers.insert(*slot, LocalSubscriber { qos: *qos, event });
             }
         }
         match occupant {
             Some(occupant) => self.clients.hand_over(occupant, client, &occupied),
             None => {
-                self.clients.seat(client, occupied);
+                self.clients.occupy(client, occupied);
                 self.adoption.handle_handed_back(&occupied);
             }
         }
@@ -257,9 +253,8 @@ impl Manager {
         let segment = Segment::take_over(segment, handed.topic.0).map_err(NotTaken::of_call)?;
         let topic = Topic::of_segment(handed.key.clone(), &handed.type_name, handed.topic, Arc::new(segment));
         tracing::info!(topic = %handed.key, "topic taken over from a manager that died");
-        let publishers = topic.janitor.active_publishers().map(|seat| (Role::Publisher, seat));
-        let taken: Vec<_> =
-            publishers.chain(topic.janitor.active_subscribers().map(|seat| (Role::Subscriber, seat))).collect();
+        let publishers = topic.janitor.active_publishers().map(EndpointSlot::from);
+        let taken: Vec<_> = publishers.chain(topic.janitor.active_subscribers().map(EndpointSlot::from)).collect();
         self.add_topic(topic);
         self.adoption.handle_segment(handed.topic, taken.into_iter());
         self.decide();
@@ -267,11 +262,11 @@ impl Manager {
     }
 }
 
-/// Whether a seat has a tenant, who is none of this manager's own: an arrival's or a sender's seat is nobody's to hand back.
-fn sits(topic: &Topic, role: Role, seat: Seat) -> bool {
-    let sits = match role {
-        Role::Publisher => topic.janitor.active_publishers().any(|active| active == seat),
-        Role::Subscriber => topic.janitor.active_subscribers().any(|active| active == seat),
+/// Whether a slot is occupied by a client: the slot of an arrival or a sender is this manager's, and nobody's to hand back.
+fn is_a_clients(topic: &Topic, slot: EndpointSlot) -> bool {
+    let is_occupied = match slot {
+        EndpointSlot::Publisher(slot) => topic.janitor.active_publishers().any(|active| active == slot),
+        EndpointSlot::Subscriber(slot) => topic.janitor.active_subscribers().any(|active| active == slot),
     };
-    sits && !topic.is_own(role, seat)
+    is_occupied && !topic.is_own(slot)
 }

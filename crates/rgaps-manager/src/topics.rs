@@ -1,4 +1,4 @@
-//! Topics of this host: a segment each, and who sits where.
+//! Topics of this host: a segment each, and who has which slot.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
@@ -7,9 +7,10 @@ use std::sync::Arc;
 use rgaps_control::local::Role;
 use rgaps_control::runtime::TopicNote;
 use rgaps_control::wire::Endpoint;
-use rgaps_control::{HostId, PublisherQos, SubscriberQos, TopicId, TopicKey};
+use rgaps_control::{
+    EndpointSlot, HostId, PublisherQos, PublisherSlot, SubscriberQos, SubscriberSlot, TopicId, TopicKey,
+};
 use rgaps_os::EventFd;
-use rgaps_shm::janitor::Seat;
 use rgaps_shm::segment::AttachError;
 use rgaps_shm::{Janitor, Segment};
 
@@ -42,8 +43,8 @@ pub(crate) struct Topic {
     pub(crate) segment: Arc<Segment>,
     pub(crate) janitor: Janitor,
     pub(crate) pools: Pools,
-    pub(crate) publishers: HashMap<Seat, LocalPublisher>,
-    pub(crate) subscribers: HashMap<Seat, LocalSubscriber>,
+    pub(crate) publishers: HashMap<PublisherSlot, LocalPublisher>,
+    pub(crate) subscribers: HashMap<SubscriberSlot, LocalSubscriber>,
     /// Senders to hosts that want it.
     pub(crate) outbound: HashMap<HostId, Outbound>,
     /// Hosts that want it and have no sender, with what people are told of that.
@@ -160,11 +161,11 @@ impl Topic {
         (!requests.is_empty()).then(|| self.endpoint(Role::Subscriber, Vec::new(), requests))
     }
 
-    /// Whether a seat is this manager's own: that of an arrival or of a sender.
-    pub(crate) fn is_own(&self, role: Role, seat: Seat) -> bool {
-        match role {
-            Role::Publisher => self.inbound.values().any(|inbound| inbound.seat() == Some(seat)),
-            Role::Subscriber => self.outbound.values().any(|outbound| outbound.seat == seat),
+    /// Whether a slot is this manager's own: that of an arrival or of a sender.
+    pub(crate) fn is_own(&self, slot: EndpointSlot) -> bool {
+        match slot {
+            EndpointSlot::Publisher(slot) => self.inbound.values().any(|inbound| inbound.slot() == Some(slot)),
+            EndpointSlot::Subscriber(slot) => self.outbound.values().any(|outbound| outbound.slot == slot),
         }
     }
 
@@ -188,27 +189,27 @@ impl Topic {
     }
 
     /// The event descriptor of a subscriber that has one: of this host, or the sender to another.
-    pub(crate) fn event_of(&self, seat: Seat) -> Option<&EventFd> {
-        let local = self.subscribers.get(&seat).and_then(|subscriber| subscriber.event.as_ref());
-        let outbound = || self.outbound.values().find(|outbound| outbound.seat == seat);
+    pub(crate) fn event_of(&self, slot: SubscriberSlot) -> Option<&EventFd> {
+        let local = self.subscribers.get(&slot).and_then(|subscriber| subscriber.event.as_ref());
+        let outbound = || self.outbound.values().find(|outbound| outbound.slot == slot);
         local.or_else(|| outbound().map(|outbound| outbound.control.event()))
     }
 
     /// Finishes what buried publishers left; their pools go with their last message.
     pub(crate) fn sweep(&self) {
-        let buried: Vec<Seat> = self.janitor.buried().collect();
-        for seat in buried {
-            if self.janitor.sweep(seat.slot) == 0 {
-                self.pools.remove(seat);
+        let buried: Vec<PublisherSlot> = self.janitor.buried().collect();
+        for slot in buried {
+            if self.janitor.sweep(slot) == 0 {
+                self.pools.remove(slot);
             }
         }
     }
 
     /// A publisher left or died, or an arrival ended for good.
-    pub(crate) fn bury(&self, seat: Seat) {
-        self.janitor.bury_publisher(seat.slot, seat.generation);
-        if self.janitor.sweep(seat.slot) == 0 {
-            self.pools.remove(seat);
+    pub(crate) fn bury(&self, slot: PublisherSlot) {
+        self.janitor.bury_publisher(slot);
+        if self.janitor.sweep(slot) == 0 {
+            self.pools.remove(slot);
         }
     }
 

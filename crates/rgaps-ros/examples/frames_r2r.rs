@@ -1,6 +1,6 @@
 //! Frames of r2r nodes for tests/ros/clients: publishes pictures that their number foretells, or checks them.
 //!
-//!     frames_r2r publish TOPIC COUNT SUBSCRIPTIONS SEATS
+//!     frames_r2r publish TOPIC COUNT SUBSCRIPTIONS CORE_SUBSCRIBERS
 //!     frames_r2r subscribe TOPIC COUNT
 //!     frames_r2r join TOPIC COUNT
 
@@ -26,13 +26,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).take_while(|argument| argument != "--ros-args").collect();
     let node = Node::create(Context::create()?, "frames_r2r", "")?;
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["publish", topic, count, subscriptions, seats] => {
-            publish(node, topic, count.parse()?, subscriptions.parse()?, seats.parse()?)
+        ["publish", topic, count, subscriptions, core_subscribers] => {
+            publish(node, topic, count.parse()?, subscriptions.parse()?, core_subscribers.parse()?)
         }
         ["subscribe", topic, count] => subscribe(node, topic, count.parse()?, false),
         ["join", topic, count] => subscribe(node, topic, count.parse()?, true),
         _ => {
-            Err("usage: frames_r2r publish TOPIC COUNT SUBSCRIPTIONS SEATS | subscribe TOPIC COUNT | join TOPIC COUNT"
+            Err("usage: frames_r2r publish TOPIC COUNT SUBSCRIPTIONS CORE_SUBSCRIBERS | subscribe TOPIC COUNT | join TOPIC COUNT"
                 .into())
         }
     }
@@ -47,12 +47,12 @@ fn publish(
     topic: &str,
     count: usize,
     subscriptions: usize,
-    seats: usize,
+    core_subscribers: usize,
 ) -> Result<(), Box<dyn Error>> {
     let publisher = Publisher::<Image>::new(&mut node, topic, qos())?;
     println!("ready {}", publisher.topic_name());
     while publisher.descriptors().publisher().get_inter_process_subscription_count()? < subscriptions
-        || publisher.core().subscriber_count() < seats
+        || publisher.core().subscriber_count() < core_subscribers
     {
         node.spin_once(TURN);
     }

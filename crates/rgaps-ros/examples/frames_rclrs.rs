@@ -1,6 +1,6 @@
 //! Frames of rclrs nodes for tests/ros/clients: publishes pictures that their number foretells, or checks them.
 //!
-//!     frames_rclrs publish TOPIC COUNT SUBSCRIPTIONS SEATS
+//!     frames_rclrs publish TOPIC COUNT SUBSCRIPTIONS CORE_SUBSCRIBERS
 //!     frames_rclrs subscribe TOPIC COUNT
 //!     frames_rclrs join TOPIC COUNT
 //!     frames_rclrs both TOPIC COUNT
@@ -25,8 +25,8 @@ fn main() -> Result<(), Failed> {
     let executor = Context::default_from_env()?.create_basic_executor();
     let node = executor.create_node("frames_rclrs")?;
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["publish", topic, count, subscriptions, seats] => {
-            publish(executor, &node, topic, count.parse()?, subscriptions.parse()?, seats.parse()?)
+        ["publish", topic, count, subscriptions, core_subscribers] => {
+            publish(executor, &node, topic, count.parse()?, subscriptions.parse()?, core_subscribers.parse()?)
         }
         ["subscribe", topic, count] => subscribe(executor, &node, topic, count.parse()?, false),
         ["join", topic, count] => subscribe(executor, &node, topic, count.parse()?, true),
@@ -42,7 +42,7 @@ fn main() -> Result<(), Failed> {
             publishing.join().map_err(|_| "the publisher panicked")?
         }
         _ => Err(
-            "usage: frames_rclrs publish TOPIC COUNT SUBSCRIPTIONS SEATS | subscribe TOPIC COUNT | join TOPIC COUNT | both TOPIC COUNT"
+            "usage: frames_rclrs publish TOPIC COUNT SUBSCRIPTIONS CORE_SUBSCRIBERS | subscribe TOPIC COUNT | join TOPIC COUNT | both TOPIC COUNT"
                 .into(),
         ),
     }
@@ -54,13 +54,13 @@ fn publish(
     topic: &str,
     count: usize,
     subscriptions: usize,
-    seats: usize,
+    core_subscribers: usize,
 ) -> Result<(), Failed> {
     let publisher = Publisher::<Image>::new(node, topic.keep_last(DEPTH))?;
     println!("ready {}", publisher.topic_name());
     let commands = executor.commands().clone();
     let publishing = std::thread::spawn(move || {
-        let published = publish_all(&publisher, count, subscriptions, seats);
+        let published = publish_all(&publisher, count, subscriptions, core_subscribers);
         // What it has is read to its end: whoever is told says when.
         let _ = std::io::stdin().read_line(&mut String::new());
         commands.halt_spinning();
@@ -70,9 +70,14 @@ fn publish(
     publishing.join().map_err(|_| "the publisher panicked")?
 }
 
-fn publish_all(publisher: &Publisher<Image>, count: usize, subscriptions: usize, seats: usize) -> Result<(), Failed> {
+fn publish_all(
+    publisher: &Publisher<Image>,
+    count: usize,
+    subscriptions: usize,
+    core_subscribers: usize,
+) -> Result<(), Failed> {
     while publisher.descriptors().publisher().get_subscription_count()? < subscriptions
-        || publisher.core().subscriber_count() < seats
+        || publisher.core().subscriber_count() < core_subscribers
     {
         std::thread::sleep(Duration::from_millis(1));
     }

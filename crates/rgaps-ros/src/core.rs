@@ -140,10 +140,10 @@ impl<T: Kind, D> DerefMut for Loan<'_, T, D> {
     }
 }
 
-/// The core's half of a subscription: a seat on the topic, and the claims of descriptors.
+/// The core's half of a subscription: a core subscriber, and the claims of descriptors.
 #[derive(Debug)]
 pub struct Claims<T: Kind> {
-    seat: Subscriber<T>,
+    subscriber: Subscriber<T>,
     timeout: Duration,
     refused: AtomicU64,
     early: AtomicU64,
@@ -155,17 +155,17 @@ impl<T: Kind> Claims<T> {
     /// is early; and descriptors are to be claimed in the order in which they come.
     pub fn with(node: &Node, topic: &str, profile: &Profile, of: &mut dyn Parameters) -> Result<Self, Error> {
         let found = parameters::subscription(topic, of)?;
-        let seat = node.subscriber_with(topic, profile.subscriber_qos(found.slack))?;
-        seat.expect_claims_in_order();
+        let subscriber = node.subscriber_with(topic, profile.subscriber_qos(found.slack))?;
+        subscriber.expect_claims_in_order();
         let (refused, early, told) = (AtomicU64::new(0), AtomicU64::new(0), Mutex::default());
-        Ok(Self { seat, timeout: found.claim_timeout, refused, early, told })
+        Ok(Self { subscriber, timeout: found.claim_timeout, refused, early, told })
     }
 
     /// The frame that a descriptor names. A refusal is counted, and passed to `tell` if it is the first of its publisher and kind. One that was
-    /// published before this seat is counted apart, and nothing to tell.
+    /// published before this subscriber is counted apart, and nothing to tell.
     pub fn claim(&self, message: &T::Message, tell: impl FnOnce(&ClaimError)) -> Option<Frame<T>> {
         let handle = message.handle();
-        match self.seat.claim(&handle, self.timeout) {
+        match self.subscriber.claim(&handle, self.timeout) {
             Ok(frame) => Some(frame),
             Err(ClaimError::Early { .. }) => {
                 self.early.fetch_add(1, Ordering::Relaxed);
@@ -186,24 +186,24 @@ impl<T: Kind> Claims<T> {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// Descriptors of messages that were published before this seat.
+    /// Descriptors of messages that were published before this subscriber.
     pub fn early(&self) -> u64 {
         self.early.load(Ordering::Relaxed)
     }
 
     /// The topic's fully qualified name.
     pub fn topic_name(&self) -> &str {
-        self.seat.topic()
+        self.subscriber.topic()
     }
 
-    /// The seat in the core.
+    /// The core subscriber.
     pub fn core(&self) -> &Subscriber<T> {
-        &self.seat
+        &self.subscriber
     }
 
-    /// Counters of the seat.
+    /// Counters of the core subscriber.
     pub fn statistics(&self) -> SubscriberStatistics {
-        self.seat.statistics()
+        self.subscriber.statistics()
     }
 
     fn is_news(&self, publisher: u64, error: &ClaimError) -> bool {

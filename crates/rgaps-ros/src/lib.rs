@@ -1,12 +1,12 @@
 //! GPU topics in ROS 2 nodes written in Rust, under any RMW.
 //!
 //! ```text
-//!   Publisher    ──payload──▶ core (shared pools, links between hosts) ──────────▶ seat of the Subscription
+//!   Publisher    ──payload──▶ core (shared pools, links between hosts) ──────────▶ core subscriber of the Subscription
 //!                ──descriptor──▶ ROS publisher ──any RMW──▶ ROS subscription ──claim──┘──▶ Frame
 //! ```
 //!
 //! A publisher publishes in the core of RGAPS first, then a descriptor of rgaps_msgs (GpuImage, GpuPointCloud, GpuTensor) as an ordinary ROS
-//! message. A subscription has a seat of its own in the core and an ordinary ROS subscription to the descriptor, whose callback claims the frame
+//! message. A subscription has a core subscriber of its own and an ordinary ROS subscription to the descriptor, whose callback claims the frame
 //! that it names. Topics have their names, remapping, QoS and graph from ROS; payloads never pass through the RMW.
 //!
 //! `rclrs` and `r2r` (features of the same names) have what lives on a node of theirs. `core` is what both are made of, without ROS: another

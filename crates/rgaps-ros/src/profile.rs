@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seat_is_deeper_than_the_ros_queue_and_keep_all_stays_keep_all() {
+    fn a_core_subscriber_is_deeper_than_the_ros_queue_and_keep_all_stays_keep_all() {
         assert_eq!(Profile::default().subscriber_qos(8).history, History::KeepLast(18));
         let all = Profile { history: History::KeepAll, ..Profile::default() };
         assert_eq!(all.subscriber_qos(8).history, History::KeepAll);

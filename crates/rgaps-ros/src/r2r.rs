@@ -106,7 +106,7 @@ impl<T: R2rKind> Subscription<T> {
     pub fn new(node: &mut Node, topic: &str, qos: QosProfile) -> Result<Self, Error> {
         raw::type_support::<T::Message>()?;
         let name = resolved(node, topic)?;
-        // The seat comes first: whatever ROS brings is published then, or is early.
+        // The core subscriber is made first: whatever ROS brings is published then, or is early.
         let core_node = core::node_of(None, &mut OfNode(node))?;
         let claims = Claims::with(&core_node, &name, &Profile::from(&qos), &mut OfNode(node))?;
         let descriptors = node.subscribe::<T::Message>(topic, qos).map_err(|error| Error::ros(&name, error))?;
@@ -118,7 +118,7 @@ impl<T: R2rKind> Subscription<T> {
         self.claims.topic_name()
     }
 
-    /// Counters of the seat in the core.
+    /// Counters of the core subscriber.
     pub fn statistics(&self) -> SubscriberStatistics {
         self.claims.statistics()
     }

@@ -206,18 +206,18 @@ impl<T: RclrsKind> Subscription<T> {
             let core_node = core::node_of(domain(node), &mut parameters)?;
             Ok((Arc::new(Claims::with(&core_node, topic, &profile, &mut parameters)?), parameters))
         };
-        // The seat comes first: whatever ROS brings is published then, or is early.
-        let seated = on(&raw::resolved(options.topic, &node.name(), &node.namespace())?)?;
-        let seat = Seat::<T>::default();
-        let claimer = Claimer { seat: seat.clone(), logger: node.logger().name().to_owned() };
+        // The core subscriber is made first: whatever ROS brings is published then, or is early.
+        let joined = on(&raw::resolved(options.topic, &node.name(), &node.namespace())?)?;
+        let pending = PendingClaims::<T>::default();
+        let claimer = Claimer { pending: pending.clone(), logger: node.logger().name().to_owned() };
         let made = create(options, claimer).map_err(|error| Error::ros(name, error));
         // A context or a node with arguments of its own, not the process's, may have remapped it otherwise. Who is called before waits.
-        let seated = made.and_then(|(topic, descriptors)| {
-            let seated = if seated.0.topic_name() == topic { seated } else { on(&topic)? };
-            Ok((seated, descriptors))
+        let joined = made.and_then(|(topic, descriptors)| {
+            let joined = if joined.0.topic_name() == topic { joined } else { on(&topic)? };
+            Ok((joined, descriptors))
         });
-        let _ = seat.set(seated.as_ref().ok().map(|((claims, _), _)| claims.clone()));
-        let ((claims, parameters), descriptors) = seated?;
+        let _ = pending.set(joined.as_ref().ok().map(|((claims, _), _)| claims.clone()));
+        let ((claims, parameters), descriptors) = joined?;
         let reported = Arc::downgrade(&claims);
         let reporting = diagnostics::report(node, move || reported.upgrade().map(|claims| claims_status(&claims)))?;
         Ok(Self { claims, _descriptors: descriptors, _parameters: parameters, _reporting: reporting })
@@ -228,7 +228,7 @@ impl<T: RclrsKind> Subscription<T> {
         self.claims.topic_name()
     }
 
-    /// Counters of the seat in the core.
+    /// Counters of the core subscriber.
     pub fn statistics(&self) -> SubscriberStatistics {
         self.claims.statistics()
     }
@@ -253,17 +253,17 @@ impl<T: RclrsKind> fmt::Debug for Subscription<T> {
 /// The name after remapping, and what ends the subscription.
 type Made = (String, Box<dyn Any + Send + Sync>);
 /// Set once the core's half is there, or could not be made.
-type Seat<T> = Arc<OnceLock<Option<Arc<Claims<T>>>>>;
+type PendingClaims<T> = Arc<OnceLock<Option<Arc<Claims<T>>>>>;
 
 /// What a callback claims by.
 struct Claimer<T: RclrsKind> {
-    seat: Seat<T>,
+    pending: PendingClaims<T>,
     logger: String,
 }
 
 impl<T: RclrsKind> Claimer<T> {
     fn claim(&self, message: &T::Message) -> Option<Frame<T>> {
-        let claims = self.seat.wait().as_ref()?;
+        let claims = self.pending.wait().as_ref()?;
         claims.claim(message, |error| ::rclrs::log_warn!(self.logger.as_str(), "{error}"))
     }
 }

@@ -11,15 +11,14 @@ use std::sync::Arc;
 use rgaps_os::{Access, Mapping, memfd};
 
 use crate::claim::MessageName;
-use crate::janitor::Seat;
 use crate::layout::{META_BYTES_MAX, QUEUE_OFFSET, READY_OFFSET, SEGMENT_BYTES, SUBSCRIBER_PAGES_BYTES};
 use crate::layout::{message_offset, publisher_offset, subscriber_offset};
 use crate::newest::newest;
 use crate::observer::Observer;
 use crate::queue::MessageIndex;
 use crate::{
-    Exhaustion, Held, Janitor, MessageInfo, MessageSpec, PublisherSpec, ReaderPort, Segment, SubscriberFile,
-    SubscriberPages, SubscriberSpec, WriterPort,
+    Exhaustion, Held, Janitor, MessageInfo, MessageSpec, PublisherSlot, PublisherSpec, ReaderPort, Segment,
+    SubscriberFile, SubscriberPages, SubscriberSpec, WriterPort,
 };
 
 const TOPIC: [u8; 16] = [3; 16];
@@ -32,7 +31,7 @@ struct Topic {
     segment: File,
     words: File,
     janitor: Janitor,
-    writers: [(WriterPort, Seat); 2],
+    writers: [(WriterPort, PublisherSlot); 2],
     reader: ReaderPort,
     observer: Observer,
     held: Vec<Held>,
@@ -57,11 +56,11 @@ impl Topic {
         let file = SubscriberFile::create().ok()?;
         let [first, second] = [1, 2].map(|publisher| Self::writer(&janitor, publisher));
         let spec = SubscriberSpec { depth: 4, pid: 1, remote: false };
-        let seat = janitor.admit_subscriber(&spec, &file).ok()?;
-        let own = janitor.pages(seat)?;
+        let slot = janitor.admit_subscriber(&spec, &file).ok()?;
+        let own = janitor.pages(slot)?;
         let words = own.file()?.as_fd().try_clone_to_owned().ok()?;
         let adopted = SubscriberFile::adopt(words.try_clone().ok()?);
-        let own = SubscriberPages::attach(adopted, own.place(), TOPIC, seat.slot, seat.tenancy()).ok()?;
+        let own = SubscriberPages::attach(adopted, own.place(), TOPIC, slot).ok()?;
         let observed = Arc::new(Segment::observe(made.read_only().ok()?, TOPIC).ok()?);
         let reader = ReaderPort::new(observed.clone(), Arc::new(own), true).ok()?;
         let (segment, observer) = (made.as_fd().try_clone_to_owned().ok()?, Observer::new(observed));
@@ -78,12 +77,12 @@ impl Topic {
         })
     }
 
-    fn writer(janitor: &Janitor, publisher: u64) -> Option<(WriterPort, Seat)> {
-        let seat = janitor.admit_publisher(&PublisherSpec { publisher, messages: 4, ..Default::default() }).ok()?;
+    fn writer(janitor: &Janitor, publisher: u64) -> Option<(WriterPort, PublisherSlot)> {
+        let slot = janitor.admit_publisher(&PublisherSpec { publisher, messages: 4, ..Default::default() }).ok()?;
         let fd = memfd::create("pool", POOL_BYTES).ok()?;
         let right = Mapping::map(&fd, POOL_BYTES, Access::ReadWrite).ok()?.allocation_right()?;
-        let port = WriterPort::new(janitor.segment().clone(), seat.slot, seat.generation, right).ok()?;
-        Some((port, seat))
+        let port = WriterPort::new(janitor.segment().clone(), slot, right).ok()?;
+        Some((port, slot))
     }
 
     /// One step; returns what it has not used of the input.
@@ -127,8 +126,8 @@ impl Topic {
 
     fn publish(&mut self, of: usize, exhaustion: Exhaustion) {
         let (port, _) = &mut self.writers[of];
-        for seat in self.janitor.active_subscribers() {
-            self.janitor.pages(seat).into_iter().for_each(|pages| port.add_subscriber(pages, None));
+        for slot in self.janitor.active_subscribers() {
+            self.janitor.pages(slot).into_iter().for_each(|pages| port.add_subscriber(pages, None));
         }
         let Ok(loan) = port.loan(64, exhaustion) else { return };
         self.sequence += 1;
@@ -152,12 +151,12 @@ impl Topic {
         self.manage();
         let _ = (self.reader.counters(), self.reader.awaits_bytes(), self.observer.publisher(1));
         self.reader.retire();
-        let (slot, tenancy) = self.reader.seat();
+        let slot = self.reader.slot();
         self.held.clear();
-        self.janitor.dismiss_subscriber(slot, tenancy.bits());
-        for (_, seat) in &self.writers {
-            self.janitor.bury_publisher(seat.slot, seat.generation);
-            self.janitor.sweep(seat.slot);
+        self.janitor.dismiss_subscriber(slot);
+        for (_, slot) in &self.writers {
+            self.janitor.bury_publisher(*slot);
+            self.janitor.sweep(*slot);
         }
     }
 }

@@ -1,21 +1,21 @@
 //! Keep-last subscribers for which a publisher without space no longer waits: those that read nothing during a whole wait.
 
-use crate::message::Tenancy;
+use crate::slot::SubscriberSlot;
 use crate::subscribers::{Reader, Subscribers};
 
 /// Keep-last subscribers, and what each had taken, at a moment.
 #[derive(Debug, Default)]
-pub struct Readers(Vec<(u16, Tenancy, u64)>);
+pub struct Readers(Vec<(SubscriberSlot, u64)>);
 
 impl Readers {
     pub(crate) fn of(subscribers: &Subscribers) -> Self {
         let readers = subscribers.all().filter(|reader| reader.depth != 0);
-        Self(readers.map(|reader| (reader.slot, reader.tenancy, reader.taken)).collect())
+        Self(readers.map(|reader| (reader.slot, reader.taken)).collect())
     }
 
     /// Whether it is one of them and has read nothing since.
     pub(crate) fn has_idle(&self, reader: &Reader<'_>) -> bool {
-        reader.depth != 0 && self.0.contains(&(reader.slot, reader.tenancy, reader.taken))
+        reader.depth != 0 && self.0.contains(&(reader.slot, reader.taken))
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -14,15 +14,7 @@ use crate::notify::ring_space;
 use crate::pages::SubscriberPages;
 use crate::queue::Position;
 use crate::segment::{Segment, whole};
-
-/// Which pool a message lies in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct PoolRef {
-    /// Publisher slot.
-    pub slot: u16,
-    /// Its occupation count.
-    pub generation: u32,
-}
+use crate::slot::PublisherSlot;
 
 /// How many messages a reader holds of the publisher in each slot; shared with what it has given out.
 #[derive(Debug)]
@@ -57,9 +49,9 @@ impl Held {
         &self.info
     }
 
-    /// The pool that it lies in.
-    pub fn pool(&self) -> PoolRef {
-        PoolRef { slot: self.owner, generation: self.entry().pool_generation.load(Ordering::Relaxed) }
+    /// The publisher in whose pool it lies.
+    pub fn pool(&self) -> PublisherSlot {
+        PublisherSlot { index: self.owner, generation: self.entry().pool_generation.load(Ordering::Relaxed) }
     }
 
     /// Its entry of the table, and which of the entry's lives.

@@ -1,6 +1,6 @@
 //! The manager's part in a segment: who comes, who goes, and what is left to do for the dead.
 //!
-//! Invariants  J1 a slot's generation moves on each time it is occupied, so that words of a former tenant mean nothing.
+//! Invariants  J1 a slot's generation moves on each time it is occupied, so that words of a former occupant mean nothing.
 //!             J2 a buried publisher's slot is free again only when none of its messages is left, and with it goes its pool.
 //! Deaths      the janitor may be killed anywhere: its successor finds the same words and does the same again.
 
@@ -9,13 +9,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::history::MessageRef;
 use crate::join::{JOINING, Look, join};
-use crate::layout::{DEPTH_MAX, PUBLISHERS_MAX, PublisherSlot, SUBSCRIBERS_MAX, SlotState};
-use crate::message::{Generation, Need, Readiness, State, Tenancy};
+use crate::layout::{DEPTH_MAX, PUBLISHERS_MAX, PublisherRecord, SUBSCRIBERS_MAX, SlotState};
+use crate::message::{Generation, Need, Readiness, State};
 use crate::notify::ring_always;
 use crate::pages::{SubscriberFile, SubscriberPages};
 use crate::past::find_in_queue;
 use crate::queue::{MESSAGES_MAX, MessageIndex, Named, Position, Slot};
 use crate::segment::{AttachError, Segment, bits, clear_bit, entries_of, set_bit};
+use crate::slot::{PublisherSlot, SubscriberSlot};
 use crate::subscribers::{Offered, Subscribers};
 
 /// Entries of the message table that each publisher can have, whatever the others ask for.
@@ -56,22 +57,6 @@ pub struct SubscriberSpec {
 impl Default for SubscriberSpec {
     fn default() -> Self {
         Self { depth: 10, pid: 0, remote: false }
-    }
-}
-
-/// An occupied slot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Seat {
-    /// The slot.
-    pub slot: u16,
-    /// Its occupation count.
-    pub generation: u32,
-}
-
-impl Seat {
-    /// The occupation count, as a subscriber's.
-    pub fn tenancy(&self) -> Tenancy {
-        Tenancy::new(self.generation)
     }
 }
 
@@ -118,43 +103,43 @@ impl Janitor {
 
     /// Gives a publisher a slot, and a run of the message table. Where there is no slot, those who have gone make way, unless what they
     /// published is held.
-    pub fn admit_publisher(&self, spec: &PublisherSpec) -> Result<Seat, Full> {
+    pub fn admit_publisher(&self, spec: &PublisherSpec) -> Result<PublisherSlot, Full> {
         self.admit_publisher_among(spec, PUBLISHERS_MAX)
     }
 
     /// As `admit_publisher`. Of those for remote hosts there may be `remote_max`, those included that have gone and of which something is held;
     /// the other slots are for this host's.
-    pub fn admit_publisher_among(&self, spec: &PublisherSpec, remote_max: usize) -> Result<Seat, Full> {
-        let buried: Vec<Seat> = self.buried().collect();
+    pub fn admit_publisher_among(&self, spec: &PublisherSpec, remote_max: usize) -> Result<PublisherSlot, Full> {
+        let buried: Vec<PublisherSlot> = self.buried().collect();
         let mut gone = buried.into_iter();
         loop {
             let is_beyond = spec.remote && self.remote_publishers() >= remote_max;
-            if !is_beyond && let Some(seat) = self.try_admit_publisher(spec) {
-                return Ok(seat);
+            if !is_beyond && let Some(slot) = self.try_admit_publisher(spec) {
+                return Ok(slot);
             }
-            let Some(seat) = gone.find(|seat| !is_beyond || self.is_remote(seat.slot)) else {
+            let Some(slot) = gone.find(|slot| !is_beyond || self.is_remote(slot.index)) else {
                 return Err(match is_beyond {
                     true => Full { limit: remote_max, what: "publishers of other hosts" },
                     false => Full { limit: PUBLISHERS_MAX, what: "publishers" },
                 });
             };
-            self.sweep_sparing(seat.slot, Need::Soft);
+            self.sweep_sparing(slot, Need::Soft);
         }
     }
 
     /// Publishers of remote hosts, those included that have gone and of which something is held.
     pub fn remote_publishers(&self) -> usize {
-        let taken = self.segment.publishers().filter(|(.., state)| *state != Some(SlotState::Free));
-        taken.filter(|(slot, ..)| self.is_remote(*slot)).count()
+        let taken = self.segment.publishers().filter(|(_, state)| *state != Some(SlotState::Free));
+        taken.filter(|(slot, _)| self.is_remote(slot.index)).count()
     }
 
-    fn is_remote(&self, slot: u16) -> bool {
-        self.segment.publisher(slot).is_some_and(|words| words.remote.load(Ordering::Relaxed) != 0)
+    fn is_remote(&self, index: u16) -> bool {
+        self.segment.publisher(index).is_some_and(|words| words.remote.load(Ordering::Relaxed) != 0)
     }
 
-    fn try_admit_publisher(&self, spec: &PublisherSpec) -> Option<Seat> {
-        for slot in 0..PUBLISHERS_MAX as u16 {
-            let Some(words) = self.segment.publisher(slot) else { break };
+    fn try_admit_publisher(&self, spec: &PublisherSpec) -> Option<PublisherSlot> {
+        for index in 0..PUBLISHERS_MAX as u16 {
+            let Some(words) = self.segment.publisher(index) else { break };
             let (generation, Some(SlotState::Free)) = SlotState::decode(words.state.load(Ordering::Acquire)) else {
                 continue;
             };
@@ -172,8 +157,8 @@ impl Janitor {
             words.joined.store(self.segment.queue().end().0, Ordering::Relaxed);
             words.entries.store(u64::from(first) << 32 | u64::from(count), Ordering::Relaxed);
             words.state.store(SlotState::Active.word(generation), Ordering::Release);
-            set_bit(&self.segment.header().publishers.0, slot);
-            return Some(Seat { slot, generation });
+            set_bit(&self.segment.header().publishers.0, index);
+            return Some(PublisherSlot { index, generation });
         }
         None
     }
@@ -181,8 +166,8 @@ impl Janitor {
     /// A run of the message table that no publisher has: of so many entries, or of as many as leave `QUOTA` to each publisher that may still come.
     /// Runs take multiples of `QUOTA`, so that what is left has no smaller pieces.
     fn free_run(&self, wanted: u32) -> Option<(u32, u32)> {
-        let taken = self.segment.publishers().filter(|(.., state)| *state != Some(SlotState::Free));
-        let taken = taken.filter_map(|(slot, ..)| self.segment.publisher(slot)).map(entries_of);
+        let taken = self.segment.publishers().filter(|(_, state)| *state != Some(SlotState::Free));
+        let taken = taken.filter_map(|(slot, _)| self.segment.publisher(slot.index)).map(entries_of);
         let mut runs: Vec<(u32, u32)> = taken.map(|(first, count)| (first, count.next_multiple_of(QUOTA))).collect();
         let to_come = (PUBLISHERS_MAX as u32).saturating_sub(runs.len() as u32 + 1);
         let left = MESSAGES_MAX.saturating_sub(runs.iter().map(|(_, count)| count).sum());
@@ -205,19 +190,24 @@ impl Janitor {
     }
 
     /// Entries of the message table that a publisher has for itself.
-    pub fn quota(&self, slot: u16) -> u32 {
-        self.segment.publisher(slot).map_or(0, |words| entries_of(words).1)
+    pub fn quota(&self, slot: PublisherSlot) -> u32 {
+        self.segment.publisher(slot.index).map_or(0, |words| entries_of(words).1)
     }
 
     /// Gives a subscriber a slot, and words of its own in its client's file (`pages`). From its return on, no message is missed.
-    pub fn admit_subscriber(&self, spec: &SubscriberSpec, file: &Arc<SubscriberFile>) -> Result<Seat, NotAdmitted> {
-        for slot in 0..SUBSCRIBERS_MAX as u16 {
-            let Some(words) = self.segment.subscriber(slot) else { break };
+    pub fn admit_subscriber(
+        &self,
+        spec: &SubscriberSpec,
+        file: &Arc<SubscriberFile>,
+    ) -> Result<SubscriberSlot, NotAdmitted> {
+        for index in 0..SUBSCRIBERS_MAX as u16 {
+            let Some(words) = self.segment.subscriber(index) else { break };
             let (generation, Some(SlotState::Free)) = SlotState::decode(words.state.load(Ordering::Acquire)) else {
                 continue;
             };
             let generation = generation.wrapping_add(1).max(1);
-            let pages = SubscriberPages::create(file, self.segment.topic(), slot, Tenancy::new(generation))?;
+            let slot = SubscriberSlot { index, generation };
+            let pages = SubscriberPages::create(file, self.segment.topic(), slot)?;
             words.place.store(pages.place(), Ordering::Relaxed);
             self.subscribers().add(Arc::new(pages), None);
             words.depth.store(u64::from(spec.depth.min(DEPTH_MAX)), Ordering::Relaxed);
@@ -226,40 +216,41 @@ impl Janitor {
             words.lost.store(0, Ordering::Relaxed);
             words.joined.store(JOINING, Ordering::Relaxed);
             words.state.store(SlotState::Active.word(generation), Ordering::Release);
-            let visible = || set_bit(&self.segment.header().subscribers.0, slot);
+            let visible = || set_bit(&self.segment.header().subscribers.0, index);
             join(visible, &words.joined, self.segment.queue());
-            return Ok(Seat { slot, generation });
+            return Ok(slot);
         }
         Err(Full { limit: SUBSCRIBERS_MAX, what: "subscribers" }.into())
     }
 
     /// A subscriber's own words, if this manager has them: one that followed another has them once they are handed back.
-    pub fn pages(&self, seat: Seat) -> Option<Arc<SubscriberPages>> {
-        self.subscribers().pages(seat.slot, seat.tenancy()).cloned()
+    pub fn pages(&self, slot: SubscriberSlot) -> Option<Arc<SubscriberPages>> {
+        self.subscribers().pages(slot).cloned()
     }
 
     /// A subscriber's own words, handed back or found after a manager's death.
     pub fn adopt_pages(&self, pages: SubscriberPages) {
         let mut subscribers = self.subscribers();
-        subscribers.remove(pages.slot());
+        subscribers.remove(pages.slot().index);
         subscribers.add(Arc::new(pages), None);
     }
 
     /// Where the own words of a subscriber lie in its client's file.
-    pub fn place_of(&self, slot: u16) -> u32 {
-        self.segment.subscriber(slot).map_or(0, |words| words.place.load(Ordering::Relaxed))
+    pub fn place_of(&self, slot: SubscriberSlot) -> u32 {
+        self.segment.subscriber(slot.index).map_or(0, |words| words.place.load(Ordering::Relaxed))
     }
 
     /// Bytes of memory that the topic's files occupy.
     pub fn resident_bytes(&self) -> u64 {
         let subscribers = self.subscribers();
-        let own = self.active_subscribers().filter_map(|seat| subscribers.pages(seat.slot, seat.tenancy()));
+        let own = self.active_subscribers().filter_map(|slot| subscribers.pages(slot));
         self.segment.resident_bytes().unwrap_or(0) + own.map(|pages| pages.resident_bytes()).sum::<u64>()
     }
 
     /// A subscriber left or died: all that it held counts as released.
-    pub fn dismiss_subscriber(&self, slot: u16, generation: u32) -> bool {
-        let Some(words) = self.segment.subscriber(slot) else { return false };
+    pub fn dismiss_subscriber(&self, slot: SubscriberSlot) -> bool {
+        let SubscriberSlot { index, generation } = slot;
+        let Some(words) = self.segment.subscriber(index) else { return false };
         let header = self.segment.header();
         let (active, free) = (SlotState::Active.word(generation), SlotState::Free.word(generation));
         // Under this lock nobody loses the slot: `demote` relies on it.
@@ -267,9 +258,9 @@ impl Janitor {
         if words.state.compare_exchange(active, free, Ordering::AcqRel, Ordering::Relaxed).is_err() {
             return false;
         }
-        clear_bit(&header.subscribers.0, slot);
-        clear_bit(&header.descriptors.0, slot);
-        let pages = subscribers.remove(slot);
+        clear_bit(&header.subscribers.0, index);
+        clear_bit(&header.descriptors.0, index);
+        let pages = subscribers.remove(index);
         drop(subscribers);
         if let Some(pages) = pages {
             pages.give_back();
@@ -279,39 +270,39 @@ impl Janitor {
     }
 
     /// Notes whether a subscriber has an event descriptor, so that publishers signal it.
-    pub fn mark_descriptor(&self, slot: u16, has: bool) {
+    pub fn mark_descriptor(&self, slot: SubscriberSlot, has: bool) {
         let mask = &self.segment.header().descriptors.0;
-        if has { set_bit(mask, slot) } else { clear_bit(mask, slot) }
+        if has { set_bit(mask, slot.index) } else { clear_bit(mask, slot.index) }
     }
 
     /// What a subscriber keeps has changed: that of a host, with its subscribers. 0 is keep-all.
-    pub fn set_depth(&self, slot: u16, depth: u32) {
-        if let Some(words) = self.segment.subscriber(slot) {
+    pub fn set_depth(&self, slot: SubscriberSlot, depth: u32) {
+        if let Some(words) = self.segment.subscriber(slot.index) {
             words.depth.store(u64::from(depth.min(DEPTH_MAX)), Ordering::Release);
         }
     }
 
     /// A keep-all subscriber has stalled the fleet for too long: from now on it is keep-last. False if it is not keep-all, or has left: whoever has
     /// its slot now stalls nobody.
-    pub fn demote(&self, (slot, tenancy): (u16, Tenancy), depth: u32) -> bool {
-        let Some(words) = self.segment.subscriber(slot) else { return false };
+    pub fn demote(&self, slot: SubscriberSlot, depth: u32) -> bool {
+        let Some(words) = self.segment.subscriber(slot.index) else { return false };
         let _nobody_leaves = self.subscribers();
-        if self.segment.tenant(slot) != Some(tenancy) {
+        if self.segment.occupant(slot.index) != Some(slot) {
             return false;
         }
         words.depth.compare_exchange(0, u64::from(depth.max(1)), Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// The reverse of `demote`, for a host that takes messages again.
-    pub fn restore_keep_all(&self, slot: u16) {
+    pub fn restore_keep_all(&self, slot: SubscriberSlot) {
         self.set_depth(slot, 0);
     }
 
     /// Messages from another host were lost on the way: each subscriber of this host that was here at `since`, where the last one
     /// before them lies, has lost them. Who came later never was to get them.
     pub fn count_lost(&self, messages: u64, since: Position) {
-        for seat in self.active_subscribers() {
-            let Some(words) = self.segment.subscriber(seat.slot) else { continue };
+        for slot in self.active_subscribers() {
+            let Some(words) = self.segment.subscriber(slot.index) else { continue };
             if words.remote.load(Ordering::Relaxed) == 0 && words.joined.load(Ordering::Relaxed) <= since.0 {
                 words.lost.fetch_add(messages, Ordering::Relaxed);
             }
@@ -319,15 +310,16 @@ impl Janitor {
     }
 
     /// A publisher left or died. What it had begun is finished or given back, and what is still read stays until `sweep`.
-    pub fn bury_publisher(&self, slot: u16, generation: u32) -> bool {
-        let Some(words) = self.segment.publisher(slot) else { return false };
+    pub fn bury_publisher(&self, slot: PublisherSlot) -> bool {
+        let PublisherSlot { index, generation } = slot;
+        let Some(words) = self.segment.publisher(index) else { return false };
         let (active, buried) = (SlotState::Active.word(generation), SlotState::Buried.word(generation));
         if words.state.compare_exchange(active, buried, Ordering::AcqRel, Ordering::Relaxed).is_err() {
             return false;
         }
         let header = self.segment.header();
-        clear_bit(&header.publishers.0, slot);
-        clear_bit(&header.space.0.sleepers, slot);
+        clear_bit(&header.publishers.0, index);
+        clear_bit(&header.space.0.sleepers, index);
         self.sweep(slot);
         self.segment.wake_everybody();
         true
@@ -335,34 +327,34 @@ impl Janitor {
 
     /// Finishes what a buried publisher left. Returns how many of its messages are still read; at 0 its slot is free again and
     /// its pool may go. Safe to repeat.
-    pub fn sweep(&self, slot: u16) -> usize {
+    pub fn sweep(&self, slot: PublisherSlot) -> usize {
         self.sweep_sparing(slot, Need::None)
     }
 
     /// As `sweep`; what is needed no more than `spared` goes, too.
-    fn sweep_sparing(&self, slot: u16, spared: Need) -> usize {
-        let Some(words) = self.segment.publisher(slot) else { return 0 };
-        let (generation, Some(SlotState::Buried)) = SlotState::decode(words.state.load(Ordering::Acquire)) else {
+    fn sweep_sparing(&self, slot: PublisherSlot, spared: Need) -> usize {
+        let Some(words) = self.segment.publisher(slot.index) else { return 0 };
+        if words.state.load(Ordering::Acquire) != SlotState::Buried.word(slot.generation) {
             return 0;
-        };
+        }
         let subscribers = self.subscribers();
-        let is_left = |index: &MessageIndex| !self.finish_message(&subscribers, *index, slot, spared);
-        let left = self.segment.used_entries(slot).filter(is_left).count();
+        let is_left = |index: &MessageIndex| !self.finish_message(&subscribers, *index, slot.index, spared);
+        let left = self.segment.used_entries(slot.index).filter(is_left).count();
         if left == 0 {
             words.used_bytes.store(0, Ordering::Relaxed);
             // What came from another host is still told by the table (newest.rs).
             if words.remote.load(Ordering::Relaxed) == 0 {
-                self.give_entries_back(slot, words);
+                self.give_entries_back(slot.index, words);
             }
-            words.state.store(SlotState::Free.word(generation), Ordering::Release);
+            words.state.store(SlotState::Free.word(slot.generation), Ordering::Release);
         }
         left
     }
 
     /// Gives the memory of a publisher's entries back. They begin in later lives when they are used again, so that no word about a message of
     /// before is taken for one about a message to come.
-    fn give_entries_back(&self, slot: u16, words: &PublisherSlot) {
-        let lives = self.segment.used_entries(slot).filter_map(|index| self.segment.words(index).life());
+    fn give_entries_back(&self, index: u16, words: &PublisherRecord) {
+        let lives = self.segment.used_entries(index).filter_map(|index| self.segment.words(index).life());
         let first = &self.segment.header().first_generation;
         let last =
             lives.fold(Generation(first.load(Ordering::Acquire)), |last, life| last.later(life.generation.next()));
@@ -373,44 +365,41 @@ impl Janitor {
     }
 
     /// Buried publishers that still have messages.
-    pub fn buried(&self) -> impl Iterator<Item = Seat> + '_ {
+    pub fn buried(&self) -> impl Iterator<Item = PublisherSlot> + '_ {
         self.publishers_in(SlotState::Buried)
     }
 
     /// Living publishers.
-    pub fn active_publishers(&self) -> impl Iterator<Item = Seat> + '_ {
+    pub fn active_publishers(&self) -> impl Iterator<Item = PublisherSlot> + '_ {
         self.publishers_in(SlotState::Active)
     }
 
     /// Whether a publisher's slot is its own still: it lives, or something of it is left.
-    pub fn is_taken(&self, seat: Seat) -> bool {
-        let Some(words) = self.segment.publisher(seat.slot) else { return false };
+    pub fn is_taken(&self, slot: PublisherSlot) -> bool {
+        let Some(words) = self.segment.publisher(slot.index) else { return false };
         let (generation, state) = SlotState::decode(words.state.load(Ordering::Acquire));
-        generation == seat.generation && state != Some(SlotState::Free)
+        generation == slot.generation && state != Some(SlotState::Free)
     }
 
     /// Living subscribers.
-    pub fn active_subscribers(&self) -> impl Iterator<Item = Seat> + '_ {
-        bits(&self.segment.header().subscribers.0).filter_map(|slot| {
-            let tenancy = self.segment.tenant(slot)?;
-            Some(Seat { slot, generation: tenancy.bits() })
-        })
+    pub fn active_subscribers(&self) -> impl Iterator<Item = SubscriberSlot> + '_ {
+        bits(&self.segment.header().subscribers.0).filter_map(|index| self.segment.occupant(index))
     }
 
     /// Messages that are not free, whoever owns them.
     pub fn messages_in_use(&self) -> usize {
         let in_use = |index: &MessageIndex| self.segment.words(*index).life().is_none_or(|l| l.state != State::Free);
-        let taken = self.segment.publishers().filter(|(.., state)| *state != Some(SlotState::Free));
-        taken.flat_map(|(slot, ..)| self.segment.used_entries(slot)).filter(in_use).count()
+        let taken = self.segment.publishers().filter(|(_, state)| *state != Some(SlotState::Free));
+        taken.flat_map(|(slot, _)| self.segment.used_entries(slot.index)).filter(in_use).count()
     }
 
     fn subscribers(&self) -> MutexGuard<'_, Subscribers> {
         self.subscribers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn publishers_in(&self, wanted: SlotState) -> impl Iterator<Item = Seat> + '_ {
-        let found = self.segment.publishers().filter(move |(.., state)| *state == Some(wanted));
-        found.map(|(slot, generation, _)| Seat { slot, generation })
+    fn publishers_in(&self, wanted: SlotState) -> impl Iterator<Item = PublisherSlot> + '_ {
+        let found = self.segment.publishers().filter(move |(_, state)| *state == Some(wanted));
+        found.map(|(slot, _)| slot)
     }
 
     /// True if nothing of the dead `owner` is left in this entry.

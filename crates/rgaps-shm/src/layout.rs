@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   the segment, which the manager and publishers may write:
-//!   Header │ SubscriberSlot[16] │ PublisherSlot[256] │ SubscriberSlot[1008] │ queue, 2^16 × 8 B │ ready words, 2^16 × 4 B │ MessageEntry[2^16]
+//!   Header │ SubscriberRecord[16] │ PublisherRecord[256] │ SubscriberRecord[1008] │ queue, 2^16 × 8 B │ ready words, 2^16 × 4 B │ MessageEntry[2^16]
 //!          └────────── by the manager, and each publisher its own ───────────┘  by publishers      by producers' streams     by its publisher
 //!
 //!   one file for each client, with a place for each of its subscribers, written by that client (the manager only creates it; pages.rs):
@@ -72,7 +72,7 @@ pub struct Header {
     pub subscribers: Line<SubscriberMask>,
     /// Publisher slots that are occupied by living publishers.
     pub publishers: Line<PublisherMask>,
-    /// Subscriber slots whose tenants have event descriptors.
+    /// Subscriber slots whose occupants have event descriptors.
     pub descriptors: Line<SubscriberMask>,
 }
 
@@ -91,7 +91,7 @@ pub struct WakeWords {
 /// A publisher of this host, or the manager on behalf of a remote host.
 #[repr(C, align(128))]
 #[derive(Debug)]
-pub struct PublisherSlot {
+pub struct PublisherRecord {
     /// Occupation count in the upper half, `SlotState` below.
     pub state: AtomicU64,
     /// The publisher's identity; for the manager's, that of the remote host's link.
@@ -121,7 +121,7 @@ pub struct PublisherSlot {
 /// What the manager says of a subscriber of this host, or of its own sender to a remote host.
 #[repr(C, align(64))]
 #[derive(Debug)]
-pub struct SubscriberSlot {
+pub struct SubscriberRecord {
     /// Occupation count in the upper half, `SlotState` below.
     pub state: AtomicU64,
     /// Keep-last depth; 0 is keep-all.
@@ -257,8 +257,8 @@ pub struct MessageEntry {
 const _: () = {
     assert!(size_of::<Header>() as u64 <= FIRST_SUBSCRIBERS_OFFSET);
     assert!(PUBLISHERS_OFFSET.is_multiple_of(128));
-    assert!(size_of::<PublisherSlot>() == 128);
-    assert!(size_of::<SubscriberSlot>() == 64);
+    assert!(size_of::<PublisherRecord>() == 128);
+    assert!(size_of::<SubscriberRecord>() == 64);
     assert!(size_of::<SubscriberWords>() == 128);
     assert!(size_of::<MessageEntry>() == 1216);
     // What may be missing at attach is missing as a whole.
@@ -270,12 +270,13 @@ const _: () = {
 const FIRST_SUBSCRIBERS_OFFSET: u64 = 1024;
 const FIRST_SUBSCRIBERS: u16 = 16;
 /// Offset of the publisher slots.
-const PUBLISHERS_OFFSET: u64 = FIRST_SUBSCRIBERS_OFFSET + FIRST_SUBSCRIBERS as u64 * size_of::<SubscriberSlot>() as u64;
+const PUBLISHERS_OFFSET: u64 =
+    FIRST_SUBSCRIBERS_OFFSET + FIRST_SUBSCRIBERS as u64 * size_of::<SubscriberRecord>() as u64;
 /// Offset of the other subscriber slots.
 const SUBSCRIBERS_OFFSET: u64 =
-    (PUBLISHERS_OFFSET + (PUBLISHERS_MAX * size_of::<PublisherSlot>()) as u64).next_multiple_of(PAGE_BYTES);
+    (PUBLISHERS_OFFSET + (PUBLISHERS_MAX * size_of::<PublisherRecord>()) as u64).next_multiple_of(PAGE_BYTES);
 /// Offset of the queue slots.
-pub(crate) const QUEUE_OFFSET: u64 = SUBSCRIBERS_OFFSET + (SUBSCRIBERS_MAX * size_of::<SubscriberSlot>()) as u64;
+pub(crate) const QUEUE_OFFSET: u64 = SUBSCRIBERS_OFFSET + (SUBSCRIBERS_MAX * size_of::<SubscriberRecord>()) as u64;
 /// Offset of the ready words.
 pub(crate) const READY_OFFSET: u64 = QUEUE_OFFSET + QUEUE_SLOTS as u64 * 8;
 /// Bytes of the ready words.
@@ -291,7 +292,7 @@ pub const SUBSCRIBER_PAGES_BYTES: u64 = PAGE_BYTES + MESSAGES_MAX as u64 * 4;
 
 /// Offset of a publisher slot; `None` past the last.
 pub(crate) fn publisher_offset(slot: u16) -> Option<u64> {
-    let offset = PUBLISHERS_OFFSET + u64::from(slot) * size_of::<PublisherSlot>() as u64;
+    let offset = PUBLISHERS_OFFSET + u64::from(slot) * size_of::<PublisherRecord>() as u64;
     (usize::from(slot) < PUBLISHERS_MAX).then_some(offset)
 }
 
@@ -301,7 +302,7 @@ pub(crate) fn subscriber_offset(slot: u16) -> Option<u64> {
         None => (FIRST_SUBSCRIBERS_OFFSET, slot),
         Some(place) => (SUBSCRIBERS_OFFSET, place),
     };
-    let offset = start + u64::from(place) * size_of::<SubscriberSlot>() as u64;
+    let offset = start + u64::from(place) * size_of::<SubscriberRecord>() as u64;
     (usize::from(slot) < SUBSCRIBERS_MAX).then_some(offset)
 }
 

@@ -66,6 +66,8 @@ pub mod reader;
 #[cfg(not(any(loom, shuttle)))]
 pub mod segment;
 #[cfg(not(any(loom, shuttle)))]
+pub mod slot;
+#[cfg(not(any(loom, shuttle)))]
 pub mod space;
 #[cfg(not(any(loom, shuttle)))]
 pub mod subscribers;
@@ -79,13 +81,14 @@ pub mod writer;
 #[cfg(not(any(loom, shuttle)))]
 pub use crate::{
     fuzz::fuzz_segment,
-    held::{Held, PoolRef},
+    held::Held,
     janitor::{Janitor, PublisherSpec, SubscriberSpec},
     pages::{SubscriberFile, SubscriberPages},
     pool::{Block, PoolAllocator, PoolStats},
     raw::bare::{BareBlock, BareTlsf},
     reader::ReaderPort,
     segment::{AttachError, Segment},
+    slot::{EndpointSlot, PublisherSlot, SubscriberSlot},
     space::{Exhaustion, LoanError},
     subscribers::Subscribers,
     unready::Unready,

@@ -55,22 +55,6 @@ impl Generation {
     }
 }
 
-/// One occupation of a subscriber slot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Tenancy(u32);
-
-impl Tenancy {
-    /// The occupation with this count.
-    pub fn new(generation: u32) -> Self {
-        Self(generation)
-    }
-
-    /// Its count.
-    pub fn bits(self) -> u32 {
-        self.0
-    }
-}
-
 /// State of a table entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {

@@ -33,7 +33,7 @@ pub fn newest(segment: &Segment, source_host: [u8; 16]) -> HashMap<u64, Newest> 
 /// As `newest`, of the messages whose sequence is not beyond the `limit` of their publisher: others it cannot have published.
 pub fn newest_within(segment: &Segment, source_host: [u8; 16], limit: impl Fn(u64) -> u64) -> HashMap<u64, Newest> {
     let mut found: HashMap<u64, Newest> = HashMap::new();
-    let entries = segment.publishers().flat_map(|(slot, ..)| segment.used_entries(slot));
+    let entries = segment.publishers().flat_map(|(slot, _)| segment.used_entries(slot.index));
     for info in entries.filter_map(|index| described(segment, index)) {
         if info.source_host == source_host && info.sequence > 0 && info.sequence <= limit(info.publisher) {
             let this = Newest { sequence: info.sequence, position: Position(info.position) };

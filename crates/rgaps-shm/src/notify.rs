@@ -218,7 +218,8 @@ impl Wait for EventWait {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::janitor::{Janitor, Seat};
+    use crate::janitor::Janitor;
+    use crate::slot::SubscriberSlot;
     use crate::subscribers::Subscribers;
 
     const LONG: Duration = Duration::from_secs(60);
@@ -235,7 +236,7 @@ mod tests {
     struct Topic {
         segment: Arc<Segment>,
         janitor: Janitor,
-        seat: Seat,
+        slot: SubscriberSlot,
         subscribers: Subscribers,
     }
 
@@ -243,16 +244,16 @@ mod tests {
         fn new() -> Self {
             let segment = Arc::new(Segment::create([1; 16]).unwrap());
             let janitor = Janitor::new(segment.clone());
-            let seat = janitor
+            let slot = janitor
                 .admit_subscriber(&crate::SubscriberSpec::default(), &crate::SubscriberFile::create().unwrap())
                 .unwrap();
             let mut subscribers = Subscribers::new(segment.clone());
-            subscribers.add(janitor.pages(seat).unwrap(), None);
-            Self { segment, janitor, seat, subscribers }
+            subscribers.add(janitor.pages(slot).unwrap(), None);
+            Self { segment, janitor, slot, subscribers }
         }
 
         fn pages(&self) -> Arc<SubscriberPages> {
-            self.janitor.pages(self.seat).unwrap()
+            self.janitor.pages(self.slot).unwrap()
         }
 
         fn waiter(&self) -> FutexWait {
@@ -320,10 +321,10 @@ mod tests {
     }
 
     #[test]
-    fn an_event_descriptor_is_signalled_while_its_tenant_stays() {
+    fn an_event_descriptor_is_signalled_while_its_subscriber_stays() {
         let mut topic = Topic::new();
-        let seat = topic.seat;
-        topic.janitor.mark_descriptor(seat.slot, true);
+        let slot = topic.slot;
+        topic.janitor.mark_descriptor(slot, true);
         let event = EventFd::new().unwrap();
         topic.subscribers.add(topic.pages(), Some(event.try_clone().unwrap()));
         let mut wait = EventWait::new(event);
@@ -331,7 +332,7 @@ mod tests {
         // Its words once more, without the descriptor, take nothing away.
         topic.subscribers.add(topic.pages(), None);
         wakes(&mut wait, &mut topic.subscribers);
-        topic.janitor.dismiss_subscriber(seat.slot, seat.generation);
+        topic.janitor.dismiss_subscriber(slot);
         wait.arm().unwrap();
         topic.subscribers.wake().unwrap();
         assert!(!wait.wait(Duration::from_millis(1)).unwrap());

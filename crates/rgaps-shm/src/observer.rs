@@ -12,7 +12,7 @@ use crate::segment::Segment;
 
 /// What a topic's segment tells of one of its publishers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PublisherSeat {
+pub struct ObservedPublisher {
     /// Its process, in that process's own namespace.
     pub pid: u64,
     /// Messages that it has published.
@@ -68,13 +68,13 @@ impl Observer {
         (life.0 == generation).then_some(info)
     }
 
-    /// A publisher that has a seat on this host, by its identity.
-    pub fn publisher(&self, publisher: u64) -> Option<PublisherSeat> {
+    /// A publisher that has a slot of this topic, by its identity.
+    pub fn publisher(&self, publisher: u64) -> Option<ObservedPublisher> {
         self.here()?;
-        let taken = self.segment.publishers().filter(|(.., state)| *state != Some(SlotState::Free));
-        let mut taken = taken.filter_map(|(slot, ..)| self.segment.publisher(slot));
-        let found = taken.find(|slot| slot.publisher.load(Ordering::Relaxed) == publisher)?;
-        Some(PublisherSeat {
+        let taken = self.segment.publishers().filter(|(_, state)| *state != Some(SlotState::Free));
+        let mut taken = taken.filter_map(|(slot, _)| self.segment.publisher(slot.index));
+        let found = taken.find(|record| record.publisher.load(Ordering::Relaxed) == publisher)?;
+        Some(ObservedPublisher {
             pid: found.pid.load(Ordering::Relaxed),
             published: found.published.load(Ordering::Relaxed),
             remote: found.remote.load(Ordering::Relaxed) != 0,

@@ -27,10 +27,11 @@ use rgaps_os::{Access, MapError, Mapping, memfd};
 use crate::layout::{
     HOLDS_OFFSET, LAYOUT_VERSION, PAGES_MAGIC, SUBSCRIBER_PAGES_BYTES, SUBSCRIBERS_MAX, SubscriberWords,
 };
-use crate::message::{HoldWord, Tenancy};
+use crate::message::HoldWord;
 use crate::queue::MessageIndex;
 use crate::raw::view;
 use crate::segment::{AttachError, halves, inside};
+use crate::slot::SubscriberSlot;
 
 /// Places of one file, nearly all of them holes. A client that makes more subscribers in its life gets another file.
 const PLACES: u32 = 4096;
@@ -135,27 +136,21 @@ impl AsFd for SubscriberFile {
 pub struct SubscriberPages {
     mapping: Mapping,
     place: u32,
-    slot: u16,
-    tenancy: Tenancy,
+    slot: SubscriberSlot,
     /// `None` where it is only read.
     file: Option<Arc<SubscriberFile>>,
 }
 
 impl SubscriberPages {
-    /// Makes the words of a slot's next tenant, in its client's file. Only the manager does.
-    pub fn create(
-        file: &Arc<SubscriberFile>,
-        topic: [u8; 16],
-        slot: u16,
-        tenancy: Tenancy,
-    ) -> Result<Self, AttachError> {
+    /// Makes the words of a slot's next occupant, in its client's file. Only the manager does.
+    pub fn create(file: &Arc<SubscriberFile>, topic: [u8; 16], slot: SubscriberSlot) -> Result<Self, AttachError> {
         let place = file.used.fetch_add(1, Ordering::Relaxed);
         let mapping = map(&file.fd, place, Access::ReadWrite)?;
-        let pages = Self { mapping, place, slot, tenancy, file: Some(file.clone()) };
+        let pages = Self { mapping, place, slot, file: Some(file.clone()) };
         let header = &pages.words().header;
         header.version.store(LAYOUT_VERSION, Ordering::Relaxed);
-        header.slot.store(slot.into(), Ordering::Relaxed);
-        header.generation.store(tenancy.bits(), Ordering::Relaxed);
+        header.slot.store(slot.index.into(), Ordering::Relaxed);
+        header.generation.store(slot.generation, Ordering::Relaxed);
         store(&header.topic, topic);
         header.magic.store(PAGES_MAGIC, Ordering::Release);
         Ok(pages)
@@ -166,23 +161,16 @@ impl SubscriberPages {
         file: Arc<SubscriberFile>,
         place: u32,
         topic: [u8; 16],
-        slot: u16,
-        tenancy: Tenancy,
+        slot: SubscriberSlot,
     ) -> Result<Self, AttachError> {
         let mapping = map(&file.fd, place, Access::ReadWrite)?;
-        Self { mapping, place, slot, tenancy, file: Some(file) }.checked(topic)
+        Self { mapping, place, slot, file: Some(file) }.checked(topic)
     }
 
     /// Maps another's words for reading. The descriptor is needed no more.
-    pub fn observe(
-        fd: impl AsFd,
-        place: u32,
-        topic: [u8; 16],
-        slot: u16,
-        tenancy: Tenancy,
-    ) -> Result<Self, AttachError> {
+    pub fn observe(fd: impl AsFd, place: u32, topic: [u8; 16], slot: SubscriberSlot) -> Result<Self, AttachError> {
         let mapping = map(fd, place, Access::ReadOnly)?;
-        Self { mapping, place, slot, tenancy, file: None }.checked(topic)
+        Self { mapping, place, slot, file: None }.checked(topic)
     }
 
     /// As `observe`, keeping the file for those who are to be told of the subscriber.
@@ -190,10 +178,9 @@ impl SubscriberPages {
         file: &Arc<SubscriberFile>,
         place: u32,
         topic: [u8; 16],
-        slot: u16,
-        tenancy: Tenancy,
+        slot: SubscriberSlot,
     ) -> Result<Self, AttachError> {
-        let observed = Self::observe(file, place, topic, slot, tenancy)?;
+        let observed = Self::observe(file, place, topic, slot)?;
         Ok(Self { file: Some(file.clone()), ..observed })
     }
 
@@ -208,8 +195,9 @@ impl SubscriberPages {
             return Err(AttachError::Version { found });
         }
         let load = |half: &AtomicU64| half.load(Ordering::Relaxed);
-        let seat = (header.slot.load(Ordering::Relaxed), header.generation.load(Ordering::Relaxed));
-        let is_its = seat == (self.slot.into(), self.tenancy.bits()) && usize::from(self.slot) < SUBSCRIBERS_MAX;
+        let SubscriberSlot { index, generation } = self.slot;
+        let found = (header.slot.load(Ordering::Relaxed), header.generation.load(Ordering::Relaxed));
+        let is_its = found == (index.into(), generation) && usize::from(index) < SUBSCRIBERS_MAX;
         if !is_its || header.topic.each_ref().map(load) != halves(topic) {
             return Err(AttachError::Topic);
         }
@@ -221,14 +209,9 @@ impl SubscriberPages {
         self.place
     }
 
-    /// The slot whose tenant these are of.
-    pub fn slot(&self) -> u16 {
+    /// The slot of the subscriber that they belong to.
+    pub fn slot(&self) -> SubscriberSlot {
         self.slot
-    }
-
-    /// Which tenant.
-    pub fn tenancy(&self) -> Tenancy {
-        self.tenancy
     }
 
     /// What the subscriber says of itself.
@@ -289,13 +272,14 @@ mod tests {
     use super::*;
 
     const TOPIC: [u8; 16] = [7; 16];
+    const SLOT: SubscriberSlot = SubscriberSlot { index: 3, generation: 5 };
 
     fn made() -> SubscriberPages {
-        SubscriberPages::create(&SubscriberFile::create().unwrap(), TOPIC, 3, Tenancy::new(5)).unwrap()
+        SubscriberPages::create(&SubscriberFile::create().unwrap(), TOPIC, SLOT).unwrap()
     }
 
     fn observe(fd: impl AsFd, place: u32) -> Result<SubscriberPages, AttachError> {
-        SubscriberPages::observe(fd, place, TOPIC, 3, Tenancy::new(5))
+        SubscriberPages::observe(fd, place, TOPIC, SLOT)
     }
 
     #[test]
@@ -311,12 +295,12 @@ mod tests {
     }
 
     #[test]
-    fn words_of_another_topic_slot_tenant_or_place_are_refused() {
+    fn words_of_another_topic_slot_generation_or_place_are_refused() {
         let own = made();
         let file = || own.file().unwrap().clone();
-        for (place, topic, slot, tenancy) in [(0, [8; 16], 3, 5), (0, TOPIC, 4, 5), (0, TOPIC, 3, 6)] {
-            let refused = SubscriberPages::attach(file(), place, topic, slot, Tenancy::new(tenancy));
-            assert!(matches!(refused, Err(AttachError::Topic)), "{topic:?} {slot} {tenancy}");
+        for (place, topic, index, generation) in [(0, [8; 16], 3, 5), (0, TOPIC, 4, 5), (0, TOPIC, 3, 6)] {
+            let refused = SubscriberPages::attach(file(), place, topic, SubscriberSlot { index, generation });
+            assert!(matches!(refused, Err(AttachError::Topic)), "{topic:?} {index} {generation}");
         }
         assert!(matches!(observe(file(), 1), Err(AttachError::Magic { found: 0, .. })), "nobody's yet");
         assert!(matches!(observe(file(), PLACES), Err(AttachError::Map(_))), "there is no such place");
@@ -332,7 +316,8 @@ mod tests {
     #[test]
     fn each_subscriber_has_a_place_of_its_own_and_gives_its_memory_back() {
         let file = SubscriberFile::create().unwrap();
-        let make = |slot| SubscriberPages::create(&file, TOPIC, slot, Tenancy::new(1)).unwrap();
+        let slot = |index| SubscriberSlot { index, generation: 1 };
+        let make = |index| SubscriberPages::create(&file, TOPIC, slot(index)).unwrap();
         let (first, second) = (make(1), make(2));
         assert_eq!((first.place(), second.place(), file.has_place()), (0, 1, true));
         assert_eq!((first.resident_bytes(), second.resident_bytes()), (4096, 4096));
@@ -349,7 +334,7 @@ mod tests {
         let own = made();
         own.words().cursor.store(12, Ordering::Relaxed);
         let files = SubscriberFile::of_process(std::process::id());
-        let find = |file| SubscriberPages::find(file, own.place(), TOPIC, 3, Tenancy::new(5)).ok();
+        let find = |file| SubscriberPages::find(file, own.place(), TOPIC, SLOT).ok();
         let is_ours = |found: &SubscriberPages| found.words().cursor.load(Ordering::Relaxed) == 12;
         let found = files.iter().filter_map(find).find(is_ours).unwrap();
         assert!(found.hold_words().is_err(), "for reading only");

@@ -24,13 +24,14 @@ use crate::crash;
 use crate::held::{Held, HeldCounts, read_info};
 use crate::history::MessageRef;
 use crate::info::MessageInfo;
-use crate::layout::{SlotState, SubscriberSlot, SubscriberWords};
-use crate::message::{Generation, Holding, Life, Readiness, Tenancy};
+use crate::layout::{SlotState, SubscriberRecord, SubscriberWords};
+use crate::message::{Generation, Holding, Life, Readiness};
 use crate::notify::{FutexWait, ring_space};
 use crate::pages::SubscriberPages;
 use crate::past::{history, want_history};
 use crate::queue::{Named, Position, Slot};
 use crate::segment::{Segment, entries_of};
+use crate::slot::SubscriberSlot;
 use crate::space::{CutOff, PortError};
 use crate::unread::{UNREADY_MAX, Unread};
 
@@ -104,9 +105,9 @@ impl ReaderPort {
     /// Opens the port of the subscriber whose words `pages` are; the segment is read only. With `history` it first gets what publishers
     /// keep for late joiners.
     pub fn new(segment: Arc<Segment>, pages: Arc<SubscriberPages>, history: bool) -> Result<Self, PortError> {
-        let (slot, generation) = (pages.slot(), pages.tenancy().bits());
-        let cut_off = CutOff { slot, generation };
-        let subscriber = segment.subscriber(slot).ok_or(cut_off)?;
+        let SubscriberSlot { index, generation } = pages.slot();
+        let cut_off = CutOff(pages.slot().into());
+        let subscriber = segment.subscriber(index).ok_or(cut_off)?;
         if subscriber.state.load(Ordering::Acquire) != SlotState::Active.word(generation) {
             return Err(cut_off.into());
         }
@@ -201,7 +202,7 @@ impl ReaderPort {
 
     /// Keep-last depth; 0 is keep-all.
     pub fn depth(&self) -> u64 {
-        self.slot_words().depth.load(Ordering::Relaxed)
+        self.record().depth.load(Ordering::Relaxed)
     }
 
     /// The reader will not read it.
@@ -474,7 +475,7 @@ impl ReaderPort {
 
     pub(crate) fn losses_so_far(&self) -> u64 {
         // The latter is of the segment, where others may write.
-        self.words().lost.load(Ordering::Relaxed).saturating_add(self.slot_words().lost.load(Ordering::Relaxed))
+        self.words().lost.load(Ordering::Relaxed).saturating_add(self.record().lost.load(Ordering::Relaxed))
     }
 
     /// Messages ahead that are gone, or too old.
@@ -493,9 +494,9 @@ impl ReaderPort {
         self.lost_between(self.cursor, oldest).saturating_add(gone)
     }
 
-    /// The subscriber slot and its tenancy.
-    pub fn seat(&self) -> (u16, Tenancy) {
-        (self.pages.slot(), self.pages.tenancy())
+    /// The subscriber's slot.
+    pub fn slot(&self) -> SubscriberSlot {
+        self.pages.slot()
     }
 
     /// This subscriber's own words.
@@ -509,11 +510,11 @@ impl ReaderPort {
     }
 
     pub(crate) fn check(&self) -> Result<(), CutOff> {
-        let (slot, generation) = (self.pages.slot(), self.pages.tenancy().bits());
-        if self.slot_words().state.load(Ordering::Acquire) == SlotState::Active.word(generation) {
+        let slot = self.slot();
+        if self.record().state.load(Ordering::Acquire) == SlotState::Active.word(slot.generation) {
             return Ok(());
         }
-        Err(CutOff { slot, generation })
+        Err(CutOff(slot.into()))
     }
 
     pub(crate) fn move_to(&mut self, position: Position) {
@@ -583,9 +584,9 @@ impl ReaderPort {
         self.pages.words()
     }
 
-    fn slot_words(&self) -> &SubscriberSlot {
-        match self.segment.subscriber(self.pages.slot()) {
-            Some(slot) => slot,
+    fn record(&self) -> &SubscriberRecord {
+        match self.segment.subscriber(self.slot().index) {
+            Some(record) => record,
             None => unreachable!("the slot was checked by `new`"),
         }
     }

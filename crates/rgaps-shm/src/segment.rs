@@ -9,14 +9,15 @@ use rgaps_os::{Access, ForkGuard, MapError, Mapping, memfd};
 
 use crate::history::MessageRef;
 use crate::layout::{
-    Header, LAYOUT_VERSION, MAGIC, MessageEntry, PUBLISHERS_MAX, PublisherSlot, QUEUE_OFFSET, QUEUE_SLOTS, READY_BYTES,
-    READY_OFFSET, SEGMENT_BYTES, SlotState, SubscriberSlot, message_offset, pages_of_messages, publisher_offset,
-    subscriber_offset,
+    Header, LAYOUT_VERSION, MAGIC, MessageEntry, PUBLISHERS_MAX, PublisherRecord, QUEUE_OFFSET, QUEUE_SLOTS,
+    READY_BYTES, READY_OFFSET, SEGMENT_BYTES, SlotState, SubscriberRecord, message_offset, pages_of_messages,
+    publisher_offset, subscriber_offset,
 };
-use crate::message::{Life, MessageWords, Tenancy, ready_word};
+use crate::message::{Life, MessageWords, ready_word};
 use crate::notify::ring_always;
 use crate::queue::{MESSAGES_MAX, MessageIndex, Named, Position, Queue};
 use crate::raw::view;
+use crate::slot::{PublisherSlot, SubscriberSlot};
 
 /// A topic's segment cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -137,22 +138,22 @@ impl Segment {
     }
 
     /// A publisher slot; `None` past the last.
-    pub fn publisher(&self, slot: u16) -> Option<&PublisherSlot> {
-        Some(inside(view::publisher(&self.mapping, publisher_offset(slot)?)))
+    pub fn publisher(&self, index: u16) -> Option<&PublisherRecord> {
+        Some(inside(view::publisher(&self.mapping, publisher_offset(index)?)))
     }
 
-    /// Publisher slots that were ever occupied, each with its occupation count and its state. The lowest free one is given out, so they
+    /// Publisher slots that were ever occupied, each with its state. The lowest free one is given out, so they
     /// come first, and nobody looks at the pages of the others.
-    pub fn publishers(&self) -> impl Iterator<Item = (u16, u32, Option<SlotState>)> + '_ {
-        (0..PUBLISHERS_MAX as u16).map_while(|slot| {
-            let (generation, state) = SlotState::decode(self.publisher(slot)?.state.load(Ordering::Acquire));
-            (generation != 0).then_some((slot, generation, state))
+    pub fn publishers(&self) -> impl Iterator<Item = (PublisherSlot, Option<SlotState>)> + '_ {
+        (0..PUBLISHERS_MAX as u16).map_while(|index| {
+            let (generation, state) = SlotState::decode(self.publisher(index)?.state.load(Ordering::Acquire));
+            (generation != 0).then_some((PublisherSlot { index, generation }, state))
         })
     }
 
     /// A subscriber slot; `None` past the last.
-    pub fn subscriber(&self, slot: u16) -> Option<&SubscriberSlot> {
-        Some(inside(view::subscriber(&self.mapping, subscriber_offset(slot)?)))
+    pub fn subscriber(&self, index: u16) -> Option<&SubscriberRecord> {
+        Some(inside(view::subscriber(&self.mapping, subscriber_offset(index)?)))
     }
 
     /// A message entry.
@@ -201,9 +202,9 @@ impl Segment {
         Queue::new(&self.header().tail.0, slots)
     }
 
-    /// The entries that a publisher slot's tenant has used: its first, and how many.
-    pub fn used_entries(&self, slot: u16) -> impl Iterator<Item = MessageIndex> + use<> {
-        let (first, count) = self.publisher(slot).map_or((0, 0), |words| {
+    /// The entries that a publisher slot's occupant has used: its first, and how many.
+    pub fn used_entries(&self, index: u16) -> impl Iterator<Item = MessageIndex> + use<> {
+        let (first, count) = self.publisher(index).map_or((0, 0), |words| {
             let (first, count) = entries_of(words);
             (first, count.min(words.used_entries.load(Ordering::Acquire) as u32))
         });
@@ -217,16 +218,16 @@ impl Segment {
     }
 
     /// Who occupies a subscriber slot now.
-    pub fn tenant(&self, slot: u16) -> Option<Tenancy> {
-        match SlotState::decode(self.subscriber(slot)?.state.load(Ordering::Acquire)) {
-            (generation, Some(SlotState::Active)) => Some(Tenancy::new(generation)),
+    pub fn occupant(&self, index: u16) -> Option<SubscriberSlot> {
+        match SlotState::decode(self.subscriber(index)?.state.load(Ordering::Acquire)) {
+            (generation, Some(SlotState::Active)) => Some(SubscriberSlot { index, generation }),
             _ => None,
         }
     }
 }
 
 /// A publisher's run of the message table: its first entry, and how many there are. Never past the table's end.
-pub(crate) fn entries_of(words: &PublisherSlot) -> (u32, u32) {
+pub(crate) fn entries_of(words: &PublisherRecord) -> (u32, u32) {
     let found = words.entries.load(Ordering::Acquire);
     let first = (found >> 32).min(u64::from(MESSAGES_MAX)) as u32;
     (first, (found as u32).min(MESSAGES_MAX - first))
@@ -347,10 +348,10 @@ mod tests {
         assert!(made.resident_bytes().unwrap() <= 4096);
         let janitor = crate::Janitor::new(Arc::new(made));
         janitor.admit_publisher(&crate::PublisherSpec::default()).unwrap();
-        let seat =
+        let slot =
             janitor.admit_subscriber(&crate::SubscriberSpec::default(), &crate::SubscriberFile::create().unwrap());
-        let seat = seat.unwrap();
-        let own = janitor.pages(seat).unwrap().resident_bytes();
+        let slot = slot.unwrap();
+        let own = janitor.pages(slot).unwrap().resident_bytes();
         assert!(janitor.segment().resident_bytes().unwrap() + own <= 3 * 4096);
     }
 

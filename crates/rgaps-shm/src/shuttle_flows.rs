@@ -1,7 +1,7 @@
 //! Whole flows under random schedules: `RUSTFLAGS="--cfg shuttle" cargo test -p rgaps-shm --lib --release shuttle`.
 //!
-//! Two publisher slots, three subscriber slots and a manager run the real functions on words of their own. A slot has up to two tenants, one
-//! after the other. Any tenant may die before any access to a word; the manager then finishes what it left. `shuttle_flows/` repeats what
+//! Two publisher slots, three subscriber slots and a manager run the real functions on words of their own. A slot has up to two occupants, one
+//! after the other. Any occupant may die before any access to a word; the manager then finishes what it left. `shuttle_flows/` repeats what
 //! `writer.rs`, `reader.rs`, `subscribers.rs`, `past.rs` and `janitor.rs` do with several of these functions.
 //!
 //! Shuttle runs every access in one order, so this shows what schedules can do, and nothing about orderings and fences: loom's models do
@@ -40,7 +40,7 @@ const SCHEDULES: usize = 10_000;
 const STEPS_MAX: usize = 200_000;
 /// Preemptions of a schedule that has few.
 const FEW: usize = 5;
-/// One in so many tenants dies.
+/// One in so many occupants dies.
 const DEATHS: u64 = 3;
 
 /// A number below `end`, the same when the schedule is run again.
@@ -52,47 +52,47 @@ fn one_in(n: u64) -> bool {
     pick(n) == 0
 }
 
-/// Steps after which a tenant dies, if it is to.
+/// Steps after which a occupant dies, if it is to.
 fn fate(topic: &Topic) -> Option<u32> {
     let steps = one_in(DEATHS).then(|| 1 + pick(250) as u32);
     topic.truth().tally.deaths += u64::from(steps.is_some());
     steps
 }
 
-/// The tenants of a publisher slot, one after the other.
-fn publish(topic: &Topic, manager: &Mutex<Manager>, slot: usize) {
+/// The occupants of a publisher slot, one after the other.
+fn publish(topic: &Topic, manager: &Mutex<Manager>, index: usize) {
     for _ in 0..2 {
         pause(8);
         // What is held of the one before is let go some time.
         let admitted = (0..20).find_map(|_| {
-            let admitted = manager.lock().unwrap().admit_publisher(slot);
+            let admitted = manager.lock().unwrap().admit_publisher(index);
             if admitted.is_none() {
                 pause(8);
             }
             admitted
         });
-        let Some((seat, publisher)) = admitted else { break };
+        let Some((slot, publisher)) = admitted else { break };
         live(fate(topic), || publisher.run());
-        manager.lock().unwrap().bury_publisher(seat);
+        manager.lock().unwrap().bury_publisher(slot);
     }
     topic.closed.fetch_add(1, Ordering::AcqRel);
     topic.ring_always();
 }
 
-/// The tenants of a subscriber slot, one after the other.
-fn subscribe(topic: &Topic, manager: &Mutex<Manager>, slot: usize) {
+/// The occupants of a subscriber slot, one after the other.
+fn subscribe(topic: &Topic, manager: &Mutex<Manager>, index: usize) {
     // Now and then a topic has few subscribers, so that what one of them does is not hidden by what others need.
     for _ in 0..pick(3) {
         pause(30);
         let kind = Kind {
             // One of each kind, and any of them later.
-            depth: if one_in(2) { [0, 2, 1][slot] } else { pick(4) },
-            wants_history: slot == 2 || one_in(3),
+            depth: if one_in(2) { [0, 2, 1][index] } else { pick(4) },
+            wants_history: index == 2 || one_in(3),
             takes: one_in(2).then(|| 1 + pick(6)),
         };
-        let (seat, subscriber) = manager.lock().unwrap().admit_subscriber(slot, kind);
+        let (slot, subscriber) = manager.lock().unwrap().admit_subscriber(index, kind);
         live(fate(topic), || subscriber.run());
-        manager.lock().unwrap().dismiss_subscriber(seat);
+        manager.lock().unwrap().dismiss_subscriber(slot);
     }
 }
 

@@ -7,6 +7,7 @@ use rgaps_os::MapError;
 
 use crate::notify::{FutexWait, Wait};
 use crate::pool::PoolFull;
+use crate::slot::EndpointSlot;
 
 /// How often a writer that waits for space looks by itself: a stream that lets a message go rings nobody.
 const LOOK_FOR_SPACE: Duration = Duration::from_millis(2);
@@ -122,14 +123,9 @@ pub enum NoSpace {
 /// A port's slot is another's, or nobody's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "slot {slot} is no more that of generation {generation}: this publisher or subscriber was cut off from its topic; make it anew"
+    "{0} belongs to another process or to nobody: this publisher or subscriber was cut off from its topic; make it anew"
 )]
-pub struct CutOff {
-    /// The slot.
-    pub slot: u16,
-    /// Its occupation count when it was ours.
-    pub generation: u32,
-}
+pub struct CutOff(pub EndpointSlot);
 
 /// A port cannot be opened.
 #[derive(Debug, thiserror::Error)]

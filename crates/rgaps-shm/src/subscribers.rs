@@ -10,11 +10,12 @@ use std::sync::atomic::Ordering;
 use rgaps_os::{EventFd, futex};
 
 use crate::bell;
-use crate::message::{Generation, Need, ReaderWords, Tenancy};
+use crate::message::{Generation, Need, ReaderWords};
 use crate::notify::Wake;
 use crate::pages::SubscriberPages;
 use crate::queue::MessageIndex;
 use crate::segment::{Segment, bits};
+use crate::slot::SubscriberSlot;
 
 #[derive(Debug)]
 struct Known {
@@ -26,7 +27,7 @@ struct Known {
 #[derive(Debug)]
 pub struct Subscribers {
     segment: Arc<Segment>,
-    /// By slot. Former tenants stay until another comes, or somebody asks who is unknown.
+    /// By slot. Former occupants stay until another comes, or `forget_gone`.
     known: Vec<Option<Known>>,
 }
 
@@ -44,8 +45,7 @@ pub(crate) struct Offered {
 /// A subscriber, as it stands to a message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reader<'a> {
-    pub(crate) slot: u16,
-    pub(crate) tenancy: Tenancy,
+    pub(crate) slot: SubscriberSlot,
     /// Keep-last depth; 0 is keep-all.
     pub(crate) depth: u64,
     /// What it has taken; 0 where its words are not known.
@@ -91,20 +91,20 @@ impl Subscribers {
         if let Some(event) = &event {
             let _ = event.signal();
         }
-        let slot = usize::from(pages.slot());
-        if slot >= self.known.len() {
-            self.known.resize_with(slot + 1, || None);
+        let index = usize::from(pages.slot().index);
+        if index >= self.known.len() {
+            self.known.resize_with(index + 1, || None);
         }
-        let Some(place) = self.known.get_mut(slot) else { return };
+        let Some(place) = self.known.get_mut(index) else { return };
         match place {
             // Its words are known; what is new is the descriptor.
-            Some(known) if known.pages.tenancy() == pages.tenancy() => {
+            Some(known) if known.pages.slot() == pages.slot() => {
                 if event.is_some() {
                     known.event = event;
                 }
             }
-            // Told late of a former tenant.
-            Some(known) if self.segment.tenant(pages.slot()) == Some(known.pages.tenancy()) => {}
+            // Told late of a former occupant.
+            Some(known) if is_there(&self.segment, &known.pages) => {}
             _ => *place = Some(Known { pages, event }),
         }
     }
@@ -112,50 +112,50 @@ impl Subscribers {
     /// Lets go of what is known of those who have gone: their descriptors and mappings.
     pub fn forget_gone(&mut self) {
         let segment = &self.segment;
-        let has_gone = |known: &mut Known| segment.tenant(known.pages.slot()) != Some(known.pages.tenancy());
+        let has_gone = |known: &mut Known| !is_there(segment, &known.pages);
         self.known.iter_mut().for_each(|known| drop(known.take_if(has_gone)));
     }
 
     /// Those who are there and of whom something is not known that there is.
-    pub fn unknown(&self) -> Vec<(u16, Tenancy)> {
+    pub fn unknown(&self) -> Vec<SubscriberSlot> {
         let descriptors = &self.segment.header().descriptors.0;
-        let has_descriptor = |slot: u16| bits(descriptors).any(|known| known == slot);
-        let is_unknown = |(slot, tenancy): &(u16, Tenancy)| match self.get(*slot, *tenancy) {
-            Some(known) => known.event.is_none() && has_descriptor(*slot),
+        let has_descriptor = |index: u16| bits(descriptors).any(|known| known == index);
+        let is_unknown = |slot: &SubscriberSlot| match self.get(*slot) {
+            Some(known) => known.event.is_none() && has_descriptor(slot.index),
             None => true,
         };
-        self.tenants().filter(is_unknown).collect()
+        self.occupants().filter(is_unknown).collect()
     }
 
     /// Forgets who had a slot.
-    pub fn remove(&mut self, slot: u16) -> Option<Arc<SubscriberPages>> {
-        Some(self.known.get_mut(usize::from(slot))?.take()?.pages)
+    pub fn remove(&mut self, index: u16) -> Option<Arc<SubscriberPages>> {
+        Some(self.known.get_mut(usize::from(index))?.take()?.pages)
     }
 
     /// What a subscriber says of itself, if it is known.
-    pub fn pages(&self, slot: u16, tenancy: Tenancy) -> Option<&Arc<SubscriberPages>> {
-        self.get(slot, tenancy).map(|known| &known.pages)
+    pub fn pages(&self, slot: SubscriberSlot) -> Option<&Arc<SubscriberPages>> {
+        self.get(slot).map(|known| &known.pages)
     }
 
     /// Subscribers that have not retired.
     pub fn count(&self) -> usize {
         let has_retired = |known: &Known| known.pages.words().cursor.load(Ordering::Relaxed) == u64::MAX;
-        self.tenants().filter(|(slot, tenancy)| !self.get(*slot, *tenancy).is_some_and(has_retired)).count()
+        self.occupants().filter(|slot| !self.get(*slot).is_some_and(has_retired)).count()
     }
 
     /// Those who are there, as they stand to a message.
     pub(crate) fn readers(&self, message: Offered) -> impl Iterator<Item = Reader<'_>> {
-        self.tenants().filter_map(move |(slot, tenancy)| {
-            let slot_words = self.segment.subscriber(slot)?;
+        self.occupants().filter_map(move |slot| {
+            let slot_words = self.segment.subscriber(slot.index)?;
             let joined = slot_words.joined.load(Ordering::Acquire);
             let depth = slot_words.depth.load(Ordering::Relaxed);
-            let pages = self.get(slot, tenancy).map(|known| &known.pages);
+            let pages = self.get(slot).map(|known| &known.pages);
             let words = pages.map(|pages| {
                 let own = pages.words();
                 ReaderWords { cursor: &own.cursor, hold: pages.hold(message.index), joined, depth }
             });
             let taken = pages.map_or(0, |pages| pages.words().taken.load(Ordering::Relaxed));
-            Some(Reader { slot, tenancy, depth, taken, message, joined, words })
+            Some(Reader { slot, depth, taken, message, joined, words })
         })
     }
 
@@ -164,30 +164,35 @@ impl Subscribers {
         self.readers(Offered { index: MessageIndex(0), generation: Generation(0), position: None, was_kept: false })
     }
 
-    fn tenants(&self) -> impl Iterator<Item = (u16, Tenancy)> + '_ {
-        bits(&self.segment.header().subscribers.0).filter_map(|slot| Some((slot, self.segment.tenant(slot)?)))
+    fn occupants(&self) -> impl Iterator<Item = SubscriberSlot> + '_ {
+        bits(&self.segment.header().subscribers.0).filter_map(|index| self.segment.occupant(index))
     }
 
-    fn get(&self, slot: u16, tenancy: Tenancy) -> Option<&Known> {
-        let known = self.known.get(usize::from(slot))?.as_ref()?;
-        (known.pages.tenancy() == tenancy).then_some(known)
+    fn get(&self, slot: SubscriberSlot) -> Option<&Known> {
+        let known = self.known.get(usize::from(slot.index))?.as_ref()?;
+        (known.pages.slot() == slot).then_some(known)
     }
 
-    fn is_asleep(&self, (slot, tenancy): (u16, Tenancy)) -> bool {
-        self.get(slot, tenancy).is_none_or(|known| known.pages.words().asleep.load(Ordering::Relaxed) != 0)
+    fn is_asleep(&self, slot: SubscriberSlot) -> bool {
+        self.get(slot).is_none_or(|known| known.pages.words().asleep.load(Ordering::Relaxed) != 0)
     }
+}
+
+/// Whether the subscriber with these words still has its slot.
+fn is_there(segment: &Segment, pages: &SubscriberPages) -> bool {
+    segment.occupant(pages.slot().index) == Some(pages.slot())
 }
 
 impl Wake for Subscribers {
     fn wake(&mut self) -> io::Result<()> {
         let header = self.segment.header();
         let arrivals = &header.arrivals.0;
-        if bell::is_heard(arrivals, || self.tenants().any(|tenant| self.is_asleep(tenant))) {
+        if bell::is_heard(arrivals, || self.occupants().any(|slot| self.is_asleep(slot))) {
             futex::wake_all(arrivals);
         }
-        for slot in bits(&header.descriptors.0) {
-            let Some(tenancy) = self.segment.tenant(slot) else { continue };
-            if let Some(event) = self.get(slot, tenancy).and_then(|known| known.event.as_ref()) {
+        for index in bits(&header.descriptors.0) {
+            let Some(slot) = self.segment.occupant(index) else { continue };
+            if let Some(event) = self.get(slot).and_then(|known| known.event.as_ref()) {
                 event.signal()?;
             }
         }

@@ -26,13 +26,14 @@ use crate::give_way::Readers;
 use crate::history::{History, MessageRef};
 use crate::info::{MessageInfo, encode_path};
 use crate::join::Look;
-use crate::layout::{META_BYTES_MAX, MessageEntry, PublisherSlot, SlotState};
-use crate::message::{Generation, Need, State, Tenancy};
+use crate::layout::{META_BYTES_MAX, MessageEntry, PublisherRecord, SlotState};
+use crate::message::{Generation, Need, State};
 use crate::notify::{FutexWait, Wake};
 use crate::pages::SubscriberPages;
 use crate::pool::{Block, PoolAllocator, PoolStats};
 use crate::queue::{MessageIndex, Named, Position, QueueError};
 use crate::segment::{Segment, entries_of, halves};
+use crate::slot::{PublisherSlot, SubscriberSlot};
 use crate::space::{CutOff, Exhaustion, Keeper, LoanError, PortError, loan_within};
 use crate::subscribers::{Offered, Reader, Subscribers};
 use crate::unready::Unready;
@@ -124,8 +125,7 @@ impl Outstanding {
 #[derive(Debug)]
 pub struct WriterPort {
     segment: Arc<Segment>,
-    slot: u16,
-    generation: u32,
+    slot: PublisherSlot,
     allocator: PoolAllocator,
     history: History,
     /// Our run of the message table.
@@ -147,16 +147,16 @@ pub struct WriterPort {
 
 impl WriterPort {
     /// Opens the port of an occupied publisher slot; `right` belongs to its pool.
-    pub fn new(segment: Arc<Segment>, slot: u16, generation: u32, right: AllocationRight) -> Result<Self, PortError> {
-        let cut_off = CutOff { slot, generation };
-        let words = segment.publisher(slot).ok_or(cut_off)?;
-        if words.state.load(Ordering::Acquire) != SlotState::Active.word(generation) {
+    pub fn new(segment: Arc<Segment>, slot: PublisherSlot, right: AllocationRight) -> Result<Self, PortError> {
+        let cut_off = CutOff(slot.into());
+        let words = segment.publisher(slot.index).ok_or(cut_off)?;
+        if words.state.load(Ordering::Acquire) != SlotState::Active.word(slot.generation) {
             return Err(cut_off.into());
         }
         let (first_entry, entries) = entries_of(words);
         Ok(Self {
             subscribers: Subscribers::new(segment.clone()),
-            space: FutexWait::for_space(segment.clone(), slot),
+            space: FutexWait::for_space(segment.clone(), slot.index),
             stalled: Readers::default(),
             allocator: PoolAllocator::new(right)?,
             history: History::default(),
@@ -168,7 +168,6 @@ impl WriterPort {
             looked_at: 0,
             segment,
             slot,
-            generation,
         })
     }
 
@@ -220,20 +219,20 @@ impl WriterPort {
         let oldest = self.outstanding.front()?;
         let keeps = |reader: &Reader<'_>| reader.is_holding() || matches!(reader.need(end), Need::Hard | Need::Soft);
         let keeper = self.subscribers.readers(oldest.offered()).find(keeps)?;
-        let words = self.segment.subscriber(keeper.slot)?;
+        let words = self.segment.subscriber(keeper.slot.index)?;
         let pid = words.pid.load(Ordering::Relaxed) as u32;
         Some(Keeper { pid, is_remote: words.remote.load(Ordering::Relaxed) != 0 })
     }
 
     /// The slot of a keep-all subscriber that has still to read a message which nobody holds, and so keeps its space: for `Janitor::demote`.
-    pub fn stalled_by(&self) -> Option<(u16, Tenancy)> {
+    pub fn stalled_by(&self) -> Option<SubscriberSlot> {
         let (_, end) = self.begin_pass();
         let stalls = |reader: &Reader<'_>| reader.depth == 0 && reader.need(end) == Need::Hard;
         self.outstanding.iter().map(Outstanding::offered).find_map(|offered| {
             let readers = || self.subscribers.readers(offered);
             let is_held = readers().any(|reader| reader.is_holding());
             let stalling = readers().find(stalls).filter(|_| !is_held);
-            stalling.map(|reader| (reader.slot, reader.tenancy))
+            stalling.map(|reader| reader.slot)
         })
     }
 
@@ -314,7 +313,7 @@ impl WriterPort {
         self.describe(entry, &loan, spec, since);
         crash::point("publish.described");
         let kept = spec.history_depth > 0;
-        if !self.segment.words(message.index).complete(message.generation, self.slot, state, kept) {
+        if !self.segment.words(message.index).complete(message.generation, self.slot.index, state, kept) {
             return Err(self.cut_off().into());
         }
         crash::point("publish.complete");
@@ -350,7 +349,7 @@ impl WriterPort {
     }
 
     /// Subscribers that the manager is to be asked for. What is known of those who have gone is let go.
-    pub fn unknown_subscribers(&mut self) -> Vec<(u16, Tenancy)> {
+    pub fn unknown_subscribers(&mut self) -> Vec<SubscriberSlot> {
         self.subscribers.forget_gone();
         self.subscribers.unknown()
     }
@@ -412,7 +411,7 @@ impl WriterPort {
         };
         let words = self.segment.words(index);
         let won = words.try_reclaim(
-            (generation, self.slot),
+            (generation, self.slot.index),
             look,
             || self.subscribers.readers(offered).any(needs),
             || self.subscribers.readers(offered).any(|reader| reader.is_holding()),
@@ -425,7 +424,7 @@ impl WriterPort {
         if let Some(block) = self.blocks[place].take() {
             self.allocator.free(block);
         }
-        words.finish(generation, self.slot);
+        words.finish(generation, self.slot.index);
         self.free_entries.push_back(index);
         self.outstanding.remove(at);
         true
@@ -453,8 +452,8 @@ impl WriterPort {
     }
 
     /// The publisher slot and its occupation count.
-    pub fn seat(&self) -> (u16, u32) {
-        (self.slot, self.generation)
+    pub fn slot(&self) -> PublisherSlot {
+        self.slot
     }
 
     /// The segment.
@@ -463,12 +462,12 @@ impl WriterPort {
     }
 
     fn check(&self) -> Result<(), CutOff> {
-        let ours = SlotState::Active.word(self.generation);
-        if self.slot_words().state.load(Ordering::Acquire) == ours { Ok(()) } else { Err(self.cut_off()) }
+        let ours = SlotState::Active.word(self.slot.generation);
+        if self.record().state.load(Ordering::Acquire) == ours { Ok(()) } else { Err(self.cut_off()) }
     }
 
     fn cut_off(&self) -> CutOff {
-        CutOff { slot: self.slot, generation: self.generation }
+        CutOff(self.slot.into())
     }
 
     fn place(&self, index: MessageIndex) -> usize {
@@ -494,17 +493,17 @@ impl WriterPort {
     fn loan_entry(&mut self) -> Option<MessageRef> {
         let index = self.free_entries.pop_front()?;
         let used = self.place(index) as u64 + 1;
-        let used_entries = &self.slot_words().used_entries;
+        let used_entries = &self.record().used_entries;
         if used_entries.load(Ordering::Relaxed) < used {
             used_entries.store(used, Ordering::Release);
         }
         // An entry of ours that is not free was damaged: it is left alone.
-        let generation = self.segment.words(index).try_loan(self.slot, self.first_generation)?;
+        let generation = self.segment.words(index).try_loan(self.slot.index, self.first_generation)?;
         Some(MessageRef { index, generation })
     }
 
     fn give_back_entry(&mut self, message: MessageRef) {
-        self.segment.words(message.index).give_back(message.generation, self.slot);
+        self.segment.words(message.index).give_back(message.generation, self.slot.index);
         // Behind the others, so that what an entry says of its last message stays for as long as can be (newest.rs).
         self.free_entries.push_back(message.index);
     }
@@ -551,7 +550,7 @@ impl WriterPort {
         entry.kind.store(info.kind, Ordering::Relaxed);
         store(&entry.block_offset, loan.block.offset());
         store(&entry.block_bytes, info.bytes);
-        entry.pool_generation.store(self.generation, Ordering::Relaxed);
+        entry.pool_generation.store(self.slot.generation, Ordering::Relaxed);
         entry.meta_bytes.store(spec.meta.len() as u32, Ordering::Relaxed);
         store(&entry.publisher, info.publisher);
         store(&entry.sequence, info.sequence);
@@ -572,23 +571,23 @@ impl WriterPort {
     }
 
     fn count(&self, bytes: u64) {
-        let slot = self.slot_words();
+        let slot = self.record();
         slot.published.fetch_add(1, Ordering::Relaxed);
         slot.published_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Counts a loan that was refused or timed out.
     pub fn count_refusal(&self) {
-        self.slot_words().refused.fetch_add(1, Ordering::Relaxed);
+        self.record().refused.fetch_add(1, Ordering::Relaxed);
     }
 
     fn show_use(&self) {
-        self.slot_words().used_bytes.store(self.allocator.stats().used_bytes, Ordering::Relaxed);
+        self.record().used_bytes.store(self.allocator.stats().used_bytes, Ordering::Relaxed);
     }
 
-    fn slot_words(&self) -> &PublisherSlot {
-        match self.segment.publisher(self.slot) {
-            Some(slot) => slot,
+    fn record(&self) -> &PublisherRecord {
+        match self.segment.publisher(self.slot.index) {
+            Some(record) => record,
             None => unreachable!("the slot was checked by `new`"),
         }
     }

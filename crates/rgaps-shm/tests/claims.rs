@@ -279,7 +279,7 @@ fn with_claims_in_order_what_a_publisher_published_before_is_let_go_and_lost_but
     for _ in 0..10 {
         publisher.publish(10, Exhaustion::Refuse).unwrap();
     }
-    let of_other = MessageName { publisher: other.port.seat().0.into(), sequence: 1 };
+    let of_other = MessageName { publisher: other.port.slot().index.into(), sequence: 1 };
     let _unready = other.publish_unready();
     let held = |reader: &rgaps_shm::ReaderPort| reader.counters().held;
     assert!(matches!(claim(&mut reader, named(99)), Claimed::NotYet), "what nothing comes of");
@@ -309,7 +309,7 @@ fn a_claim_finds_what_was_passed_by_for_its_bytes_and_what_history_keeps() {
     assert!(matches!(claim(&mut late, named(1)), Claimed::Here(_)));
     let unready = publisher.publish_unready();
     assert!(take(&mut late).is_none());
-    let publisher = publisher.port.seat().0.into();
+    let publisher = publisher.port.slot().index.into();
     let Claimed::Here(held) = claim(&mut late, MessageName { publisher, sequence: 2 }) else {
         panic!("it lies unready")
     };
@@ -323,11 +323,11 @@ fn a_beginning_of_nonsense_is_no_panic_and_no_endless_loop() {
     let host = Host::new(16);
     let mut publisher = host.publisher(1 << 20, 0);
     for nonsense in [u64::MAX, u64::MAX - 1, 1 << 63, (1 << 36) - 1] {
-        let seat =
+        let slot =
             host.janitor.admit_subscriber(&SubscriberSpec { depth: 3, ..Default::default() }, &host.file).unwrap();
         let segment = host.janitor.segment().clone();
-        segment.subscriber(seat.slot).unwrap().joined.store(nonsense, Ordering::Release);
-        let mut reader = host.reader(seat, false);
+        segment.subscriber(slot.index).unwrap().joined.store(nonsense, Ordering::Release);
+        let mut reader = host.reader(slot, false);
         for _ in 0..40 {
             publisher.publish(10, Exhaustion::DropOldest).unwrap();
             let _ = (reader.unread(10), claim(&mut reader, named(publisher.sequence)), take(&mut reader));
@@ -342,7 +342,7 @@ fn a_poisoned_message_that_is_claimed_is_counted_once() {
     let mut publisher = host.publisher(1 << 20, 0);
     let mut reader = host.subscriber(0);
     assert!(publisher.publish_unready().poison());
-    let name = MessageName { publisher: publisher.port.seat().0.into(), sequence: 1 };
+    let name = MessageName { publisher: publisher.port.slot().index.into(), sequence: 1 };
     assert!(matches!(claim(&mut reader, name), Claimed::Passed));
     let counters = reader.counters();
     assert_eq!((counters.taken, counters.poisoned, counters.lost, counters.held), (1, 1, 0, 0));

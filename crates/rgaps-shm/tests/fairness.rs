@@ -75,7 +75,7 @@ fn who_holds_half_of_what_a_publisher_has_gets_no_more_of_it_and_loses_nothing()
     assert_eq!(take(&mut holder).unwrap().info().sequence, 1, "of another publisher it gets more");
     publisher.publish(10, Exhaustion::Refuse).unwrap();
     let refused = holder.take().unwrap_err();
-    assert_eq!(refused, TakeRefused::TooManyHeld { publisher: publisher.port.seat().0, held: 128 });
+    assert_eq!(refused, TakeRefused::TooManyHeld { publisher: publisher.port.slot().index, held: 128 });
     held.remove(7);
     assert_eq!(take(&mut holder).unwrap().info().sequence, 129, "it was not lost");
     drop(held);
@@ -157,17 +157,17 @@ fn publishers_that_have_gone_make_way_for_others_unless_something_of_theirs_is_h
     for _ in 0..3 * PUBLISHERS_MAX {
         let mut publisher = host.publisher(1 << 16, 0);
         publisher.publish(10, Exhaustion::Refuse).unwrap();
-        first = first.or_else(|| Some((take(&mut stopped).unwrap(), publisher.port.seat().0)));
-        let (slot, generation) = publisher.port.seat();
-        assert!(host.janitor.bury_publisher(slot, generation));
+        first = first.or_else(|| Some((take(&mut stopped).unwrap(), publisher.port.slot())));
+        let slot = publisher.port.slot();
+        assert!(host.janitor.bury_publisher(slot));
         host.janitor.sweep(slot);
     }
-    let (held, slot) = first.unwrap();
-    assert!(host.janitor.buried().any(|seat| seat.slot == slot), "what is held stays");
+    let (held, first) = first.unwrap();
+    assert!(host.janitor.buried().any(|slot| slot == first), "what is held stays");
     let left = sequences(&mut stopped).len() as u64;
     assert_eq!(left + lost(&stopped) + 1, 3 * PUBLISHERS_MAX as u64);
     drop(held);
-    assert_eq!(host.janitor.buried().map(|seat| host.janitor.sweep(seat.slot)).sum::<usize>(), 0);
+    assert_eq!(host.janitor.buried().map(|slot| host.janitor.sweep(slot)).sum::<usize>(), 0);
     assert_eq!(host.janitor.messages_in_use(), 0);
 }
 
@@ -193,7 +193,7 @@ fn who_asks_for_more_messages_than_are_left_is_granted_what_there_is() {
     let mut quotas = Vec::new();
     for _ in 0..PUBLISHERS_MAX {
         let publisher = host.publisher(4096, 0);
-        quotas.push(host.janitor.quota(publisher.port.seat().0));
+        quotas.push(host.janitor.quota(publisher.port.slot()));
     }
     let to_others = QUOTA * (PUBLISHERS_MAX as u32 - 1);
     assert_eq!(quotas[0], QUEUE_SLOTS as u32 - to_others);
@@ -208,8 +208,8 @@ fn ports_that_have_lost_their_slots_say_so_and_change_nothing() {
     publisher.publish(10, Exhaustion::Refuse).unwrap();
     let held = take(&mut reader).unwrap();
     let loan = publisher.port.loan(10, Exhaustion::Refuse).unwrap();
-    let (slot, generation) = publisher.port.seat();
-    assert!(host.janitor.bury_publisher(slot, generation));
+    let slot = publisher.port.slot();
+    assert!(host.janitor.bury_publisher(slot));
     host.dismiss(&reader);
     let (mut next_publisher, mut next_reader) = (host.publisher(1 << 16, 0), host.subscriber(10));
     next_publisher.publish(10, Exhaustion::Refuse).unwrap();
@@ -236,9 +236,9 @@ fn a_topic_whose_publishers_and_subscribers_have_gone_has_the_memory_that_it_had
             publisher.publish(10, Exhaustion::Refuse).unwrap();
             take(&mut reader).unwrap();
         }
-        let (slot, generation) = publisher.port.seat();
+        let slot = publisher.port.slot();
         host.dismiss(&reader);
-        assert!(host.janitor.bury_publisher(slot, generation));
+        assert!(host.janitor.bury_publisher(slot));
         host.janitor.sweep(slot);
     };
     // Until every slot of the queue has been used.

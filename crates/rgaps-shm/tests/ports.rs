@@ -242,8 +242,8 @@ fn a_message_whose_producer_died_before_its_bytes_came_is_poisoned() {
     let mut reader = host.subscriber(10);
     let _unready = publisher.publish_unready();
     let held = reader.take_unready().unwrap().unwrap();
-    let (slot, generation) = publisher.port.seat();
-    assert!(host.janitor.bury_publisher(slot, generation));
+    let slot = publisher.port.slot();
+    assert!(host.janitor.bury_publisher(slot));
     assert_eq!(held.readiness(), Readiness::Poisoned);
     assert!(take(&mut reader).is_none());
     drop(held);
@@ -259,13 +259,13 @@ fn whatever_a_dead_publisher_left_in_its_words_its_slot_is_free_again() {
         for _ in 0..5 {
             publisher.publish(10, Exhaustion::Refuse).unwrap();
         }
-        let (slot, generation) = publisher.port.seat();
+        let slot = publisher.port.slot();
         let segment = host.janitor.segment();
-        for index in segment.used_entries(slot) {
+        for index in segment.used_entries(slot.index) {
             let life = &segment.message(index).life;
             life.store(life.load(Ordering::Relaxed) & !0xff | u64::from(flags), Ordering::Relaxed);
         }
-        assert!(host.janitor.bury_publisher(slot, generation));
+        assert!(host.janitor.bury_publisher(slot));
         assert_eq!(host.janitor.sweep(slot), 0, "{flags:#x}");
         assert_eq!(host.janitor.buried().count(), 0);
     }
@@ -339,7 +339,7 @@ fn a_dead_subscribers_holds_are_void_and_its_slot_serves_the_next() {
     host.dismiss(&dead);
     publisher.publish(5000, Exhaustion::Refuse).unwrap();
     let mut next = host.subscriber(0);
-    assert_eq!(next.seat().0, dead.seat().0);
+    assert_eq!(next.slot().index, dead.slot().index);
     publisher.publish(100, Exhaustion::Refuse).unwrap();
     drop(held);
     assert_eq!(sequences(&mut next), [3]);
@@ -354,8 +354,8 @@ fn what_a_dead_publisher_published_is_still_read_and_then_its_slot_is_free() {
     publisher.publish(200, Exhaustion::Refuse).unwrap();
     let abandoned = publisher.port.try_loan(300, Exhaustion::Refuse).unwrap();
     drop(abandoned); // neither published nor given back
-    let (slot, generation) = publisher.port.seat();
-    assert!(host.janitor.bury_publisher(slot, generation));
+    let slot = publisher.port.slot();
+    assert!(host.janitor.bury_publisher(slot));
     assert_eq!(host.janitor.sweep(slot), 2);
     let first = take(&mut reader).unwrap();
     assert_eq!(take(&mut reader).unwrap().info().sequence, 2);
@@ -375,8 +375,8 @@ fn a_demoted_subscriber_no_longer_stalls_the_publisher() {
         publisher.publish(10, Exhaustion::DropOldest).unwrap();
     }
     assert!(publisher.publish(10, Exhaustion::DropOldest).is_err());
-    assert_eq!(publisher.port.stalled_by(), Some(reader.seat()));
-    assert!(host.janitor.demote(reader.seat(), 2));
+    assert_eq!(publisher.port.stalled_by(), Some(reader.slot()));
+    assert!(host.janitor.demote(reader.slot(), 2));
     assert_eq!(publisher.port.stalled_by(), None);
     publisher.publish(10, Exhaustion::DropOldest).unwrap();
     assert!(lost(&reader) > 0);
@@ -391,10 +391,10 @@ fn who_has_the_slot_of_a_subscriber_that_stalled_and_left_stays_keep_all() {
         publisher.publish(10, Exhaustion::DropOldest).unwrap();
     }
     let named = publisher.port.stalled_by().unwrap();
-    let (slot, tenancy) = stalling.seat();
-    assert!(host.janitor.dismiss_subscriber(slot, tenancy.bits()));
+    let slot = stalling.slot();
+    assert!(host.janitor.dismiss_subscriber(slot));
     let innocent = host.subscriber(0);
-    assert_eq!((innocent.seat().0, named), (slot, (slot, tenancy)));
+    assert_eq!((innocent.slot().index, named), (slot.index, slot));
     assert!(!host.janitor.demote(named, 2), "it is another's slot by now");
     for _ in 0..4 {
         publisher.publish(10, Exhaustion::DropOldest).unwrap();
@@ -420,7 +420,7 @@ fn a_keep_all_subscriber_that_stands_in_no_publishers_way_is_not_named() {
     assert_eq!((remote.port.stalled_by(), local.port.stalled_by()), (None, None));
     drop(held);
     assert_eq!(remote.publish(5000, Exhaustion::DropOldest), Ok(2));
-    assert_eq!(remote.port.stalled_by(), Some(keeps_all.seat()), "it has still to read it");
+    assert_eq!(remote.port.stalled_by(), Some(keeps_all.slot()), "it has still to read it");
 }
 
 #[test]
@@ -431,11 +431,11 @@ fn a_loss_on_the_way_is_counted_by_those_who_were_there_before_it() {
     publisher.publish(10, Exhaustion::Refuse).unwrap();
     let last = rgaps_shm::newest::newest(host.janitor.segment(), [0; 16])[&77].position;
     let late = host.subscriber(5);
-    let seat = host
+    let slot = host
         .janitor
         .admit_subscriber(&SubscriberSpec { depth: 5, remote: true, ..Default::default() }, &host.file)
         .unwrap();
-    let sender = host.reader(seat, false);
+    let sender = host.reader(slot, false);
     host.janitor.count_lost(3, last);
     assert_eq!([&early, &late, &sender].map(lost), [3, 0, 0]);
 }
@@ -455,8 +455,8 @@ fn the_table_tells_the_newest_message_of_a_host_after_its_writer_died_and_all_wa
     sequences(&mut reader);
     let loan = publisher.port.loan(10, Exhaustion::Refuse).unwrap();
     publisher.port.give_back(loan);
-    let (slot, generation) = publisher.port.seat();
-    host.janitor.bury_publisher(slot, generation);
+    let slot = publisher.port.slot();
+    host.janitor.bury_publisher(slot);
     assert_eq!(host.janitor.sweep(slot), 0);
     let found = newest();
     assert_eq!((found[&77].sequence, found[&77].position.0), (9, 8));
@@ -471,8 +471,8 @@ fn a_message_that_comes_again_goes_to_those_who_came_since_and_to_history() {
     publisher.publish(10, Exhaustion::Refuse).unwrap();
     let seen = rgaps_shm::newest::newest(host.janitor.segment(), [0; 16])[&77].position;
     assert_eq!(sequences(&mut early), [1]);
-    let (slot, generation) = publisher.port.seat();
-    host.janitor.bury_publisher(slot, generation);
+    let slot = publisher.port.slot();
+    host.janitor.bury_publisher(slot);
     let mut late = host.subscriber(5);
     let mut again = host.publisher(1 << 16, 5);
     let loan = again.port.loan(10, Exhaustion::Refuse).unwrap();

@@ -1,7 +1,7 @@
 //! Claiming the message that a handle names.
 //!
 //! Trusts      nothing in a handle: it may be of another run, another topic or another kind, replayed or made up. What decides is whether the
-//!             subscriber's own seat has, or gets, a message of that name.
+//!             subscriber's own slot has, or gets, a message of that name.
 //!
 //! Bounds      A handle that can name nothing any more is refused at once. One that may still come is waited for, once a publisher: a publisher
 //!             of whom nothing came within a time-out is not waited for again until something has, be it another message.
@@ -227,7 +227,7 @@ impl<T: Meta> Subscriber<T> {
     }
 
     fn claim_held(&self, handle: &Handle, timeout: Duration, is_over: impl Fn() -> bool) -> Result<Held, ClaimError> {
-        self.check_seat()?;
+        self.check_attached()?;
         self.check_handle(handle)?;
         let deadline = Instant::now().checked_add(timeout);
         let mut waiter = self.inner().reader().waiter();
@@ -314,7 +314,7 @@ impl<T: Meta> Subscriber<T> {
     fn is_early(&self, reader: &ReaderPort, handle: &Handle) -> bool {
         let is_before = match reader.seen().find(|seen| seen.name.publisher == handle.publisher) {
             Some(seen) => handle.sequence < seen.first,
-            None => handle.topic_id == self.inner().seated.topic.0 && handle.position < reader.joined().0,
+            None => handle.topic_id == self.inner().attachment.topic.0 && handle.position < reader.joined().0,
         };
         let depth = match reader.depth() {
             0 => EARLY_EACH_MAX, // keep-all
@@ -325,9 +325,9 @@ impl<T: Meta> Subscriber<T> {
 
     /// Which life the entry is in that the handle names, if it names one of this segment.
     fn entry_generation(&self, handle: &Handle) -> Option<u32> {
-        let seated = &self.inner().seated;
-        let index = u16::try_from(handle.slot).ok().filter(|_| handle.topic_id == seated.topic.0)?;
-        Some(seated.segment.words(MessageIndex(index)).life()?.generation.0)
+        let attachment = &self.inner().attachment;
+        let index = u16::try_from(handle.slot).ok().filter(|_| handle.topic_id == attachment.topic.0)?;
+        Some(attachment.segment.words(MessageIndex(index)).life()?.generation.0)
     }
 
     fn absent(&self) -> MutexGuard<'_, Absent> {

@@ -51,13 +51,13 @@ impl<T: Meta> Subscriber<T> {
     /// As `take`, of the message only what names and describes it: its pool is not mapped. Who wants the payload claims it, by another
     /// subscriber. Leaves `descriptor` as it is, for whoever watches its edges.
     pub fn take_described(&self) -> Result<Option<Described<T>>, TakeError> {
-        self.check_seat()?;
+        self.check_attached()?;
         self.take_next(|| self.inner().next_held(false), |held| self.described(held))
     }
 
     fn described(&self, held: Held) -> Result<Described<T>, TakeError> {
         let (info, meta) = (*held.info(), self.meta_of(&held)?);
-        let handle = Handle::new(self.inner().seated.topic.0, held.message(), &info);
+        let handle = Handle::new(self.inner().attachment.topic.0, held.message(), &info);
         let hold = Hold { held: Some(held), subscriber: self.inner().clone() };
         Ok(Described { handle, meta, info, taken_ns: clock::realtime_ns(), hold })
     }

@@ -228,7 +228,7 @@ impl<T: Meta> Frame<T> {
 
     /// What names it elsewhere.
     pub fn handle(&self) -> Handle {
-        Handle::new(self.subscriber.seated.topic.0, self.message, &self.info)
+        Handle::new(self.subscriber.attachment.topic.0, self.message, &self.info)
     }
 
     /// When it was taken, in ns since 1970 on this host's clock.

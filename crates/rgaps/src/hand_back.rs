@@ -1,34 +1,35 @@
-//! What a client tells a manager's successor that it has: its seats, by topic, as many in one message as it and its descriptors have room for.
+//! What a client tells a manager's successor that it has: its slots, by topic, as many in one message as it and its descriptors have room for.
 
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use rgaps_control::EndpointSlot;
 use rgaps_control::local::{
-    Body, DESCRIPTORS_MAX, HANDED_SEATS_MAX, Handed, HandedSeat, HandedTopic, MESSAGE_BYTES_MAX, Refusal, Reply, Role,
+    Body, DESCRIPTORS_MAX, HANDED_SLOTS_MAX, Handed, HandedSlot, HandedTopic, MESSAGE_BYTES_MAX, Refusal, Reply,
 };
 
+use crate::attachment::Attachment;
 use crate::hello::{SessionError, is_lack};
 use crate::node::NodeError;
 use crate::publisher::PublisherInner;
-use crate::seated::Seated;
 use crate::subscriber::SubscriberInner;
 
-/// What of a message is not seats.
+/// What of a message is not slots.
 const ENVELOPE_BYTES: usize = 1 << 10;
 
 /// Hands all of this back by questions to one manager, each with its answer. An error if that manager died too, or is stopped, and if one of the
-/// two has no descriptors left: nobody loses a seat for that, since frames may be read that it protects.
+/// two has no descriptors left: nobody loses a slot for that, since frames may be read that it protects.
 pub(crate) fn hand_back(
-    owners: Vec<(Seated, Owner)>,
+    owners: Vec<(Attachment<EndpointSlot>, Owner)>,
     ask: &mut impl FnMut(Body, &[BorrowedFd<'_>]) -> Result<Reply, SessionError>,
 ) -> Result<(), SessionError> {
-    let seats = owners.len();
+    let slots = owners.len();
     let mut owners = VecDeque::from(owners);
-    let mut seats_max = HANDED_SEATS_MAX;
+    let mut slots_max = HANDED_SLOTS_MAX;
     while !owners.is_empty() {
-        let batch = fill(&mut owners, seats_max)?;
+        let batch = fill(&mut owners, slots_max)?;
         let Batch { topics, descriptors, members, .. } = batch;
         if members.is_empty() {
             continue;
@@ -37,122 +38,129 @@ pub(crate) fn hand_back(
         match ask(Body::HandBack { topics }, &borrowed) {
             Ok(Reply::HandedBack { refused }) => {
                 for refusal in &refused {
-                    let owner = members.iter().find(|(seated, _)| seated.is(refusal));
-                    owner.into_iter().for_each(|(seated, owner)| cut_off(seated, owner, &refusal.why));
+                    let owner = members.iter().find(|(attachment, _)| attachment.is(refusal));
+                    owner.into_iter().for_each(|(attachment, owner)| cut_off(attachment, owner, &refusal.why));
                 }
             }
             Ok(_) => return Err(SessionError::Confused),
             // It may have room for fewer at once.
             Err(SessionError::Refused(Refusal::Exhausted(_))) if members.len() > 1 => {
-                seats_max = members.len() / 2;
+                slots_max = members.len() / 2;
                 members.into_iter().rev().for_each(|member| owners.push_front(member));
             }
             Err(SessionError::Refused(refusal)) if !matches!(refusal, Refusal::Exhausted(_)) => {
-                members.iter().for_each(|(seated, owner)| cut_off(seated, owner, &refusal.to_string()));
+                members.iter().for_each(|(attachment, owner)| cut_off(attachment, owner, &refusal.to_string()));
             }
             Err(error) => return Err(error),
         }
     }
     ask(Body::HandedAllBack, &[])?;
-    tracing::info!(seats, "handed back to rgapsd");
+    tracing::info!(slots, "handed back to rgapsd");
     Ok(())
 }
 
 /// As many of the first as one message holds, and as this process has descriptors for. An error if it has none for the first of all.
-fn fill(owners: &mut VecDeque<(Seated, Owner)>, seats_max: usize) -> Result<Batch<Owner>, SessionError> {
+fn fill(
+    owners: &mut VecDeque<(Attachment<EndpointSlot>, Owner)>,
+    slots_max: usize,
+) -> Result<Batch<Owner>, SessionError> {
     let mut batch = Batch::default();
-    while batch.members.len() < seats_max
-        && let Some((seated, owner)) = owners.pop_front()
+    while batch.members.len() < slots_max
+        && let Some((attachment, owner)) = owners.pop_front()
     {
         let is_first = batch.members.is_empty();
-        let (seated, owner, why) = match owner.exported() {
-            Ok((of, descriptors)) => match batch.add(Item { seated, of, descriptors, member: owner }) {
+        let (attachment, owner, why) = match owner.exported(attachment.slot) {
+            Ok((of, descriptors)) => match batch.add(Item { attachment, of, descriptors, member: owner }) {
                 Ok(()) => continue,
                 Err(left) => {
-                    let (Item { seated, member, .. }, why) = *left;
-                    (seated, member, why)
+                    let (Item { attachment, member, .. }, why) = *left;
+                    (attachment, member, why)
                 }
             },
-            Err(error) => (seated, owner, error),
+            Err(error) => (attachment, owner, error),
         };
         if !is_first {
-            owners.push_front((seated, owner));
+            owners.push_front((attachment, owner));
             break;
         }
         if is_lack(&why) {
-            owners.push_front((seated, owner));
+            owners.push_front((attachment, owner));
             return Err(SessionError::Io(io::Error::other(why.to_string())));
         }
-        cut_off(&seated, &owner, &why.to_string());
+        cut_off(&attachment, &owner, &why.to_string());
     }
     Ok(batch)
 }
 
-/// Who has a seat, for as long as it is handed back.
+/// Who has a slot, for as long as it is handed back.
 #[derive(Debug)]
 pub(crate) enum Owner {
     Publisher(Arc<PublisherInner>),
     Subscriber(Arc<SubscriberInner>, rgaps_control::SubscriberQos),
-    Kept(Role),
+    Kept,
 }
 
 impl Owner {
-    pub(crate) fn seated(&self) -> Seated {
+    pub(crate) fn attachment(&self) -> Attachment<EndpointSlot> {
         match self {
-            Self::Publisher(publisher) => publisher.seated.clone(),
-            Self::Subscriber(subscriber, _) => subscriber.seated.clone(),
-            Self::Kept(_) => unreachable!("a kept seat has no owner to ask"),
+            Self::Publisher(publisher) => publisher.attachment.of_either(),
+            Self::Subscriber(subscriber, _) => subscriber.attachment.of_either(),
+            Self::Kept => unreachable!("a kept slot has no owner to ask"),
         }
     }
 
     /// What the manager must have of it.
-    fn exported(&self) -> Result<(Handed, Vec<OwnedFd>), NodeError> {
+    fn exported(&self, slot: EndpointSlot) -> Result<(Handed, Vec<OwnedFd>), NodeError> {
         Ok(match self {
             Self::Publisher(publisher) => {
                 let (description, slabs) = publisher.pool.export()?;
                 let pool = serde_json::to_value(description).map_err(io::Error::other)?;
-                (Handed::Publisher { qos: publisher.qos, pool }, slabs)
+                (Handed::Publisher { slot: publisher.attachment.slot, qos: publisher.qos, pool }, slabs)
             }
             Self::Subscriber(subscriber, qos) => {
                 let file = subscriber.pages.file().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
                 let own = file.as_fd().try_clone_to_owned()?;
                 let event = subscriber.tended.event.get().map(|event| event.try_clone()).transpose()?;
                 let place = subscriber.pages.place();
-                (Handed::Subscriber { qos: *qos, place }, [own].into_iter().chain(event.map(OwnedFd::from)).collect())
+                let slot = subscriber.attachment.slot;
+                (
+                    Handed::Subscriber { slot, qos: *qos, place },
+                    [own].into_iter().chain(event.map(OwnedFd::from)).collect(),
+                )
             }
-            Self::Kept(role) => (Handed::Kept { role: *role }, Vec::new()),
+            Self::Kept => (Handed::Kept { slot }, Vec::new()),
         })
     }
 }
 
-/// A seat was not taken back; whoever waits for its messages is woken.
-fn cut_off(seated: &Seated, owner: &Owner, why: &str) {
-    tracing::warn!(topic = %seated.key, role = ?seated.role, why, "rgapsd did not take a slot back: make its publisher or subscriber anew");
-    seated.cut_off();
+/// A slot was not taken back; whoever waits for its messages is woken.
+fn cut_off(attachment: &Attachment<EndpointSlot>, owner: &Owner, why: &str) {
+    tracing::warn!(topic = %attachment.key, slot = %attachment.slot, why, "rgapsd did not take a slot back: make its publisher or subscriber anew");
+    attachment.cut_off();
     match owner {
         Owner::Subscriber(subscriber, _) => subscriber.ring(),
-        Owner::Publisher(_) => seated.segment.wake_everybody(),
-        Owner::Kept(_) => {}
+        Owner::Publisher(_) => attachment.segment.wake_everybody(),
+        Owner::Kept => {}
     }
 }
 
-/// A seat to be handed back.
+/// A slot to be handed back.
 #[derive(Debug)]
 struct Item<M> {
-    seated: Seated,
+    attachment: Attachment<EndpointSlot>,
     of: Handed,
     descriptors: Vec<OwnedFd>,
     /// Who has it.
     member: M,
 }
 
-/// Seats that fit into one message.
+/// Slots that fit into one message.
 #[derive(Debug)]
 struct Batch<M> {
     topics: Vec<HandedTopic>,
     descriptors: Vec<OwnedFd>,
     bytes: usize,
-    members: Vec<(Seated, M)>,
+    members: Vec<(Attachment<EndpointSlot>, M)>,
 }
 
 impl<M> Default for Batch<M> {
@@ -162,33 +170,33 @@ impl<M> Default for Batch<M> {
 }
 
 impl<M> Batch<M> {
-    /// Adds a seat, or gives it back with the reason if it does not fit. Seats of one topic in a row share its segment.
+    /// Adds a slot, or gives it back with the reason if it does not fit. Slots of one topic in a row share its segment.
     fn add(&mut self, item: Item<M>) -> Result<(), Box<(Item<M>, NodeError)>> {
-        let Item { seated, of, descriptors, member } = item;
-        let is_new = self.topics.last().is_none_or(|last| last.topic != seated.topic);
-        let seat = HandedSeat { seat: seated.seat, descriptors: descriptors.len() as u32, of };
+        let Item { attachment, of, descriptors, member } = item;
+        let is_new = self.topics.last().is_none_or(|last| last.topic != attachment.topic);
+        let slot = HandedSlot { descriptors: descriptors.len() as u32, of };
         let topic = HandedTopic {
-            key: seated.key.clone(),
-            topic: seated.topic,
-            type_name: seated.type_name.clone(),
-            seats: Vec::new(),
+            key: attachment.key.clone(),
+            topic: attachment.topic,
+            type_name: attachment.type_name.clone(),
+            slots: Vec::new(),
         };
         let length = |text: Result<String, _>| text.map_or(MESSAGE_BYTES_MAX, |text: String| text.len() + 1);
-        let mut bytes = length(serde_json::to_string(&seat));
+        let mut bytes = length(serde_json::to_string(&slot));
         if is_new {
             bytes += length(serde_json::to_string(&topic));
         }
         let fits = self.bytes + bytes <= MESSAGE_BYTES_MAX
             && self.descriptors.len() + usize::from(is_new) + descriptors.len() <= DESCRIPTORS_MAX
-            && self.members.len() < HANDED_SEATS_MAX;
+            && self.members.len() < HANDED_SLOTS_MAX;
         let segment = match fits {
-            true if is_new => seated.segment.as_fd().try_clone_to_owned().map(Some),
+            true if is_new => attachment.segment.as_fd().try_clone_to_owned().map(Some),
             true => Ok(None),
             false => Err(io::Error::other("no message holds it")),
         };
         let segment = match segment {
             Ok(segment) => segment,
-            Err(error) => return Err(Box::new((Item { seated, of: seat.of, descriptors, member }, error.into()))),
+            Err(error) => return Err(Box::new((Item { attachment, of: slot.of, descriptors, member }, error.into()))),
         };
         self.bytes += bytes;
         self.descriptors.extend(segment);
@@ -197,9 +205,9 @@ impl<M> Batch<M> {
             self.topics.push(topic);
         }
         if let Some(last) = self.topics.last_mut() {
-            last.seats.push(seat);
+            last.slots.push(slot);
         }
-        self.members.push((seated, member));
+        self.members.push((attachment, member));
         Ok(())
     }
 }
@@ -207,30 +215,35 @@ impl<M> Batch<M> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rgaps_control::local::{Connection, Packet, Request, Seat};
-    use rgaps_control::{SubscriberQos, TopicId, TopicKey};
+    use rgaps_control::local::{Connection, Packet, Request};
+    use rgaps_control::{SubscriberQos, SubscriberSlot, TopicId, TopicKey};
     use rgaps_shm::Segment;
 
     fn item(number: usize, descriptors: usize) -> Item<usize> {
         let topic = TopicId((number as u128).to_be_bytes());
-        let seated = Seated {
+        let slot = SubscriberSlot { index: 1, generation: u32::MAX };
+        let attachment = Attachment {
             key: TopicKey::new(0, &format!("{}{number}", "a".repeat(240))).unwrap(),
             topic,
             type_name: "b".repeat(255),
-            role: Role::Subscriber,
-            seat: Seat { slot: 1, generation: u32::MAX },
+            slot: slot.into(),
             segment: Arc::new(Segment::create(topic.0).unwrap()),
             cut_off: Arc::default(),
         };
         let file = || std::fs::File::open("/dev/null").unwrap().into();
         let descriptors = std::iter::repeat_with(file).take(descriptors).collect();
-        Item { seated, of: Handed::Subscriber { qos: SubscriberQos::default(), place: 0 }, descriptors, member: number }
+        Item {
+            attachment,
+            of: Handed::Subscriber { slot, qos: SubscriberQos::default(), place: 0 },
+            descriptors,
+            member: number,
+        }
     }
 
     /// How many messages it takes to hand back so many topics, each of which is sent and read.
     fn messages(topics: usize, descriptors: usize) -> usize {
         let (one, two) = Connection::pair().unwrap();
-        let (mut sent, mut seats) = (0, 0);
+        let (mut sent, mut slots) = (0, 0);
         let mut send = |batch: Batch<usize>| {
             let Batch { topics, descriptors, members, .. } = batch;
             let body = Body::HandBack { topics };
@@ -239,22 +252,22 @@ mod tests {
             let packet: Packet<Request> = two.receive(std::time::Duration::from_secs(20)).unwrap().unwrap();
             assert_eq!(packet.descriptors.len(), descriptors.len());
             sent += 1;
-            seats += members.len();
+            slots += members.len();
         };
         let mut batch = Batch::default();
         for number in 0..topics {
             if let Err(left) = batch.add(item(number, descriptors)) {
                 send(std::mem::take(&mut batch));
-                assert!(batch.add(left.0).is_ok(), "one seat fits");
+                assert!(batch.add(left.0).is_ok(), "one slot fits");
             }
         }
         send(batch);
-        assert_eq!(seats, topics);
+        assert_eq!(slots, topics);
         sent
     }
 
     #[test]
-    fn many_seats_are_handed_back_in_few_messages_that_keep_every_limit() {
+    fn many_slots_are_handed_back_in_few_messages_that_keep_every_limit() {
         // By bytes, by descriptors, and the largest pool alone.
         assert!(messages(300, 0) <= 300 / 50 + 1);
         assert_eq!(messages(100, 1), 100_usize.div_ceil(DESCRIPTORS_MAX / 2));

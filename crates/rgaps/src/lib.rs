@@ -29,6 +29,7 @@
 #![deny(unsafe_code)]
 
 pub mod any;
+mod attachment;
 mod claim;
 mod described;
 pub mod dlpack;
@@ -48,7 +49,6 @@ mod publisher;
 mod question;
 #[allow(unsafe_code)]
 mod raw;
-mod seated;
 mod session;
 mod statistics;
 mod subscriber;
@@ -75,7 +75,7 @@ pub use rgaps_control::text;
 pub use rgaps_device as device;
 pub use rgaps_shm::info::{Copies, MessageInfo, Origin, Route, Stamps, WhyNot};
 pub use rgaps_shm::message::Readiness;
-pub use rgaps_shm::observer::{Observer, PublisherSeat};
+pub use rgaps_shm::observer::{ObservedPublisher, Observer};
 pub use rgaps_shm::space::{Keeper, LoanError, NoSpace};
 pub use statistics::{PublisherStatistics, SubscriberStatistics};
 pub use subscriber::{Subscriber, TakeError};

@@ -2,14 +2,13 @@
 
 use std::sync::{Arc, Weak};
 
-use rgaps_control::TopicId;
-use rgaps_control::local::{Role, Seat};
+use rgaps_control::{EndpointSlot, PublisherSlot, SubscriberSlot, TopicId};
 use rgaps_shm::Segment;
 
+use crate::attachment::Attachment;
 use crate::idle::IdlePool;
 use crate::order::{Filling, Order, Releasing};
 use crate::publisher::PublisherInner;
-use crate::seated::Seated;
 use crate::subscriber::{self, SubscriberInner};
 
 /// Who must be handed back, and who wants event descriptors.
@@ -25,8 +24,8 @@ pub(crate) struct Members {
     pub(crate) all: Vec<Member>,
     /// Up to which manager's they were: who joins one of these now comes too late for the hand-back.
     pub(crate) handed_back: u64,
-    /// Seats that nobody has any more and that a stream may still write to, until this process ends.
-    pub(crate) kept: Vec<Seated>,
+    /// Slots that nobody has any more and that a stream may still write to, until this process ends.
+    pub(crate) kept: Vec<Attachment<EndpointSlot>>,
 }
 
 /// What is looked after for each: nothing whose drop would ask the manager, and so wait for the thread that holds it.
@@ -34,13 +33,13 @@ pub(crate) struct Members {
 pub(crate) enum Tended {
     Publisher {
         topic: TopicId,
-        seat: Seat,
+        slot: PublisherSlot,
         order: Weak<Order<Filling>>,
         idle: IdlePool,
     },
     Subscriber {
         topic: TopicId,
-        seat: Seat,
+        slot: SubscriberSlot,
         segment: Arc<Segment>,
         order: Weak<Order<Releasing>>,
         tended: Weak<subscriber::Tended>,
@@ -49,10 +48,10 @@ pub(crate) enum Tended {
 
 impl Tended {
     /// Whose it is.
-    pub(crate) fn seat(&self) -> (Role, TopicId, Seat) {
+    pub(crate) fn slot(&self) -> (TopicId, EndpointSlot) {
         match *self {
-            Self::Publisher { topic, seat, .. } => (Role::Publisher, topic, seat),
-            Self::Subscriber { topic, seat, .. } => (Role::Subscriber, topic, seat),
+            Self::Publisher { topic, slot, .. } => (topic, slot.into()),
+            Self::Subscriber { topic, slot, .. } => (topic, slot.into()),
         }
     }
 }
@@ -63,8 +62,8 @@ pub(crate) fn tended(member: &Member) -> Option<Tended> {
         Member::Publisher(publisher) => {
             let publisher = publisher.upgrade()?;
             Some(Tended::Publisher {
-                topic: publisher.seated.topic,
-                seat: publisher.seated.seat,
+                topic: publisher.attachment.topic,
+                slot: publisher.attachment.slot,
                 order: Arc::downgrade(&publisher.order),
                 idle: IdlePool::new(&publisher.port, &publisher.pool),
             })
@@ -72,9 +71,9 @@ pub(crate) fn tended(member: &Member) -> Option<Tended> {
         Member::Subscriber(subscriber, _) => {
             let subscriber = subscriber.upgrade()?;
             Some(Tended::Subscriber {
-                topic: subscriber.seated.topic,
-                seat: subscriber.seated.seat,
-                segment: subscriber.seated.segment.clone(),
+                topic: subscriber.attachment.topic,
+                slot: subscriber.attachment.slot,
+                segment: subscriber.attachment.segment.clone(),
                 order: Arc::downgrade(&subscriber.order),
                 tended: Arc::downgrade(&subscriber.tended),
             })

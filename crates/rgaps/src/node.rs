@@ -8,25 +8,25 @@ use std::task::Waker;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rgaps_control::local::{Body, Reply, Role, Seat, TopicSummary};
+use rgaps_control::local::{Body, Reply, TopicSummary};
 use rgaps_control::runtime::RuntimeError;
 use rgaps_control::spawn::Autostart;
+use rgaps_control::{EndpointSlot, PublisherSlot};
 use rgaps_control::{NameError, PublisherQos, RuntimeDir, SubscriberQos, TopicKey};
 use rgaps_device::{Backend, Choice, DeviceError, PoolDescription, PoolMemory, PoolRole, SlabDescription, Stream};
 use rgaps_os::{EventFd, ForkGuard};
-use rgaps_shm::message::Tenancy;
 use rgaps_shm::observer::Observer;
 use rgaps_shm::segment::AttachError;
 use rgaps_shm::space::{CutOff, PortError};
 use rgaps_shm::{ReaderPort, Segment, SubscriberPages, WriterPort};
 
+use crate::attachment::Attachment;
 use crate::hello::SessionError;
 use crate::members::Member;
 use crate::order::Order;
 use crate::pools::Asked;
 use crate::publisher::{Publisher, PublisherInner};
 use crate::question::Question;
-use crate::seated::Seated;
 use crate::session::{Answer, Session};
 use crate::subscriber::{Subscriber, SubscriberInner};
 use crate::types::Meta;
@@ -207,33 +207,32 @@ impl Node {
         let body = Body::Advertise { key: key.clone(), type_name: T::TYPE_NAME.to_owned(), qos };
         let mut answer = node.session.request(&body, &[])?;
         let Reply::Advertised(advertised) = answer.reply.clone() else { return Err(SessionError::Confused.into()) };
-        let given = node.session.given(advertised.topic, Role::Publisher, advertised.seat);
+        let slot = advertised.slot;
+        let granted = node.session.granted(advertised.topic, slot.into());
         let segment = Arc::new(Segment::attach(answer.descriptor()?, advertised.topic.0)?);
         let description = pool_description(advertised.pool)?;
         let slabs = (0..advertised.pool_descriptors).map(|_| answer.descriptor()).collect::<Result<_, _>>()?;
         let pool = node.backend.import_pool(&description, slabs, PoolRole::Writer)?;
-        let Seat { slot, generation } = advertised.seat;
-        node.session.request(&Body::PoolMapped { topic: advertised.topic, seat: advertised.seat }, &[])?;
+        node.session.request(&Body::PoolMapped { topic: advertised.topic, slot }, &[])?;
         let Some(right) = pool.allocation_right() else {
-            return Err(PortError::CutOff(CutOff { slot, generation }).into());
+            return Err(PortError::CutOff(CutOff(slot.into())).into());
         };
-        let port = WriterPort::new(segment.clone(), slot, generation, right)?;
-        given.taken();
+        let port = WriterPort::new(segment.clone(), slot, right)?;
+        granted.attached();
         let topic_name = key.name().to_owned();
-        let seated = Seated {
+        let attachment = Attachment {
             key: key.clone(),
             topic: advertised.topic,
             type_name: T::TYPE_NAME.to_owned(),
-            role: Role::Publisher,
-            seat: advertised.seat,
+            slot,
             segment,
             cut_off: Arc::default(),
         };
-        let order = Arc::new(Order::new(node.backend.clone(), seated.segment.clone(), None));
+        let order = Arc::new(Order::new(node.backend.clone(), attachment.segment.clone(), None));
         let publisher = Publisher::new(PublisherInner {
             node: node.clone(),
             topic: topic_name,
-            seated,
+            attachment,
             port: Arc::new(Mutex::new(port)),
             pool,
             order,
@@ -272,31 +271,29 @@ impl Node {
         let body = Body::Subscribe { key: key.clone(), type_name: T::TYPE_NAME.to_owned(), qos };
         let mut answer = node.session.request(&body, &[])?;
         let Reply::Subscribed(subscribed) = answer.reply.clone() else { return Err(SessionError::Confused.into()) };
-        let given = node.session.given(subscribed.topic, Role::Subscriber, subscribed.seat);
+        let slot = subscribed.slot;
+        let granted = node.session.granted(subscribed.topic, slot.into());
         let segment = Arc::new(Segment::observe(answer.descriptor()?, subscribed.topic.0)?);
-        let Seat { slot, generation } = subscribed.seat;
-        let tenancy = Tenancy::new(generation);
         let file = node.session.file(answer.descriptor()?)?;
-        let pages = SubscriberPages::attach(file, subscribed.place, subscribed.topic.0, slot, tenancy)?;
+        let pages = SubscriberPages::attach(file, subscribed.place, subscribed.topic.0, slot)?;
         let pages = Arc::new(pages);
         let history = qos.durability == rgaps_control::Durability::TransientLocal;
         let reader = ReaderPort::new(segment.clone(), pages.clone(), history)?;
-        given.taken();
+        granted.attached();
         let topic_name = key.name().to_owned();
-        let seated = Seated {
+        let attachment = Attachment {
             key: key.clone(),
             topic: subscribed.topic,
             type_name: T::TYPE_NAME.to_owned(),
-            role: Role::Subscriber,
-            seat: subscribed.seat,
+            slot,
             segment,
             cut_off: Arc::default(),
         };
-        let order = Arc::new(Order::new(node.backend.clone(), seated.segment.clone(), Some(pages.clone())));
+        let order = Arc::new(Order::new(node.backend.clone(), attachment.segment.clone(), Some(pages.clone())));
         let subscriber = Subscriber::new(SubscriberInner {
             node: node.clone(),
             topic: topic_name,
-            seated,
+            attachment,
             waiter: reader.waiter(),
             reader: Mutex::new(reader),
             pages,
@@ -390,17 +387,17 @@ impl NodeInner {
         self.fork.is_owner()
     }
 
-    pub(crate) fn leave(&self, seated: &Seated) {
+    pub(crate) fn leave(&self, attachment: &Attachment<impl Copy + Into<EndpointSlot>>) {
         if self.is_owner() {
-            self.session.leave(seated);
+            self.session.leave(attachment);
         }
     }
 
-    /// The seat stays taken until this process ends, and what a stream may still write to stays mapped.
-    pub(crate) fn keep(&self, seated: &Seated, mapped: impl Sized) {
+    /// The slot stays taken until this process ends, and what a stream may still write to stays mapped.
+    pub(crate) fn keep(&self, attachment: &Attachment<impl Copy + Into<EndpointSlot>>, mapped: impl Sized) {
         std::mem::forget(mapped);
         if self.is_owner() {
-            self.session.keep(seated);
+            self.session.keep(attachment);
         }
     }
 
@@ -427,9 +424,14 @@ impl NodeInner {
     }
 
     /// Gets memory for slabs of this node's own pool.
-    pub(crate) fn add_memory(&self, seated: &Seated, pool: &dyn PoolMemory, slabs: Vec<u32>) -> Result<(), NodeError> {
+    pub(crate) fn add_memory(
+        &self,
+        attachment: &Attachment<PublisherSlot>,
+        pool: &dyn PoolMemory,
+        slabs: Vec<u32>,
+    ) -> Result<(), NodeError> {
         let newest = pool.newest_generation();
-        let body = Body::Commit { topic: seated.topic, seat: seated.seat, slabs, newest };
+        let body = Body::Commit { topic: attachment.topic, slot: attachment.slot, slabs, newest };
         let answer = self.session.request(&body, &[])?;
         let Reply::Slabs(slabs) = answer.reply else { return Err(SessionError::Confused.into()) };
         let slabs: Vec<SlabDescription> = serde_json::from_value(slabs)

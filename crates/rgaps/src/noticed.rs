@@ -4,10 +4,9 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rgaps_control::TopicId;
-use rgaps_control::local::{NoticedSubscriber, Seat};
+use rgaps_control::local::NoticedSubscriber;
 use rgaps_os::EventFd;
 use rgaps_shm::SubscriberPages;
-use rgaps_shm::message::Tenancy;
 
 use crate::hello::SessionError;
 use crate::node::NodeError;
@@ -30,11 +29,10 @@ impl Noticed {
     ) -> Result<Self, NodeError> {
         let file = descriptors.next().ok_or(SessionError::Confused)?;
         let event = noticed.has_event.then(|| descriptors.next().ok_or(SessionError::Confused)).transpose()?;
-        let Seat { slot, generation } = noticed.seat;
-        let tenancy = Tenancy::new(generation);
-        let pages = match known.filter(|pages| pages.tenancy() == tenancy) {
+        let slot = noticed.slot;
+        let pages = match known.filter(|pages| pages.slot() == slot) {
             Some(pages) => pages,
-            None => Arc::new(SubscriberPages::observe(file, noticed.place, topic.0, slot, tenancy)?),
+            None => Arc::new(SubscriberPages::observe(file, noticed.place, topic.0, slot)?),
         };
         Ok(Self { pages, event: event.map(EventFd::checked).transpose()? })
     }

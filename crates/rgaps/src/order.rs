@@ -6,7 +6,7 @@
 //!   release_on          ──▶ a held message              ──event──▶ dropped, which tells its publisher
 //! ```
 //!
-//! Invariants  S1 segment and pool stay known to the device until every event is complete. S2 a seat is left after that only: a late write
+//! Invariants  S1 segment and pool stay known to the device until every event is complete. S2 a slot is left after that only: a late write
 //!             would hit a word that is somebody else's by then.
 //! Deaths      Of the process: the driver ends its streams before the manager sees it dead, or gone from all that were forked from it, and
 //!             the manager poisons what was under way.
@@ -208,7 +208,7 @@ impl<T: Settle> Order<T> {
         }
     }
 
-    /// Waits until all is over, before the seat is left. False if it takes too long: then all of it stays for as long as the process does.
+    /// Waits until all is over, before the slot is left. False if it takes too long: then all of it stays for as long as the process does.
     pub(crate) fn end(&self, timeout: Duration) -> bool {
         let start = Instant::now();
         while !self.settle() {

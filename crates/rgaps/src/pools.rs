@@ -11,10 +11,10 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::{Wake, Waker};
 
-use rgaps_control::local::{Body, Seat};
+use rgaps_control::PublisherSlot;
+use rgaps_control::local::Body;
 use rgaps_device::{DeviceError, PoolMemory};
 use rgaps_os::{EventFd, MapError};
-use rgaps_shm::held::PoolRef;
 use rgaps_shm::layout::SlotState;
 use rgaps_shm::notify::FutexWait;
 use rgaps_shm::{Held, Segment};
@@ -40,7 +40,7 @@ pub(crate) enum Call {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Wanted {
     Event,
-    Pool(PoolRef),
+    Pool(PublisherSlot),
 }
 
 /// Questions that are open, or whose answers nobody has used.
@@ -76,8 +76,8 @@ impl Wake for Ring {
 }
 
 /// Whether a pool is still its publisher's, or a dead one's some of whose messages are there.
-pub(crate) fn is_occupied(segment: &Segment, pool: PoolRef) -> bool {
-    let state = segment.publisher(pool.slot).map_or(0, |slot| slot.state.load(Ordering::Acquire));
+pub(crate) fn is_occupied(segment: &Segment, pool: PublisherSlot) -> bool {
+    let state = segment.publisher(pool.index).map_or(0, |slot| slot.state.load(Ordering::Acquire));
     let (generation, state) = SlotState::decode(state);
     generation == pool.generation && matches!(state, Some(SlotState::Active | SlotState::Buried))
 }
@@ -98,7 +98,7 @@ impl SubscriberInner {
     pub(crate) fn memory_of(&self, held: &Held, call: Call) -> Result<Option<Lies>, TakeError> {
         let info = held.info();
         let (offset, bytes, pool) = (held.offset(), info.bytes, held.pool());
-        let failed = |source| TakeError::Pool { topic: self.topic.clone(), slot: pool.slot, source };
+        let failed = |source| TakeError::Pool { topic: self.topic.clone(), slot: pool.index, source };
         let outside = |_| TakeError::OutOfBounds { topic: self.topic.clone(), sequence: info.sequence, offset, bytes };
         let Some(memory) = self.pool(pool, call).map_err(failed)? else { return Ok(None) };
         // An answer may be of before the message, if who asked did not wait for it.
@@ -122,7 +122,7 @@ impl SubscriberInner {
         }
     }
 
-    fn pool(&self, pool: PoolRef, call: Call) -> Result<Option<Arc<dyn PoolMemory>>, NodeError> {
+    fn pool(&self, pool: PublisherSlot, call: Call) -> Result<Option<Arc<dyn PoolMemory>>, NodeError> {
         let pools = || self.tended.pools.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             let known = pools().get(&pool).cloned();
@@ -180,7 +180,7 @@ impl SubscriberInner {
                 if is_here() {
                     return Ok(Asking::UsedByAnother);
                 }
-                let segment = &self.seated.segment;
+                let segment = &self.attachment.segment;
                 asked.retain(|known, _| !matches!(known, Wanted::Pool(pool) if !is_occupied(segment, *pool)));
             }
             asked.entry(wanted).or_insert_with(|| self.node.ask(self.question(wanted), self.ringer())).clone()
@@ -197,10 +197,10 @@ impl SubscriberInner {
     }
 
     fn question(&self, wanted: Wanted) -> Body {
-        let topic = self.seated.topic;
+        let topic = self.attachment.topic;
         match wanted {
-            Wanted::Event => Body::EventDescriptor { topic, seat: self.seated.seat },
-            Wanted::Pool(PoolRef { slot, generation }) => Body::Pool { topic, seat: Seat { slot, generation } },
+            Wanted::Event => Body::EventDescriptor { topic, slot: self.attachment.slot },
+            Wanted::Pool(slot) => Body::Pool { topic, slot },
         }
     }
 
@@ -220,11 +220,11 @@ impl SubscriberInner {
     }
 
     /// Whether the next attempt would meet the same.
-    fn is_lasting(&self, pool: PoolRef, error: &NodeError) -> bool {
+    fn is_lasting(&self, pool: PublisherSlot, error: &NodeError) -> bool {
         match error {
             // A publisher that lives may not have come back to the manager's successor yet.
             NodeError::Session(SessionError::Refused(_)) => {
-                let slot = self.seated.segment.publisher(pool.slot);
+                let slot = self.attachment.segment.publisher(pool.index);
                 let state = slot.map_or(0, |slot| slot.state.load(Ordering::Acquire));
                 state != SlotState::Active.word(pool.generation)
             }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use rgaps_control::PublisherSlot;
 use rgaps_control::qos;
 use rgaps_device::{DeviceError, DeviceKind, DevicePart, PoolMemory, PoolPart, Stream};
 use rgaps_os::clock;
@@ -17,11 +18,11 @@ use rgaps_shm::{
     Copies, Exhaustion, LoanError, LoanedMessage, MessageInfo, MessageSpec, Origin, Stamps, WhyNot, WriterPort,
 };
 
+use crate::attachment::Attachment;
 use crate::handle::Handle;
 use crate::node::{DEVICE_TIMEOUT, NodeInner, STREAM_TIMEOUT};
 use crate::order::{Filling, Order};
 use crate::publish_error::PublishError;
-use crate::seated::Seated;
 use crate::statistics::PublisherStatistics;
 use crate::types::{Meta, MetaError, ViewError};
 
@@ -42,7 +43,7 @@ impl<T> Clone for Publisher<T> {
 pub(crate) struct PublisherInner {
     pub(crate) node: Arc<NodeInner>,
     pub(crate) topic: String,
-    pub(crate) seated: Seated,
+    pub(crate) attachment: Attachment<PublisherSlot>,
     pub(crate) port: Arc<Mutex<WriterPort>>,
     pub(crate) pool: Arc<dyn PoolMemory>,
     pub(crate) order: Arc<Order<Filling>>,
@@ -86,7 +87,7 @@ impl PublisherInner {
                 return PublishError::CutOff { topic };
             }
             self.port().count_refusal();
-            self.check_seat().err().unwrap_or(PublishError::NoSpace { topic, source })
+            self.check_attached().err().unwrap_or(PublishError::NoSpace { topic, source })
         })?;
         match self.give_memory(&loan, bytes) {
             Ok(()) => Ok(loan),
@@ -121,7 +122,7 @@ impl PublisherInner {
         if missing.is_empty() {
             return Ok(());
         }
-        let added = self.node.add_memory(&self.seated, self.pool.as_ref(), missing);
+        let added = self.node.add_memory(&self.attachment, self.pool.as_ref(), missing);
         added.map_err(|source| PublishError::Memory { topic: self.topic.clone(), source })
     }
 
@@ -220,7 +221,7 @@ impl PublisherInner {
         };
         let message = loan.message();
         let handle = |position: Position| {
-            Handle::new(self.seated.topic.0, message, &MessageInfo { position: position.0, ..info })
+            Handle::new(self.attachment.topic.0, message, &MessageInfo { position: position.0, ..info })
         };
         let Some(stream) = stream else {
             return port.publish(loan, &spec).map(handle).map_err(topic);
@@ -240,8 +241,8 @@ impl PublisherInner {
         self.order.ready_words().map(drop).map_err(|source| self.device(source))
     }
 
-    fn check_seat(&self) -> Result<(), PublishError> {
-        match (self.node.is_owner(), self.seated.is_cut_off()) {
+    fn check_attached(&self) -> Result<(), PublishError> {
+        match (self.node.is_owner(), self.attachment.is_cut_off()) {
             (true, false) => Ok(()),
             (true, true) => Err(PublishError::CutOff { topic: self.topic.clone() }),
             (false, _) => Err(PublishError::Forked { topic: self.topic.clone() }),
@@ -251,11 +252,11 @@ impl PublisherInner {
 
 impl Drop for PublisherInner {
     fn drop(&mut self) {
-        // A stream that may still write into the segment keeps the seat until the process ends.
+        // A stream that may still write into the segment keeps the slot until the process ends.
         if !self.node.is_owner() || self.order.end(STREAM_TIMEOUT) {
-            self.node.leave(&self.seated);
+            self.node.leave(&self.attachment);
         } else {
-            self.node.keep(&self.seated, self.pool.clone());
+            self.node.keep(&self.attachment, self.pool.clone());
         }
     }
 }
@@ -294,7 +295,7 @@ impl<T: Meta> Publisher<T> {
     ///
     /// What happens while the pool is full is the publisher's QoS (`Exhaustion`).
     pub fn loan(&self, meta: T) -> Result<Loan<T>, PublishError> {
-        self.inner.check_seat()?;
+        self.inner.check_attached()?;
         let bytes = meta.payload_bytes();
         meta.check(bytes).map_err(|source| self.metadata(source))?;
         let message = self.inner.loan(bytes)?;
@@ -305,7 +306,7 @@ impl<T: Meta> Publisher<T> {
 
     /// Publishes bytes that lie elsewhere: one copy into the pool, whatever the number of subscribers.
     pub fn push(&self, meta: &T, bytes: &[u8]) -> Result<Handle, PublishError> {
-        self.inner.check_seat()?;
+        self.inner.check_attached()?;
         let described = meta.payload_bytes();
         meta.check(described).map_err(|source| self.metadata(source))?;
         if described != bytes.len() as u64 {
@@ -333,7 +334,7 @@ impl<T: Meta> Publisher<T> {
     /// If the device fails before that, they never get it (`SubscriberStatistics::poisoned`).
     pub fn push_on(&self, meta: &T, from: &DevicePart, stream: &Stream) -> Result<Handle, PublishError> {
         let inner = &self.inner;
-        inner.check_seat()?;
+        inner.check_attached()?;
         let described = meta.payload_bytes();
         meta.check(described).map_err(|source| self.metadata(source))?;
         if described != from.bytes() {
@@ -401,7 +402,7 @@ pub struct Loan<T> {
 impl<T: Meta> Loan<T> {
     /// Publishes the message: zero copies.
     pub fn publish(mut self) -> Result<Handle, PublishError> {
-        self.publisher.check_seat()?;
+        self.publisher.check_attached()?;
         let (message, outcome) = self.complete(None)?;
         self.publisher.publish(message, &self.meta, outcome, None)
     }
@@ -409,7 +410,7 @@ impl<T: Meta> Loan<T> {
     /// Publishes the message in stream order: behind the work given to the stream so far, which fills the block. The call does not wait
     /// for it, whatever the size; subscribers get the message once it is done.
     pub fn publish_on(mut self, stream: &Stream) -> Result<Handle, PublishError> {
-        self.publisher.check_seat()?;
+        self.publisher.check_attached()?;
         self.publisher.check_order()?;
         let (message, outcome) = self.complete(Some(stream))?;
         self.publisher.publish(message, &self.meta, outcome, Some(stream))
@@ -468,7 +469,7 @@ impl<T: Meta> Loan<T> {
 
     /// What kernels and copies fill: the block, or memory of the node's own.
     fn place(&self) -> Result<(&dyn PoolMemory, u64), PublishError> {
-        self.publisher.check_seat()?;
+        self.publisher.check_attached()?;
         if let Some(beside) = self.beside.get() {
             return Ok((beside.as_ref(), 0));
         }

@@ -1,11 +1,11 @@
 //! The connection to the manager: requests and answers, notices, and what to do when the manager dies.
 //!
 //! One thread a node reads the socket. Callers send a request and sleep on its answer, with a time-out. When the manager is gone, local
-//! publish and take go on without it; the thread connects to its successor (starting one if nobody has) and hands back every seat, with
-//! the segment and the pool, so that the successor makes nothing anew. A seat that it does not take back is cut off: its owner hears so at
+//! publish and take go on without it; the thread connects to its successor (starting one if nobody has) and hands back every slot, with
+//! the segment and the pool, so that the successor makes nothing anew. A slot that it does not take back is cut off: its owner hears so at
 //! the next call.
 //!
-//! Invariants  S1 a seat is a member before the hand-back looks at the members, or its maker begins anew (`add_member`).
+//! Invariants  S1 a slot is a member before the hand-back looks at the members, or its maker begins anew (`add_member`).
 //!             S2 a leave that was not acknowledged is said again to whoever is the manager then (`unsaid`).
 
 use std::collections::{BTreeMap, HashMap};
@@ -18,15 +18,16 @@ use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
 use rgaps_control::local::{
-    Body, Connection, LocalError, Notice, NoticedSubscriber, Refusal, Reply, Request, Role, Seat, TOLD_SUBSCRIBERS_MAX,
-    ToClient, Welcome,
+    Body, Connection, LocalError, Notice, NoticedSubscriber, Refusal, Reply, Request, TOLD_SUBSCRIBERS_MAX, ToClient,
+    Welcome,
 };
 use rgaps_control::spawn::{Autostart, Pauses};
-use rgaps_control::{Given, Running, RuntimeDir, TopicId};
+use rgaps_control::{EndpointSlot, Given, Running, RuntimeDir, SubscriberSlot, TopicId};
 use rgaps_os::EventFd;
 use rgaps_shm::{SubscriberFile, SubscriberPages};
 use rustix::event::{PollFd, PollFlags, poll};
 
+use crate::attachment::{Attachment, GrantedSlot};
 use crate::hand_back::{self, Owner};
 use crate::hello::{self, Greeted, Hello, Locks, RECONNECT_INTERVAL, SessionError};
 use crate::members::{Member, Members, Tended, tended};
@@ -34,7 +35,6 @@ use crate::node::{NodeError, READY_TICK};
 use crate::noticed::Noticed;
 use crate::publisher::PublisherInner;
 use crate::question::Question;
-use crate::seated::{GivenSeat, Seated};
 use crate::tasks::{self, Sleepers};
 
 mod requests;
@@ -92,7 +92,7 @@ pub(crate) struct Session {
     questions: Mutex<Vec<Weak<Question>>>,
     next_id: AtomicU64,
     members: Mutex<Members>,
-    /// Seats that were given up without a manager that said it knows.
+    /// Slots that were given up without a manager that said it knows.
     unsaid: Mutex<Vec<Body>>,
     tended: Mutex<Vec<Tended>>,
     /// Words of subscribers that publishers of this node read, so that each is mapped once.
@@ -155,13 +155,14 @@ impl Session {
         })
     }
 
-    /// Gives up a seat. If its manager does not say that it knows, the node's thread tells it, or its successor.
-    pub(crate) fn leave(&self, seated: &Seated) {
-        let body = Body::Leave { topic: seated.topic, role: seated.role, seat: seated.seat };
+    /// Gives up a slot. If its manager does not say that it knows, the node's thread tells it, or its successor.
+    pub(crate) fn leave(&self, attachment: &Attachment<impl Copy + Into<EndpointSlot>>) {
+        let (topic, slot) = (attachment.topic, attachment.slot.into());
+        let body = Body::Leave { topic, slot };
         if self.is_runner() || self.would_wait_in_vain() {
             self.say_later(body);
         } else if let Err(error) = self.request_within(&body, &[], LEAVE_TIMEOUT) {
-            tracing::debug!(topic = %seated.key, %error, "leaving was not acknowledged");
+            tracing::debug!(topic = %attachment.key, %error, "leaving was not acknowledged");
             if !matches!(error, SessionError::Refused(_)) {
                 self.say_later(body);
             }
@@ -171,13 +172,13 @@ impl Session {
             Member::Subscriber(subscriber, _) => subscriber.strong_count() > 0,
         });
         // Under this lock the thread holds what it tends: it must not be the one who closes a subscriber's descriptor, later.
-        lock(&self.tended).retain(|tended| tended.seat() != (seated.role, seated.topic, seated.seat));
+        lock(&self.tended).retain(|tended| tended.slot() != (topic, slot));
         lock(&self.mapped).retain(|_, pages| pages.strong_count() > 0);
     }
 
-    /// Keeps a seat that nobody has any more, for a stream that may still write to it, until this process ends.
-    pub(crate) fn keep(&self, seated: &Seated) {
-        lock(&self.members).kept.push(seated.clone());
+    /// Keeps a slot that nobody has any more, for a stream that may still write to it, until this process ends.
+    pub(crate) fn keep(&self, attachment: &Attachment<impl Copy + Into<EndpointSlot>>) {
+        lock(&self.members).kept.push(attachment.of_either());
     }
 
     /// Whether there is no manager, or one that does not answer: who leaves does not wait for it.
@@ -234,9 +235,9 @@ impl Session {
         }
     }
 
-    /// The manager has given a seat, which is given back unless somebody sits on it.
-    pub(crate) fn given(&self, topic: TopicId, role: Role, seat: Seat) -> GivenSeat<'_> {
-        GivenSeat::new(self, Body::Leave { topic, role, seat })
+    /// The manager has granted a slot, which is given back unless something is attached to it.
+    pub(crate) fn granted(&self, topic: TopicId, slot: EndpointSlot) -> GrantedSlot<'_> {
+        GrantedSlot::new(self, Body::Leave { topic, slot })
     }
 
     /// The file that this node's subscribers write, of which the manager has sent a descriptor once more.
@@ -244,7 +245,7 @@ impl Session {
         SubscriberFile::adopt_unless_known(fd, &mut lock(&self.file))
     }
 
-    /// Whose seat was given in an epoch. False if a later manager was handed back everything meanwhile, and so not this seat.
+    /// `member` has the slot that was granted in an epoch. False if a later manager was handed back everything meanwhile, and so not this slot.
     #[must_use]
     pub(crate) fn add_member(&self, member: Member, epoch: u64) -> bool {
         lock(&self.tended).extend(tended(&member));
@@ -258,8 +259,8 @@ impl Session {
 
     /// Asks for what a new publisher must have of the subscribers that are there. What cannot be had now is asked for again later.
     pub(crate) fn meet_subscribers(&self, publisher: &PublisherInner) {
-        for seats in unknown(publisher).chunks(TOLD_SUBSCRIBERS_MAX) {
-            let body = Body::Subscribers { topic: publisher.seated.topic, seats: seats.to_vec() };
+        for slots in unknown(publisher).chunks(TOLD_SUBSCRIBERS_MAX) {
+            let body = Body::Subscribers { topic: publisher.attachment.topic, slots: slots.to_vec() };
             let Ok(answer) = self.request(&body, &[]) else { return };
             if let Reply::Subscribers { topic, subscribers } = answer.reply {
                 self.told(topic, subscribers, answer.descriptors, &[publisher]);
@@ -270,19 +271,19 @@ impl Session {
     /// As `meet_subscribers`, without waiting for the answers: a few topics at a time, and of each a few subscribers, others in each turn.
     fn ask_for_subscribers(&self, connection: &Connection, turn: usize) {
         // An answer is for all publishers of its topic.
-        let mut topics: HashMap<TopicId, Vec<Seat>> = HashMap::new();
+        let mut topics: HashMap<TopicId, Vec<SubscriberSlot>> = HashMap::new();
         for publisher in self.publishers() {
-            let seats = unknown(&publisher);
-            if !seats.is_empty() {
-                topics.insert(publisher.seated.topic, seats);
+            let slots = unknown(&publisher);
+            if !slots.is_empty() {
+                topics.insert(publisher.attachment.topic, slots);
             }
         }
         // Each map has an order of its own, so that all topics have their turn.
-        for (topic, seats) in topics.into_iter().take(UNREAD_ANSWERS_MAX) {
-            let mut parts = seats.chunks(TOLD_SUBSCRIBERS_MAX);
+        for (topic, slots) in topics.into_iter().take(UNREAD_ANSWERS_MAX) {
+            let mut parts = slots.chunks(TOLD_SUBSCRIBERS_MAX);
             let part = turn % parts.len();
-            if let Some(seats) = parts.nth(part) {
-                self.tell(connection, Body::Subscribers { topic, seats: seats.to_vec() });
+            if let Some(slots) = parts.nth(part) {
+                self.tell(connection, Body::Subscribers { topic, slots: slots.to_vec() });
             }
         }
     }
@@ -348,12 +349,12 @@ impl Session {
     fn tend(&self, connection: Option<&Connection>) -> bool {
         let mut soon = false;
         lock(&self.tended).retain_mut(|tended| match tended {
-            Tended::Publisher { topic, seat, order, idle } => {
+            Tended::Publisher { topic, slot, order, idle } => {
                 let Some(order) = order.upgrade() else { return false };
                 order.settle();
                 if let Some(connection) = connection {
                     idle.look(|offset, bytes| {
-                        self.tell(connection, Body::Trim { topic: *topic, seat: *seat, offset, bytes })
+                        self.tell(connection, Body::Trim { topic: *topic, slot: *slot, offset, bytes })
                     });
                 }
                 true
@@ -424,18 +425,18 @@ impl Session {
         Ok(())
     }
 
-    /// An answer for which no caller waits. Of subscribers, it was asked for by this thread. A seat is given back: one that nobody will ever
+    /// An answer for which no caller waits. Of subscribers, it was asked for by this thread. A slot is given back: one that nobody will ever
     /// leave would hold messages, and with keep-all its publishers.
     fn unawaited(&self, connection: &Connection, answer: Result<Reply, Refusal>, descriptors: Vec<OwnedFd>) {
-        let (topic, role, seat) = match answer {
-            Ok(Reply::Subscribed(of)) => (of.topic, Role::Subscriber, of.seat),
-            Ok(Reply::Advertised(of)) => (of.topic, Role::Publisher, of.seat),
+        let (topic, slot) = match answer {
+            Ok(Reply::Subscribed(of)) => (of.topic, of.slot.into()),
+            Ok(Reply::Advertised(of)) => (of.topic, of.slot.into()),
             Ok(Reply::Subscribers { topic, subscribers }) => {
                 return self.tell_publishers(topic, subscribers, descriptors);
             }
             _ => return,
         };
-        self.tell(connection, Body::Leave { topic, role, seat });
+        self.tell(connection, Body::Leave { topic, slot });
     }
 
     fn notice(&self, notice: Notice) {
@@ -449,7 +450,7 @@ impl Session {
     fn tell_publishers(&self, topic: TopicId, subscribers: Vec<NoticedSubscriber>, descriptors: Vec<OwnedFd>) {
         let publishers = self.publishers();
         let of_topic: Vec<&PublisherInner> =
-            publishers.iter().filter(|publisher| publisher.seated.topic == topic).map(Arc::as_ref).collect();
+            publishers.iter().filter(|publisher| publisher.attachment.topic == topic).map(Arc::as_ref).collect();
         self.told(topic, subscribers, descriptors.into_iter(), &of_topic);
     }
 
@@ -465,14 +466,14 @@ impl Session {
             return;
         }
         for noticed in subscribers {
-            let key = (topic, noticed.seat.slot);
+            let key = (topic, noticed.slot.index);
             let mapped = lock(&self.mapped).get(&key).and_then(Weak::upgrade);
             match Noticed::new(topic, noticed, mapped, &mut descriptors) {
                 Ok(known) => {
                     lock(&self.mapped).insert(key, Arc::downgrade(known.pages()));
                     publishers.iter().for_each(|publisher| known.tell(publisher));
                 }
-                Err(error) => tracing::debug!(%error, slot = noticed.seat.slot, "a subscriber is not known yet"),
+                Err(error) => tracing::debug!(%error, slot = noticed.slot.index, "a subscriber is not known yet"),
             }
         }
     }
@@ -553,27 +554,28 @@ impl Session {
         Ok(connection)
     }
 
-    /// Who has what, a topic's seats in a row. Who joins the manager that is gone from now on begins anew.
-    fn owners(&self) -> Vec<(Seated, Owner)> {
+    /// Who has what, a topic's slots in a row. Who joins the manager that is gone from now on begins anew.
+    fn owners(&self) -> Vec<(Attachment<EndpointSlot>, Owner)> {
         let mut members = lock(&self.members);
         members.handed_back = self.epoch() + 1;
         let owners = members.all.iter().filter_map(|member| match member {
             Member::Publisher(publisher) => publisher.upgrade().map(Owner::Publisher),
             Member::Subscriber(subscriber, qos) => subscriber.upgrade().map(|own| Owner::Subscriber(own, *qos)),
         });
-        let kept = members.kept.iter().map(|seated| (seated.clone(), Owner::Kept(seated.role)));
-        let mut owners: Vec<(Seated, Owner)> = owners.map(|owner| (owner.seated(), owner)).chain(kept).collect();
+        let kept = members.kept.iter().map(|kept| (kept.clone(), Owner::Kept));
+        let mut owners: Vec<(Attachment<EndpointSlot>, Owner)> =
+            owners.map(|owner| (owner.attachment(), owner)).chain(kept).collect();
         drop(members);
         // Not under the lock: the last of an owner may be its end, which comes back here.
-        owners.retain(|(seated, _)| !seated.is_cut_off());
-        owners.sort_by_key(|(seated, _)| seated.topic);
+        owners.retain(|(attachment, _)| !attachment.is_cut_off());
+        owners.sort_by_key(|(attachment, _)| attachment.topic);
         owners
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // A stream may still write to a seat of this node: its process is to be waited for, not the node.
+        // A stream may still write to a slot of this node: its process is to be waited for, not the node.
         if !lock(&self.members).kept.is_empty() {
             std::mem::forget(std::mem::take(&mut *lock(&self.locks)));
         }
@@ -581,9 +583,8 @@ impl Drop for Session {
 }
 
 /// Subscribers that a publisher does not know.
-fn unknown(publisher: &PublisherInner) -> Vec<Seat> {
-    let unknown = publisher.port().unknown_subscribers();
-    unknown.into_iter().map(|(slot, tenancy)| Seat { slot, generation: tenancy.bits() }).collect()
+fn unknown(publisher: &PublisherInner) -> Vec<SubscriberSlot> {
+    publisher.port().unknown_subscribers()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -604,18 +605,18 @@ mod tests {
     }
 
     #[test]
-    fn a_seat_that_comes_after_its_caller_has_gone_is_given_back() {
+    fn a_slot_that_comes_after_its_caller_has_gone_is_given_back() {
         let (session, manager) = session("late");
         let asked = session.request_within(&Body::Topics { after: None }, &[], Duration::ZERO);
         assert!(matches!(asked, Err(SessionError::TimedOut(0))));
         let id = manager.receive::<Request>(TICK).unwrap().unwrap().message.id;
-        let (topic, seat) = (TopicId([1; 16]), Seat { slot: 3, generation: 1 });
-        let reply = Ok(Reply::Subscribed(rgaps_control::local::Subscribed { topic, seat, place: 0 }));
+        let (topic, slot) = (TopicId([1; 16]), SubscriberSlot { index: 3, generation: 1 });
+        let reply = Ok(Reply::Subscribed(rgaps_control::local::Subscribed { topic, slot, place: 0 }));
         manager.send(&ToClient::Reply { id, reply }, &[]).unwrap();
         session.read(&lock(&session.connection).clone()).unwrap();
         let said = manager.receive::<Request>(TICK).unwrap().unwrap().message.body;
-        let Body::Leave { topic: of, role: Role::Subscriber, seat: left } = said else { panic!("{said:?}") };
-        assert_eq!((of, left), (topic, seat));
+        let Body::Leave { topic: of, slot: left } = said else { panic!("{said:?}") };
+        assert_eq!((of, left), (topic, slot.into()));
     }
 
     #[test]

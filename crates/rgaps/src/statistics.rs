@@ -26,8 +26,8 @@ pub struct PublisherStatistics {
 impl PublisherStatistics {
     pub(crate) fn of(port: &WriterPort) -> Self {
         let pool = port.pool();
-        let counters = port.segment().publisher(port.seat().0);
-        let load = |word: fn(&rgaps_shm::layout::PublisherSlot) -> &std::sync::atomic::AtomicU64| {
+        let counters = port.segment().publisher(port.slot().index);
+        let load = |word: fn(&rgaps_shm::layout::PublisherRecord) -> &std::sync::atomic::AtomicU64| {
             counters.map_or(0, |slot| word(slot).load(Ordering::Relaxed))
         };
         Self {

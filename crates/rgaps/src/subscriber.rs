@@ -9,21 +9,21 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use rgaps_control::{PublisherSlot, SubscriberSlot};
 use rgaps_device::{DeviceError, PoolMemory, Stream};
 use rgaps_os::{EventFd, clock};
-use rgaps_shm::held::PoolRef;
 use rgaps_shm::layout::META_BYTES_MAX;
 use rgaps_shm::message::Readiness;
 use rgaps_shm::notify::{FutexWait, Wait};
 use rgaps_shm::reader::TakeRefused;
 use rgaps_shm::{Held, ReaderPort, SubscriberPages};
 
+use crate::attachment::Attachment;
 use crate::claim::{Absent, Early};
 use crate::frame::Frame;
 use crate::node::{DEVICE_TIMEOUT, NodeError, NodeInner, READY_TICK, STREAM_TIMEOUT};
 use crate::order::{Order, Place, Releasing};
 use crate::pools::{Asked, Call};
-use crate::seated::Seated;
 use crate::statistics::SubscriberStatistics;
 use crate::tasks::{self, Tasks};
 use crate::types::{Meta, MetaError, ViewError};
@@ -154,7 +154,7 @@ impl<T> Clone for Subscriber<T> {
 pub(crate) struct SubscriberInner {
     pub(crate) node: Arc<NodeInner>,
     pub(crate) topic: String,
-    pub(crate) seated: Seated,
+    pub(crate) attachment: Attachment<SubscriberSlot>,
     pub(crate) reader: Mutex<ReaderPort>,
     /// Apart from the reader, so that its waiters can be woken while it is in use.
     pub(crate) waiter: FutexWait,
@@ -170,7 +170,7 @@ pub(crate) struct SubscriberInner {
 /// What the node's thread looks after for a subscriber.
 #[derive(Debug, Default)]
 pub(crate) struct Tended {
-    pub(crate) pools: Mutex<HashMap<PoolRef, Arc<dyn PoolMemory>>>,
+    pub(crate) pools: Mutex<HashMap<PublisherSlot, Arc<dyn PoolMemory>>>,
     pub(crate) event: OnceLock<Arc<EventFd>>,
     /// Messages were passed by whose bytes a device has still to bring; it rings nobody when it has.
     pub(crate) awaits_bytes: AtomicBool,
@@ -255,11 +255,11 @@ impl SubscriberInner {
 
 impl Drop for SubscriberInner {
     fn drop(&mut self) {
-        // A stream that may still write into the segment keeps the seat until the process ends.
+        // A stream that may still write into the segment keeps the slot until the process ends.
         if !self.node.is_owner() || self.order.end(STREAM_TIMEOUT) {
-            self.node.leave(&self.seated);
+            self.node.leave(&self.attachment);
         } else {
-            self.node.keep(&self.seated, ());
+            self.node.keep(&self.attachment, ());
         }
     }
 }
@@ -330,7 +330,7 @@ impl<T: Meta> Subscriber<T> {
     /// The next message, or `None` if none came within `timeout`, or if `is_over` when there is none. That is asked before each sleep;
     /// `wake_waiters` has it asked again.
     pub fn wait_unless(&self, timeout: Duration, is_over: impl Fn() -> bool) -> Result<Option<Frame<T>>, TakeError> {
-        self.check_seat()?;
+        self.check_attached()?;
         let deadline = Instant::now().checked_add(timeout);
         let mut waiter = self.inner.waiter.another();
         loop {
@@ -415,7 +415,7 @@ impl<T: Meta> Subscriber<T> {
     ///
     /// The first call asks the manager for it; from then on each publication costs its publisher one system call for this subscriber.
     pub fn descriptor(&self) -> Result<BorrowedFd<'_>, TakeError> {
-        self.check_seat()?;
+        self.check_attached()?;
         match self.inner.event(Call::Blocking).map_err(|source| self.event_error(source))? {
             Some(event) => Ok(event.as_fd()),
             None => unreachable!("the answer was waited for"),
@@ -436,12 +436,12 @@ impl<T: Meta> Subscriber<T> {
     }
 
     fn event_error(&self, source: NodeError) -> TakeError {
-        // The manager that was asked may have been followed by one that did not take the seat back.
-        self.check_seat().err().unwrap_or_else(|| self.wait_error(std::io::Error::other(source)))
+        // The manager that was asked may have been followed by one that did not take the slot back.
+        self.check_attached().err().unwrap_or_else(|| self.wait_error(std::io::Error::other(source)))
     }
 
     pub(crate) fn next_held(&self, unready: bool) -> Result<Option<Held>, TakeError> {
-        self.check_seat()?;
+        self.check_attached()?;
         let held = self.inner.next_held(unready)?;
         let Some(event) = self.inner.tended.event.get().filter(|_| held.is_none()) else { return Ok(held) };
         // Nothing left: the descriptor falls silent, and a message that came meanwhile is looked for once more.
@@ -489,8 +489,8 @@ impl<T: Meta> Subscriber<T> {
         meta.map_err(malformed).inspect_err(|error| self.inner.blame(error))
     }
 
-    pub(crate) fn check_seat(&self) -> Result<(), TakeError> {
-        match (self.inner.node.is_owner(), self.inner.seated.is_cut_off()) {
+    pub(crate) fn check_attached(&self) -> Result<(), TakeError> {
+        match (self.inner.node.is_owner(), self.inner.attachment.is_cut_off()) {
             (false, _) => Err(TakeError::Forked { topic: self.inner.topic.clone() }),
             (_, true) => Err(TakeError::CutOff { topic: self.inner.topic.clone() }),
             _ => Ok(()),
@@ -499,7 +499,7 @@ impl<T: Meta> Subscriber<T> {
 
     /// A stream that takes no work now costs no message.
     pub(crate) fn check_stream(&self, stream: &Stream) -> Result<(), TakeError> {
-        self.check_seat()?;
+        self.check_attached()?;
         stream.check().map_err(|source| self.device_error(source))
     }
 

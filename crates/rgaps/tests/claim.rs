@@ -325,7 +325,7 @@ fn programs_that_outlive_an_orderly_manager_claim_what_is_published_under_the_ne
 }
 
 #[test]
-fn a_keep_last_seat_that_nobody_claims_from_stops_no_publisher() {
+fn a_keep_last_slot_that_nobody_claims_from_stops_no_publisher() {
     if !again() {
         return;
     }

@@ -52,7 +52,7 @@ fn stopped_client(dir: &RuntimeDir) -> Child {
 }
 
 #[test]
-fn a_stopped_client_is_cut_off_delays_nobody_and_goes_on_with_its_seat_later() {
+fn a_stopped_client_is_cut_off_delays_nobody_and_goes_on_with_its_slot_later() {
     let _watchdog = Watchdog::new(Duration::from_secs(100));
     let dir = RuntimeDir::new("cut-off").unwrap();
     let node = Node::builder().runtime_dir(dir.path()).build().unwrap();

@@ -242,12 +242,12 @@ fn round(dir: &RuntimeDir, survivors: &mut Survivors, strike: Strike, passage: u
     survivors.go_on();
     if role.starts_with("forked") {
         assert_eq!(forked.len(), 1, "{role} at {step} forked once");
-        // The child has the dead one's socket and memory still, and yet its seat is free; unless it has a GPU of the dead one's too, whose
+        // The child has the dead one's socket and memory still, and yet its slot is free; unless it has a GPU of the dead one's too, whose
         // streams may still write there.
         if !is_again() {
             until("the dead have left the topic though a child of theirs lives", || survivors.are_alone());
         } else {
-            assert!(!survivors.are_alone(), "the streams of the dead go on: their seat is taken");
+            assert!(!survivors.are_alone(), "the streams of the dead go on: their slot is taken");
         }
         assert!(matches!(state_of(forked[0]), Some('S' | 'R' | 'D')), "the child lives");
         kill_and_reap(forked[0]);

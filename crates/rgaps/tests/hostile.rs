@@ -10,9 +10,9 @@ use std::time::Duration;
 use rgaps::types::Bytes;
 use rgaps::{Node, PublisherQos, SubscriberQos};
 use rgaps_control::local::{
-    Body, Connection, Handed, HandedSeat, HandedTopic, PROTOCOL_VERSION, Refusal, Reply, Request, Role, Seat, ToClient,
+    Body, Connection, Handed, HandedSlot, HandedTopic, PROTOCOL_VERSION, Refusal, Reply, Request, ToClient,
 };
-use rgaps_control::{LockId, RuntimeDir as Dir, TopicId, TopicKey};
+use rgaps_control::{LockId, PublisherSlot, RuntimeDir as Dir, SubscriberSlot, TopicId, TopicKey};
 use rgaps_device::{Backend, PoolSpec};
 use rgaps_os::{Access, Mapping, PidFd, ProcessLock};
 use rgaps_shm::layout::LAYOUT_VERSION;
@@ -137,9 +137,9 @@ fn a_pool_larger_than_the_other_hosts_memory_keeps_small_messages_from_nobody() 
 }
 
 #[test]
-fn seats_that_are_the_managers_own_cannot_be_handed_back() {
+fn slots_that_are_the_managers_own_cannot_be_handed_back() {
     let _watchdog = Watchdog::new(Duration::from_secs(120));
-    let (a, b) = (RuntimeDir::new("seats-a").unwrap(), RuntimeDir::new("seats-b").unwrap());
+    let (a, b) = (RuntimeDir::new("slots-a").unwrap(), RuntimeDir::new("slots-b").unwrap());
     let _managers = linked(&a, &b, &[]);
     let (sending, receiving) = (node(&a), node(&b));
     let subscriber = receiving.subscriber::<Bytes>(TOPIC).unwrap();
@@ -163,30 +163,22 @@ fn seats_that_are_the_managers_own_cannot_be_handed_back() {
         let pool = backend.create_pool(&PoolSpec { name: "hostile".to_owned(), bytes: 1 << 20 }).unwrap();
         pool.seal().unwrap();
         let (description, slabs) = pool.export().unwrap();
-        for (role, slot, generation) in (0..3).flat_map(|slot| {
-            [Role::Publisher, Role::Subscriber].into_iter().flat_map(move |role| (1..4).map(move |g| (role, slot, g)))
-        }) {
-            let seat = Seat { slot, generation };
-            let (of, descriptors) = match role {
-                Role::Publisher => {
-                    let pool = serde_json::to_value(&description).unwrap();
-                    (
-                        Handed::Publisher { qos: PublisherQos::default(), pool },
-                        vec![segment[0].as_fd(), slabs[0].as_fd()],
-                    )
-                }
-                Role::Subscriber => (
-                    Handed::Subscriber { qos: SubscriberQos::default(), place: 0 },
-                    vec![segment[0].as_fd(), slabs[0].as_fd()],
-                ),
-            };
-            let seats = vec![HandedSeat { seat, descriptors: descriptors.len() as u32 - 1, of }];
+        let guessed = (0..3).flat_map(|index| (1..4).map(move |generation| (index, generation)));
+        let handed = guessed.flat_map(|(index, generation)| {
+            let (slot, pool) = (PublisherSlot { index, generation }, serde_json::to_value(&description).unwrap());
+            let publisher = Handed::Publisher { slot, qos: PublisherQos::default(), pool };
+            let slot = SubscriberSlot { index, generation };
+            [publisher, Handed::Subscriber { slot, qos: SubscriberQos::default(), place: 0 }]
+        });
+        for of in handed {
+            let (slot, descriptors) = (of.slot(), vec![segment[0].as_fd(), slabs[0].as_fd()]);
+            let slots = vec![HandedSlot { descriptors: descriptors.len() as u32 - 1, of }];
             let topics =
-                vec![HandedTopic { key: key.clone(), topic: TopicId(topic.0), type_name: type_name.clone(), seats }];
+                vec![HandedTopic { key: key.clone(), topic: TopicId(topic.0), type_name: type_name.clone(), slots }];
             let (answer, _) = hostile.ask(Body::HandBack { topics }, &descriptors);
-            // Neither the manager's seats nor those of the nodes, which have locks of their own, though in this process.
+            // Neither the manager's slots nor those of the nodes, which have locks of their own, though in this process.
             let Ok(Reply::HandedBack { refused }) = &answer else { panic!("{answer:?}") };
-            assert_eq!(refused.len(), 1, "{role:?} {slot} {generation}");
+            assert_eq!(refused.len(), 1, "{slot}");
         }
     }
     for _ in 0..20 {

@@ -572,8 +572,8 @@ impl Host {
         });
     }
 
-    /// Lets publishers come and go. The memory of a run of the message table is given back when its tenant leaves, but whoever walks the queue
-    /// later looks at entries of that run, and the kernel makes a page for who reads where there is none: that goes with the next tenant.
+    /// Lets publishers come and go. The memory of a run of the message table is given back when its occupant leaves, but whoever walks the queue
+    /// later looks at entries of that run, and the kernel makes a page for who reads where there is none: that goes with the next occupant.
     fn clear_runs(&self) {
         let come = || self.survivors.node.publisher_with::<Bytes>(TOPIC, publisher_qos()).unwrap();
         drop((0..OTHERS_AT_A_TIME).map(|_| come()).collect::<Vec<_>>());

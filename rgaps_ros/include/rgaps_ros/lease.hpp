@@ -2,11 +2,11 @@
  * @file
  * Leases: a message that is claimed, or why it is not, shared by everybody who was handed it. Without rclcpp.
  *
- *     described ──first use: the lease of a seat──▶ held ──last share gone──▶ over
+ *     described ──first use: the lease of a payload subscription──▶ held ──last share gone──▶ over
  *                                                  or refused (a text)
  *
  * A lease begins held or refused where a subscription has claimed it. What a publisher passes on within the process is only described, and
- * finds the lease of a seat when it is first used. Usable from any thread: its calls are made one at a time.
+ * finds the lease of a payload subscription when it is first used. Usable from any thread: its calls are made one at a time.
  */
 
 #ifndef RGAPS_ROS__LEASE_HPP_
@@ -97,7 +97,7 @@ class Lease {
   std::mutex mutex_;
   Meta meta_;
   Find find_;
-  // Of a seat: another lease than this one, so that locks are taken in one order.
+  // Of a payload subscription: another lease than this one, so that locks are taken in one order.
   std::shared_ptr<Lease> found_;
   std::optional<rgaps::Message<Meta>> message_;
   rgaps::Failure failure_{RGAPS_OK, {}};

@@ -5,9 +5,9 @@
  *     subscription_ = rgaps_ros::create_subscription<rgaps::DeviceImage>(
  *         *this, "camera/front", rclcpp::SensorDataQoS(), [this](const rgaps::DeviceImage &image) { ... });
  *
- * Two subscriptions in one: a core subscriber, which has the payloads (its seat is taken first, so that none is missed), and an ordinary
+ * Two subscriptions in one: a core subscriber, which has the payloads (it is made first, so that none is missed), and an ordinary
  * rclcpp::Subscription to the descriptors, which wakes the executor. The callback's argument is claimed by the descriptor from this
- * subscription's own seat; it may be a const T &, a std::unique_ptr<T>, a std::shared_ptr<const T> or a T, and then an rclcpp::MessageInfo.
+ * subscription's own core subscriber; it may be a const T &, a std::unique_ptr<T>, a std::shared_ptr<const T> or a T, and then an rclcpp::MessageInfo.
  *
  * What cannot be claimed (a replayed or stale descriptor; one whose payload does not come within claim_timeout_ms from another host) is
  * logged once a publisher, counted, and given to `options.refused` if there is one. The callback never sees it. A shutdown of ROS ends the wait.
@@ -238,19 +238,19 @@ typename Subscription<DeviceT>::SharedPtr create_subscription(NodeT &&node, cons
                                                  options);
 }
 
-/// A seat for those who subscribe by the type adapter alone: payloads of the topic come from here on. Kept beside the subscription, and made before it.
+/// A payload subscription for those who subscribe by the type adapter alone: payloads of the topic come from here on. Kept beside the subscription, and made before it.
 template <class DeviceT>
-class Seat {
+class PayloadSubscription {
  public:
   using Meta = typename DeviceT::Meta;
 
   template <class NodeT>
-  Seat(NodeT &&node, const std::string &topic, const rclcpp::QoS &qos) {
+  PayloadSubscription(NodeT &&node, const std::string &topic, const rclcpp::QoS &qos) {
     const auto interfaces = NodeInterfaces::of(node);
     const auto name = interfaces.topics->resolve_topic_name(topic);
     const detail::EndpointParameters parameters(interfaces, name, "subscription", {});
     const detail::SubscriptionParameters own(parameters);
-    content_ = Seats<Meta>::instance()
+    content_ = PayloadSubscriptions<Meta>::instance()
                    .add(detail::core_node(interfaces, parameters), name, detail::subscriber_qos(qos, own.slack), own.timeout)
                    .value();
     shutdown_.emplace(interfaces.base->get_context(), [content = content_.get()] { (void)content->subscriber.interrupt(); });
@@ -259,7 +259,7 @@ class Seat {
   rgaps::Result<rgaps_subscriber_statistics_t> statistics() const { return content_->subscriber.statistics(); }
 
  private:
-  std::shared_ptr<detail::SeatContent<Meta>> content_;
+  std::shared_ptr<detail::PayloadSubscriptionContent<Meta>> content_;
   std::optional<OnShutdown> shutdown_;
 };
 

@@ -3,8 +3,8 @@
  * rclcpp::TypeAdapter between the device types and rgaps_msgs, so that nodes publish and subscribe rgaps::DeviceImage.
  *
  * To ROS it is a copy of handle and metadata. From ROS it is a claim: the payload is in the pool of this host, or comes within the time-out, or
- * the object is invalid and says why. A plain node->create_subscription<rgaps::DeviceImage> claims through the seats of the process (seats.hpp);
- * rgaps_ros::create_subscription has a seat of its own and is what most want.
+ * the object is invalid and says why. A plain node->create_subscription<rgaps::DeviceImage> claims through the payload subscriptions of the process (payload_subscriptions.hpp);
+ * rgaps_ros::create_subscription has a core subscriber of its own and is what most want.
  */
 
 #ifndef RGAPS_ROS__TYPE_ADAPTER_HPP_
@@ -16,7 +16,7 @@
 #include "rclcpp/logging.hpp"
 #include "rclcpp/type_adapter.hpp"
 #include "rgaps_ros/refusals.hpp"
-#include "rgaps_ros/seats.hpp"
+#include "rgaps_ros/payload_subscriptions.hpp"
 
 namespace rgaps_ros {
 
@@ -34,9 +34,9 @@ struct Adapter {
     destination = custom_type(claim(copy<Meta>(source)));
   }
 
-  /// The lease of a message by a seat of the process. A refusal is logged, once a publisher.
+  /// The lease of a message by a payload subscription of the process. A refusal is logged, once a publisher.
   static std::shared_ptr<Lease<Meta>> claim(const Described<Meta> &described) {
-    auto lease = Seats<Meta>::instance().lease(described);
+    auto lease = PayloadSubscriptions<Meta>::instance().lease(described);
     const auto why = lease->failure();
     if (why && refusals().is_news(described.handle.publisher, why->status)) {
       RCLCPP_ERROR(rclcpp::get_logger("rgaps"), "%s", why->text.c_str());

@@ -10,9 +10,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rgaps_os::{EventFd, clock, futex};
-use rgaps_shm::message::Tenancy;
 use rgaps_shm::notify::{EventWait, FutexWait, Wait, Wake};
-use rgaps_shm::{Janitor, Segment, SubscriberFile, SubscriberPages, SubscriberSpec, Subscribers};
+use rgaps_shm::{Janitor, Segment, SubscriberFile, SubscriberPages, SubscriberSlot, SubscriberSpec, Subscribers};
 
 use super::measure::Pairs;
 use super::page::{self, Children, MARK, PATIENCE, Page, open, path};
@@ -126,21 +125,21 @@ impl Crowd {
         let mut subscribers = Subscribers::new(segment.clone());
         let file = SubscriberFile::create().map_err(|e| BenchError::failed(BENCH, e))?;
         let mut children = Children::default();
-        for slot in 0..waiters {
-            let seat = janitor
+        for _ in 0..waiters {
+            let slot = janitor
                 .admit_subscriber(&SubscriberSpec::default(), &file)
                 .map_err(|e| BenchError::failed(BENCH, e))?;
             let event = EventFd::new().map_err(system("an eventfd"))?;
-            let Some(pages) = janitor.pages(seat) else {
+            let Some(pages) = janitor.pages(slot) else {
                 return Err(BenchError::failed(BENCH, "no words of a subscriber"));
             };
             let args = WaiterArgs {
                 page: page.path(),
                 segment: path(&segment.as_ref()),
                 own: path(&file.as_fd()),
-                slot: slot.into(),
+                slot: slot.index,
                 place: pages.place(),
-                generation: seat.generation,
+                generation: slot.generation,
                 body,
                 service: service.clone(),
             };
@@ -148,7 +147,7 @@ impl Crowd {
             let stdin = event.try_clone().map_err(system("an eventfd"))?;
             children.spawn(BENCH, args.command().stdin(OwnedFd::from(stdin)))?;
             let event = (body == Body::Eventfd).then_some(event);
-            janitor.mark_descriptor(seat.slot, event.is_some());
+            janitor.mark_descriptor(slot, event.is_some());
             subscribers.add(pages, event);
         }
         page.wait_until_ready(children.count())?;
@@ -238,7 +237,12 @@ pub fn wait(args: &WaiterArgs) -> Result<(), BenchError> {
             let fd = open(BENCH, &args.segment)?;
             let segment = Segment::observe(fd, [0; 16]).map_err(|e| BenchError::failed(BENCH, e))?;
             let file = SubscriberFile::adopt(open(BENCH, &args.own)?);
-            let pages = SubscriberPages::attach(file, args.place, [0; 16], args.slot, Tenancy::new(args.generation));
+            let pages = SubscriberPages::attach(
+                file,
+                args.place,
+                [0; 16],
+                SubscriberSlot { index: args.slot, generation: args.generation },
+            );
             let pages = pages.map_err(|e| BenchError::failed(BENCH, e))?;
             Box::new(FutexWait::for_messages(Arc::new(segment), Arc::new(pages)))
         }

@@ -4,12 +4,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::names::{HostId, LockId, TopicId, TopicKey};
 use crate::qos::{PublisherQos, SubscriberQos};
+use crate::{EndpointSlot, PublisherSlot, SubscriberSlot};
 
 /// Of everything on this page; client and manager must agree.
-pub const PROTOCOL_VERSION: u32 = 7;
+pub const PROTOCOL_VERSION: u32 = 8;
 
-/// Most seats in one `HandBack`: as many refusals fit into its answer.
-pub const HANDED_SEATS_MAX: usize = 96;
+/// Most slots in one `HandBack`: as many refusals fit into its answer.
+pub const HANDED_SLOTS_MAX: usize = 96;
 
 /// Most locks that a client holds: that of its last welcome, and those by which earlier managers may have noted it.
 pub const HELD_LOCKS_MAX: usize = 16;
@@ -58,8 +59,8 @@ pub enum Body {
     PoolMapped {
         /// The topic.
         topic: TopicId,
-        /// The publisher's seat.
-        seat: Seat,
+        /// The publisher's slot.
+        slot: PublisherSlot,
     },
     /// Join a topic as a subscriber. The reply brings the segment for reading, and words of its own.
     Subscribe {
@@ -74,15 +75,15 @@ pub enum Body {
     Pool {
         /// The topic.
         topic: TopicId,
-        /// The publisher's seat.
-        seat: Seat,
+        /// The publisher's slot.
+        slot: PublisherSlot,
     },
     /// Memory for slabs of a publisher's own pool that have none. The reply brings them.
     Commit {
         /// The topic.
         topic: TopicId,
-        /// The publisher's seat.
-        seat: Seat,
+        /// The publisher's slot.
+        slot: PublisherSlot,
         /// Which slabs.
         slabs: Vec<u32>,
         /// The newest generation of a slab that the publisher has seen.
@@ -92,8 +93,8 @@ pub enum Body {
     Trim {
         /// The topic.
         topic: TopicId,
-        /// The publisher's seat.
-        seat: Seat,
+        /// The publisher's slot.
+        slot: PublisherSlot,
         /// First byte.
         offset: u64,
         /// Bytes.
@@ -103,24 +104,22 @@ pub enum Body {
     EventDescriptor {
         /// The topic.
         topic: TopicId,
-        /// The subscriber's seat.
-        seat: Seat,
+        /// The subscriber's slot.
+        slot: SubscriberSlot,
     },
     /// What a publisher must have of these subscribers, `TOLD_SUBSCRIBERS_MAX` at most. The reply brings it.
     Subscribers {
         /// The topic.
         topic: TopicId,
-        /// The subscribers' seats.
-        seats: Vec<Seat>,
+        /// The subscribers' slots.
+        slots: Vec<SubscriberSlot>,
     },
-    /// Give up a seat.
+    /// Give up a slot.
     Leave {
         /// The topic.
         topic: TopicId,
-        /// Whose seat.
-        role: Role,
-        /// The seat.
-        seat: Seat,
+        /// The slot.
+        slot: EndpointSlot,
     },
     /// Look on without joining. The reply brings the segment.
     Observe {
@@ -132,8 +131,8 @@ pub enum Body {
         /// The last one that the client has.
         after: Option<TopicKey>,
     },
-    /// After the manager's restart: seats of one client and what they need, `HANDED_SEATS_MAX` at most. Beside it: for each topic its
-    /// segment, then for each of its seats the slabs of the publisher's own pool, or the file with a subscriber's own words and its event descriptor
+    /// After the manager's restart: slots of one client and what they need, `HANDED_SLOTS_MAX` at most. Beside it: for each topic its
+    /// segment, then for each of its slots the slabs of the publisher's own pool, or the file with a subscriber's own words and its event descriptor
     /// if it has one.
     HandBack {
         /// By topic.
@@ -143,7 +142,7 @@ pub enum Body {
     HandedAllBack,
 }
 
-/// Seats of one topic, handed back to a manager that has just started.
+/// Slots of one topic, handed back to a manager that has just started.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct HandedTopic {
     /// The topic.
@@ -152,27 +151,27 @@ pub struct HandedTopic {
     pub topic: TopicId,
     /// Its type.
     pub type_name: String,
-    /// The seats.
-    pub seats: Vec<HandedSeat>,
+    /// The slots.
+    pub slots: Vec<HandedSlot>,
 }
 
-/// A seat that is handed back.
+/// A slot that is handed back.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct HandedSeat {
-    /// The seat.
-    pub seat: Seat,
+pub struct HandedSlot {
     /// How many descriptors belong to it.
     pub descriptors: u32,
-    /// Whose it is.
+    /// The slot, and what the manager must know of its occupant.
     pub of: Handed,
 }
 
-/// Whose seat is handed back.
+/// A slot that is handed back, and what the manager must know of its occupant.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Handed {
     /// A publisher's.
     Publisher {
+        /// The slot.
+        slot: PublisherSlot,
         /// What it offers.
         qos: PublisherQos,
         /// Its pool, as the device crate describes it.
@@ -180,6 +179,8 @@ pub enum Handed {
     },
     /// A subscriber's.
     Subscriber {
+        /// The slot.
+        slot: SubscriberSlot,
         /// What it requests.
         qos: SubscriberQos,
         /// Where its own words lie in their file.
@@ -187,36 +188,34 @@ pub enum Handed {
     },
     /// Nobody's any more, but a stream of the client may still write there: it stays taken until the client's process ends.
     Kept {
-        /// Whose it was.
-        role: Role,
+        /// The slot.
+        slot: EndpointSlot,
     },
 }
 
 impl Handed {
-    /// Which kind of seat.
-    pub fn role(&self) -> Role {
+    /// The slot.
+    pub fn slot(&self) -> EndpointSlot {
         match self {
-            Self::Publisher { .. } => Role::Publisher,
-            Self::Subscriber { .. } => Role::Subscriber,
-            Self::Kept { role } => *role,
+            Self::Publisher { slot, .. } => (*slot).into(),
+            Self::Subscriber { slot, .. } => (*slot).into(),
+            Self::Kept { slot } => *slot,
         }
     }
 }
 
-/// A seat that was not taken back: it is nobody's, or another's.
+/// A slot that was not taken back: it is nobody's, or another's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RefusedSeat {
+pub struct RefusedSlot {
     /// The topic.
     pub topic: TopicId,
-    /// Whose seat.
-    pub role: Role,
-    /// The seat.
-    pub seat: Seat,
+    /// The slot.
+    pub slot: EndpointSlot,
     /// Why.
     pub why: String,
 }
 
-/// Which kind of seat.
+/// Whether an endpoint publishes or subscribes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
@@ -224,15 +223,6 @@ pub enum Role {
     Publisher,
     /// A subscriber's.
     Subscriber,
-}
-
-/// An occupied slot of a segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Seat {
-    /// The slot.
-    pub slot: u16,
-    /// Its occupation count.
-    pub generation: u32,
 }
 
 /// Anything that the manager sends.
@@ -291,7 +281,7 @@ pub enum Reply {
     /// To `HandBack`.
     HandedBack {
         /// What was not taken back.
-        refused: Vec<RefusedSeat>,
+        refused: Vec<RefusedSlot>,
     },
     /// To all others.
     Done,
@@ -322,8 +312,8 @@ pub struct Welcome {
 pub struct Advertised {
     /// The topic's segment.
     pub topic: TopicId,
-    /// The publisher's seat.
-    pub seat: Seat,
+    /// The publisher's slot.
+    pub slot: PublisherSlot,
     /// The publisher's identity, the same on all hosts.
     pub publisher: u64,
     /// Its pool, as the device crate describes it.
@@ -337,8 +327,8 @@ pub struct Advertised {
 pub struct Subscribed {
     /// The topic's segment.
     pub topic: TopicId,
-    /// The subscriber's seat.
-    pub seat: Seat,
+    /// The subscriber's slot.
+    pub slot: SubscriberSlot,
     /// Where its own words lie in their file.
     pub place: u32,
 }
@@ -401,7 +391,7 @@ pub enum Refusal {
     /// All slots are taken, or memory is.
     #[error("{0}")]
     Exhausted(String),
-    /// There is no such topic, seat or pool.
+    /// There is no such topic, slot or pool.
     #[error("{0}")]
     NotFound(String),
     /// The request makes no sense where it came.
@@ -412,8 +402,8 @@ pub enum Refusal {
 /// A subscriber, as publishers are told of it.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct NoticedSubscriber {
-    /// Its seat.
-    pub seat: Seat,
+    /// Its slot.
+    pub slot: SubscriberSlot,
     /// Where its own words lie in their file.
     pub place: u32,
     /// Whether its event descriptor comes too.

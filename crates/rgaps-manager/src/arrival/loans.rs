@@ -153,11 +153,11 @@ impl Arrival {
             tracing::warn!(%error, "a message is dropped");
             return None;
         }
-        if let Some((slot, _)) = self.state.port.stalled_by().filter(|stalling| self.setup.janitor.demote(*stalling, 1))
-        {
+        if let Some(slot) = self.state.port.stalled_by().filter(|slot| self.setup.janitor.demote(*slot, 1)) {
             let text = format!(
-                "{}: keep-all subscriber {slot} has let nothing go for {} ms; it is keep-last from now on",
+                "{}: keep-all subscriber {} has let nothing go for {} ms; it is keep-last from now on",
                 self.setup.key,
+                slot.index,
                 self.setup.keep_all_timeout.as_millis()
             );
             self.setup.mailbox.post(Event::Warning { topic: self.setup.topic, text });

@@ -23,7 +23,7 @@ fn begin(pair: &Pair, number: u64, from: HostId) -> Impostor {
     request.endpoint.key = key.clone();
     let mut topic = Topic::create(key, "rgaps/Bytes").unwrap();
     let subscriber = LocalSubscriber { qos: SubscriberQos::default(), event: None };
-    topic.subscribers.insert(Seat { slot: 0, generation: 1 }, subscriber);
+    topic.subscribers.insert(rgaps_shm::SubscriberSlot { index: 0, generation: 1 }, subscriber);
     let offer = {
         let mut to = pair.to();
         let offer = to.manager.offer(&mut topic, &request).unwrap();
@@ -137,8 +137,8 @@ fn what_a_host_says_of_its_largest_message_makes_no_pool_beyond_its_key() {
     let claims = RingRequest { message_bytes_max: 1 << 28, ..request(&pair, GREEDY) };
     pair.to().offer(&claims).unwrap();
     let to = pair.to();
-    let seat = to.topic.inbound[&GREEDY].seat().unwrap();
-    assert_eq!(to.topic.pools.memory(seat).unwrap().bytes(), 2 * MIB);
+    let slot = to.topic.inbound[&GREEDY].slot().unwrap();
+    assert_eq!(to.topic.pools.memory(slot).unwrap().bytes(), 2 * MIB);
     drop(to);
     assert_eq!(met(&pair), ["arrival_pool_bytes_max"]);
 }

@@ -22,9 +22,7 @@ fn proxied(integrity: &str) -> (Pair, Subscriber, Proxy) {
 
 impl Pair {
     fn is_whole(&self, held: &Held) -> bool {
-        let place = held.pool();
-        let seat = Seat { slot: place.slot, generation: place.generation };
-        let pool = self.to().topic.pools.memory(seat).unwrap();
+        let pool = self.to().topic.pools.memory(held.pool()).unwrap();
         let MessageInfo { sequence, bytes, .. } = *held.info();
         pool.shared(held.offset(), bytes).unwrap().to_vec() == content(sequence, bytes)
     }

@@ -120,7 +120,7 @@ fn dropped_in_callback(executor: &mut Executor) {
     let publisher = publisher(executor, &node, "dropped", 1);
     publisher.push(image(), &[1; 8]).unwrap();
     until(executor, "the callback", || !seen.lock().unwrap().is_empty());
-    until(executor, "the seat's end", || publisher.core().subscriber_count() == 0);
+    until(executor, "the core subscriber's end", || publisher.core().subscriber_count() == 0);
     assert_eq!(seen.lock().unwrap()[0].bytes(), [1; 8]);
 }
 

@@ -2,7 +2,7 @@
 
 use rgaps_os::{Mapping, OutOfRange};
 
-use crate::layout::{Header, MessageEntry, PublisherSlot, SubscriberSlot, SubscriberWords};
+use crate::layout::{Header, MessageEntry, PublisherRecord, SubscriberRecord, SubscriberWords};
 
 /// Structs that consist of atomics only and are valid for every bit pattern.
 ///
@@ -12,9 +12,9 @@ unsafe trait AllAtomic {}
 // SAFETY: see layout.rs; integers in atomics only.
 unsafe impl AllAtomic for Header {}
 // SAFETY: see layout.rs; integers in atomics only.
-unsafe impl AllAtomic for PublisherSlot {}
+unsafe impl AllAtomic for PublisherRecord {}
 // SAFETY: see layout.rs; integers in atomics only.
-unsafe impl AllAtomic for SubscriberSlot {}
+unsafe impl AllAtomic for SubscriberRecord {}
 // SAFETY: see layout.rs; integers in atomics only.
 unsafe impl AllAtomic for SubscriberWords {}
 // SAFETY: see layout.rs; integers in atomics only.
@@ -24,11 +24,11 @@ pub(crate) fn header(mapping: &Mapping) -> Result<&Header, OutOfRange> {
     at(mapping, 0)
 }
 
-pub(crate) fn publisher(mapping: &Mapping, offset: u64) -> Result<&PublisherSlot, OutOfRange> {
+pub(crate) fn publisher(mapping: &Mapping, offset: u64) -> Result<&PublisherRecord, OutOfRange> {
     at(mapping, offset)
 }
 
-pub(crate) fn subscriber(mapping: &Mapping, offset: u64) -> Result<&SubscriberSlot, OutOfRange> {
+pub(crate) fn subscriber(mapping: &Mapping, offset: u64) -> Result<&SubscriberRecord, OutOfRange> {
     at(mapping, offset)
 }
 

@@ -9,7 +9,7 @@ use crate::queue::{MessageIndex, Position, Slot};
 use crate::shuttle_flows::publisher::Publisher;
 use crate::shuttle_flows::subscriber::{Kind, Subscriber};
 use crate::shuttle_flows::topic::{
-    ACTIVE, BURIED, FREE, Offered, PUBLISHERS, Pages, RUN, Seat, Subscribers, Topic, named, slot_state,
+    ACTIVE, BURIED, FREE, Offered, PUBLISHERS, Pages, RUN, SlotId, Subscribers, Topic, named, slot_state,
 };
 use crate::sync::Ordering;
 
@@ -25,57 +25,58 @@ impl Manager {
     }
 
     /// As `Janitor::admit_subscriber`.
-    pub(super) fn admit_subscriber(&mut self, slot: usize, kind: Kind) -> (Seat, Subscriber) {
+    pub(super) fn admit_subscriber(&mut self, index: usize, kind: Kind) -> (SlotId, Subscriber) {
         let topic = self.0.topic.clone();
-        let words = &topic.subscribers[slot];
-        let seat = (slot, (words.state.load(Ordering::Acquire) >> 2) + 1);
+        let words = &topic.subscribers[index];
+        let slot = (index, (words.state.load(Ordering::Acquire) >> 2) + 1);
         let pages = Arc::new(Pages::default());
-        self.0.add((seat, pages.clone()));
+        self.0.add((slot, pages.clone()));
         words.depth.store(kind.depth, Ordering::Relaxed);
         words.joined.store(JOINING, Ordering::Relaxed);
-        words.state.store(slot_state(seat.1, ACTIVE), Ordering::Release);
-        let visible = || _ = topic.subscriber_mask.fetch_or(1 << slot, Ordering::SeqCst);
+        words.state.store(slot_state(slot.1, ACTIVE), Ordering::Release);
+        let visible = || _ = topic.subscriber_mask.fetch_or(1 << index, Ordering::SeqCst);
         join(visible, &words.joined, topic.queue());
         for mail in &topic.mail {
-            mail.lock().unwrap().push((seat, pages.clone()));
+            mail.lock().unwrap().push((slot, pages.clone()));
         }
-        let subscriber = Subscriber::new(topic.clone(), pages, seat, kind);
-        topic.truth().tally.tenants += 1;
-        (seat, subscriber)
+        let subscriber = Subscriber::new(topic.clone(), pages, slot, kind);
+        topic.truth().tally.occupants += 1;
+        (slot, subscriber)
     }
 
     /// As `Janitor::dismiss_subscriber`.
-    pub(super) fn dismiss_subscriber(&mut self, seat: Seat) {
-        let words = &self.topic().subscribers[seat.0];
-        let (active, free) = (slot_state(seat.1, ACTIVE), slot_state(seat.1, FREE));
+    pub(super) fn dismiss_subscriber(&mut self, slot: SlotId) {
+        let words = &self.topic().subscribers[slot.0];
+        let (active, free) = (slot_state(slot.1, ACTIVE), slot_state(slot.1, FREE));
         assert!(words.state.compare_exchange(active, free, Ordering::AcqRel, Ordering::Relaxed).is_ok());
         // The state word has let go of all that it held.
-        self.topic().truth().blocks.iter_mut().for_each(|block| block.release(seat));
-        self.topic().subscriber_mask.fetch_and(!(1 << seat.0), Ordering::SeqCst);
-        self.0.known[seat.0] = None;
+        self.topic().truth().blocks.iter_mut().for_each(|block| block.release(slot));
+        self.topic().subscriber_mask.fetch_and(!(1 << slot.0), Ordering::SeqCst);
+        self.0.known[slot.0] = None;
     }
 
     /// As `Janitor::admit_publisher`, where all other slots are taken.
-    pub(super) fn admit_publisher(&mut self, slot: usize) -> Option<(Seat, Publisher)> {
+    pub(super) fn admit_publisher(&mut self, index: usize) -> Option<(SlotId, Publisher)> {
         let topic = self.0.topic.clone();
-        if self.sweep(slot, Need::None) > 0 && self.sweep(slot, Need::Soft) > 0 {
+        if self.sweep(index, Need::None) > 0 && self.sweep(index, Need::Soft) > 0 {
             return None;
         }
-        let words = &topic.publishers[slot];
-        let seat = (slot, (words.state.load(Ordering::Acquire) >> 2) + 1);
+        let words = &topic.publishers[index];
+        let slot = (index, (words.state.load(Ordering::Acquire) >> 2) + 1);
         words.used.store(0, Ordering::Relaxed);
         words.joined.store(topic.queue().end().0, Ordering::Relaxed);
-        words.state.store(slot_state(seat.1, ACTIVE), Ordering::Release);
-        topic.publisher_mask.fetch_or(1 << slot, Ordering::SeqCst);
+        words.state.store(slot_state(slot.1, ACTIVE), Ordering::Release);
+        topic.publisher_mask.fetch_or(1 << index, Ordering::SeqCst);
         let known = self.0.known.iter().enumerate();
-        let known = known.filter_map(|(slot, known)| known.clone().map(|(tenancy, pages)| ((slot, tenancy), pages)));
-        *topic.mail[slot].lock().unwrap() = known.collect();
+        let known =
+            known.filter_map(|(index, known)| known.clone().map(|(generation, pages)| ((index, generation), pages)));
+        *topic.mail[index].lock().unwrap() = known.collect();
         let first_generation = Generation(topic.first_generation.load(Ordering::Acquire));
-        Some((seat, Publisher::new(Subscribers::new(topic), seat, first_generation)))
+        Some((slot, Publisher::new(Subscribers::new(topic), slot, first_generation)))
     }
 
     /// As `Janitor::bury_publisher`.
-    pub(super) fn bury_publisher(&mut self, (slot, generation): Seat) {
+    pub(super) fn bury_publisher(&mut self, (slot, generation): SlotId) {
         let words = &self.topic().publishers[slot];
         let (active, buried) = (slot_state(generation, ACTIVE), slot_state(generation, BURIED));
         assert!(words.state.compare_exchange(active, buried, Ordering::AcqRel, Ordering::Relaxed).is_ok());

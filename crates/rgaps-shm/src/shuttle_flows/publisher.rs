@@ -6,7 +6,7 @@ use crate::history::{History, MessageRef};
 use crate::join::Look;
 use crate::message::{Generation, Need, State, ready_word};
 use crate::queue::MessageIndex;
-use crate::shuttle_flows::topic::{Offered, Payload, RUN, Reader, Seat, Subscribers, Topic, named};
+use crate::shuttle_flows::topic::{Offered, Payload, RUN, Reader, SlotId, Subscribers, Topic, named};
 use crate::shuttle_flows::{fates, one_in, pick};
 use crate::sync::{Ordering, fence};
 
@@ -18,7 +18,7 @@ struct Outstanding {
 }
 
 pub(super) struct Publisher {
-    seat: Seat,
+    slot: SlotId,
     subscribers: Subscribers,
     first_generation: Generation,
     free_entries: VecDeque<MessageIndex>,
@@ -32,11 +32,11 @@ pub(super) struct Publisher {
 }
 
 impl Publisher {
-    pub(super) fn new(subscribers: Subscribers, seat: Seat, first_generation: Generation) -> Self {
-        let first = seat.0 * RUN;
+    pub(super) fn new(subscribers: Subscribers, slot: SlotId, first_generation: Generation) -> Self {
+        let first = slot.0 * RUN;
         let entries = RUN - pick(2) as usize;
         Self {
-            seat,
+            slot,
             subscribers,
             first_generation,
             free_entries: (first..first + entries).map(|index| MessageIndex(index as u16)).collect(),
@@ -75,7 +75,7 @@ impl Publisher {
 
     /// The manager's word of who has joined may come at any time.
     fn read_mail(&mut self) {
-        let mail = std::mem::take(&mut *self.topic().mail[self.seat.0].lock().unwrap());
+        let mail = std::mem::take(&mut *self.topic().mail[self.slot.0].lock().unwrap());
         mail.into_iter().for_each(|known| self.subscribers.add(known));
     }
 
@@ -100,19 +100,19 @@ impl Publisher {
 
     fn loan_entry(&mut self) -> Option<MessageRef> {
         let index = self.free_entries.pop_front()?;
-        let used = u64::from(index.0) + 1 - (self.seat.0 * RUN) as u64;
-        let used_entries = &self.topic().publishers[self.seat.0].used;
+        let used = u64::from(index.0) + 1 - (self.slot.0 * RUN) as u64;
+        let used_entries = &self.topic().publishers[self.slot.0].used;
         if used_entries.load(Ordering::Relaxed) < used {
             used_entries.store(used, Ordering::Release);
         }
-        let generation = self.topic().words(index).try_loan(self.seat.0 as u16, self.first_generation);
+        let generation = self.topic().words(index).try_loan(self.slot.0 as u16, self.first_generation);
         let generation = generation.expect("an entry of the run is free, or outstanding");
         self.topic().truth().block(index).allocate();
         Some(MessageRef { index, generation })
     }
 
     fn give_back(&mut self, message: MessageRef) {
-        assert!(self.topic().words(message.index).give_back(message.generation, self.seat.0 as u16));
+        assert!(self.topic().words(message.index).give_back(message.generation, self.slot.0 as u16));
         self.topic().truth().block(message.index).free();
         self.free_entries.push_back(message.index);
     }
@@ -123,13 +123,13 @@ impl Publisher {
         let entry = self.topic().entry(message.index);
         entry.position.store(u64::MAX, Ordering::Relaxed);
         fence(Ordering::Release);
-        self.topic().truth().mean(message, Payload { publisher: self.seat, sequence: self.sequence });
+        self.topic().truth().mean(message, Payload { publisher: self.slot, sequence: self.sequence });
         if state == State::Published {
             self.topic().truth().write(message);
         }
         let was_kept = self.history_depth > 0;
         let words = self.topic().words(message.index);
-        assert!(words.complete(message.generation, self.seat.0 as u16, state, was_kept));
+        assert!(words.complete(message.generation, self.slot.0 as u16, state, was_kept));
         let position = self.topic().queue().publish(named(message)).unwrap();
         self.topic().truth().tally.published += 1;
         entry.position.store(position.0, Ordering::Release);
@@ -179,7 +179,7 @@ impl Publisher {
         let Outstanding { message, position, was_kept } = self.outstanding[at];
         let offered = Offered { message, position: Some(position), was_kept };
         let words = self.topic().words(message.index);
-        let owner = self.seat.0 as u16;
+        let owner = self.slot.0 as u16;
         let won = words.try_reclaim(
             (message.generation, owner),
             look,

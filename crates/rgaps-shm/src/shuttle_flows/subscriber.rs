@@ -7,7 +7,7 @@ use crate::bell;
 use crate::history::MessageRef;
 use crate::message::{Life, Readiness};
 use crate::queue::{Position, Slot};
-use crate::shuttle_flows::topic::{PUBLISHERS, Pages, Payload, Seat, Topic, bits, named};
+use crate::shuttle_flows::topic::{PUBLISHERS, Pages, Payload, SlotId, Topic, bits, named};
 use crate::shuttle_flows::{one_in, pick};
 use crate::sync::Ordering;
 
@@ -28,7 +28,7 @@ pub(super) struct Kind {
 pub(super) struct Subscriber {
     topic: Arc<Topic>,
     pages: Arc<Pages>,
-    seat: Seat,
+    slot: SlotId,
     kind: Kind,
     joined: u64,
     cursor: u64,
@@ -39,16 +39,16 @@ pub(super) struct Subscriber {
     /// Of these, what history gave.
     from_history: u64,
     /// By publisher, what came last: its number, and whether it came after this subscriber joined.
-    last: HashMap<Seat, (u32, bool)>,
+    last: HashMap<SlotId, (u32, bool)>,
 }
 
 impl Subscriber {
-    pub(super) fn new(topic: Arc<Topic>, pages: Arc<Pages>, seat: Seat, kind: Kind) -> Self {
-        let joined = topic.subscribers[seat.0].joined.load(Ordering::Acquire);
+    pub(super) fn new(topic: Arc<Topic>, pages: Arc<Pages>, slot: SlotId, kind: Kind) -> Self {
+        let joined = topic.subscribers[slot.0].joined.load(Ordering::Acquire);
         Self {
             topic,
             pages,
-            seat,
+            slot,
             kind,
             joined,
             cursor: joined,
@@ -176,10 +176,10 @@ impl Subscriber {
         if life.is_none() || !self.topic.words(message.index).claim(hold, message.generation) {
             return false;
         }
-        let payload = self.topic.truth().hold(self.seat, message);
+        let payload = self.topic.truth().hold(self.slot, message);
         let noted = || self.topic.entry(message.index).position.load(Ordering::Relaxed) == position;
         if !(position < self.joined || self.topic.queue().is_within_lap(Position(position)) || noted()) {
-            self.topic.truth().block(message.index).release(self.seat);
+            self.topic.truth().block(message.index).release(self.slot);
             hold.withdraw(message.generation);
             return false;
         }
@@ -223,7 +223,7 @@ impl Subscriber {
                 Readiness::Ready => break,
             }
         }
-        self.topic.truth().block(message.index).release(self.seat);
+        self.topic.truth().block(message.index).release(self.slot);
         self.pages.hold(message.index).release(message.generation);
         true
     }

@@ -18,8 +18,8 @@ const ENTRIES: usize = PUBLISHERS * RUN;
 /// More than all entries together, so that no keep-all subscriber is overrun.
 const QUEUE_SLOTS: usize = 8;
 
-/// A tenant of a slot, by slot and occupation count.
-pub(super) type Seat = (usize, u32);
+/// An occupant of a slot: the slot's index and generation.
+pub(super) type SlotId = (usize, u32);
 
 pub(super) const FREE: u32 = 0;
 pub(super) const ACTIVE: u32 = 1;
@@ -31,14 +31,14 @@ pub(super) fn slot_state(generation: u32, state: u32) -> u32 {
 }
 
 #[derive(Default)]
-pub(super) struct PublisherSlot {
+pub(super) struct PublisherRecord {
     pub(super) state: AtomicU32,
     pub(super) joined: AtomicU64,
     pub(super) used: AtomicU64,
 }
 
 #[derive(Default)]
-pub(super) struct SubscriberSlot {
+pub(super) struct SubscriberRecord {
     pub(super) state: AtomicU32,
     pub(super) joined: AtomicU64,
     pub(super) depth: AtomicU64,
@@ -51,7 +51,7 @@ pub(super) struct Entry {
     pub(super) position: AtomicU64,
 }
 
-/// A subscriber's own words; each tenant has new ones.
+/// A subscriber's own words; each occupant has new ones.
 #[derive(Default)]
 pub(super) struct Pages {
     pub(super) cursor: AtomicU64,
@@ -72,12 +72,12 @@ pub(super) struct Topic {
     pub(super) entries: [Entry; ENTRIES],
     pub(super) first_generation: AtomicU32,
     pub(super) publisher_mask: AtomicU64,
-    pub(super) publishers: [PublisherSlot; PUBLISHERS],
+    pub(super) publishers: [PublisherRecord; PUBLISHERS],
     pub(super) subscriber_mask: AtomicU64,
-    pub(super) subscribers: [SubscriberSlot; SUBSCRIBERS],
+    pub(super) subscribers: [SubscriberRecord; SUBSCRIBERS],
     /// What subscribers sleep on.
     pub(super) arrivals: AtomicU32,
-    /// Publisher slots that will have no tenant any more.
+    /// Publisher slots that will have no occupant any more.
     pub(super) closed: AtomicU32,
     /// What the manager has sent to each publisher, and it has not read.
     pub(super) mail: [Mutex<Vec<Known>>; PUBLISHERS],
@@ -85,7 +85,7 @@ pub(super) struct Topic {
 }
 
 /// A subscriber's words, as the manager hands them out.
-pub(super) type Known = (Seat, Arc<Pages>);
+pub(super) type Known = (SlotId, Arc<Pages>);
 
 /// What a schedule is judged by. Looking at it is no step.
 #[derive(Default)]
@@ -112,7 +112,7 @@ pub(super) struct Tally {
     pub(super) slept: u64,
     pub(super) dropped: u64,
     pub(super) deaths: u64,
-    pub(super) tenants: u64,
+    pub(super) occupants: u64,
 }
 
 impl Tally {
@@ -126,14 +126,14 @@ impl Tally {
         self.slept += other.slept;
         self.dropped += other.dropped;
         self.deaths += other.deaths;
-        self.tenants += other.tenants;
+        self.occupants += other.occupants;
     }
 }
 
 /// What a message says: who published it, and its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Payload {
-    pub(super) publisher: Seat,
+    pub(super) publisher: SlotId,
     pub(super) sequence: u32,
 }
 
@@ -141,7 +141,7 @@ pub(super) struct Payload {
 pub(super) struct Block {
     is_allocated: bool,
     bytes: Option<Payload>,
-    holders: Vec<Seat>,
+    holders: Vec<SlotId>,
 }
 
 impl Block {
@@ -167,8 +167,8 @@ impl Block {
         self.bytes = None;
     }
 
-    pub(super) fn release(&mut self, seat: Seat) {
-        self.holders.retain(|holder| *holder != seat);
+    pub(super) fn release(&mut self, slot: SlotId) {
+        self.holders.retain(|holder| *holder != slot);
     }
 }
 
@@ -189,9 +189,9 @@ impl Truth {
         block.bytes = Some(payload);
     }
 
-    pub(super) fn hold(&mut self, seat: Seat, message: MessageRef) -> Payload {
-        assert!(!self.ended.contains(&message), "{seat:?} holds {message:?}, which is freed");
-        self.block(message.index).holders.push(seat);
+    pub(super) fn hold(&mut self, slot: SlotId, message: MessageRef) -> Payload {
+        assert!(!self.ended.contains(&message), "{slot:?} holds {message:?}, which is freed");
+        self.block(message.index).holders.push(slot);
         self.meant[&message]
     }
 
@@ -265,7 +265,7 @@ impl Topic {
         }
     }
 
-    fn tenants(&self) -> impl Iterator<Item = Seat> + '_ {
+    fn occupants(&self) -> impl Iterator<Item = SlotId> + '_ {
         bits(&self.subscriber_mask).filter_map(|slot| {
             let state = self.subscribers[slot].state.load(Ordering::Acquire);
             (state & 3 == ACTIVE).then_some((slot, state >> 2))
@@ -332,16 +332,16 @@ impl Subscribers {
         Self { topic, known: Default::default() }
     }
 
-    pub(super) fn add(&mut self, ((slot, tenancy), pages): Known) {
-        self.known[slot] = Some((tenancy, pages));
+    pub(super) fn add(&mut self, ((slot, generation), pages): Known) {
+        self.known[slot] = Some((generation, pages));
     }
 
     pub(super) fn readers(&self, offered: Offered) -> impl Iterator<Item = Reader<'_>> {
-        self.topic.tenants().map(move |seat| {
-            let slot = &self.topic.subscribers[seat.0];
+        self.topic.occupants().map(move |slot| {
+            let slot = &self.topic.subscribers[slot.0];
             let joined = slot.joined.load(Ordering::Acquire);
             let depth = slot.depth.load(Ordering::Relaxed);
-            let words = self.get(seat).map(|pages| {
+            let words = self.get(slot).map(|pages| {
                 let hold = pages.hold(offered.message.index);
                 ReaderWords { cursor: &pages.cursor, hold, joined, depth }
             });
@@ -350,13 +350,13 @@ impl Subscribers {
     }
 
     pub(super) fn wake(&self) {
-        let is_asleep = |seat| self.get(seat).is_none_or(|pages| pages.asleep.load(Ordering::Relaxed) != 0);
-        if bell::is_heard(&self.topic.arrivals, || self.topic.tenants().any(is_asleep)) {
+        let is_asleep = |slot| self.get(slot).is_none_or(|pages| pages.asleep.load(Ordering::Relaxed) != 0);
+        if bell::is_heard(&self.topic.arrivals, || self.topic.occupants().any(is_asleep)) {
             fates::wake_all();
         }
     }
 
-    fn get(&self, (slot, tenancy): Seat) -> Option<&Arc<Pages>> {
-        self.known[slot].as_ref().filter(|known| known.0 == tenancy).map(|known| &known.1)
+    fn get(&self, (slot, generation): SlotId) -> Option<&Arc<Pages>> {
+        self.known[slot].as_ref().filter(|known| known.0 == generation).map(|known| &known.1)
     }
 }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rgaps_os::{Access, Mapping, memfd};
+use rgaps_shm::SubscriberSlot;
 use rgaps_shm::claim::{Claimed, MessageName};
-use rgaps_shm::janitor::Seat;
 use rgaps_shm::{
     Exhaustion, Held, Janitor, LoanError, MessageInfo, MessageSpec, PublisherSpec, ReaderPort, Segment, SubscriberFile,
     SubscriberPages, SubscriberSpec, Unready, WriterPort,
@@ -50,11 +50,11 @@ impl Host {
 
     fn publisher_here(&self, pool_bytes: u64, history: u32, remote: bool) -> Publisher {
         let spec = PublisherSpec { publisher: 77, messages: self.messages, remote, ..Default::default() };
-        let seat = self.janitor.admit_publisher(&spec).unwrap();
+        let slot = self.janitor.admit_publisher(&spec).unwrap();
         let fd = memfd::create("pool", pool_bytes).unwrap();
         let pool = Mapping::map(&fd, pool_bytes, Access::ReadWrite).unwrap();
         let right = pool.allocation_right().unwrap();
-        let port = WriterPort::new(self.janitor.segment().clone(), seat.slot, seat.generation, right).unwrap();
+        let port = WriterPort::new(self.janitor.segment().clone(), slot, right).unwrap();
         Publisher { janitor: self.janitor.clone(), port, pool, sequence: 0, history }
     }
 
@@ -64,31 +64,31 @@ impl Host {
 
     pub fn subscriber_with(&self, depth: u32, history: bool) -> ReaderPort {
         let spec = SubscriberSpec { depth, pid: SUBSCRIBER_PID, ..Default::default() };
-        let seat = self.janitor.admit_subscriber(&spec, &self.file).unwrap();
-        self.reader(seat, history)
+        let slot = self.janitor.admit_subscriber(&spec, &self.file).unwrap();
+        self.reader(slot, history)
     }
 
     /// A subscriber's port as a client has it: the segment is mapped for reading, and the subscriber's own words for writing.
-    pub fn reader(&self, seat: Seat, history: bool) -> ReaderPort {
+    pub fn reader(&self, slot: SubscriberSlot, history: bool) -> ReaderPort {
         let made = self.janitor.segment();
         let segment = Segment::observe(made.read_only().unwrap(), made.topic()).unwrap();
-        let own = self.janitor.pages(seat).unwrap();
+        let own = self.janitor.pages(slot).unwrap();
         let file = SubscriberFile::adopt(own.file().unwrap().as_fd().try_clone_to_owned().unwrap());
-        let own = SubscriberPages::attach(file, own.place(), made.topic(), seat.slot, seat.tenancy()).unwrap();
+        let own = SubscriberPages::attach(file, own.place(), made.topic(), slot).unwrap();
         ReaderPort::new(Arc::new(segment), Arc::new(own), history).unwrap()
     }
 
     pub fn dismiss(&self, reader: &ReaderPort) {
-        let (slot, tenancy) = reader.seat();
-        assert!(self.janitor.dismiss_subscriber(slot, tenancy.bits()));
+        let slot = reader.slot();
+        assert!(self.janitor.dismiss_subscriber(slot));
     }
 }
 
 impl Publisher {
     /// What the manager has handed out by now.
     pub fn meet(&mut self) {
-        for seat in self.janitor.active_subscribers() {
-            self.port.add_subscriber(self.janitor.pages(seat).unwrap(), None);
+        for slot in self.janitor.active_subscribers() {
+            self.port.add_subscriber(self.janitor.pages(slot).unwrap(), None);
         }
     }
 
@@ -119,7 +119,7 @@ impl Publisher {
         let loan = self.port.loan(10, Exhaustion::Refuse).unwrap();
         tell(self.port.segment().ready_word(loan.message()));
         self.sequence += 1;
-        let (publisher, _) = self.port.seat();
+        let publisher = self.port.slot().index;
         let info =
             MessageInfo { publisher: publisher.into(), sequence: self.sequence, bytes: 10, ..Default::default() };
         let spec = MessageSpec { info, meta: &[], history_depth: 0 };

@@ -61,7 +61,7 @@ fn push_and_take_wait_for_nothing() {
 }
 
 #[test]
-fn a_publisher_that_cannot_be_made_keeps_no_seat() {
+fn a_publisher_that_cannot_be_made_keeps_no_slot() {
     if !on_standin(&[]) {
         return;
     }

@@ -133,7 +133,7 @@ impl Survivors {
         self.drain();
     }
 
-    /// Uses every entry of the table, every slot of the queue, every block of the pool and every seat once, so that no page of the topic is new later.
+    /// Uses every entry of the table, every slot of the queue, every block of the pool and every slot once, so that no page of the topic is new later.
     pub fn touch_everything(&self) {
         self.fill_the_queue();
         let loans: Vec<_> = std::iter::from_fn(|| self.publisher.loan(Bytes::new(PAYLOAD_BYTES)).ok())

@@ -20,7 +20,7 @@ rclpy.spin(node)
 ```
 
 A publisher publishes in the core of RGAPS first, then a descriptor of rgaps_msgs (GpuImage, GpuPointCloud, GpuTensor) as an ordinary ROS message.
-A subscription has a seat of its own in the core, and an ordinary ROS subscription to the descriptor, in whose callback it claims the frame.
+A subscription has a core subscriber of its own, and an ordinary ROS subscription to the descriptor, in whose callback it claims the frame.
 So topics have their names, QoS, qos_overrides and graph from ROS; payloads never pass through the RMW. A frame is a lease: it is let go when
 it and all arrays of it are gone.
 

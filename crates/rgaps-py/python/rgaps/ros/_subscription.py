@@ -40,31 +40,31 @@ class Subscription:
     ):
         message, name = message_class(kind), resolved(node, topic)
         profile = overridden(node, name, qos, qos_overriding_options)
-        # The seat is taken first: whatever ROS brings is published then, or is early.
-        self._seat = _Seat(node, kind, name, profile, getattr(qos_overriding_options, "entity_id", None))
+        # The core subscriber is made first: whatever ROS brings is published then, or is early.
+        self._core = _CoreSubscription(node, kind, name, profile, getattr(qos_overriding_options, "entity_id", None))
         try:
             if not isinstance(callback_group or node.default_callback_group, ReentrantCallbackGroup):
-                self._seat.core.expect_claims_in_order()
+                self._core.core.expect_claims_in_order()
             # By its bytes: a descriptor need not become an object of Python's.
             self._subscription = node.create_subscription(
                 message,
                 topic,
-                _on_descriptor(callback, self._seat.claim),
+                _on_descriptor(callback, self._core.claim),
                 profile,
                 callback_group=callback_group,
                 event_callbacks=event_callbacks,
                 raw=True,
             )
         except BaseException:
-            self._seat.core.close()
+            self._core.core.close()
             raise
         self._node = node
-        _diagnostics.add(node, self._seat)
+        _diagnostics.add(node, self._core)
 
     @property
     def topic_name(self):
         """The topic's fully qualified name, after remapping."""
-        return self._seat.topic_name
+        return self._core.topic_name
 
     @property
     def subscription(self):
@@ -74,22 +74,22 @@ class Subscription:
     @property
     def core(self):
         """The `rgaps.Subscriber` of payloads."""
-        return self._seat.core
+        return self._core.core
 
     @property
     def statistics(self):
         """Counters, as those of `rgaps.Subscriber`."""
-        return self._seat.core.statistics
+        return self._core.core.statistics
 
     @property
     def refused(self):
         """Descriptors whose frame could not be had."""
-        return self._seat.refused
+        return self._core.refused
 
     @property
     def early(self):
         """Descriptors of frames that were published before the subscription."""
-        return self._seat.early
+        return self._core.early
 
     def get_publisher_count(self):
         """ROS publishers that this subscription has."""
@@ -97,9 +97,9 @@ class Subscription:
 
     def destroy(self):
         """Ends it, in ROS and in the core. Frames that the callback kept stay as they are."""
-        _diagnostics.remove(self._node, self._seat)
+        _diagnostics.remove(self._node, self._core)
         self._node.destroy_subscription(self._subscription)
-        self._seat.core.close()
+        self._core.core.close()
 
     def __enter__(self):
         return self
@@ -111,7 +111,7 @@ class Subscription:
         return f"<rgaps.ros.Subscription to {self.topic_name}>"
 
 
-class _Seat:
+class _CoreSubscription:
     """The core's half, and what becomes of descriptors. The ROS half keeps it, and it keeps neither that nor the node."""
 
     def __init__(self, node, kind, name, profile, entity_id):

@@ -1,17 +1,17 @@
 /**
  * @file
- * Seats: the core subscribers of those who subscribe through the type adapter alone, without rgaps_ros::create_subscription. Without rclcpp.
+ * PayloadSubscriptions: the core subscribers of those who subscribe through the type adapter alone, without rgaps_ros::create_subscription. Without rclcpp.
  *
- * rclcpp tells an adapter neither the topic nor the subscription of a descriptor. So the seats of a kind are asked in turn, and what one of
- * them gives is remembered for those who ask for the same message again: rclcpp converts once for each subscription. Other seats of the topic
+ * rclcpp tells an adapter neither the topic nor the subscription of a descriptor. So the payload subscriptions of a kind are asked in turn, and what one of
+ * them gives is remembered for those who ask for the same message again: rclcpp converts once for each subscription. Other payload subscriptions of the topic
  * let go of that message then, since nobody will ask them for it.
  *
- * Bounds: at most 8 seats of a kind, 64 publishers remembered, and of each seat's leases the last 64, all but the newest weakly. A claim takes
- * at most the longest time-out, over all seats together. Without a seat one is looked for once a second and publisher at most.
+ * Bounds: at most 8 payload subscriptions of a kind, 64 publishers remembered, and of each payload subscription's leases the last 64, all but the newest weakly. A claim takes
+ * at most the longest time-out, over all payload subscriptions together. Without a payload subscription one is looked for once a second and publisher at most.
  */
 
-#ifndef RGAPS_ROS__SEATS_HPP_
-#define RGAPS_ROS__SEATS_HPP_
+#ifndef RGAPS_ROS__PAYLOAD_SUBSCRIPTIONS_HPP_
+#define RGAPS_ROS__PAYLOAD_SUBSCRIPTIONS_HPP_
 
 #include <algorithm>
 #include <chrono>
@@ -39,7 +39,7 @@ inline bool same_message(const rgaps_message_handle_t &one, const rgaps_message_
 
 /// A core subscriber, and what it gave lately.
 template <class Meta>
-struct SeatContent {
+struct PayloadSubscriptionContent {
   const std::shared_ptr<rgaps::Node> node;
   const std::string topic;
   const rgaps::Subscriber<Meta> subscriber;
@@ -50,133 +50,133 @@ struct SeatContent {
   std::deque<std::weak_ptr<Lease<Meta>>> recent;
   std::shared_ptr<Lease<Meta>> newest;
 
-  SeatContent(std::shared_ptr<rgaps::Node> node_, std::string topic_, rgaps::Subscriber<Meta> subscriber_, std::chrono::nanoseconds timeout_)
+  PayloadSubscriptionContent(std::shared_ptr<rgaps::Node> node_, std::string topic_, rgaps::Subscriber<Meta> subscriber_, std::chrono::nanoseconds timeout_)
       : node(std::move(node_)), topic(std::move(topic_)), subscriber(std::move(subscriber_)), timeout(timeout_) {}
 };
 
 }  // namespace detail
 
-/// All seats of one kind.
+/// All payload subscriptions of one kind.
 template <class Meta>
-class Seats {
+class PayloadSubscriptions {
  public:
-  using Content = detail::SeatContent<Meta>;
+  using Content = detail::PayloadSubscriptionContent<Meta>;
   using SharedLease = std::shared_ptr<Lease<Meta>>;
-  static constexpr std::size_t seats_max = 8;
+  static constexpr std::size_t subscriptions_max = 8;
   static constexpr std::size_t recent_max = 64;
   static constexpr std::size_t publishers_max = 64;
   static constexpr std::chrono::nanoseconds timeout_default = std::chrono::seconds(1);
   static constexpr std::chrono::nanoseconds attach_period = std::chrono::seconds(1);
 
-  static Seats &instance() {
-    static Seats *const seats = new Seats;
-    return *seats;
+  static PayloadSubscriptions &instance() {
+    static PayloadSubscriptions *const subscriptions = new PayloadSubscriptions;
+    return *subscriptions;
   }
 
   /// The lease of a message: one that was given out before, or a new one; held or refused.
   SharedLease lease(const Described<Meta> &described) {
     if (auto right = check(described); !right) return refused(described, right.error());
-    const auto seats = ordered(described.handle.publisher);
+    const auto subscriptions = ordered(described.handle.publisher);
     rgaps::Failure failure{RGAPS_STALE, {}};
-    const auto share = static_cast<std::int64_t>(seats.size());
-    for (const auto &seat : seats) {
-      const auto [lease, is_known] = claim(*seat, described, seat->timeout / share);
+    const auto share = static_cast<std::int64_t>(subscriptions.size());
+    for (const auto &subscription : subscriptions) {
+      const auto [lease, is_known] = claim(*subscription, described, subscription->timeout / share);
       if (is_known) return lease;
       const auto why = lease->failure();
       if (!why) {
-        remember(described.handle.publisher, seat);
-        let_go(*seat, described.handle);
+        remember(described.handle.publisher, subscription);
+        let_go(*subscription, described.handle);
         return lease;
       }
       if (failure.text.empty()) failure = *why;
     }
-    return refused(described, seats.empty() ? attach(described) : failure);
+    return refused(described, subscriptions.empty() ? attach(described) : failure);
   }
 
-  /// Makes a seat on a topic.
+  /// Makes a payload subscription on a topic.
   rgaps::Result<std::shared_ptr<Content>> add(std::shared_ptr<rgaps::Node> node, const std::string &topic,
                                               const rgaps_subscriber_qos_t &qos, std::chrono::nanoseconds timeout = timeout_default) {
     auto made = node->subscriber<Meta>(topic, qos);
     if (!made) return made.error();
-    auto seat = std::make_shared<Content>(std::move(node), topic, std::move(*made), timeout);
+    auto subscription = std::make_shared<Content>(std::move(node), topic, std::move(*made), timeout);
     const std::lock_guard<std::mutex> lock(mutex_);
-    seats_.erase(std::remove_if(seats_.begin(), seats_.end(), [](const auto &old) { return old.expired(); }), seats_.end());
-    if (seats_.size() >= seats_max) {
-      return rgaps::Failure{RGAPS_REFUSED, std::string("a process has at most ") + std::to_string(seats_max) + " seats of " +
+    subscriptions_.erase(std::remove_if(subscriptions_.begin(), subscriptions_.end(), [](const auto &old) { return old.expired(); }), subscriptions_.end());
+    if (subscriptions_.size() >= subscriptions_max) {
+      return rgaps::Failure{RGAPS_REFUSED, std::string("a process has at most ") + std::to_string(subscriptions_max) + " payload subscriptions of " +
                                                Kind<Meta>::type_name + "; use rgaps_ros::create_subscription"};
     }
-    seats_.push_back(seat);
-    return seat;
+    subscriptions_.push_back(subscription);
+    return subscription;
   }
 
  private:
   struct Known {
     std::uint64_t publisher;
-    std::weak_ptr<Content> seat;
+    std::weak_ptr<Content> subscription;
   };
 
-  Seats() = default;
+  PayloadSubscriptions() = default;
 
   static SharedLease refused(const Described<Meta> &described, rgaps::Failure failure) {
     return std::make_shared<Lease<Meta>>(described, rgaps::Result<rgaps::Message<Meta>>(std::move(failure)));
   }
 
-  /// The seats, that of this publisher alone if it is known.
+  /// The payload subscriptions, that of this publisher alone if it is known.
   std::vector<std::shared_ptr<Content>> ordered(std::uint64_t publisher) {
     const std::lock_guard<std::mutex> lock(mutex_);
     for (const auto &known : known_) {
       if (known.publisher != publisher) continue;
-      if (auto seat = known.seat.lock()) return {std::move(seat)};
+      if (auto subscription = known.subscription.lock()) return {std::move(subscription)};
     }
     return living();
   }
 
   /// Under the lock.
   std::vector<std::shared_ptr<Content>> living() const {
-    std::vector<std::shared_ptr<Content>> seats;
-    for (const auto &weak : seats_) {
-      if (auto seat = weak.lock()) seats.push_back(std::move(seat));
+    std::vector<std::shared_ptr<Content>> subscriptions;
+    for (const auto &weak : subscriptions_) {
+      if (auto subscription = weak.lock()) subscriptions.push_back(std::move(subscription));
     }
-    return seats;
+    return subscriptions;
   }
 
-  /// The other seats of a topic let go of a message that one of them gave.
+  /// The other payload subscriptions of a topic let go of a message that one of them gave.
   void let_go(const Content &of, const rgaps_message_handle_t &handle) {
-    std::vector<std::shared_ptr<Content>> seats;
+    std::vector<std::shared_ptr<Content>> subscriptions;
     {
       const std::lock_guard<std::mutex> lock(mutex_);
-      seats = living();
+      subscriptions = living();
     }
-    for (const auto &seat : seats) {
-      if (seat.get() != &of && seat->topic == of.topic) static_cast<void>(seat->subscriber.claim(handle, std::chrono::nanoseconds(0)));
+    for (const auto &subscription : subscriptions) {
+      if (subscription.get() != &of && subscription->topic == of.topic) static_cast<void>(subscription->subscriber.claim(handle, std::chrono::nanoseconds(0)));
     }
   }
 
-  void remember(std::uint64_t publisher, const std::shared_ptr<Content> &seat) {
+  void remember(std::uint64_t publisher, const std::shared_ptr<Content> &subscription) {
     const std::lock_guard<std::mutex> lock(mutex_);
     for (auto &known : known_) {
-      if (known.publisher == publisher) return void(known.seat = seat);
+      if (known.publisher == publisher) return void(known.subscription = subscription);
     }
-    known_.push_front({publisher, seat});
+    known_.push_front({publisher, subscription});
     if (known_.size() > publishers_max) known_.pop_back();
   }
 
-  /// What a seat gives for a message, and whether it is what it gave before to somebody who has it still.
-  static std::pair<SharedLease, bool> claim(Content &seat, const Described<Meta> &described, std::chrono::nanoseconds timeout) {
-    const std::lock_guard<std::mutex> lock(seat.mutex);
-    for (const auto &weak : seat.recent) {
+  /// What a payload subscription gives for a message, and whether it is what it gave before to somebody who has it still.
+  static std::pair<SharedLease, bool> claim(Content &subscription, const Described<Meta> &described, std::chrono::nanoseconds timeout) {
+    const std::lock_guard<std::mutex> lock(subscription.mutex);
+    for (const auto &weak : subscription.recent) {
       if (auto known = weak.lock(); known && detail::same_message(known->handle(), described.handle)) return {known, true};
     }
-    auto lease = std::make_shared<Lease<Meta>>(described, seat.subscriber.claim(described.handle, timeout));
+    auto lease = std::make_shared<Lease<Meta>>(described, subscription.subscriber.claim(described.handle, timeout));
     if (!lease->failure()) {
-      seat.recent.push_front(lease);
-      if (seat.recent.size() > recent_max) seat.recent.pop_back();
-      seat.newest = lease;
+      subscription.recent.push_front(lease);
+      if (subscription.recent.size() > recent_max) subscription.recent.pop_back();
+      subscription.newest = lease;
     }
     return {lease, false};
   }
 
-  /// Takes a seat on the one topic of this kind that there is, for the descriptors that follow this one. What stands in the way may pass: it is
+  /// Takes a payload subscription on the one topic of this kind that there is, for the descriptors that follow this one. What stands in the way may pass: it is
   /// tried again.
   rgaps::Failure attach(const Described<Meta> &described) {
     const std::lock_guard<std::mutex> lock(attach_mutex_);
@@ -188,12 +188,12 @@ class Seats {
       if (now - known->tried < attach_period) return known->failure;
       attached_.erase(known);
     }
-    attached_.push_front({publisher, take_a_seat(), now});
+    attached_.push_front({publisher, subscribe_to_the_only_topic(), now});
     if (attached_.size() > publishers_max) attached_.pop_back();
     return attached_.front().failure;
   }
 
-  rgaps::Failure take_a_seat() {
+  rgaps::Failure subscribe_to_the_only_topic() {
     const std::string kind = Kind<Meta>::type_name;
     auto nodes = Process::instance().nodes();
     if (nodes.empty()) {
@@ -215,11 +215,11 @@ class Seats {
       std::string text = "nobody has subscribed to the payloads, and there are " + std::to_string(topics.size()) + " topics of " + kind;
       for (const auto &topic : topics) text += (&topic == &topics.front() ? " (" : ", ") + topic;
       if (!topics.empty()) text += ")";
-      return {RGAPS_STALE, text + "; use rgaps_ros::create_subscription, or keep an rgaps_ros::Seat of the topic"};
+      return {RGAPS_STALE, text + "; use rgaps_ros::create_subscription, or keep an rgaps_ros::PayloadSubscription of the topic"};
     }
-    auto seat = add(of, topics.front(), rgaps_subscriber_qos_default());
-    if (!seat) return seat.error();
-    own_.push_back(*seat);
+    auto subscription = add(of, topics.front(), rgaps_subscriber_qos_default());
+    if (!subscription) return subscription.error();
+    own_.push_back(*subscription);
     return {RGAPS_STALE, "subscribed to the payloads of " + topics.front() +
                              " by its first descriptor; messages from the next one on will be there (rgaps_ros::create_subscription misses none)"};
   }
@@ -244,7 +244,7 @@ class Seats {
   };
 
   mutable std::mutex mutex_;
-  std::vector<std::weak_ptr<Content>> seats_;
+  std::vector<std::weak_ptr<Content>> subscriptions_;
   std::deque<Known> known_;
 
   std::mutex attach_mutex_;
@@ -254,4 +254,4 @@ class Seats {
 
 }  // namespace rgaps_ros
 
-#endif  // RGAPS_ROS__SEATS_HPP_
+#endif  // RGAPS_ROS__PAYLOAD_SUBSCRIPTIONS_HPP_

@@ -16,7 +16,7 @@ fn losses_of_a_slots_former_subscriber_are_not_those_of_the_next() {
     assert_eq!(lost(&first), 5);
     host.dismiss(&first);
     let second = host.subscriber(10);
-    assert_eq!((second.seat().0, lost(&second)), (first.seat().0, 0));
+    assert_eq!((second.slot().index, lost(&second)), (first.slot().index, 0));
 }
 
 #[test]
@@ -26,9 +26,9 @@ fn what_is_told_late_of_a_slots_former_subscriber_changes_nothing() {
     let admit = || host.janitor.admit_subscriber(&SubscriberSpec::default(), &host.file).unwrap();
     let first = admit();
     let late = host.janitor.pages(first).unwrap();
-    assert!(host.janitor.dismiss_subscriber(first.slot, first.generation));
+    assert!(host.janitor.dismiss_subscriber(first));
     let second = admit();
-    assert_eq!(second.slot, first.slot);
+    assert_eq!(second.index, first.index);
     publisher.meet();
     publisher.port.add_subscriber(late, None);
     assert_eq!(publisher.port.unknown_subscribers(), []);
@@ -42,9 +42,9 @@ fn a_message_lies_in_the_pool_of_the_publisher_that_has_the_slot_now() {
         let mut publisher = host.publisher(1 << 20, 0);
         publisher.publish(10, Exhaustion::Refuse).unwrap();
         let held = take(&mut reader).unwrap();
-        let (slot, generation) = publisher.port.seat();
-        assert_eq!((held.pool().slot, held.pool().generation), (slot, generation));
+        let slot = publisher.port.slot();
+        assert_eq!(held.pool(), slot);
         drop(held);
-        assert!(host.janitor.bury_publisher(slot, generation));
+        assert!(host.janitor.bury_publisher(slot));
     }
 }

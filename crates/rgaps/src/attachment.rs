@@ -1,0 +1,75 @@
+//! What a publisher or subscriber has of its topic: its slot, and what a manager's successor must be told of it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rgaps_control::local::{Body, RefusedSlot};
+use rgaps_control::{EndpointSlot, TopicId, TopicKey};
+use rgaps_shm::Segment;
+
+use crate::session::{LEAVE_TIMEOUT, Session};
+
+/// A slot of a topic, owned by a publisher (`PublisherSlot`), by a subscriber (`SubscriberSlot`), or by either (`EndpointSlot`).
+#[derive(Clone, Debug)]
+pub(crate) struct Attachment<S> {
+    pub(crate) key: TopicKey,
+    pub(crate) topic: TopicId,
+    pub(crate) type_name: String,
+    pub(crate) slot: S,
+    pub(crate) segment: Arc<Segment>,
+    /// A successor did not take the slot back: it is nobody's, or another's.
+    pub(crate) cut_off: Arc<AtomicBool>,
+}
+
+impl<S: Copy + Into<EndpointSlot>> Attachment<S> {
+    /// Whichever kind of slot it is.
+    pub(crate) fn of_either(&self) -> Attachment<EndpointSlot> {
+        let Self { key, topic, type_name, slot, segment, cut_off } = self.clone();
+        Attachment { key, topic, type_name, slot: slot.into(), segment, cut_off }
+    }
+
+    /// Whether the slot belongs to nobody or to another by now.
+    pub(crate) fn is_cut_off(&self) -> bool {
+        self.cut_off.load(Ordering::Relaxed)
+    }
+
+    /// The slot belongs to nobody or to another from now on.
+    pub(crate) fn cut_off(&self) {
+        self.cut_off.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether this is the slot that was refused.
+    pub(crate) fn is(&self, refused: &RefusedSlot) -> bool {
+        (self.topic, self.slot.into()) == (refused.topic, refused.slot)
+    }
+}
+
+/// A slot that the manager has granted, and that is given back when this is dropped, unless it was `attached`.
+#[must_use]
+pub(crate) struct GrantedSlot<'a> {
+    session: &'a Session,
+    leave: Option<Body>,
+}
+
+impl<'a> GrantedSlot<'a> {
+    pub(crate) fn new(session: &'a Session, leave: Body) -> Self {
+        Self { session, leave: Some(leave) }
+    }
+
+    /// An `Attachment` owns the slot now, and gives it back.
+    pub(crate) fn attached(mut self) {
+        self.leave = None;
+    }
+}
+
+impl Drop for GrantedSlot<'_> {
+    fn drop(&mut self) {
+        let Some(leave) = self.leave.take() else { return };
+        if self.session.would_wait_in_vain() {
+            return self.session.say_later(leave);
+        }
+        if let Err(error) = self.session.request_within(&leave, &[], LEAVE_TIMEOUT) {
+            tracing::debug!(%error, "a slot that was granted and not used could not be given back");
+        }
+    }
+}
