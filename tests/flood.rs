@@ -141,17 +141,17 @@ fn flood(stranger: &Stranger, is_over: &AtomicBool, changes: &AtomicU64) -> Vec<
     stays
 }
 
-/// Publishes and takes frames for as long as it should go on, and checks that none is lost. Returns how many.
+/// Publishes and takes messages for as long as it should go on, and checks that none is lost. Returns how many.
 fn flow((publisher, subscriber): &(Publisher<Bytes>, Subscriber<Bytes>), goes_on: impl Fn() -> bool) -> u64 {
-    let mut frames = 0_u64;
+    let mut messages = 0_u64;
     while goes_on() {
-        frames += 1;
-        publisher.push(&Bytes::new(8), &frames.to_le_bytes()).unwrap();
-        let frame = subscriber.wait(LONG).unwrap().expect("it was published");
-        assert_eq!(frame.bytes(), frames.to_le_bytes(), "a frame was lost");
+        messages += 1;
+        publisher.push(&Bytes::new(8), &messages.to_le_bytes()).unwrap();
+        let message = subscriber.wait(LONG).unwrap().expect("it was published");
+        assert_eq!(message.bytes(), messages.to_le_bytes(), "a message was lost");
     }
     assert_eq!(subscriber.statistics().lost, 0);
-    frames
+    messages
 }
 
 /// Ends the flood and what flows beside it, also when a request fails.
@@ -202,7 +202,7 @@ fn a_flood_of_announcements_keeps_no_local_client_waiting_and_leaves_no_trace() 
     let stranger = Stranger::new(&locator);
     let (is_over, changes) = (AtomicBool::new(false), AtomicU64::new(0));
     let (mut answers, mut longest) = (0, Duration::ZERO);
-    let (stays, frames) = std::thread::scope(|scope| {
+    let (stays, messages) = std::thread::scope(|scope| {
         let over = Over(&is_over);
         let flooding = scope.spawn(|| flood(&stranger, &is_over, &changes));
         let flowing = scope.spawn(|| flow(&pairs[TOPICS - 1], || !is_over.load(Ordering::Relaxed)));
@@ -226,7 +226,7 @@ fn a_flood_of_announcements_keeps_no_local_client_waiting_and_leaves_no_trace() 
     });
     let changed = changes.load(Ordering::Relaxed);
     println!(
-        "{changed} changes of tokens; {answers} answers, the longest after {longest:?}; {frames} frames, none lost"
+        "{changed} changes of tokens; {answers} answers, the longest after {longest:?}; {messages} messages, none lost"
     );
     let mut wanted: Vec<(String, Vec<String>)> =
         (0..KEPT).map(|number| (kept(number).key.name().to_owned(), vec!["staying".to_owned()])).collect();
@@ -248,7 +248,7 @@ fn a_flood_of_announcements_keeps_no_local_client_waiting_and_leaves_no_trace() 
 
 /// Prints how long people wait for `rgaps topic list` meanwhile.
 #[test]
-fn a_flood_by_the_zenoh_of_pypi_on_another_host_costs_no_frame_of_this_one() {
+fn a_flood_by_the_zenoh_of_pypi_on_another_host_costs_no_sample_of_this_one() {
     const SECONDS: &str = "5";
     let _watchdog = Watchdog::new(Duration::from_secs(120));
     let Some(python) = std::env::var_os("TEST_ZENOH_PYTHON") else {
@@ -278,7 +278,7 @@ fn a_flood_by_the_zenoh_of_pypi_on_another_host_costs_no_frame_of_this_one() {
     assert_eq!(line, "flooding\n");
     let (over, is_over) = std::sync::mpsc::channel::<()>();
     let is_listed = AtomicBool::new(false);
-    let (frames, lists, changes) = std::thread::scope(|scope| {
+    let (messages, lists, changes) = std::thread::scope(|scope| {
         let pair = &pairs[TOPICS - 1];
         // 30 Hz.
         let goes_on = move || is_over.recv_timeout(Duration::from_micros(33_333)) == Err(RecvTimeoutError::Timeout);
@@ -307,9 +307,9 @@ fn a_flood_by_the_zenoh_of_pypi_on_another_host_costs_no_frame_of_this_one() {
     let (mut sorted, count) = (lists.clone(), lists.len());
     sorted.sort();
     println!(
-        "{changes} changes in {SECONDS} s; {count} times `rgaps topic list`: median {:?}, longest {:?}; {frames} frames at 30 Hz, none lost",
+        "{changes} changes in {SECONDS} s; {count} times `rgaps topic list`: median {:?}, longest {:?}; {messages} messages at 30 Hz, none lost",
         sorted[count / 2],
         sorted[count - 1]
     );
-    assert!(changes > 1000 && frames > 30, "{changes} changes, {frames} frames");
+    assert!(changes > 1000 && messages > 30, "{changes} changes, {messages} messages");
 }

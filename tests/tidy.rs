@@ -50,7 +50,7 @@ const NOT_IN_THE_API: &[&str] = &[
 /// Crates whose every target says `#![forbid(unsafe_code)]`.
 const WITHOUT_UNSAFE: &[&str] = &["rgaps-control", "rgaps-manager", "rgaps-cli"];
 
-/// The crates that say `#![deny(unsafe_code)]`, with one exception: their module `raw`, which in `rgaps` sees the payload of a frame as a slice, and
+/// The crates that say `#![deny(unsafe_code)]`, with one exception: their module `raw`, which in `rgaps` sees the payload of a sample as a slice, and
 /// in `rgaps-testing` makes a network interface.
 const UNSAFE_IN_RAW_ONLY: &[&str] = &["rgaps", "rgaps-testing"];
 

@@ -61,14 +61,14 @@ def subscribe(node, kind, topic, count):
     subscriber = node.subscriber(topic, TYPES[kind])
     print("ready", flush=True)
     for number in range(count):
-        frame = subscriber.wait(SECONDS_MAX)
-        if frame is None:
+        sample = subscriber.wait(SECONDS_MAX)
+        if sample is None:
             sys.exit(f"message {number} did not come within {SECONDS_MAX} s")
-        with frame:
-            payload = payload_of(frame.meta, number)
-            if frame.meta != meta_of(kind, number):
-                sys.exit(f"message {number} is of {frame.meta}, stamped {frame.meta.stamp} ns in '{frame.meta.frame_id}'")
-            if not np.array_equal(flat(np.asarray(frame), payload), payload):
+        with sample:
+            payload = payload_of(sample.meta, number)
+            if sample.meta != meta_of(kind, number):
+                sys.exit(f"message {number} is of {sample.meta}, stamped {sample.meta.stamp} ns in '{sample.meta.frame_id}'")
+            if not np.array_equal(flat(np.asarray(sample), payload), payload):
                 sys.exit(f"message {number} has wrong bytes")
     print(f"took {count} {kind} messages", flush=True)
 

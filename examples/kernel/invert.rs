@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use cudarc::driver::PushKernelArg;
 use gpu::{Gpu, each_pixel};
 use rgaps::types::Image;
-use rgaps::{Frame, Node, Readiness, Subscriber, TakeError};
+use rgaps::{Node, Readiness, Sample, Subscriber, TakeError};
 
 /// The next picture, whose pixels the GPU may still be writing.
-fn next(subscriber: &Subscriber<Image>, gpu: &Gpu) -> Result<Option<Frame<Image>>, TakeError> {
+fn next(subscriber: &Subscriber<Image>, gpu: &Gpu) -> Result<Option<Sample<Image>>, TakeError> {
     let start = Instant::now();
     while start.elapsed() < Duration::from_secs(10) {
         if let Some(picture) = subscriber.take_on(&gpu.order)? {

@@ -14,8 +14,8 @@ with rgaps.Node("brightness") as node:
     subscriber = node.subscriber("camera/front", rgaps.Image)
     print("ready", flush=True)
     for _ in range(pictures):
-        frame = subscriber.wait(timeout=10.0)
-        if frame is None:
+        sample = subscriber.wait(timeout=10.0)
+        if sample is None:
             sys.exit("no picture within ten seconds")
-        with frame:  # let go at the end
-            print(f"picture {frame.info.sequence}: {np.asarray(frame).mean():.1f} ({frame.info.route})", flush=True)
+        with sample:  # let go at the end
+            print(f"picture {sample.info.sequence}: {np.asarray(sample).mean():.1f} ({sample.info.route})", flush=True)

@@ -33,8 +33,8 @@ class TorchModel:
         self.layer.to(self.device)
 
     @torch.no_grad() if torch else lambda call: call
-    def __call__(self, frame):
-        features = torch.from_dlpack(frame)  # no copy: the memory that the publisher wrote
+    def __call__(self, sample):
+        features = torch.from_dlpack(sample)  # no copy: the memory that the publisher wrote
         return torch.relu(self.layer(features.reshape(1, INPUTS)))
 
 
@@ -44,8 +44,8 @@ class NumpyModel:
     def __init__(self, device):
         self.weights = weights()
 
-    def __call__(self, frame):
-        features = np.asarray(frame)  # no copy where the pools are host memory
+    def __call__(self, sample):
+        features = np.asarray(sample)  # no copy where the pools are host memory
         return np.maximum(features.reshape(1, INPUTS) @ self.weights.T, 0)
 
 
@@ -57,12 +57,12 @@ def main():
         features = node.subscriber("features", rgaps.Tensor)
         print(f"ready: {model.name} on {node.device}", flush=True)
         for _ in range(count):
-            frame = features.wait(timeout=10.0)
-            if frame is None:
+            sample = features.wait(timeout=10.0)
+            if sample is None:
                 sys.exit("no features within ten seconds")
-            result = model(frame)
-            scores.push(result, stamp=frame.meta.stamp)
-            print(f"features {frame.info.sequence}: class {int(result.argmax())}", flush=True)
+            result = model(sample)
+            scores.push(result, stamp=sample.meta.stamp)
+            print(f"features {sample.info.sequence}: class {int(result.argmax())}", flush=True)
 
 
 main()

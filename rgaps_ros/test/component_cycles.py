@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Loads and unloads converters in the container of a process, while frames come on /frames, and looks at what the process has then.
+"""Loads and unloads converters in the container of a process, while samples come on /samples, and looks at what the process has then.
 
 usage: component_cycles.py PID
 """
@@ -46,14 +46,14 @@ class Cycles(Node):
 
     def cycle(self):
         """A converter comes, converts, and goes in the middle of it."""
-        request = LoadNode.Request(package_name='rgaps_ros', plugin_name='rgaps_ros::Converter', remap_rules=['in:=/frames', 'out:=/pictures'])
+        request = LoadNode.Request(package_name='rgaps_ros', plugin_name='rgaps_ros::Converter', remap_rules=['in:=/samples', 'out:=/pictures'])
         request.parameters = [Parameter('direction', value='to_cpu').to_parameter_msg()]
         request.extra_arguments = [Parameter('use_intra_process_comms', value=True).to_parameter_msg()]
         loaded = self.ask(self.loads, request)
         before = self.came
         self.until(lambda: self.came > before + 2, 'pictures')
         self.ask(self.unloads, UnloadNode.Request(unique_id=loaded.unique_id))
-        self.until(lambda: self.count_publishers('/pictures') == 0 and self.count_subscribers('/frames') == 0, 'the end of a converter')
+        self.until(lambda: self.count_publishers('/pictures') == 0 and self.count_subscribers('/samples') == 0, 'the end of a converter')
 
     def has(self):
         return {what: len(os.listdir(f'/proc/{self.pid}/{what}')) for what in ('fd', 'task')}

@@ -18,7 +18,7 @@ namespace {
 
 using namespace in_process;
 
-void frames_reach_callbacks_of_every_signature_without_a_copy(bool intra_process) {
+void samples_reach_callbacks_of_every_signature_without_a_copy(bool intra_process) {
   World world(with(intra_process));
   Publisher publisher(world.node, "every", rclcpp::QoS(10));
   std::vector<int> by_reference, by_unique, by_shared;
@@ -63,8 +63,8 @@ void frames_reach_callbacks_of_every_signature_without_a_copy(bool intra_process
   }
 }
 
-TEST(InProcess, frames_reach_callbacks_of_every_signature_without_a_copy) { frames_reach_callbacks_of_every_signature_without_a_copy(false); }
-TEST(IntraProcess, frames_reach_callbacks_of_every_signature_without_a_copy) { frames_reach_callbacks_of_every_signature_without_a_copy(true); }
+TEST(InProcess, samples_reach_callbacks_of_every_signature_without_a_copy) { samples_reach_callbacks_of_every_signature_without_a_copy(false); }
+TEST(IntraProcess, samples_reach_callbacks_of_every_signature_without_a_copy) { samples_reach_callbacks_of_every_signature_without_a_copy(true); }
 
 /// Two subscriptions by the type adapter alone share what one payload subscription gets.
 void the_type_adapter_alone_does_with_a_payload_subscription(bool intra_process) {
@@ -90,7 +90,7 @@ void the_type_adapter_alone_does_with_a_payload_subscription(bool intra_process)
 TEST(InProcess, the_type_adapter_alone_does_with_a_payload_subscription) { the_type_adapter_alone_does_with_a_payload_subscription(false); }
 TEST(IntraProcess, the_type_adapter_alone_does_with_a_payload_subscription) { the_type_adapter_alone_does_with_a_payload_subscription(true); }
 
-TEST(InProcess, without_a_payload_subscription_the_first_frame_says_so_and_the_next_come) {
+TEST(InProcess, without_a_payload_subscription_the_first_sample_says_so_and_the_next_come) {
   World world(with(false));
   Publisher publisher(world.node, "alone", rclcpp::QoS(10));
   std::vector<std::string> errors;
@@ -109,7 +109,7 @@ TEST(InProcess, without_a_payload_subscription_the_first_frame_says_so_and_the_n
   EXPECT_EQ(errors[2], "");
 }
 
-TEST(InProcess, a_descriptor_that_names_nothing_is_refused_with_the_reason_and_frames_go_on) {
+TEST(InProcess, a_descriptor_that_names_nothing_is_refused_with_the_reason_and_samples_go_on) {
   World world(with(false));
   Publisher publisher(world.node, "forged", rclcpp::QoS(10));
   auto forger = world.node->create_publisher<GpuImage>("forged", 10);
@@ -164,7 +164,7 @@ TEST(InProcess, a_descriptor_that_names_nothing_is_refused_with_the_reason_and_f
   EXPECT_EQ(subscription->refused_count(), errors.size());
 }
 
-TEST(InProcess, a_frame_stays_until_its_last_share_is_gone) {
+TEST(InProcess, a_sample_stays_until_its_last_share_is_gone) {
   World world(with(false));
   auto publisher = std::make_unique<Publisher>(world.node, "kept", rclcpp::QoS(10));
   std::vector<DeviceImage> kept;
@@ -209,7 +209,7 @@ TEST(InProcess, foreign_memory_is_pushed_and_a_failed_loan_is_a_result) {
   EXPECT_FALSE(publisher.loan(rgaps::Image::create(1, 48, "no such encoding")));
 }
 
-TEST(InProcess, a_subscription_on_a_stream_gets_frames_where_they_lie_and_copies_nothing) {
+TEST(InProcess, a_subscription_on_a_stream_gets_samples_where_they_lie_and_copies_nothing) {
   World world(with(false));
   Publisher publisher(world.node, "stream", rclcpp::QoS(10));
   const rgaps::Stream stream = nullptr;  // CUDA's default stream; of no meaning on the host.
@@ -288,7 +288,7 @@ TEST(InProcess, names_are_those_after_namespaces_and_remapping) {
   EXPECT_TRUE(world.node->has_parameter("rgaps./here/left.publisher.pool_bytes"));
 }
 
-TEST(InProcess, a_late_joiner_gets_the_last_frames_if_both_ask_for_it) {
+TEST(InProcess, a_late_joiner_gets_the_last_samples_if_both_ask_for_it) {
   World world(with(false));
   Publisher publisher(world.node, "latched", rclcpp::QoS(2).transient_local());
   for (std::uint8_t value = 1; value <= 4; ++value) publish(publisher, value);

@@ -1,4 +1,4 @@
-// What the tests within one process have in common: a node with its executor, frames full of one value, descriptors that are made up.
+// What the tests within one process have in common: a node with its executor, samples full of one value, descriptors that are made up.
 
 #ifndef RGAPS_ROS__TEST__IN_PROCESS_HPP_
 #define RGAPS_ROS__TEST__IN_PROCESS_HPP_

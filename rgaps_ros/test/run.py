@@ -19,7 +19,7 @@ import time
 from world import SECONDS_MAX, Failed, World
 
 RMWS = ['rmw_fastrtps_cpp', 'rmw_cyclonedds_cpp', 'rmw_rgaps']
-FRAMES = 30
+SAMPLES = 30
 
 
 class Context:
@@ -75,17 +75,17 @@ def in_one_process_on_a_gpu(context, world):
     return None
 
 
-def across_processes_eight_subscribers_read_every_frame_in_place(context, world):
+def across_processes_eight_subscribers_read_every_sample_in_place(context, world):
     host = world.host()
     for kind in ('image', 'cloud', 'tensor'):
-        readers = [play(context, host, f'{kind}_{number}', role='sub', kind=kind, count=FRAMES, subscriptions=2) for number in range(4)]
-        publisher = play(context, host, f'{kind}_source', role='pub', kind=kind, count=FRAMES, subscriptions=8, readers=8)
+        readers = [play(context, host, f'{kind}_{number}', role='sub', kind=kind, count=SAMPLES, subscriptions=2) for number in range(4)]
+        publisher = play(context, host, f'{kind}_source', role='pub', kind=kind, count=SAMPLES, subscriptions=8, readers=8)
         for reader in readers:
-            expect(reader.passes(), f'frames {2 * FRAMES} mismatched 0 lost 0 refused 0 copied_bytes 0')
-        expect(publisher.passes(), f'published {FRAMES}')
+            expect(reader.passes(), f'samples {2 * SAMPLES} mismatched 0 lost 0 refused 0 copied_bytes 0')
+        expect(publisher.passes(), f'published {SAMPLES}')
 
 
-def across_hosts_frames_arrive_equal_and_are_copied_for_nobody(context, world):
+def across_hosts_samples_arrive_equal_and_are_copied_for_nobody(context, world):
     if os.geteuid() != 0:
         return 'no root, no network namespaces'
     ids = world.pair_of_namespaces()
@@ -94,12 +94,12 @@ def across_hosts_frames_arrive_equal_and_are_copied_for_nobody(context, world):
     try:
         for place, namespace in enumerate(ids, 1):
             hosts.append(world.host(namespace, (f'listen=tcp/10.77.0.{place}:7447', f'peers=tcp/10.77.0.{3 - place}:7447', 'multicast=false')))
-        reader = play(context, hosts[1], 'remote', role='sub', count=FRAMES, subscriptions=8)
-        local = play(context, hosts[0], 'local', role='sub', count=FRAMES)
-        publisher = play(context, hosts[0], 'source', role='pub', count=FRAMES, subscriptions=9, readers=2)
-        expect(reader.passes(), f'frames {8 * FRAMES} mismatched 0 lost 0 refused 0 copied_bytes 0')
-        expect(local.passes(), f'frames {FRAMES} mismatched 0 lost 0 refused 0 copied_bytes 0')
-        expect(publisher.passes(), f'published {FRAMES}')
+        reader = play(context, hosts[1], 'remote', role='sub', count=SAMPLES, subscriptions=8)
+        local = play(context, hosts[0], 'local', role='sub', count=SAMPLES)
+        publisher = play(context, hosts[0], 'source', role='pub', count=SAMPLES, subscriptions=9, readers=2)
+        expect(reader.passes(), f'samples {8 * SAMPLES} mismatched 0 lost 0 refused 0 copied_bytes 0')
+        expect(local.passes(), f'samples {SAMPLES} mismatched 0 lost 0 refused 0 copied_bytes 0')
+        expect(publisher.passes(), f'published {SAMPLES}')
     finally:
         os.environ['ROS_AUTOMATIC_DISCOVERY_RANGE'] = 'LOCALHOST'
     return None
@@ -150,7 +150,7 @@ def the_converter_is_a_component(context, world):
         raise Failed(loaded.output() + container.output())
 
 
-def frames_survive_a_bag_that_is_recorded_and_played_through_the_converter(context, world):
+def samples_survive_a_bag_that_is_recorded_and_played_through_the_converter(context, world):
     if not has_rosbag2():
         return 'no rosbag2'
     host = world.host()
@@ -160,18 +160,18 @@ def frames_survive_a_bag_that_is_recorded_and_played_through_the_converter(conte
     if recording is None:
         return 'rosbag2 records no sensor_msgs/Image here, whoever publishes them'
     bag = os.path.join(world.folder, 'pictures')
-    converter = convert(context, host, 'to_cpu', 'image', 'to_cpu', '/frames', '/pictures', recording)
+    converter = convert(context, host, 'to_cpu', 'image', 'to_cpu', '/samples', '/pictures', recording)
     recorder = record(host, 'recorder', bag, '/pictures', recording)
     # The converter subscribes when the recorder has come. Under another RMW it may see its publisher later than that sees it, and miss the first ones.
     publisher = play(context, host, 'source', role='pub', count=10 ** 6, period_ms=20)
-    wait_for_messages(bag, recorder, FRAMES)
+    wait_for_messages(bag, recorder, SAMPLES)
     for program in (publisher, converter):
         program.end()
 
-    converter = convert(context, host, 'to_gpu', 'image', 'to_gpu', '/pictures', '/frames_again')
-    reader = play(context, host, 'reader', {'frames': '/frames_again'}, role='sub', count=FRAMES, in_order=False)
+    converter = convert(context, host, 'to_gpu', 'image', 'to_gpu', '/pictures', '/samples_again')
+    reader = play(context, host, 'reader', {'samples': '/samples_again'}, role='sub', count=SAMPLES, in_order=False)
     player = host.run('player', 'ros2', 'bag', 'play', '--loop', bag)
-    expect(reader.passes(), f'frames {FRAMES} mismatched 0 lost 0 refused 0 copied_bytes 0')
+    expect(reader.passes(), f'samples {SAMPLES} mismatched 0 lost 0 refused 0 copied_bytes 0')
     player.end()
     return None
 
@@ -181,12 +181,12 @@ def a_replayed_descriptor_is_refused_and_never_matched_to_live_memory(context, w
         return 'no rosbag2'
     host = world.host()
     bag = os.path.join(world.folder, 'descriptors')
-    recorder = record(host, 'recorder', bag, '/frames')
-    reader = play(context, host, 'first', role='sub', count=FRAMES)
-    publisher = play(context, host, 'source', role='pub', count=FRAMES, subscriptions=2)
-    expect(reader.passes(), f'frames {FRAMES} mismatched 0 lost 0 refused 0 copied_bytes 0')
-    wait_for_messages(bag, recorder, FRAMES)
-    expect(publisher.passes(), f'published {FRAMES}')
+    recorder = record(host, 'recorder', bag, '/samples')
+    reader = play(context, host, 'first', role='sub', count=SAMPLES)
+    publisher = play(context, host, 'source', role='pub', count=SAMPLES, subscriptions=2)
+    expect(reader.passes(), f'samples {SAMPLES} mismatched 0 lost 0 refused 0 copied_bytes 0')
+    wait_for_messages(bag, recorder, SAMPLES)
+    expect(publisher.passes(), f'published {SAMPLES}')
 
     if world.rmw == 'rmw_rgaps':
         a_layer_refuses_to_publish_them(context, host, bag)
@@ -194,10 +194,10 @@ def a_replayed_descriptor_is_refused_and_never_matched_to_live_memory(context, w
 
     # In the same run of the host, while another publisher is at work.
     player = host.run('player', 'ros2', 'bag', 'play', '--loop', bag)
-    reader = play(context, host, 'second', role='sub', count=FRAMES, refusals=5)
-    publisher = play(context, host, 'live', role='pub', count=FRAMES)
+    reader = play(context, host, 'second', role='sub', count=SAMPLES, refusals=5)
+    publisher = play(context, host, 'live', role='pub', count=SAMPLES)
     line = reader.passes()
-    if not line.startswith(f'frames {FRAMES} mismatched 0 lost 0 refused '):
+    if not line.startswith(f'samples {SAMPLES} mismatched 0 lost 0 refused '):
         raise Failed(line)
     reader.until("is not this subscriber's")
     publisher.passes()
@@ -207,7 +207,7 @@ def a_replayed_descriptor_is_refused_and_never_matched_to_live_memory(context, w
     host.start_manager()
     reader = play(context, host, 'third', role='sub', count=0, refusals=5)
     line = reader.passes()
-    if not line.startswith('frames 0 mismatched 0 lost 0 refused '):
+    if not line.startswith('samples 0 mismatched 0 lost 0 refused '):
         raise Failed(line)
     reader.until('is of an earlier run')
     reader.until('a replayed descriptor names no memory')
@@ -218,11 +218,11 @@ def a_replayed_descriptor_is_refused_and_never_matched_to_live_memory(context, w
 def a_layer_refuses_to_publish_them(context, host, bag):
     """What names nothing does not get as far as a subscriber: the player is told."""
     for reason in ('is no message of this topic that this host has', 'is of an earlier run'):
-        reader = play(context, host, 'second', role='sub', count=FRAMES)
+        reader = play(context, host, 'second', role='sub', count=SAMPLES)
         player = host.run('player', 'ros2', 'bag', 'play', '--loop', bag)
         player.until(reason)
-        publisher = play(context, host, 'live', role='pub', count=FRAMES)
-        expect(reader.passes(), f'frames {FRAMES} mismatched 0 lost 0 refused 0 copied_bytes 0')
+        publisher = play(context, host, 'live', role='pub', count=SAMPLES)
+        expect(reader.passes(), f'samples {SAMPLES} mismatched 0 lost 0 refused 0 copied_bytes 0')
         publisher.passes()
         player.end()
         host.end_manager()
@@ -268,12 +268,12 @@ def wait_for_messages(bag, recorder, count, seconds=SECONDS_MAX):
     recorder.end()
 
 
-TESTS = [in_one_process, in_one_process_on_a_gpu, across_processes_eight_subscribers_read_every_frame_in_place,
-         across_hosts_frames_arrive_equal_and_are_copied_for_nobody,
+TESTS = [in_one_process, in_one_process_on_a_gpu, across_processes_eight_subscribers_read_every_sample_in_place,
+         across_hosts_samples_arrive_equal_and_are_copied_for_nobody,
          the_converter_carries_every_encoding_unchanged_and_only_while_somebody_looks,
          the_converter_reads_publishers_that_make_their_best_effort, the_converter_is_a_component,
          a_component_that_is_loaded_and_unloaded_again_and_again_leaves_nothing,
-         frames_survive_a_bag_that_is_recorded_and_played_through_the_converter,
+         samples_survive_a_bag_that_is_recorded_and_played_through_the_converter,
          a_replayed_descriptor_is_refused_and_never_matched_to_live_memory]
 
 

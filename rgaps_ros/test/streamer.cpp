@@ -72,7 +72,7 @@ class Streamer : public rclcpp::Node {
   template <class DeviceT>
   bool publish() {
     using Meta = typename DeviceT::Meta;
-    rgaps_ros::Publisher<DeviceT> publisher(*this, "frames", qos());
+    rgaps_ros::Publisher<DeviceT> publisher(*this, "samples", qos());
     const bool there = spin_until([&] { return publisher.get_subscription_count() >= subscriptions && publisher.reader_count() >= readers; });
     if (!there) {
       std::printf("only %zu subscriptions and %lu readers came\n", publisher.get_subscription_count(),
@@ -119,7 +119,7 @@ class Streamer : public rclcpp::Node {
         mine.numbers.insert(number);
         mine.mismatched += same ? 0 : 1;
       };
-      all.push_back(rgaps_ros::create_subscription<DeviceT>(*this, "frames", qos(), compare, options));
+      all.push_back(rgaps_ros::create_subscription<DeviceT>(*this, "samples", qos(), compare, options));
     }
     const auto refused = [&] {
       std::uint64_t refused = 0;
@@ -132,16 +132,16 @@ class Streamer : public rclcpp::Node {
       }
       return refused() >= refusals;
     });
-    std::uint64_t frames = 0, mismatched = 0;
+    std::uint64_t samples = 0, mismatched = 0;
     rgaps_subscriber_statistics_t statistics{};
     for (std::size_t place = 0; place < all.size(); ++place) {
-      frames += seen[place].numbers.size();
+      samples += seen[place].numbers.size();
       mismatched += seen[place].mismatched;
       const auto of_one = all[place]->statistics().value();
       statistics.lost += of_one.lost;
       statistics.copied_bytes += of_one.copied_bytes;
     }
-    std::printf("frames %lu mismatched %lu lost %lu refused %lu copied_bytes %lu\n", static_cast<unsigned long>(frames),
+    std::printf("samples %lu mismatched %lu lost %lu refused %lu copied_bytes %lu\n", static_cast<unsigned long>(samples),
                 static_cast<unsigned long>(mismatched), static_cast<unsigned long>(statistics.lost),
                 static_cast<unsigned long>(refused()), static_cast<unsigned long>(statistics.copied_bytes));
     return done && mismatched == 0 && statistics.lost == 0 && statistics.copied_bytes == 0 && (refusals > 0 || refused() == 0);

@@ -80,34 +80,34 @@ class Gate {
   std::condition_variable changed_;
 };
 
-void a_reentrant_group_gets_every_frame_once_by_several_threads(bool intra_process) {
-  constexpr int frames = 60, threads = 4;
+void a_reentrant_group_gets_every_sample_once_by_several_threads(bool intra_process) {
+  constexpr int samples = 60, threads = 4;
   World world(with(intra_process));
   rclcpp::executors::MultiThreadedExecutor executor(rclcpp::ExecutorOptions(), threads);
   world.executor.remove_node(world.node);
   executor.add_node(world.node);
-  Publisher publisher(world.node, "reentrant", rclcpp::QoS(frames));
+  Publisher publisher(world.node, "reentrant", rclcpp::QoS(samples));
   rgaps_ros::SubscriptionOptions<DeviceImage> options;
   options.ros.callback_group = world.node->create_callback_group(rclcpp::CallbackGroupType::Reentrant);
   Values one, two;
   // rclcpp has each subscription in one thread at a time; the two are in theirs together.
   Gate gate(2);
-  auto first = rgaps_ros::create_subscription<DeviceImage>(world.node, "reentrant", rclcpp::QoS(frames), [&](const DeviceImage &image) {
+  auto first = rgaps_ros::create_subscription<DeviceImage>(world.node, "reentrant", rclcpp::QoS(samples), [&](const DeviceImage &image) {
     EXPECT_TRUE(gate.pass());
     one.add(value_of(image));
   }, options);
-  auto second = rgaps_ros::create_subscription<DeviceImage>(world.node, "reentrant", rclcpp::QoS(frames), [&](std::unique_ptr<DeviceImage> image) {
+  auto second = rgaps_ros::create_subscription<DeviceImage>(world.node, "reentrant", rclcpp::QoS(samples), [&](std::unique_ptr<DeviceImage> image) {
     EXPECT_TRUE(gate.pass());
     two.add(value_of(*image));
   }, options);
   const Spinning spinning(executor);
   ASSERT_TRUE(eventually([&] { return publisher.get_subscription_count() == 2; }));
   std::multiset<int> sent;
-  for (std::uint8_t value = 0; value < frames; ++value) {
+  for (std::uint8_t value = 0; value < samples; ++value) {
     publish(publisher, value);
     sent.insert(value);
   }
-  EXPECT_TRUE(eventually([&] { return one.all().size() == frames && two.all().size() == frames; }));
+  EXPECT_TRUE(eventually([&] { return one.all().size() == samples && two.all().size() == samples; }));
   EXPECT_EQ(one.all(), sent);
   EXPECT_EQ(two.all(), sent);
   for (const auto &subscription : {first, second}) {
@@ -117,25 +117,25 @@ void a_reentrant_group_gets_every_frame_once_by_several_threads(bool intra_proce
   }
 }
 
-TEST(Threads, a_reentrant_group_gets_every_frame_once_by_several_threads) { a_reentrant_group_gets_every_frame_once_by_several_threads(false); }
-TEST(ThreadsIntraProcess, a_reentrant_group_gets_every_frame_once_by_several_threads) {
-  a_reentrant_group_gets_every_frame_once_by_several_threads(true);
+TEST(Threads, a_reentrant_group_gets_every_sample_once_by_several_threads) { a_reentrant_group_gets_every_sample_once_by_several_threads(false); }
+TEST(ThreadsIntraProcess, a_reentrant_group_gets_every_sample_once_by_several_threads) {
+  a_reentrant_group_gets_every_sample_once_by_several_threads(true);
 }
 
 /// Messages and descriptors go in one order, or a subscription that claims in order lets go of those whose descriptors are overtaken.
 void what_several_threads_publish_through_one_publisher_comes_whole(bool intra_process) {
-  constexpr int frames = 50, threads = 4;
+  constexpr int samples = 50, threads = 4;
   World world(with(intra_process));
-  Publisher publisher(world.node, "shared", rclcpp::QoS(threads * frames));
+  Publisher publisher(world.node, "shared", rclcpp::QoS(threads * samples));
   std::multiset<int> came, sent;
-  auto subscription = rgaps_ros::create_subscription<DeviceImage>(world.node, "shared", rclcpp::QoS(threads * frames),
+  auto subscription = rgaps_ros::create_subscription<DeviceImage>(world.node, "shared", rclcpp::QoS(threads * samples),
                                                                   [&](const DeviceImage &image) { came.insert(value_of(image)); });
   ASSERT_TRUE(world.until([&] { return publisher.get_subscription_count() == 1; }));
   std::vector<std::thread> publishing;
   for (int thread = 0; thread < threads; ++thread) {
-    for (int frame = 0; frame < frames; ++frame) sent.insert(thread * frames + frame);
+    for (int sample = 0; sample < samples; ++sample) sent.insert(thread * samples + sample);
     publishing.emplace_back([&publisher, thread] {
-      for (int frame = 0; frame < frames; ++frame) publish(publisher, static_cast<std::uint8_t>(thread * frames + frame));
+      for (int sample = 0; sample < samples; ++sample) publish(publisher, static_cast<std::uint8_t>(thread * samples + sample));
     });
   }
   for (auto &thread : publishing) thread.join();
@@ -152,31 +152,31 @@ TEST(ThreadsIntraProcess, what_several_threads_publish_through_one_publisher_com
   what_several_threads_publish_through_one_publisher_comes_whole(true);
 }
 
-void an_executor_of_events_gets_every_frame_in_order(bool intra_process) {
-  constexpr int frames = 60;
+void an_executor_of_events_gets_every_sample_in_order(bool intra_process) {
+  constexpr int samples = 60;
   World world(with(intra_process));
   world.executor.remove_node(world.node);
   rclcpp::experimental::executors::EventsExecutor executor;
   executor.add_node(world.node);
-  Publisher publisher(world.node, "events", rclcpp::QoS(frames));
+  Publisher publisher(world.node, "events", rclcpp::QoS(samples));
   std::atomic<int> came{0}, wrong{0};
-  auto subscription = rgaps_ros::create_subscription<DeviceImage>(world.node, "events", rclcpp::QoS(frames), [&](const DeviceImage &image) {
+  auto subscription = rgaps_ros::create_subscription<DeviceImage>(world.node, "events", rclcpp::QoS(samples), [&](const DeviceImage &image) {
     wrong += value_of(image) != came;
     ++came;
   });
   const Spinning spinning(executor);
   ASSERT_TRUE(eventually([&] { return publisher.get_subscription_count() == 1; }));
-  for (std::uint8_t value = 0; value < frames; ++value) publish(publisher, value);
-  EXPECT_TRUE(eventually([&] { return came == frames; })) << came;
+  for (std::uint8_t value = 0; value < samples; ++value) publish(publisher, value);
+  EXPECT_TRUE(eventually([&] { return came == samples; })) << came;
   EXPECT_EQ(wrong, 0);
   EXPECT_EQ(subscription->refused_count(), 0u);
 }
 
-TEST(Threads, an_executor_of_events_gets_every_frame_in_order) { an_executor_of_events_gets_every_frame_in_order(false); }
-TEST(ThreadsIntraProcess, an_executor_of_events_gets_every_frame_in_order) { an_executor_of_events_gets_every_frame_in_order(true); }
+TEST(Threads, an_executor_of_events_gets_every_sample_in_order) { an_executor_of_events_gets_every_sample_in_order(false); }
+TEST(ThreadsIntraProcess, an_executor_of_events_gets_every_sample_in_order) { an_executor_of_events_gets_every_sample_in_order(true); }
 
 TEST(Threads, leases_outlive_subscription_node_and_context_in_whatever_thread) {
-  constexpr int frames = 5;
+  constexpr int samples = 5;
   std::vector<DeviceImage> kept;
   {
     const auto context = std::make_shared<rclcpp::Context>();
@@ -186,7 +186,7 @@ TEST(Threads, leases_outlive_subscription_node_and_context_in_whatever_thread) {
     auto subscription = rgaps_ros::create_subscription<DeviceImage>(world.node, "outlived", rclcpp::QoS(10),
                                                                     [&](const DeviceImage &image) { kept.push_back(image); });
     ASSERT_TRUE(world.until([&] { return publisher.get_subscription_count() == 1; }));
-    for (std::uint8_t value = 1; value <= frames; ++value) {
+    for (std::uint8_t value = 1; value <= samples; ++value) {
       publish(publisher, value);
       ASSERT_TRUE(world.until([&] { return kept.size() == value; }));
     }
@@ -210,7 +210,7 @@ TEST(Threads, leases_outlive_subscription_node_and_context_in_whatever_thread) {
   EXPECT_EQ(wrong, 0);
 }
 
-TEST(Threads, subscriptions_come_and_go_while_frames_are_published) {
+TEST(Threads, subscriptions_come_and_go_while_samples_are_published) {
   World world(with(false));
   rclcpp::executors::MultiThreadedExecutor executor(rclcpp::ExecutorOptions(), 3);
   world.executor.remove_node(world.node);
@@ -239,7 +239,7 @@ TEST(Threads, subscriptions_come_and_go_while_frames_are_published) {
   EXPECT_TRUE(eventually([&] { return publisher.reader_count() == 0; }));
 }
 
-TEST(Threads, a_callback_that_throws_lets_its_frame_go_and_one_may_end_its_subscription) {
+TEST(Threads, a_callback_that_throws_lets_its_sample_go_and_one_may_end_its_subscription) {
   World world(with(false));
   Publisher publisher(world.node, "throws", rclcpp::QoS(10));
   rgaps_ros::Subscription<DeviceImage>::SharedPtr subscription;

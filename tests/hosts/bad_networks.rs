@@ -18,7 +18,7 @@ const CUTS: usize = 3;
 /// Of a test, that of 30 cuts included.
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// A stream of frames from the first host, and a subscriber on both.
+/// A stream of samples from the first host, and a subscriber on both.
 struct Stream {
     world: World,
     publisher: Program,

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::Stdio;
 
 use rgaps::types::Bytes;
-use rgaps::{Exhaustion, Frame, Node, Publisher, PublisherQos, Subscriber};
+use rgaps::{Exhaustion, Node, Publisher, PublisherQos, Sample, Subscriber};
 use rgaps_testing::Watchdog;
 
 use crate::world::{LIMIT, Program, World};
@@ -94,8 +94,8 @@ fn role_of_a_client() {
             }
             ["take", messages] => subscribers.iter().for_each(|subscriber| {
                 for _ in 0..number(messages) {
-                    let frame = subscriber.wait(LIMIT).unwrap();
-                    check(&frame.unwrap_or_else(|| panic!("{line}: {:?}", subscriber.statistics())));
+                    let sample = subscriber.wait(LIMIT).unwrap();
+                    check(&sample.unwrap_or_else(|| panic!("{line}: {:?}", subscriber.statistics())));
                 }
             }),
             other => panic!("{other:?}"),
@@ -125,11 +125,11 @@ fn publish(publisher: &Publisher<Bytes>, bytes: u64) {
 }
 
 /// A message's sequence number says what is in it.
-fn check(frame: &Frame<Bytes>) {
-    let words = frame.bytes().as_chunks::<8>().0;
-    let message = frame.info().sequence;
+fn check(sample: &Sample<Bytes>) {
+    let words = sample.bytes().as_chunks::<8>().0;
+    let message = sample.info().sequence;
     let wrong = (0..).zip(words).find(|(place, bytes)| **bytes != word(message, *place).to_le_bytes());
-    assert_eq!(wrong, None, "message {message} of {} B", frame.bytes().len());
+    assert_eq!(wrong, None, "message {message} of {} B", sample.bytes().len());
 }
 
 /// Bytes of memory that nobody needs now.

@@ -23,7 +23,7 @@ fn torn(info: &Value) -> u64 {
 }
 
 #[test]
-fn without_flow_control_torn_messages_are_discarded_and_counted_and_every_frame_taken_is_whole() {
+fn without_flow_control_torn_messages_are_discarded_and_counted_and_every_sample_taken_is_whole() {
     let Some(mut world) = World::new(2) else { return };
     // Each message is four times the ring: whenever its consumer is a moment late, the sender has gone over it.
     world.set("RGAPS_RING_BYTES", "65536");

@@ -16,7 +16,7 @@ RMWS = ("rmw_fastrtps_cpp", "rmw_cyclonedds_cpp", "rmw_rgaps")
 # Long enough for a machine that does other things; what takes longer hangs.
 LONG = 120.0
 COUNT = 30
-RIGHT = f"frames {COUNT} mismatched 0 in_place {COUNT} copied_bytes 0 lost 0 refused 0"
+RIGHT = f"samples {COUNT} mismatched 0 in_place {COUNT} copied_bytes 0 lost 0 refused 0"
 
 
 def has_library(name):
@@ -26,11 +26,11 @@ def has_library(name):
 def command_of(client):
     """How a client's program is started; None, where it is not built."""
     if client == "rclpy":
-        return [sys.executable, str(HERE / "frames.py")]
+        return [sys.executable, str(HERE / "samples.py")]
     if client == "rclcpp":
-        program = os.environ.get("FRAMES_RCLCPP")
+        program = os.environ.get("SAMPLES_RCLCPP")
         return [program] if program else None
-    program = Path(os.environ["FRAMES_PROGRAMS"]) / f"frames_{client}"
+    program = Path(os.environ["SAMPLES_PROGRAMS"]) / f"samples_{client}"
     return [str(program)] if program.exists() else None
 
 
@@ -153,7 +153,7 @@ class OnRmw:
             time.sleep(0.01)
 
     def exchange(self, publisher, subscribers, topic="camera/front", name="/camera/front", more=(), core_subscribers=None, at=None):
-        """A publisher and subscribers, each (client, environment, how it is wrapped); all frames are right at each."""
+        """A publisher and subscribers, each (client, environment, how it is wrapped); all samples are right at each."""
         environment, wrap = at or (self.here, lambda command: command)
         readers = []
         for client, its, its_wrap in subscribers:
@@ -174,7 +174,7 @@ class OnRmw:
     def plain(self, client):
         return client, self.here, lambda command: command
 
-    def test_nodes_of_one_process_exchange_frames(self):
+    def test_nodes_of_one_process_exchange_samples(self):
         self.manager(self.here)
         for client, more in (("rclpy", []), ("rclpy", ["threads"]), ("rclrs", [])):
             if client not in CLIENTS:
@@ -186,7 +186,7 @@ class OnRmw:
                 self.assertEqual(program.line(), RIGHT)
                 self.assertEqual(program.end(), 0)
 
-    def test_nodes_of_several_processes_exchange_frames(self):
+    def test_nodes_of_several_processes_exchange_samples(self):
         self.manager(self.here)
         for publisher in CLIENTS:
             with self.subTest(publisher=publisher):
@@ -219,7 +219,7 @@ class OnRmw:
             self.manager(environments[place], wraps[place])
         return environments, wraps
 
-    def test_a_host_gets_frames_of_another_one(self):
+    def test_a_host_gets_samples_of_another_one(self):
         environments, wraps = self.two_hosts()
         for publisher in CLIENTS:
             with self.subTest(publisher=publisher):
@@ -238,7 +238,7 @@ class OnRmw:
         self.assertEqual(program.process.wait(LONG), 0)
 
     def test_what_rclrs_nodes_withstand(self):
-        program = Path(os.environ["FRAMES_PROGRAMS"]) / "hostile_rclrs"
+        program = Path(os.environ["SAMPLES_PROGRAMS"]) / "hostile_rclrs"
         if not program.exists():
             self.skipTest("rclrs: its programs were not built")
         self.manager(self.here)
@@ -266,7 +266,7 @@ class OnRmw:
         self.assertEqual(streamer.end(), 0)
 
     def test_clusters_are_counted_behind_a_voxel_filter_of_rclrs_nodes(self):
-        stages = [Path(os.environ["FRAMES_PROGRAMS"]).parent / name for name in ("voxel", "clusters")]
+        stages = [Path(os.environ["SAMPLES_PROGRAMS"]).parent / name for name in ("voxel", "clusters")]
         if not all(stage.exists() for stage in stages):
             self.skipTest("rclrs: its programs were not built")
         self.manager(self.here)

@@ -34,11 +34,11 @@ def cloud(number):
 def main():
     rclpy.init()
     node = rclpy.create_node("pipeline_ends")
-    came, frames, statuses = threading.Condition(), [], {}
+    came, samples, statuses = threading.Condition(), [], {}
 
-    def on_result(frame):
+    def on_result(sample):
         with came:
-            frames.append(frame)
+            samples.append(sample)
             came.notify_all()
 
     def on_diagnostics(array):
@@ -53,7 +53,7 @@ def main():
     executor.add_node(node)
     spinning = Spinning(executor)
     try:
-        check(node, publisher, result, came, frames)
+        check(node, publisher, result, came, samples)
         if "diagnostics" in sys.argv:
             check_diagnostics(came, statuses)
         print(f"{publisher.topic_name}: {ROUNDS} right", flush=True)
@@ -65,7 +65,7 @@ def main():
         rclpy.shutdown()
 
 
-def check(node, publisher, result, came, frames):
+def check(node, publisher, result, came, samples):
     while publisher.get_subscription_count() == 0 or result.get_publisher_count() == 0:
         node.executor.wake()
     # The two nodes in between have to know each other, too.
@@ -76,7 +76,7 @@ def check(node, publisher, result, came, frames):
 
         # What is published before all nodes have matched is lost, as in ROS: the first is sent until it comes, perhaps more than once.
         def ours(stamp=number + 1):
-            return [frame for frame in frames if frame.meta.stamp == stamp]
+            return [sample for sample in samples if sample.meta.stamp == stamp]
 
         for _ in range(1 if number else int(LONG * 10)):
             publisher.push(content, stamp=number + 1)
@@ -86,7 +86,7 @@ def check(node, publisher, result, came, frames):
         with came:
             assert ours(), f"no result of {publisher.topic_name} {number}"
             found = np.asarray(ours()[0])
-            frames.clear()
+            samples.clear()
         assert found.tolist() == [number + 1], (found, number)
     assert result.statistics.copied_bytes == 0 and result.refused == 0
 

@@ -1,4 +1,4 @@
-"""What rgaps.ros withstands on rclpy nodes: callbacks that raise or destroy, nodes that go while frames are held, hostile descriptors, bad values."""
+"""What rgaps.ros withstands on rclpy nodes: callbacks that raise or destroy, nodes that go while samples are held, hostile descriptors, bad values."""
 
 import functools
 import gc
@@ -26,14 +26,14 @@ def picture(value=0):
 
 
 class Callbacks(OnANode):
-    def test_one_that_raises_keeps_no_frame_and_the_next_ones_come(self):
+    def test_one_that_raises_keeps_no_sample_and_the_next_ones_come(self):
         self.spinning.end()
         executor = SingleThreadedExecutor()
         executor.add_node(self.node)
         seen = []
 
-        def callback(frame):
-            seen.append(frame.info.sequence)
+        def callback(sample):
+            seen.append(sample.info.sequence)
             if len(seen) < 3:
                 raise RuntimeError("on purpose")
 
@@ -59,18 +59,18 @@ class Callbacks(OnANode):
             with self.subTest(what=what):
                 ended = threading.Event()
 
-                def callback(frame, what=what, ended=ended):
+                def callback(sample, what=what, ended=ended):
                     self.pair_[1].destroy()
                     if what == "both":
                         self.pair_[0].destroy()
-                    self.seen(frame)
+                    self.seen(sample)
                     ended.set()
 
                 self.pair_ = self.pair(callback=callback, topic=what)
                 self.pair_[0].push(picture(7))
                 self.assertTrue(ended.wait(LONG))
-                frame = self.seen.pop()
-                self.assertEqual(frame.tobytes(), bytes([7] * 4))
+                sample = self.seen.pop()
+                self.assertEqual(sample.tobytes(), bytes([7] * 4))
                 with self.assertRaises(rgaps.ClosedError):
                     _ = self.pair_[1].statistics
                 self.pair_[1].destroy()  # Once more harms nothing.
@@ -82,10 +82,10 @@ class Callbacks(OnANode):
         spinning = Spinning(executor)
         together = threading.Barrier(2)
 
-        def callback(frame):
-            if frame.info.sequence <= 2:
+        def callback(sample):
+            if sample.info.sequence <= 2:
                 together.wait(LONG)
-            self.seen(frame.info.sequence)
+            self.seen(sample.info.sequence)
 
         subscription = rgaps.ros.Subscription(self.node, rgaps.Image, "image", callback, 200, callback_group=ReentrantCallbackGroup())
         publisher = rgaps.ros.Publisher(self.node, rgaps.Image, "image", 200)
@@ -100,13 +100,13 @@ class Callbacks(OnANode):
         self.assertEqual((subscription.refused, subscription.statistics.lost), (0, 0))
         spinning.end()
 
-    def test_a_coroutine_keeps_its_frame_while_it_waits(self):
+    def test_a_coroutine_keeps_its_sample_while_it_waits(self):
         going = Future()
 
         class Later:
-            async def __call__(_self, frame):
+            async def __call__(_self, sample):
                 await going
-                self.seen(frame.tobytes())
+                self.seen(sample.tobytes())
 
         publisher, subscription = self.pair(callback=Later())
         publisher.push(picture(5))
@@ -117,12 +117,12 @@ class Callbacks(OnANode):
         self.assertEqual(self.seen.until(len), [bytes([5] * 4)])
 
     def test_any_callable_that_rclpy_takes(self):
-        def keep(seen, frame):
-            seen(frame)
+        def keep(seen, sample):
+            seen(sample)
 
         publisher, _one = self.pair(callback=functools.partial(keep, self.seen))
-        frames = []
-        _other = rgaps.ros.Subscription(self.node, rgaps.Image, "image", frames.append)
+        samples = []
+        _other = rgaps.ros.Subscription(self.node, rgaps.Image, "image", samples.append)
         while publisher.get_subscription_count() < 2:
             self.executor.wake()
         handle = publisher.push(picture())
@@ -130,7 +130,7 @@ class Callbacks(OnANode):
 
 
 class Ends(OnANode):
-    def test_frames_outlive_subscription_node_and_context(self):
+    def test_samples_outlive_subscription_node_and_context(self):
         publisher, subscription = self.pair()
         publisher.push(picture(3))
         array = np.asarray(self.seen.until(len).pop())
@@ -234,12 +234,12 @@ class Values(OnANode):
 
 
 class Descriptors(OnANode):
-    def test_hostile_ones_are_refused_and_the_next_frame_comes(self):
+    def test_hostile_ones_are_refused_and_the_next_sample_comes(self):
         publisher, subscription = self.pair(qos=100)
         handle = publisher.push(picture())
-        frame = self.seen.until(len).pop()
-        good = bytearray(serialize_message(rgaps.ros.message_of(handle, frame.meta)))
-        del frame
+        sample = self.seen.until(len).pop()
+        good = bytearray(serialize_message(rgaps.ros.message_of(handle, sample.meta)))
+        del sample
         chance = random.Random(7)
         before = subscription.refused + subscription.early
         sent = 0

@@ -83,16 +83,16 @@ class Exchange(OnANode):
             with self.subTest(kind=kind):
                 publisher, subscription = self.pair(kind, kind.__name__.lower())
                 handle = publisher.push(content, frame_id="here")
-                frame = self.seen.until(len).pop()
-                self.assertTrue(np.array_equal(np.asarray(frame), content))
-                self.assertEqual((frame.handle, frame.meta.frame_id), (handle, "here"))
-                described = rgaps.ros.message_of(handle, frame.meta)
+                sample = self.seen.until(len).pop()
+                self.assertTrue(np.array_equal(np.asarray(sample), content))
+                self.assertEqual((sample.handle, sample.meta.frame_id), (handle, "here"))
+                described = rgaps.ros.message_of(handle, sample.meta)
                 self.assertIs(type(described), message)
                 self.assertEqual(bytes(described.handle.source_host), handle.source_host)
                 self.assertEqual((described.handle.sequence, described.handle.kind), (handle.sequence, handle.kind))
                 self.assertEqual(bytes(described.frame_id).rstrip(b"\0"), b"here")
                 self.assertEqual(rgaps.ros.handle_of(described), handle)
-                self.assertEqual(rgaps.ros.meta_of(described), frame.meta)
+                self.assertEqual(rgaps.ros.meta_of(described), sample.meta)
                 subscription.destroy()
                 publisher.destroy()
 
@@ -113,31 +113,31 @@ class Exchange(OnANode):
         with publisher.loan(rgaps.Image(4, 2)) as loan:
             np.asarray(loan)[:] = 7
             loan.meta = loan.meta.replace(stamp=5)
-        frame = self.seen.until(len)[0]
-        self.assertEqual((frame.meta.stamp, frame.tobytes(), loan.handle), (5, b"\7" * 24, frame.handle))
-        publisher.push(frame)  # sent on, with its metadata
-        self.assertEqual(self.seen.until(lambda seen: len(seen) == 2)[1].meta, frame.meta)
+        sample = self.seen.until(len)[0]
+        self.assertEqual((sample.meta.stamp, sample.tobytes(), loan.handle), (5, b"\7" * 24, sample.handle))
+        publisher.push(sample)  # sent on, with its metadata
+        self.assertEqual(self.seen.until(lambda seen: len(seen) == 2)[1].meta, sample.meta)
 
     def test_callbacks_with_message_info_and_coroutines(self):
-        publisher, _one = self.pair(callback=lambda frame, info: self.seen(frame, info))
+        publisher, _one = self.pair(callback=lambda sample, info: self.seen(sample, info))
         coroutines = Seen()
 
-        async def later(frame):
-            coroutines(frame)
+        async def later(sample):
+            coroutines(sample)
 
         _other = rgaps.ros.Subscription(self.node, rgaps.Image, "image", later)
         while publisher.get_subscription_count() < 2:
             self.executor.wake()
         handle = publisher.push(np.zeros((2, 2), np.uint8))
-        frame, info = self.seen.until(len)[0]
-        self.assertEqual((frame.handle, coroutines.until(len)[0].handle), (handle, handle))
+        sample, info = self.seen.until(len)[0]
+        self.assertEqual((sample.handle, coroutines.until(len)[0].handle), (handle, handle))
         self.assertIn("source_timestamp", info)
-        with self.assertRaisesRegex(TypeError, "a frame, or a frame and its message info"):
+        with self.assertRaisesRegex(TypeError, "a sample, or a sample and its message info"):
             rgaps.ros.Subscription(self.node, rgaps.Image, "image", lambda: None)
 
-    def test_a_frame_is_let_go_with_the_callback_that_does_not_keep_it(self):
+    def test_a_sample_is_let_go_with_the_callback_that_does_not_keep_it(self):
         numbers = Seen()
-        publisher, subscription = self.pair(callback=lambda frame: numbers(frame.info.sequence))
+        publisher, subscription = self.pair(callback=lambda sample: numbers(sample.info.sequence))
         for _ in range(5):
             publisher.push(np.zeros((2, 2), np.uint8))
         numbers.until(lambda seen: len(seen) == 5)
@@ -163,7 +163,7 @@ class Joining(OnANode):
             for _ in range(10):
                 sequences = Seen()
                 subscription = rgaps.ros.Subscription(
-                    self.node, rgaps.Image, "image", lambda frame, seen=sequences: seen(frame.info.sequence), 100
+                    self.node, rgaps.Image, "image", lambda sample, seen=sequences: seen(sample.info.sequence), 100
                 )
                 joined.append((subscription, sequences))
                 sequences.until(lambda seen: len(seen) >= 5)
@@ -198,9 +198,9 @@ class Refusals(OnANode):
     def test_replayed_descriptors_are_refused_and_counted_and_what_follows_comes(self):
         publisher, subscription = self.pair()
         publisher.push(np.zeros((2, 2), np.uint8))
-        frame = self.seen.until(len).pop()
-        played = rgaps.ros.message_of(frame.handle, frame.meta)
-        earlier = rgaps.ros.message_of(frame.handle, frame.meta)
+        sample = self.seen.until(len).pop()
+        played = rgaps.ros.message_of(sample.handle, sample.meta)
+        earlier = rgaps.ros.message_of(sample.handle, sample.meta)
         earlier.handle.host_epoch -= 1
         for message in (played, earlier, GpuImage()):
             self.play(publisher, message)
@@ -261,7 +261,7 @@ class Parameters(OnANode):
         handles = [publisher.push(np.full(4, number, np.int32)) for number in range(5)]
         _subscription = rgaps.ros.Subscription(self.node, rgaps.Tensor, "map", self.seen, latched)
         seen = self.seen.until(lambda seen: len(seen) == 3)
-        self.assertEqual([frame.handle for frame in seen], handles[2:])
+        self.assertEqual([sample.handle for sample in seen], handles[2:])
 
 
 class Diagnostics(OnANode):

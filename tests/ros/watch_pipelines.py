@@ -44,9 +44,9 @@ def main():
 
     def keep(topic, subscriber):
         while not is_over.is_set():
-            frame = subscriber.wait(timeout=0.2)
-            if frame is not None:
-                arrays[f'{topic}-{frame.meta.stamp}'] = np.frombuffer(frame.tobytes(), np.float32)
+            sample = subscriber.wait(timeout=0.2)
+            if sample is not None:
+                arrays[f'{topic}-{sample.meta.stamp}'] = np.frombuffer(sample.tobytes(), np.float32)
 
     # A topic of the core has the ROS topic's full name.
     subscribers = {topic: core.subscriber(f'/{topic}', kind, rgaps.SubscriberQos(depth=50)) for topic, kind in topics.items()}

@@ -12,7 +12,7 @@ use std::process::{ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use rgaps::types::{Encoding, Image, Meta, PointCloud};
-use rgaps::{Frame, Node, Origin};
+use rgaps::{Node, Origin, Sample};
 use rgaps_testing::{Child, Ended, RuntimeDir, Watchdog, programs, skipped};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -162,7 +162,7 @@ fn stage<T: Meta>(
     (program, arguments): (&Path, &[&str]),
     (from, to): (&str, &str),
     input: &str,
-) -> (String, Frame<T>) {
+) -> (String, Sample<T>) {
     let stage = installed.start_ready(program, arguments);
     // The stage has started the manager.
     let node = Node::builder().runtime_dir(installed.dir.path()).no_autostart().build().unwrap();

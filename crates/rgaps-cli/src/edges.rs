@@ -20,7 +20,7 @@ pub enum EdgeError {
     Metadata(#[from] MetaError),
 }
 
-/// An edge picture, and the rows that are needed to make one. Made once, it is used again for every frame.
+/// An edge picture, and the rows that are needed to make one. Made once, it is used again for every sample.
 #[derive(Clone, Debug, Default)]
 pub struct EdgePicture {
     width: u32,

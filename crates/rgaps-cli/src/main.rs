@@ -23,7 +23,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// The main job on one machine: two hosts, eleven processes, every frame checked.
+    /// The main job on one machine: two hosts, eleven processes, every sample checked.
     Demo(demo::Arguments),
     #[command(hide = true)]
     DemoPublisher(demo::PublisherArguments),

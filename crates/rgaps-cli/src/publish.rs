@@ -110,17 +110,17 @@ fn stream<T: Meta>(
     }
     let start = Instant::now();
     let mut newest = start;
-    let mut frame = 0_u64;
+    let mut sample = 0_u64;
     'all: loop {
         for media in files {
-            interrupt.sleep_until(start + Duration::from_secs_f64(frame as f64 / arguments.rate));
+            interrupt.sleep_until(start + Duration::from_secs_f64(sample as f64 / arguments.rate));
             if interrupt.is_set() {
                 break 'all;
             }
             if let Some((meta, bytes)) = open(media) {
-                publish(&publisher, meta, bytes, frame)?;
+                publish(&publisher, meta, bytes, sample)?;
                 newest = Instant::now();
-                frame += 1;
+                sample += 1;
             }
         }
         if !arguments.repeat {
@@ -165,10 +165,10 @@ fn hint<T: Meta>(arguments: &Arguments, publisher: &Publisher<T>) -> Option<Stri
 }
 
 /// One message, written in place. A full pool is reported and the next message tried: a camera does not stop.
-fn publish<T: Meta>(publisher: &Publisher<T>, mut meta: T, bytes: &[u8], frame: u64) -> Result<(), CommandError> {
+fn publish<T: Meta>(publisher: &Publisher<T>, mut meta: T, bytes: &[u8], sample: u64) -> Result<(), CommandError> {
     let header = meta.header_mut();
     header.stamp = Stamp::now();
-    header.user = Mark::of(frame, bytes).to_user();
+    header.user = Mark::of(sample, bytes).to_user();
     match publisher.loan(meta) {
         Ok(mut loan) => {
             loan.copy_from_slice(bytes);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rgaps::types::{Bytes, Image, Meta, PointCloud, Tensor};
 use rgaps::{
-    Durability, Frame, History, Node, NodeError, Reliability, Subscriber, SubscriberQos, SubscriberStatistics,
+    Durability, History, Node, NodeError, Reliability, Sample, Subscriber, SubscriberQos, SubscriberStatistics,
 };
 use rgaps_shm::info::SEQUENCE_STEP_MAX;
 use serde::Serialize;
@@ -201,7 +201,7 @@ fn find_kind(
 /// What a subscriber does with a type besides taking it.
 trait Content: Meta {
     /// As a file; its name is `prefix` and the end that the type has.
-    fn save(prefix: &Path, frame: &Frame<Self>) -> Result<PathBuf, media::SaveError>;
+    fn save(prefix: &Path, sample: &Sample<Self>) -> Result<PathBuf, media::SaveError>;
 
     /// Metadata and payload of a file of this type.
     fn of_file(_: &Media) -> Option<(&Self, &[u8])> {
@@ -210,8 +210,8 @@ trait Content: Meta {
 }
 
 impl Content for Image {
-    fn save(prefix: &Path, frame: &Frame<Self>) -> Result<PathBuf, media::SaveError> {
-        media::save_image(prefix, frame.meta(), frame.bytes())
+    fn save(prefix: &Path, sample: &Sample<Self>) -> Result<PathBuf, media::SaveError> {
+        media::save_image(prefix, sample.meta(), sample.bytes())
     }
 
     fn of_file(file: &Media) -> Option<(&Self, &[u8])> {
@@ -220,8 +220,8 @@ impl Content for Image {
 }
 
 impl Content for PointCloud {
-    fn save(prefix: &Path, frame: &Frame<Self>) -> Result<PathBuf, media::SaveError> {
-        media::save_cloud(prefix, frame.meta(), frame.bytes())
+    fn save(prefix: &Path, sample: &Sample<Self>) -> Result<PathBuf, media::SaveError> {
+        media::save_cloud(prefix, sample.meta(), sample.bytes())
     }
 
     fn of_file(file: &Media) -> Option<(&Self, &[u8])> {
@@ -230,8 +230,8 @@ impl Content for PointCloud {
 }
 
 impl Content for Tensor {
-    fn save(prefix: &Path, frame: &Frame<Self>) -> Result<PathBuf, media::SaveError> {
-        media::save_tensor(prefix, frame.meta(), frame.bytes())
+    fn save(prefix: &Path, sample: &Sample<Self>) -> Result<PathBuf, media::SaveError> {
+        media::save_tensor(prefix, sample.meta(), sample.bytes())
     }
 
     fn of_file(file: &Media) -> Option<(&Self, &[u8])> {
@@ -240,9 +240,9 @@ impl Content for Tensor {
 }
 
 impl Content for Bytes {
-    fn save(prefix: &Path, frame: &Frame<Self>) -> Result<PathBuf, media::SaveError> {
+    fn save(prefix: &Path, sample: &Sample<Self>) -> Result<PathBuf, media::SaveError> {
         let path = prefix.with_extension("bin");
-        match std::fs::write(&path, frame.bytes()) {
+        match std::fs::write(&path, sample.bytes()) {
             Ok(()) => Ok(path),
             Err(source) => Err(media::SaveError::Write { path, source }),
         }
@@ -263,13 +263,13 @@ impl Expected {
     }
 
     /// Whether this is the file whose turn it was, which its mark says. Stamp, frame and mark are the publisher's.
-    fn is<T: Content>(&self, frame: &Frame<T>) -> bool {
-        let Some(mark) = Mark::from_user(&frame.meta().header().user) else { return false };
+    fn is<T: Content>(&self, sample: &Sample<T>) -> bool {
+        let Some(mark) = Mark::from_user(&sample.meta().header().user) else { return false };
         let file = &self.0[(mark.frame % self.0.len() as u64) as usize];
         T::of_file(file).is_some_and(|(meta, bytes)| {
-            let mut got = frame.meta().clone();
+            let mut got = sample.meta().clone();
             got.header_mut().clone_from(meta.header());
-            got == *meta && bytes == frame.bytes()
+            got == *meta && bytes == sample.bytes()
         })
     }
 }
@@ -288,7 +288,7 @@ fn follow<T: Content>(
     let mut tally = Tally::new(subscriber.topic());
     let mut last = Instant::now();
     while !interrupt.is_set() && arguments.count.is_none_or(|count| tally.received.taken < count) {
-        let Some(frame) = subscriber.wait(interrupt.patience())? else {
+        let Some(sample) = subscriber.wait(interrupt.patience())? else {
             let silent = arguments.timeout.is_some_and(|timeout| last.elapsed().as_secs_f64() > timeout);
             if silent {
                 tally.received.timed_out = true;
@@ -297,12 +297,12 @@ fn follow<T: Content>(
             continue;
         };
         last = Instant::now();
-        tally.count(&frame, expected.as_ref().is_none_or(|expected| expected.is(&frame)));
+        tally.count(&sample, expected.as_ref().is_none_or(|expected| expected.is(&sample)));
         if arguments.verbose {
-            show(format, &frame);
+            show(format, &sample);
         }
         if let Some(folder) = &arguments.save {
-            T::save(&folder.join(format!("{:06}", frame.info().sequence)), &frame)?;
+            T::save(&folder.join(format!("{:06}", sample.info().sequence)), &sample)?;
         }
         if arguments.hold_ms > 0 {
             interrupt.sleep_until(Instant::now() + Duration::from_millis(arguments.hold_ms));
@@ -338,15 +338,15 @@ impl Tally {
         Self { received, first: None, newest: Instant::now(), sequences: HashMap::new(), skipped: 0 }
     }
 
-    /// Counts a frame, which is what was expected, or not.
-    fn count<T: Meta>(&mut self, frame: &Frame<T>, is_expected: bool) {
+    /// Counts a sample, which is what was expected, or not.
+    fn count<T: Meta>(&mut self, sample: &Sample<T>, is_expected: bool) {
         self.newest = Instant::now();
         self.first.get_or_insert(self.newest);
-        let info = frame.info();
+        let info = sample.info();
         let received = &mut self.received;
         received.taken += 1;
         received.bytes += info.bytes;
-        let intact = Mark::from_user(&frame.meta().header().user).is_none_or(|mark| mark.matches(frame.bytes()));
+        let intact = Mark::from_user(&sample.meta().header().user).is_none_or(|mark| mark.matches(sample.bytes()));
         received.mismatched += u64::from(!(intact && is_expected));
         *received.paths.entry(format!("{} ({})", info.route.name(), info.origin.name())).or_default() += 1;
         let before = self.sequences.insert((info.source_host, info.publisher), info.sequence);
@@ -360,15 +360,15 @@ impl Tally {
         // What contradicted itself was published to us, and is told of by itself.
         self.received.missing = self.skipped.saturating_sub(statistics.lost + statistics.malformed);
         self.received.seconds = self.first.map_or(0.0, |first| (self.newest - first).as_secs_f64());
-        // Counted by the segment; what proves it is that every subscriber maps the same memory (Frame::mapped_from).
+        // Counted by the segment; what proves it is that every subscriber maps the same memory (Sample::mapped_from).
         self.received.copies_per_subscriber = statistics.copied_bytes.div_ceil(self.received.bytes.max(1));
         self.received
     }
 }
 
-fn show<T: Meta>(format: Format, frame: &Frame<T>) {
-    let info = frame.info();
-    let latency_us = (frame.taken_ns().saturating_sub(info.stamps.published)) as f64 / 1e3;
+fn show<T: Meta>(format: Format, sample: &Sample<T>) {
+    let info = sample.info();
+    let latency_us = (sample.taken_ns().saturating_sub(info.stamps.published)) as f64 / 1e3;
     match format {
         Format::Json => output::json(&serde_json::json!({
             "sequence": info.sequence,

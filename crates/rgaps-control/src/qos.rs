@@ -62,7 +62,7 @@ pub struct PublisherQos {
 }
 
 impl Default for PublisherQos {
-    /// As ROS 2: reliable, volatile, depth 10. A full pool waits a second, since a dropped frame is harder to find than a late one.
+    /// As ROS 2: reliable, volatile, depth 10. A full pool waits a second, since a dropped sample is harder to find than a late one.
     fn default() -> Self {
         Self {
             reliability: Reliability::Reliable,

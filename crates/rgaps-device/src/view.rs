@@ -13,7 +13,7 @@
 //! ```
 //!
 //! Each is a struct of C without padding, aligned to 8 bytes. `data` is an address of the device. Steps are in bytes, strides of tensors in
-//! elements. A view says where memory is and not for how long: that is the loan's or the frame's. The functions compute addresses; none
+//! elements. A view says where memory is and not for how long: that is the loan's or the sample's. The functions compute addresses; none
 //! of them touches memory, and `None` is outside.
 
 use std::mem::{offset_of, size_of};

@@ -39,7 +39,7 @@ pub(crate) fn closed(what: &str) -> PyErr {
     exception("ClosedError", &format!("the {what} is closed"), &[])
 }
 
-/// A frame or a loan is used after its end.
+/// A sample or a loan is used after its end.
 pub(crate) fn released(what: &str) -> PyErr {
     exception("ReleasedError", what, &[])
 }

@@ -1,9 +1,9 @@
-//! The Python package `rgaps`: nodes, publishers, loans, subscribers and frames, and the array protocols by which numpy, torch and cupy
+//! The Python package `rgaps`: nodes, publishers, loans, subscribers and samples, and the array protocols by which numpy, torch and cupy
 //! see their payloads where they lie.
 //!
 //! ```text
 //!   numpy, torch, cupy ──source.rs──▶ layout.rs ──▶ Publisher.push          (one copy)
-//!                      ◀──view.rs──── Loan, Frame, field() of a cloud       (none)
+//!                      ◀──view.rs──── Loan, Sample, field() of a cloud       (none)
 //! ```
 //!
 //! `meta/` are the metadata classes, `errors` turns errors into exceptions that carry their numbers, `stream` reads whatever stands for a
@@ -14,7 +14,6 @@
 //!             waits or copies with the GIL held. P3 no lock of ours is held while the GIL is asked for.
 
 mod errors;
-mod frame;
 mod handle;
 mod info;
 mod layout;
@@ -23,6 +22,7 @@ mod meta;
 mod node;
 mod publisher;
 mod raw;
+mod sample;
 mod source;
 mod stream;
 mod subscriber;
@@ -33,8 +33,6 @@ use pyo3::prelude::*;
 /// What the package `rgaps` shows.
 #[pymodule]
 mod _rgaps {
-    #[pymodule_export]
-    use crate::frame::Frame;
     #[pymodule_export]
     use crate::handle::MessageHandle;
     #[pymodule_export]
@@ -53,6 +51,8 @@ mod _rgaps {
     use crate::node::Node;
     #[pymodule_export]
     use crate::publisher::Publisher;
+    #[pymodule_export]
+    use crate::sample::Sample;
     #[pymodule_export]
     use crate::subscriber::Subscriber;
     #[pymodule_export]

@@ -20,7 +20,7 @@ pub(crate) trait Child: Send + Sync {
     fn close(&self, py: Python<'_>);
 }
 
-/// What a node's publishers, subscribers and frames share.
+/// What a node's publishers, subscribers and samples share.
 pub(crate) struct NodeCell {
     node: Mutex<Option<rgaps::Node>>,
     backend: Arc<dyn Backend>,
@@ -176,7 +176,7 @@ impl Node {
         }
     }
 
-    /// Ends the node, its publishers and its subscribers. Frames that were taken stay as they are.
+    /// Ends the node, its publishers and its subscribers. Samples that were taken stay as they are.
     fn close(&self, py: Python<'_>) {
         self.cell.close(py);
     }

@@ -9,11 +9,11 @@ use rgaps::any::{AnyMeta, AnyPublisher};
 use rgaps::device::{DeviceError, Event};
 use rgaps::types::{Bytes, Image, PointCloud, Tensor};
 
-use crate::frame::Frame;
 use crate::handle::MessageHandle;
 use crate::info::PublisherStatistics;
 use crate::loan::Loan;
 use crate::node::{Child, NodeCell};
+use crate::sample::Sample;
 use crate::source::{Keep, Source};
 use crate::{errors, layout, meta, raw, stream};
 
@@ -132,7 +132,7 @@ impl Publisher {
     /// Publishes an array that lies elsewhere: one copy into the pool, whatever the number of subscribers.
     ///
     /// The array is numpy's, torch's, cupy's, or anything with a buffer. Without `meta` it is described by itself, and `encoding`, `stamp`,
-    /// `frame_id` and `user` complete that; a frame that is sent on keeps its metadata. An array on a GPU is copied in the order of `stream`, the legacy default stream if none is
+    /// `frame_id` and `user` complete that; a sample that is sent on keeps its metadata. An array on a GPU is copied in the order of `stream`, the legacy default stream if none is
     /// said; the call does not wait for it, and the array is kept until then, but must not be written before. Returns what names the message.
     #[pyo3(signature = (array, meta = None, *, stream = None, encoding = None, stamp = None, frame_id = None, user = None))]
     #[allow(clippy::too_many_arguments)] // Keywords, in Python.
@@ -154,7 +154,7 @@ impl Publisher {
         let mut described = match meta {
             Some(meta) if encoding.is_none() => meta::of_python(meta)?,
             Some(_) => return Err(errors::metadata("an encoding was given beside metadata, which has one")),
-            None if encoding.is_none() && array.is_instance_of::<Frame>() => array.cast::<Frame>()?.get().any_meta(),
+            None if encoding.is_none() && array.is_instance_of::<Sample>() => array.cast::<Sample>()?.get().any_meta(),
             None => layout::like(publisher.kind(), array, &source.shape, encoding)?,
         };
         described = with_header(described, stamp, frame_id, user)?;

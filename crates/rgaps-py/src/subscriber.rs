@@ -9,10 +9,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyTuple, PyType};
 use rgaps::any::AnySubscriber;
 
-use crate::frame::Frame;
 use crate::info::SubscriberStatistics;
 use crate::node::{Child, NodeCell};
 use crate::publisher::generic;
+use crate::sample::Sample;
 use crate::{errors, handle, meta, stream};
 
 /// How long a wait is deaf to Ctrl-C.
@@ -42,8 +42,8 @@ impl SubscriberCell {
         subscriber.ok_or_else(|| errors::closed("subscriber"))
     }
 
-    fn frame(self: &Arc<Self>, message: rgaps::any::Message, taken_on: Option<u64>) -> Frame {
-        Frame::new(message, self.node.clone(), self.topic.clone(), taken_on)
+    fn sample(self: &Arc<Self>, message: rgaps::any::Message, taken_on: Option<u64>) -> Sample {
+        Sample::new(message, self.node.clone(), self.topic.clone(), taken_on)
     }
 }
 
@@ -71,7 +71,7 @@ impl Subscriber {
         Self { cell }
     }
 
-    fn wait_for(&self, py: Python<'_>, timeout: Option<Duration>) -> PyResult<Option<Frame>> {
+    fn wait_for(&self, py: Python<'_>, timeout: Option<Duration>) -> PyResult<Option<Sample>> {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
             let subscriber = self.cell.get()?;
@@ -83,7 +83,7 @@ impl Subscriber {
                 found
             });
             if let Some(message) = found.map_err(|error| errors::of_take(&error))? {
-                return Ok(Some(self.cell.frame(message, None)));
+                return Ok(Some(self.cell.sample(message, None)));
             }
             py.check_signals()?;
             if deadline.is_some() && left <= SLICE {
@@ -116,7 +116,7 @@ impl Subscriber {
     ///
     /// With a stream, a message whose bytes a GPU has still to bring: later work of the stream waits for them, this call does not.
     #[pyo3(signature = (stream = None))]
-    fn take(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Frame>> {
+    fn take(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Sample>> {
         let subscriber = self.cell.get()?;
         let handle = stream::handle(stream)?;
         let on = handle.map(|handle| self.cell.node.borrow_stream(handle, stream)).transpose()?;
@@ -125,18 +125,18 @@ impl Subscriber {
             None => subscriber.take(),
         });
         let found = found.map_err(|error| errors::of_take(&error))?;
-        Ok(found.map(|message| self.cell.frame(message, handle)))
+        Ok(found.map(|message| self.cell.sample(message, handle)))
     }
 
     /// Everything that can be taken now, oldest first. An error ends a batch; it is raised where nothing could be taken, and so by the next
     /// call if it lasts, as TooManyHeldError does while the batch is held.
-    fn take_all(&self, py: Python<'_>) -> PyResult<Vec<Frame>> {
-        let mut frames = Vec::new();
+    fn take_all(&self, py: Python<'_>) -> PyResult<Vec<Sample>> {
+        let mut samples = Vec::new();
         loop {
             match self.take(py, None) {
-                Ok(Some(frame)) => frames.push(frame),
-                Err(error) if frames.is_empty() => return Err(error),
-                Err(_) | Ok(None) => return Ok(frames),
+                Ok(Some(sample)) => samples.push(sample),
+                Err(error) if samples.is_empty() => return Err(error),
+                Err(_) | Ok(None) => return Ok(samples),
             }
         }
     }
@@ -144,7 +144,7 @@ impl Subscriber {
     /// The next message, or None if none came within `timeout` seconds; without a time-out it waits for ever. Other threads go on
     /// meanwhile, and Ctrl-C ends it.
     #[pyo3(signature = (timeout = None))]
-    fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Frame>> {
+    fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Sample>> {
         self.wait_for(py, seconds(timeout)?)
     }
 
@@ -158,7 +158,7 @@ impl Subscriber {
         handle: &Bound<'_, PyAny>,
         timeout: Option<f64>,
         stream: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Frame> {
+    ) -> PyResult<Sample> {
         let (subscriber, named) = (self.cell.get()?, handle::of_python(handle)?);
         let timeout = seconds(timeout)?.unwrap_or(Duration::MAX);
         let taken_on = stream::handle(stream)?;
@@ -179,7 +179,7 @@ impl Subscriber {
             return Err(signal);
         }
         match claimed {
-            Ok(message) => Ok(self.cell.frame(message, taken_on)),
+            Ok(message) => Ok(self.cell.sample(message, taken_on)),
             Err(_) if self.closed() => Err(errors::closed("subscriber")),
             Err(error) => Err(errors::of_claim(&error)),
         }
@@ -252,7 +252,7 @@ impl Subscriber {
         self.cell.lock().is_none()
     }
 
-    /// Ends the subscriber. Frames that were taken stay as they are; whoever waits hears ClosedError, and loops end.
+    /// Ends the subscriber. Samples that were taken stay as they are; whoever waits hears ClosedError, and loops end.
     fn close(&self, py: Python<'_>) {
         self.cell.close(py);
     }
@@ -270,7 +270,7 @@ impl Subscriber {
         slf
     }
 
-    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Frame>> {
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Sample>> {
         match self.wait_for(py, None) {
             Err(_) if self.closed() => Ok(None),
             other => other,

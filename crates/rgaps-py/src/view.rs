@@ -1,7 +1,7 @@
 //! Arrays that go out: a payload, or a field of a cloud, by DLPack, by numpy's protocol and by that of CUDA.
 //!
 //! ```text
-//!   Frame, Loan, field() ──▶ View ──__dlpack__──▶ capsule, which holds the message or the loan
+//!   Sample, Loan, field() ──▶ View ──__dlpack__──▶ capsule, which holds the message or the loan
 //!                                 ──__array__──▶ numpy array ──base──▶ Memory, which does
 //! ```
 
@@ -40,7 +40,7 @@ pub(crate) struct View {
     range: DeviceRange,
     /// The type of a point, where the whole of a cloud is looked at.
     structured: Option<rgaps::types::PointCloud>,
-    /// The stream that a frame was taken on.
+    /// The stream that a sample was taken on.
     taken_on: Option<u64>,
     /// Whether somebody was told the address on the GPU without saying on which stream he works.
     is_exported: AtomicBool,
@@ -352,7 +352,7 @@ impl View {
         self.array(py, dtype, copy)
     }
 
-    /// Version 3; there is none where the payload is in memory of the host. The frame lets go of it as it does of its own.
+    /// Version 3; there is none where the payload is in memory of the host. The sample lets go of it as it does of its own.
     #[getter]
     fn __cuda_array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.cuda_interface(py)

@@ -56,16 +56,16 @@ def picture(height=48, width=64, channels=3, dtype=np.uint8):
 def test_what_is_pushed_is_taken_by_every_protocol(pair, kind, content):
     publisher, subscriber = pair(kind)
     handle = publisher.push(content, stamp=3 * SECOND, frame_id="here")
-    frame = subscriber.wait(10)
+    sample = subscriber.wait(10)
     assert (handle.sequence, handle.position) == (1, 0)
-    assert (frame.meta.stamp, frame.meta.frame_id, frame.nbytes) == (3 * SECOND, "here", content.nbytes)
-    assert (frame.info.sequence, frame.info.copies, frame.info.origin) == (1, 1, "pushed")
-    for seen in (np.asarray(frame), np.from_dlpack(frame), np.asarray(frame.view)):
+    assert (sample.meta.stamp, sample.meta.frame_id, sample.nbytes) == (3 * SECOND, "here", content.nbytes)
+    assert (sample.info.sequence, sample.info.copies, sample.info.origin) == (1, 1, "pushed")
+    for seen in (np.asarray(sample), np.from_dlpack(sample), np.asarray(sample.view)):
         assert seen.dtype == content.dtype and np.array_equal(seen, content)
         # numpy gives an array without elements memory of its own.
         if content.size:
-            assert seen.ctypes.data == frame.address and not seen.flags.writeable
-    assert frame.tobytes() == content.tobytes()
+            assert seen.ctypes.data == sample.address and not seen.flags.writeable
+    assert sample.tobytes() == content.tobytes()
 
 
 def test_a_loan_is_filled_in_place_and_read_in_place(pair):
@@ -76,12 +76,12 @@ def test_a_loan_is_filled_in_place_and_read_in_place(pair):
         assert mine.ctypes.data == loan.address and mine.flags.writeable
         mine[:] = content
     assert loan.handle.sequence == 1
-    frame = subscriber.wait(10)
-    assert frame.info.copies == 0 and frame.info.origin == "loaned" and frame.info.route == "in place"
-    assert frame.is_in_place and frame.status == "ready"
-    assert np.array_equal(np.asarray(frame), content)
+    sample = subscriber.wait(10)
+    assert sample.info.copies == 0 and sample.info.origin == "loaned" and sample.info.route == "in place"
+    assert sample.is_in_place and sample.status == "ready"
+    assert np.array_equal(np.asarray(sample), content)
     with pytest.raises(ValueError, match="read-only"):
-        np.asarray(frame)[0, 0, 0] = 1
+        np.asarray(sample)[0, 0, 0] = 1
     with pytest.raises(ValueError, match="read-only"):
         mine[0, 0, 0] = 1  # published: it is the subscribers' now
 
@@ -116,8 +116,8 @@ def test_a_loan_is_filled_by_dlpack_and_by_a_copy_without_numpy(pair):
     loan.copy_from(memoryview(array.array("i", range(6))).cast("B").cast("i", (2, 3)))
     loan.meta = loan.meta.replace(stamp=5)
     loan.publish()
-    frame = subscriber.wait(10)
-    assert frame.meta.stamp == 5 and np.asarray(frame).tolist() == [[0, 1, 2], [3, 4, 5]]
+    sample = subscriber.wait(10)
+    assert sample.meta.stamp == 5 and np.asarray(sample).tolist() == [[0, 1, 2], [3, 4, 5]]
 
 
 @pytest.mark.parametrize(
@@ -138,18 +138,18 @@ def test_arrays_in_pieces_are_published_in_order(pair):
     pieces += [np.broadcast_to(whole[0, 0], (4, 7)), whole[1:1], np.arange(6, dtype=np.int16)[::-2]]
     for piece in pieces:
         publisher.push(piece)
-        frame = subscriber.wait(10)
-        assert np.array_equal(np.asarray(frame), piece) and np.asarray(frame).shape == piece.shape
-        assert (frame.info.origin, frame.info.copies) == ("pushed", 1)
+        sample = subscriber.wait(10)
+        assert np.array_equal(np.asarray(sample), piece) and np.asarray(sample).shape == piece.shape
+        assert (sample.info.origin, sample.info.copies) == ("pushed", 1)
 
 
 def test_rows_are_laid_at_the_step_of_the_metadata(pair):
     publisher, subscriber = pair(rgaps.Image)
     content = picture(4, 5)
     publisher.push(content, rgaps.Image(5, 4, "bgr8", step=32))
-    frame = subscriber.wait(10)
-    assert frame.nbytes == 128 and np.array_equal(np.asarray(frame), content)
-    assert np.asarray(frame).strides == (32, 3, 1) and frame.meta.encoding == "bgr8"
+    sample = subscriber.wait(10)
+    assert sample.nbytes == 128 and np.array_equal(np.asarray(sample), content)
+    assert np.asarray(sample).strides == (32, 3, 1) and sample.meta.encoding == "bgr8"
 
 
 def test_encodings_follow_the_array_unless_said(pair):
@@ -162,8 +162,8 @@ def test_encodings_follow_the_array_unless_said(pair):
     assert subscriber.wait(10).meta.encoding == "bgr8"
     planes = np.arange(72 * 64, dtype=np.uint8).reshape(72, 64)
     publisher.push(planes, encoding="nv12")
-    frame = subscriber.wait(10)
-    assert (frame.meta.height, frame.meta.width) == (48, 64) and np.array_equal(np.asarray(frame), planes)
+    sample = subscriber.wait(10)
+    assert (sample.meta.height, sample.meta.width) == (48, 64) and np.array_equal(np.asarray(sample), planes)
     publisher.push(picture(channels=2), encoding="yuyv")
     assert subscriber.wait(10).meta.encoding == "yuyv"
 
@@ -174,19 +174,19 @@ def test_clouds_are_structures_and_their_fields_arrays(pair):
     points = np.zeros(10, np.dtype(layout | {"offsets": [0, 4, 8, 16], "itemsize": 20}))
     points["x"], points["ring"] = np.arange(10), 9 - np.arange(10)
     publisher.push(points[::-1])
-    frame = subscriber.wait(10)
-    assert frame.meta == rgaps.PointCloud.like(points) and (frame.meta.points, frame.meta.point_step) == (10, 20)
-    assert [field.name for field in frame.meta.fields] == ["x", "y", "z", "ring"]
-    seen = np.asarray(frame)
+    sample = subscriber.wait(10)
+    assert sample.meta == rgaps.PointCloud.like(points) and (sample.meta.points, sample.meta.point_step) == (10, 20)
+    assert [field.name for field in sample.meta.fields] == ["x", "y", "z", "ring"]
+    seen = np.asarray(sample)
     assert seen.dtype == points.dtype and np.array_equal(seen, points[::-1])
-    assert np.array_equal(np.asarray(frame.field("ring")), points["ring"][::-1])
-    assert np.array_equal(np.from_dlpack(frame.field("x")), points["x"][::-1])
-    assert np.asarray(frame.field("x")).ctypes.data == frame.address and not np.asarray(frame.field("x")).flags.writeable
+    assert np.array_equal(np.asarray(sample.field("ring")), points["ring"][::-1])
+    assert np.array_equal(np.from_dlpack(sample.field("x")), points["x"][::-1])
+    assert np.asarray(sample.field("x")).ctypes.data == sample.address and not np.asarray(sample.field("x")).flags.writeable
     with pytest.raises(rgaps.MetadataError, match="no field 'w'.*x, y, z, ring"):
-        frame.field("w")
+        sample.field("w")
     publisher.push(np.arange(12, dtype=np.float32).reshape(3, 4))
-    frame = subscriber.wait(10)
-    assert np.asarray(frame)["intensity"].tolist() == [3, 7, 11]
+    sample = subscriber.wait(10)
+    assert np.asarray(sample)["intensity"].tolist() == [3, 7, 11]
     with publisher.loan(rgaps.PointCloud.packed(3, {"x": "float32", "t": np.float64})) as loan:
         np.asarray(loan.field("x"))[:] = 5
         np.asarray(loan)["t"] = 6
@@ -197,11 +197,11 @@ def test_high_bytes_first_are_said_where_they_can_be(pair, node):
     publisher, subscriber = pair(rgaps.Image)
     content = picture(channels=1, dtype=">u2")[:, :, 0]
     publisher.push(content)
-    frame = subscriber.wait(10)
-    assert frame.meta.is_bigendian and np.asarray(frame).dtype == content.dtype
-    assert np.array_equal(np.asarray(frame), content)
+    sample = subscriber.wait(10)
+    assert sample.meta.is_bigendian and np.asarray(sample).dtype == content.dtype
+    assert np.array_equal(np.asarray(sample), content)
     with pytest.raises(BufferError, match="high bytes first"):
-        np.from_dlpack(frame)
+        np.from_dlpack(sample)
     tensors = node.publisher("tensors", rgaps.Tensor)
     with pytest.raises(rgaps.MetadataError, match="newbyteorder"):
         tensors.push(np.zeros(3, ">f4"))
@@ -211,11 +211,11 @@ def test_types_that_numpy_lacks_go_by_dlpack(pair):
     publisher, subscriber = pair(rgaps.Tensor)
     with publisher.loan(rgaps.Tensor((4,), "bfloat16")) as loan:
         loan.view.view("uint16")[:] = [1, 2, 3, 4]
-    frame = subscriber.wait(10)
+    sample = subscriber.wait(10)
     with pytest.raises(BufferError, match="bfloat16.*torch.from_dlpack"):
-        np.asarray(frame)
-    assert frame.view.view("uint16").tolist() == [1, 2, 3, 4]
-    consumer = Consumer(frame.__dlpack__())
+        np.asarray(sample)
+    assert sample.view.view("uint16").tolist() == [1, 2, 3, 4]
+    consumer = Consumer(sample.__dlpack__())
     assert (consumer.tensor.code, consumer.tensor.bits, consumer.shape) == (4, 16, (4,))
     consumer.close()
 
@@ -223,37 +223,37 @@ def test_types_that_numpy_lacks_go_by_dlpack(pair):
 def test_capsules_say_version_flags_and_layout(pair):
     publisher, subscriber = pair(rgaps.Image)
     publisher.push(picture(), rgaps.Image(64, 48, "rgb8", step=200))
-    frame = subscriber.wait(10)
+    sample = subscriber.wait(10)
     for asked, versioned in [(None, False), ((0, 8), False), ((1, 0), True), ((1, 1), True), ((2, 0), True)]:
-        consumer = Consumer(frame.__dlpack__(max_version=asked))
+        consumer = Consumer(sample.__dlpack__(max_version=asked))
         assert consumer.is_versioned == versioned
         if versioned:
             assert consumer.flags == 1 and (consumer.managed.contents.major, consumer.managed.contents.minor) == (1, 1)
         assert (consumer.shape, consumer.strides) == ((48, 64, 3), (200, 3, 1))
-        assert consumer.tensor.data == frame.address and frame.__dlpack_device__() == (1, 0)
+        assert consumer.tensor.data == sample.address and sample.__dlpack_device__() == (1, 0)
         consumer.close()
-    copied = Consumer(frame.__dlpack__(copy=True, max_version=(1, 0)))
-    assert copied.flags == 2 and copied.tensor.data != frame.address
+    copied = Consumer(sample.__dlpack__(copy=True, max_version=(1, 0)))
+    assert copied.flags == 2 and copied.tensor.data != sample.address
     copied.close()
     for arguments in [{"dl_device": (1, 0)}, {"copy": False}, {"stream": -1}]:
-        Consumer(frame.__dlpack__(**arguments)).close()
+        Consumer(sample.__dlpack__(**arguments)).close()
     with pytest.raises(BufferError, match=r"\(2, 0\)"):
-        frame.__dlpack__(dl_device=(2, 0))
+        sample.__dlpack__(dl_device=(2, 0))
     with pytest.raises(ValueError, match="no streams"):
-        frame.__dlpack__(stream=1)
-    assert not hasattr(frame, "__cuda_array_interface__") and not hasattr(frame.view, "__cuda_array_interface__")
+        sample.__dlpack__(stream=1)
+    assert not hasattr(sample, "__cuda_array_interface__") and not hasattr(sample.view, "__cuda_array_interface__")
 
 
-def test_a_message_is_held_until_frame_arrays_and_capsules_are_gone(pair):
+def test_a_message_is_held_until_sample_arrays_and_capsules_are_gone(pair):
     publisher, subscriber = pair(rgaps.Bytes)
     publisher.push(b"held")
-    frame = subscriber.wait(10)
-    seen, by_dlpack, capsule = np.asarray(frame), np.from_dlpack(frame), frame.__dlpack__()
-    consumer, field = Consumer(frame.__dlpack__(max_version=(1, 1))), frame.view
-    frame.release()
-    frame.release()
-    assert frame.released and subscriber.statistics.held == 1
-    assert bytes(seen) == b"held" and frame.meta.nbytes == 4 and frame.info.sequence == 1
+    sample = subscriber.wait(10)
+    seen, by_dlpack, capsule = np.asarray(sample), np.from_dlpack(sample), sample.__dlpack__()
+    consumer, field = Consumer(sample.__dlpack__(max_version=(1, 1))), sample.view
+    sample.release()
+    sample.release()
+    assert sample.released and subscriber.statistics.held == 1
+    assert bytes(seen) == b"held" and sample.meta.nbytes == 4 and sample.info.sequence == 1
     for holder in ("seen", "by_dlpack", "capsule", "consumer", "field"):
         assert subscriber.statistics.held == 1, holder
         if holder == "seen":
@@ -267,21 +267,21 @@ def test_a_message_is_held_until_frame_arrays_and_capsules_are_gone(pair):
         else:
             del field
     assert subscriber.statistics.held == 0
-    uses = [lambda: np.asarray(frame), frame.__dlpack__, frame.__dlpack_device__, lambda: frame.address]
-    uses += [lambda: frame.mapped_from, lambda: frame.status, frame.tobytes, lambda: frame.view]
+    uses = [lambda: np.asarray(sample), sample.__dlpack__, sample.__dlpack_device__, lambda: sample.address]
+    uses += [lambda: sample.mapped_from, lambda: sample.status, sample.tobytes, lambda: sample.view]
     for use in uses:
         with pytest.raises(rgaps.ReleasedError, match="message 1, is released"):
             use()
 
 
-def test_frames_let_go_at_the_end_of_with_and_outlive_subscriber_and_node():
+def test_samples_let_go_at_the_end_of_with_and_outlive_subscriber_and_node():
     with rgaps.Node("one") as node:
         publisher, subscriber = node.publisher("t", rgaps.Bytes), node.subscriber("t", rgaps.Bytes)
         publisher.push(b"one")
         publisher.push(b"two")
-        with subscriber.wait(10) as frame:
-            assert frame.tobytes() == b"one"
-        assert frame.released and subscriber.statistics.held == 0
+        with subscriber.wait(10) as sample:
+            assert sample.tobytes() == b"one"
+        assert sample.released and subscriber.statistics.held == 0
         kept = np.asarray(subscriber.wait(10))
     assert bytes(kept) == b"two"
 
@@ -291,11 +291,11 @@ def test_arrays_of_older_libraries_are_published(pair):
     content = np.arange(6, dtype=np.float32).reshape(2, 3)
     other_publisher, other_subscriber = pair(rgaps.Tensor, "other")
     publisher.push(content)
-    frame = subscriber.wait(10)
-    other_publisher.push(Unwilling(frame))
+    sample = subscriber.wait(10)
+    other_publisher.push(Unwilling(sample))
     assert np.array_equal(np.asarray(other_subscriber.wait(10)), content)
     assert subscriber.statistics.held == 1
-    del frame
+    del sample
     assert subscriber.statistics.held == 0
 
 
@@ -438,7 +438,7 @@ def test_wrong_arguments_are_refused(node):
         lambda: node.publisher(None, rgaps.Image),
         lambda: rgaps.Image(None, 4),
         lambda: rgaps.Publisher(),
-        lambda: rgaps.Frame(),
+        lambda: rgaps.Sample(),
     ]:
         with pytest.raises(TypeError):
             wrong()
@@ -460,25 +460,25 @@ def test_quality_of_service_reaches_the_core(node):
     for number in range(5):
         publisher.push(bytes([number]))
     late = node.subscriber("latched", rgaps.Bytes, rgaps.SubscriberQos(durability="transient_local"))
-    assert [frame.tobytes() for frame in late.take_all()] == [b"\x03", b"\x04"]
+    assert [sample.tobytes() for sample in late.take_all()] == [b"\x03", b"\x04"]
     last = node.subscriber("latched", rgaps.Bytes, depth=1)
     for number in range(5):
         publisher.push(bytes([number]))
-    assert [frame.tobytes() for frame in last.take_all()] == [b"\x04"] and last.statistics.lost == 4
+    assert [sample.tobytes() for sample in last.take_all()] == [b"\x04"] and last.statistics.lost == 4
     assert publisher.subscriber_count == 2 and publisher.type is rgaps.Bytes and publisher.topic == "/latched"
     [topic] = node.topics()
     assert dict(topic)["name"] == topic["name"] == topic.name == "/latched" and topic.publishers == 1
 
 
-def test_frames_and_publishers_are_used_from_any_thread(pair):
+def test_samples_and_publishers_are_used_from_any_thread(pair):
     publisher, subscriber = pair(rgaps.Bytes)
     seen, errors = [], []
 
     def work(number):
         try:
             publisher.push(bytes([number]) * 1000)
-            frame = subscriber.wait(30)
-            seen.append(np.asarray(frame)[0])
+            sample = subscriber.wait(30)
+            seen.append(np.asarray(sample)[0])
         except BaseException as error:
             errors.append(error)
 
@@ -507,10 +507,10 @@ def test_everything_may_be_used_and_ended_by_many_threads_at_once(node):
         shared.append(subscriber)
         for _ in range(150):
             with contextlib.suppress(ValueError):
-                frame = subscriber.take() or subscriber.wait(0.001)
-                if frame is not None:
-                    shared.append(frame)
-                    content = frame.tobytes()
+                sample = subscriber.take() or subscriber.wait(0.001)
+                if sample is not None:
+                    shared.append(sample)
+                    content = sample.tobytes()
                     assert content.count(content[:1]) == 100
 
     def meddle():
@@ -521,7 +521,7 @@ def test_everything_may_be_used_and_ended_by_many_threads_at_once(node):
 
     def use(one, number):
         repr(one)
-        if isinstance(one, rgaps.Frame):
+        if isinstance(one, rgaps.Sample):
             array = np.asarray(one)
             assert (array == array[0]).all()
             one.release()
@@ -555,9 +555,9 @@ def test_torch_reads_and_writes_where_the_bytes_lie(pair):
     publisher, subscriber = pair(rgaps.Tensor)
     with publisher.loan(rgaps.Tensor((2, 3), torch.float32)) as loan:
         torch.from_dlpack(loan).copy_(torch.arange(6.0).reshape(2, 3))
-    frame = subscriber.wait(10)
-    seen = torch.from_dlpack(frame)
-    assert seen.data_ptr() == frame.address and seen.tolist() == [[0, 1, 2], [3, 4, 5]]
+    sample = subscriber.wait(10)
+    seen = torch.from_dlpack(sample)
+    assert seen.data_ptr() == sample.address and seen.tolist() == [[0, 1, 2], [3, 4, 5]]
     publisher.push(torch.ones(4, 3, dtype=torch.bfloat16).t())
-    frame = subscriber.wait(10)
-    assert frame.meta.shape == (3, 4) and torch.from_dlpack(frame).dtype == torch.bfloat16
+    sample = subscriber.wait(10)
+    assert sample.meta.shape == (3, 4) and torch.from_dlpack(sample).dtype == torch.bfloat16

@@ -88,22 +88,22 @@ def test_numpy_fills_and_reads_device_memory_by_copies_that_are_counted(on_stand
 def test_capsules_and_the_cuda_interface_name_the_device_and_its_memory(on_standin):
     on_standin("""
         publisher.push(content)
-        frame = subscriber.wait(60)
-        consumer = Consumer(frame.__dlpack__(max_version=(1, 1)))
+        sample = subscriber.wait(60)
+        consumer = Consumer(sample.__dlpack__(max_version=(1, 1)))
         tensor = consumer.tensor
-        assert (tensor.device_type, tensor.device_id, tensor.data) == (2, 0, frame.address) and consumer.flags == 1
+        assert (tensor.device_type, tensor.device_id, tensor.data) == (2, 0, sample.address) and consumer.flags == 1
         consumer.close()
-        interface = frame.__cuda_array_interface__
-        assert interface == {"version": 3, "shape": (2, 3, 4), "typestr": "<f4", "data": (frame.address, True),
+        interface = sample.__cuda_array_interface__
+        assert interface == {"version": 3, "shape": (2, 3, 4), "typestr": "<f4", "data": (sample.address, True),
                              "strides": (48, 16, 4), "stream": None}
         # Who has read the address holds the object, and that the message.
-        frame.release()
-        assert frame.released and publisher.statistics.outstanding == 1
-        del frame
+        sample.release()
+        assert sample.released and publisher.statistics.outstanding == 1
+        del sample
         until(lambda: publisher.statistics.outstanding == 0)
         publisher.push(content)
-        frame = subscriber.wait(60)
-        copied = Consumer(frame.__dlpack__(dl_device=(1, 0), max_version=(1, 0)))
+        sample = subscriber.wait(60)
+        copied = Consumer(sample.__dlpack__(dl_device=(1, 0), max_version=(1, 0)))
         assert copied.flags == 2 and copied.tensor.device_type == 1
         there = (ctypes.c_float * 24).from_address(copied.tensor.data)
         assert list(there) == list(range(24))
@@ -111,7 +111,7 @@ def test_capsules_and_the_cuda_interface_name_the_device_and_its_memory(on_stand
         for arguments, words in [({"dl_device": (2, 1)}, "not copied to"), ({"copy": True}, "clone"),
                                  ({"dl_device": (1, 0), "copy": False}, "by a copy only")]:
             with pytest.raises(BufferError, match=words):
-                frame.__dlpack__(**arguments)
+                sample.__dlpack__(**arguments)
     """)
 
 
@@ -130,16 +130,16 @@ def test_streams_are_named_in_every_way(on_standin):
         ways = [None, 1, 2, stream(), Torch(), Default(), Cupy(), Protocol()]
         for way in ways:
             publisher.push(content)
-            frame = subscriber.take(way) or subscriber.wait(60)
-            Consumer(frame.__dlpack__(stream=way)).close()
-            frame.release(way)
+            sample = subscriber.take(way) or subscriber.wait(60)
+            Consumer(sample.__dlpack__(stream=way)).close()
+            sample.release(way)
         until(lambda: publisher.statistics.outstanding == 0)
         publisher.push(content)
-        frame = subscriber.wait(60)
-        Consumer(frame.__dlpack__(stream=-1)).close()
+        sample = subscriber.wait(60)
+        Consumer(sample.__dlpack__(stream=-1)).close()
         for wrong in (0, -2, True, "1", object()):
             with pytest.raises((ValueError, TypeError)):
-                frame.__dlpack__(stream=wrong)
+                sample.__dlpack__(stream=wrong)
         late = publisher.loan(rgaps.Tensor.like(content))
         late.publish(stream=Torch())
     """)
@@ -147,9 +147,9 @@ def test_streams_are_named_in_every_way(on_standin):
 
 def test_a_consumer_waits_for_the_bytes_and_lets_go_behind_its_work_on_its_stream(on_standin):
     on_standin("""
-        frames = node.subscriber("t", rgaps.Tensor)
+        samples = node.subscriber("t", rgaps.Tensor)
         publisher.push(content)
-        source = frames.wait(60)
+        source = samples.wait(60)
         subscriber.take_all()
         out, seen = node.publisher("out", rgaps.Tensor), node.subscriber("out", rgaps.Tensor)
         mine, other = stream(), stream()
@@ -157,15 +157,15 @@ def test_a_consumer_waits_for_the_bytes_and_lets_go_behind_its_work_on_its_strea
         out.push(source, stream=mine)
         # The bytes are not there: neither for the CPU, nor before the stream goes on.
         assert seen.take() is None
-        frame = seen.take(stream=mine)
-        assert frame.status == "pending"
+        sample = seen.take(stream=mine)
+        assert sample.status == "pending"
         waits = calls("cuStreamWaitEvent")
-        consumer = Consumer(frame.__dlpack__(stream=other))
+        consumer = Consumer(sample.__dlpack__(stream=other))
         assert calls("cuStreamWaitEvent") == waits + 1  # the consumer's stream waits for the taker's
-        again = Consumer(frame.__dlpack__(stream=-1))
+        again = Consumer(sample.__dlpack__(stream=-1))
         assert calls("cuStreamWaitEvent") == waits + 1
         again.close()
-        frame.release()
+        sample.release()
         consumer.close()
         # Released by the CPU, and not yet by the streams.
         assert out.statistics.outstanding == 1
@@ -184,10 +184,10 @@ def test_an_array_that_was_pushed_lives_until_its_stream_has_copied_it(on_standi
         mine = stream()
         class Interface:
             # An array of a library that knows nothing but the interface.
-            def __init__(self, frame):
-                self.frame = frame
-                self.__cuda_array_interface__ = dict(frame.__cuda_array_interface__, stream=mine)
-        for kind in (lambda frame: frame, Unwilling, Interface):
+            def __init__(self, sample):
+                self.sample = sample
+                self.__cuda_array_interface__ = dict(sample.__cuda_array_interface__, stream=mine)
+        for kind in (lambda sample: sample, Unwilling, Interface):
             array = kind(source)
             hold()
             out.push(array, stream=mine)
@@ -195,9 +195,9 @@ def test_an_array_that_was_pushed_lives_until_its_stream_has_copied_it(on_standi
             gc.collect()
             assert out.statistics.outstanding == 1 and publisher.statistics.outstanding == 1
             go()
-            frame = seen.wait(60)
-            assert np.array_equal(np.asarray(frame), content) and frame.info.origin == "pushed"
-            del frame
+            sample = seen.wait(60)
+            assert np.array_equal(np.asarray(sample), content) and sample.info.origin == "pushed"
+            del sample
             # Its copy is over: the next look at the publisher lets it go.
             until(lambda: out.statistics and publisher.statistics.outstanding == 0)
             publisher.push(content)
@@ -235,16 +235,16 @@ def test_a_forked_child_leaves_the_gpu_to_its_parent(on_standin):
         for _ in range(3):
             publisher.push(content)
         mine = stream()
-        frames = [subscriber.wait(60), subscriber.take(stream=mine), subscriber.wait(60)]
-        held = [frames[0].__dlpack__(stream=mine), frames[1].view, frames[2].__cuda_array_interface__]
+        samples = [subscriber.wait(60), subscriber.take(stream=mine), subscriber.wait(60)]
+        held = [samples[0].__dlpack__(stream=mine), samples[1].view, samples[2].__cuda_array_interface__]
         out = node.publisher("out", rgaps.Tensor)
         hold()
-        out.push(frames[0], stream=mine)
+        out.push(samples[0], stream=mine)
         loan = publisher.loan(rgaps.Tensor.like(content))
         filling = np.asarray(loan)
         child = os.fork()
         if child == 0:
-            for use in (lambda: out.push(frames[0]), loan.publish, subscriber.take, frames[0].tobytes):
+            for use in (lambda: out.push(samples[0]), loan.publish, subscriber.take, samples[0].tobytes):
                 with pytest.raises(rgaps.ForkedError):
                     use()
             held.clear()
@@ -252,10 +252,10 @@ def test_a_forked_child_leaves_the_gpu_to_its_parent(on_standin):
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         go()
         held.clear()
-        for frame in frames:
-            frame.release()
+        for sample in samples:
+            sample.release()
         loan.discard()
-        del frame, frames
+        del sample, samples
         until(lambda: out.statistics and publisher.statistics.outstanding == 0)
     """)
 
@@ -265,10 +265,10 @@ def test_the_interpreter_ends_in_order_with_arrays_on_the_gpu(on_standin):
         for _ in range(4):
             publisher.push(content)
         mine = stream()
-        frames = [subscriber.wait(60), subscriber.take(stream=mine)]
-        held = [frames[0].__dlpack__(stream=mine), frames[1].__dlpack__(), frames[0].view.__cuda_array_interface__]
+        samples = [subscriber.wait(60), subscriber.take(stream=mine)]
+        held = [samples[0].__dlpack__(stream=mine), samples[1].__dlpack__(), samples[0].view.__cuda_array_interface__]
         out = node.publisher("out", rgaps.Tensor)
-        out.push(frames[0], stream=mine)
+        out.push(samples[0], stream=mine)
         loan = publisher.loan(rgaps.Tensor.like(content))
         filling = np.asarray(loan)
     """)

@@ -40,10 +40,10 @@ def test_a_handle_is_its_bytes_and_names_the_message_that_is_claimed(pair):
         as_bytes = bytes(handle)
         assert len(as_bytes) == HANDLE_BYTES and rgaps.MessageHandle.from_bytes(as_bytes) == handle
         named = (handle, as_bytes, bytearray(as_bytes), memoryview(as_bytes), np.frombuffer(as_bytes, np.uint8))[number]
-        with subscriber.claim(named) as frame:
-            assert frame.tobytes() == bytes([number] * 4) and frame.handle == handle
-            assert hash(frame.handle) == hash(handle) and frame.info.sequence == handle.sequence
-        assert frame.handle == handle, "also after its release"
+        with subscriber.claim(named) as sample:
+            assert sample.tobytes() == bytes([number] * 4) and sample.handle == handle
+            assert hash(sample.handle) == hash(handle) and sample.info.sequence == handle.sequence
+        assert sample.handle == handle, "also after its release"
     assert (handle.sequence, handle.position, handle.payload_bytes, handle.kind) == (3, 2, 4, 0)
     assert dict(handle)["publisher"] == handle.publisher == handles[0].publisher and handle != handles[0]
     assert len(handle.source_host) == len(handle.topic_id) == 16 and "sequence=3" in repr(handle)

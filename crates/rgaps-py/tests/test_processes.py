@@ -32,13 +32,13 @@ PLAIN = """
     node = rgaps.Node("reader")
     subscriber = node.subscriber("camera/front", rgaps.Image)
     print("ready", flush=True)
-    for frame in subscriber:
-        seen = np.from_dlpack(frame)
-        said = {"same": bool((seen == frame.meta.stamp).all()), "shape": seen.shape, "stamp": frame.meta.stamp}
-        said |= {"from": frame.mapped_from, "copies": frame.info.copies, "at": seen.ctypes.data == frame.address}
+    for sample in subscriber:
+        seen = np.from_dlpack(sample)
+        said = {"same": bool((seen == sample.meta.stamp).all()), "shape": seen.shape, "stamp": sample.meta.stamp}
+        said |= {"from": sample.mapped_from, "copies": sample.info.copies, "at": seen.ctypes.data == sample.address}
         said |= {"copied": subscriber.statistics.copied_bytes}
         print(json.dumps(said), flush=True)
-        del frame, seen
+        del sample, seen
         if sys.stdin.readline() == "end\\n":
             break
     assert subscriber.statistics.held == 0
@@ -51,13 +51,13 @@ ASYNC = """
     async def main():
         subscriber = node.subscriber("camera/front", rgaps.Image)
         print("ready", flush=True)
-        async for frame in subscriber:
-            seen = np.from_dlpack(frame)
-            said = {"same": bool((seen == frame.meta.stamp).all()), "shape": seen.shape, "stamp": frame.meta.stamp}
-            said |= {"from": frame.mapped_from, "copies": frame.info.copies, "at": seen.ctypes.data == frame.address}
+        async for sample in subscriber:
+            seen = np.from_dlpack(sample)
+            said = {"same": bool((seen == sample.meta.stamp).all()), "shape": seen.shape, "stamp": sample.meta.stamp}
+            said |= {"from": sample.mapped_from, "copies": sample.info.copies, "at": seen.ctypes.data == sample.address}
             said |= {"copied": subscriber.statistics.copied_bytes}
             print(json.dumps(said), flush=True)
-            del frame, seen
+            del sample, seen
             if await asyncio.to_thread(sys.stdin.readline) == "end\\n":
                 break
         assert subscriber.statistics.held == 0
@@ -137,7 +137,7 @@ def test_closing_ends_the_waits_of_other_threads_and_tasks(program):
             except rgaps.ClosedError:
                 heard.append("wait")
         def loop():
-            for frame in for_thread:
+            for sample in for_thread:
                 pass
             heard.append("for")
         async def tasks():
@@ -147,7 +147,7 @@ def test_closing_ends_the_waits_of_other_threads_and_tasks(program):
                 except rgaps.ClosedError:
                     heard.append("next")
             async def all():
-                async for frame in for_task:
+                async for sample in for_task:
                     pass
                 heard.append("async for")
             waiting = [asyncio.ensure_future(one()), asyncio.ensure_future(all())]
@@ -174,8 +174,8 @@ def test_tasks_share_a_subscriber_and_a_cancelled_one_takes_nothing_along(progra
         async def main():
             taken = []
             async def take():
-                frame = await subscriber.next()
-                taken.append(frame.tobytes()[0])
+                sample = await subscriber.next()
+                taken.append(sample.tobytes()[0])
             tasks = [asyncio.create_task(take()) for _ in range(10)]
             await asyncio.sleep(0)
             for number in range(5):
@@ -231,26 +231,26 @@ def test_a_forked_child_hears_that_it_must_make_a_node(program):
         publisher, subscriber = node.publisher("t", rgaps.Bytes), node.subscriber("t", rgaps.Bytes)
         for content in (b"one", b"two"):
             publisher.push(content)
-        frame, other, loan = subscriber.wait(10), subscriber.wait(10), publisher.loan(rgaps.Bytes(3))
+        sample, other, loan = subscriber.wait(10), subscriber.wait(10), publisher.loan(rgaps.Bytes(3))
         array, capsule = np.asarray(other), other.__dlpack__()
         child = os.fork()
         if child == 0:
             for use in (lambda: publisher.push(b"x"), subscriber.take, lambda: subscriber.wait(1), subscriber.fileno,
-                        lambda: node.topics(), lambda: node.publisher("t", rgaps.Bytes), lambda: frame.address,
-                        frame.tobytes, frame.__dlpack__, lambda: np.asarray(frame), lambda: loan.address, loan.publish):
+                        lambda: node.topics(), lambda: node.publisher("t", rgaps.Bytes), lambda: sample.address,
+                        sample.tobytes, sample.__dlpack__, lambda: np.asarray(sample), lambda: loan.address, loan.publish):
                 try:
                     use()
                     print("no error", use, flush=True)
                 except rgaps.ForkedError:
                     pass
-            frame.release()
+            sample.release()
             mine = rgaps.Node("child")
             mine.publisher("t", rgaps.Bytes).push(b"child's")
             mine.close()
             sys.exit(0)  # with all of the parent's still there
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert subscriber.wait(30).tobytes() == b"child's"
-        assert frame.tobytes() == b"one" and bytes(array) == b"two" and subscriber.statistics.held == 2
+        assert sample.tobytes() == b"one" and bytes(array) == b"two" and subscriber.statistics.held == 2
         loan.publish()
         assert subscriber.wait(30).nbytes == 3
     """).end()
@@ -299,17 +299,17 @@ def test_the_interpreter_ends_in_order_with_everything_held(program, way):
             node = rgaps.Node("holds")
             publisher, subscriber = node.publisher("own", rgaps.Bytes), node.subscriber("t", rgaps.Bytes)
             print("ready", flush=True)
-            frames = [subscriber.wait(60) for _ in range(4)]
-            arrays = [np.asarray(frames[0]), np.from_dlpack(frames[1]), frames[2].__dlpack__(), frames[3].view]
+            samples = [subscriber.wait(60) for _ in range(4)]
+            arrays = [np.asarray(samples[0]), np.from_dlpack(samples[1]), samples[2].__dlpack__(), samples[3].view]
             loan = publisher.loan(rgaps.Bytes(10))
             array = np.asarray(loan)
-            cycle = [frames, arrays, loan]
+            cycle = [samples, arrays, loan]
             cycle.append(cycle)
             class Late:
                 def __del__(self):
                     self.held = None
             late = Late()
-            late.held = (node, publisher, subscriber, frames, arrays)
+            late.held = (node, publisher, subscriber, samples, arrays)
             way = sys.argv[1]
             if way == "thread":
                 started = threading.Event()
@@ -364,15 +364,15 @@ VICTIMS = {
         subscriber = rgaps.Node("victim").subscriber("t", rgaps.Bytes)
         print("ready", flush=True)
         held = []
-        for frame in subscriber:
-            held = [*held[-3:], np.asarray(frame), np.from_dlpack(frame)]
+        for sample in subscriber:
+            held = [*held[-3:], np.asarray(sample), np.from_dlpack(sample)]
             print(flush=True)
     """,
     "waiting subscriber": """
         import asyncio, numpy as np, rgaps
         async def main():
-            async for frame in rgaps.Node("victim").subscriber("t", rgaps.Bytes):
-                array = np.asarray(frame)
+            async for sample in rgaps.Node("victim").subscriber("t", rgaps.Bytes):
+                array = np.asarray(sample)
                 print(flush=True)
         print("ready", flush=True)
         asyncio.run(main())
@@ -391,12 +391,12 @@ def test_a_program_that_is_killed_at_any_moment_harms_nobody_else(program, victi
         node = rgaps.Node("survivor")
         subscriber = node.subscriber("t", rgaps.Bytes, depth=None)
         print("ready", flush=True)
-        for frame in subscriber:
-            with frame:  # the loop's variable would hold it until the next one comes
-                content = frame.tobytes()
+        for sample in subscriber:
+            with sample:  # the loop's variable would hold it until the next one comes
+                content = sample.tobytes()
             assert content.count(content[:1]) == len(content), "a message of two"
             if content[0] == 77:
-                print(content[:1].decode(), frame.meta.stamp, flush=True)
+                print(content[:1].decode(), sample.meta.stamp, flush=True)
     """)
     assert survivor.line() == "ready"
     with rgaps.Node("survives too") as node:
@@ -438,14 +438,14 @@ def test_other_threads_run_during_every_copy(program):
         subscriber = node.subscriber("t", rgaps.Tensor)
         content = np.zeros((1000, 1000), np.float32)
         publisher.push(content)
-        frame, loan = subscriber.wait(60), publisher.loan(rgaps.Tensor.like(content))
+        sample, loan = subscriber.wait(60), publisher.loan(rgaps.Tensor.like(content))
         sys.setswitchinterval(3600)
         for name, copy in {
             "push": lambda: publisher.push(content),
             "push of pieces": lambda: publisher.push(content.T),
             "copy_from": lambda: loan.copy_from(content),
-            "tobytes": frame.tobytes,
-            "copy": lambda: frame.__dlpack__(copy=True),
+            "tobytes": sample.tobytes,
+            "copy": lambda: sample.__dlpack__(copy=True),
         }.items():
             gate, ran = threading.Lock(), []
             gate.acquire()

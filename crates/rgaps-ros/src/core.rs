@@ -12,7 +12,7 @@ use std::time::Duration;
 use rgaps::device::{Choice, Stream};
 use rgaps::types::Stamp;
 use rgaps::{
-    ClaimError, Frame, Handle, Node, PublishError, PublisherQos, PublisherStatistics, Subscriber, SubscriberStatistics,
+    ClaimError, Handle, Node, PublishError, PublisherQos, PublisherStatistics, Sample, Subscriber, SubscriberStatistics,
 };
 
 use crate::Error;
@@ -161,12 +161,12 @@ impl<T: Kind> Claims<T> {
         Ok(Self { subscriber, timeout: found.claim_timeout, refused, early, told })
     }
 
-    /// The frame that a descriptor names. A refusal is counted, and passed to `tell` if it is the first of its publisher and kind. One that was
+    /// The sample that a descriptor names. A refusal is counted, and passed to `tell` if it is the first of its publisher and kind. One that was
     /// published before this subscriber is counted apart, and nothing to tell.
-    pub fn claim(&self, message: &T::Message, tell: impl FnOnce(&ClaimError)) -> Option<Frame<T>> {
+    pub fn claim(&self, message: &T::Message, tell: impl FnOnce(&ClaimError)) -> Option<Sample<T>> {
         let handle = message.handle();
         match self.subscriber.claim(&handle, self.timeout) {
-            Ok(frame) => Some(frame),
+            Ok(sample) => Some(sample),
             Err(ClaimError::Early { .. }) => {
                 self.early.fetch_add(1, Ordering::Relaxed);
                 None
@@ -181,7 +181,7 @@ impl<T: Kind> Claims<T> {
         }
     }
 
-    /// Descriptors whose frame could not be had.
+    /// Descriptors whose sample could not be had.
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }

@@ -7,7 +7,7 @@
 //! | `rgaps.<topic>.publisher.exhaustion` | wait | what a full pool means: wait, drop_oldest or refuse |
 //! | `rgaps.<topic>.publisher.exhaustion_timeout_ms` | 1000 | how long a full pool is waited for |
 //! | `rgaps.<topic>.publisher.flow_control` | true | whether links between hosts wait for a slow receiver |
-//! | `rgaps.<topic>.subscription.claim_timeout_ms` | 1000 | how long the frame of a descriptor is waited for |
+//! | `rgaps.<topic>.subscription.claim_timeout_ms` | 1000 | how long the sample of a descriptor is waited for |
 //! | `rgaps.<topic>.subscription.slack` | 8 | messages that the core keeps beyond the depth of the QoS, for descriptors that come late |
 //! | `rgaps.device` | | GPU by which the node works, such as cuda:0; empty takes the one that the host's pools lie on, or none |
 
@@ -131,7 +131,7 @@ pub(crate) fn subscription(topic: &str, of: &mut dyn Parameters) -> Result<OfSub
         &name("claim_timeout_ms"),
         1000,
         0..=MILLISECONDS_MAX,
-        "Milliseconds that the frame of a descriptor is waited for.",
+        "Milliseconds that the sample of a descriptor is waited for.",
     )?;
     let slack = of.integer(
         &name("slack"),

@@ -8,9 +8,9 @@
 //! let mut node = r2r::Node::create(r2r::Context::create()?, "edges", "")?;
 //! let edges = Publisher::<Image>::new(&mut node, "edges", r2r::QosProfile::default())?;
 //! let camera = Subscription::<Image>::new(&mut node, "camera/front", r2r::QosProfile::default())?;
-//! let copied = camera.for_each(move |frame| {
-//!     let meta = Image::new(frame.meta().width, frame.meta().height, Encoding::Rgb8).expect("a shape that came");
-//!     let _ = edges.push(meta, frame.bytes());
+//! let copied = camera.for_each(move |sample| {
+//!     let meta = Image::new(sample.meta().width, sample.meta().height, Encoding::Rgb8).expect("a shape that came");
+//!     let _ = edges.push(meta, sample.bytes());
 //!     futures::future::ready(())
 //! });
 //! // Any executor runs `copied`, while the node spins: node.spin_once(timeout).
@@ -32,7 +32,7 @@ use ::r2r::qos::{DurabilityPolicy, HistoryPolicy, ReliabilityPolicy};
 use ::r2r::{Clock, Node, Parameter, ParameterValue, QosProfile, WrappedTypesupport};
 use futures::Stream;
 use rgaps::types::Stamp;
-use rgaps::{Durability, Frame, History, Reliability, SubscriberStatistics};
+use rgaps::{Durability, History, Reliability, Sample, SubscriberStatistics};
 
 use crate::core::{self, Claims};
 use crate::descriptor::Kind;
@@ -44,7 +44,7 @@ use crate::{Error, raw};
 pub trait R2rKind: Kind<Message: WrappedTypesupport> {}
 impl<T: Kind<Message: WrappedTypesupport>> R2rKind for T {}
 
-/// Publishes frames, in the core, and their descriptors, on a node.
+/// Publishes samples, in the core, and their descriptors, on a node.
 pub type Publisher<T> = core::Publisher<T, Descriptors<T>>;
 /// A block to be filled in place and published.
 pub type Loan<'a, T> = core::Loan<'a, T, Descriptors<T>>;
@@ -94,7 +94,7 @@ impl<T: R2rKind> Publisher<T> {
     }
 }
 
-/// A stream of the frames of a topic. Polling it claims them, and waits for one that is still on its way at most `claim_timeout_ms`.
+/// A stream of the samples of a topic. Polling it claims them, and waits for one that is still on its way at most `claim_timeout_ms`.
 pub struct Subscription<T: R2rKind> {
     claims: Claims<T>,
     descriptors: Pin<Box<dyn Stream<Item = T::Message> + Send>>,
@@ -123,21 +123,21 @@ impl<T: R2rKind> Subscription<T> {
         self.claims.statistics()
     }
 
-    /// Descriptors whose frame could not be had. Each publisher's first of a kind is in the node's log.
+    /// Descriptors whose sample could not be had. Each publisher's first of a kind is in the node's log.
     pub fn refused(&self) -> u64 {
         self.claims.refused()
     }
 
-    /// Descriptors of frames that were published before the subscription.
+    /// Descriptors of samples that were published before the subscription.
     pub fn early(&self) -> u64 {
         self.claims.early()
     }
 }
 
 impl<T: R2rKind> Stream for Subscription<T> {
-    type Item = Frame<T>;
+    type Item = Sample<T>;
 
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Frame<T>>> {
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Sample<T>>> {
         loop {
             let Some(message) = ready!(self.descriptors.as_mut().poll_next(context)) else { return Poll::Ready(None) };
             let claimed = self.claims.claim(&message, |error| ::r2r::log_warn!(&self.logger, "{error}"));

@@ -8,11 +8,11 @@
 //! let mut executor = Context::default_from_env()?.create_basic_executor();
 //! let node = executor.create_node("edges")?;
 //! let edges = Publisher::<Image>::new(&node, "edges".keep_last(10))?;
-//! let _camera = Subscription::<Image>::new(&node, "camera/front".keep_last(10), move |frame| {
-//!     let (width, height) = (frame.meta().width, frame.meta().height);
+//! let _camera = Subscription::<Image>::new(&node, "camera/front".keep_last(10), move |sample| {
+//!     let (width, height) = (sample.meta().width, sample.meta().height);
 //!     let picture = edges.loan(Image::new(width, height, Encoding::Rgb8).expect("a shape that came"));
 //!     if let Ok(mut picture) = picture {
-//!         picture.copy_from_slice(frame.bytes());
+//!         picture.copy_from_slice(sample.bytes());
 //!         let _ = picture.publish();
 //!     }
 //! })?;
@@ -33,7 +33,7 @@ use ::rclrs::{
     QoSProfile, QoSReliabilityPolicy, SubscriptionOptions, Worker,
 };
 use rgaps::types::Stamp;
-use rgaps::{Durability, Frame, History, Reliability, SubscriberStatistics};
+use rgaps::{Durability, History, Reliability, Sample, SubscriberStatistics};
 
 use crate::core::{self, Claims};
 use crate::descriptor::{Descriptor, GpuImage, GpuPointCloud, GpuTensor, Kind};
@@ -75,7 +75,7 @@ message!(GpuTensor);
 pub trait RclrsKind: Kind<Message: rosidl_runtime_rs::RmwMessage> {}
 impl<T: Kind<Message: rosidl_runtime_rs::RmwMessage>> RclrsKind for T {}
 
-/// Publishes frames, in the core, and their descriptors, on a node.
+/// Publishes samples, in the core, and their descriptors, on a node.
 pub type Publisher<T> = core::Publisher<T, Descriptors<T>>;
 /// A block to be filled in place and published.
 pub type Loan<'a, T> = core::Loan<'a, T, Descriptors<T>>;
@@ -133,7 +133,7 @@ impl<T: RclrsKind> Publisher<T> {
     }
 }
 
-/// Calls back with each frame of a topic, from the node's executor.
+/// Calls back with each sample of a topic, from the node's executor.
 pub struct Subscription<T: RclrsKind> {
     claims: Arc<Claims<T>>,
     /// Ends with the subscription, whichever of rclrs's types it is.
@@ -143,17 +143,17 @@ pub struct Subscription<T: RclrsKind> {
 }
 
 impl<T: RclrsKind> Subscription<T> {
-    /// `callback` runs in the node's executor. It may keep the frame, which is a lease.
+    /// `callback` runs in the node's executor. It may keep the sample, which is a lease.
     pub fn new<'a>(
         node: &Node,
         options: impl Into<SubscriptionOptions<'a>>,
-        callback: impl Fn(Frame<T>) + Send + Sync + 'static,
+        callback: impl Fn(Sample<T>) + Send + Sync + 'static,
     ) -> Result<Self, Error> {
-        // As rclrs does it itself, but that frames are claimed in their order, whatever the executor makes of the callbacks.
+        // As rclrs does it itself, but that samples are claimed in their order, whatever the executor makes of the callbacks.
         let callback = Arc::new(callback);
-        Self::new_async(node, options, move |frame| {
+        Self::new_async(node, options, move |sample| {
             let callback = callback.clone();
-            async move { callback(frame) }
+            async move { callback(sample) }
         })
     }
 
@@ -161,7 +161,7 @@ impl<T: RclrsKind> Subscription<T> {
     pub fn new_async<'a, F: Future<Output = ()> + Send + 'static>(
         node: &Node,
         options: impl Into<SubscriptionOptions<'a>>,
-        mut callback: impl FnMut(Frame<T>) -> F + Send + 'static,
+        mut callback: impl FnMut(Sample<T>) -> F + Send + 'static,
     ) -> Result<Self, Error> {
         Self::make(node, options.into(), |options, claimer| {
             let made = node.create_async_subscription::<T::Message, _>(options, move |message: T::Message| {
@@ -181,13 +181,13 @@ impl<T: RclrsKind> Subscription<T> {
         node: &Node,
         worker: &Worker<P>,
         options: impl Into<SubscriptionOptions<'a>>,
-        mut callback: impl FnMut(&mut P, Frame<T>) + Send + 'static,
+        mut callback: impl FnMut(&mut P, Sample<T>) + Send + 'static,
     ) -> Result<Self, Error> {
         Self::make(node, options.into(), |options, claimer| {
             let made =
                 worker.create_subscription::<T::Message, _>(options, move |payload: &mut P, message: T::Message| {
-                    if let Some(frame) = claimer.claim(&message) {
-                        callback(payload, frame);
+                    if let Some(sample) = claimer.claim(&message) {
+                        callback(payload, sample);
                     }
                 })?;
             Ok((made.topic_name(), Box::new(made)))
@@ -233,12 +233,12 @@ impl<T: RclrsKind> Subscription<T> {
         self.claims.statistics()
     }
 
-    /// Descriptors whose frame could not be had. Each publisher's first of a kind is in the node's log.
+    /// Descriptors whose sample could not be had. Each publisher's first of a kind is in the node's log.
     pub fn refused(&self) -> u64 {
         self.claims.refused()
     }
 
-    /// Descriptors of frames that were published before the subscription.
+    /// Descriptors of samples that were published before the subscription.
     pub fn early(&self) -> u64 {
         self.claims.early()
     }
@@ -262,7 +262,7 @@ struct Claimer<T: RclrsKind> {
 }
 
 impl<T: RclrsKind> Claimer<T> {
-    fn claim(&self, message: &T::Message) -> Option<Frame<T>> {
+    fn claim(&self, message: &T::Message) -> Option<Sample<T>> {
         let claims = self.pending.wait().as_ref()?;
         claims.claim(message, |error| ::rclrs::log_warn!(self.logger.as_str(), "{error}"))
     }

@@ -1,4 +1,4 @@
-//! Two nodes of ros2-client, on two hosts, exchange frames by descriptors over real DDS. A stand-in for rclrs and r2r where ROS is not installed:
+//! Two nodes of ros2-client, on two hosts, exchange samples by descriptors over real DDS. A stand-in for rclrs and r2r where ROS is not installed:
 //! the publisher, the claims and the messages are the ones that those have.
 //!
 //! Everything is on loopback: DDS on 127.0.0.1 alone, the hosts' managers on addresses of their own.
@@ -25,7 +25,7 @@ use ros2_client::{DEFAULT_PUBLISHER_QOS, DEFAULT_SUBSCRIPTION_QOS, MessageTypeNa
 
 const LONG: Duration = Duration::from_secs(120);
 const TOPIC: &str = "/camera/front";
-const FRAMES: usize = 20;
+const SAMPLES: usize = 20;
 
 /// A manager with its directory, and so a host.
 struct Host {
@@ -100,7 +100,7 @@ fn picture(number: usize, bytes: usize) -> Vec<u8> {
 }
 
 #[test]
-fn ros_nodes_on_two_hosts_exchange_frames_by_descriptors_over_dds_and_a_replayed_one_is_refused() {
+fn ros_nodes_on_two_hosts_exchange_samples_by_descriptors_over_dds_and_a_replayed_one_is_refused() {
     let _watchdog = Watchdog::new(LONG);
     let (here, there) =
         (Host::new("dds-a", "127.0.0.71", "127.0.0.72"), Host::new("dds-b", "127.0.0.72", "127.0.0.71"));
@@ -124,7 +124,7 @@ fn ros_nodes_on_two_hosts_exchange_frames_by_descriptors_over_dds_and_a_replayed
     }
 
     let meta = Image::new(640, 480, Encoding::Rgb8).unwrap().in_frame("camera").unwrap();
-    for number in 0..FRAMES {
+    for number in 0..SAMPLES {
         let content = picture(number, meta.payload_bytes() as usize);
         let handle = if number % 2 == 0 {
             let mut loan = publisher.loan(meta).unwrap();
@@ -135,10 +135,10 @@ fn ros_nodes_on_two_hosts_exchange_frames_by_descriptors_over_dds_and_a_replayed
         };
         let message = received(&descriptors);
         assert_eq!((message.handle(), message.meta().unwrap().header().frame_id.as_str()), (handle, "camera"));
-        let frame = claims.claim(&message, |error| panic!("{error}")).unwrap();
-        assert_eq!(frame.bytes(), content, "frame {number}");
-        assert_eq!(frame.meta().header().stamp, Stamp { sec: 7, nanosec: 7 }, "the node's time, where none was given");
-        assert!(frame.is_in_place());
+        let sample = claims.claim(&message, |error| panic!("{error}")).unwrap();
+        assert_eq!(sample.bytes(), content, "sample {number}");
+        assert_eq!(sample.meta().header().stamp, Stamp { sec: 7, nanosec: 7 }, "the node's time, where none was given");
+        assert!(sample.is_in_place());
     }
     assert_eq!((claims.statistics().copied_bytes, claims.statistics().lost, claims.refused()), (0, 0, 0));
 
@@ -148,7 +148,7 @@ fn ros_nodes_on_two_hosts_exchange_frames_by_descriptors_over_dds_and_a_replayed
     let earlier = Handle { host_epoch: earlier.host_epoch - 1, publisher: earlier.publisher ^ 1, ..earlier };
     let of_earlier_run = GpuImage::new(&earlier, &sent[0].meta().unwrap());
     let told = Mutex::new(Vec::new());
-    for message in [&sent[0], &sent[FRAMES - 1], &of_earlier_run, &of_earlier_run] {
+    for message in [&sent[0], &sent[SAMPLES - 1], &of_earlier_run, &of_earlier_run] {
         publisher.descriptors().publisher.publish(message.clone()).unwrap();
         let message = received(&descriptors);
         let refused = claims.claim(&message, |error| told.lock().unwrap().push(error.to_string()));

@@ -18,8 +18,8 @@ use rgaps_shm::queue::MessageIndex;
 use rgaps_shm::{Held, ReaderPort};
 
 use crate::any::Kind;
-use crate::frame::Frame;
 use crate::handle::Handle;
+use crate::sample::Sample;
 use crate::subscriber::{Subscriber, TakeError};
 use crate::types::Meta;
 
@@ -184,12 +184,12 @@ impl<T: Meta> Subscriber<T> {
 
     /// The message that `handle` names, with its bytes there; waits at most `timeout` for it to come. Messages before it stay as if they had not
     /// been read, for claims in another order and for `take`; of a keep-all subscriber, the newest 64 of them.
-    pub fn claim(&self, handle: &Handle, timeout: Duration) -> Result<Frame<T>, ClaimError> {
+    pub fn claim(&self, handle: &Handle, timeout: Duration) -> Result<Sample<T>, ClaimError> {
         self.claim_unless(handle, timeout, None, || false)
     }
 
     /// As `claim`, for a stream: later work of `stream` waits for the bytes, as for `take_on`.
-    pub fn claim_on(&self, handle: &Handle, timeout: Duration, stream: &Stream) -> Result<Frame<T>, ClaimError> {
+    pub fn claim_on(&self, handle: &Handle, timeout: Duration, stream: &Stream) -> Result<Sample<T>, ClaimError> {
         self.claim_unless(handle, timeout, Some(stream), || false)
     }
 
@@ -201,12 +201,12 @@ impl<T: Meta> Subscriber<T> {
         timeout: Duration,
         stream: Option<&Stream>,
         is_over: impl Fn() -> bool,
-    ) -> Result<Frame<T>, ClaimError> {
+    ) -> Result<Sample<T>, ClaimError> {
         let deadline = Instant::now().checked_add(timeout);
         stream.map_or(Ok(()), |stream| self.check_stream(stream))?;
         let held = self.claim_held(handle, timeout, &is_over)?;
         if stream.is_some() {
-            return Ok(self.frame_of(held, stream)?);
+            return Ok(self.sample_of(held, stream)?);
         }
         while held.readiness() == Readiness::Pending {
             let (offset, value) = held.ready_word();
@@ -223,7 +223,7 @@ impl<T: Meta> Subscriber<T> {
         if held.readiness() == Readiness::Poisoned {
             return Err(TakeError::Poisoned { topic: self.topic().to_owned(), sequence: handle.sequence }.into());
         }
-        Ok(self.frame_of(held, None)?)
+        Ok(self.sample_of(held, None)?)
     }
 
     fn claim_held(&self, handle: &Handle, timeout: Duration, is_over: impl Fn() -> bool) -> Result<Held, ClaimError> {

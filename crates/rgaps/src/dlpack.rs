@@ -1,14 +1,14 @@
 //! DLPack: payloads described to array libraries (NumPy, PyTorch, CuPy, JAX), and handed to them without a copy.
 //!
 //! ```text
-//!   frame.describe() ──▶ Descriptor ──manage(owner)──▶ ManagedTensor ──into_raw──▶ the library, which calls the deleter
-//!   frame.into_dlpack() ─────────────────────────────▶    (the owner is the frame: deleted, it is let go)
+//!   sample.describe() ──▶ Descriptor ──manage(owner)──▶ ManagedTensor ──into_raw──▶ the library, which calls the deleter
+//!   sample.into_dlpack() ─────────────────────────────▶    (the owner is the sample: deleted, it is let go)
 //! ```
 //!
-//! Several tensors of one frame, such as the fields of a cloud, share it: `describe_field` for each, and an `Arc` of the frame as owner.
+//! Several tensors of one sample, such as the fields of a cloud, share it: `describe_field` for each, and an `Arc` of the sample as owner.
 //!
-//! Nothing here waits for a device. A library that works on the payload does so behind the work that brings it: on the stream that the frame
-//! was taken on, or once `Frame::status` is ready. Its own work must be over, or given to that stream, when it calls the deleter.
+//! Nothing here waits for a device. A library that works on the payload does so behind the work that brings it: on the stream that the sample
+//! was taken on, or once `Sample::status` is ready. Its own work must be over, or given to that stream, when it calls the deleter.
 //!
 //! Memory of a GPU is kDLCUDA, with the number that the device has in this process; so is memory that an integrated GPU shares with the
 //! host, because the address is the device's. Of the host backend it is kDLCPU.
@@ -79,7 +79,7 @@ impl Descriptor {
         self.tensor.strides()
     }
 
-    /// Whether the library must not write: so it is for a frame, and not for a loan.
+    /// Whether the library must not write: so it is for a sample, and not for a loan.
     pub fn is_read_only(&self) -> bool {
         self.range.is_read_only
     }

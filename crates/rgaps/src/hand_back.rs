@@ -20,7 +20,7 @@ use crate::subscriber::SubscriberInner;
 const ENVELOPE_BYTES: usize = 1 << 10;
 
 /// Hands all of this back by questions to one manager, each with its answer. An error if that manager died too, or is stopped, and if one of the
-/// two has no descriptors left: nobody loses a slot for that, since frames may be read that it protects.
+/// two has no descriptors left: nobody loses a slot for that, since samples may be read that it protects.
 pub(crate) fn hand_back(
     owners: Vec<(Attachment<EndpointSlot>, Owner)>,
     ask: &mut impl FnMut(Body, &[BorrowedFd<'_>]) -> Result<Reply, SessionError>,

@@ -1,7 +1,7 @@
 //! Handles: how a message is named outside RGAPS, in a ROS message above all.
 //!
 //! ```text
-//!   publish ──▶ Handle ──any middleware──▶ Handle ──claim──▶ Frame
+//!   publish ──▶ Handle ──any middleware──▶ Handle ──claim──▶ Sample
 //! ```
 //!
 //! A handle is data: whoever has one has no hold of the message, and may have it from anywhere. `Subscriber::claim` says what it still names.

@@ -3,23 +3,23 @@
 //!
 //! ```no_run
 //! use rgaps::types::{Encoding, Image};
-//! use rgaps::{Frame, Node};
+//! use rgaps::{Sample, Node};
 //!
 //! let node = Node::new("camera")?;
 //! let publisher = node.publisher::<Image>("camera/front")?;
-//! let mut frame = publisher.loan(Image::new(1920, 1080, Encoding::Rgb8)?)?;
-//! frame.fill(128); // written in place, where subscribers will read it
-//! frame.publish()?;
+//! let mut sample = publisher.loan(Image::new(1920, 1080, Encoding::Rgb8)?)?;
+//! sample.fill(128); // written in place, where subscribers will read it
+//! sample.publish()?;
 //!
 //! let subscriber = node.subscriber::<Image>("camera/front")?;
-//! if let Some(frame) = subscriber.wait(std::time::Duration::from_secs(1))? {
-//!     let frame: Frame<Image> = frame;
-//!     println!("{} x {}: {} B", frame.meta().width, frame.meta().height, frame.bytes().len());
+//! if let Some(sample) = subscriber.wait(std::time::Duration::from_secs(1))? {
+//!     let sample: Sample<Image> = sample;
+//!     println!("{} x {}: {} B", sample.meta().width, sample.meta().height, sample.bytes().len());
 //! } // dropped: the publisher may use the block again
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! On a GPU a kernel reads and fills payloads where they lie: `Loan::view` and `Frame::view` are what it is told of them, `publish_on` and
+//! On a GPU a kernel reads and fills payloads where they lie: `Loan::view` and `Sample::view` are what it is told of them, `publish_on` and
 //! `take_on` put it in stream order (`examples/kernel`). `dlpack` describes payloads to array libraries. `any` is for programs that know the type
 //! of a topic only when they run.
 //!
@@ -34,7 +34,6 @@ mod claim;
 mod described;
 pub mod dlpack;
 mod error_text;
-mod frame;
 mod hand_back;
 mod handle;
 mod hello;
@@ -49,6 +48,7 @@ mod publisher;
 mod question;
 #[allow(unsafe_code)]
 mod raw;
+mod sample;
 mod session;
 mod statistics;
 mod subscriber;
@@ -63,7 +63,6 @@ struct Readme;
 
 pub use claim::ClaimError;
 pub use described::Described;
-pub use frame::Frame;
 pub use handle::Handle;
 pub use hello::SessionError;
 pub use node::{Node, NodeBuilder, NodeError};
@@ -77,5 +76,6 @@ pub use rgaps_shm::info::{Copies, MessageInfo, Origin, Route, Stamps, WhyNot};
 pub use rgaps_shm::message::Readiness;
 pub use rgaps_shm::observer::{ObservedPublisher, Observer};
 pub use rgaps_shm::space::{Keeper, LoanError, NoSpace};
+pub use sample::Sample;
 pub use statistics::{PublisherStatistics, SubscriberStatistics};
 pub use subscriber::{Subscriber, TakeError};

@@ -57,7 +57,7 @@ pub struct SubscriberStatistics {
     /// Messages held now.
     pub held: u64,
     /// Bytes that were copied for this subscriber: 0, since the publisher's block is read in place, unless it asked for a copy of device
-    /// memory (`Frame::to_host`), or the node's device does not reach that memory. Then each message is copied to the device once a node, and
+    /// memory (`Sample::to_host`), or the node's device does not reach that memory. Then each message is copied to the device once a node, and
     /// counted for the subscriber of the node that took it first.
     pub copied_bytes: u64,
 }

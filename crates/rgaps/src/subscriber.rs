@@ -1,4 +1,4 @@
-//! Subscribing: take what is ready. What was taken is read where it lies, and dropped to let it go (`frame`).
+//! Subscribing: take what is ready. What was taken is read where it lies, and dropped to let it go (`sample`).
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -20,10 +20,10 @@ use rgaps_shm::{Held, ReaderPort, SubscriberPages};
 
 use crate::attachment::Attachment;
 use crate::claim::{Absent, Early};
-use crate::frame::Frame;
 use crate::node::{DEVICE_TIMEOUT, NodeError, NodeInner, READY_TICK, STREAM_TIMEOUT};
 use crate::order::{Order, Place, Releasing};
 use crate::pools::{Asked, Call};
+use crate::sample::Sample;
 use crate::statistics::SubscriberStatistics;
 use crate::tasks::{self, Tasks};
 use crate::types::{Meta, MetaError, ViewError};
@@ -82,7 +82,7 @@ pub enum TakeError {
         /// The publisher's count.
         sequence: u64,
     },
-    /// The payload cannot be seen as asked; unless the frame was consumed, it is as good as before.
+    /// The payload cannot be seen as asked; unless the sample was consumed, it is as good as before.
     #[error("{topic}: message {sequence}: {source}")]
     View {
         /// The topic.
@@ -132,7 +132,7 @@ pub struct Subscriber<T> {
     kind: PhantomData<fn() -> T>,
 }
 
-/// That there is somebody who takes: frames, which have the inner part too, outlive it.
+/// That there is somebody who takes: samples, which have the inner part too, outlive it.
 #[derive(Debug)]
 struct Presence(Arc<SubscriberInner>);
 
@@ -276,18 +276,18 @@ impl<T: Meta> Subscriber<T> {
 
     /// The next message if one is ready. The call does not wait, unless the node's device does not reach the message: then for a copy of it,
     /// at most 10 s.
-    pub fn take(&self) -> Result<Option<Frame<T>>, TakeError> {
-        self.take_next(|| self.next_held(false), |held| self.frame_of(held, None))
+    pub fn take(&self) -> Result<Option<Sample<T>>, TakeError> {
+        self.take_next(|| self.next_held(false), |held| self.sample_of(held, None))
     }
 
     /// The next message, whose bytes a device may still have to bring: later work of `stream` waits for them. The call does not wait for
     /// the device, whatever the size (unless the device cannot wait for words; then for the bytes, at most 10 s).
     ///
-    /// `Frame::status` tells, after the stream has been synchronised, whether they came. When the frame is dropped, it is let go behind the
+    /// `Sample::status` tells, after the stream has been synchronised, whether they came. When the sample is dropped, it is let go behind the
     /// work given to the stream by then.
-    pub fn take_on(&self, stream: &Stream) -> Result<Option<Frame<T>>, TakeError> {
+    pub fn take_on(&self, stream: &Stream) -> Result<Option<Sample<T>>, TakeError> {
         self.check_stream(stream)?;
-        self.take_next(|| self.next_held(true), |held| self.frame_of(held, Some(stream)))
+        self.take_next(|| self.next_held(true), |held| self.sample_of(held, Some(stream)))
     }
 
     /// The next message that is well-formed, as `open` makes it.
@@ -307,11 +307,11 @@ impl<T: Meta> Subscriber<T> {
 
     /// Everything that can be taken now, as one batch, oldest first. An error ends a batch; it is told where nothing could be taken, and
     /// so by the next call if it lasts, as `TooManyHeld` does while the batch is held.
-    pub fn take_all(&self) -> Result<Vec<Frame<T>>, TakeError> {
+    pub fn take_all(&self) -> Result<Vec<Sample<T>>, TakeError> {
         let mut batch = Vec::new();
         loop {
             match self.take() {
-                Ok(Some(frame)) => batch.push(frame),
+                Ok(Some(sample)) => batch.push(sample),
                 Err(error) if batch.is_empty() => return Err(error),
                 Err(error) => {
                     tracing::debug!(taken = batch.len(), "a batch ends: {error}");
@@ -323,21 +323,21 @@ impl<T: Meta> Subscriber<T> {
     }
 
     /// The next message, or `None` if none came within `timeout`.
-    pub fn wait(&self, timeout: Duration) -> Result<Option<Frame<T>>, TakeError> {
+    pub fn wait(&self, timeout: Duration) -> Result<Option<Sample<T>>, TakeError> {
         self.wait_unless(timeout, || false)
     }
 
     /// The next message, or `None` if none came within `timeout`, or if `is_over` when there is none. That is asked before each sleep;
     /// `wake_waiters` has it asked again.
-    pub fn wait_unless(&self, timeout: Duration, is_over: impl Fn() -> bool) -> Result<Option<Frame<T>>, TakeError> {
+    pub fn wait_unless(&self, timeout: Duration, is_over: impl Fn() -> bool) -> Result<Option<Sample<T>>, TakeError> {
         self.check_attached()?;
         let deadline = Instant::now().checked_add(timeout);
         let mut waiter = self.inner.waiter.another();
         loop {
             waiter.arm().map_err(|source| self.wait_error(source))?;
-            if let Some(frame) = self.take()? {
+            if let Some(sample) = self.take()? {
                 waiter.disarm();
-                return Ok(Some(frame));
+                return Ok(Some(sample));
             }
             let mut left = deadline.map_or(timeout, |deadline| deadline.saturating_duration_since(Instant::now()));
             if left.is_zero() || is_over() {
@@ -361,18 +361,18 @@ impl<T: Meta> Subscriber<T> {
     /// The next message, in async code of any runtime. The node's thread wakes the task, and every other one that waits on this subscriber:
     /// who finds nothing waits on. A task that is cancelled takes no message along. No poll waits for the manager; unless the node's device
     /// does not reach the message, none waits at all.
-    pub async fn next(&self) -> Result<Frame<T>, TakeError> {
+    pub async fn next(&self) -> Result<Sample<T>, TakeError> {
         let place = tasks::Place::new(&self.inner.tasks, &self.inner.node, &self.inner.tended.event);
         poll_fn(|context| {
             // What is there is taken whoever else is there.
-            if let Some(Some(frame)) = self.poll_take()? {
-                return Poll::Ready(Ok(frame));
+            if let Some(Some(sample)) = self.poll_take()? {
+                return Poll::Ready(Ok(sample));
             }
             // On the list first: what comes after this look, be it an answer, wakes the task.
             place.enlist(context.waker());
             let event = self.inner.event(Call::Polling).map_err(|source| self.event_error(source))?;
             match self.poll_take()? {
-                Some(Some(frame)) => return Poll::Ready(Ok(frame)),
+                Some(Some(sample)) => return Poll::Ready(Ok(sample)),
                 // The descriptor is readable, and says nothing new until the manager answers.
                 Some(None) => {}
                 None => event.into_iter().for_each(|_| place.watch()),
@@ -383,11 +383,11 @@ impl<T: Meta> Subscriber<T> {
     }
 
     /// As `take`, without waiting for the manager: `Some(None)` if it has to answer first.
-    fn poll_take(&self) -> Result<Option<Option<Frame<T>>>, TakeError> {
+    fn poll_take(&self) -> Result<Option<Option<Sample<T>>>, TakeError> {
         self.take_next(
             || self.next_held(false),
             |held| match self.inner.memory_of(&held, Call::Polling) {
-                Ok(Some(_)) => self.frame_of(held, None).map(Some),
+                Ok(Some(_)) => self.sample_of(held, None).map(Some),
                 Ok(None) => {
                     self.inner.reader().put_back(held);
                     Ok(None)
@@ -457,15 +457,15 @@ impl<T: Meta> Subscriber<T> {
     }
 
     /// A message as the node's device reaches it: its bytes there, or for a stream that waits for them.
-    pub(crate) fn frame_of(&self, held: Held, stream: Option<&Stream>) -> Result<Frame<T>, TakeError> {
+    pub(crate) fn sample_of(&self, held: Held, stream: Option<&Stream>) -> Result<Sample<T>, TakeError> {
         let awaited = stream.filter(|_| held.readiness() == Readiness::Pending).map(|_| held.ready_word());
-        let mut frame = self.open(held)?;
-        frame.bring(awaited, stream).map_err(|source| self.device_error(source))?;
-        frame.stream = stream.cloned();
-        Ok(frame)
+        let mut sample = self.open(held)?;
+        sample.bring(awaited, stream).map_err(|source| self.device_error(source))?;
+        sample.stream = stream.cloned();
+        Ok(sample)
     }
 
-    fn open(&self, held: Held) -> Result<Frame<T>, TakeError> {
+    fn open(&self, held: Held) -> Result<Sample<T>, TakeError> {
         let info = *held.info();
         let (pool, offset) = match self.inner.memory_of(&held, Call::Blocking) {
             Ok(Some(found)) => found,
@@ -476,7 +476,7 @@ impl<T: Meta> Subscriber<T> {
         let taken = clock::realtime_ns();
         let subscriber = self.inner.clone();
         let (message, held, fetched) = (held.message(), Some(held), OnceLock::new());
-        Ok(Frame { meta, offset, taken, info, message, held, stream: None, copied: None, pool, subscriber, fetched })
+        Ok(Sample { meta, offset, taken, info, message, held, stream: None, copied: None, pool, subscriber, fetched })
     }
 
     pub(crate) fn meta_of(&self, held: &Held) -> Result<T, TakeError> {

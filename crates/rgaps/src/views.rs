@@ -1,12 +1,12 @@
-//! Loans and frames seen by a kernel or an array library: where they lie, and in which shape.
+//! Loans and samples seen by a kernel or an array library: where they lie, and in which shape.
 
 use rgaps_device::dlpack::{DLDevice, ManagedTensor};
 use rgaps_device::{Backend, DeviceRange, FieldView};
 
 use crate::dlpack::Descriptor;
-use crate::frame::Frame;
 use crate::publish_error::PublishError;
 use crate::publisher::Loan;
+use crate::sample::Sample;
 use crate::subscriber::TakeError;
 use crate::types::{Meta, Payload, PointCloud};
 
@@ -54,8 +54,8 @@ impl Loan<PointCloud> {
     }
 }
 
-impl<T: Meta> Frame<T> {
-    /// Where the payload lies. What reads it must be done when the frame is dropped, or be in the stream that it is released on, or
+impl<T: Meta> Sample<T> {
+    /// Where the payload lies. What reads it must be done when the sample is dropped, or be in the stream that it is released on, or
     /// was taken on if it is dropped.
     pub fn device_range(&self) -> Result<DeviceRange, TakeError> {
         let bytes = self.info().bytes;
@@ -64,7 +64,7 @@ impl<T: Meta> Frame<T> {
     }
 }
 
-impl<T: Payload> Frame<T> {
+impl<T: Payload> Sample<T> {
     /// What a kernel that reads the payload is told of it: an argument, by value. As for `device_range`; it must not write.
     pub fn view(&self) -> Result<T::View, TakeError> {
         let range = self.device_range()?;
@@ -77,14 +77,14 @@ impl<T: Payload> Frame<T> {
         self.meta().describe(&range).map_err(|source| self.view_error(source))
     }
 
-    /// Hands the frame to an array library. It is let go when the library calls the deleter, as if it were dropped there, on whichever
+    /// Hands the sample to an array library. It is let go when the library calls the deleter, as if it were dropped there, on whichever
     /// thread that is. If this fails, it is let go at once; `describe` tells beforehand.
     pub fn into_dlpack(self) -> Result<ManagedTensor, TakeError> {
         Ok(self.describe()?.manage(self))
     }
 }
 
-impl Frame<PointCloud> {
+impl Sample<PointCloud> {
     /// What a kernel is told of one field of the points.
     pub fn field_view(&self, name: &str) -> Result<FieldView, TakeError> {
         let range = self.device_range()?;

@@ -38,7 +38,7 @@ fn a_batch_that_holds_all_it_may_is_given_out_and_nothing_is_lost() {
             if batch.is_empty() {
                 break;
             }
-            given.extend(batch.iter().map(|frame| frame.bytes()[0]));
+            given.extend(batch.iter().map(|sample| sample.bytes()[0]));
             // While they are held, the reason why there are no more is told.
             if given.len() < usize::from(MESSAGES) {
                 assert!(matches!(subscriber.take_all(), Err(TakeError::TooManyHeld { .. })));

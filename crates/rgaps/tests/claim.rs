@@ -70,8 +70,8 @@ fn what_publish_returns_names_the_message_that_a_subscriber_claims() {
     let subscriber = node.subscriber::<Bytes>("a").unwrap();
     let handles: Vec<Handle> = (0..3).map(|n| publisher.push(&Bytes::new(4), &[n; 4]).unwrap()).collect();
     for n in [1, 0, 2] {
-        let frame = subscriber.claim(&handles[n], Duration::ZERO).unwrap();
-        assert_eq!((frame.bytes(), frame.handle()), (&[n as u8; 4][..], handles[n]));
+        let sample = subscriber.claim(&handles[n], Duration::ZERO).unwrap();
+        assert_eq!((sample.bytes(), sample.handle()), (&[n as u8; 4][..], handles[n]));
     }
     // All are let go. The first one's entry has another message then, or will have.
     let again = subscriber.claim(&handles[0], LONG).unwrap_err();
@@ -175,7 +175,7 @@ fn a_late_joiner_claims_what_history_keeps_and_a_plain_take_what_was_passed_by()
     let qos = SubscriberQos { durability: Durability::TransientLocal, ..SubscriberQos::default() };
     let late = node.subscriber_with::<Bytes>("a", qos).unwrap();
     assert_eq!(late.claim(&handles[2], Duration::ZERO).unwrap().bytes(), [2]);
-    let rest: Vec<u8> = late.take_all().unwrap().iter().map(|frame| frame.bytes()[0]).collect();
+    let rest: Vec<u8> = late.take_all().unwrap().iter().map(|sample| sample.bytes()[0]).collect();
     assert_eq!(rest, [0, 1]);
 }
 
@@ -231,12 +231,12 @@ fn a_handle_may_come_before_its_message_and_a_replayed_one_waits_once() {
     let mut first = None;
     for n in 0..20 {
         let handle = publisher.push(&image, &vec![n; 640 * 480 * 3]).unwrap();
-        let frame = subscriber.claim(&handle, LONG).unwrap();
-        assert!(frame.bytes().iter().all(|byte| *byte == n) && frame.status() == Readiness::Ready);
+        let sample = subscriber.claim(&handle, LONG).unwrap();
+        assert!(sample.bytes().iter().all(|byte| *byte == n) && sample.status() == Readiness::Ready);
         // Written by another host: the same name, another place.
-        assert_eq!(frame.handle().name(), handle.name());
-        assert_eq!(frame.handle().host_epoch, handle.host_epoch);
-        assert_ne!(frame.handle().topic_id, handle.topic_id);
+        assert_eq!(sample.handle().name(), handle.name());
+        assert_eq!(sample.handle().host_epoch, handle.host_epoch);
+        assert_ne!(sample.handle().topic_id, handle.topic_id);
         first.get_or_insert(handle);
     }
     let known = first.unwrap();

@@ -83,7 +83,7 @@ fn a_stopped_client_is_cut_off_delays_nobody_and_goes_on_with_its_slot_later() {
     let deadline = Instant::now() + LONG;
     let came = std::iter::from_fn(|| (Instant::now() < deadline).then_some(())).any(|()| {
         let rung = rgaps_os::poll::readable(&event, LONG).unwrap();
-        rung && subscriber.take().unwrap().is_some_and(|frame| frame.bytes()[0] == 1)
+        rung && subscriber.take().unwrap().is_some_and(|sample| sample.bytes()[0] == 1)
     });
     assert!(came, "{}", log());
 }

@@ -88,9 +88,9 @@ fn role_of_a_victim() {
             println!("ready");
             let mut held = Vec::new();
             loop {
-                if let Some(frame) = subscriber.wait(LONG).unwrap() {
-                    proven(&frame);
-                    held.push(frame);
+                if let Some(sample) = subscriber.wait(LONG).unwrap() {
+                    proven(&sample);
+                    held.push(sample);
                 }
                 if held.len() > 3 {
                     held.remove(0);
@@ -476,7 +476,7 @@ impl TwoHosts {
     }
 }
 
-/// Frames from host 0 to host 1.
+/// Samples from host 0 to host 1.
 struct Stream {
     publisher: Publisher<Bytes>,
     subscriber: Subscriber<Bytes>,
@@ -500,22 +500,22 @@ impl Stream {
         self.number += 1;
         publish(&self.publisher, self.number).unwrap();
         loop {
-            let frame = match self.subscriber.wait(Duration::from_millis(2)) {
-                Ok(Some(frame)) => frame,
+            let sample = match self.subscriber.wait(Duration::from_millis(2)) {
+                Ok(Some(sample)) => sample,
                 Ok(None) => break,
                 // What a manager received goes with it where nobody has mapped its pool yet: it is said, and let go.
                 Err(TakeError::Pool { .. }) => continue,
                 Err(error) => panic!("{error}"),
             };
-            let found = proven(&frame);
-            assert!(found > self.newest, "frame {found} after {}: a duplicate, or out of order", self.newest);
+            let found = proven(&sample);
+            assert!(found > self.newest, "sample {found} after {}: a duplicate, or out of order", self.newest);
             self.newest = found;
         }
         (self.number, self.newest)
     }
 }
 
-/// A manager dies at a named step of a link; the other host gets whole frames only, and after the restart the newest ones.
+/// A manager dies at a named step of a link; the other host gets whole samples only, and after the restart the newest ones.
 fn a_manager_dies_at(step: &str, mortal: usize) {
     let hosts = TwoHosts::new("l");
     let mut managers = BTreeMap::new();
@@ -544,13 +544,13 @@ fn a_manager_dies_at(step: &str, mortal: usize) {
     });
     managers.insert(mortal, successor);
     let (at_restart, _) = stream.exchange();
-    until("frames published after the restart arrive", || stream.exchange().1 > at_restart);
+    until("samples published after the restart arrive", || stream.exchange().1 > at_restart);
 }
 
 /// Far behind the burst with which a link begins: by then the subscriber has the pool from its manager, which cannot give it while stopped.
 const STOP_PASSAGE: u32 = 1000;
 
-/// A manager is stopped at a named step of a link, and continued: what is published meanwhile disturbs nobody, and frames come again.
+/// A manager is stopped at a named step of a link, and continued: what is published meanwhile disturbs nobody, and samples come again.
 fn a_manager_is_stopped_at(step: &str, stopped: usize) {
     let hosts = TwoHosts::new("s");
     let mut managers: Vec<Child> = (0..2)
@@ -573,7 +573,7 @@ fn a_manager_is_stopped_at(step: &str, stopped: usize) {
     }
     managers[stopped].go_on().unwrap();
     let (at_continuation, _) = stream.exchange();
-    until("frames published after SIGCONT arrive", || stream.exchange().1 > at_continuation);
+    until("samples published after SIGCONT arrive", || stream.exchange().1 > at_continuation);
     for manager in &mut managers {
         assert_eq!(manager.wait_within(Duration::ZERO).unwrap(), Ended::StillRunning);
     }

@@ -83,9 +83,9 @@ impl Bench {
 fn a_forked_child_may_drop_a_subscriber_whose_stream_has_still_to_let_a_message_go() {
     let Some(mut bench) = Bench::new() else { return };
     bench.push(&bench.stream);
-    let frame = bench.subscriber.wait(LONG).unwrap().unwrap();
+    let sample = bench.subscriber.wait(LONG).unwrap().unwrap();
     bench.hold();
-    frame.release_on(&bench.stream).unwrap();
+    sample.release_on(&bench.stream).unwrap();
     assert_eq!(bench.child_drops_the_subscriber(), 0, "status of the child; 11 is SIGSEGV, 139 with a core");
 }
 

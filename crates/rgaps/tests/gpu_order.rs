@@ -83,13 +83,13 @@ impl Bench {
     /// Makes memory, words and streams known to the driver, which may wait for the device while it learns of them. With as many messages as the
     /// pool has room for, later ones need no memory that is new.
     fn warm_up(&self, source: &Source, messages: usize) {
-        let frames: Vec<_> = (0..messages)
+        let samples: Vec<_> = (0..messages)
             .map(|_| {
                 self.push(source).unwrap();
                 self.subscriber.take_on(&self.reader).unwrap().unwrap()
             })
             .collect();
-        frames.into_iter().for_each(|frame| frame.release_on(&self.reader).unwrap());
+        samples.into_iter().for_each(|sample| sample.release_on(&self.reader).unwrap());
         self.reader.synchronize(LONG).unwrap();
     }
 
@@ -128,12 +128,12 @@ fn on_a_device_push_and_take_wait_for_nothing_and_the_bytes_come_in_stream_order
         bench.hold(&bench.stream);
         bench.push(&source).unwrap();
         assert!(bench.subscriber.take().unwrap().is_none(), "its bytes are not there");
-        let frame = bench.subscriber.take_on(&bench.reader).unwrap().unwrap();
-        assert_eq!(frame.status(), Readiness::Pending);
+        let sample = bench.subscriber.take_on(&bench.reader).unwrap().unwrap();
+        assert_eq!(sample.status(), Readiness::Pending);
         bench.open();
         bench.reader.synchronize(LONG).unwrap();
-        assert_eq!(frame.status(), Readiness::Ready);
-        assert!(frame.to_host().unwrap() == source.content, "{bytes} B arrived otherwise");
+        assert_eq!(sample.status(), Readiness::Ready);
+        assert!(sample.to_host().unwrap() == source.content, "{bytes} B arrived otherwise");
     }
 }
 
@@ -149,15 +149,15 @@ fn on_a_device_a_block_is_used_again_only_after_the_stream_that_reads_it() {
     while bench.push(&source).is_err() {
         std::thread::yield_now();
     }
-    let frame = bench.subscriber.take_on(&bench.reader).unwrap().unwrap();
+    let sample = bench.subscriber.take_on(&bench.reader).unwrap().unwrap();
     bench.stream.synchronize(LONG).unwrap();
     bench.hold(&bench.reader);
-    frame.release_on(&bench.reader).unwrap();
+    sample.release_on(&bench.reader).unwrap();
     assert!(matches!(bench.push(&source), Err(PublishError::NoSpace { .. })), "the reader's stream has not got there");
     bench.open();
     while bench.push(&source).is_err() {
         std::thread::yield_now();
     }
-    let frame = bench.subscriber.wait(LONG).unwrap().unwrap();
-    assert!(frame.to_host().unwrap() == source.content);
+    let sample = bench.subscriber.wait(LONG).unwrap().unwrap();
+    assert!(sample.to_host().unwrap() == source.content);
 }

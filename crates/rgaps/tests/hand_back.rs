@@ -57,7 +57,7 @@ fn role_of_a_client() {
             let subscriber = node.subscriber::<Bytes>(TOPIC).unwrap();
             println!("ready");
             match subscriber.wait(LONG) {
-                Ok(frame) => println!("took {:?}", frame.map(|frame| frame.bytes()[0])),
+                Ok(sample) => println!("took {:?}", sample.map(|sample| sample.bytes()[0])),
                 Err(error) => println!("took error: {error}"),
             }
         }

@@ -130,8 +130,8 @@ fn a_pool_larger_than_the_other_hosts_memory_keeps_small_messages_from_nobody() 
     let publisher = sending.publisher_with::<Bytes>(TOPIC, qos).unwrap();
     loop {
         publisher.push(&Bytes::new(1000), &[5; 1000]).unwrap();
-        if let Some(frame) = subscriber.wait(Duration::from_millis(100)).unwrap() {
-            return assert_eq!(frame.bytes(), [5; 1000]);
+        if let Some(sample) = subscriber.wait(Duration::from_millis(100)).unwrap() {
+            return assert_eq!(sample.bytes(), [5; 1000]);
         }
     }
 }
@@ -183,8 +183,8 @@ fn slots_that_are_the_managers_own_cannot_be_handed_back() {
     }
     for _ in 0..20 {
         send();
-        let frame = subscriber.wait(LONG).unwrap().unwrap();
-        assert_eq!(frame.bytes(), [7; 1000], "message {}", frame.info().sequence);
+        let sample = subscriber.wait(LONG).unwrap().unwrap();
+        assert_eq!(sample.bytes(), [7; 1000], "message {}", sample.info().sequence);
     }
 }
 
@@ -217,8 +217,8 @@ fn the_kernel_lets_a_subscriber_write_its_own_words_and_nothing_else() {
     let other = node.subscriber::<Bytes>(TOPIC).unwrap();
     for _ in 0..50 {
         publisher.push(&Bytes::new(1000), &[7; 1000]).unwrap();
-        let frame = other.wait(LONG).unwrap().unwrap();
-        assert_eq!(frame.bytes(), [7; 1000]);
+        let sample = other.wait(LONG).unwrap().unwrap();
+        assert_eq!(sample.bytes(), [7; 1000]);
     }
 }
 

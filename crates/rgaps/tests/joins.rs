@@ -94,7 +94,7 @@ fn who_joins_at_any_step_of_a_publication_pins_nothing() {
         let mut publisher = Publisher::stopped_at(step, "volatile", &dir);
         let joined = subscriber(&node, Durability::Volatile);
         publisher.go_on();
-        let taken = joined.take().unwrap().map(|frame| frame.bytes().to_vec());
+        let taken = joined.take().unwrap().map(|sample| sample.bytes().to_vec());
         let statistics = joined.statistics();
         // Before the message has its position it is this subscriber's, and afterwards it is not.
         let is_before = matches!(step, "loan.block" | "publish.described" | "publish.complete");
@@ -118,7 +118,7 @@ fn who_joins_late_at_any_step_gets_the_latched_message() {
         let mut publisher = Publisher::stopped_at(step, "latched", &dir);
         let late = subscriber(&node, Durability::TransientLocal);
         publisher.go_on();
-        let taken = late.wait(LONG).unwrap().map(|frame| frame.bytes().to_vec());
+        let taken = late.wait(LONG).unwrap().map(|sample| sample.bytes().to_vec());
         assert_eq!((taken, late.statistics().lost), (Some(vec![1]), 0), "joined at {step}");
         assert!(late.take().unwrap().is_none(), "once");
     }

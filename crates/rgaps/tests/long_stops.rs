@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use rgaps::types::Bytes;
 use rgaps::{
-    Exhaustion, Frame, History, Node, NodeError, PublishError, Publisher, PublisherQos, Subscriber, SubscriberQos,
+    Exhaustion, History, Node, NodeError, PublishError, Publisher, PublisherQos, Sample, Subscriber, SubscriberQos,
     TakeError, TopicSummary,
 };
 use rgaps_control::RuntimeDir as Dir;
@@ -82,10 +82,10 @@ fn role_of_a_client() {
         ("subscriber", _) => {
             let mut listener = Listener::new(&node, TOPIC, History::KeepLast(10));
             say("ready");
-            let mut held: Vec<(u64, Frame<Bytes>)> = Vec::new();
-            while let Some((number, frame)) = listener.next() {
-                held.push((number, frame));
-                held.iter().for_each(|(number, frame)| assert_eq!(proven(frame), *number, "a frame that is held"));
+            let mut held: Vec<(u64, Sample<Bytes>)> = Vec::new();
+            while let Some((number, sample)) = listener.next() {
+                held.push((number, sample));
+                held.iter().for_each(|(number, sample)| assert_eq!(proven(sample), *number, "a sample that is held"));
                 if held.len() > 3 {
                     held.remove(0);
                 }
@@ -145,7 +145,7 @@ fn works((publisher, subscriber): &Pair) {
     assert_eq!(subscriber.take().unwrap().expect("it was published").bytes(), [7]);
 }
 
-/// A subscriber that checks each frame, and whenever it has caught up that each position since the first was taken or counted as lost.
+/// A subscriber that checks each sample, and whenever it has caught up that each position since the first was taken or counted as lost.
 struct Listener {
     subscriber: Subscriber<Bytes>,
     /// A position at which it had caught up, and what was counted before it.
@@ -164,7 +164,7 @@ impl Listener {
     }
 
     /// The next message; none behind the last of all.
-    fn next(&mut self) -> Option<(u64, Frame<Bytes>)> {
+    fn next(&mut self) -> Option<(u64, Sample<Bytes>)> {
         loop {
             // Nothing comes if it is stopped for so long.
             let taken = self.subscriber.wait(LONG);
@@ -197,16 +197,16 @@ impl Listener {
         }
     }
 
-    fn check(&mut self, taken: Result<Option<Frame<Bytes>>, TakeError>) -> Option<(u64, Frame<Bytes>)> {
-        let frame = match taken {
-            Ok(frame) => frame?,
+    fn check(&mut self, taken: Result<Option<Sample<Bytes>>, TakeError>) -> Option<(u64, Sample<Bytes>)> {
+        let sample = match taken {
+            Ok(sample) => sample?,
             Err(error @ TakeError::Pool { .. }) => {
                 self.errors.push(error.to_string());
                 return None;
             }
             Err(error) => panic!("{error}"),
         };
-        let (number, position, statistics) = (proven(&frame), frame.info().position, self.subscriber.statistics());
+        let (number, position, statistics) = (proven(&sample), sample.info().position, self.subscriber.statistics());
         self.has_ended |= number == END;
         // Losses ahead of what was taken are counted at once. There are none where nothing is unread.
         self.is_level = self.subscriber.unread(1) == 0;
@@ -215,7 +215,7 @@ impl Listener {
             let (first, before) = *self.first.get_or_insert((position, counted - 1));
             assert_eq!(counted - before, position - first + 1, "{statistics:?} from {first} to {position}");
         }
-        Some((number, frame))
+        Some((number, sample))
     }
 
     fn account(&self) {
@@ -377,8 +377,8 @@ impl Host {
         self.notes.slowest = self.notes.slowest.max(began.elapsed());
         self.publish_kept(self.survivors.number);
         let came = self.survivors.witness.subscriber.wait(PAUSE).unwrap();
-        came.iter().for_each(|frame| {
-            self.survivors.witness.check(frame);
+        came.iter().for_each(|sample| {
+            self.survivors.witness.check(sample);
         });
         self.late.iter_mut().for_each(Listener::drain);
     }

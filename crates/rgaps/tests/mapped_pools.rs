@@ -66,7 +66,7 @@ impl Topic {
         let (deadline, mut taken, mut errors) = (Instant::now() + LONG, Vec::new(), Vec::new());
         while taken.len() < 3 && Instant::now() < deadline {
             match self.subscriber.wait(Duration::from_secs(1)) {
-                Ok(frame) => taken.extend(frame.map(|frame| frame.bytes()[0])),
+                Ok(sample) => taken.extend(sample.map(|sample| sample.bytes()[0])),
                 Err(error) => errors.push(error.to_string()),
             }
         }
@@ -123,9 +123,9 @@ fn a_claimed_message_that_cannot_be_mapped_is_claimed_again() {
     topic.subscriber.claim(&second, LONG).unwrap_err();
     topic.fails_to_take();
     setrlimit(Resource::Nofile, Rlimit { current, maximum }).unwrap();
-    let frame = topic.subscriber.claim(&second, LONG).unwrap();
-    assert_eq!((frame.bytes(), topic.subscriber.statistics().taken), (&[2][..], 1));
-    let rest: Vec<u8> = topic.subscriber.take_all().unwrap().iter().map(|frame| frame.bytes()[0]).collect();
+    let sample = topic.subscriber.claim(&second, LONG).unwrap();
+    assert_eq!((sample.bytes(), topic.subscriber.statistics().taken), (&[2][..], 1));
+    let rest: Vec<u8> = topic.subscriber.take_all().unwrap().iter().map(|sample| sample.bytes()[0]).collect();
     assert_eq!(rest, [1, 3]);
 }
 
@@ -151,7 +151,7 @@ fn what_waits_in_a_mapped_pool_is_taken_though_the_manager_is_stopped() {
     drop(topic.subscriber.wait(LONG).unwrap().unwrap());
     topic.manager.stop().unwrap();
     topic.push_three();
-    let taken: Vec<u8> = topic.subscriber.take_all().unwrap().iter().map(|frame| frame.bytes()[0]).collect();
+    let taken: Vec<u8> = topic.subscriber.take_all().unwrap().iter().map(|sample| sample.bytes()[0]).collect();
     topic.manager.go_on().unwrap();
     assert_eq!(taken, [1, 2, 3]);
 }
@@ -173,14 +173,14 @@ fn the_memory_of_publishers_that_have_gone_goes_though_subscribers_stay() {
     let node = node(&dir);
     let subscriber = node.subscriber::<Bytes>("a").unwrap();
     let publishers: Vec<_> = (0..8).map(|_| node.publisher::<Bytes>("a").unwrap()).collect();
-    let mut frames = Vec::new();
+    let mut samples = Vec::new();
     for publisher in &publishers {
         publisher.push(&Bytes::new(1), &[7]).unwrap();
-        frames.push(subscriber.wait(LONG).unwrap().unwrap());
+        samples.push(subscriber.wait(LONG).unwrap().unwrap());
     }
     drop(publishers);
-    let last = frames.pop().unwrap();
-    drop(frames);
+    let last = samples.pop().unwrap();
+    drop(samples);
     let becomes = |count: usize| {
         let deadline = Instant::now() + LONG;
         while pools_mapped() != count {
@@ -189,7 +189,7 @@ fn the_memory_of_publishers_that_have_gone_goes_though_subscribers_stay() {
         }
     };
     becomes(1);
-    assert_eq!(last.bytes(), [7], "a frame keeps its pool");
+    assert_eq!(last.bytes(), [7], "a sample keeps its pool");
     drop(last);
     becomes(0);
 }

@@ -1,4 +1,4 @@
-//! What a device's copies may do with a loan and a frame: their own bytes, and nothing else of the pool.
+//! What a device's copies may do with a loan and a sample: their own bytes, and nothing else of the pool.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
@@ -18,7 +18,7 @@ fn again() -> bool {
 }
 
 #[test]
-fn a_part_of_a_loan_or_a_frame_leads_to_no_other_message() {
+fn a_part_of_a_loan_or_a_sample_leads_to_no_other_message() {
     if !again() {
         return;
     }
@@ -41,10 +41,10 @@ fn a_part_of_a_loan_or_a_frame_leads_to_no_other_message() {
     device.copy_in(&stream, &[7; BYTES], loans[0].part().unwrap()).unwrap().wait(Duration::ZERO).unwrap();
     assert_eq!(&loans[0][..], &[7; BYTES]);
     loans.remove(0).publish().unwrap();
-    let frame = subscriber.take().unwrap().unwrap();
-    assert!(device.copy_in(&stream, &[9], frame.part().unwrap()).is_err(), "a frame is for reading");
-    assert!(device.copy_out(&stream, frame.part().unwrap(), &mut [0; 2 * BYTES]).is_err());
+    let sample = subscriber.take().unwrap().unwrap();
+    assert!(device.copy_in(&stream, &[9], sample.part().unwrap()).is_err(), "a sample is for reading");
+    assert!(device.copy_out(&stream, sample.part().unwrap(), &mut [0; 2 * BYTES]).is_err());
     let mut found = [0; BYTES];
-    device.copy_out(&stream, frame.part().unwrap(), &mut found).unwrap();
-    assert_eq!((&found, frame.bytes()), (&[7; BYTES], &[7; BYTES][..]));
+    device.copy_out(&stream, sample.part().unwrap(), &mut found).unwrap();
+    assert_eq!((&found, sample.bytes()), (&[7; BYTES], &[7; BYTES][..]));
 }

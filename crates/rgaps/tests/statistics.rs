@@ -24,9 +24,9 @@ fn a_stream_of_the_host_publishes_at_once_and_gives_back_what_it_reads() {
         let mut loan = publisher.loan(Bytes::new(5000)).unwrap();
         loan.fill(fill);
         loan.publish_on(&stream).unwrap();
-        let frame = subscriber.take_on(&stream).unwrap().unwrap();
-        assert_eq!((frame.status(), frame.bytes()), (Readiness::Ready, &[fill; 5000][..]));
-        frame.release_on(&stream).unwrap();
+        let sample = subscriber.take_on(&stream).unwrap().unwrap();
+        assert_eq!((sample.status(), sample.bytes()), (Readiness::Ready, &[fill; 5000][..]));
+        sample.release_on(&stream).unwrap();
         assert_eq!(publisher.statistics().outstanding, 0);
     }
     assert_eq!(subscriber.statistics().poisoned, 0);
@@ -41,11 +41,11 @@ fn what_everybody_has_let_go_is_no_longer_outstanding_though_nothing_is_publishe
     let publisher = node.publisher::<Bytes>("topic").unwrap();
     let at_start = publisher.statistics().used_bytes;
     publisher.push(&Bytes::new(5000), &[7; 5000]).unwrap();
-    let frame = subscriber.wait(LONG).unwrap().unwrap();
+    let sample = subscriber.wait(LONG).unwrap().unwrap();
     let held = publisher.statistics();
     assert_eq!(held.outstanding, 1);
     assert!(held.used_bytes >= at_start + 5000, "{held:?}");
-    drop(frame);
+    drop(sample);
     let after = publisher.statistics();
     assert_eq!((after.outstanding, after.used_bytes), (0, at_start));
 }

@@ -11,7 +11,7 @@ use std::thread::{self, Thread};
 use std::time::Duration;
 
 use rgaps::types::Bytes;
-use rgaps::{Frame, History, Node, Publisher, Subscriber, SubscriberQos, TakeError};
+use rgaps::{History, Node, Publisher, Sample, Subscriber, SubscriberQos, TakeError};
 use rgaps_testing::{RuntimeDir, Watchdog, again_with, programs};
 
 const LONG: Duration = Duration::from_secs(60);
@@ -67,7 +67,7 @@ impl Wake for Wakes {
     }
 }
 
-type Next<'a> = Pin<Box<dyn Future<Output = Result<Frame<Bytes>, TakeError>> + 'a>>;
+type Next<'a> = Pin<Box<dyn Future<Output = Result<Sample<Bytes>, TakeError>> + 'a>>;
 
 /// A task that waits on the subscriber.
 struct Task<'a> {
@@ -85,7 +85,7 @@ impl<'a> Task<'a> {
     fn poll(&mut self) -> Option<u8> {
         let waker = Waker::from(self.wakes.clone());
         match self.next.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(frame) => Some(frame.unwrap().bytes()[0]),
+            Poll::Ready(sample) => Some(sample.unwrap().bytes()[0]),
             Poll::Pending => None,
         }
     }
@@ -115,8 +115,8 @@ fn next(subscriber: &Subscriber<Bytes>, mut cancels: u32) -> u8 {
     loop {
         let mut next = pin!(subscriber.next());
         loop {
-            if let Poll::Ready(frame) = next.as_mut().poll(&mut Context::from_waker(&waker)) {
-                return frame.unwrap().bytes()[0];
+            if let Poll::Ready(sample) = next.as_mut().poll(&mut Context::from_waker(&waker)) {
+                return sample.unwrap().bytes()[0];
             }
             thread::park();
             if cancels > 0 {

@@ -10,12 +10,12 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use rgaps::types::Bytes;
-use rgaps::{Frame, Node, Publisher, Subscriber, TakeError};
+use rgaps::{Node, Publisher, Sample, Subscriber, TakeError};
 use rgaps_testing::{Child, RuntimeDir, Watchdog, manager, programs};
 
 const LONG: Duration = Duration::from_secs(20);
 
-type Next = Pin<Box<dyn Future<Output = Result<Frame<Bytes>, TakeError>> + Send>>;
+type Next = Pin<Box<dyn Future<Output = Result<Sample<Bytes>, TakeError>> + Send>>;
 
 /// A topic whose subscriber's node is not the publisher's.
 struct Topic {
@@ -82,7 +82,7 @@ impl Wake for Wakes {
 
 fn poll(task: &mut Next, waker: &Waker) -> Option<Result<u8, String>> {
     match task.as_mut().poll(&mut Context::from_waker(waker)) {
-        Poll::Ready(taken) => Some(taken.map(|frame| frame.bytes()[0]).map_err(|error| error.to_string())),
+        Poll::Ready(taken) => Some(taken.map(|sample| sample.bytes()[0]).map_err(|error| error.to_string())),
         Poll::Pending => None,
     }
 }
@@ -252,14 +252,14 @@ fn a_waker_may_ask_the_manager_on_the_thread_that_reads_its_answers() {
     let topic = Topic::new("asks");
     let (subscriber, node) = (topic.subscriber.clone(), topic.node.clone());
     let takes = move |task: &mut Next, waker: &Waker| {
-        let frame = match subscriber.take() {
-            Ok(Some(frame)) => frame,
+        let sample = match subscriber.take() {
+            Ok(Some(sample)) => sample,
             // The manager's answer wakes, too, if it is there before the message: the task goes on waiting.
             Ok(None) => return poll(task, waker),
             Err(error) => return Some(Err(error.to_string())),
         };
         let topics = node.topics().map_err(|error| error.to_string());
-        Some(topics.map(|topics| frame.bytes()[0] + topics.len() as u8 - 1))
+        Some(topics.map(|topics| sample.bytes()[0] + topics.len() as u8 - 1))
     };
     assert_eq!(Inline::run(&topic, takes), Ok(7));
 }

@@ -1,4 +1,4 @@
-//! Views and DLPack descriptors: that they never reach outside their payload, say where each element is, and keep a frame for as long as an
+//! Views and DLPack descriptors: that they never reach outside their payload, say where each element is, and keep a sample for as long as an
 //! array library has its tensor.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
@@ -236,7 +236,7 @@ fn delete(raw: *mut DLManagedTensorVersioned) {
 }
 
 /// On whatever device there is.
-fn a_frame_is_kept_until_its_tensor_is_deleted(device: DLDevice) {
+fn a_sample_is_kept_until_its_tensor_is_deleted(device: DLDevice) {
     let bench = Bench::new();
     let image = Image::new(64, 32, Encoding::Rgb8).unwrap();
     let loan = bench.images.loan(image).unwrap();
@@ -247,13 +247,13 @@ fn a_frame_is_kept_until_its_tensor_is_deleted(device: DLDevice) {
     assert_eq!(described.manage(()).as_raw().flags, 0, "a loan is there to be written");
     loan.publish().unwrap();
 
-    let frame = bench.taken.wait(LONG).unwrap().unwrap();
-    let (address, held) = (frame.device_address().unwrap(), || bench.taken.statistics().held);
-    assert_eq!(frame.view().unwrap().data, address);
-    let tensor = frame.into_dlpack().unwrap();
+    let sample = bench.taken.wait(LONG).unwrap().unwrap();
+    let (address, held) = (sample.device_address().unwrap(), || bench.taken.statistics().held);
+    assert_eq!(sample.view().unwrap().data, address);
+    let tensor = sample.into_dlpack().unwrap();
     let raw = tensor.as_raw();
     assert_eq!((raw.flags, raw.dl_tensor.device, raw.dl_tensor.data as u64), (1, device, address));
-    assert_eq!((raw.dl_tensor.ndim, held()), (3, 1), "a frame is read only, and held");
+    assert_eq!((raw.dl_tensor.ndim, held()), (3, 1), "a sample is read only, and held");
     drop(tensor);
     assert_eq!(held(), 0, "not given away: dropped");
 
@@ -272,12 +272,12 @@ fn a_frame_is_kept_until_its_tensor_is_deleted(device: DLDevice) {
     assert_eq!(loan.field_view("id").unwrap().data, loan.device_address().unwrap() + 4);
     assert!(matches!(loan.describe_field("y"), Err(PublishError::View { .. })));
     loan.publish().unwrap();
-    let frame = taken.wait(LONG).unwrap().unwrap();
-    assert!(matches!(frame.field_view("y"), Err(TakeError::View { sequence: 1, .. })));
-    let frame = Arc::new(frame);
-    let tensors = ["x", "id"].map(|name| frame.describe_field(name).unwrap().manage(frame.clone()));
-    let weak = Arc::downgrade(&frame);
-    drop(frame);
+    let sample = taken.wait(LONG).unwrap().unwrap();
+    assert!(matches!(sample.field_view("y"), Err(TakeError::View { sequence: 1, .. })));
+    let sample = Arc::new(sample);
+    let tensors = ["x", "id"].map(|name| sample.describe_field(name).unwrap().manage(sample.clone()));
+    let weak = Arc::downgrade(&sample);
+    drop(sample);
     drop(taken);
     for tensor in tensors {
         assert!(weak.upgrade().is_some(), "each field keeps the cloud");
@@ -292,21 +292,21 @@ fn a_frame_is_kept_until_its_tensor_is_deleted(device: DLDevice) {
 }
 
 #[test]
-fn a_frame_on_the_host_is_kept_until_its_tensor_is_deleted() {
+fn a_sample_on_the_host_is_kept_until_its_tensor_is_deleted() {
     let settings = [("RGAPSD", programs::find("rgapsd")), ("RGAPS_DEVICE", "host".into())];
     let settings = settings.each_ref().map(|(name, value)| (*name, value.to_str().unwrap()));
     if again_with(&settings, |_| Ok(())) {
-        a_frame_is_kept_until_its_tensor_is_deleted(DLDevice::CPU);
+        a_sample_is_kept_until_its_tensor_is_deleted(DLDevice::CPU);
     }
 }
 
 #[test]
-fn a_frame_on_a_gpu_is_kept_until_its_tensor_is_deleted() {
+fn a_sample_on_a_gpu_is_kept_until_its_tensor_is_deleted() {
     let rgapsd = programs::find("rgapsd");
     let settings = [("RGAPSD", rgapsd.to_str().unwrap()), ("RGAPS_DEVICE", "cuda:0")];
     if again_with(&settings, link_into) {
         Control::load();
-        a_frame_is_kept_until_its_tensor_is_deleted(DLDevice::cuda(0));
+        a_sample_is_kept_until_its_tensor_is_deleted(DLDevice::cuda(0));
     }
 }
 
@@ -320,8 +320,8 @@ fn a_tensor_in_stream_order_is_let_go_behind_the_streams_work() {
     let bench = Bench::new();
     let stream = bench.node.stream().unwrap();
     bench.images.loan(Image::new(8, 8, Encoding::Mono8).unwrap()).unwrap().publish().unwrap();
-    let frame = bench.taken.take_on(&stream).unwrap().unwrap();
-    let tensor = frame.into_dlpack().unwrap();
+    let sample = bench.taken.take_on(&stream).unwrap().unwrap();
+    let tensor = sample.into_dlpack().unwrap();
     gpu.hold();
     drop(tensor);
     assert_eq!(bench.taken.statistics().held, 1, "the stream has not got there");

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rgaps::types::Bytes;
-use rgaps::{Exhaustion, Frame, History, Node, Publisher, PublisherQos, SubscriberQos};
+use rgaps::{Exhaustion, History, Node, Publisher, PublisherQos, Sample, SubscriberQos};
 use rgaps_os::clock;
 use rgaps_testing::{Child, Ended, RuntimeDir};
 
@@ -244,7 +244,7 @@ pub fn subscribe(args: &SubscriberArgs) -> Result<(), BenchError> {
 }
 
 /// Whether both ends of the message carry its number.
-fn check(frame: &Frame<Bytes>) -> Result<(), String> {
+fn check(frame: &Sample<Bytes>) -> Result<(), String> {
     let (bytes, sequence) = (frame.bytes(), frame.info().sequence);
     let number = sequence.to_le_bytes();
     if bytes.starts_with(&number) && bytes.ends_with(&number) {
@@ -254,7 +254,7 @@ fn check(frame: &Frame<Bytes>) -> Result<(), String> {
 }
 
 /// Where the message lies, and what the kernel says may be done with that memory here.
-fn proof(frame: &Frame<Bytes>) -> Proof {
+fn proof(frame: &Sample<Bytes>) -> Proof {
     let ((device, inode), offset) = frame.mapped_from();
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let mut modes = maps.lines().filter_map(|line| {

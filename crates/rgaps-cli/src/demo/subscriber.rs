@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rgaps::types::{Image, Meta, PointCloud, Tensor};
-use rgaps::{Frame, History, Node, Subscriber, SubscriberQos};
+use rgaps::{History, Node, Sample, Subscriber, SubscriberQos};
 
 use crate::CommandError;
 use crate::bench::measure::percentile;
@@ -101,7 +101,7 @@ impl Tally {
         self.report.frames.values().sum()
     }
 
-    fn count<T: Meta>(&mut self, topic: &str, frame: &Frame<T>) {
+    fn count<T: Meta>(&mut self, topic: &str, frame: &Sample<T>) {
         let info = frame.info();
         self.first.get_or_insert_with(Instant::now);
         *self.report.frames.entry(topic.to_owned()).or_default() += 1;

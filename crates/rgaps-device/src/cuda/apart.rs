@@ -3,13 +3,13 @@
 //! ```text
 //!   pools' device    message ─┐                       ┌─▶ block          ┌─▶ block
 //!                      peer copy, on the pool's lane  │ push_on          │ behind the work that filled it
-//!   own device                └─▶ mirror ──▶ frames  buffer             scratch of a loan
+//!   own device                └─▶ mirror ──▶ samples  buffer             scratch of a loan
 //! ```
 //!
 //! The driver makes such copies by itself (cuMemcpyPeerAsync), through host memory where there is no better way. They are told the context
 //! of each end, so that pools are mapped for their own device and never for this one.
 //!
-//! Invariants  A1 a message has one mirror a backend, for as long as somebody has it: all frames of a process share it. A2 mirrors are made
+//! Invariants  A1 a message has one mirror a backend, for as long as somebody has it: all samples of a process share it. A2 mirrors are made
 //!             on a stream of their pool's own (its lane): a message whose bytes are late holds up those of its own publisher only, and no
 //!             stream of one subscriber waits for another's. A3 a pool stays mapped while a copy from or to it may be under way.
 

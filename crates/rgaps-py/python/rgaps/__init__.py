@@ -14,18 +14,18 @@ with rgaps.Node("camera") as node:
 
     publisher.push(np.zeros((1080, 1920, 3), np.uint8))  # or: one copy of an array that lies elsewhere
 
-    frame = subscriber.wait(timeout=1.0)  # other threads go on meanwhile; or: async for frame in subscriber
-    if frame is not None:
-        picture = np.asarray(frame)  # or torch.from_dlpack(frame), cupy.from_dlpack(frame)
-        print(frame.meta, frame.info.route, picture.mean())
+    sample = subscriber.wait(timeout=1.0)  # other threads go on meanwhile; or: async for sample in subscriber
+    if sample is not None:
+        picture = np.asarray(sample)  # or torch.from_dlpack(sample), cupy.from_dlpack(sample)
+        print(sample.meta, sample.info.route, picture.mean())
 ```
 
-The message is let go when the frame and all its arrays are gone: in a loop, `with frame:` does so before the next one comes. `push`, a loan
-and a frame have a `MessageHandle`, which names the message in another middleware's message; `subscriber.claim(handle)` gives what it names. The first node on a host starts its manager, `rgapsd`, which the package
+The message is let go when the sample and all its arrays are gone: in a loop, `with sample:` does so before the next one comes. `push`, a loan
+and a sample have a `MessageHandle`, which names the message in another middleware's message; `subscriber.claim(handle)` gives what it names. The first node on a host starts its manager, `rgapsd`, which the package
 brings along.
 
 Streams of CUDA are named by their handle, or by an object of torch, of cupy or with `__cuda_stream__`. A stream must live as long as the
-frames and arrays that were taken, released or made in its order; a node keeps the objects that it was given, and who gives a number keeps
+samples and arrays that were taken, released or made in its order; a node keeps the objects that it was given, and who gives a number keeps
 the stream himself.
 """
 
@@ -55,7 +55,7 @@ from ._errors import (
 from ._qos import PublisherQos, SubscriberQos
 from ._rgaps import (
     Bytes,
-    Frame,
+    Sample,
     Image,
     Loan,
     MessageHandle,
@@ -81,7 +81,7 @@ __all__ = [
     "DeviceTimeoutError",
     "Error",
     "ForkedError",
-    "Frame",
+    "Sample",
     "Image",
     "Loan",
     "MessageHandle",

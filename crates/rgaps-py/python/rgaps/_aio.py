@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Optional
 from ._errors import ClosedError, Error
 
 if TYPE_CHECKING:
-    from . import Frame, Subscriber
+    from . import Sample, Subscriber
 
 
 class _Reader:
@@ -88,21 +88,21 @@ def _end(future: "asyncio.Future[None]") -> None:
         future.set_result(None)
 
 
-async def next_message(subscriber: "Subscriber[Any]", timeout: Optional[float]) -> "Optional[Frame[Any]]":
+async def next_message(subscriber: "Subscriber[Any]", timeout: Optional[float]) -> "Optional[Sample[Any]]":
     """The body of Subscriber.next."""
     loop = asyncio.get_running_loop()
     deadline = None if timeout is None else loop.time() + timeout
     while True:
-        frame = subscriber.take()
-        if frame is not None:
-            return frame
+        sample = subscriber.take()
+        if sample is not None:
+            return sample
         left = None if deadline is None else deadline - loop.time()
         if left is not None and left <= 0:
             return None
         await subscriber._waiters.readable(subscriber.fileno(), left)
 
 
-async def next_of_loop(subscriber: "Subscriber[Any]") -> "Optional[Frame[Any]]":
+async def next_of_loop(subscriber: "Subscriber[Any]") -> "Optional[Sample[Any]]":
     """The body of `async for`, which ends with the subscriber."""
     try:
         return await next_message(subscriber, None)

@@ -70,7 +70,7 @@ class TakeError(Error):
 
 
 class TooManyHeldError(TakeError):
-    """The subscriber holds half of what a publisher may have. Nothing is lost: release some frames, and take again."""
+    """The subscriber holds half of what a publisher may have. Nothing is lost: release some samples, and take again."""
 
     held: "int | None" = None
     """How many it holds."""
@@ -146,4 +146,4 @@ class ClosedError(Error, ValueError):
 
 
 class ReleasedError(Error, ValueError):
-    """A frame is used after its release, or a loan after it was published or discarded."""
+    """A sample is used after its release, or a loan after it was published or discarded."""

@@ -12,7 +12,7 @@ use rgaps::device::cuda::CudaBackend;
 use rgaps::device::{DevicePart, Stream};
 
 /// A stream of another library's, by its handle. Python has no types that could promise its life: the package's documentation asks that
-/// the stream outlive the frames, arrays and messages that were put in its order, and the node keeps the objects that it was named by.
+/// the stream outlive the samples, arrays and messages that were put in its order, and the node keeps the objects that it was named by.
 pub(crate) fn borrow_stream(cuda: &CudaBackend, handle: u64) -> Stream {
     // SAFETY: the caller of the package's functions promises it, as DLPack asks of whoever passes a stream.
     unsafe { cuda.borrow_stream(handle) }

@@ -1,5 +1,5 @@
 //! What publishers and subscriptions withstand on rclrs nodes: replayed and hostile descriptors, callbacks that destroy or panic, nodes that go while
-//! frames are held, names and parameters of a node's own. tests/ros/clients runs it.
+//! samples are held, names and parameters of a node's own. tests/ros/clients runs it.
 
 #![allow(clippy::unwrap_used)] // a test
 
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rclrs::{Context, CreateBasicExecutor, Executor, IntoNodeOptions, IntoPrimitiveOptions, Node, SpinOptions};
 use rgaps::types::{Encoding, Image, Tensor};
-use rgaps::{Frame, Handle};
+use rgaps::{Handle, Sample};
 use rgaps_ros::rclrs::{Publisher, Subscription};
 use rgaps_ros::{Descriptor, GpuImage};
 
@@ -20,11 +20,11 @@ type Seen<T> = Arc<Mutex<Vec<T>>>;
 
 fn main() {
     let tests: [Test; 7] = [
-        ("replayed and hostile descriptors are refused and the next frame comes", descriptors),
-        ("frames outlive subscription, publisher and node", frames_outlive),
+        ("replayed and hostile descriptors are refused and the next sample comes", descriptors),
+        ("samples outlive subscription, publisher and node", samples_outlive),
         ("a callback may drop its own subscription", dropped_in_callback),
-        ("a callback that panics keeps no frame", panics),
-        ("async callbacks and those of a worker get every frame in order", async_and_worker),
+        ("a callback that panics keeps no sample", panics),
+        ("async callbacks and those of a worker get every sample in order", async_and_worker),
         ("what cannot be made leaves nothing", leaves_nothing),
         ("a node's own arguments are those of both halves", own_arguments),
     ];
@@ -69,11 +69,11 @@ fn is_layered() -> bool {
 
 fn descriptors(executor: &mut Executor) {
     let node = executor.create_node("descriptors").unwrap();
-    let (seen, keep) = kept::<Frame<Image>>();
+    let (seen, keep) = kept::<Sample<Image>>();
     let subscription = Subscription::new(&node, "descriptors".keep_last(100), keep).unwrap();
     let publisher = publisher(executor, &node, "descriptors", 1);
     let handle = publisher.push(image(), &[1; 8]).unwrap();
-    until(executor, "a frame", || !seen.lock().unwrap().is_empty());
+    until(executor, "a sample", || !seen.lock().unwrap().is_empty());
     seen.lock().unwrap().clear();
     let mut lies = vec![handle, Handle { host_epoch: handle.host_epoch - 1, ..handle }];
     lies.push(Handle { generation: handle.generation + 1, sequence: 9, ..handle });
@@ -91,18 +91,18 @@ fn descriptors(executor: &mut Executor) {
     }
     until(executor, "refusals", || subscription.refused() + subscription.early() >= sent);
     let last = publisher.push(image(), &[2; 8]).unwrap();
-    until(executor, "the frame after them", || !seen.lock().unwrap().is_empty());
+    until(executor, "the sample after them", || !seen.lock().unwrap().is_empty());
     assert_eq!(seen.lock().unwrap()[0].handle(), last);
     assert_eq!(subscription.statistics().lost, 0);
 }
 
-fn frames_outlive(executor: &mut Executor) {
+fn samples_outlive(executor: &mut Executor) {
     let node = executor.create_node("outlived").unwrap();
-    let (seen, keep) = kept::<Frame<Image>>();
+    let (seen, keep) = kept::<Sample<Image>>();
     let subscription = Subscription::new(&node, "outlived".keep_last(10), keep).unwrap();
     let publisher = publisher(executor, &node, "outlived", 1);
     publisher.push(image(), &[7; 8]).unwrap();
-    until(executor, "a frame", || !seen.lock().unwrap().is_empty());
+    until(executor, "a sample", || !seen.lock().unwrap().is_empty());
     drop((subscription, publisher, node));
     assert_eq!(seen.lock().unwrap()[0].bytes(), [7; 8]);
 }
@@ -112,9 +112,9 @@ fn dropped_in_callback(executor: &mut Executor) {
     let own: Arc<Mutex<Option<Subscription<Image>>>> = Arc::default();
     let (seen, keep) = kept();
     let in_callback = own.clone();
-    let made = Subscription::new(&node, "dropped".keep_last(10), move |frame: Frame<Image>| {
+    let made = Subscription::new(&node, "dropped".keep_last(10), move |sample: Sample<Image>| {
         drop(in_callback.lock().unwrap().take());
-        keep(frame);
+        keep(sample);
     });
     *own.lock().unwrap() = Some(made.unwrap());
     let publisher = publisher(executor, &node, "dropped", 1);
@@ -127,14 +127,14 @@ fn dropped_in_callback(executor: &mut Executor) {
 fn panics(executor: &mut Executor) {
     let node = executor.create_node("panics").unwrap();
     let (seen, keep) = kept();
-    let subscription = Subscription::new(&node, "panics".keep_last(10), move |frame: Frame<Image>| {
-        keep(frame.handle().sequence);
+    let subscription = Subscription::new(&node, "panics".keep_last(10), move |sample: Sample<Image>| {
+        keep(sample.handle().sequence);
         panic!("on purpose");
     })
     .unwrap();
     let publisher = publisher(executor, &node, "panics", 1);
     publisher.push(image(), &[1; 8]).unwrap();
-    // rclrs passes it on, and its executor spins no more; the frame is let go.
+    // rclrs passes it on, and its executor spins no more; the sample is let go.
     let panicked = catch_unwind(AssertUnwindSafe(|| until(executor, "a panic", || false)));
     let text = panicked.unwrap_err().downcast_ref::<&str>().map(|text| (*text).to_owned());
     assert_eq!(text.as_deref(), Some("on purpose"));
@@ -145,23 +145,23 @@ fn async_and_worker(executor: &mut Executor) {
     let node = executor.create_node("kinds").unwrap();
     let (in_async, keep_async) = kept();
     let keep_async = Arc::new(keep_async);
-    let first = Subscription::<Image>::new_async(&node, "kinds".keep_last(100), move |frame| {
+    let first = Subscription::<Image>::new_async(&node, "kinds".keep_last(100), move |sample| {
         let keep = keep_async.clone();
-        async move { keep(frame.handle().sequence) }
+        async move { keep(sample.handle().sequence) }
     })
     .unwrap();
     let worker = node.create_worker(0_u64);
     let (in_worker, keep_worker) = kept();
-    let second = Subscription::<Image>::on_worker(&node, &worker, "kinds".keep_last(100), move |count, frame| {
+    let second = Subscription::<Image>::on_worker(&node, &worker, "kinds".keep_last(100), move |count, sample| {
         *count += 1;
-        keep_worker((*count, frame.handle().sequence));
+        keep_worker((*count, sample.handle().sequence));
     })
     .unwrap();
     let publisher = publisher(executor, &node, "kinds", 2);
     for _ in 0..50 {
         publisher.push(image(), &[1; 8]).unwrap();
     }
-    until(executor, "all frames", || in_async.lock().unwrap().len() == 50 && in_worker.lock().unwrap().len() == 50);
+    until(executor, "all samples", || in_async.lock().unwrap().len() == 50 && in_worker.lock().unwrap().len() == 50);
     assert_eq!(*in_async.lock().unwrap(), (1..=50).collect::<Vec<_>>());
     assert_eq!(*in_worker.lock().unwrap(), (1..=50).map(|n| (n, n)).collect::<Vec<_>>());
     for subscription in [&first, &second] {
@@ -202,7 +202,7 @@ fn leaves_nothing(executor: &mut Executor) {
 fn own_arguments(executor: &mut Executor) {
     let arguments = ["--ros-args", "-r", "image:=eye", "-r", "__ns:=/left"].map(str::to_owned);
     let node = executor.create_node("own".arguments(arguments)).unwrap();
-    let (seen, keep) = kept::<Frame<Image>>();
+    let (seen, keep) = kept::<Sample<Image>>();
     let subscription = Subscription::new(&node, "image".keep_last(10), keep).unwrap();
     assert_eq!(subscription.topic_name(), "/left/eye");
     let publisher = publisher(executor, &node, "image", 1);
@@ -211,6 +211,6 @@ fn own_arguments(executor: &mut Executor) {
         ("/left/eye", if is_layered() { 2 } else { 1 })
     );
     publisher.push(image(), &[1; 8]).unwrap();
-    until(executor, "a frame", || !seen.lock().unwrap().is_empty());
+    until(executor, "a sample", || !seen.lock().unwrap().is_empty());
     assert_eq!((subscription.refused(), subscription.early()), (0, 0));
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rgaps_device::dlpack::ManagedTensor;
 use rgaps_device::{DevicePart, Stream};
 
-use super::message::{AnyFrame, Message};
+use super::message::{AnySample, Message};
 use super::{AnyMeta, Kind, another_kind, by_kind};
 use crate::claim::ClaimError;
 use crate::described::Described;
@@ -235,12 +235,12 @@ impl AnySubscriber {
 
     /// As `Subscriber::take`.
     pub fn take(&self) -> Result<Option<Message>, TakeError> {
-        by_kind!(Self, self, subscriber => Ok(subscriber.take()?.map(AnyFrame::from).map(Message::new)))
+        by_kind!(Self, self, subscriber => Ok(subscriber.take()?.map(AnySample::from).map(Message::new)))
     }
 
     /// As `Subscriber::take_on`.
     pub fn take_on(&self, stream: &Stream) -> Result<Option<Message>, TakeError> {
-        by_kind!(Self, self, subscriber => Ok(subscriber.take_on(stream)?.map(AnyFrame::from).map(Message::new)))
+        by_kind!(Self, self, subscriber => Ok(subscriber.take_on(stream)?.map(AnySample::from).map(Message::new)))
     }
 
     /// As `Subscriber::take_described`.
@@ -255,13 +255,13 @@ impl AnySubscriber {
 
     /// As `Subscriber::claim`.
     pub fn claim(&self, handle: &Handle, timeout: Duration) -> Result<Message, ClaimError> {
-        by_kind!(Self, self, subscriber => subscriber.claim(handle, timeout).map(AnyFrame::from).map(Message::new))
+        by_kind!(Self, self, subscriber => subscriber.claim(handle, timeout).map(AnySample::from).map(Message::new))
     }
 
     /// As `Subscriber::claim_on`.
     pub fn claim_on(&self, handle: &Handle, timeout: Duration, stream: &Stream) -> Result<Message, ClaimError> {
         by_kind!(Self, self, subscriber => {
-            subscriber.claim_on(handle, timeout, stream).map(AnyFrame::from).map(Message::new)
+            subscriber.claim_on(handle, timeout, stream).map(AnySample::from).map(Message::new)
         })
     }
 
@@ -274,19 +274,19 @@ impl AnySubscriber {
         is_over: impl Fn() -> bool,
     ) -> Result<Message, ClaimError> {
         by_kind!(Self, self, subscriber => {
-            subscriber.claim_unless(handle, timeout, stream, is_over).map(AnyFrame::from).map(Message::new)
+            subscriber.claim_unless(handle, timeout, stream, is_over).map(AnySample::from).map(Message::new)
         })
     }
 
     /// As `Subscriber::wait`.
     pub fn wait(&self, timeout: Duration) -> Result<Option<Message>, TakeError> {
-        by_kind!(Self, self, subscriber => Ok(subscriber.wait(timeout)?.map(AnyFrame::from).map(Message::new)))
+        by_kind!(Self, self, subscriber => Ok(subscriber.wait(timeout)?.map(AnySample::from).map(Message::new)))
     }
 
     /// As `Subscriber::wait_unless`.
     pub fn wait_unless(&self, timeout: Duration, is_over: impl Fn() -> bool) -> Result<Option<Message>, TakeError> {
         by_kind!(Self, self, subscriber => {
-            Ok(subscriber.wait_unless(timeout, is_over)?.map(AnyFrame::from).map(Message::new))
+            Ok(subscriber.wait_unless(timeout, is_over)?.map(AnySample::from).map(Message::new))
         })
     }
 

@@ -12,48 +12,48 @@ use rgaps_shm::message::Readiness;
 
 use super::{AnyMeta, Kind, another_kind, by_kind};
 use crate::dlpack::Descriptor;
-use crate::frame::Frame;
 use crate::handle::Handle;
 use crate::node::{DEVICE_TIMEOUT, NodeInner};
 use crate::order::Place;
+use crate::sample::Sample;
 use crate::subscriber::TakeError;
 use crate::types::{Bytes, Image, PointCloud, Tensor};
 
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant)] // Boxed with what its holders share.
-pub(super) enum AnyFrame {
-    Bytes(Frame<Bytes>),
-    Image(Frame<Image>),
-    PointCloud(Frame<PointCloud>),
-    Tensor(Frame<Tensor>),
+pub(super) enum AnySample {
+    Bytes(Sample<Bytes>),
+    Image(Sample<Image>),
+    PointCloud(Sample<PointCloud>),
+    Tensor(Sample<Tensor>),
 }
 
-macro_rules! from_frame {
+macro_rules! from_sample {
     ($($kind:ident),*) => {$(
-        impl From<Frame<$kind>> for AnyFrame {
-            fn from(frame: Frame<$kind>) -> Self {
-                Self::$kind(frame)
+        impl From<Sample<$kind>> for AnySample {
+            fn from(sample: Sample<$kind>) -> Self {
+                Self::$kind(sample)
             }
         }
     )*};
 }
-from_frame!(Bytes, Image, PointCloud, Tensor);
+from_sample!(Bytes, Image, PointCloud, Tensor);
 
-impl AnyFrame {
+impl AnySample {
     fn release_behind(self, stream: &Stream, others: Vec<Place>) -> Result<(), TakeError> {
-        by_kind!(Self, self, frame => frame.release_behind(stream, others))
+        by_kind!(Self, self, sample => sample.release_behind(stream, others))
     }
 
     fn node(&self) -> &NodeInner {
-        by_kind!(Self, self, frame => frame.node())
+        by_kind!(Self, self, sample => sample.node())
     }
 
     fn taken_on(&self) -> Option<&Stream> {
-        by_kind!(Self, self, frame => frame.taken_on())
+        by_kind!(Self, self, sample => sample.taken_on())
     }
 
     fn device_error(&self, source: DeviceError) -> TakeError {
-        by_kind!(Self, self, frame => frame.device_error(source))
+        by_kind!(Self, self, sample => sample.device_error(source))
     }
 }
 
@@ -61,7 +61,7 @@ impl AnyFrame {
 #[derive(Debug)]
 struct Shared {
     /// Taken when it is let go.
-    frame: Option<AnyFrame>,
+    sample: Option<AnySample>,
     /// Work of streams on which holders let go before the last one did.
     behind: Mutex<Vec<Place>>,
 }
@@ -73,15 +73,15 @@ impl Shared {
 
     /// The last holder's, on a stream of its own or on whichever there is.
     fn let_go(&mut self, stream: Option<&Stream>) -> Result<(), TakeError> {
-        let Some(frame) = self.frame.take() else { return Ok(()) };
+        let Some(sample) = self.sample.take() else { return Ok(()) };
         let behind = std::mem::take(self.behind.get_mut().unwrap_or_else(PoisonError::into_inner));
-        // A forked child has neither streams nor the segment: the frame's own drop knows.
-        if !frame.node().is_owner() || (behind.is_empty() && stream.is_none()) {
+        // A forked child has neither streams nor the segment: the sample's own drop knows.
+        if !sample.node().is_owner() || (behind.is_empty() && stream.is_none()) {
             return Ok(());
         }
-        let stream = stream.or(frame.taken_on()).cloned().or_else(|| frame.node().own_stream().ok());
+        let stream = stream.or(sample.taken_on()).cloned().or_else(|| sample.node().own_stream().ok());
         let stream = stream.or_else(|| behind.last().map(|place| place.stream().clone()));
-        stream.map_or(Ok(()), |stream| frame.release_behind(&stream, behind))
+        stream.map_or(Ok(()), |stream| sample.release_behind(&stream, behind))
     }
 }
 
@@ -101,13 +101,13 @@ impl Drop for Shared {
 pub struct Message(Arc<Shared>);
 
 impl Message {
-    pub(super) fn new(frame: AnyFrame) -> Self {
-        Self(Arc::new(Shared { frame: Some(frame), behind: Mutex::default() }))
+    pub(super) fn new(sample: AnySample) -> Self {
+        Self(Arc::new(Shared { sample: Some(sample), behind: Mutex::default() }))
     }
 
-    fn frame(&self) -> &AnyFrame {
-        match &self.0.frame {
-            Some(frame) => frame,
+    fn sample(&self) -> &AnySample {
+        match &self.0.sample {
+            Some(sample) => sample,
             None => unreachable!("only the last holder takes it"),
         }
     }
@@ -119,61 +119,61 @@ impl Message {
 
     /// The typed metadata.
     pub fn meta(&self) -> AnyMeta {
-        by_kind!(AnyFrame, self.frame(), frame => (*frame.meta()).into())
+        by_kind!(AnySample, self.sample(), sample => (*sample.meta()).into())
     }
 
-    /// As `Frame::to_host`.
+    /// As `Sample::to_host`.
     pub fn to_host(&self) -> Result<&[u8], TakeError> {
-        by_kind!(AnyFrame, self.frame(), frame => frame.to_host())
+        by_kind!(AnySample, self.sample(), sample => sample.to_host())
     }
 
-    /// As `Frame::is_in_place`.
+    /// As `Sample::is_in_place`.
     pub fn is_in_place(&self) -> bool {
-        by_kind!(AnyFrame, self.frame(), frame => frame.is_in_place())
+        by_kind!(AnySample, self.sample(), sample => sample.is_in_place())
     }
 
-    /// As `Frame::device_range`.
+    /// As `Sample::device_range`.
     pub fn device_range(&self) -> Result<DeviceRange, TakeError> {
-        by_kind!(AnyFrame, self.frame(), frame => frame.device_range())
+        by_kind!(AnySample, self.sample(), sample => sample.device_range())
     }
 
-    /// As `Frame::status`.
+    /// As `Sample::status`.
     pub fn status(&self) -> Readiness {
-        by_kind!(AnyFrame, self.frame(), frame => frame.status())
+        by_kind!(AnySample, self.sample(), sample => sample.status())
     }
 
-    /// As `Frame::info`.
+    /// As `Sample::info`.
     pub fn info(&self) -> &MessageInfo {
-        by_kind!(AnyFrame, self.frame(), frame => frame.info())
+        by_kind!(AnySample, self.sample(), sample => sample.info())
     }
 
-    /// As `Frame::handle`.
+    /// As `Sample::handle`.
     pub fn handle(&self) -> Handle {
-        by_kind!(AnyFrame, self.frame(), frame => frame.handle())
+        by_kind!(AnySample, self.sample(), sample => sample.handle())
     }
 
-    /// As `Frame::taken_ns`.
+    /// As `Sample::taken_ns`.
     pub fn taken_ns(&self) -> u64 {
-        by_kind!(AnyFrame, self.frame(), frame => frame.taken_ns())
+        by_kind!(AnySample, self.sample(), sample => sample.taken_ns())
     }
 
-    /// As `Frame::mapped_from`.
+    /// As `Sample::mapped_from`.
     pub fn mapped_from(&self) -> ((u64, u64), u64) {
-        by_kind!(AnyFrame, self.frame(), frame => frame.mapped_from())
+        by_kind!(AnySample, self.sample(), sample => sample.mapped_from())
     }
 
-    /// As `Frame::describe`.
+    /// As `Sample::describe`.
     pub fn describe(&self) -> Result<Descriptor, TakeError> {
-        by_kind!(AnyFrame, self.frame(), frame => frame.describe())
+        by_kind!(AnySample, self.sample(), sample => sample.describe())
     }
 
-    /// One field of a cloud, as `Frame::describe_field`.
+    /// One field of a cloud, as `Sample::describe_field`.
     pub fn describe_field(&self, name: &str) -> Result<Descriptor, TakeError> {
-        match self.frame() {
-            AnyFrame::PointCloud(frame) => frame.describe_field(name),
+        match self.sample() {
+            AnySample::PointCloud(sample) => sample.describe_field(name),
             other => {
                 let source = another_kind(Kind::PointCloud, self.kind()).into();
-                Err(by_kind!(AnyFrame, other, frame => frame.view_error(source)))
+                Err(by_kind!(AnySample, other, sample => sample.view_error(source)))
             }
         }
     }
@@ -182,9 +182,9 @@ impl Message {
     /// for the bytes if another one was to. The tensor holds the message; its deleter lets go behind the stream's work by then, so the stream
     /// must live until then.
     pub fn to_dlpack(&self, described: &Descriptor, stream: Option<&Stream>) -> Result<ManagedTensor, TakeError> {
-        if let (Some(taken), Some(stream)) = (self.frame().taken_on(), stream) {
+        if let (Some(taken), Some(stream)) = (self.sample().taken_on(), stream) {
             let waiting = stream.wait(&taken.record(), DEVICE_TIMEOUT);
-            waiting.map_err(|source| self.frame().device_error(source))?;
+            waiting.map_err(|source| self.sample().device_error(source))?;
         }
         Ok(described.manage(Viewer { message: Some(self.clone()), stream: stream.cloned() }))
     }
@@ -211,7 +211,7 @@ struct Viewer {
 impl Drop for Viewer {
     fn drop(&mut self) {
         let (Some(message), Some(stream)) = (self.message.take(), &self.stream) else { return };
-        if !message.frame().node().is_owner() {
+        if !message.sample().node().is_owner() {
             return;
         }
         if let Err(error) = message.release_on(stream) {

@@ -1,7 +1,7 @@
-//! The payload of a frame as a plain slice: the only unsafe code of this crate.
+//! The payload of a sample as a plain slice: the only unsafe code of this crate.
 //!
 //! Who may read plain slices of pool memory, and when: the holder of a loan those of its block (`OwnedRange`, no unsafe code), and the holder of a
-//! frame those of its payload, from when its bytes are there until it is let go. Everybody else copies (`SharedBytes`).
+//! sample those of its payload, from when its bytes are there until it is let go. Everybody else copies (`SharedBytes`).
 //!
 //! A part of a loan is there to be filled while nobody sees the block as a slice:
 //!
@@ -28,23 +28,23 @@ use rgaps_device::Completion;
 use rgaps_shm::Held;
 use rgaps_shm::message::Readiness;
 
-use crate::frame::Frame;
+use crate::sample::Sample;
 
 /// The payload where it lies, if its bytes are there and the CPU can read them there.
-pub(crate) fn payload<T>(frame: &Frame<T>) -> Option<&[u8]> {
-    let is_held = frame.held.as_ref().is_some_and(|held| held.readiness() == Readiness::Ready && is_of(frame, held));
-    let is_copy = frame.copied.as_ref().is_some_and(Completion::is_complete);
+pub(crate) fn payload<T>(sample: &Sample<T>) -> Option<&[u8]> {
+    let is_held = sample.held.as_ref().is_some_and(|held| held.readiness() == Readiness::Ready && is_of(sample, held));
+    let is_copy = sample.copied.as_ref().is_some_and(Completion::is_complete);
     if !is_held && !is_copy {
         return None;
     }
-    let bytes = frame.pool.shared(frame.offset, frame.info.bytes).ok()?;
+    let bytes = sample.pool.shared(sample.offset, sample.info.bytes).ok()?;
     // SAFETY: `pool` is the memory of the held message's pool (`SubscriberInner::memory_of`), and the bytes those of the message, which its publisher
-    // has committed and which no writer has again before `held` is dropped: that takes the frame mutably or by value. Or they are a copy that is
-    // made, which nobody writes and of which nobody gets a part to write (`Frame::part` is for reading).
+    // has committed and which no writer has again before `held` is dropped: that takes the sample mutably or by value. Or they are a copy that is
+    // made, which nobody writes and of which nobody gets a part to write (`Sample::part` is for reading).
     Some(unsafe { bytes.as_slice() })
 }
 
-/// Whether the frame's place is that of the message; a copy has taken the place of the pool otherwise.
-fn is_of<T>(frame: &Frame<T>, held: &Held) -> bool {
-    frame.copied.is_none() && held.info().bytes == frame.info.bytes
+/// Whether the sample's place is that of the message; a copy has taken the place of the pool otherwise.
+fn is_of<T>(sample: &Sample<T>, held: &Held) -> bool {
+    sample.copied.is_none() && held.info().bytes == sample.info.bytes
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rgaps::device::{Choice, PoolPart, Stream};
 use rgaps::types::Bytes;
-use rgaps::{Exhaustion, Frame, Node, NodeError, Origin, PublishError, Readiness, Subscriber};
+use rgaps::{Exhaustion, Node, NodeError, Origin, PublishError, Readiness, Sample, Subscriber};
 
 use crate::bench::{APART, Bench, KIB, LONG, MIB, Source, TOPIC, on_standin, until};
 
@@ -23,9 +23,9 @@ fn a_node_on_another_gpu_that_reaches_the_pools_works_on_them_in_place() {
     let (subscriber, publisher) = (other.subscriber::<Bytes>(TOPIC).unwrap(), other.publisher::<Bytes>(TOPIC).unwrap());
     let (stream, source) = (other.stream().unwrap(), bench.source(20 * MIB));
     bench.push(&source);
-    let frame = subscriber.take_on(&stream).unwrap().unwrap();
+    let sample = subscriber.take_on(&stream).unwrap().unwrap();
     stream.synchronize(LONG).unwrap();
-    assert!(frame.to_host().unwrap() == source.content);
+    assert!(sample.to_host().unwrap() == source.content);
     let own = Source::new(&other, 20 * MIB);
     publisher.push_on(&Bytes::new(20 * MIB), &own.part, &stream).unwrap();
     for _ in 0..2 {
@@ -35,10 +35,10 @@ fn a_node_on_another_gpu_that_reaches_the_pools_works_on_them_in_place() {
     assert!(error.unwrap_err().to_string().contains("not one of this device"));
 }
 
-/// What a stream of the node finds in a frame.
-fn seen(node: &Node, frame: &Frame<Bytes>, stream: &Stream) -> Vec<u8> {
-    let mut found = vec![0; frame.info().bytes as usize];
-    node.device().copy_out(stream, frame.part().unwrap(), &mut found).unwrap();
+/// What a stream of the node finds in a sample.
+fn seen(node: &Node, sample: &Sample<Bytes>, stream: &Stream) -> Vec<u8> {
+    let mut found = vec![0; sample.info().bytes as usize];
+    node.device().copy_out(stream, sample.part().unwrap(), &mut found).unwrap();
     found
 }
 
@@ -76,22 +76,22 @@ fn messages_are_copied_once_a_node() {
         let [earlier, _, _] = copied();
         bench.push(&source);
         bench.gpu.reset_calls();
-        let frame = first.take_on(&stream).unwrap().unwrap();
+        let sample = first.take_on(&stream).unwrap().unwrap();
         let counted = ["cuMemcpyPeerAsync", "cuMemAllocAsync", "cuStreamWaitEvent"];
         calls.push(counted.map(|call| bench.gpu.calls(call)));
         let shared = second.take_on(&elsewhere).unwrap().unwrap();
         let waited = second.wait(Duration::ZERO).unwrap();
         assert!(waited.is_none());
-        assert_eq!(frame.mapped_from(), shared.mapped_from(), "one copy a node");
-        assert!(seen(&other, &frame, &stream) == source.content, "{bytes} B arrived otherwise");
+        assert_eq!(sample.mapped_from(), shared.mapped_from(), "one copy a node");
+        assert!(seen(&other, &sample, &stream) == source.content, "{bytes} B arrived otherwise");
         assert!(seen(&other, &shared, &elsewhere) == source.content, "{bytes} B arrived otherwise");
-        assert_eq!((frame.status(), shared.status()), (Readiness::Ready, Readiness::Ready));
+        assert_eq!((sample.status(), shared.status()), (Readiness::Ready, Readiness::Ready));
         expected += bytes;
         assert_eq!(copied(), [earlier + bytes, 0, 0], "counted, once");
         drop(bench.subscriber.wait(LONG).unwrap().unwrap());
         // To the CPU it comes by its device, as anywhere.
         drop(shared);
-        assert!(frame.to_host().unwrap() == source.content);
+        assert!(sample.to_host().unwrap() == source.content);
         assert_eq!(copied(), [earlier + 2 * bytes, 0, 0]);
     }
     assert_eq!(calls, [[0, 1, 1], [1, 1, 1], [1, 1, 1], [1, 1, 1]], "whatever the size");
@@ -99,12 +99,12 @@ fn messages_are_copied_once_a_node() {
     // Who waits has the bytes, and holds nothing of the publisher's.
     let source = bench.source(MIB);
     bench.push(&source);
-    let frames = [&second, &first].map(|subscriber| subscriber.wait(LONG).unwrap().unwrap());
+    let samples = [&second, &first].map(|subscriber| subscriber.wait(LONG).unwrap().unwrap());
     assert_eq!((first.statistics().held, second.statistics().held), (0, 0));
-    assert_eq!(frames[0].mapped_from(), frames[1].mapped_from());
-    for frame in &frames {
-        assert_eq!(frame.status(), Readiness::Ready);
-        assert!(frame.bytes() == source.content);
+    assert_eq!(samples[0].mapped_from(), samples[1].mapped_from());
+    for sample in &samples {
+        assert_eq!(sample.status(), Readiness::Ready);
+        assert!(sample.bytes() == source.content);
     }
 }
 
@@ -117,9 +117,9 @@ fn a_node_on_another_gpu_that_does_not_reach_the_pools_publishes_by_one_copy() {
     let other = beside(&bench).unwrap();
     let (publisher, stream) = (other.publisher::<Bytes>(TOPIC).unwrap(), other.stream().unwrap());
     let next = |content: &[u8], origin| {
-        let frame = bench.subscriber.wait(LONG).unwrap().unwrap();
-        assert!(frame.to_host().unwrap() == content, "{} B arrived otherwise", content.len());
-        assert_eq!(frame.info().origin, origin);
+        let sample = bench.subscriber.wait(LONG).unwrap().unwrap();
+        assert!(sample.to_host().unwrap() == content, "{} B arrived otherwise", content.len());
+        assert_eq!(sample.info().origin, origin);
     };
     for bytes in [1, 20 * MIB] {
         let (own, meta) = (Source::new(&other, bytes), Bytes::new(bytes));
@@ -175,9 +175,9 @@ fn a_message_is_copied_to_another_gpu_in_stream_order_and_let_go_when_it_is() {
     bench.gpu.hold();
     until(|| again().is_ok());
     assert!(subscriber.take().unwrap().is_none(), "its bytes are not there");
-    let frame = subscriber.take_on(&stream).unwrap().unwrap();
-    assert_eq!(frame.status(), Readiness::Pending);
-    drop(frame);
+    let sample = subscriber.take_on(&stream).unwrap().unwrap();
+    assert_eq!(sample.status(), Readiness::Pending);
+    drop(sample);
     assert!(matches!(again(), Err(PublishError::NoSpace { .. })), "it has still to be copied");
     bench.gpu.go();
     pass();
@@ -185,10 +185,10 @@ fn a_message_is_copied_to_another_gpu_in_stream_order_and_let_go_when_it_is() {
     // What a stream has still to do with a copy that is made keeps no message.
     bench.stream.synchronize(LONG).unwrap();
     pass();
-    let frame = subscriber.take_on(&stream).unwrap().unwrap();
+    let sample = subscriber.take_on(&stream).unwrap().unwrap();
     stream.synchronize(LONG).unwrap();
     bench.gpu.hold();
-    frame.release_on(&stream).unwrap();
+    sample.release_on(&stream).unwrap();
     until(|| again().is_ok());
     bench.gpu.go();
 }
@@ -205,8 +205,8 @@ fn an_error_at_each_call_of_a_copy_to_another_gpu_is_named_and_leaks_nothing() {
         (other.publisher::<Bytes>(TOPIC).unwrap(), bench.source(MIB), Source::new(&other, MIB));
     let meta = Bytes::new(MIB);
     let next = |subscriber: &Subscriber<Bytes>, what: &str| {
-        let frame = subscriber.wait(LONG).unwrap().unwrap();
-        assert!(frame.to_host().unwrap() == source.content, "{what}");
+        let sample = subscriber.wait(LONG).unwrap().unwrap();
+        assert!(sample.to_host().unwrap() == source.content, "{what}");
     };
     let settled = || (bench.gpu.live("allocated_bytes"), bench.gpu.live("ranges"));
     bench.push(&source);

@@ -45,15 +45,15 @@ fn push_and_take_wait_for_nothing() {
         if waits {
             bench.gpu.go();
         }
-        let frame = bench.subscriber.take_on(&reader).unwrap().unwrap();
+        let sample = bench.subscriber.take_on(&reader).unwrap().unwrap();
         if !waits {
-            assert_eq!(frame.status(), Readiness::Pending);
+            assert_eq!(sample.status(), Readiness::Pending);
         }
-        assert_ne!(frame.device_address().unwrap(), 0);
+        assert_ne!(sample.device_address().unwrap(), 0);
         bench.gpu.go();
         reader.synchronize(LONG).unwrap();
-        assert_eq!(frame.status(), Readiness::Ready);
-        assert!(frame.to_host().unwrap() == source.content, "{bytes} B arrived otherwise");
+        assert_eq!(sample.status(), Readiness::Ready);
+        assert!(sample.to_host().unwrap() == source.content, "{bytes} B arrived otherwise");
     }
     assert_eq!(counts[0], counts[1], "the same calls whatever the size");
     assert_eq!(counts[0].iter().sum::<u64>(), 3, "one copy, one word, one event: {counts:?}");
@@ -102,8 +102,8 @@ fn an_integrated_device_is_read_in_place() {
         let mut loan = bench.publisher.loan(Bytes::new(1000)).unwrap();
         loan.fill(7);
         loan.publish_on(&bench.stream).unwrap();
-        let frame = bench.subscriber.wait(LONG).unwrap().unwrap();
-        assert_eq!(frame.bytes(), [7; 1000]);
+        let sample = bench.subscriber.wait(LONG).unwrap().unwrap();
+        assert_eq!(sample.bytes(), [7; 1000]);
     }
 }
 
@@ -122,15 +122,15 @@ fn who_waits_by_the_cpu_gets_the_message_once_its_bytes_are_there() {
     for by_descriptor in [false, true] {
         bench.gpu.hold();
         bench.push(&source);
-        let frame = std::thread::scope(|scope| {
+        let sample = std::thread::scope(|scope| {
             let waiting = scope.spawn(|| {
                 if !by_descriptor {
                     return bench.subscriber.wait(LONG).unwrap().unwrap();
                 }
                 loop {
                     assert!(epoll(60), "nobody rang");
-                    if let Some(frame) = bench.subscriber.take().unwrap() {
-                        return frame;
+                    if let Some(sample) = bench.subscriber.take().unwrap() {
+                        return sample;
                     }
                 }
             });
@@ -139,7 +139,7 @@ fn who_waits_by_the_cpu_gets_the_message_once_its_bytes_are_there() {
             bench.gpu.go();
             waiting.join().unwrap()
         });
-        assert!(frame.to_host().unwrap() == source.content);
+        assert!(sample.to_host().unwrap() == source.content);
     }
 }
 
@@ -196,8 +196,8 @@ fn a_claim_that_waits_for_bytes_gets_them_or_ends_when_it_is_over() {
         bench.gpu.go();
         false
     };
-    let frame = bench.subscriber.claim_unless(&third, LONG, None, go).unwrap();
-    assert!(frame.to_host().unwrap() == source.content);
+    let sample = bench.subscriber.claim_unless(&third, LONG, None, go).unwrap();
+    assert!(sample.to_host().unwrap() == source.content);
 }
 
 #[test]
@@ -210,10 +210,10 @@ fn a_block_is_used_again_only_after_the_streams_that_read_it() {
     let source = bench.source(2 * MIB);
     bench.push(&source);
     let reader = bench.node.stream().unwrap();
-    let frame = bench.subscriber.take_on(&reader).unwrap().unwrap();
+    let sample = bench.subscriber.take_on(&reader).unwrap().unwrap();
     bench.stream.synchronize(LONG).unwrap();
     bench.gpu.hold();
-    frame.release_on(&reader).unwrap();
+    sample.release_on(&reader).unwrap();
     let again = || bench.publisher.push_on(&Bytes::new(2 * MIB), &source.part, &bench.stream);
     assert!(matches!(again(), Err(PublishError::NoSpace { .. })), "the reader's stream has not got there");
     bench.gpu.go();
@@ -222,7 +222,7 @@ fn a_block_is_used_again_only_after_the_streams_that_read_it() {
 }
 
 #[test]
-fn a_device_that_fails_leaves_poisoned_and_never_a_wrong_frame() {
+fn a_device_that_fails_leaves_poisoned_and_never_a_wrong_sample() {
     if !on_standin(&[]) {
         return;
     }
@@ -259,8 +259,8 @@ fn an_error_at_each_call_of_a_publication_leaves_the_publisher_whole() {
         bench.push(&source);
         published += 1;
         for _ in 0..published {
-            let frame = bench.subscriber.wait(LONG).unwrap().unwrap();
-            assert!(frame.to_host().unwrap() == source.content, "after an error of {call}");
+            let sample = bench.subscriber.wait(LONG).unwrap().unwrap();
+            assert!(sample.to_host().unwrap() == source.content, "after an error of {call}");
         }
         published = 0;
     }
@@ -280,8 +280,8 @@ fn a_word_that_a_stream_cannot_be_told_to_write_is_awaited_by_nobody() {
     let reader = bench.node.stream().unwrap();
     assert!(bench.subscriber.take_on(&reader).unwrap().is_none(), "a stream would wait for it");
     bench.push(&source);
-    let frame = bench.subscriber.take_on(&reader).unwrap().unwrap();
-    assert_eq!(frame.info().sequence, 2, "and no number is missing");
+    let sample = bench.subscriber.take_on(&reader).unwrap().unwrap();
+    assert_eq!(sample.info().sequence, 2, "and no number is missing");
 }
 
 #[test]
@@ -322,25 +322,25 @@ fn what_a_dead_producers_streams_may_still_write_is_left_alone_while_a_fork_keep
     let bench = Bench::new(8 * MIB);
     let mut child = a_producer(&bench, "forks");
     let forked = child.std().stdin.take();
-    let frame = bench.subscriber.take_on(&bench.stream).unwrap().unwrap();
+    let sample = bench.subscriber.take_on(&bench.stream).unwrap().unwrap();
     child.kill().unwrap();
     let log = || std::fs::read_to_string(bench.dir.path().join("rgapsd.log")).unwrap();
     until(|| log().contains("one that was forked from it has its GPU still"));
-    assert_eq!(frame.status(), Readiness::Pending);
+    assert_eq!(sample.status(), Readiness::Pending);
     drop(forked); // which ends it
     bench.stream.synchronize(LONG).unwrap();
-    assert_eq!(frame.status(), Readiness::Poisoned);
+    assert_eq!(sample.status(), Readiness::Poisoned);
 }
 
 fn a_producer_dies_under_way(bench: &Bench, subscriber: &Subscriber<Bytes>, stream: &Stream) {
     let mut child = a_producer(bench, "alone");
-    let frame = subscriber.take_on(stream).unwrap().unwrap();
-    assert_eq!(frame.status(), Readiness::Pending);
+    let sample = subscriber.take_on(stream).unwrap().unwrap();
+    assert_eq!(sample.status(), Readiness::Pending);
     child.kill().unwrap();
     // The stream that waits for it goes on.
     stream.synchronize(LONG).unwrap();
-    assert_eq!(frame.status(), Readiness::Poisoned);
-    assert!(matches!(frame.to_host(), Err(TakeError::Poisoned { sequence: 1, .. })));
+    assert_eq!(sample.status(), Readiness::Poisoned);
+    assert!(matches!(sample.to_host(), Err(TakeError::Poisoned { sequence: 1, .. })));
 }
 
 #[test]
@@ -379,11 +379,11 @@ fn bytes_of_the_cpu_are_pushed_and_fetched_whatever_their_size() {
         let content: Vec<u8> = (0..bytes).map(|n| (n * 31 % 255) as u8).collect();
         bench.publisher.push(&Bytes::new(bytes), &content).unwrap();
         for subscriber in [&bench.subscriber, &late] {
-            let frame = subscriber.wait(LONG).unwrap().unwrap();
-            assert!(frame.to_host().unwrap() == content, "{bytes} B");
+            let sample = subscriber.wait(LONG).unwrap().unwrap();
+            assert!(sample.to_host().unwrap() == content, "{bytes} B");
         }
     }
-    // A program that knows nothing of devices: its loan is a slice, and so is its frame.
+    // A program that knows nothing of devices: its loan is a slice, and so is its sample.
     for stream in [None, Some(&bench.stream)] {
         let mut loan = bench.publisher.loan(Bytes::new(5000)).unwrap();
         assert_eq!(loan.len(), 5000);
@@ -392,7 +392,7 @@ fn bytes_of_the_cpu_are_pushed_and_fetched_whatever_their_size() {
             None => loan.publish().unwrap(),
             Some(stream) => loan.publish_on(stream).unwrap(),
         };
-        let frame = bench.subscriber.wait(LONG).unwrap().unwrap();
-        assert_eq!((frame.bytes(), frame.info().origin), ([9; 5000].as_slice(), Origin::Pushed));
+        let sample = bench.subscriber.wait(LONG).unwrap().unwrap();
+        assert_eq!((sample.bytes(), sample.info().origin), ([9; 5000].as_slice(), Origin::Pushed));
     }
 }

@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use rgaps::types::Bytes;
-use rgaps::{Exhaustion, Frame, History, Node, Publisher, PublisherQos, Subscriber, SubscriberQos, TopicSummary};
+use rgaps::{Exhaustion, History, Node, Publisher, PublisherQos, Sample, Subscriber, SubscriberQos, TopicSummary};
 use rgaps_testing::RuntimeDir;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
@@ -43,10 +43,10 @@ pub fn publish(publisher: &Publisher<Bytes>, number: u64) -> Result<(), rgaps::P
     loan.publish().map(|_| ())
 }
 
-/// The number of a frame, after all of its bytes were checked.
-pub fn proven(frame: &Frame<Bytes>) -> u64 {
-    let (head, body) = frame.bytes().split_at(8);
-    assert!(body.iter().all(|byte| *byte == head[0] ^ 0x5a), "a wrong frame: {:?}", frame.info());
+/// The number of a sample, after all of its bytes were checked.
+pub fn proven(sample: &Sample<Bytes>) -> u64 {
+    let (head, body) = sample.bytes().split_at(8);
+    assert!(body.iter().all(|byte| *byte == head[0] ^ 0x5a), "a wrong sample: {:?}", sample.info());
     u64::from_le_bytes(head.try_into().unwrap())
 }
 
@@ -71,18 +71,18 @@ impl Witness {
         Self { subscriber: node.subscriber_with(TOPIC, qos).unwrap(), seen: Cell::default() }
     }
 
-    /// The number of a frame, after it was checked.
-    pub fn check(&self, frame: &Frame<Bytes>) -> u64 {
-        let position = frame.info().position;
+    /// The number of a sample, after it was checked.
+    pub fn check(&self, sample: &Sample<Bytes>) -> u64 {
+        let position = sample.info().position;
         let first = self.seen.get().map_or(position, |(first, _)| first);
         self.seen.set(Some((first, position)));
-        proven(frame)
+        proven(sample)
     }
 
     /// Takes what there is.
     pub fn drain(&self) {
-        while let Some(frame) = self.subscriber.take().unwrap() {
-            self.check(&frame);
+        while let Some(sample) = self.subscriber.take().unwrap() {
+            self.check(&sample);
         }
     }
 
@@ -158,7 +158,7 @@ impl Survivors {
         until("the others have left the topic", || self.are_alone());
     }
 
-    /// Publishes some and takes them all; frames of victims come in between and must be whole too.
+    /// Publishes some and takes them all; samples of victims come in between and must be whole too.
     pub fn go_on(&mut self) {
         for _ in 0..3 {
             self.number += 1;
@@ -169,8 +169,8 @@ impl Survivors {
                 published.inspect_err(|_| self.drain()).is_ok()
             });
             loop {
-                let frame = self.witness.subscriber.wait(LONG).unwrap().expect("the survivors' own message comes");
-                if self.witness.check(&frame) == wanted {
+                let sample = self.witness.subscriber.wait(LONG).unwrap().expect("the survivors' own message comes");
+                if self.witness.check(&sample) == wanted {
                     break;
                 }
             }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::error::Error;
 
 use rclrs::{Context, CreateBasicExecutor, IntoPrimitiveOptions, RclrsErrorFilter, SpinOptions};
-use rgaps::Frame;
+use rgaps::Sample;
 use rgaps::types::{DType, PointCloud, Tensor};
 use rgaps_ros::rclrs::{Publisher, Subscription};
 
@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn count(cloud: &Frame<PointCloud>, near: f64) -> i32 {
+fn count(cloud: &Sample<PointCloud>, near: f64) -> i32 {
     let places = cubes::points(cloud.meta(), cloud.bytes()).filter_map(|(_, place)| place);
     let mut left: HashSet<[i64; 3]> = places.map(|place| cubes::cube(place, near)).collect();
     let mut clusters = 0;

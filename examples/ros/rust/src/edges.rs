@@ -5,7 +5,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use rclrs::{Context, CreateBasicExecutor, IntoPrimitiveOptions, RclrsErrorFilter, SpinOptions, ToLogParams};
-use rgaps::Frame;
+use rgaps::Sample;
 use rgaps::types::{Encoding, Image, Meta};
 use rgaps_ros::rclrs::{Publisher, Subscription};
 
@@ -25,7 +25,7 @@ fn main() -> Result<(), Failed> {
     Ok(())
 }
 
-fn publish_edges(publisher: &Publisher<Image>, picture: &Frame<Image>) -> Result<(), Failed> {
+fn publish_edges(publisher: &Publisher<Image>, picture: &Sample<Image>) -> Result<(), Failed> {
     let from = picture.meta();
     if from.encoding != Encoding::Mono8 {
         return Err(format!("the encoding is {}, not mono8", from.encoding.name()).into());

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::error::Error;
 
 use rclrs::{Context, CreateBasicExecutor, IntoPrimitiveOptions, RclrsErrorFilter, SpinOptions};
-use rgaps::Frame;
+use rgaps::Sample;
 use rgaps::types::PointCloud;
 use rgaps_ros::rclrs::{Publisher, Subscription};
 
@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn thin(cloud: &Frame<PointCloud>, cube: f64, publisher: &Publisher<PointCloud>) -> Result<usize, Box<dyn Error>> {
+fn thin(cloud: &Sample<PointCloud>, cube: f64, publisher: &Publisher<PointCloud>) -> Result<usize, Box<dyn Error>> {
     let (meta, mut taken) = (cloud.meta(), HashSet::new());
     let kept: Vec<&[u8]> = cubes::points(meta, cloud.bytes())
         .filter_map(|(bytes, place)| taken.insert(cubes::cube(place?, cube)).then_some(bytes))

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use rgaps::device::{Backend, Choice};
 use rgaps::types::Bytes;
-use rgaps::{Frame, History, Node, Subscriber, SubscriberQos};
+use rgaps::{History, Node, Sample, Subscriber, SubscriberQos};
 use rgaps_link::RingMemory;
 use rgaps_os::{SharedBytes, clock};
 use rgaps_shm::notify::Wake;
@@ -174,7 +174,7 @@ impl Worker {
     fn take_all(
         &self,
         subscriber: &Subscriber<Bytes>,
-        mut look: impl FnMut(&Frame<Bytes>, Content) -> Result<[u64; 4], BenchError>,
+        mut look: impl FnMut(&Sample<Bytes>, Content) -> Result<[u64; 4], BenchError>,
     ) -> Result<(), BenchError> {
         self.page.ready(self.slot);
         let mut attention = Attention::new();

@@ -10,9 +10,9 @@ rclpy.init()
 node = rclpy.create_node("edges")
 edges = rgaps.ros.Publisher(node, rgaps.Image, "edges", 10)
 
-def on_image(frame):
-    picture = np.asarray(frame)  # in place, for reading
-    with edges.loan(rgaps.Image(frame.meta.width, frame.meta.height, "mono8")) as loan:
+def on_image(sample):
+    picture = np.asarray(sample)  # in place, for reading
+    with edges.loan(rgaps.Image(sample.meta.width, sample.meta.height, "mono8")) as loan:
         np.asarray(loan)[:] = abs(picture[..., 1].astype(np.int16) - 128)
 
 camera = rgaps.ros.Subscription(node, rgaps.Image, "camera/front", on_image, 10)
@@ -20,8 +20,8 @@ rclpy.spin(node)
 ```
 
 A publisher publishes in the core of RGAPS first, then a descriptor of rgaps_msgs (GpuImage, GpuPointCloud, GpuTensor) as an ordinary ROS message.
-A subscription has a core subscriber of its own, and an ordinary ROS subscription to the descriptor, in whose callback it claims the frame.
-So topics have their names, QoS, qos_overrides and graph from ROS; payloads never pass through the RMW. A frame is a lease: it is let go when
+A subscription has a core subscriber of its own, and an ordinary ROS subscription to the descriptor, in whose callback it claims the sample.
+So topics have their names, QoS, qos_overrides and graph from ROS; payloads never pass through the RMW. A sample is a lease: it is let go when
 it and all arrays of it are gone.
 
 Parameters of a node, all for reading only, with the topic's fully qualified name as in qos_overrides:
@@ -33,7 +33,7 @@ Parameters of a node, all for reading only, with the topic's fully qualified nam
 | `rgaps.<topic>.publisher.exhaustion` | wait | what a full pool means: wait, drop_oldest or refuse |
 | `rgaps.<topic>.publisher.exhaustion_timeout_ms` | 1000 | how long a full pool is waited for |
 | `rgaps.<topic>.publisher.flow_control` | true | whether links between hosts wait for a slow receiver |
-| `rgaps.<topic>.subscription.claim_timeout_ms` | 1000 | how long the frame of a descriptor is waited for |
+| `rgaps.<topic>.subscription.claim_timeout_ms` | 1000 | how long the sample of a descriptor is waited for |
 | `rgaps.<topic>.subscription.slack` | 8 | messages that the core keeps beyond the depth of the QoS, for descriptors that come late |
 | `rgaps.device` | | GPU by which the node works, such as cuda:0; empty takes the one that the host's pools lie on, or none |
 

@@ -41,7 +41,7 @@ def body_of(serialized, kind):
 
 
 def message_of(handle, meta):
-    """The message of rgaps_msgs that names what `handle` does: of a frame that is sent on, `message_of(frame.handle, frame.meta)`."""
+    """The message of rgaps_msgs that names what `handle` does: of a sample that is sent on, `message_of(sample.handle, sample.meta)`."""
     return deserialize_message(_descriptor.pack(handle, meta), message_class(type(meta)))
 
 

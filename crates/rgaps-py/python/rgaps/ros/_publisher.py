@@ -4,7 +4,7 @@ import threading
 
 from .. import _descriptor
 from .._errors import MetadataError
-from .._rgaps import Frame, Image
+from .._rgaps import Image, Sample
 from . import _diagnostics
 from ._messages import message_class
 from ._node import Parameters, core_node, publisher_qos
@@ -110,7 +110,7 @@ class Publisher:
         """Publishes an array that lies elsewhere, by one copy, and its descriptor; returns what names the message. As `rgaps.Publisher.push`."""
         if meta is not None and encoding is not None:
             raise MetadataError("an encoding was given beside metadata, which has one")
-        if meta is None and encoding is None and isinstance(array, Frame):
+        if meta is None and encoding is None and isinstance(array, Sample):
             meta = array.meta
         elif meta is None:
             meta = self._kind.like(array, encoding) if self._kind is Image else self._kind.like(array)

@@ -1,4 +1,4 @@
-"""Subscriptions: descriptors by ROS, frames by claim."""
+"""Subscriptions: descriptors by ROS, samples by claim."""
 
 import collections
 import inspect
@@ -17,12 +17,12 @@ _TOLD_MAX = 64
 
 
 class Subscription:
-    """Calls `callback(frame)`, or `callback(frame, message_info)`, with each `rgaps.Frame` of a topic, from the node's executor.
+    """Calls `callback(sample)`, or `callback(sample, message_info)`, with each `rgaps.Sample` of a topic, from the node's executor.
 
     `kind` is rgaps.Image, PointCloud or Tensor. `qos` is a profile of rclpy or a depth; `callback_group`, `event_callbacks` and
     `qos_overriding_options` are those of `Node.create_subscription`. The callback may be a coroutine function.
 
-    A descriptor whose frame cannot be had (it is replayed, or over, or has not come in time) is counted in `refused`, and told to the node's
+    A descriptor whose sample cannot be had (it is replayed, or over, or has not come in time) is counted in `refused`, and told to the node's
     log once for each publisher and reason. One that was still on its way when the subscription was made is counted in `early`.
     """
 
@@ -83,12 +83,12 @@ class Subscription:
 
     @property
     def refused(self):
-        """Descriptors whose frame could not be had."""
+        """Descriptors whose sample could not be had."""
         return self._core.refused
 
     @property
     def early(self):
-        """Descriptors of frames that were published before the subscription."""
+        """Descriptors of samples that were published before the subscription."""
         return self._core.early
 
     def get_publisher_count(self):
@@ -96,7 +96,7 @@ class Subscription:
         return self._subscription.get_publisher_count()
 
     def destroy(self):
-        """Ends it, in ROS and in the core. Frames that the callback kept stay as they are."""
+        """Ends it, in ROS and in the core. Samples that the callback kept stay as they are."""
         _diagnostics.remove(self._node, self._core)
         self._node.destroy_subscription(self._subscription)
         self._core.core.close()
@@ -116,7 +116,7 @@ class _CoreSubscription:
 
     def __init__(self, node, kind, name, profile, entity_id):
         parameters = Parameters(node, name, "subscription", entity_id)
-        described = "Milliseconds that the frame of a descriptor is waited for."
+        described = "Milliseconds that the sample of a descriptor is waited for."
         self._timeout = parameters.integer("claim_timeout_ms", 1000, 0, MILLISECONDS_MAX, described) / 1000
         self._kind, self._logger, self.topic_name = kind, node.get_logger(), name
         self._core_node = core_node(node)
@@ -125,7 +125,7 @@ class _CoreSubscription:
         self._told, self._lock = collections.deque(maxlen=_TOLD_MAX), threading.Lock()
 
     def claim(self, serialized):
-        """The frame, or None with the refusal told."""
+        """The sample, or None with the refusal told."""
         try:
             handle = _descriptor.handle_of(body_of(serialized, self._kind))
         except ValueError as error:
@@ -167,30 +167,30 @@ def _on_descriptor(callback, claim):
     """What the executor calls: of the same form as the callback."""
     takes_info = not _takes(callback, 1)
     if takes_info and not _takes(callback, 2):
-        raise TypeError("the callback of a subscription takes a frame, or a frame and its message info")
+        raise TypeError("the callback of a subscription takes a sample, or a sample and its message info")
     if inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(getattr(callback, "__call__", None)):
 
         async def with_info(serialized, info):
-            frame = claim(serialized)
-            if frame is not None:
-                await callback(frame, info)
+            sample = claim(serialized)
+            if sample is not None:
+                await callback(sample, info)
 
         async def alone(serialized):
-            frame = claim(serialized)
-            if frame is not None:
-                await callback(frame)
+            sample = claim(serialized)
+            if sample is not None:
+                await callback(sample)
 
     else:
 
         def with_info(serialized, info):
-            frame = claim(serialized)
-            if frame is not None:
-                callback(frame, info)
+            sample = claim(serialized)
+            if sample is not None:
+                callback(sample, info)
 
         def alone(serialized):
-            frame = claim(serialized)
-            if frame is not None:
-                callback(frame)
+            sample = claim(serialized)
+            if sample is not None:
+                callback(sample)
 
     return with_info if takes_info else alone
 

@@ -1,9 +1,9 @@
-//! Frames of rclrs nodes for tests/ros/clients: publishes pictures that their number foretells, or checks them.
+//! Samples of rclrs nodes for tests/ros/clients: publishes pictures that their number foretells, or checks them.
 //!
-//!     frames_rclrs publish TOPIC COUNT SUBSCRIPTIONS CORE_SUBSCRIBERS
-//!     frames_rclrs subscribe TOPIC COUNT
-//!     frames_rclrs join TOPIC COUNT
-//!     frames_rclrs both TOPIC COUNT
+//!     samples_rclrs publish TOPIC COUNT SUBSCRIPTIONS CORE_SUBSCRIBERS
+//!     samples_rclrs subscribe TOPIC COUNT
+//!     samples_rclrs join TOPIC COUNT
+//!     samples_rclrs both TOPIC COUNT
 
 use std::error::Error;
 use std::sync::mpsc::{Sender, channel};
@@ -14,16 +14,16 @@ use rclrs::{Context, CreateBasicExecutor, Executor, IntoPrimitiveOptions, Node, 
 use rgaps::types::Image;
 use rgaps_ros::rclrs::{Publisher, Subscription};
 
-#[path = "frames/mod.rs"]
-mod frames;
+#[path = "samples/mod.rs"]
+mod samples;
 type Failed = Box<dyn Error + Send + Sync>;
 
-use frames::{Checked, DEPTH, fill, picture};
+use samples::{Checked, DEPTH, fill, picture};
 
 fn main() -> Result<(), Failed> {
     let arguments: Vec<String> = std::env::args().skip(1).take_while(|argument| argument != "--ros-args").collect();
     let executor = Context::default_from_env()?.create_basic_executor();
-    let node = executor.create_node("frames_rclrs")?;
+    let node = executor.create_node("samples_rclrs")?;
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["publish", topic, count, subscriptions, core_subscribers] => {
             publish(executor, &node, topic, count.parse()?, subscriptions.parse()?, core_subscribers.parse()?)
@@ -42,7 +42,7 @@ fn main() -> Result<(), Failed> {
             publishing.join().map_err(|_| "the publisher panicked")?
         }
         _ => Err(
-            "usage: frames_rclrs publish TOPIC COUNT SUBSCRIPTIONS CORE_SUBSCRIBERS | subscribe TOPIC COUNT | join TOPIC COUNT | both TOPIC COUNT"
+            "usage: samples_rclrs publish TOPIC COUNT SUBSCRIPTIONS CORE_SUBSCRIBERS | subscribe TOPIC COUNT | join TOPIC COUNT | both TOPIC COUNT"
                 .into(),
         ),
     }
@@ -96,13 +96,13 @@ fn subscription(node: &Node, topic: &str, count: usize, joins: bool) -> Result<(
     let checked = Arc::new(Mutex::new(Checked::new(joins)));
     let (done, is_done): (Sender<()>, _) = channel();
     let in_callback = checked.clone();
-    let subscription = Subscription::<Image>::new(node, topic.keep_last(DEPTH), move |frame| {
+    let subscription = Subscription::<Image>::new(node, topic.keep_last(DEPTH), move |sample| {
         let mut checked = in_callback.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if checked.frames == count {
+        if checked.samples == count {
             return; // A stream goes on.
         }
-        checked.check(&frame);
-        if checked.frames == count {
+        checked.check(&sample);
+        if checked.samples == count {
             let _ = done.send(());
         }
     })?;

@@ -1,7 +1,7 @@
-//! The pictures: what number n looks like, and the check of one that came. tests/ros/frames.py has the same.
+//! The pictures: what number n looks like, and the check of one that came. tests/ros/samples.py has the same.
 
 use rgaps::types::{Encoding, Image, Meta, MetaError};
-use rgaps::{Frame, SubscriberStatistics};
+use rgaps::{Sample, SubscriberStatistics};
 
 /// Messages that ROS keeps. More than are published at once.
 pub const DEPTH: u32 = 100;
@@ -21,8 +21,8 @@ pub fn fill(bytes: &mut [u8], number: usize) {
 /// What came.
 #[derive(Debug, Default)]
 pub struct Checked {
-    /// Frames.
-    pub frames: usize,
+    /// Samples.
+    pub samples: usize,
     /// Number of the first; none yet where any may be.
     first: Option<usize>,
     mismatched: usize,
@@ -36,23 +36,23 @@ impl Checked {
     }
 
     /// Compares one, which is to be the next.
-    pub fn check(&mut self, frame: &Frame<Image>) {
-        let mut wanted = vec![0; frame.bytes().len()];
-        let number = u32::from_le_bytes(frame.meta().header().user.as_chunks().0[0]) as usize;
+    pub fn check(&mut self, sample: &Sample<Image>) {
+        let mut wanted = vec![0; sample.bytes().len()];
+        let number = u32::from_le_bytes(sample.meta().header().user.as_chunks().0[0]) as usize;
         fill(&mut wanted, number);
-        let wanted_number = *self.first.get_or_insert(number) + self.frames;
-        let is_right = number == wanted_number && frame.bytes() == wanted && frame.meta().header().stamp.to_ns() > 0;
+        let wanted_number = *self.first.get_or_insert(number) + self.samples;
+        let is_right = number == wanted_number && sample.bytes() == wanted && sample.meta().header().stamp.to_ns() > 0;
         self.mismatched += usize::from(!is_right);
-        self.in_place += usize::from(frame.is_in_place());
-        self.frames += 1;
+        self.in_place += usize::from(sample.is_in_place());
+        self.samples += 1;
     }
 
     /// As the tests read it.
     pub fn line(&self, statistics: &SubscriberStatistics, refused: u64) -> String {
-        let (Self { frames, mismatched, in_place, .. }, copied, lost) =
+        let (Self { samples, mismatched, in_place, .. }, copied, lost) =
             (self, statistics.copied_bytes, statistics.lost);
         format!(
-            "frames {frames} mismatched {mismatched} in_place {in_place} copied_bytes {copied} lost {lost} refused {refused}"
+            "samples {samples} mismatched {mismatched} in_place {in_place} copied_bytes {copied} lost {lost} refused {refused}"
         )
     }
 }

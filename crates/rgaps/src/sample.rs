@@ -19,7 +19,7 @@ use crate::types::{Meta, ViewError};
 ///
 /// It stays valid however far the publisher runs ahead, and outlives its subscriber. Dropping it lets the message go.
 #[derive(Debug)]
-pub struct Frame<T> {
+pub struct Sample<T> {
     pub(crate) meta: T,
     pub(crate) offset: u64,
     pub(crate) taken: u64,
@@ -37,7 +37,7 @@ pub struct Frame<T> {
     pub(crate) fetched: OnceLock<Vec<u8>>,
 }
 
-impl<T> Drop for Frame<T> {
+impl<T> Drop for Sample<T> {
     fn drop(&mut self) {
         if !self.subscriber.node.is_owner() {
             // In a forked child the segment is not mapped, and the message is the parent's to let go.
@@ -51,8 +51,8 @@ impl<T> Drop for Frame<T> {
     }
 }
 
-impl<T> Frame<T> {
-    /// Makes the frame one that the node's device reaches: where it does not reach the pool, a copy takes its place, once a message and
+impl<T> Sample<T> {
+    /// Makes the sample one that the node's device reaches: where it does not reach the pool, a copy takes its place, once a message and
     /// node. With a stream, its later work waits for the bytes; without, this waits, and lets the message go.
     pub(crate) fn bring(&mut self, awaited: Option<(u64, u32)>, stream: Option<&Stream>) -> Result<(), DeviceError> {
         let inner = &self.subscriber;
@@ -103,7 +103,7 @@ impl<T> Frame<T> {
     }
 }
 
-impl<T: Meta> Frame<T> {
+impl<T: Meta> Sample<T> {
     /// The typed metadata.
     pub fn meta(&self) -> &T {
         &self.meta
@@ -178,7 +178,7 @@ impl<T: Meta> Frame<T> {
 
     /// Where the payload lies on the device, for a kernel or a copy to read it; on the host backend, a pointer.
     ///
-    /// What reads it must be done when the frame is dropped, or be in the stream that it is released on, or was taken on if it is dropped.
+    /// What reads it must be done when the sample is dropped, or be in the stream that it is released on, or was taken on if it is dropped.
     pub fn device_address(&self) -> Result<u64, TakeError> {
         let topic = || self.subscriber.topic.clone();
         if !self.subscriber.node.is_owner() {
@@ -189,7 +189,7 @@ impl<T: Meta> Frame<T> {
     }
 
     /// The payload as part of its pool, for copies that the device makes out of it (`Backend::copy_to_host`, `copy_out`) and no others. They are
-    /// over when the frame is dropped, or in the stream that it is released on, or was taken on if it is dropped. An error in a forked child, where the pool is not mapped.
+    /// over when the sample is dropped, or in the stream that it is released on, or was taken on if it is dropped. An error in a forked child, where the pool is not mapped.
     pub fn part(&self) -> Result<PoolPart<'_>, TakeError> {
         if !self.subscriber.node.is_owner() {
             return Err(TakeError::Forked { topic: self.subscriber.topic.clone() });
@@ -197,7 +197,7 @@ impl<T: Meta> Frame<T> {
         Ok(PoolPart::to_read(self.pool.as_ref(), self.offset, self.info.bytes))
     }
 
-    /// Whether its bytes are there. `Pending` can only be the answer for a frame of `take_on`.
+    /// Whether its bytes are there. `Pending` can only be the answer for a sample of `take_on`.
     pub fn status(&self) -> Readiness {
         if !self.subscriber.node.is_owner() {
             return Readiness::Poisoned;
@@ -237,7 +237,7 @@ impl<T: Meta> Frame<T> {
     }
 
     /// What the payload is mapped from: (device, inode) of the pool's memory, and the offset in it. The same for every subscriber; where the
-    /// node's device does not reach the pool, the same for every frame of the node that shares a copy.
+    /// node's device does not reach the pool, the same for every sample of the node that shares a copy.
     pub fn mapped_from(&self) -> ((u64, u64), u64) {
         (self.pool.identity(), self.offset)
     }

@@ -1,4 +1,4 @@
-//! Frames: messages that were taken.
+//! Samples: messages that were taken.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -15,20 +15,20 @@ use crate::view::{Holder, View};
 use crate::{errors, meta, stream};
 
 struct State {
-    /// What the frame itself holds. Arrays of it hold the message by themselves.
+    /// What the sample itself holds. Arrays of it hold the message by themselves.
     message: Option<Message>,
     is_released: bool,
-    /// Whether `__cuda_array_interface__` was read: then those who use the address hold the frame, and nothing else.
+    /// Whether `__cuda_array_interface__` was read: then those who use the address hold the sample, and nothing else.
     is_exported: bool,
 }
 
 /// A message that is being read, in the memory where its publisher put it, or, from another host, the manager.
 ///
-/// `numpy.asarray(frame)`, `torch.from_dlpack(frame)` and `cupy.from_dlpack(frame)` are arrays of that memory. The message is let go when the
-/// frame (by `release`, at the end of `with`, or with the object) and all its arrays are gone. The memory is mapped for reading only: numpy
+/// `numpy.asarray(sample)`, `torch.from_dlpack(sample)` and `cupy.from_dlpack(sample)` are arrays of that memory. The message is let go when the
+/// sample (by `release`, at the end of `with`, or with the object) and all its arrays are gone. The memory is mapped for reading only: numpy
 /// refuses to write there. A library of before DLPack 1.0 does not know that, and a program that writes through it ends by SIGSEGV.
 #[pyclass(frozen, weakref, module = "rgaps")]
-pub(crate) struct Frame {
+pub(crate) struct Sample {
     state: Mutex<State>,
     node: Arc<NodeCell>,
     topic: String,
@@ -38,7 +38,7 @@ pub(crate) struct Frame {
     taken_on: Option<u64>,
 }
 
-impl Frame {
+impl Sample {
     pub(crate) fn new(message: Message, node: Arc<NodeCell>, topic: String, taken_on: Option<u64>) -> Self {
         let (meta, info) = (message.meta(), MessageInfo::of(message.info(), message.taken_ns()));
         let handle = message.handle();
@@ -59,7 +59,7 @@ impl Frame {
         match message {
             Some(message) => Ok(message),
             None => Err(errors::released(&format!(
-                "the frame of {}, message {}, is released: its memory may hold another message by now",
+                "the sample of {}, message {}, is released: its memory may hold another message by now",
                 self.topic, self.info.sequence
             ))),
         }
@@ -76,7 +76,7 @@ impl Frame {
     }
 }
 
-impl Drop for Frame {
+impl Drop for Sample {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let Some(message) = state.message.take().filter(|_| state.is_exported) {
@@ -86,20 +86,20 @@ impl Drop for Frame {
 }
 
 #[pymethods]
-impl Frame {
-    /// The typed metadata. It stays after the frame's release.
+impl Sample {
+    /// The typed metadata. It stays after the sample's release.
     #[getter]
     fn meta(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         meta::to_python(py, self.meta)
     }
 
-    /// Where it came from, the path that it took and when it passed each stage. It stays after the frame's release.
+    /// Where it came from, the path that it took and when it passed each stage. It stays after the sample's release.
     #[getter]
     fn info(&self) -> MessageInfo {
         self.info.clone()
     }
 
-    /// What names the message outside RGAPS. It stays after the frame's release.
+    /// What names the message outside RGAPS. It stays after the sample's release.
     #[getter]
     fn handle(&self) -> MessageHandle {
         self.handle.into()
@@ -117,7 +117,7 @@ impl Frame {
         self.info.bytes
     }
 
-    /// "ready", or, for a frame that was taken on a stream, "pending" or "poisoned": whether its bytes are there.
+    /// "ready", or, for a sample that was taken on a stream, "pending" or "poisoned": whether its bytes are there.
     #[getter]
     fn status(&self) -> PyResult<&'static str> {
         Ok(match self.message()?.status() {
@@ -174,7 +174,7 @@ impl Frame {
         })
     }
 
-    /// Lets the message go, as far as the frame holds it: at once, or behind the work given to `stream` so far. Arrays of it stay good.
+    /// Lets the message go, as far as the sample holds it: at once, or behind the work given to `stream` so far. Arrays of it stay good.
     #[pyo3(signature = (stream = None))]
     fn release(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let on = match stream::handle(stream)? {
@@ -239,8 +239,8 @@ impl Frame {
     }
 
     /// Version 3; there is none where the payload is in memory of the host. Once it was read, the message is held until the object has gone, and
-    /// then let go behind the work of the stream that the frame was taken on, or of the default stream. That is not ordered with streams made as
-    /// non-blocking (CuPy's `Stream(non_blocking=True)`, all but the first of PyTorch's): who works on such one takes the frame on it.
+    /// then let go behind the work of the stream that the sample was taken on, or of the default stream. That is not ordered with streams made as
+    /// non-blocking (CuPy's `Stream(non_blocking=True)`, all but the first of PyTorch's): who works on such one takes the sample on it.
     #[getter]
     fn __cuda_array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let interface = self.make_view(None)?.cuda_interface(py)?;
@@ -256,6 +256,6 @@ impl Frame {
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let meta = self.meta(py)?;
         let state = if self.released() { ", released" } else { "" };
-        Ok(format!("<rgaps.Frame {} of {}: {}{state}>", self.info.sequence, self.topic, meta.bind(py).repr()?))
+        Ok(format!("<rgaps.Sample {} of {}: {}{state}>", self.info.sequence, self.topic, meta.bind(py).repr()?))
     }
 }

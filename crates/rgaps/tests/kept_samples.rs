@@ -1,4 +1,4 @@
-//! A frame that is read keeps its bytes whatever its manager lacks: descriptors when it takes slots back, on either side, or the files that it had.
+//! A sample that is read keeps its bytes whatever its manager lacks: descriptors when it takes slots back, on either side, or the files that it had.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
@@ -39,18 +39,18 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// This test program again, as a client that holds a frame of each topic.
+/// This test program again, as a client that holds a sample of each topic.
 struct Client {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
 }
 
 impl Client {
-    /// `spare`: how many descriptors it may still open while it reads its frames.
+    /// `spare`: how many descriptors it may still open while it reads its samples.
     fn start(dir: &RuntimeDir, spare: Option<usize>) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "role_of_a_client", "--ignored", "--nocapture"]);
-        command.env("RGAPS_TEST_KEPT_FRAMES", spare.map_or(String::new(), |spare| spare.to_string()));
+        command.env("RGAPS_TEST_KEPT_SAMPLES", spare.map_or(String::new(), |spare| spare.to_string()));
         dir.apply(&mut command);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = Child::spawn(&mut command).unwrap();
@@ -77,13 +77,13 @@ impl Client {
 #[test]
 #[ignore = "the client's program, started by the tests of this file"]
 fn role_of_a_client() {
-    let Ok(spare) = std::env::var("RGAPS_TEST_KEPT_FRAMES") else { return };
+    let Ok(spare) = std::env::var("RGAPS_TEST_KEPT_SAMPLES") else { return };
     let _watchdog = Watchdog::new(Duration::from_secs(120));
     let node = Node::builder().no_autostart().build().unwrap();
     let subscribers: Vec<Subscriber<Bytes>> = topics().map(|topic| node.subscriber(&topic).unwrap()).collect();
     println!("ready");
-    let frames: Vec<_> = subscribers.iter().map(|subscriber| subscriber.wait(LONG).unwrap().unwrap()).collect();
-    let slices: Vec<&[u8]> = frames.iter().map(|frame| frame.bytes()).collect();
+    let samples: Vec<_> = subscribers.iter().map(|subscriber| subscriber.wait(LONG).unwrap().unwrap()).collect();
+    let slices: Vec<&[u8]> = samples.iter().map(|sample| sample.bytes()).collect();
     let mut fillers = Vec::new();
     if let Ok(spare) = spare.parse::<usize>() {
         let maximum = getrlimit(Resource::Nofile).maximum;
@@ -101,7 +101,7 @@ fn role_of_a_client() {
     }
 }
 
-/// A publisher of each topic, and a client that reads a frame of each.
+/// A publisher of each topic, and a client that reads a sample of each.
 struct Held {
     publishers: Vec<Publisher<Bytes>>,
     own: Node,
@@ -177,7 +177,7 @@ impl Held {
 }
 
 #[test]
-fn frames_stay_though_their_reader_hands_back_one_slot_at_a_time() {
+fn samples_stay_though_their_reader_hands_back_one_slot_at_a_time() {
     // For the connection, and for two that go along with a slot.
     let mut held = Held::new("few", Some(3));
     let _next = held.followed();
@@ -185,7 +185,7 @@ fn frames_stay_though_their_reader_hands_back_one_slot_at_a_time() {
 }
 
 #[test]
-fn frames_stay_though_their_reader_has_no_descriptors_when_its_manager_dies() {
+fn samples_stay_though_their_reader_has_no_descriptors_when_its_manager_dies() {
     let mut held = Held::new("none", Some(2));
     let _next = held.followed();
     // From now on it has some.
@@ -194,7 +194,7 @@ fn frames_stay_though_their_reader_has_no_descriptors_when_its_manager_dies() {
 }
 
 #[test]
-fn frames_stay_though_a_cleaner_removes_files_and_leaves_the_socket() {
+fn samples_stay_though_a_cleaner_removes_files_and_leaves_the_socket() {
     let aside = |held: &Held| held.dir.path().with_extension("aside");
     let remove = |path: &Path| std::fs::remove_file(path);
     let rename = |held: &Held, path: &Path| std::fs::rename(path, aside(held));
@@ -212,7 +212,7 @@ fn frames_stay_though_a_cleaner_removes_files_and_leaves_the_socket() {
 }
 
 #[test]
-fn frames_stay_though_files_are_removed_time_and_again_before_the_manager_dies() {
+fn samples_stay_though_files_are_removed_time_and_again_before_the_manager_dies() {
     let mut held = Held::new("often", None);
     for _ in 0..10 {
         for file in held.files("client-") {
@@ -225,7 +225,7 @@ fn frames_stay_though_files_are_removed_time_and_again_before_the_manager_dies()
 }
 
 #[test]
-fn frames_stay_though_the_lock_file_of_a_stopped_reader_is_removed_before_its_manager_dies() {
+fn samples_stay_though_the_lock_file_of_a_stopped_reader_is_removed_before_its_manager_dies() {
     let mut held = Held::new("stopped", None);
     held.client.child.stop().unwrap();
     for file in held.files("client-") {

@@ -1,10 +1,10 @@
-"""Frames of rclpy nodes for tests/ros/clients: publishes pictures that their number foretells, or checks them.
+"""Samples of rclpy nodes for tests/ros/clients: publishes pictures that their number foretells, or checks them.
 
-    frames.py publish TOPIC COUNT SUBSCRIPTIONS CORE_SUBSCRIBERS
-    frames.py stream TOPIC 0
-    frames.py subscribe TOPIC COUNT [threads]
-    frames.py join TOPIC COUNT [threads]
-    frames.py both TOPIC COUNT [threads]
+    samples.py publish TOPIC COUNT SUBSCRIPTIONS CORE_SUBSCRIBERS
+    samples.py stream TOPIC 0
+    samples.py subscribe TOPIC COUNT [threads]
+    samples.py join TOPIC COUNT [threads]
+    samples.py both TOPIC COUNT [threads]
 
 `stream` publishes until its input ends, `join` begins with whichever picture comes first. crates/rgaps-ros/examples has the same in Rust, but for
 `stream`.
@@ -39,30 +39,30 @@ class Checked:
     """What came."""
 
     def __init__(self, count, joins=False):
-        self.count, self.frames, self.mismatched, self.in_place = count, 0, 0, 0
+        self.count, self.samples, self.mismatched, self.in_place = count, 0, 0, 0
         self.first = None if joins else 0
         self.is_done = threading.Event()
 
-    def __call__(self, frame):
-        if self.frames == self.count:
+    def __call__(self, sample):
+        if self.samples == self.count:
             return  # A stream goes on.
-        number = int.from_bytes(frame.meta.user[:4], "little")
-        seen = np.asarray(frame)
+        number = int.from_bytes(sample.meta.user[:4], "little")
+        seen = np.asarray(sample)
         if self.first is None:
             self.first = number
-        is_right = number == self.first + self.frames and frame.meta.stamp > 0 and frame.meta.frame_id == "camera"
+        is_right = number == self.first + self.samples and sample.meta.stamp > 0 and sample.meta.frame_id == "camera"
         # The array is the memory of the message itself.
-        is_right &= np.array_equal(seen, content(number)) and seen.ctypes.data == frame.address
+        is_right &= np.array_equal(seen, content(number)) and seen.ctypes.data == sample.address
         self.mismatched += not is_right
-        self.in_place += frame.is_in_place
-        self.frames += 1
-        if self.frames == self.count:
+        self.in_place += sample.is_in_place
+        self.samples += 1
+        if self.samples == self.count:
             self.is_done.set()
 
     def line(self, subscription):
         numbers = subscription.statistics
         return (
-            f"frames {self.frames} mismatched {self.mismatched} in_place {self.in_place} copied_bytes {numbers.copied_bytes} "
+            f"samples {self.samples} mismatched {self.mismatched} in_place {self.in_place} copied_bytes {numbers.copied_bytes} "
             f"lost {numbers.lost} refused {subscription.refused}"
         )
 
@@ -89,7 +89,7 @@ def main():
     arguments = sys.argv[1 : sys.argv.index("--ros-args")] if "--ros-args" in sys.argv else sys.argv[1:]
     what, topic, count, *rest = arguments
     rclpy.init()
-    node = rclpy.create_node("frames_rclpy")
+    node = rclpy.create_node("samples_rclpy")
     executor = MultiThreadedExecutor(4) if "threads" in rest else SingleThreadedExecutor()
     executor.add_node(node)
     endpoints = []

@@ -1,8 +1,8 @@
-//! Frames of r2r nodes for tests/ros/clients: publishes pictures that their number foretells, or checks them.
+//! Samples of r2r nodes for tests/ros/clients: publishes pictures that their number foretells, or checks them.
 //!
-//!     frames_r2r publish TOPIC COUNT SUBSCRIPTIONS CORE_SUBSCRIBERS
-//!     frames_r2r subscribe TOPIC COUNT
-//!     frames_r2r join TOPIC COUNT
+//!     samples_r2r publish TOPIC COUNT SUBSCRIPTIONS CORE_SUBSCRIBERS
+//!     samples_r2r subscribe TOPIC COUNT
+//!     samples_r2r join TOPIC COUNT
 
 use std::error::Error;
 use std::io::BufRead;
@@ -16,15 +16,15 @@ use r2r::{Context, Node, QosProfile};
 use rgaps::types::Image;
 use rgaps_ros::r2r::{Publisher, Subscription};
 
-#[path = "frames/mod.rs"]
-mod frames;
-use frames::{Checked, DEPTH, fill, picture};
+#[path = "samples/mod.rs"]
+mod samples;
+use samples::{Checked, DEPTH, fill, picture};
 
 const TURN: Duration = Duration::from_millis(5);
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).take_while(|argument| argument != "--ros-args").collect();
-    let node = Node::create(Context::create()?, "frames_r2r", "")?;
+    let node = Node::create(Context::create()?, "samples_r2r", "")?;
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["publish", topic, count, subscriptions, core_subscribers] => {
             publish(node, topic, count.parse()?, subscriptions.parse()?, core_subscribers.parse()?)
@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         ["subscribe", topic, count] => subscribe(node, topic, count.parse()?, false),
         ["join", topic, count] => subscribe(node, topic, count.parse()?, true),
         _ => {
-            Err("usage: frames_r2r publish TOPIC COUNT SUBSCRIPTIONS CORE_SUBSCRIBERS | subscribe TOPIC COUNT | join TOPIC COUNT"
+            Err("usage: samples_r2r publish TOPIC COUNT SUBSCRIPTIONS CORE_SUBSCRIBERS | subscribe TOPIC COUNT | join TOPIC COUNT"
                 .into())
         }
     }
@@ -82,9 +82,9 @@ fn subscribe(mut node: Node, topic: &str, count: usize, joins: bool) -> Result<(
     pool.spawner().spawn_local(
         async move {
             let mut checked = Checked::new(joins);
-            while checked.frames < count {
-                let Some(frame) = subscription.next().await else { break };
-                checked.check(&frame);
+            while checked.samples < count {
+                let Some(sample) = subscription.next().await else { break };
+                checked.check(&sample);
             }
             let _ = done.send(checked.line(&subscription.statistics(), subscription.refused()));
         }

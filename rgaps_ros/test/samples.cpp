@@ -1,12 +1,12 @@
-// Frames of rclcpp nodes for tests/ros/clients, which mixes them with those of other languages: publishes pictures that their number foretells, or
+// Samples of rclcpp nodes for tests/ros/clients, which mixes them with those of other languages: publishes pictures that their number foretells, or
 // checks them.
 //
-//   frames publish TOPIC COUNT SUBSCRIPTIONS CORE_SUBSCRIBERS
-//   frames subscribe TOPIC COUNT
-//   frames join TOPIC COUNT
+//   samples publish TOPIC COUNT SUBSCRIPTIONS CORE_SUBSCRIBERS
+//   samples subscribe TOPIC COUNT
+//   samples join TOPIC COUNT
 //
 // `join` begins with whichever picture comes first.
-// tests/ros/frames.py is the same for rclpy, crates/rgaps-ros/examples for Rust.
+// tests/ros/samples.py is the same for rclpy, crates/rgaps-ros/examples for Rust.
 
 #include <chrono>
 #include <cstdint>
@@ -70,25 +70,25 @@ int publish(const rclcpp::Node::SharedPtr &node, const std::string &topic, std::
 }
 
 int subscribe(const rclcpp::Node::SharedPtr &node, const std::string &topic, std::uint32_t count, bool joins) {
-  std::uint32_t frames = 0, mismatched = 0, in_place = 0, first = 0;
+  std::uint32_t samples = 0, mismatched = 0, in_place = 0, first = 0;
   const auto check = [&](const rgaps::DeviceImage &image) {
-    if (joins && frames == 0) first = number_of(image);
-    if (frames == count) return;
-    mismatched += is_right(image, first + frames) ? 0 : 1;
+    if (joins && samples == 0) first = number_of(image);
+    if (samples == count) return;
+    mismatched += is_right(image, first + samples) ? 0 : 1;
     in_place += image.host().data() == image.device_pointer() ? 1 : 0;
-    ++frames;
+    ++samples;
   };
   const auto subscription = rgaps_ros::create_subscription<rgaps::DeviceImage>(node, topic, rclcpp::QoS(depth), check);
   std::printf("ready %s\n", subscription->get_topic_name());
   rclcpp::executors::SingleThreadedExecutor executor;
   executor.add_node(node);
   const auto end = std::chrono::steady_clock::now() + time_max;
-  while (frames < count && std::chrono::steady_clock::now() < end) executor.spin_once(std::chrono::milliseconds(100));
+  while (samples < count && std::chrono::steady_clock::now() < end) executor.spin_once(std::chrono::milliseconds(100));
   const auto statistics = subscription->statistics().value();
-  std::printf("frames %u mismatched %u in_place %u copied_bytes %llu lost %llu refused %llu\n", frames, mismatched, in_place,
+  std::printf("samples %u mismatched %u in_place %u copied_bytes %llu lost %llu refused %llu\n", samples, mismatched, in_place,
               static_cast<unsigned long long>(statistics.copied_bytes), static_cast<unsigned long long>(statistics.lost),
               static_cast<unsigned long long>(subscription->refused_count()));
-  return frames == count ? 0 : 1;
+  return samples == count ? 0 : 1;
 }
 
 }  // namespace
@@ -97,7 +97,7 @@ int main(int argc, char **argv) {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   const std::vector<std::string> arguments = rclcpp::init_and_remove_ros_arguments(argc, argv);
   if (arguments.size() < 4) return 2;
-  const auto node = std::make_shared<rclcpp::Node>("frames_rclcpp");
+  const auto node = std::make_shared<rclcpp::Node>("samples_rclcpp");
   const std::string &topic = arguments[2];
   const auto count = static_cast<std::uint32_t>(std::stoul(arguments[3]));
   int status = 2;
