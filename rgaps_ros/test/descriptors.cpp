@@ -194,7 +194,7 @@ Described<rgaps::Image> publish(const rgaps::Publisher<rgaps::Image> &publisher,
   return copy<rgaps::Image>(descriptor);
 }
 
-void a_payload_subscription_claims_what_descriptors_name_and_shares_it() {
+void a_payload_subscription_takes_what_descriptors_name_and_shares_it() {
   auto &subscriptions = rgaps_ros::PayloadSubscriptions<rgaps::Image>::instance();
   auto node = rgaps_ros::Process::instance().node(0, {}).value();
   EXPECT(rgaps_ros::Process::instance().node(0, {}).value() == node);
@@ -249,7 +249,7 @@ int main() {
   a_tensor_is_its_descriptor_byte_for_byte();
   a_descriptor_that_contradicts_itself_is_refused_with_the_numbers();
   what_is_default_constructed_is_invalid_and_says_so();
-  a_payload_subscription_claims_what_descriptors_name_and_shares_it();
+  a_payload_subscription_takes_what_descriptors_name_and_shares_it();
   any_bytes_at_all_are_refused_with_a_reason();
   std::printf("rgaps_ros: descriptors, leases and payload subscriptions agree (%zu)\n", looked_at);
   return 0;

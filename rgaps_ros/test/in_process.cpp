@@ -124,7 +124,7 @@ TEST(InProcess, a_descriptor_that_names_nothing_is_refused_with_the_reason_and_s
     errors.push_back(image.error());
   };
   options.id = "short";
-  world.node->declare_parameter("rgaps./forged.subscription_short.claim_timeout_ms", 50);
+  world.node->declare_parameter("rgaps./forged.subscription_short.payload_timeout_ms", 50);
   auto subscription = rgaps_ros::create_subscription<DeviceImage>(world.node, "forged", rclcpp::QoS(10),
                                                                   [&](const DeviceImage &image) { values.push_back(value_of(image)); }, options);
   ASSERT_TRUE(world.until([&] { return publisher.get_subscription_count() == 1 && forger->get_subscription_count() == 1; }));
@@ -354,7 +354,7 @@ TEST(InProcess, counters_are_on_diagnostics) {
   const auto has = [&](const std::string &text) { return std::find(counters.begin(), counters.end(), text) != counters.end(); };
   EXPECT_TRUE(world.until([&] {
     return has("/world: publisher of /counted published 1") && has("/world: subscription of /counted taken 1") &&
-           has("/world: subscription of /counted claims_refused 0");
+           has("/world: subscription of /counted handles_refused 0");
   }));
   EXPECT_EQ(nameless, 0);
 }
@@ -376,7 +376,7 @@ TEST(InProcess, an_executor_that_waits_for_a_payload_ends_when_ros_does) {
   const auto context = std::make_shared<rclcpp::Context>();
   context->init(0, nullptr);
   // An hour: the shutdown has to end the wait.
-  World world(with(false, {{"rgaps./never.subscription.claim_timeout_ms", 3'600'000}}).context(context));
+  World world(with(false, {{"rgaps./never.subscription.payload_timeout_ms", 3'600'000}}).context(context));
   auto forger = world.node->create_publisher<GpuImage>("never", 10);
   int refused = 0;
   rgaps_ros::SubscriptionOptions<DeviceImage> options;

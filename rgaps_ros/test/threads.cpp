@@ -122,7 +122,7 @@ TEST(ThreadsIntraProcess, a_reentrant_group_gets_every_sample_once_by_several_th
   a_reentrant_group_gets_every_sample_once_by_several_threads(true);
 }
 
-/// Messages and descriptors go in one order, or a subscription that claims in order lets go of those whose descriptors are overtaken.
+/// Messages and descriptors go in one order, or a subscription that takes by handle in order lets go of those whose descriptors are overtaken.
 void what_several_threads_publish_through_one_publisher_comes_whole(bool intra_process) {
   constexpr int samples = 50, threads = 4;
   World world(with(intra_process));

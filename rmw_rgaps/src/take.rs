@@ -1,5 +1,5 @@
 //! Taking from GPU subscriptions: the next message of the core's queue, as its descriptor. The core's hold is let go at once: whoever wants the
-//! payload claims it by the descriptor's handle, through a core subscriber of its own.
+//! payload takes it by the descriptor's handle, through a core subscriber of its own.
 
 use std::ffi::c_void;
 use std::sync::MutexGuard;

@@ -200,7 +200,7 @@ class Ends(OnANode):
 class Values(OnANode):
     parameters = (
         Parameter("rgaps./robot/text.subscription.slack", value="many"),
-        Parameter("rgaps./robot/low.subscription.claim_timeout_ms", value=-1),
+        Parameter("rgaps./robot/low.subscription.payload_timeout_ms", value=-1),
         Parameter("rgaps./robot/low.publisher.pool_bytes", value=-1),
         Parameter("rgaps./robot/text.publisher.flow_control", value=3),
         Parameter("qos_overrides./robot/image.subscription.depth", value=3),
@@ -264,7 +264,7 @@ class Descriptors(OnANode):
     def test_bytes_that_are_no_descriptor_end_no_node(self):
         _publisher, subscription = self.pair()
         for bad in (b"", b"\0", b"\0\1\0\0", b"\0\0\0\0" + bytes(50), b"\xff" * 400, bytes(1000), b"\0\7\0\0" + bytes(212)):
-            self.assertIsNone(subscription._core.claim(bad))
+            self.assertIsNone(subscription._core.take_by_handle(bad))
         self.assertEqual(subscription.refused, 7)
 
     def test_a_message_of_another_kind_on_the_same_name_is_refused(self):

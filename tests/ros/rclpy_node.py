@@ -224,7 +224,7 @@ class Parameters(OnANode):
     parameters = (
         Parameter("rgaps./robot/image.publisher.pool_bytes", value=8 << 20),
         Parameter("rgaps./robot/image.publisher.exhaustion", value="refuse"),
-        Parameter("rgaps./robot/image.subscription.claim_timeout_ms", value=5),
+        Parameter("rgaps./robot/image.subscription.payload_timeout_ms", value=5),
         Parameter("rgaps./robot/odd.publisher.exhaustion", value="never"),
         Parameter("qos_overrides./robot/image.publisher.reliability", value="best_effort"),
     )
@@ -234,7 +234,7 @@ class Parameters(OnANode):
         self.assertEqual(publisher.statistics.pool_bytes, 8 << 20)
         described = self.node.describe_parameters(
             [f"{self.name}.publisher.{name}" for name in ("pool_bytes", "history_depth", "exhaustion", "exhaustion_timeout_ms", "flow_control")]
-            + [f"{self.name}.subscription.{name}" for name in ("claim_timeout_ms", "slack")]
+            + [f"{self.name}.subscription.{name}" for name in ("payload_timeout_ms", "slack")]
         )
         self.assertTrue(all(one.read_only and one.description for one in described))
         result = self.node.set_parameters([Parameter(f"{self.name}.publisher.pool_bytes", value=1)])[0]

@@ -614,7 +614,7 @@ typedef struct {
 } rgaps_info_t;
 
 /**
- * Names a message outside RGAPS: the bytes of rgaps_msgs/GpuHandle. It holds nothing; `rgaps_subscriber_claim` says what it still names.
+ * Names a message outside RGAPS: the bytes of rgaps_msgs/GpuHandle. It holds nothing; `rgaps_subscriber_take_by_handle` says what it still names.
  */
 typedef struct {
   /**
@@ -1263,14 +1263,14 @@ rgaps_status_t rgaps_subscriber_create(const rgaps_node_t *node,
                                        rgaps_subscriber_t **subscriber);
 
 /**
- * Ends a subscriber; threads that wait for its messages, or for one that they claim, are told that it is gone (`RGAPS_INVALID_HANDLE`). Messages that it has taken stay
+ * Ends a subscriber; threads that wait for its messages, or for one that they take by handle, are told that it is gone (`RGAPS_INVALID_HANDLE`). Messages that it has taken stay
  * until they are released, but for the one that `rgaps_subscriber_pull` gave out. NULL is no error.
  */
 void rgaps_subscriber_destroy(rgaps_subscriber_t *subscriber);
 
 /**
- * Ends the waits and claims of a subscriber that other threads are in, with `RGAPS_TIMED_OUT`, and lets no later one wait: what is there is taken
- * and claimed as before. For a program that shuts down.
+ * Ends the waits and takes by handle of a subscriber that other threads are in, with `RGAPS_TIMED_OUT`, and lets no later one wait: what is there is taken
+ * and taken as before. For a program that shuts down.
  */
 rgaps_status_t rgaps_subscriber_interrupt(const rgaps_subscriber_t *subscriber);
 
@@ -1317,9 +1317,9 @@ rgaps_status_t rgaps_subscriber_wait(const rgaps_subscriber_t *subscriber,
 
 /**
  * The message that a handle names, as this subscriber gets it: in its order or out of it. Waits at most `timeout_ns` for it to come from
- * another host. Messages before it stay as if they had not been read, for later claims and takes; of a keep-all subscriber, the newest 64.
+ * another host. Messages before it stay as if they had not been read, for later takes by handle and in turn; of a keep-all subscriber, the newest 64.
  *
- * `RGAPS_STALE` if the handle names nothing that this subscriber has or will have: of an earlier run (replayed), let go, or claimed before.
+ * `RGAPS_STALE` if the handle names nothing that this subscriber has or will have: of an earlier run (replayed), let go, or taken before.
  * `RGAPS_EARLY` if it was published before the subscriber was there; that is said of as many of a publisher as the subscriber is deep (64 at
  * most), and more of them are `RGAPS_STALE`.
  *
@@ -1328,25 +1328,25 @@ rgaps_status_t rgaps_subscriber_wait(const rgaps_subscriber_t *subscriber,
  * @param stream      as for `rgaps_subscriber_take_on`: NULL with a node on a GPU is CUDA's default stream
  * @param message     ends with `rgaps_message_release`
  */
-rgaps_status_t rgaps_subscriber_claim_on(const rgaps_subscriber_t *subscriber,
-                                         const rgaps_message_handle_t *handle,
-                                         uint64_t timeout_ns,
-                                         void *stream,
-                                         rgaps_message_t **message);
+rgaps_status_t rgaps_subscriber_take_by_handle_on(const rgaps_subscriber_t *subscriber,
+                                                  const rgaps_message_handle_t *handle,
+                                                  uint64_t timeout_ns,
+                                                  void *stream,
+                                                  rgaps_message_t **message);
 
 /**
- * As `rgaps_subscriber_claim_on`, with the message's bytes there.
+ * As `rgaps_subscriber_take_by_handle_on`, with the message's bytes there.
  */
-rgaps_status_t rgaps_subscriber_claim(const rgaps_subscriber_t *subscriber,
-                                      const rgaps_message_handle_t *handle,
-                                      uint64_t timeout_ns,
-                                      rgaps_message_t **message);
+rgaps_status_t rgaps_subscriber_take_by_handle(const rgaps_subscriber_t *subscriber,
+                                               const rgaps_message_handle_t *handle,
+                                               uint64_t timeout_ns,
+                                               rgaps_message_t **message);
 
 /**
- * From now on claims come in the order in which each publisher has published: what lies before a message that is claimed, of its publisher,
- * is let go and not kept for later claims. It counts as lost, but for what came before the first claim of that publisher.
+ * From now on takes by handle come in the order in which each publisher has published: what lies before a message that is taken, of its publisher,
+ * is let go and not kept for later takes by handle. It counts as lost, but for what came before the first take by handle of that publisher.
  */
-rgaps_status_t rgaps_subscriber_expect_claims_in_order(const rgaps_subscriber_t *subscriber);
+rgaps_status_t rgaps_subscriber_expect_handles_in_order(const rgaps_subscriber_t *subscriber);
 
 /**
  * A descriptor that is readable while a message may be ready, for epoll, poll and select. Do not read or close it: take until there is no

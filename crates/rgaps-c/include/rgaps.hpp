@@ -465,25 +465,25 @@ class Subscriber {
     const auto status = rgaps_subscriber_wait(subscriber_.get(), ns, &message);
     return given(status, RGAPS_TIMED_OUT, message, nullptr);
   }
-  /// From now on claims come in the order of each publisher. See rgaps_subscriber_expect_claims_in_order.
-  Result<void> expect_claims_in_order() const {
-    return detail::done(rgaps_subscriber_expect_claims_in_order(subscriber_.get()));
+  /// From now on takes by handle come in the order of each publisher. See rgaps_subscriber_expect_handles_in_order.
+  Result<void> expect_handles_in_order() const {
+    return detail::done(rgaps_subscriber_expect_handles_in_order(subscriber_.get()));
   }
-  /// The message that a handle names, in its order or out of it; waits for it to come from another host. See rgaps_subscriber_claim.
-  Result<Message<M>> claim(const rgaps_message_handle_t &handle, std::chrono::nanoseconds timeout) const {
+  /// The message that a handle names, in its order or out of it; waits for it to come from another host. See rgaps_subscriber_take_by_handle.
+  Result<Message<M>> take_by_handle(const rgaps_message_handle_t &handle, std::chrono::nanoseconds timeout) const {
     rgaps_message_t *message = nullptr;
     const auto ns = timeout.count() > 0 ? static_cast<std::uint64_t>(timeout.count()) : 0;
-    const auto status = rgaps_subscriber_claim(subscriber_.get(), &handle, ns, &message);
+    const auto status = rgaps_subscriber_take_by_handle(subscriber_.get(), &handle, ns, &message);
     return detail::made(status, Message<M>(message, nullptr));
   }
   /// The same for a stream, whose later work waits for the bytes.
-  Result<Message<M>> claim_on(const rgaps_message_handle_t &handle, std::chrono::nanoseconds timeout, Stream stream) const {
+  Result<Message<M>> take_by_handle_on(const rgaps_message_handle_t &handle, std::chrono::nanoseconds timeout, Stream stream) const {
     rgaps_message_t *message = nullptr;
     const auto ns = timeout.count() > 0 ? static_cast<std::uint64_t>(timeout.count()) : 0;
-    const auto status = rgaps_subscriber_claim_on(subscriber_.get(), &handle, ns, stream, &message);
+    const auto status = rgaps_subscriber_take_by_handle_on(subscriber_.get(), &handle, ns, stream, &message);
     return detail::made(status, Message<M>(message, stream));
   }
-  /// Ends waits and claims that other threads are in, and lets no later one wait; see rgaps_subscriber_interrupt.
+  /// Ends waits and takes by handle that other threads are in, and lets no later one wait; see rgaps_subscriber_interrupt.
   Result<void> interrupt() const { return detail::done(rgaps_subscriber_interrupt(subscriber_.get())); }
   /// A descriptor for epoll; see rgaps_subscriber_fd.
   Result<int> fd() const {

@@ -19,7 +19,7 @@ pub struct rgaps_message_t {
     _handle: c_void,
 }
 
-/// Names a message outside RGAPS: the bytes of rgaps_msgs/GpuHandle. It holds nothing; `rgaps_subscriber_claim` says what it still names.
+/// Names a message outside RGAPS: the bytes of rgaps_msgs/GpuHandle. It holds nothing; `rgaps_subscriber_take_by_handle` says what it still names.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct rgaps_message_handle_t {

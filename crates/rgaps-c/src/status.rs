@@ -8,7 +8,7 @@ use rgaps::any::UnknownKind;
 use rgaps::device::{DescriptionError, DeviceError};
 use rgaps::text::plain_lines;
 use rgaps::types::{MetaError, UnknownEncoding, ViewError};
-use rgaps::{ClaimError, LoanError, NodeError, PublishError, Refusal, SessionError, TakeError};
+use rgaps::{LoanError, NodeError, PublishError, Refusal, SessionError, TakeByHandleError, TakeError};
 
 use crate::handle::BadHandle;
 
@@ -168,15 +168,17 @@ impl From<TakeError> for Failure {
     }
 }
 
-impl From<ClaimError> for Failure {
-    fn from(error: ClaimError) -> Self {
+impl From<TakeByHandleError> for Failure {
+    fn from(error: TakeByHandleError) -> Self {
         let status = match error {
-            ClaimError::Take(error) => return error.into(),
-            ClaimError::Layout { .. } => RGAPS_WRONG_VERSION,
-            ClaimError::Kind { .. } => RGAPS_WRONG_KIND,
-            ClaimError::AnotherRun { .. } | ClaimError::Stale { .. } | ClaimError::Gone { .. } => RGAPS_STALE,
-            ClaimError::Early { .. } => RGAPS_EARLY,
-            ClaimError::NotHere { .. } => RGAPS_TIMED_OUT,
+            TakeByHandleError::Take(error) => return error.into(),
+            TakeByHandleError::Layout { .. } => RGAPS_WRONG_VERSION,
+            TakeByHandleError::Kind { .. } => RGAPS_WRONG_KIND,
+            TakeByHandleError::AnotherRun { .. } | TakeByHandleError::Stale { .. } | TakeByHandleError::Gone { .. } => {
+                RGAPS_STALE
+            }
+            TakeByHandleError::Early { .. } => RGAPS_EARLY,
+            TakeByHandleError::NotHere { .. } => RGAPS_TIMED_OUT,
         };
         Self::new(status, error)
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rgaps::any::{AnySubscriber, Kind, Message};
 use rgaps::device::Stream;
-use rgaps::{ClaimError, Node, SubscriberQos};
+use rgaps::{Node, SubscriberQos, TakeByHandleError};
 
 use crate::handle::{BadHandle, Table, What};
 use crate::message::{hand_out, rgaps_message_handle_t, rgaps_message_t};
@@ -104,7 +104,7 @@ pub unsafe extern "C" fn rgaps_subscriber_create(
     })
 }
 
-/// Ends a subscriber; threads that wait for its messages, or for one that they claim, are told that it is gone (`RGAPS_INVALID_HANDLE`). Messages that it has taken stay
+/// Ends a subscriber; threads that wait for its messages, or for one that they take by handle, are told that it is gone (`RGAPS_INVALID_HANDLE`). Messages that it has taken stay
 /// until they are released, but for the one that `rgaps_subscriber_pull` gave out. NULL is no error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_subscriber_destroy(subscriber: *mut rgaps_subscriber_t) {
@@ -120,8 +120,8 @@ pub unsafe extern "C" fn rgaps_subscriber_destroy(subscriber: *mut rgaps_subscri
     });
 }
 
-/// Ends the waits and claims of a subscriber that other threads are in, with `RGAPS_TIMED_OUT`, and lets no later one wait: what is there is taken
-/// and claimed as before. For a program that shuts down.
+/// Ends the waits and takes by handle of a subscriber that other threads are in, with `RGAPS_TIMED_OUT`, and lets no later one wait: what is there is taken
+/// and taken as before. For a program that shuts down.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_subscriber_interrupt(subscriber: *const rgaps_subscriber_t) -> rgaps_status_t {
     guard(|| {
@@ -211,7 +211,7 @@ pub(crate) fn wait(object: &SubscriberObject, timeout_ns: u64) -> Result<Option<
     Ok(message)
 }
 
-fn claim(
+fn take_by_handle(
     object: &SubscriberObject,
     handle: Option<&rgaps_message_handle_t>,
     timeout_ns: u64,
@@ -219,11 +219,11 @@ fn claim(
 ) -> Result<Option<Message>, Failure> {
     let handle = (*handle.ok_or_else(|| Failure::null("handle"))?).into();
     let (timeout, is_over) = (timeout_of(timeout_ns), || object.is_over());
-    let claimed = object.subscriber.claim_unless(&handle, timeout, stream.as_ref(), is_over);
-    if matches!(claimed, Err(ClaimError::NotHere { .. })) {
+    let taken = object.subscriber.take_by_handle_unless(&handle, timeout, stream.as_ref(), is_over);
+    if matches!(taken, Err(TakeByHandleError::NotHere { .. })) {
         object.check_over()?;
     }
-    Ok(Some(claimed?))
+    Ok(Some(taken?))
 }
 
 fn timeout_of(timeout_ns: u64) -> Duration {
@@ -231,9 +231,9 @@ fn timeout_of(timeout_ns: u64) -> Duration {
 }
 
 /// The message that a handle names, as this subscriber gets it: in its order or out of it. Waits at most `timeout_ns` for it to come from
-/// another host. Messages before it stay as if they had not been read, for later claims and takes; of a keep-all subscriber, the newest 64.
+/// another host. Messages before it stay as if they had not been read, for later takes by handle and in turn; of a keep-all subscriber, the newest 64.
 ///
-/// `RGAPS_STALE` if the handle names nothing that this subscriber has or will have: of an earlier run (replayed), let go, or claimed before.
+/// `RGAPS_STALE` if the handle names nothing that this subscriber has or will have: of an earlier run (replayed), let go, or taken before.
 /// `RGAPS_EARLY` if it was published before the subscriber was there; that is said of as many of a publisher as the subscriber is deep (64 at
 /// most), and more of them are `RGAPS_STALE`.
 ///
@@ -242,7 +242,7 @@ fn timeout_of(timeout_ns: u64) -> Duration {
 /// @param stream      as for `rgaps_subscriber_take_on`: NULL with a node on a GPU is CUDA's default stream
 /// @param message     ends with `rgaps_message_release`
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rgaps_subscriber_claim_on(
+pub unsafe extern "C" fn rgaps_subscriber_take_by_handle_on(
     subscriber: *const rgaps_subscriber_t,
     handle: Option<&rgaps_message_handle_t>,
     timeout_ns: u64,
@@ -250,29 +250,29 @@ pub unsafe extern "C" fn rgaps_subscriber_claim_on(
     message: Option<&mut MaybeUninit<*mut rgaps_message_t>>,
 ) -> rgaps_status_t {
     give(subscriber, message, RGAPS_TIMED_OUT, |object| {
-        claim(object, handle, timeout_ns, raw::stream(&object.node, stream))
+        take_by_handle(object, handle, timeout_ns, raw::stream(&object.node, stream))
     })
 }
 
-/// As `rgaps_subscriber_claim_on`, with the message's bytes there.
+/// As `rgaps_subscriber_take_by_handle_on`, with the message's bytes there.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rgaps_subscriber_claim(
+pub unsafe extern "C" fn rgaps_subscriber_take_by_handle(
     subscriber: *const rgaps_subscriber_t,
     handle: Option<&rgaps_message_handle_t>,
     timeout_ns: u64,
     message: Option<&mut MaybeUninit<*mut rgaps_message_t>>,
 ) -> rgaps_status_t {
-    give(subscriber, message, RGAPS_TIMED_OUT, |object| claim(object, handle, timeout_ns, None))
+    give(subscriber, message, RGAPS_TIMED_OUT, |object| take_by_handle(object, handle, timeout_ns, None))
 }
 
-/// From now on claims come in the order in which each publisher has published: what lies before a message that is claimed, of its publisher,
-/// is let go and not kept for later claims. It counts as lost, but for what came before the first claim of that publisher.
+/// From now on takes by handle come in the order in which each publisher has published: what lies before a message that is taken, of its publisher,
+/// is let go and not kept for later takes by handle. It counts as lost, but for what came before the first take by handle of that publisher.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rgaps_subscriber_expect_claims_in_order(
+pub unsafe extern "C" fn rgaps_subscriber_expect_handles_in_order(
     subscriber: *const rgaps_subscriber_t,
 ) -> rgaps_status_t {
     guard(|| {
-        SUBSCRIBERS.look_up(subscriber as u64)?.subscriber.expect_claims_in_order();
+        SUBSCRIBERS.look_up(subscriber as u64)?.subscriber.expect_handles_in_order();
         Ok(())
     })
 }

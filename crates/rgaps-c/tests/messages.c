@@ -150,8 +150,8 @@ static void who_holds_half_of_what_a_publisher_has_lets_one_go_and_takes_the_nex
   end(&topic);
 }
 
-static void a_handle_names_the_message_that_is_claimed(void) {
-  struct topic topic = topic_of("/ctest/claimed", RGAPS_KIND_IMAGE);
+static void a_handle_names_the_message_that_is_taken(void) {
+  struct topic topic = topic_of("/ctest/taken", RGAPS_KIND_IMAGE);
   uint8_t *buffer = malloc(topic.bytes);
   rgaps_message_handle_t handles[3], named, wrong;
   CHECK(buffer != NULL);
@@ -163,35 +163,35 @@ static void a_handle_names_the_message_that_is_claimed(void) {
   for (int i = 0; i < 3; i++) {
     rgaps_message_t *message = NULL;
     const void *data = NULL;
-    const int claimed = order[i];
+    const int taken = order[i];
     if (i == 1) {
-      OK(rgaps_subscriber_claim_on(topic.subscriber, &handles[claimed], 0, NULL, &message));
+      OK(rgaps_subscriber_take_by_handle_on(topic.subscriber, &handles[taken], 0, NULL, &message));
     } else {
-      OK(rgaps_subscriber_claim(topic.subscriber, &handles[claimed], 0, &message));
+      OK(rgaps_subscriber_take_by_handle(topic.subscriber, &handles[taken], 0, &message));
     }
     OK(rgaps_message_data(message, &data, NULL));
-    CHECK(is_filled(data, topic.bytes, (uint8_t)(10 + claimed)));
+    CHECK(is_filled(data, topic.bytes, (uint8_t)(10 + taken)));
     OK(rgaps_message_handle(message, &named));
-    CHECK(memcmp(&named, &handles[claimed], sizeof named) == 0);
+    CHECK(memcmp(&named, &handles[taken], sizeof named) == 0);
     OK(rgaps_message_release(message, NULL));
   }
   rgaps_message_t *none = NULL;
-  FAILS(rgaps_subscriber_claim(topic.subscriber, &handles[0], UINT64_MAX, &none), RGAPS_STALE, "is not this subscriber's");
+  FAILS(rgaps_subscriber_take_by_handle(topic.subscriber, &handles[0], UINT64_MAX, &none), RGAPS_STALE, "is not this subscriber's");
   wrong = handles[0], wrong.host_epoch--;
-  FAILS(rgaps_subscriber_claim(topic.subscriber, &wrong, UINT64_MAX, &none), RGAPS_STALE, "earlier run");
+  FAILS(rgaps_subscriber_take_by_handle(topic.subscriber, &wrong, UINT64_MAX, &none), RGAPS_STALE, "earlier run");
   memset(&wrong, 0, sizeof wrong);
-  FAILS(rgaps_subscriber_claim(topic.subscriber, &wrong, UINT64_MAX, &none), RGAPS_WRONG_VERSION, "layout version 0");
+  FAILS(rgaps_subscriber_take_by_handle(topic.subscriber, &wrong, UINT64_MAX, &none), RGAPS_WRONG_VERSION, "layout version 0");
   wrong = handles[0], wrong.kind = RGAPS_KIND_TENSOR;
-  FAILS(rgaps_subscriber_claim_on(topic.subscriber, &wrong, UINT64_MAX, NULL, &none), RGAPS_WRONG_KIND, "kind 3");
-  FAILS(rgaps_subscriber_claim(topic.subscriber, NULL, 0, &none), RGAPS_INVALID_ARGUMENT, "handle is NULL");
-  FAILS(rgaps_subscriber_claim(NULL, &handles[0], 0, &none), RGAPS_INVALID_HANDLE, "");
+  FAILS(rgaps_subscriber_take_by_handle_on(topic.subscriber, &wrong, UINT64_MAX, NULL, &none), RGAPS_WRONG_KIND, "kind 3");
+  FAILS(rgaps_subscriber_take_by_handle(topic.subscriber, NULL, 0, &none), RGAPS_INVALID_ARGUMENT, "handle is NULL");
+  FAILS(rgaps_subscriber_take_by_handle(NULL, &handles[0], 0, &none), RGAPS_INVALID_HANDLE, "");
   FAILS(rgaps_message_handle(NULL, &named), RGAPS_INVALID_HANDLE, "");
-  rgaps_subscriber_t *late = subscriber_of(node, "/ctest/claimed", RGAPS_KIND_IMAGE);
-  OK(rgaps_subscriber_expect_claims_in_order(late));
-  FAILS(rgaps_subscriber_claim(late, &handles[0], UINT64_MAX, &none), RGAPS_EARLY, "before this subscriber was there");
+  rgaps_subscriber_t *late = subscriber_of(node, "/ctest/taken", RGAPS_KIND_IMAGE);
+  OK(rgaps_subscriber_expect_handles_in_order(late));
+  FAILS(rgaps_subscriber_take_by_handle(late, &handles[0], UINT64_MAX, &none), RGAPS_EARLY, "before this subscriber was there");
   CHECK(strcmp(rgaps_status_name(RGAPS_EARLY), "RGAPS_EARLY") == 0);
   rgaps_subscriber_destroy(late);
-  FAILS(rgaps_subscriber_expect_claims_in_order(NULL), RGAPS_INVALID_HANDLE, "");
+  FAILS(rgaps_subscriber_expect_handles_in_order(NULL), RGAPS_INVALID_HANDLE, "");
   CHECK(none == NULL);
   free(buffer);
   end(&topic);
@@ -459,7 +459,7 @@ int main(int count, char **arguments) {
   metadata_says_what_it_was_made_of();
   every_kind_is_loaned_pushed_and_taken_as_it_was_described();
   who_holds_half_of_what_a_publisher_has_lets_one_go_and_takes_the_next();
-  a_handle_names_the_message_that_is_claimed();
+  a_handle_names_the_message_that_is_taken();
   a_message_without_bytes_is_a_message();
   a_loan_that_is_discarded_is_not_published_and_its_block_is_free();
   what_is_ready_is_taken_as_one_batch_and_counted();

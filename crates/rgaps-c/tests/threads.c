@@ -155,22 +155,22 @@ static void *wait_until_the_end(void *argument) {
 }
 
 /* Of a message that another host might still send. */
-static void *claim_until_the_end(void *argument) {
+static void *take_by_handle_until_the_end(void *argument) {
   struct ending *ending = argument;
   rgaps_message_handle_t handle = {.source_host = {7}, .publisher = 9, .sequence = 1, .layout_version = 1, .kind = RGAPS_KIND_BYTES};
   rgaps_message_t *message = NULL;
   atomic_fetch_add(&ending->waiting, 1);
-  FAILS(rgaps_subscriber_claim(ending->subscriber, &handle, UINT64_MAX, &message), RGAPS_INVALID_HANDLE, "destroyed");
+  FAILS(rgaps_subscriber_take_by_handle(ending->subscriber, &handle, UINT64_MAX, &message), RGAPS_INVALID_HANDLE, "destroyed");
   CHECK(message == NULL);
   return NULL;
 }
 
-static void waits_and_claims_end_when_their_subscriber_is_destroyed(void) {
+static void waits_and_takes_by_handle_end_when_their_subscriber_is_destroyed(void) {
   for (int round = 0; round < 50; round++) {
     struct ending ending = {.subscriber = subscriber_of(node, "/ctest/end", RGAPS_KIND_BYTES)};
     pthread_t threads[THREADS];
     start(threads, THREADS / 2, wait_until_the_end, &ending);
-    start(threads + THREADS / 2, THREADS / 2, claim_until_the_end, &ending);
+    start(threads + THREADS / 2, THREADS / 2, take_by_handle_until_the_end, &ending);
     while (atomic_load(&ending.waiting) < THREADS) sched_yield();
     /* Some rounds find them asleep, others on their way. */
     for (int turn = 0; turn < round * 20; turn++) sched_yield();
@@ -188,23 +188,23 @@ static void *wait_until_interrupted(void *argument) {
   return NULL;
 }
 
-static void *claim_until_interrupted(void *argument) {
+static void *take_by_handle_until_interrupted(void *argument) {
   struct ending *ending = argument;
   rgaps_message_handle_t handle = {.source_host = {7}, .publisher = 9, .sequence = 1, .layout_version = 1, .kind = RGAPS_KIND_BYTES};
   rgaps_message_t *message = NULL;
   atomic_fetch_add(&ending->waiting, 1);
-  FAILS(rgaps_subscriber_claim(ending->subscriber, &handle, UINT64_MAX, &message), RGAPS_TIMED_OUT, "interrupted");
+  FAILS(rgaps_subscriber_take_by_handle(ending->subscriber, &handle, UINT64_MAX, &message), RGAPS_TIMED_OUT, "interrupted");
   CHECK(message == NULL);
   return NULL;
 }
 
-static void an_interrupt_ends_waits_and_claims_and_what_is_there_is_still_taken(void) {
+static void an_interrupt_ends_waits_and_takes_by_handle_and_what_is_there_is_still_taken(void) {
   rgaps_publisher_t *publisher = publisher_of(node, "/ctest/interrupt", RGAPS_KIND_BYTES);
   for (int round = 0; round < 20; round++) {
     struct ending ending = {.subscriber = subscriber_of(node, "/ctest/interrupt", RGAPS_KIND_BYTES)};
     pthread_t threads[2];
     start(threads, 1, wait_until_interrupted, &ending);
-    start(threads + 1, 1, claim_until_interrupted, &ending);
+    start(threads + 1, 1, take_by_handle_until_interrupted, &ending);
     while (atomic_load(&ending.waiting) < 2) sched_yield();
     for (int turn = 0; turn < round * 20; turn++) sched_yield();
     OK(rgaps_subscriber_interrupt(ending.subscriber));
@@ -357,8 +357,8 @@ int main(void) {
   what_two_threads_release_is_released_once();
   objects_may_be_destroyed_while_other_threads_use_them();
   a_brief_wait_does_not_keep_another_thread_asleep();
-  waits_and_claims_end_when_their_subscriber_is_destroyed();
-  an_interrupt_ends_waits_and_claims_and_what_is_there_is_still_taken();
+  waits_and_takes_by_handle_end_when_their_subscriber_is_destroyed();
+  an_interrupt_ends_waits_and_takes_by_handle_and_what_is_there_is_still_taken();
   rgaps_node_destroy(node);
   return 0;
 }

@@ -6,7 +6,7 @@ use pyo3::types::PyDict;
 use rgaps::any::Kind;
 use rgaps::device::DeviceError;
 use rgaps::types::{MetaError, ViewError};
-use rgaps::{ClaimError, LoanError, NoSpace, NodeError, PublishError, Refusal, SessionError, TakeError};
+use rgaps::{LoanError, NoSpace, NodeError, PublishError, Refusal, SessionError, TakeByHandleError, TakeError};
 
 /// A number or a name that an exception carries.
 #[derive(Clone, Copy)]
@@ -218,7 +218,7 @@ pub(crate) fn of_take(error: &TakeError) -> PyErr {
     }
 }
 
-pub(crate) fn of_claim(error: &ClaimError) -> PyErr {
+pub(crate) fn of_take_by_handle(error: &TakeByHandleError) -> PyErr {
     let text = error.to_string();
     let carried = |topic, numbers: &[(&'static str, u64)]| {
         let mut carried = vec![("topic", Value::Text(topic))];
@@ -231,33 +231,33 @@ pub(crate) fn of_claim(error: &ClaimError) -> PyErr {
         exception("StaleError", &text, &carried)
     };
     match error {
-        ClaimError::Layout { topic, found } => {
+        TakeByHandleError::Layout { topic, found } => {
             exception("MetadataError", &text, &carried(topic, &[("found", u64::from(*found))]))
         }
-        ClaimError::Kind { topic, found, wanted } => {
+        TakeByHandleError::Kind { topic, found, wanted } => {
             let found = Kind::from_code(*found).map_or("unknown", Kind::type_name);
             let names = [("topic", topic.as_str()), ("found", found), ("wanted", wanted.type_name())];
             exception("TypeMismatchError", &text, &names.map(|(name, text)| (name, Value::Text(text))))
         }
-        ClaimError::AnotherRun { topic, sequence, found, now } => {
+        TakeByHandleError::AnotherRun { topic, sequence, found, now } => {
             stale("another_run", topic, &[("sequence", *sequence), ("found", *found), ("now", *now)])
         }
-        ClaimError::Stale { topic, publisher, sequence, found, now } => {
+        TakeByHandleError::Stale { topic, publisher, sequence, found, now } => {
             let (found, now) = (u64::from(*found), u64::from(*now));
             let numbers = [("publisher", *publisher), ("sequence", *sequence), ("found", found), ("now", now)];
             stale("over", topic, &numbers)
         }
-        ClaimError::Early { topic, publisher, sequence } => {
+        TakeByHandleError::Early { topic, publisher, sequence } => {
             stale("early", topic, &[("publisher", *publisher), ("sequence", *sequence)])
         }
-        ClaimError::Gone { topic, publisher, sequence } => {
+        TakeByHandleError::Gone { topic, publisher, sequence } => {
             stale("gone", topic, &[("publisher", *publisher), ("sequence", *sequence)])
         }
-        ClaimError::NotHere { topic, publisher, sequence, waited_ms } => {
+        TakeByHandleError::NotHere { topic, publisher, sequence, waited_ms } => {
             let waited = u64::try_from(*waited_ms).unwrap_or(u64::MAX);
             let numbers = [("publisher", *publisher), ("sequence", *sequence), ("waited_ms", waited)];
-            exception("ClaimTimeoutError", &text, &carried(topic, &numbers))
+            exception("HandleTimeoutError", &text, &carried(topic, &numbers))
         }
-        ClaimError::Take(source) => of_take(source),
+        TakeByHandleError::Take(source) => of_take(source),
     }
 }

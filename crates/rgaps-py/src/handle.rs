@@ -9,7 +9,7 @@ use crate::errors;
 use crate::info::{Identity, mapping};
 
 mapping! {
-    /// Names a message outside RGAPS: 88 bytes, those of rgaps_msgs/GpuHandle. Who has one has no hold of the message; `Subscriber.claim` gives
+    /// Names a message outside RGAPS: 88 bytes, those of rgaps_msgs/GpuHandle. Who has one has no hold of the message; `Subscriber.take_by_handle` gives
     /// the message that it still names.
     ///
     /// `bytes(handle)` and `MessageHandle.from_bytes` turn it into bytes and back.
@@ -37,7 +37,7 @@ mapping! {
         /// The kind of message: 1 for images, 2 for point clouds, 3 for tensors, 0 for bytes.
         kind: u32,
     } {
-        /// The handle that these 88 bytes are: bytes, or anything with a buffer. What it names, if anything, only a claim tells.
+        /// The handle that these 88 bytes are: bytes, or anything with a buffer. What it names, if anything, only taking it tells.
         #[staticmethod]
         fn from_bytes(bytes: &Bound<'_, PyAny>) -> PyResult<Self> {
             read(bytes).map(Self::from)

@@ -149,10 +149,10 @@ impl Subscriber {
     }
 
     /// The message that `handle` names, an rgaps.MessageHandle or its bytes: if this subscriber has it, or gets it within `timeout` seconds.
-    /// StaleError says why it can name none any more, ClaimTimeoutError that none came. Messages before it stay as if they had not been
-    /// read, for claims in another order, `take` and `wait`. Other threads go on meanwhile, and Ctrl-C ends it. `stream` is as for `take`.
+    /// StaleError says why it can name none any more, HandleTimeoutError that none came. Messages before it stay as if they had not been
+    /// read, for takes by handle in another order, `take` and `wait`. Other threads go on meanwhile, and Ctrl-C ends it. `stream` is as for `take`.
     #[pyo3(signature = (handle, timeout = 1.0, stream = None))]
-    fn claim(
+    fn take_by_handle(
         &self,
         py: Python<'_>,
         handle: &Bound<'_, PyAny>,
@@ -164,8 +164,8 @@ impl Subscriber {
         let taken_on = stream::handle(stream)?;
         let on = taken_on.map(|handle| self.cell.node.borrow_stream(handle, stream)).transpose()?;
         let interrupted = Mutex::new(None);
-        let claimed = py.detach(|| {
-            let claimed = subscriber.claim_unless(&named, timeout, on.as_ref(), || {
+        let taken = py.detach(|| {
+            let taken = subscriber.take_by_handle_unless(&named, timeout, on.as_ref(), || {
                 let signals = Python::attach(|py| py.check_signals()).err();
                 let is_interrupted = signals.is_some();
                 *interrupted.lock().unwrap_or_else(PoisonError::into_inner) = signals;
@@ -173,23 +173,23 @@ impl Subscriber {
             });
             // Perhaps the last one, if somebody closes it meanwhile.
             drop(subscriber);
-            claimed
+            taken
         });
         if let Some(signal) = interrupted.into_inner().unwrap_or_else(PoisonError::into_inner) {
             return Err(signal);
         }
-        match claimed {
+        match taken {
             Ok(message) => Ok(self.cell.sample(message, taken_on)),
             Err(_) if self.closed() => Err(errors::closed("subscriber")),
-            Err(error) => Err(errors::of_claim(&error)),
+            Err(error) => Err(errors::of_take_by_handle(&error)),
         }
     }
 
-    /// From now on claims come in the order in which each publisher has published: what lies before a message that is claimed, of its publisher,
-    /// is let go and not kept aside. It counts as lost, but for what came before the first claim of that publisher.
-    fn expect_claims_in_order(&self, py: Python<'_>) -> PyResult<()> {
+    /// From now on takes by handle come in the order in which each publisher has published: what lies before a message that is taken, of its publisher,
+    /// is let go and not kept aside. It counts as lost, but for what came before the first take by handle of that publisher.
+    fn expect_handles_in_order(&self, py: Python<'_>) -> PyResult<()> {
         let subscriber = self.cell.get()?;
-        py.detach(|| subscriber.expect_claims_in_order());
+        py.detach(|| subscriber.expect_handles_in_order());
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-"""Handles: what names a message outside RGAPS, and the claims of it."""
+"""Handles: what names a message outside RGAPS, and taking it."""
 
 import os
 import pickle
@@ -32,7 +32,7 @@ def changed(handle, place, value):
     return bytes(whole)
 
 
-def test_a_handle_is_its_bytes_and_names_the_message_that_is_claimed(pair):
+def test_a_handle_is_its_bytes_and_names_the_message_that_is_taken(pair):
     publisher, subscriber = pair
     handles = [publisher.push(bytes([number] * 4)) for number in range(3)]
     for number in (1, 0, 2):
@@ -40,7 +40,7 @@ def test_a_handle_is_its_bytes_and_names_the_message_that_is_claimed(pair):
         as_bytes = bytes(handle)
         assert len(as_bytes) == HANDLE_BYTES and rgaps.MessageHandle.from_bytes(as_bytes) == handle
         named = (handle, as_bytes, bytearray(as_bytes), memoryview(as_bytes), np.frombuffer(as_bytes, np.uint8))[number]
-        with subscriber.claim(named) as sample:
+        with subscriber.take_by_handle(named) as sample:
             assert sample.tobytes() == bytes([number] * 4) and sample.handle == handle
             assert hash(sample.handle) == hash(handle) and sample.info.sequence == handle.sequence
         assert sample.handle == handle, "also after its release"
@@ -65,48 +65,48 @@ def test_who_holds_half_of_what_a_publisher_has_lets_one_go_and_takes_the_next(p
 def test_a_handle_that_names_nothing_any_more_is_refused_at_once_with_its_numbers(pair):
     publisher, subscriber = pair
     handle = publisher.push(b"some")
-    subscriber.claim(handle).release()
+    subscriber.take_by_handle(handle).release()
     started = time.monotonic()
-    with pytest.raises(rgaps.StaleError, match="claimed before") as gone:
-        subscriber.claim(handle, timeout=LONG)
+    with pytest.raises(rgaps.StaleError, match="taken before") as gone:
+        subscriber.take_by_handle(handle, timeout=LONG)
     assert (gone.value.topic, gone.value.publisher, gone.value.sequence) == ("/topic", handle.publisher, 1)
     epoch = (handle.host_epoch - 1).to_bytes(8, "little")
     with pytest.raises(rgaps.StaleError, match="earlier run") as run:
-        subscriber.claim(changed(handle, 32, epoch), timeout=LONG)
+        subscriber.take_by_handle(changed(handle, 32, epoch), timeout=LONG)
     assert (gone.value.reason, run.value.reason) == ("gone", "another_run")
     assert (run.value.found, run.value.now) == (handle.host_epoch - 1, handle.host_epoch)
     life = (handle.generation + 7).to_bytes(4, "little")
     with pytest.raises(rgaps.StaleError, match="generation") as stale:
-        subscriber.claim(changed(handle, 76, life), timeout=LONG)
+        subscriber.take_by_handle(changed(handle, 76, life), timeout=LONG)
     assert stale.value.reason == "over" and stale.value.found == handle.generation + 7 and stale.value.now is not None
     with pytest.raises(rgaps.TypeMismatchError, match="kind") as kind:
-        subscriber.claim(changed(handle, 84, b"\x01"), timeout=LONG)
+        subscriber.take_by_handle(changed(handle, 84, b"\x01"), timeout=LONG)
     assert "Image" in kind.value.found and "Bytes" in kind.value.wanted
     with pytest.raises(rgaps.MetadataError, match="layout version 0") as layout:
-        subscriber.claim(bytes(HANDLE_BYTES), timeout=LONG)
+        subscriber.take_by_handle(bytes(HANDLE_BYTES), timeout=LONG)
     assert layout.value.found == 0
     assert time.monotonic() - started < LONG
     assert isinstance(gone.value, rgaps.TakeError) and pickle.loads(pickle.dumps(gone.value)).sequence == 1
 
 
-def test_a_handle_of_before_the_subscriber_is_early_and_what_comes_before_the_first_claim_is_let_go(node):
+def test_a_handle_of_before_the_subscriber_is_early_and_what_comes_before_the_first_is_released(node):
     publisher = node.publisher("topic", rgaps.Bytes)
     before = publisher.push(b"before")
     subscriber = node.subscriber("topic", rgaps.Bytes)
-    subscriber.expect_claims_in_order()
+    subscriber.expect_handles_in_order()
     with pytest.raises(rgaps.StaleError, match="before this subscriber was there") as early:
-        subscriber.claim(before, timeout=LONG)
+        subscriber.take_by_handle(before, timeout=LONG)
     assert (early.value.reason, early.value.sequence) == ("early", 1)
     publisher.push(b"nobody is told of this")
     handle = publisher.push(b"first")
-    subscriber.claim(handle).release()
+    subscriber.take_by_handle(handle).release()
     assert (subscriber.statistics.held, subscriber.statistics.lost) == (0, 0)
 
 
 @pytest.mark.parametrize(("wrong", "error"), [(b"short", rgaps.MetadataError), ("text", TypeError), (88, TypeError)])
 def test_what_is_no_handle_is_no_handle(pair, wrong, error):
     with pytest.raises(error, match="handle"):
-        pair[1].claim(wrong)
+        pair[1].take_by_handle(wrong)
     with pytest.raises(error, match="handle"):
         rgaps.MessageHandle.from_bytes(wrong)
 
@@ -116,27 +116,27 @@ def of_another_host(handle):
     return changed(handle, 0, b"elsewhere")
 
 
-def test_a_claim_of_what_does_not_come_ends_with_its_time(pair):
+def test_a_take_by_handle_of_what_does_not_come_ends_with_its_time(pair):
     publisher, subscriber = pair
     handle = of_another_host(publisher.push(b"some"))
-    with pytest.raises(rgaps.ClaimTimeoutError, match="has not come within 30 ms") as late:
-        subscriber.claim(changed(handle, 48, (9).to_bytes(8, "little")), timeout=0.03)
+    with pytest.raises(rgaps.HandleTimeoutError, match="has not come within 30 ms") as late:
+        subscriber.take_by_handle(changed(handle, 48, (9).to_bytes(8, "little")), timeout=0.03)
     assert isinstance(late.value, TimeoutError) and isinstance(late.value, rgaps.TakeError)
     assert (late.value.sequence, late.value.waited_ms) == (9, 30)
     assert subscriber.take().tobytes() == b"some", "what was passed by is there"
 
 
-def test_a_claim_lets_other_threads_go_on_and_ends_when_the_subscriber_is_closed(pair):
+def test_a_take_by_handle_lets_other_threads_go_on_and_ends_when_the_subscriber_is_closed(pair):
     publisher, subscriber = pair
     handle = of_another_host(publisher.push(b"some"))
     closer = threading.Thread(target=subscriber.close)
     with pytest.raises(rgaps.ClosedError):
         closer.start()
-        subscriber.claim(changed(handle, 48, (9).to_bytes(8, "little")), timeout=LONG)
+        subscriber.take_by_handle(changed(handle, 48, (9).to_bytes(8, "little")), timeout=LONG)
     closer.join(LONG)
 
 
-def test_ctrl_c_ends_a_claim(program):
+def test_ctrl_c_ends_a_take_by_handle(program):
     waiting = program(
         """
         import rgaps
@@ -147,7 +147,7 @@ def test_ctrl_c_ends_a_claim(program):
         handle[0:4], handle[48] = b"else", 9
         try:
             print("waits", flush=True)
-            subscriber.claim(handle, timeout=None)
+            subscriber.take_by_handle(handle, timeout=None)
         except KeyboardInterrupt:
             print("interrupted", flush=True)
         """

@@ -23,7 +23,7 @@ def test_a_descriptor_is_the_bytes_that_rosidl_lays_out(kind):
     with rgaps.Node("descriptors") as node:
         publisher, subscriber = node.publisher("topic", kind), node.subscriber("topic", kind)
         handle = publisher.push(content(kind), stamp=1_500_000_000, frame_id="here")
-        meta = subscriber.claim(handle).meta
+        meta = subscriber.take_by_handle(handle).meta
     layout = (REPOSITORY / "tests/msgs/layout.def").read_text(encoding="utf-8")
     fields = {name: (int(offset), int(size)) for name, offset, size in re.findall(rf"FIELD\({MESSAGES[kind]}, (\w+), (\d+), (\d+)\)", layout)}
     (size,) = re.findall(rf"MESSAGE\({MESSAGES[kind]}, (\d+)\)", layout)

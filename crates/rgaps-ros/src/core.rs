@@ -1,6 +1,6 @@
 //! What publishers and subscriptions of every client are made of: the core's part, and what becomes of a descriptor.
 //!
-//! Bounds      A refusal is told once for each publisher and reason, of the 64 last ones; all are counted. A claim waits at most its time-out.
+//! Bounds      A refusal is told once for each publisher and reason, of the 64 last ones; all are counted. A take by handle waits at most its time-out.
 
 use std::collections::{HashMap, VecDeque};
 use std::mem::{Discriminant, discriminant};
@@ -12,7 +12,8 @@ use std::time::Duration;
 use rgaps::device::{Choice, Stream};
 use rgaps::types::Stamp;
 use rgaps::{
-    ClaimError, Handle, Node, PublishError, PublisherQos, PublisherStatistics, Sample, Subscriber, SubscriberStatistics,
+    Handle, Node, PublishError, PublisherQos, PublisherStatistics, Sample, Subscriber, SubscriberStatistics,
+    TakeByHandleError,
 };
 
 use crate::Error;
@@ -37,7 +38,7 @@ pub trait Descriptors<T: Kind> {
 pub struct Publisher<T: Kind, D> {
     core: rgaps::Publisher<T>,
     descriptors: D,
-    /// Held from a message's publication to that of its descriptor: whoever claims in order has let go of one whose descriptor is overtaken.
+    /// Held from a message's publication to that of its descriptor: who takes by handle in order has let go of one whose descriptor is overtaken.
     turn: Mutex<()>,
 }
 
@@ -117,7 +118,7 @@ impl<T: Kind, D: Descriptors<T>> Loan<'_, T, D> {
         self.publisher.describe(handle, &meta)
     }
 
-    /// As `publish`, behind the work of `stream`. The descriptor goes at once: who claims the message waits for its bytes.
+    /// As `publish`, behind the work of `stream`. The descriptor goes at once: who takes the message by its handle waits for its bytes.
     pub fn publish_on(self, stream: &Stream) -> Result<Handle, Error> {
         let meta = self.loan.meta().clone();
         let _turn = self.publisher.turn();
@@ -140,34 +141,34 @@ impl<T: Kind, D> DerefMut for Loan<'_, T, D> {
     }
 }
 
-/// The core's half of a subscription: a core subscriber, and the claims of descriptors.
+/// The core's half of a subscription: a core subscriber, and the descriptors whose payloads it takes.
 #[derive(Debug)]
-pub struct Claims<T: Kind> {
+pub struct Payloads<T: Kind> {
     subscriber: Subscriber<T>,
     timeout: Duration,
     refused: AtomicU64,
     early: AtomicU64,
-    told: Mutex<VecDeque<(u64, Discriminant<ClaimError>)>>,
+    told: Mutex<VecDeque<(u64, Discriminant<TakeByHandleError>)>>,
 }
 
-impl<T: Kind> Claims<T> {
+impl<T: Kind> Payloads<T> {
     /// On the topic of this fully qualified name, after remapping. To be made before the ROS half, so that whatever that brings is published then, or
-    /// is early; and descriptors are to be claimed in the order in which they come.
+    /// is early; and descriptors are to be taken in the order in which they come.
     pub fn with(node: &Node, topic: &str, profile: &Profile, of: &mut dyn Parameters) -> Result<Self, Error> {
         let found = parameters::subscription(topic, of)?;
         let subscriber = node.subscriber_with(topic, profile.subscriber_qos(found.slack))?;
-        subscriber.expect_claims_in_order();
+        subscriber.expect_handles_in_order();
         let (refused, early, told) = (AtomicU64::new(0), AtomicU64::new(0), Mutex::default());
-        Ok(Self { subscriber, timeout: found.claim_timeout, refused, early, told })
+        Ok(Self { subscriber, timeout: found.payload_timeout, refused, early, told })
     }
 
     /// The sample that a descriptor names. A refusal is counted, and passed to `tell` if it is the first of its publisher and kind. One that was
     /// published before this subscriber is counted apart, and nothing to tell.
-    pub fn claim(&self, message: &T::Message, tell: impl FnOnce(&ClaimError)) -> Option<Sample<T>> {
+    pub fn take(&self, message: &T::Message, tell: impl FnOnce(&TakeByHandleError)) -> Option<Sample<T>> {
         let handle = message.handle();
-        match self.subscriber.claim(&handle, self.timeout) {
+        match self.subscriber.take_by_handle(&handle, self.timeout) {
             Ok(sample) => Some(sample),
-            Err(ClaimError::Early { .. }) => {
+            Err(TakeByHandleError::Early { .. }) => {
                 self.early.fetch_add(1, Ordering::Relaxed);
                 None
             }
@@ -206,7 +207,7 @@ impl<T: Kind> Claims<T> {
         self.subscriber.statistics()
     }
 
-    fn is_news(&self, publisher: u64, error: &ClaimError) -> bool {
+    fn is_news(&self, publisher: u64, error: &TakeByHandleError) -> bool {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         let refusal = (publisher, discriminant(error));
         if told.contains(&refusal) {

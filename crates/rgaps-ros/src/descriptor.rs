@@ -29,7 +29,7 @@ pub trait Descriptor: Clone + Default + std::fmt::Debug + Send + Sync + 'static 
     /// What `as_bytes` gave, perhaps by another program; `None` if the length is another one.
     fn from_bytes(bytes: &[u8]) -> Option<Self>;
 
-    /// The handle. What it names, if anything, only a claim tells.
+    /// The handle. What it names, if anything, only taking it tells.
     fn handle(&self) -> Handle {
         let mut handle = [0; Handle::BYTES];
         handle.copy_from_slice(&self.as_bytes()[..Handle::BYTES]);

@@ -10,7 +10,7 @@ pub enum Error {
     /// The core did not publish the message.
     #[error(transparent)]
     Publish(#[from] rgaps::PublishError),
-    /// The ROS client refused. If it was to send a descriptor, its message is in the core and nobody claims it.
+    /// The ROS client refused. If it was to send a descriptor, its message is in the core and nobody takes it.
     #[error("{what}: {reason}")]
     Ros {
         /// What was asked of it.

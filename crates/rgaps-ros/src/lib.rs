@@ -2,11 +2,11 @@
 //!
 //! ```text
 //!   Publisher    ──payload──▶ core (shared pools, links between hosts) ──────────▶ core subscriber of the Subscription
-//!                ──descriptor──▶ ROS publisher ──any RMW──▶ ROS subscription ──claim──┘──▶ Sample
+//!                ──descriptor──▶ ROS publisher ──any RMW──▶ ROS subscription ──take──┘──▶ Sample
 //! ```
 //!
 //! A publisher publishes in the core of RGAPS first, then a descriptor of rgaps_msgs (GpuImage, GpuPointCloud, GpuTensor) as an ordinary ROS
-//! message. A subscription has a core subscriber of its own and an ordinary ROS subscription to the descriptor, whose callback claims the sample
+//! message. A subscription has a core subscriber of its own and an ordinary ROS subscription to the descriptor, whose callback takes the sample
 //! that it names. Topics have their names, remapping, QoS and graph from ROS; payloads never pass through the RMW.
 //!
 //! `rclrs` and `r2r` (features of the same names) have what lives on a node of theirs. `core` is what both are made of, without ROS: another

@@ -7,7 +7,7 @@
 //! | `rgaps.<topic>.publisher.exhaustion` | wait | what a full pool means: wait, drop_oldest or refuse |
 //! | `rgaps.<topic>.publisher.exhaustion_timeout_ms` | 1000 | how long a full pool is waited for |
 //! | `rgaps.<topic>.publisher.flow_control` | true | whether links between hosts wait for a slow receiver |
-//! | `rgaps.<topic>.subscription.claim_timeout_ms` | 1000 | how long the sample of a descriptor is waited for |
+//! | `rgaps.<topic>.subscription.payload_timeout_ms` | 1000 | how long the sample of a descriptor is waited for |
 //! | `rgaps.<topic>.subscription.slack` | 8 | messages that the core keeps beyond the depth of the QoS, for descriptors that come late |
 //! | `rgaps.device` | | GPU by which the node works, such as cuda:0; empty takes the one that the host's pools lie on, or none |
 
@@ -121,14 +121,14 @@ pub(crate) fn publisher(topic: &str, of: &mut dyn Parameters, depth: u32) -> Res
 }
 
 pub(crate) struct OfSubscription {
-    pub(crate) claim_timeout: Duration,
+    pub(crate) payload_timeout: Duration,
     pub(crate) slack: u32,
 }
 
 pub(crate) fn subscription(topic: &str, of: &mut dyn Parameters) -> Result<OfSubscription, Error> {
     let name = |parameter: &str| format!("rgaps.{topic}.subscription.{parameter}");
     let timeout = of.integer(
-        &name("claim_timeout_ms"),
+        &name("payload_timeout_ms"),
         1000,
         0..=MILLISECONDS_MAX,
         "Milliseconds that the sample of a descriptor is waited for.",
@@ -139,9 +139,9 @@ pub(crate) fn subscription(topic: &str, of: &mut dyn Parameters) -> Result<OfSub
         0..=COUNT_MAX,
         "Messages that the core keeps beyond the depth of the QoS, for descriptors that come late.",
     )?;
-    let timeout = within(&name("claim_timeout_ms"), timeout, "a number of milliseconds")?;
+    let timeout = within(&name("payload_timeout_ms"), timeout, "a number of milliseconds")?;
     Ok(OfSubscription {
-        claim_timeout: Duration::from_millis(timeout),
+        payload_timeout: Duration::from_millis(timeout),
         slack: within(&name("slack"), slack, "0 to 2147483647")?,
     })
 }

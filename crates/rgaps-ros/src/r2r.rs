@@ -34,7 +34,7 @@ use futures::Stream;
 use rgaps::types::Stamp;
 use rgaps::{Durability, History, Reliability, Sample, SubscriberStatistics};
 
-use crate::core::{self, Claims};
+use crate::core::{self, Payloads};
 use crate::descriptor::Kind;
 use crate::parameters::Parameters;
 use crate::profile::{Asked, Profile};
@@ -94,9 +94,9 @@ impl<T: R2rKind> Publisher<T> {
     }
 }
 
-/// A stream of the samples of a topic. Polling it claims them, and waits for one that is still on its way at most `claim_timeout_ms`.
+/// A stream of the samples of a topic. Polling it takes them, and waits for one that is still on its way at most `payload_timeout_ms`.
 pub struct Subscription<T: R2rKind> {
-    claims: Claims<T>,
+    payloads: Payloads<T>,
     descriptors: Pin<Box<dyn Stream<Item = T::Message> + Send>>,
     logger: String,
 }
@@ -108,29 +108,29 @@ impl<T: R2rKind> Subscription<T> {
         let name = resolved(node, topic)?;
         // The core subscriber is made first: whatever ROS brings is published then, or is early.
         let core_node = core::node_of(None, &mut OfNode(node))?;
-        let claims = Claims::with(&core_node, &name, &Profile::from(&qos), &mut OfNode(node))?;
+        let payloads = Payloads::with(&core_node, &name, &Profile::from(&qos), &mut OfNode(node))?;
         let descriptors = node.subscribe::<T::Message>(topic, qos).map_err(|error| Error::ros(&name, error))?;
-        Ok(Self { claims, descriptors: Box::pin(descriptors), logger: node.logger().to_owned() })
+        Ok(Self { payloads, descriptors: Box::pin(descriptors), logger: node.logger().to_owned() })
     }
 
     /// The topic's fully qualified name, after remapping.
     pub fn topic_name(&self) -> &str {
-        self.claims.topic_name()
+        self.payloads.topic_name()
     }
 
     /// Counters of the core subscriber.
     pub fn statistics(&self) -> SubscriberStatistics {
-        self.claims.statistics()
+        self.payloads.statistics()
     }
 
     /// Descriptors whose sample could not be had. Each publisher's first of a kind is in the node's log.
     pub fn refused(&self) -> u64 {
-        self.claims.refused()
+        self.payloads.refused()
     }
 
     /// Descriptors of samples that were published before the subscription.
     pub fn early(&self) -> u64 {
-        self.claims.early()
+        self.payloads.early()
     }
 }
 
@@ -140,9 +140,9 @@ impl<T: R2rKind> Stream for Subscription<T> {
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Sample<T>>> {
         loop {
             let Some(message) = ready!(self.descriptors.as_mut().poll_next(context)) else { return Poll::Ready(None) };
-            let claimed = self.claims.claim(&message, |error| ::r2r::log_warn!(&self.logger, "{error}"));
-            if claimed.is_some() {
-                return Poll::Ready(claimed);
+            let taken = self.payloads.take(&message, |error| ::r2r::log_warn!(&self.logger, "{error}"));
+            if taken.is_some() {
+                return Poll::Ready(taken);
             }
         }
     }
@@ -150,7 +150,7 @@ impl<T: R2rKind> Stream for Subscription<T> {
 
 impl<T: R2rKind> fmt::Debug for Subscription<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Subscription").field("claims", &self.claims).finish_non_exhaustive()
+        f.debug_struct("Subscription").field("payloads", &self.payloads).finish_non_exhaustive()
     }
 }
 

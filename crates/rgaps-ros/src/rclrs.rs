@@ -35,7 +35,7 @@ use ::rclrs::{
 use rgaps::types::Stamp;
 use rgaps::{Durability, History, Reliability, Sample, SubscriberStatistics};
 
-use crate::core::{self, Claims};
+use crate::core::{self, Payloads};
 use crate::descriptor::{Descriptor, GpuImage, GpuPointCloud, GpuTensor, Kind};
 use crate::diagnostics::{self, Reporting, Status};
 use crate::parameters::Parameters;
@@ -135,7 +135,7 @@ impl<T: RclrsKind> Publisher<T> {
 
 /// Calls back with each sample of a topic, from the node's executor.
 pub struct Subscription<T: RclrsKind> {
-    claims: Arc<Claims<T>>,
+    payloads: Arc<Payloads<T>>,
     /// Ends with the subscription, whichever of rclrs's types it is.
     _descriptors: Box<dyn Any + Send + Sync>,
     _parameters: Declared,
@@ -149,7 +149,7 @@ impl<T: RclrsKind> Subscription<T> {
         options: impl Into<SubscriptionOptions<'a>>,
         callback: impl Fn(Sample<T>) + Send + Sync + 'static,
     ) -> Result<Self, Error> {
-        // As rclrs does it itself, but that samples are claimed in their order, whatever the executor makes of the callbacks.
+        // As rclrs does it itself, but that samples are taken in their order, whatever the executor makes of the callbacks.
         let callback = Arc::new(callback);
         Self::new_async(node, options, move |sample| {
             let callback = callback.clone();
@@ -163,9 +163,9 @@ impl<T: RclrsKind> Subscription<T> {
         options: impl Into<SubscriptionOptions<'a>>,
         mut callback: impl FnMut(Sample<T>) -> F + Send + 'static,
     ) -> Result<Self, Error> {
-        Self::make(node, options.into(), |options, claimer| {
+        Self::make(node, options.into(), |options, taker| {
             let made = node.create_async_subscription::<T::Message, _>(options, move |message: T::Message| {
-                let called = claimer.claim(&message).map(&mut callback);
+                let called = taker.take(&message).map(&mut callback);
                 async move {
                     if let Some(called) = called {
                         called.await;
@@ -183,10 +183,10 @@ impl<T: RclrsKind> Subscription<T> {
         options: impl Into<SubscriptionOptions<'a>>,
         mut callback: impl FnMut(&mut P, Sample<T>) + Send + 'static,
     ) -> Result<Self, Error> {
-        Self::make(node, options.into(), |options, claimer| {
+        Self::make(node, options.into(), |options, taker| {
             let made =
                 worker.create_subscription::<T::Message, _>(options, move |payload: &mut P, message: T::Message| {
-                    if let Some(sample) = claimer.claim(&message) {
+                    if let Some(sample) = taker.take(&message) {
                         callback(payload, sample);
                     }
                 })?;
@@ -197,74 +197,75 @@ impl<T: RclrsKind> Subscription<T> {
     fn make<'a>(
         node: &Node,
         options: SubscriptionOptions<'a>,
-        create: impl FnOnce(SubscriptionOptions<'a>, Claimer<T>) -> Result<Made, ::rclrs::RclrsError>,
+        create: impl FnOnce(SubscriptionOptions<'a>, PayloadTaker<T>) -> Result<Made, ::rclrs::RclrsError>,
     ) -> Result<Self, Error> {
         raw::type_support::<T::Message>()?;
         let (name, profile) = (options.topic.to_owned(), Profile::from(&options.qos));
         let on = |topic: &str| -> Result<_, Error> {
             let mut parameters = Declared::on(node);
             let core_node = core::node_of(domain(node), &mut parameters)?;
-            Ok((Arc::new(Claims::with(&core_node, topic, &profile, &mut parameters)?), parameters))
+            Ok((Arc::new(Payloads::with(&core_node, topic, &profile, &mut parameters)?), parameters))
         };
         // The core subscriber is made first: whatever ROS brings is published then, or is early.
         let joined = on(&raw::resolved(options.topic, &node.name(), &node.namespace())?)?;
-        let pending = PendingClaims::<T>::default();
-        let claimer = Claimer { pending: pending.clone(), logger: node.logger().name().to_owned() };
-        let made = create(options, claimer).map_err(|error| Error::ros(name, error));
+        let pending = PendingPayloads::<T>::default();
+        let taker = PayloadTaker { pending: pending.clone(), logger: node.logger().name().to_owned() };
+        let made = create(options, taker).map_err(|error| Error::ros(name, error));
         // A context or a node with arguments of its own, not the process's, may have remapped it otherwise. Who is called before waits.
         let joined = made.and_then(|(topic, descriptors)| {
             let joined = if joined.0.topic_name() == topic { joined } else { on(&topic)? };
             Ok((joined, descriptors))
         });
-        let _ = pending.set(joined.as_ref().ok().map(|((claims, _), _)| claims.clone()));
-        let ((claims, parameters), descriptors) = joined?;
-        let reported = Arc::downgrade(&claims);
-        let reporting = diagnostics::report(node, move || reported.upgrade().map(|claims| claims_status(&claims)))?;
-        Ok(Self { claims, _descriptors: descriptors, _parameters: parameters, _reporting: reporting })
+        let _ = pending.set(joined.as_ref().ok().map(|((payloads, _), _)| payloads.clone()));
+        let ((payloads, parameters), descriptors) = joined?;
+        let reported = Arc::downgrade(&payloads);
+        let reporting =
+            diagnostics::report(node, move || reported.upgrade().map(|payloads| payloads_status(&payloads)))?;
+        Ok(Self { payloads, _descriptors: descriptors, _parameters: parameters, _reporting: reporting })
     }
 
     /// The topic's fully qualified name, after remapping.
     pub fn topic_name(&self) -> &str {
-        self.claims.topic_name()
+        self.payloads.topic_name()
     }
 
     /// Counters of the core subscriber.
     pub fn statistics(&self) -> SubscriberStatistics {
-        self.claims.statistics()
+        self.payloads.statistics()
     }
 
     /// Descriptors whose sample could not be had. Each publisher's first of a kind is in the node's log.
     pub fn refused(&self) -> u64 {
-        self.claims.refused()
+        self.payloads.refused()
     }
 
     /// Descriptors of samples that were published before the subscription.
     pub fn early(&self) -> u64 {
-        self.claims.early()
+        self.payloads.early()
     }
 }
 
 impl<T: RclrsKind> fmt::Debug for Subscription<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Subscription").field("claims", &self.claims).finish_non_exhaustive()
+        f.debug_struct("Subscription").field("payloads", &self.payloads).finish_non_exhaustive()
     }
 }
 
 /// The name after remapping, and what ends the subscription.
 type Made = (String, Box<dyn Any + Send + Sync>);
 /// Set once the core's half is there, or could not be made.
-type PendingClaims<T> = Arc<OnceLock<Option<Arc<Claims<T>>>>>;
+type PendingPayloads<T> = Arc<OnceLock<Option<Arc<Payloads<T>>>>>;
 
-/// What a callback claims by.
-struct Claimer<T: RclrsKind> {
-    pending: PendingClaims<T>,
+/// What a callback takes payloads with.
+struct PayloadTaker<T: RclrsKind> {
+    pending: PendingPayloads<T>,
     logger: String,
 }
 
-impl<T: RclrsKind> Claimer<T> {
-    fn claim(&self, message: &T::Message) -> Option<Sample<T>> {
-        let claims = self.pending.wait().as_ref()?;
-        claims.claim(message, |error| ::rclrs::log_warn!(self.logger.as_str(), "{error}"))
+impl<T: RclrsKind> PayloadTaker<T> {
+    fn take(&self, message: &T::Message) -> Option<Sample<T>> {
+        let payloads = self.pending.wait().as_ref()?;
+        payloads.take(message, |error| ::rclrs::log_warn!(self.logger.as_str(), "{error}"))
     }
 }
 
@@ -284,10 +285,10 @@ fn publisher_status<T: Kind>(publisher: &rgaps::Publisher<T>) -> Status {
     }
 }
 
-fn claims_status<T: Kind>(claims: &Claims<T>) -> Status {
-    let now = claims.statistics();
+fn payloads_status<T: Kind>(payloads: &Payloads<T>) -> Status {
+    let now = payloads.statistics();
     Status {
-        name: format!("subscription to {}", claims.topic_name()),
+        name: format!("subscription to {}", payloads.topic_name()),
         counters: vec![
             ("taken", now.taken),
             ("lost", now.lost),
@@ -295,8 +296,8 @@ fn claims_status<T: Kind>(claims: &Claims<T>) -> Status {
             ("malformed", now.malformed),
             ("held", now.held),
             ("copied_bytes", now.copied_bytes),
-            ("refused", claims.refused()),
-            ("early", claims.early()),
+            ("refused", payloads.refused()),
+            ("early", payloads.early()),
         ],
         wrong: &[
             ("lost", "messages were lost"),

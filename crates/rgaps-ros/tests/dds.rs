@@ -1,5 +1,5 @@
 //! Two nodes of ros2-client, on two hosts, exchange samples by descriptors over real DDS. A stand-in for rclrs and r2r where ROS is not installed:
-//! the publisher, the claims and the messages are the ones that those have.
+//! the publisher, the payloads and the messages are the ones that those have.
 //!
 //! Everything is on loopback: DDS on 127.0.0.1 alone, the hosts' managers on addresses of their own.
 
@@ -14,7 +14,7 @@ use futures::executor::block_on;
 
 use rgaps::types::{Encoding, Image, Meta, Stamp};
 use rgaps::{Handle, Node};
-use rgaps_ros::core::{Claims, Descriptors, Publisher};
+use rgaps_ros::core::{Descriptors, Payloads, Publisher};
 use rgaps_ros::parameters::Defaults;
 use rgaps_ros::profile::Profile;
 use rgaps_ros::{Descriptor, Error, GpuImage};
@@ -107,7 +107,7 @@ fn ros_nodes_on_two_hosts_exchange_samples_by_descriptors_over_dds_and_a_replaye
 
     let (mut listener, topic) = ros_node("listener");
     let profile = Profile::default();
-    let claims: Claims<Image> = Claims::with(&there.node, TOPIC, &profile, &mut Defaults).unwrap();
+    let payloads: Payloads<Image> = Payloads::with(&there.node, TOPIC, &profile, &mut Defaults).unwrap();
     let descriptors: RosSubscription<GpuImage> =
         listener.create_subscription(&topic, Some(DEFAULT_SUBSCRIPTION_QOS)).unwrap();
 
@@ -135,12 +135,12 @@ fn ros_nodes_on_two_hosts_exchange_samples_by_descriptors_over_dds_and_a_replaye
         };
         let message = received(&descriptors);
         assert_eq!((message.handle(), message.meta().unwrap().header().frame_id.as_str()), (handle, "camera"));
-        let sample = claims.claim(&message, |error| panic!("{error}")).unwrap();
+        let sample = payloads.take(&message, |error| panic!("{error}")).unwrap();
         assert_eq!(sample.bytes(), content, "sample {number}");
         assert_eq!(sample.meta().header().stamp, Stamp { sec: 7, nanosec: 7 }, "the node's time, where none was given");
         assert!(sample.is_in_place());
     }
-    assert_eq!((claims.statistics().copied_bytes, claims.statistics().lost, claims.refused()), (0, 0, 0));
+    assert_eq!((payloads.statistics().copied_bytes, payloads.statistics().lost, payloads.refused()), (0, 0, 0));
 
     // Played again, as from a bag: the messages are over; and one of an earlier run.
     let sent = publisher.descriptors().sent.lock().unwrap().clone();
@@ -151,16 +151,16 @@ fn ros_nodes_on_two_hosts_exchange_samples_by_descriptors_over_dds_and_a_replaye
     for message in [&sent[0], &sent[SAMPLES - 1], &of_earlier_run, &of_earlier_run] {
         publisher.descriptors().publisher.publish(message.clone()).unwrap();
         let message = received(&descriptors);
-        let refused = claims.claim(&message, |error| told.lock().unwrap().push(error.to_string()));
+        let refused = payloads.take(&message, |error| told.lock().unwrap().push(error.to_string()));
         assert!(refused.is_none());
     }
     let told = told.into_inner().unwrap();
-    assert_eq!((claims.refused(), told.len()), (4, 2), "{told:?}");
-    assert!(told[0].contains("claimed before") && told[1].contains("earlier run"), "{told:?}");
+    assert_eq!((payloads.refused(), told.len()), (4, 2), "{told:?}");
+    assert!(told[0].contains("taken before") && told[1].contains("earlier run"), "{told:?}");
 
     // Nothing was lost by all that.
     let content = picture(99, meta.payload_bytes() as usize);
     publisher.push(meta, &content).unwrap();
     let message = received(&descriptors);
-    assert_eq!(claims.claim(&message, |error| panic!("{error}")).unwrap().bytes(), content);
+    assert_eq!(payloads.take(&message, |error| panic!("{error}")).unwrap().bytes(), content);
 }

@@ -1,26 +1,26 @@
-//! How a reader finds the message with a given name, and what it does with the messages that it passes by (drawn in claim.rs).
+//! How a reader finds the message with a given name, and what it does with the messages that it passes by (drawn in sightings.rs).
 
 use std::collections::VecDeque;
 
 use crate::ahead::{read_life, walk};
-use crate::claim::{Claimed, MessageName, Seen};
 use crate::held::Held;
 use crate::history::MessageRef;
 use crate::queue::{Named, Position, Slot};
 use crate::reader::{Attempt, ReaderPort, TakeRefused};
+use crate::sightings::{MessageName, Seen, TakenByName};
 
-/// Messages of a keep-all subscriber that wait behind a claim, at most.
+/// Messages of a keep-all subscriber that wait behind a take by name, at most.
 const PASSED_MAX: usize = 64;
 
 impl ReaderPort {
-    /// The message of this name, whatever lies before it: that goes on waiting, to be claimed later or taken next. One that `take` has given out
-    /// before the first claim counts as not yet come.
-    pub fn claim(&mut self, name: MessageName) -> Result<Claimed, TakeRefused> {
+    /// The message of this name, whatever lies before it: that goes on waiting, to be taken later or taken next. One that `take` has given out
+    /// before the first take by name counts as not yet come.
+    pub fn take_by_name(&mut self, name: MessageName) -> Result<TakenByName, TakeRefused> {
         self.check()?;
         let kept = self.unready.iter().find(|held| MessageName::of(held.info()) == name);
         kept.map_or(Ok(()), |held| self.check_given(held))?;
         if let Some(held) = take_named(&mut self.unready, name) {
-            return Ok(Claimed::Here(self.given_again(held)));
+            return Ok(TakenByName::Here(self.given_again(held)));
         }
         self.let_go_put_back();
         self.skip_what_is_too_old();
@@ -29,14 +29,14 @@ impl ReaderPort {
                 Attempt::Held(held) => {
                     self.give_out(position);
                     self.pass_by(position, name);
-                    return Ok(Claimed::Here(held));
+                    return Ok(TakenByName::Here(held));
                 }
                 Attempt::Poisoned => self.give_out(position),
                 Attempt::Gone => {}
             }
         }
         self.advance();
-        Ok(if self.seen.has_passed(name) { Claimed::Passed } else { Claimed::NotYet })
+        Ok(if self.seen.has_passed(name) { TakenByName::Passed } else { TakenByName::NotYet })
     }
 
     /// The message of this name, if it lies ahead and is this reader's to hold. All that is looked at on the way is noted.
@@ -57,18 +57,18 @@ impl ReaderPort {
         found
     }
 
-    /// From now on claims come in the order of each publisher: what they pass by of it is let go. Losses are counted from the first claim on.
-    pub fn expect_claims_in_order(&mut self) {
+    /// From now on takes by name come in the order of each publisher: what they pass by of it is let go. Losses are counted from the first take by name on.
+    pub fn expect_handles_in_order(&mut self) {
         self.seen.expect_order();
     }
 
-    /// Of which publishers claims have seen messages, and the newest of each; the most recent first.
+    /// Of which publishers takes by name have seen messages, and the newest of each; the most recent first.
     pub fn seen(&self) -> impl Iterator<Item = &Seen> {
         self.seen.iter()
     }
 
-    /// A message at this position was claimed: what is before it waits on, within bounds, or is let go if claims come in order.
-    fn pass_by(&mut self, claimed: Position, name: MessageName) {
+    /// A message at this position was taken: what is before it waits on, within bounds, or is let go if takes by name come in order.
+    fn pass_by(&mut self, taken: Position, name: MessageName) {
         self.advance();
         if self.seen.gives_first() {
             self.forgiven = self.losses_so_far();
@@ -84,8 +84,8 @@ impl ReaderPort {
         }
         let mut waiting = Vec::new();
         walk(&self.segment, self.cursor, &self.backlog, |position, named| {
-            if position >= claimed {
-                return false; // What comes after it has its own claims still to come, however old it is.
+            if position >= taken {
+                return false; // What comes after it is still to be taken by name, however old it is.
             }
             if let Some(generation) = self.waiting(position, named) {
                 let entry = self.segment.message(named.message);

@@ -9,7 +9,7 @@ pub const POINTS: &[&str] = &[
     "loan.block",
     "publish.described",
     "publish.complete",
-    "publish.claimed",
+    "publish.reserved",
     "publish.woken",
     "reclaim.won",
     "take.held",

@@ -10,12 +10,12 @@ use std::sync::Arc;
 
 use rgaps_os::{Access, Mapping, memfd};
 
-use crate::claim::MessageName;
 use crate::layout::{META_BYTES_MAX, QUEUE_OFFSET, READY_OFFSET, SEGMENT_BYTES, SUBSCRIBER_PAGES_BYTES};
 use crate::layout::{message_offset, publisher_offset, subscriber_offset};
 use crate::newest::newest;
 use crate::observer::Observer;
 use crate::queue::MessageIndex;
+use crate::sightings::MessageName;
 use crate::{
     Exhaustion, Held, Janitor, MessageInfo, MessageSpec, PublisherSlot, PublisherSpec, ReaderPort, Segment,
     SubscriberFile, SubscriberPages, SubscriberSpec, WriterPort,
@@ -94,7 +94,7 @@ impl Topic {
             9 => self.held.extend(self.reader.take().ok().flatten()),
             10 => drop(self.held.pop()),
             11 => drop(self.observer.poll()),
-            12 => drop(self.reader.claim(MessageName { publisher: 1, sequence: self.sequence })),
+            12 => drop(self.reader.take_by_name(MessageName { publisher: 1, sequence: self.sequence })),
             13 => self.manage(),
             14 => self.held.extend(self.reader.take_unready().ok().flatten()),
             _ => self.held.pop().into_iter().for_each(|held| self.reader.put_back(held)),

@@ -3,7 +3,7 @@
 //! Invariant   J1 every message from `joined` on is kept for the subscriber as its depth says; no message before it is.
 //! Shown by    loom_join.
 //!
-//! Dekker's argument once more: who joins becomes visible, then looks where the queue ends; who publishes claims a position, then looks
+//! Dekker's argument once more: who joins becomes visible, then looks where the queue ends; who publishes reserves a position, then looks
 //! who is there when it wants to free the message. With a fence in both, a message whose publisher does not see the subscriber is
 //! before `joined`. Until it has looked, the subscriber needs every message there is.
 

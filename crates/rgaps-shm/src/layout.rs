@@ -62,7 +62,7 @@ pub struct Header {
     pub segment_bytes: AtomicU64,
     /// The topic's identity, as two little-endian halves.
     pub topic: [AtomicU64; 2],
-    /// First unclaimed queue position.
+    /// First queue position that is not reserved.
     pub tail: Line<AtomicU64>,
     /// What subscribers sleep on: counts events, and sleepers pass the value they saw. Each says in its own words that it sleeps.
     pub arrivals: Line<AtomicU32>,

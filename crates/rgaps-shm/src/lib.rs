@@ -6,7 +6,7 @@
 //! * Publishers: `writer` is their port, `pool` allocates blocks, `history` keeps messages for late joiners, `space` has the errors of loans and the wait
 //!   for space, `give_way` names subscribers that are not waited for, `subscribers` knows the words of all subscribers, `unready` is a message
 //!   whose bytes a stream has still to write.
-//! * Subscribers: `reader` is their port, `held` is a message that is being read, `past` finds what history keeps, `claim` and `by_name` take messages by
+//! * Subscribers: `reader` is their port, `held` is a message that is being read, `past` finds what history keeps, `sightings` and `by_name` take messages by
 //!   name, `ahead` looks at messages without holding them, `unread` counts them.
 //! * The manager: `janitor` admits publishers and subscribers and finishes what the dead left; `newest` finds the newest message of each remote publisher.
 //! * For all: `notify` wakes, `info` is what a message says of itself, `observer` reads a topic without taking part, `crash` has the points for kill tests,
@@ -29,8 +29,6 @@ mod sync;
 mod ahead;
 #[cfg(not(any(loom, shuttle)))]
 mod by_name;
-#[cfg(not(any(loom, shuttle)))]
-pub mod claim;
 #[cfg(not(any(loom, shuttle)))]
 pub mod crash;
 #[cfg(not(any(loom, shuttle)))]
@@ -65,6 +63,8 @@ mod raw;
 pub mod reader;
 #[cfg(not(any(loom, shuttle)))]
 pub mod segment;
+#[cfg(not(any(loom, shuttle)))]
+pub mod sightings;
 #[cfg(not(any(loom, shuttle)))]
 pub mod slot;
 #[cfg(not(any(loom, shuttle)))]

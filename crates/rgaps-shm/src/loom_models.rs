@@ -305,10 +305,10 @@ impl Topic {
     }
 
     /// As `ReaderPort::hold`.
-    fn claim(&self, slot: usize, position: Position, named: Named) -> Option<Generation> {
+    fn acquire(&self, slot: usize, position: Position, named: Named) -> Option<Generation> {
         let joined = |owner| Some(self.owners[usize::from(owner)].load(Ordering::Relaxed));
         let generation = self.words().life_at(position.0, named.generation, joined)?.generation;
-        if !self.words().claim(self.hold(slot), generation) {
+        if !self.words().acquire(self.hold(slot), generation) {
             return None;
         }
         let noted = || self.noted.load(Ordering::Relaxed) == position.0;
@@ -322,7 +322,7 @@ impl Topic {
     /// As `ReaderPort::next`: holds what the slot at a position names, and reads it. `None` if the slot names nothing.
     fn take(&self, slot: usize, position: Position) -> Option<Option<(Generation, u64)>> {
         let Slot::Message(named) = self.queue().read(position) else { return None };
-        let read = self.claim(slot, position, named).map(|generation| (generation, self.read()));
+        let read = self.acquire(slot, position, named).map(|generation| (generation, self.read()));
         self.subscribers[slot].cursor.store(position.next().0, Ordering::Release);
         Some(read)
     }
@@ -585,7 +585,7 @@ fn loom_history_what_is_found_in_the_table_is_read_whole() {
         let joiner = spawn(&topic, move |topic| {
             let found = topic.words().life().filter(|life| life.kept);
             let Some(generation) = found.map(|life| life.generation) else { return };
-            if topic.words().want(topic.hold(0), generation) && topic.words().claim(topic.hold(0), generation) {
+            if topic.words().want(topic.hold(0), generation) && topic.words().acquire(topic.hold(0), generation) {
                 assert_eq!(topic.read(), 1);
                 topic.hold(0).release(generation);
             }

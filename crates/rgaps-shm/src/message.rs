@@ -9,8 +9,8 @@
 //!
 //!   hold word of subscriber s for the entry, written by s, and by its stream (RELEASED):
 //!
-//!   of an older life ──want, while history keeps the message──▶ WANTED ──claim──▶ HELD ──release──▶ RELEASED
-//!                    └───────────────────────claim────────────────────────────────▲
+//!   of an older life ──want, while history keeps the message──▶ WANTED ──acquire─▶ HELD ──release──▶ RELEASED
+//!                    └───────────────────────acquire──────────────────────────────▲
 //! ```
 //!
 //! A subscriber and its streams alone write its hold words. A message is addressed to nobody: a subscriber needs what lies at or behind its
@@ -315,7 +315,7 @@ impl<'a> MessageWords<'a> {
     }
 
     /// LOANED → PUBLISHED, or FILLING if a stream brings the bytes: everything else about the message is written. Comes before its
-    /// queue slot is claimed. False if the entry is not this owner's loan any more.
+    /// queue slot is reserved. False if the entry is not this owner's loan any more.
     #[must_use]
     pub fn complete(&self, generation: Generation, owner: u16, state: State, kept: bool) -> bool {
         let loaned = Life { generation, owner, state: State::Loaned, kept: false, reclaiming: false };
@@ -339,7 +339,7 @@ impl<'a> MessageWords<'a> {
     }
 
     /// A subscriber begins to hold a message. False if it is gone, or about to be.
-    pub fn claim(&self, hold: HoldWord<'_>, generation: Generation) -> bool {
+    pub fn acquire(&self, hold: HoldWord<'_>, generation: Generation) -> bool {
         self.announce(hold, generation, Holding::Held)
     }
 
@@ -550,7 +550,7 @@ mod tests {
         assert!(entry.words().leave_history(generation) && !entry.words().leave_history(generation));
         assert!(!entry.reclaim(generation, KEEP_ALL, 100, Need::Soft), "a keep-all subscriber has not read it");
         assert!(!entry.reclaim(generation, 10, 10, Need::None), "it is among the last ten");
-        assert!(entry.words().claim(entry.hold(), generation));
+        assert!(entry.words().acquire(entry.hold(), generation));
         entry.cursor.store(1, Ordering::Release);
         assert!(!entry.reclaim(generation, 10, 100, Need::Soft), "it is held");
         entry.hold().release(generation);
@@ -565,9 +565,9 @@ mod tests {
             let entry = Entry::new();
             let generation = entry.published(false);
             assert!(entry.reclaim(generation, 10, end, spared));
-            assert!(!entry.words().claim(entry.hold(), generation), "it is being freed");
+            assert!(!entry.words().acquire(entry.hold(), generation), "it is being freed");
             assert!(entry.words().finish(generation, 3));
-            assert!(!entry.words().claim(entry.hold(), generation));
+            assert!(!entry.words().acquire(entry.hold(), generation));
         }
     }
 
@@ -575,24 +575,24 @@ mod tests {
     fn words_of_an_old_life_change_nothing() {
         let entry = Entry::new();
         let old = entry.published(false);
-        assert!(entry.words().claim(entry.hold(), old));
+        assert!(entry.words().acquire(entry.hold(), old));
         entry.hold().release(old);
         assert!(entry.reclaim(old, KEEP_ALL, 1, Need::None) && entry.words().finish(old, 3));
         let new = entry.published(true);
-        assert!(entry.words().claim(entry.hold(), new));
+        assert!(entry.words().acquire(entry.hold(), new));
         entry.hold().release(old);
         assert_eq!(entry.hold().of(new), Holding::Held);
         assert!(!entry.words().leave_history(old) && !entry.words().poison(old) && !entry.words().finish(old, 3));
         assert!(!entry.words().give_back(old, 3) && !entry.words().complete(old, 3, State::Published, false));
         assert!(!entry.words().want(entry.hold(), old));
-        assert!(!entry.words().claim(entry.hold(), old));
+        assert!(!entry.words().acquire(entry.hold(), old));
     }
 
     #[test]
     fn a_stream_that_writes_a_hold_word_releases() {
         let entry = Entry::new();
         let generation = entry.published(false);
-        assert!(entry.words().claim(entry.hold(), generation));
+        assert!(entry.words().acquire(entry.hold(), generation));
         entry.hold.store(released_word(generation), Ordering::Release);
         assert_eq!(entry.hold().of(generation), Holding::Released);
         assert!(entry.reclaim(generation, KEEP_ALL, 1, Need::None));
@@ -682,10 +682,10 @@ mod tests {
     fn a_message_that_cannot_be_held_is_not_announced() {
         let entry = Entry::new();
         let generation = entry.words().try_loan(3, Generation(0)).unwrap();
-        let is_refused = || !entry.words().claim(entry.hold(), generation) && entry.hold.load(Ordering::Relaxed) == 0;
+        let is_refused = || !entry.words().acquire(entry.hold(), generation) && entry.hold.load(Ordering::Relaxed) == 0;
         assert!(is_refused(), "it is a loan");
         assert!(entry.words().complete(generation, 3, State::Published, false));
-        assert!(!entry.words().claim(entry.hold(), generation.next()) && entry.hold.load(Ordering::Relaxed) == 0);
+        assert!(!entry.words().acquire(entry.hold(), generation.next()) && entry.hold.load(Ordering::Relaxed) == 0);
         assert!(!entry.words().want(entry.hold(), generation) && entry.hold.load(Ordering::Relaxed) == 0);
         assert!(entry.reclaim(generation, 10, 1, Need::Soft));
         assert!(is_refused(), "it is being freed");
@@ -802,7 +802,7 @@ mod tests {
                             _ => None,
                         });
                         let found = words.life_at(position, named.generation, |_| Some(0)).unwrap();
-                        assert!(words.claim(entry.hold(), found.generation));
+                        assert!(words.acquire(entry.hold(), found.generation));
                         // SAFETY: the message is held.
                         assert_eq!(unsafe { *block.0.get() }, position);
                         entry.hold().release(found.generation);

@@ -52,7 +52,7 @@ fn described(segment: &Segment, index: MessageIndex) -> Option<MessageInfo> {
     let noted = entry.position.load(Ordering::Acquire);
     let life = segment.words(index).life();
     let position = match (noted, life) {
-        // Its writer died between the claim of the slot and the note.
+        // Its writer died between the reservation of the slot and the note.
         (u64::MAX, Some(life)) if life.is_complete() => {
             find_in_queue(segment, MessageRef { index, generation: life.generation })?
         }

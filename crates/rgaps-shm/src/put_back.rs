@@ -1,16 +1,16 @@
 //! Messages that were given out and could not be used yet: they are held, and wait again in the order of their positions.
 //!
 //! Invariants  One that is put back is counted as not taken, until it is given out again. It goes as what is unread does: with the depth, with
-//!             claims in order, and with too many that nobody claims; then it is lost. It does not stand in the way of a take, which goes on to
-//!             what lies before it: only what is given out, or awaits its bytes, uses up what a take may hold. A claim counts all of it.
+//!             takes by name in order, and with too many that nobody takes by name; then it is lost. It does not stand in the way of a take, which goes on to
+//!             what lies before it: only what is given out, or awaits its bytes, uses up what a take may hold. A take by name counts all of it.
 
 use std::sync::atomic::Ordering;
 
-use crate::claim::MessageName;
 use crate::held::Held;
 use crate::message::Readiness;
 use crate::queue::Position;
 use crate::reader::{ReaderPort, TakeRefused};
+use crate::sightings::MessageName;
 
 impl ReaderPort {
     /// Whoever took a message cannot use it now: it is the next of its publisher again, and counts as not taken.
@@ -66,10 +66,10 @@ impl ReaderPort {
         held.is_put_back && is_older(held, self.joined, self.oldest_in_depth())
     }
 
-    /// A message was claimed, before which these wait: as for what is unread, of its publisher if claims come in order, else all but some.
-    pub(crate) fn pass_by_put_back(&mut self, claimed: MessageName, in_order: bool, kept: usize) {
+    /// A message was taken, before which these wait: as for what is unread, of its publisher if takes by name come in order, else all but some.
+    pub(crate) fn pass_by_put_back(&mut self, taken: MessageName, in_order: bool, kept: usize) {
         if in_order {
-            let is_before = |name: MessageName| name.publisher == claimed.publisher && name.sequence < claimed.sequence;
+            let is_before = |name: MessageName| name.publisher == taken.publisher && name.sequence < taken.sequence;
             self.lose_put_back(|held| is_before(MessageName::of(&held.info)));
         }
         let waiting = self.unready.iter().filter(|held| held.is_put_back);
@@ -84,7 +84,7 @@ impl ReaderPort {
         self.count_lost((before - self.unready.len()) as u64);
     }
 
-    /// Whether all that lies before a message has been given out or passed by: one that was claimed out of turn and put back may lie ahead.
+    /// Whether all that lies before a message has been given out or passed by: one that was taken out of turn and put back may lie ahead.
     pub(crate) fn has_turn(&self, held: &Held) -> bool {
         let position = Position(held.info.position);
         position < self.cursor && self.backlog.front().is_none_or(|(oldest, _)| position < *oldest)

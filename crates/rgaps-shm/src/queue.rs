@@ -1,25 +1,25 @@
 //! The queue: the order of a topic's messages, agreed on by any number of writers without a lock.
 //!
 //! ```text
-//!   slot[p mod Q]  63            32 31        16 15        0        tail  the first position that nobody has claimed,
+//!   slot[p mod Q]  63            32 31        16 15        0        tail  the first position that nobody has reserved,
 //!                  ┌───────────────┬────────────┬───────────┐             or a little less (writers help it on)
 //!                  │ p + 1, 32 bit │ generation │  message  │
 //!                  └───────────────┴────────────┴───────────┘
 //! ```
 //!
-//! A message is complete before one compare-exchange both claims position p and names the message; whoever finds a claimed slot at
+//! A message is complete before one compare-exchange both reserves position p and names the message; whoever finds a reserved slot at
 //! the tail moves the tail on. So a writer that is killed or stopped at any instruction blocks nobody.
 //!
 //! Words       `slots[i]` and `tail`: any writer, by compare-exchange.
-//! Invariants  Q1 a position names at most one message, for ever. Q2 positions are claimed in order, without gaps.
-//!             Q3 the tail never passes an unclaimed position.
+//! Invariants  Q1 a position names at most one message, for ever. Q2 positions are reserved in order, without gaps.
+//!             Q3 the tail never passes an unreserved position.
 //! Trusts      nothing: a slot that fits neither the last lap nor this one is `QueueError::Corrupt`, never a loop.
 //! Shown by    loom_queue (Q1 to Q3), the model test below.
 //!
 //! The generation in the slot binds it to one life of the table entry: without it a reader that lags could take an entry's next
 //! message at its old position. A life that ends without a slot is one whose owner died, or
-//! was refused by this queue, between `complete` and its claim: all others end with a published message. So the next life with the same 16 low bits, the 2^16-th
-//! after it, is complete only once Q = 2^16 positions from this one on are claimed: who holds an entry looks once more at the tail, or
+//! was refused by this queue, between `complete` and its reservation: all others end with a published message. So the next life with the same 16 low bits, the 2^16-th
+//! after it, is complete only once Q = 2^16 positions from this one on are reserved: who holds an entry looks once more at the tail, or
 //! at the position that the entry notes (reader.rs). Lives that an entry had with another owner are told apart by the position at
 //! which its owner joined (`MessageWords::life_at`). 32 bits of position repeat after 2^32 messages: a reader compares its own 64-bit
 //! cursor with the 64-bit tail, and a writer would have to be stopped between two instructions for exactly so many, and find the same
@@ -37,7 +37,7 @@ const GENERATION_BITS: u32 = 16;
 const SEQUENCE_BITS: u32 = 32;
 const SEQUENCE_MASK: u64 = (1 << SEQUENCE_BITS) - 1;
 
-/// Failed claims in a row, each of which means that another writer succeeded, before a writer gives up.
+/// Failed reservations in a row, each of which means that another writer succeeded, before a writer gives up.
 const ATTEMPTS_MAX: u32 = 1 << 20;
 
 /// An entry of the message table.
@@ -83,7 +83,7 @@ pub enum QueueError {
     #[error("the queue is corrupt at position {0}: a process that maps this topic has written into it")]
     Corrupt(u64),
     /// Other writers won every attempt.
-    #[error("the queue could not be claimed in {ATTEMPTS_MAX} attempts")]
+    #[error("the queue has no position to be had in {ATTEMPTS_MAX} attempts")]
     Contended,
 }
 
@@ -106,7 +106,7 @@ impl<'a> Queue<'a> {
         self.slots.len() as u64
     }
 
-    /// Publishes a complete message: claims the next position for it.
+    /// Publishes a complete message: reserves the next position for it.
     pub fn publish(&self, named: Named) -> Result<Position, QueueError> {
         for _ in 0..ATTEMPTS_MAX {
             let position = self.tail.load(Ordering::Acquire);
@@ -115,8 +115,8 @@ impl<'a> Queue<'a> {
             if sequence(found) == stored(position) {
                 self.help(position);
             } else if self.is_previous_lap(found, position) {
-                let claim = encode(position, named);
-                if slot.compare_exchange(found, claim, Ordering::Release, Ordering::Relaxed).is_ok() {
+                let reserved = encode(position, named);
+                if slot.compare_exchange(found, reserved, Ordering::Release, Ordering::Relaxed).is_ok() {
                     self.help(position);
                     return Ok(Position(position));
                 }
@@ -139,16 +139,16 @@ impl<'a> Queue<'a> {
         if found != 0 && ahead < SEQUENCE_MASK / 2 { Slot::Overrun } else { Slot::Empty }
     }
 
-    /// Whether fewer than Q positions from this one on are claimed, as far as this thread can know: whoever has found the entry that the
+    /// Whether fewer than Q positions from this one on are reserved, as far as this thread can know: whoever has found the entry that the
     /// slot there named in a life with these low bits has then found the life that it meant.
     pub fn is_within_lap(&self, position: Position) -> bool {
         self.tail.load(Ordering::Relaxed).saturating_sub(position.0) < self.capacity()
     }
 
-    /// The first unclaimed position. Writes nothing: the next writer moves a tail on that its claimer left behind.
+    /// The first position that is not reserved. Writes nothing: the next writer moves a tail on that its publisher left behind.
     pub fn end(&self) -> Position {
         let mut position = self.tail.load(Ordering::Acquire);
-        // Each step needs a claim by a writer that has not yet moved the tail: at most one a writer, so never a whole lap.
+        // Each step needs a reservation by a writer that has not yet moved the tail: at most one a writer, so never a whole lap.
         for _ in 0..self.slots.len() {
             if sequence(self.slot(position).load(Ordering::Relaxed)) != stored(position) {
                 break;
@@ -261,11 +261,11 @@ mod tests {
     }
 
     #[test]
-    fn a_position_is_within_the_lap_until_as_many_are_claimed_as_there_are_slots() {
+    fn a_position_is_within_the_lap_until_as_many_are_reserved_as_there_are_slots() {
         let (tail, slots) = words(4);
         let queue = Queue::new(&tail, &slots);
         for n in 0..8 {
-            assert_eq!(queue.is_within_lap(Position(2)), n < 6, "{n} are claimed");
+            assert_eq!(queue.is_within_lap(Position(2)), n < 6, "{n} are reserved");
             queue.publish(named(n)).unwrap();
         }
         assert!(queue.is_within_lap(Position(u64::MAX)));

@@ -19,7 +19,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::ahead::{read_life, walk};
-use crate::claim::Sightings;
 use crate::crash;
 use crate::held::{Held, HeldCounts, read_info};
 use crate::history::MessageRef;
@@ -31,6 +30,7 @@ use crate::pages::SubscriberPages;
 use crate::past::{history, want_history};
 use crate::queue::{Named, Position, Slot};
 use crate::segment::{Segment, entries_of};
+use crate::sightings::Sightings;
 use crate::slot::SubscriberSlot;
 use crate::space::{CutOff, PortError};
 use crate::unread::{UNREADY_MAX, Unread};
@@ -87,13 +87,13 @@ pub struct ReaderPort {
     pub(crate) joined: Position,
     /// What history gave a late joiner, oldest first: wanted, but not held.
     pub(crate) backlog: VecDeque<(Position, MessageRef)>,
-    /// Positions from the cursor on that claims have given out or let go.
+    /// Positions from the cursor on that takes by name have given out or let go.
     pub(crate) ahead: BTreeSet<Position>,
     /// Held, and not given out: passed by because their bytes were not there yet, or put back. In the order of their positions.
     pub(crate) unready: VecDeque<Held>,
-    /// What claims have seen.
+    /// What takes by name have seen.
     pub(crate) seen: Sightings,
-    /// Losses from before the first claim in order.
+    /// Losses from before the first take by name in order.
     pub(crate) forgiven: u64,
     held: Arc<HeldCounts>,
     has_retired: bool,
@@ -543,7 +543,7 @@ impl ReaderPort {
         let Some(count) = self.held.of(life.owner) else { return Ok(Attempt::Gone) };
         self.check_held(life.owner, spared(life.owner))?;
         let generation = life.generation;
-        if !words.claim(hold, generation) {
+        if !words.acquire(hold, generation) {
             return Ok(Attempt::Gone);
         }
         // Either shows that the slot meant this life (queue.rs).

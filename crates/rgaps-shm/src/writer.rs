@@ -7,7 +7,7 @@
 //!   loan.block       a block of our pool                          the pool goes as a whole
 //!   publish.described what it says of itself is written           still LOANED: given back
 //!   publish.complete the entry is complete, in no slot yet        nobody can find it: the manager frees it
-//!   publish.claimed  one compare-exchange: it is in the queue     subscribers read it; the manager wakes them
+//!   publish.reserved  one compare-exchange: it is in the queue     subscribers read it; the manager wakes them
 //!   publish.woken    subscribers woken                            all is done
 //!   reclaim.won      RECLAIMING is set, the block not yet free    the pool goes as a whole
 //! ```
@@ -330,7 +330,7 @@ impl WriterPort {
                 return Err(error.into());
             }
         };
-        crash::point("publish.claimed");
+        crash::point("publish.reserved");
         self.segment.message(message.index).position.store(position.0, Ordering::Release);
         self.outstanding.push_back(Outstanding { message, position: Some(position), was_kept: kept });
         let _ = self.subscribers.wake();

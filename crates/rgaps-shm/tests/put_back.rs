@@ -7,8 +7,8 @@ mod host;
 use std::collections::BTreeSet;
 
 use host::{Host, sequences};
-use rgaps_shm::claim::{Claimed, MessageName};
 use rgaps_shm::reader::TakeRefused;
+use rgaps_shm::sightings::{MessageName, TakenByName};
 use rgaps_shm::{Exhaustion, Held, ReaderPort};
 
 #[test]
@@ -30,26 +30,26 @@ fn what_is_put_back_comes_next_and_is_counted_once() {
 }
 
 #[test]
-fn what_is_put_back_goes_with_the_depth_and_with_claims_in_order() {
+fn what_is_put_back_goes_with_the_depth_and_with_handles_in_order() {
     let host = Host::new(64);
     let mut publisher = host.publisher(1 << 20, 0);
     let mut reader = host.subscriber(2);
-    let mut claims = host.subscriber(10);
-    claims.expect_claims_in_order();
+    let mut in_order = host.subscriber(10);
+    in_order.expect_handles_in_order();
     publisher.publish(10, Exhaustion::Refuse).unwrap();
     let held = reader.take().unwrap().unwrap();
     let first = MessageName::of(held.info());
     reader.put_back(held);
-    let Claimed::Here(held) = claims.claim(first).unwrap() else { panic!("it is there") };
-    claims.put_back(held);
+    let TakenByName::Here(held) = in_order.take_by_name(first).unwrap() else { panic!("it is there") };
+    in_order.put_back(held);
     for _ in 0..2 {
         publisher.publish(10, Exhaustion::Refuse).unwrap();
     }
     assert_eq!(sequences(&mut reader), [2, 3]);
     assert_eq!((reader.counters().taken, reader.counters().lost, reader.counters().held), (2, 1, 0));
     let second = MessageName { sequence: first.sequence + 1, ..first };
-    assert!(matches!(claims.claim(second).unwrap(), Claimed::Here(_)));
-    assert_eq!((claims.counters().taken, claims.counters().lost, claims.counters().held), (1, 1, 0));
+    assert!(matches!(in_order.take_by_name(second).unwrap(), TakenByName::Here(_)));
+    assert_eq!((in_order.counters().taken, in_order.counters().lost, in_order.counters().held), (1, 1, 0));
 }
 
 #[test]
@@ -73,8 +73,8 @@ fn name(sequence: u64) -> MessageName {
     MessageName { publisher: 77, sequence }
 }
 
-fn claim_and_put_back(reader: &mut ReaderPort, sequence: u64) {
-    let Claimed::Here(held) = reader.claim(name(sequence)).unwrap() else { panic!("{sequence} is there") };
+fn take_and_put_back(reader: &mut ReaderPort, sequence: u64) {
+    let TakenByName::Here(held) = reader.take_by_name(name(sequence)).unwrap() else { panic!("{sequence} is there") };
     reader.put_back(held);
 }
 
@@ -89,8 +89,8 @@ fn however_many_are_put_back_out_of_turn_the_others_are_taken() {
             publisher.publish(10, Exhaustion::Refuse).unwrap();
         }
         for sequence in put_back {
-            claim_and_put_back(&mut reader, sequence);
-            claim_and_put_back(&mut on_stream, sequence);
+            take_and_put_back(&mut reader, sequence);
+            take_and_put_back(&mut on_stream, sequence);
         }
         assert_eq!(reader.unread(1000).ready as u64, published);
         assert_eq!(sequences(&mut reader), (1..=published).collect::<Vec<_>>());
@@ -109,14 +109,14 @@ fn what_is_put_back_adds_nothing_to_what_may_be_held() {
     for _ in 0..4 {
         publisher.publish(10, Exhaustion::Refuse).unwrap();
     }
-    claim_and_put_back(&mut reader, 2);
-    claim_and_put_back(&mut reader, 3);
+    take_and_put_back(&mut reader, 2);
+    take_and_put_back(&mut reader, 3);
     let refused = |held| matches!(held, Err(TakeRefused::TooManyHeld { held: 2, .. }));
-    assert!(refused(reader.claim(name(4)).map(|_| ())), "with those that wait, it would be more than half");
+    assert!(refused(reader.take_by_name(name(4)).map(|_| ())), "with those that wait, it would be more than half");
     let mut held = vec![reader.take().unwrap().unwrap(), reader.take().unwrap().unwrap()];
     assert_eq!(held.iter().map(|held| held.info().sequence).collect::<Vec<_>>(), [1, 2]);
     assert!(refused(reader.take().map(|_| ())) && refused(reader.take_unready().map(|_| ())));
-    assert!(refused(reader.claim(name(3)).map(|_| ())) && reader.unread(10).ready == 0);
+    assert!(refused(reader.take_by_name(name(3)).map(|_| ())) && reader.unread(10).ready == 0);
     held.clear();
     assert_eq!((reader.unread(10).ready, sequences(&mut reader)), (2, vec![3, 4]));
 }
@@ -148,7 +148,7 @@ fn what_is_put_back_has_its_turn_when_what_history_gave_has_gone() {
         assert_eq!(publisher.publish(10, Exhaustion::Refuse), Ok(sequence));
     }
     for reader in &mut readers {
-        claim_and_put_back(reader, 2);
+        take_and_put_back(reader, 2);
     }
     publisher.publish(10, Exhaustion::Refuse).unwrap();
     let [mut reader, mut on_stream] = readers;
@@ -168,7 +168,7 @@ impl Random {
     }
 }
 
-/// Random takes, claims, put-backs and drops: everything is given out once or counted as lost, and what is said to wait comes.
+/// Random takes in turn and by name, put-backs and drops: everything is given out once or counted as lost, and what is said to wait comes.
 fn walk_randomly(seed: u64) {
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let messages = [4, 8, 64, 256][random.below(4) as usize];
@@ -188,7 +188,7 @@ fn walk_randomly(seed: u64) {
     let from_history = reader.unread(1000).ready as u64;
     let in_order = random.below(4) == 0;
     if in_order {
-        reader.expect_claims_in_order();
+        reader.expect_handles_in_order();
     }
     let mut held: Vec<Held> = Vec::new();
     let mut given: BTreeSet<(u16, u64)> = Default::default();
@@ -214,15 +214,15 @@ fn walk_randomly(seed: u64) {
                 let which = random.below(2) as usize;
                 let newest = publishers[which].sequence;
                 let name = name(newest.saturating_sub(random.below(20)));
-                match reader.claim(name) {
-                    Ok(Claimed::Here(taken)) => {
+                match reader.take_by_name(name) {
+                    Ok(TakenByName::Here(taken)) => {
                         assert_eq!(MessageName::of(taken.info()), name);
                         let key = (taken.message().index.0, taken.info().position);
                         assert!(given.insert(key), "seed {seed} step {step}: twice {key:?}\n{log:#?}");
-                        log.push(format!("claim {:?}", name.sequence));
+                        log.push(format!("take {:?}", name.sequence));
                         held.push(taken);
                     }
-                    other => log.push(format!("claim {:?} {other:?}", name.sequence)),
+                    other => log.push(format!("take {:?} {other:?}", name.sequence)),
                 }
             }
             7 if !held.is_empty() => {
@@ -277,6 +277,6 @@ fn walk_randomly(seed: u64) {
 }
 
 #[test]
-fn whatever_is_taken_claimed_put_back_and_dropped_everything_comes_once_or_is_lost() {
+fn whatever_is_taken_put_back_and_dropped_in_any_order_everything_comes_once_or_is_lost() {
     (1..3000).for_each(walk_randomly);
 }

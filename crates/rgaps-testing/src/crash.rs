@@ -85,7 +85,7 @@ mod tests {
         let mut command = Command::new("sh");
         command.args([
             "-c",
-            r#"case "$RGAPS_CRASH_POINT" in publish.claimed:1:kill) kill -KILL $$ ;; publish.claimed:1:stop) kill -STOP $$ ;; esac"#,
+            r#"case "$RGAPS_CRASH_POINT" in publish.reserved:1:kill) kill -KILL $$ ;; publish.reserved:1:stop) kill -STOP $$ ;; esac"#,
         ]);
         command
     }
@@ -93,14 +93,14 @@ mod tests {
     #[test]
     fn a_child_dies_stops_or_misses_its_point() {
         for action in [Action::Kill, Action::Stop] {
-            let point = CrashPoint::new("publish.claimed").doing(action);
+            let point = CrashPoint::new("publish.reserved").doing(action);
             let mut command = program();
             point.arm(&mut command);
             let mut child = Child::spawn(&mut command).unwrap();
             assert!(point.wait_for(&mut child, LIMIT).unwrap(), "{action:?}");
         }
-        let missed = CrashPoint::new("publish.claimed").at_passage(2);
-        assert_eq!(missed.value(), "publish.claimed:2:kill");
+        let missed = CrashPoint::new("publish.reserved").at_passage(2);
+        assert_eq!(missed.value(), "publish.reserved:2:kill");
         let mut command = program();
         missed.arm(&mut command);
         let mut child = Child::spawn(&mut command).unwrap();

@@ -48,7 +48,7 @@ impl<T: Into<AnyMeta>> Described<T> {
 }
 
 impl<T: Meta> Subscriber<T> {
-    /// As `take`, of the message only what names and describes it: its pool is not mapped. Who wants the payload claims it, by another
+    /// As `take`, of the message only what names and describes it: its pool is not mapped. Who wants the payload takes it by its handle, by another
     /// subscriber. Leaves `descriptor` as it is, for whoever watches its edges.
     pub fn take_described(&self) -> Result<Option<Described<T>>, TakeError> {
         self.check_attached()?;

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use crate::types::{MetaError, ViewError};
-use crate::{ClaimError, NodeError, PublishError, SessionError, TakeError};
+use crate::{NodeError, PublishError, SessionError, TakeByHandleError, TakeError};
 
 macro_rules! debug_is_the_text {
     ($($error:ty),+) => {$(
@@ -16,7 +16,7 @@ macro_rules! debug_is_the_text {
     )+};
 }
 
-debug_is_the_text!(ClaimError, NodeError, SessionError, PublishError, TakeError, MetaError, ViewError);
+debug_is_the_text!(TakeByHandleError, NodeError, SessionError, PublishError, TakeError, MetaError, ViewError);
 
 #[cfg(test)]
 mod tests {

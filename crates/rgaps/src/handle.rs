@@ -1,14 +1,14 @@
 //! Handles: how a message is named outside RGAPS, in a ROS message above all.
 //!
 //! ```text
-//!   publish ──▶ Handle ──any middleware──▶ Handle ──claim──▶ Sample
+//!   publish ──▶ Handle ──any middleware──▶ Handle ──take──▶ Sample
 //! ```
 //!
-//! A handle is data: whoever has one has no hold of the message, and may have it from anywhere. `Subscriber::claim` says what it still names.
+//! A handle is data: whoever has one has no hold of the message, and may have it from anywhere. `Subscriber::take_by_handle` says what it still names.
 
-use rgaps_shm::claim::MessageName;
 use rgaps_shm::history::MessageRef;
 use rgaps_shm::info::MessageInfo;
+use rgaps_shm::sightings::MessageName;
 
 /// Names a message. rgaps_msgs/GpuHandle, and `rgaps_handle_t` in C, are these bytes.
 ///
@@ -75,7 +75,7 @@ impl Handle {
         bytes
     }
 
-    /// What `to_bytes` made. Anything can be read; what it names, if anything, only a claim tells.
+    /// What `to_bytes` made. Anything can be read; what it names, if anything, only taking it tells.
     pub fn from_bytes(bytes: &[u8; Self::BYTES]) -> Self {
         let word = |place: usize| u64::from_ne_bytes(bytes[32..72].as_chunks().0[place]);
         let half = |place: usize| u32::from_ne_bytes(bytes[72..].as_chunks().0[place]);

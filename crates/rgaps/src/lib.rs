@@ -30,7 +30,6 @@
 
 pub mod any;
 mod attachment;
-mod claim;
 mod described;
 pub mod dlpack;
 mod error_text;
@@ -52,6 +51,7 @@ mod sample;
 mod session;
 mod statistics;
 mod subscriber;
+mod take_by_handle;
 mod tasks;
 pub mod types;
 mod views;
@@ -61,7 +61,6 @@ mod views;
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
-pub use claim::ClaimError;
 pub use described::Described;
 pub use handle::Handle;
 pub use hello::SessionError;
@@ -79,3 +78,4 @@ pub use rgaps_shm::space::{Keeper, LoanError, NoSpace};
 pub use sample::Sample;
 pub use statistics::{PublisherStatistics, SubscriberStatistics};
 pub use subscriber::{Subscriber, TakeError};
+pub use take_by_handle::TakeByHandleError;

@@ -19,19 +19,19 @@ use rgaps_shm::reader::TakeRefused;
 use rgaps_shm::{Held, ReaderPort, SubscriberPages};
 
 use crate::attachment::Attachment;
-use crate::claim::{Absent, Early};
 use crate::node::{DEVICE_TIMEOUT, NodeError, NodeInner, READY_TICK, STREAM_TIMEOUT};
 use crate::order::{Order, Place, Releasing};
 use crate::pools::{Asked, Call};
 use crate::sample::Sample;
 use crate::statistics::SubscriberStatistics;
+use crate::take_by_handle::{Absent, Early};
 use crate::tasks::{self, Tasks};
 use crate::types::{Meta, MetaError, ViewError};
 
 /// A message could not be taken. It is let go, and the next take goes on with the next message, unless its pool cannot be mapped now.
 ///
 /// Who takes what comes next never gets `OutOfBounds` and `Metadata`: such messages are counted (`SubscriberStatistics::malformed`), the first
-/// is named in the log, and what comes behind them is taken. Who asks for one message (`claim`) is told of it.
+/// is named in the log, and what comes behind them is taken. Who asks for one message (`take_by_handle`) is told of it.
 #[derive(thiserror::Error)]
 pub enum TakeError {
     /// The publisher's pool could not be mapped. The message is the next one to be taken; it is lost only where nobody has the pool any more.
@@ -51,9 +51,9 @@ pub enum TakeError {
         topic: String,
         /// The publisher's count.
         sequence: u64,
-        /// Offset claimed.
+        /// Offset taken.
         offset: u64,
-        /// Length claimed.
+        /// Length taken.
         bytes: u64,
     },
     /// The typed metadata is malformed or does not fit the payload.

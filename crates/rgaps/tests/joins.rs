@@ -13,7 +13,7 @@ use rgaps_testing::{Action, Child, CrashPoint, Ended, RuntimeDir, Watchdog, agai
 const TOPIC: &str = "joins";
 const LONG: Duration = Duration::from_secs(20);
 /// Steps of a publication, in its order.
-const STEPS: [&str; 5] = ["loan.block", "publish.described", "publish.complete", "publish.claimed", "publish.woken"];
+const STEPS: [&str; 5] = ["loan.block", "publish.described", "publish.complete", "publish.reserved", "publish.woken"];
 
 fn publisher_qos(durability: Durability) -> PublisherQos {
     PublisherQos { durability, history_depth: 1, ..PublisherQos::default() }

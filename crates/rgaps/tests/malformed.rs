@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use rgaps::types::{Encoding, Header, Image, Meta, MetaError};
-use rgaps::{ClaimError, Handle, Node, Publisher, Subscriber, TakeError};
+use rgaps::{Handle, Node, Publisher, Subscriber, TakeByHandleError, TakeError};
 use rgaps_shm::layout::META_BYTES_MAX;
 use rgaps_testing::{RuntimeDir, Watchdog};
 
@@ -114,12 +114,12 @@ fn a_message_that_contradicts_itself_is_counted_and_passed_by_however_it_is_take
 }
 
 #[test]
-fn who_asks_for_one_message_hears_that_it_contradicts_itself_and_claims_the_next() {
-    let bench = Bench::new("malformed-claim");
+fn who_asks_for_one_message_hears_that_it_contradicts_itself_and_takes_the_next() {
+    let bench = Bench::new("malformed-handle");
     let handle = bench.lie();
-    let refused = bench.subscriber.claim(&handle, LONG).unwrap_err();
-    assert!(matches!(refused, ClaimError::Take(TakeError::Metadata { .. })), "{refused}");
+    let refused = bench.subscriber.take_by_handle(&handle, LONG).unwrap_err();
+    assert!(matches!(refused, TakeByHandleError::Take(TakeError::Metadata { .. })), "{refused}");
     assert_eq!(bench.subscriber.statistics().malformed, 1);
     let handle = bench.good.loan(Bench::image()).unwrap().publish().unwrap();
-    assert!(bench.subscriber.claim(&handle, LONG).is_ok());
+    assert!(bench.subscriber.take_by_handle(&handle, LONG).is_ok());
 }

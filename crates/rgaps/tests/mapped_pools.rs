@@ -111,26 +111,26 @@ fn what_cannot_be_mapped_for_lack_of_descriptors_is_kept() {
 }
 
 #[test]
-fn a_claimed_message_that_cannot_be_mapped_is_claimed_again() {
+fn a_message_taken_by_handle_that_cannot_be_mapped_is_taken_again() {
     if !again() {
         return;
     }
-    let topic = Topic::new("claims");
+    let topic = Topic::new("handles");
     let push = |byte| topic.publisher.push(&Bytes::new(1), &[byte]).unwrap();
     let (_one, second, _three) = (push(1), push(2), push(3));
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: Some(3), maximum }).unwrap();
-    topic.subscriber.claim(&second, LONG).unwrap_err();
+    topic.subscriber.take_by_handle(&second, LONG).unwrap_err();
     topic.fails_to_take();
     setrlimit(Resource::Nofile, Rlimit { current, maximum }).unwrap();
-    let sample = topic.subscriber.claim(&second, LONG).unwrap();
+    let sample = topic.subscriber.take_by_handle(&second, LONG).unwrap();
     assert_eq!((sample.bytes(), topic.subscriber.statistics().taken), (&[2][..], 1));
     let rest: Vec<u8> = topic.subscriber.take_all().unwrap().iter().map(|sample| sample.bytes()[0]).collect();
     assert_eq!(rest, [1, 3]);
 }
 
 #[test]
-fn what_could_not_be_claimed_is_taken_in_its_order() {
+fn what_could_not_be_taken_by_name_is_taken_in_its_order() {
     if !again() {
         return;
     }
@@ -139,7 +139,7 @@ fn what_could_not_be_claimed_is_taken_in_its_order() {
     let (_one, second, _three) = (push(1), push(2), push(3));
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: Some(3), maximum }).unwrap();
-    topic.subscriber.claim(&second, LONG).unwrap_err();
+    topic.subscriber.take_by_handle(&second, LONG).unwrap_err();
     setrlimit(Resource::Nofile, Rlimit { current, maximum }).unwrap();
     topic.takes_three();
 }

@@ -5,7 +5,7 @@
  *     GpuImage  = handle (88 B) | metadata as the core encodes it | zeros up to a multiple of 8
  *
  * A descriptor may come from anywhere: a bag, another version, another program's mistake. read() refuses what contradicts itself; what the
- * rest still names, only a claim tells.
+ * rest still names, only taking it tells.
  */
 
 #ifndef RGAPS_ROS__DESCRIPTOR_HPP_

@@ -9,7 +9,7 @@
  *
  * - **Leases**: the payload stays where it is, as it is, until the last copy of the object is gone. Copying shares the lease, not the bytes. Keep
  *   what is needed and let the rest go: a publisher's pool has room for so many messages.
- * - **Invalid ones**: one that is default-constructed, or whose claim was refused (a replayed or stale descriptor), has a null pointer, an empty
+ * - **Invalid ones**: one that is default-constructed, or that could not be taken (a replayed or stale descriptor), has a null pointer, an empty
  *   span and a text. Nothing here throws.
  * - **Reading only**: the memory is shared with every subscriber of the host.
  */
@@ -38,7 +38,7 @@ class Device {
   Device() = default;
   explicit Device(std::shared_ptr<Lease<Meta>> lease) : lease_(std::move(lease)) {}
 
-  /// Whether there is a payload to read. The first question claims the message where that was not done before.
+  /// Whether there is a payload to read. The first question takes the message where that was not done before.
   bool is_valid() const { return lease_ && !lease_->failure(); }
   explicit operator bool() const { return is_valid(); }
 
@@ -55,9 +55,9 @@ class Device {
     return failure ? failure->status : RGAPS_OK;
   }
 
-  /// What names the message, also where it could not be claimed.
+  /// What names the message, also where it could not be taken.
   rgaps_message_handle_t handle() const { return lease_ ? lease_->handle() : rgaps_message_handle_t{}; }
-  /// What the payload is, also where it could not be claimed. Stays as long as a copy of this object.
+  /// What the payload is, also where it could not be taken. Stays as long as a copy of this object.
   const Meta &meta() const {
     static const Meta none = empty_meta<Meta>();
     return lease_ ? lease_->meta() : none;

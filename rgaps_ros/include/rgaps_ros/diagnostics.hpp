@@ -83,7 +83,7 @@ class Diagnostics {
   }
 
   static void start(const std::shared_ptr<Diagnostics> &self, const NodeInterfaces &node) {
-    // In a group of its own: where there are threads, a callback that waits for a claim does not keep the counters back.
+    // In a group of its own: where there are threads, a callback that waits for a payload does not keep the counters back.
     self->group_ = node.base->create_callback_group(rclcpp::CallbackGroupType::MutuallyExclusive);
     const auto tick = [weak = std::weak_ptr<Diagnostics>(self)] {
       if (const auto diagnostics = weak.lock()) diagnostics->publish();

@@ -1,11 +1,11 @@
 /**
  * @file
- * Leases: a message that is claimed, or why it is not, shared by everybody who was handed it. Without rclcpp.
+ * Leases: a message that is taken, or why it is not, shared by everybody who was handed it. Without rclcpp.
  *
  *     described ──first use: the lease of a payload subscription──▶ held ──last share gone──▶ over
  *                                                  or refused (a text)
  *
- * A lease begins held or refused where a subscription has claimed it. What a publisher passes on within the process is only described, and
+ * A lease begins held or refused where a subscription has taken it. What a publisher passes on within the process is only described, and
  * finds the lease of a payload subscription when it is first used. Usable from any thread: its calls are made one at a time.
  */
 
@@ -30,17 +30,17 @@ class Lease {
 
   /// Of what is still to be found.
   Lease(const Described<Meta> &described, Find find)
-      : handle_(described.handle), meta_(described.meta), find_(std::move(find)), failure_{RGAPS_STALE, "nobody has claimed this message"} {}
+      : handle_(described.handle), meta_(described.meta), find_(std::move(find)), failure_{RGAPS_STALE, "nobody has taken this message"} {}
 
-  /// Of what was claimed, or was not.
-  Lease(const Described<Meta> &described, rgaps::Result<rgaps::Message<Meta>> claimed)
+  /// Of what was taken, or was not.
+  Lease(const Described<Meta> &described, rgaps::Result<rgaps::Message<Meta>> taken)
       : handle_(described.handle), meta_(described.meta) {
-    if (!claimed) {
-      failure_ = claimed.error();
+    if (!taken) {
+      failure_ = taken.error();
       return;
     }
-    if (auto meta = claimed->meta()) meta_ = *meta;
-    message_.emplace(std::move(*claimed));
+    if (auto meta = taken->meta()) meta_ = *meta;
+    message_.emplace(std::move(*taken));
   }
 
   ~Lease() { end(); }
@@ -49,7 +49,7 @@ class Lease {
 
   const rgaps_message_handle_t &handle() const noexcept { return handle_; }
 
-  /// What the payload is: as the core says once it is claimed, before that as the descriptor says. Stays as long as the lease.
+  /// What the payload is: as the core says once it is taken, before that as the descriptor says. Stays as long as the lease.
   const Meta &meta() {
     const std::lock_guard<std::mutex> lock(mutex_);
     return found_ ? found_->meta() : meta_;

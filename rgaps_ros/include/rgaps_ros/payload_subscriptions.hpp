@@ -6,7 +6,7 @@
  * them gives is remembered for those who ask for the same message again: rclcpp converts once for each subscription. Other payload subscriptions of the topic
  * let go of that message then, since nobody will ask them for it.
  *
- * Bounds: at most 8 payload subscriptions of a kind, 64 publishers remembered, and of each payload subscription's leases the last 64, all but the newest weakly. A claim takes
+ * Bounds: at most 8 payload subscriptions of a kind, 64 publishers remembered, and of each payload subscription's leases the last 64, all but the newest weakly. A take by handle waits
  * at most the longest time-out, over all payload subscriptions together. Without a payload subscription one is looked for once a second and publisher at most.
  */
 
@@ -80,7 +80,7 @@ class PayloadSubscriptions {
     rgaps::Failure failure{RGAPS_STALE, {}};
     const auto share = static_cast<std::int64_t>(subscriptions.size());
     for (const auto &subscription : subscriptions) {
-      const auto [lease, is_known] = claim(*subscription, described, subscription->timeout / share);
+      const auto [lease, is_known] = take_by_handle(*subscription, described, subscription->timeout / share);
       if (is_known) return lease;
       const auto why = lease->failure();
       if (!why) {
@@ -148,7 +148,7 @@ class PayloadSubscriptions {
       subscriptions = living();
     }
     for (const auto &subscription : subscriptions) {
-      if (subscription.get() != &of && subscription->topic == of.topic) static_cast<void>(subscription->subscriber.claim(handle, std::chrono::nanoseconds(0)));
+      if (subscription.get() != &of && subscription->topic == of.topic) static_cast<void>(subscription->subscriber.take_by_handle(handle, std::chrono::nanoseconds(0)));
     }
   }
 
@@ -162,12 +162,12 @@ class PayloadSubscriptions {
   }
 
   /// What a payload subscription gives for a message, and whether it is what it gave before to somebody who has it still.
-  static std::pair<SharedLease, bool> claim(Content &subscription, const Described<Meta> &described, std::chrono::nanoseconds timeout) {
+  static std::pair<SharedLease, bool> take_by_handle(Content &subscription, const Described<Meta> &described, std::chrono::nanoseconds timeout) {
     const std::lock_guard<std::mutex> lock(subscription.mutex);
     for (const auto &weak : subscription.recent) {
       if (auto known = weak.lock(); known && detail::same_message(known->handle(), described.handle)) return {known, true};
     }
-    auto lease = std::make_shared<Lease<Meta>>(described, subscription.subscriber.claim(described.handle, timeout));
+    auto lease = std::make_shared<Lease<Meta>>(described, subscription.subscriber.take_by_handle(described.handle, timeout));
     if (!lease->failure()) {
       subscription.recent.push_front(lease);
       if (subscription.recent.size() > recent_max) subscription.recent.pop_back();

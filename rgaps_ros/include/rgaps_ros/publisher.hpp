@@ -180,7 +180,7 @@ class Publisher {
     rgaps::Publisher<Meta> core;
     std::shared_ptr<Diagnostics> diagnostics;
     std::uint64_t refused_before = 0;
-    /// From a message's publication to that of its descriptor: whoever claims in order has let go of one whose descriptor is overtaken. Recursive, for
+    /// From a message's publication to that of its descriptor: who takes by handle in order has let go of one whose descriptor is overtaken. Recursive, for
     /// a middleware that calls back from within.
     std::recursive_mutex turn;
 
@@ -224,8 +224,8 @@ class Publisher {
   rgaps::Result<Handle> announce(rgaps::Result<Handle> published, const Meta &meta) const {
     if (!published) return published;
     Described<Meta> described{*published, meta};
-    // Within the process the object itself is passed on: whoever subscribes by the adapter alone claims it when first used.
-    auto lease = std::make_shared<Lease<Meta>>(described, typename Lease<Meta>::Find([described] { return Adapter<DeviceT>::claim(described); }));
+    // Within the process the object itself is passed on: whoever subscribes by the adapter alone takes it when first used.
+    auto lease = std::make_shared<Lease<Meta>>(described, typename Lease<Meta>::Find([described] { return Adapter<DeviceT>::take_by_handle(described); }));
     try {
       content_->ros->publish(std::make_unique<DeviceT>(std::move(lease)));
     } catch (const std::exception &error) {

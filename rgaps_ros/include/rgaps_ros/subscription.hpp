@@ -6,14 +6,14 @@
  *         *this, "camera/front", rclcpp::SensorDataQoS(), [this](const rgaps::DeviceImage &image) { ... });
  *
  * Two subscriptions in one: a core subscriber, which has the payloads (it is made first, so that none is missed), and an ordinary
- * rclcpp::Subscription to the descriptors, which wakes the executor. The callback's argument is claimed by the descriptor from this
+ * rclcpp::Subscription to the descriptors, which wakes the executor. The callback's argument is taken by the descriptor from this
  * subscription's own core subscriber; it may be a const T &, a std::unique_ptr<T>, a std::shared_ptr<const T> or a T, and then an rclcpp::MessageInfo.
  *
- * What cannot be claimed (a replayed or stale descriptor; one whose payload does not come within claim_timeout_ms from another host) is
+ * What cannot be taken (a replayed or stale descriptor; one whose payload does not come within payload_timeout_ms from another host) is
  * logged once a publisher, counted, and given to `options.refused` if there is one. The callback never sees it. A shutdown of ROS ends the wait.
  * A message that was published before the subscription was there, but its descriptor came still, is early: that is counted alone.
  *
- * In a callback group that is not Reentrant, messages are claimed in the order in which each publisher has published them: what the executor
+ * In a callback group that is not Reentrant, messages are taken by handle in the order in which each publisher has published them: what the executor
  * leaves out is let go, and counted as lost.
  */
 
@@ -46,7 +46,7 @@ struct SubscriptionOptions {
   std::string id;
   /// The stream on which the callback works: messages come before their bytes do, and the stream waits for them; they are let go behind its work.
   std::optional<rgaps::Stream> stream;
-  /// Gets what could not be claimed: descriptor, metadata and error().
+  /// Gets what could not be taken: descriptor, metadata and error().
   std::function<void(const DeviceT &)> refused;
 
   SubscriptionOptions() { ros.qos_overriding_options = rclcpp::QosOverridingOptions::with_default_policies(); }
@@ -69,7 +69,7 @@ struct SubscriptionParameters {
 
   explicit SubscriptionParameters(const EndpointParameters &parameters)
       : timeout(std::chrono::milliseconds(parameters.integer(
-            "claim_timeout_ms", 1000, 0, milliseconds_max,
+            "payload_timeout_ms", 1000, 0, milliseconds_max,
             "Milliseconds that a descriptor's payload is waited for when it is still on its way from another host. The executor's thread waits."))),
         slack(parameters.integer("slack", 8, 0, count_max, "Messages kept beyond the depth of the QoS, for descriptors that come late.")) {}
 };
@@ -111,7 +111,7 @@ class Subscription {
     // The callback holds the content: a message that is being handled outlives this object.
     std::function<void(const Descriptor &, const rclcpp::MessageInfo &)> on_descriptor =
         [content = content_, callback = std::move(callback)](const Descriptor &descriptor, const rclcpp::MessageInfo &info) mutable {
-          auto device = content->claim(descriptor);
+          auto device = content->take_by_handle(descriptor);
           if (device) detail::call<DeviceT>(callback, std::move(*device), info);
         };
     auto parameters = node.parameters;
@@ -128,7 +128,7 @@ class Subscription {
   rgaps::Result<rgaps_subscriber_statistics_t> statistics() const { return content_->core.statistics(); }
   /// Where payloads lie, as DLPack says it: a stream of options.stream is one of this device.
   rgaps::Result<rgaps_device_t> device() const { return content_->core_node->device(); }
-  /// Descriptors whose message could not be claimed.
+  /// Descriptors whose message could not be taken.
   std::uint64_t refused_count() const { return content_->refused; }
   /// Descriptors of messages that were published before this subscription was there.
   std::uint64_t early_count() const { return content_->early; }
@@ -167,7 +167,7 @@ class Subscription {
           shutdown(node.base->get_context(), [this] { (void)core.interrupt(); }) {
       const auto &group = options.ros.callback_group;
       const bool in_order = !group || group->type() != rclcpp::CallbackGroupType::Reentrant;
-      if (in_order) core.expect_claims_in_order().value();
+      if (in_order) core.expect_handles_in_order().value();
     }
 
     rgaps_subscriber_qos_t core_qos(const rclcpp::QoS &qos, const Options &options) const {
@@ -175,9 +175,9 @@ class Subscription {
     }
 
     /// The message that a descriptor names, if it can be had.
-    std::optional<DeviceT> claim(const Descriptor &descriptor) {
+    std::optional<DeviceT> take_by_handle(const Descriptor &descriptor) {
       const auto described = copy<Meta>(descriptor);
-      auto lease = std::make_shared<Lease<Meta>>(described, claimed(described));
+      auto lease = std::make_shared<Lease<Meta>>(described, taken(described));
       const auto why = lease->failure();
       DeviceT device(std::move(lease));
       if (!why) return device;
@@ -194,9 +194,9 @@ class Subscription {
       return std::nullopt;
     }
 
-    rgaps::Result<rgaps::Message<Meta>> claimed(const Described<Meta> &described) {
+    rgaps::Result<rgaps::Message<Meta>> taken(const Described<Meta> &described) {
       if (auto right = check(described); !right) return right.error();
-      return stream ? core.claim_on(described.handle, own.timeout, *stream) : core.claim(described.handle, own.timeout);
+      return stream ? core.take_by_handle_on(described.handle, own.timeout, *stream) : core.take_by_handle(described.handle, own.timeout);
     }
 
     diagnostic_msgs::msg::DiagnosticStatus report() {
@@ -214,10 +214,10 @@ class Subscription {
       status.value("malformed", now.malformed);
       status.value("held", now.held);
       status.value("copied_bytes", now.copied_bytes);
-      status.value("claims_refused", refused_now);
-      status.value("claims_early", early);
+      status.value("handles_refused", refused_now);
+      status.value("handles_early", early);
       if (now.lost > lost_before) status.warn("messages were lost: the callback is too slow for the depth of the subscription");
-      if (refused_now > refused_before) status.warn("claims were refused: see the log");
+      if (refused_now > refused_before) status.warn("handles were refused: see the log");
       lost_before = now.lost;
       refused_before = refused_now;
       return status.take();

@@ -2,8 +2,8 @@
  * @file
  * rclcpp::TypeAdapter between the device types and rgaps_msgs, so that nodes publish and subscribe rgaps::DeviceImage.
  *
- * To ROS it is a copy of handle and metadata. From ROS it is a claim: the payload is in the pool of this host, or comes within the time-out, or
- * the object is invalid and says why. A plain node->create_subscription<rgaps::DeviceImage> claims through the payload subscriptions of the process (payload_subscriptions.hpp);
+ * To ROS it is a copy of handle and metadata. From ROS it is a take by handle: the payload is in the pool of this host, or comes within the time-out, or
+ * the object is invalid and says why. A plain node->create_subscription<rgaps::DeviceImage> takes through the payload subscriptions of the process (payload_subscriptions.hpp);
  * rgaps_ros::create_subscription has a core subscriber of its own and is what most want.
  */
 
@@ -31,11 +31,11 @@ struct Adapter {
   static void convert_to_ros_message(const custom_type &source, ros_message_type &destination) { source.write_to(destination); }
 
   static void convert_to_custom(const ros_message_type &source, custom_type &destination) {
-    destination = custom_type(claim(copy<Meta>(source)));
+    destination = custom_type(take_by_handle(copy<Meta>(source)));
   }
 
   /// The lease of a message by a payload subscription of the process. A refusal is logged, once a publisher.
-  static std::shared_ptr<Lease<Meta>> claim(const Described<Meta> &described) {
+  static std::shared_ptr<Lease<Meta>> take_by_handle(const Described<Meta> &described) {
     auto lease = PayloadSubscriptions<Meta>::instance().lease(described);
     const auto why = lease->failure();
     if (why && refusals().is_news(described.handle.publisher, why->status)) {

@@ -21,7 +21,7 @@ with rgaps.Node("camera") as node:
 ```
 
 The message is let go when the sample and all its arrays are gone: in a loop, `with sample:` does so before the next one comes. `push`, a loan
-and a sample have a `MessageHandle`, which names the message in another middleware's message; `subscriber.claim(handle)` gives what it names. The first node on a host starts its manager, `rgapsd`, which the package
+and a sample have a `MessageHandle`, which names the message in another middleware's message; `subscriber.take_by_handle(handle)` gives what it names. The first node on a host starts its manager, `rgapsd`, which the package
 brings along.
 
 Streams of CUDA are named by their handle, or by an object of torch, of cupy or with `__cuda_stream__`. A stream must live as long as the
@@ -30,7 +30,7 @@ the stream himself.
 """
 
 from ._errors import (
-    ClaimTimeoutError,
+    HandleTimeoutError,
     ClosedError,
     CutOffError,
     DeviceError,
@@ -74,7 +74,7 @@ from ._rgaps import (
 
 __all__ = [
     "Bytes",
-    "ClaimTimeoutError",
+    "HandleTimeoutError",
     "ClosedError",
     "CutOffError",
     "DeviceError",

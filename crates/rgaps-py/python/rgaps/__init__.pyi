@@ -8,7 +8,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar, overload
 import numpy
 from typing_extensions import Buffer
 
-from ._errors import ClaimTimeoutError as ClaimTimeoutError
+from ._errors import HandleTimeoutError as HandleTimeoutError
 from ._errors import ClosedError as ClosedError
 from ._errors import CutOffError as CutOffError
 from ._errors import DeviceError as DeviceError
@@ -441,8 +441,8 @@ class Subscriber(Generic[_M]):
     def take(self, stream: _Stream | None = None) -> Sample[_M] | None: ...
     def take_all(self) -> list[Sample[_M]]: ...
     def wait(self, timeout: float | None = None) -> Sample[_M] | None: ...
-    def expect_claims_in_order(self) -> None: ...
-    def claim(
+    def expect_handles_in_order(self) -> None: ...
+    def take_by_handle(
         self, handle: MessageHandle | Buffer, timeout: float | None = 1.0, stream: _Stream | None = None
     ) -> Sample[_M]: ...
     @overload

@@ -85,11 +85,11 @@ class PoisonedError(TakeError):
 
 
 class StaleError(TakeError):
-    """A handle names no message that this subscriber can have any more: it is of an earlier run, its message is over, or it was claimed before."""
+    """A handle names no message that this subscriber can have any more: it is of an earlier run, its message is over, or it was taken before."""
 
     reason: "str | None" = None
     """"another_run": its host has been started anew since. "over": everybody has let the message go. "early": it was published before the
-    subscriber was there, which is said of as many of a publisher as the subscriber is deep (64 at most). "gone": it was claimed before, or was
+    subscriber was there, which is said of as many of a publisher as the subscriber is deep (64 at most). "gone": it was taken before, or was
     lost."""
     publisher: "int | None" = None
     """Identity of the message's publisher."""
@@ -99,7 +99,7 @@ class StaleError(TakeError):
     """The host's epoch, or the generation that the entry is in."""
 
 
-class ClaimTimeoutError(TakeError, TimeoutError):
+class HandleTimeoutError(TakeError, TimeoutError):
     """The message that a handle names has not come in time."""
 
     publisher: "int | None" = None

@@ -172,7 +172,7 @@ fn async_and_worker(executor: &mut Executor) {
 fn leaves_nothing(executor: &mut Executor) {
     let parameters = [
         "rgaps./a.publisher.exhaustion:=never",
-        "rgaps./b.subscription.claim_timeout_ms:=-1",
+        "rgaps./b.subscription.payload_timeout_ms:=-1",
         "rgaps./c.subscription.slack:=many",
     ];
     let arguments = parameters.iter().flat_map(|parameter| ["-p", *parameter]);

@@ -173,7 +173,7 @@ impl Subscriber {
     /// As `ReaderPort::hold_life`.
     fn hold(&mut self, position: u64, message: MessageRef, life: Option<Life>) -> bool {
         let hold = self.pages.hold(message.index);
-        if life.is_none() || !self.topic.words(message.index).claim(hold, message.generation) {
+        if life.is_none() || !self.topic.words(message.index).acquire(hold, message.generation) {
             return false;
         }
         let payload = self.topic.truth().hold(self.slot, message);

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use rgaps_os::{Access, Mapping, memfd};
 use rgaps_shm::SubscriberSlot;
-use rgaps_shm::claim::{Claimed, MessageName};
+use rgaps_shm::sightings::{MessageName, TakenByName};
 use rgaps_shm::{
     Exhaustion, Held, Janitor, LoanError, MessageInfo, MessageSpec, PublisherSpec, ReaderPort, Segment, SubscriberFile,
     SubscriberPages, SubscriberSpec, Unready, WriterPort,
@@ -135,8 +135,8 @@ pub fn take(reader: &mut ReaderPort) -> Option<Held> {
     reader.take().unwrap()
 }
 
-pub fn claim(reader: &mut ReaderPort, name: MessageName) -> Claimed {
-    reader.claim(name).unwrap()
+pub fn take_by_name(reader: &mut ReaderPort, name: MessageName) -> TakenByName {
+    reader.take_by_name(name).unwrap()
 }
 
 pub fn sequences(reader: &mut ReaderPort) -> Vec<u64> {

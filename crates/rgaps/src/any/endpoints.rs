@@ -8,7 +8,6 @@ use rgaps_device::{DevicePart, Stream};
 
 use super::message::{AnySample, Message};
 use super::{AnyMeta, Kind, another_kind, by_kind};
-use crate::claim::ClaimError;
 use crate::described::Described;
 use crate::dlpack::Descriptor;
 use crate::handle::Handle;
@@ -17,6 +16,7 @@ use crate::publish_error::PublishError;
 use crate::publisher::{Loan, Publisher};
 use crate::statistics::{PublisherStatistics, SubscriberStatistics};
 use crate::subscriber::{Subscriber, TakeError};
+use crate::take_by_handle::TakeByHandleError;
 use crate::types::{Bytes, Image, PointCloud, Tensor, ViewError};
 use crate::{PublisherQos, SubscriberQos};
 
@@ -248,33 +248,38 @@ impl AnySubscriber {
         by_kind!(Self, self, subscriber => Ok(subscriber.take_described()?.map(Described::into_any)))
     }
 
-    /// As `Subscriber::expect_claims_in_order`.
-    pub fn expect_claims_in_order(&self) {
-        by_kind!(Self, self, subscriber => subscriber.expect_claims_in_order());
+    /// As `Subscriber::expect_handles_in_order`.
+    pub fn expect_handles_in_order(&self) {
+        by_kind!(Self, self, subscriber => subscriber.expect_handles_in_order());
     }
 
-    /// As `Subscriber::claim`.
-    pub fn claim(&self, handle: &Handle, timeout: Duration) -> Result<Message, ClaimError> {
-        by_kind!(Self, self, subscriber => subscriber.claim(handle, timeout).map(AnySample::from).map(Message::new))
+    /// As `Subscriber::take_by_handle`.
+    pub fn take_by_handle(&self, handle: &Handle, timeout: Duration) -> Result<Message, TakeByHandleError> {
+        by_kind!(Self, self, subscriber => subscriber.take_by_handle(handle, timeout).map(AnySample::from).map(Message::new))
     }
 
-    /// As `Subscriber::claim_on`.
-    pub fn claim_on(&self, handle: &Handle, timeout: Duration, stream: &Stream) -> Result<Message, ClaimError> {
+    /// As `Subscriber::take_by_handle_on`.
+    pub fn take_by_handle_on(
+        &self,
+        handle: &Handle,
+        timeout: Duration,
+        stream: &Stream,
+    ) -> Result<Message, TakeByHandleError> {
         by_kind!(Self, self, subscriber => {
-            subscriber.claim_on(handle, timeout, stream).map(AnySample::from).map(Message::new)
+            subscriber.take_by_handle_on(handle, timeout, stream).map(AnySample::from).map(Message::new)
         })
     }
 
-    /// As `Subscriber::claim_unless`.
-    pub fn claim_unless(
+    /// As `Subscriber::take_by_handle_unless`.
+    pub fn take_by_handle_unless(
         &self,
         handle: &Handle,
         timeout: Duration,
         stream: Option<&Stream>,
         is_over: impl Fn() -> bool,
-    ) -> Result<Message, ClaimError> {
+    ) -> Result<Message, TakeByHandleError> {
         by_kind!(Self, self, subscriber => {
-            subscriber.claim_unless(handle, timeout, stream, is_over).map(AnySample::from).map(Message::new)
+            subscriber.take_by_handle_unless(handle, timeout, stream, is_over).map(AnySample::from).map(Message::new)
         })
     }
 

@@ -58,7 +58,7 @@ fn a_graph_that_is_captured_meanwhile_neither_disturbs_messages_nor_is_disturbed
     let handle_of_last = bench.publisher.push_on(&Bytes::new(KIB), &source.part, &bench.stream).unwrap();
     let refused = [
         bench.subscriber.take_on(&theirs).unwrap_err().to_string(),
-        bench.subscriber.claim_on(&handle_of_last, LONG, &theirs).unwrap_err().to_string(),
+        bench.subscriber.take_by_handle_on(&handle_of_last, LONG, &theirs).unwrap_err().to_string(),
     ];
     assert!(refused.iter().all(|refused| refused.contains("a stream is being captured")), "{refused:?}");
     let last = bench.subscriber.wait(LONG).unwrap().unwrap();

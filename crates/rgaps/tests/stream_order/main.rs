@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rgaps::device::Stream;
 use rgaps::types::Bytes;
-use rgaps::{ClaimError, Exhaustion, Node, NodeError, Origin, PublishError, Readiness, Subscriber, TakeError};
+use rgaps::{Exhaustion, Node, NodeError, Origin, PublishError, Readiness, Subscriber, TakeByHandleError, TakeError};
 use rgaps_standin_cuda::Control;
 use rgaps_testing::{Child, Watchdog, is_again};
 use rustix::event::Timespec;
@@ -176,7 +176,7 @@ fn bytes_that_are_awaited_behind_a_message_that_was_taken_ring_when_they_come() 
 }
 
 #[test]
-fn a_claim_that_waits_for_bytes_gets_them_or_ends_when_it_is_over() {
+fn a_take_by_handle_that_waits_for_bytes_gets_them_or_ends_when_it_is_over() {
     if !on_standin(&[]) {
         return;
     }
@@ -187,16 +187,16 @@ fn a_claim_that_waits_for_bytes_gets_them_or_ends_when_it_is_over() {
     let (first, second) = (push(), push());
     let asked = Cell::new(0);
     let is_over = || asked.replace(asked.get() + 1) == 1;
-    let ended = bench.subscriber.claim_unless(&first, LONG, None, is_over).unwrap_err();
-    assert!(matches!(ended, ClaimError::NotHere { .. }) && asked.get() == 2, "{ended}");
-    let late = bench.subscriber.claim(&second, Duration::from_millis(1)).unwrap_err();
-    assert!(matches!(late, ClaimError::Take(_)), "{late}");
+    let ended = bench.subscriber.take_by_handle_unless(&first, LONG, None, is_over).unwrap_err();
+    assert!(matches!(ended, TakeByHandleError::NotHere { .. }) && asked.get() == 2, "{ended}");
+    let late = bench.subscriber.take_by_handle(&second, Duration::from_millis(1)).unwrap_err();
+    assert!(matches!(late, TakeByHandleError::Take(_)), "{late}");
     let third = push();
     let go = || {
         bench.gpu.go();
         false
     };
-    let sample = bench.subscriber.claim_unless(&third, LONG, None, go).unwrap();
+    let sample = bench.subscriber.take_by_handle_unless(&third, LONG, None, go).unwrap();
     assert!(sample.to_host().unwrap() == source.content);
 }
 

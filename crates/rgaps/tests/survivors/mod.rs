@@ -23,7 +23,7 @@ pub const PUBLISHER_STEPS: [&str; 7] = [
     "loan.block",
     "publish.described",
     "publish.complete",
-    "publish.claimed",
+    "publish.reserved",
     "publish.woken",
     "reclaim.won",
 ];

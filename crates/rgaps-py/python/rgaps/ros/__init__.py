@@ -20,7 +20,7 @@ rclpy.spin(node)
 ```
 
 A publisher publishes in the core of RGAPS first, then a descriptor of rgaps_msgs (GpuImage, GpuPointCloud, GpuTensor) as an ordinary ROS message.
-A subscription has a core subscriber of its own, and an ordinary ROS subscription to the descriptor, in whose callback it claims the sample.
+A subscription has a core subscriber of its own, and an ordinary ROS subscription to the descriptor, in whose callback it takes the sample.
 So topics have their names, QoS, qos_overrides and graph from ROS; payloads never pass through the RMW. A sample is a lease: it is let go when
 it and all arrays of it are gone.
 
@@ -33,7 +33,7 @@ Parameters of a node, all for reading only, with the topic's fully qualified nam
 | `rgaps.<topic>.publisher.exhaustion` | wait | what a full pool means: wait, drop_oldest or refuse |
 | `rgaps.<topic>.publisher.exhaustion_timeout_ms` | 1000 | how long a full pool is waited for |
 | `rgaps.<topic>.publisher.flow_control` | true | whether links between hosts wait for a slow receiver |
-| `rgaps.<topic>.subscription.claim_timeout_ms` | 1000 | how long the sample of a descriptor is waited for |
+| `rgaps.<topic>.subscription.payload_timeout_ms` | 1000 | how long the sample of a descriptor is waited for |
 | `rgaps.<topic>.subscription.slack` | 8 | messages that the core keeps beyond the depth of the QoS, for descriptors that come late |
 | `rgaps.device` | | GPU by which the node works, such as cuda:0; empty takes the one that the host's pools lie on, or none |
 

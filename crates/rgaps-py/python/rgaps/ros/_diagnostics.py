@@ -46,7 +46,7 @@ class _Diagnostics:
         self._name = node.get_fully_qualified_name()
         self._clock = node.get_clock()
         self._publisher = node.create_publisher(DiagnosticArray, "/diagnostics", 1)
-        # In a group of its own: a callback that waits for a claim does not keep the counters back where there are threads.
+        # In a group of its own: a callback that waits for a payload does not keep the counters back where there are threads.
         node.create_timer(
             1.0,
             self._publish,

@@ -46,7 +46,7 @@ def message_of(handle, meta):
 
 
 def handle_of(message):
-    """The handle in a message of rgaps_msgs; `rgaps.Subscriber.claim` takes it."""
+    """The handle in a message of rgaps_msgs; `rgaps.Subscriber.take_by_handle` takes it."""
     return _descriptor.handle_of(body_of(serialize_message(message), kind_of_message(message)))
 
 

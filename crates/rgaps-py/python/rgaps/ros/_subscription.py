@@ -1,4 +1,4 @@
-"""Subscriptions: descriptors by ROS, samples by claim."""
+"""Subscriptions: descriptors by ROS, samples by handle."""
 
 import collections
 import inspect
@@ -44,12 +44,12 @@ class Subscription:
         self._core = _CoreSubscription(node, kind, name, profile, getattr(qos_overriding_options, "entity_id", None))
         try:
             if not isinstance(callback_group or node.default_callback_group, ReentrantCallbackGroup):
-                self._core.core.expect_claims_in_order()
+                self._core.core.expect_handles_in_order()
             # By its bytes: a descriptor need not become an object of Python's.
             self._subscription = node.create_subscription(
                 message,
                 topic,
-                _on_descriptor(callback, self._core.claim),
+                _on_descriptor(callback, self._core.take),
                 profile,
                 callback_group=callback_group,
                 event_callbacks=event_callbacks,
@@ -117,14 +117,14 @@ class _CoreSubscription:
     def __init__(self, node, kind, name, profile, entity_id):
         parameters = Parameters(node, name, "subscription", entity_id)
         described = "Milliseconds that the sample of a descriptor is waited for."
-        self._timeout = parameters.integer("claim_timeout_ms", 1000, 0, MILLISECONDS_MAX, described) / 1000
+        self._timeout = parameters.integer("payload_timeout_ms", 1000, 0, MILLISECONDS_MAX, described) / 1000
         self._kind, self._logger, self.topic_name = kind, node.get_logger(), name
         self._core_node = core_node(node)
         self.core = self._core_node.subscriber(name, kind, subscriber_qos(profile, parameters))
         self.refused, self.early = 0, 0
         self._told, self._lock = collections.deque(maxlen=_TOLD_MAX), threading.Lock()
 
-    def claim(self, serialized):
+    def take_by_handle(self, serialized):
         """The sample, or None with the refusal told."""
         try:
             handle = _descriptor.handle_of(body_of(serialized, self._kind))
@@ -132,7 +132,7 @@ class _CoreSubscription:
             self._refuse(None, error)
             return None
         try:
-            return self.core.claim(handle, self._timeout)
+            return self.core.take_by_handle(handle, self._timeout)
         except ClosedError:
             return None  # Destroyed meanwhile.
         except Error as error:
@@ -163,7 +163,7 @@ class _CoreSubscription:
         return f"subscription to {self.topic_name}", counters, wrong
 
 
-def _on_descriptor(callback, claim):
+def _on_descriptor(callback, take):
     """What the executor calls: of the same form as the callback."""
     takes_info = not _takes(callback, 1)
     if takes_info and not _takes(callback, 2):
@@ -171,24 +171,24 @@ def _on_descriptor(callback, claim):
     if inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(getattr(callback, "__call__", None)):
 
         async def with_info(serialized, info):
-            sample = claim(serialized)
+            sample = take_by_handle(serialized)
             if sample is not None:
                 await callback(sample, info)
 
         async def alone(serialized):
-            sample = claim(serialized)
+            sample = take_by_handle(serialized)
             if sample is not None:
                 await callback(sample)
 
     else:
 
         def with_info(serialized, info):
-            sample = claim(serialized)
+            sample = take_by_handle(serialized)
             if sample is not None:
                 callback(sample, info)
 
         def alone(serialized):
-            sample = claim(serialized)
+            sample = take_by_handle(serialized)
             if sample is not None:
                 callback(sample)
 

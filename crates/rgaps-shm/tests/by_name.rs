@@ -1,4 +1,4 @@
-//! Claims: messages taken by name, on a real segment in one process.
+//! Payloads: messages taken by name, on a real segment in one process.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
@@ -7,11 +7,11 @@ mod host;
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
-use host::{Host, claim, lost, sequences, take};
+use host::{Host, lost, sequences, take, take_by_name};
 use proptest::prelude::*;
-use rgaps_shm::claim::{Claimed, MessageName};
 use rgaps_shm::layout::QUEUE_SLOTS;
 use rgaps_shm::message::Readiness;
+use rgaps_shm::sightings::{MessageName, TakenByName};
 use rgaps_shm::{Exhaustion, SubscriberSpec};
 
 fn named(sequence: u64) -> MessageName {
@@ -19,22 +19,22 @@ fn named(sequence: u64) -> MessageName {
 }
 
 #[test]
-fn messages_are_claimed_in_any_order_and_those_passed_by_are_still_taken() {
+fn messages_are_taken_by_name_in_any_order_and_those_passed_by_are_still_taken() {
     let host = Host::new(32);
     let mut publisher = host.publisher(1 << 20, 0);
     let mut reader = host.subscriber(0);
     for _ in 0..6 {
         publisher.publish(100, Exhaustion::Refuse).unwrap();
     }
-    let Claimed::Here(third) = claim(&mut reader, named(3)) else { panic!("it was published") };
+    let TakenByName::Here(third) = take_by_name(&mut reader, named(3)) else { panic!("it was published") };
     assert_eq!(publisher.content(&third), [3; 100]);
-    let Claimed::Here(first) = claim(&mut reader, named(1)) else { panic!("it was passed by") };
+    let TakenByName::Here(first) = take_by_name(&mut reader, named(1)) else { panic!("it was passed by") };
     assert_eq!(publisher.content(&first), [1; 100]);
     for given_out in [1, 3] {
-        assert!(matches!(claim(&mut reader, named(given_out)), Claimed::Passed), "{given_out} twice");
+        assert!(matches!(take_by_name(&mut reader, named(given_out)), TakenByName::Passed), "{given_out} twice");
     }
-    assert!(matches!(claim(&mut reader, named(7)), Claimed::NotYet));
-    assert!(matches!(claim(&mut reader, MessageName { publisher: 78, sequence: 1 }), Claimed::NotYet));
+    assert!(matches!(take_by_name(&mut reader, named(7)), TakenByName::NotYet));
+    assert!(matches!(take_by_name(&mut reader, MessageName { publisher: 78, sequence: 1 }), TakenByName::NotYet));
     assert!(!reader.awaits_bytes(), "nobody has to look again for what was passed by");
     assert_eq!(sequences(&mut reader), [2, 4, 5, 6]);
     assert_eq!(lost(&reader), 0);
@@ -53,51 +53,54 @@ fn a_name_that_is_not_there_costs_no_message() {
     }
     let strange = MessageName { publisher: 78, sequence: 1 };
     for name in [strange, named(101), named(0), named(u64::MAX)] {
-        assert!(!matches!(claim(&mut reader, name), Claimed::Here(_)), "{name:?}");
+        assert!(!matches!(take_by_name(&mut reader, name), TakenByName::Here(_)), "{name:?}");
     }
     assert_eq!((lost(&reader), reader.counters().held), (0, 0));
-    assert!(matches!(claim(&mut reader, named(1)), Claimed::Here(_)), "what was seen on the way has not passed");
+    assert!(
+        matches!(take_by_name(&mut reader, named(1)), TakenByName::Here(_)),
+        "what was seen on the way has not passed"
+    );
     assert_eq!(sequences(&mut reader), (2..=100).collect::<Vec<_>>());
 }
 
 #[test]
-fn who_is_far_behind_claims_all_that_its_depth_keeps() {
+fn who_is_far_behind_takes_by_name_all_that_its_depth_keeps() {
     for in_order in [true, false] {
         let host = Host::new(256);
         let mut publisher = host.publisher(1 << 20, 0);
         let mut reader = host.subscriber(210);
         if in_order {
-            reader.expect_claims_in_order();
+            reader.expect_handles_in_order();
         }
         for _ in 0..200 {
             publisher.publish(10, Exhaustion::Refuse).unwrap();
         }
         for sequence in 1..=200 {
-            assert!(matches!(claim(&mut reader, named(sequence)), Claimed::Here(_)), "{sequence}");
+            assert!(matches!(take_by_name(&mut reader, named(sequence)), TakenByName::Here(_)), "{sequence}");
         }
         assert_eq!(lost(&reader), 0);
     }
 }
 
 #[test]
-fn what_history_gave_and_nobody_claims_is_let_go_once_it_is_older_than_the_depth() {
+fn what_history_gave_and_nobody_takes_is_released_once_it_is_older_than_the_depth() {
     let host = Host::new(64);
     let mut publisher = host.publisher(1 << 20, 8);
     for _ in 0..8 {
         publisher.publish(10, Exhaustion::Refuse).unwrap();
     }
     let mut late = host.subscriber_with(5, true);
-    assert!(matches!(claim(&mut late, named(7)), Claimed::Here(_)));
+    assert!(matches!(take_by_name(&mut late, named(7)), TakenByName::Here(_)));
     for sequence in 9..=13 {
         if sequence == 13 {
-            assert!(matches!(claim(&mut late, named(6)), Claimed::Passed));
-            assert!(matches!(claim(&mut late, named(8)), Claimed::Here(_)), "among the last five");
+            assert!(matches!(take_by_name(&mut late, named(6)), TakenByName::Passed));
+            assert!(matches!(take_by_name(&mut late, named(8)), TakenByName::Here(_)), "among the last five");
         }
         publisher.publish(10, Exhaustion::Refuse).unwrap();
-        assert!(matches!(claim(&mut late, named(sequence)), Claimed::Here(_)));
+        assert!(matches!(take_by_name(&mut late, named(sequence)), TakenByName::Here(_)));
     }
     for gone in [4, 5, 6, 8] {
-        assert!(matches!(claim(&mut late, named(gone)), Claimed::Passed), "{gone}");
+        assert!(matches!(take_by_name(&mut late, named(gone)), TakenByName::Passed), "{gone}");
     }
     assert_eq!((lost(&late), sequences(&mut late)), (0, vec![]));
     // All but what the publisher itself keeps.
@@ -113,7 +116,7 @@ fn letting_go_of_history_does_not_let_go_of_the_entrys_next_message() {
     publisher.publish(10, Exhaustion::Refuse).unwrap();
     let mut late = host.subscriber_with(2, true);
     publisher.publish(10, Exhaustion::DropOldest).unwrap();
-    let Claimed::Here(held) = claim(&mut late, named(2)) else { panic!("the second message is there") };
+    let TakenByName::Here(held) = take_by_name(&mut late, named(2)) else { panic!("the second message is there") };
     late.retire();
     assert!(publisher.publish(10, Exhaustion::DropOldest).is_err(), "the only message is held");
     assert_eq!(publisher.content(&held), [2; 10]);
@@ -142,20 +145,20 @@ fn a_message_that_was_revoked_is_passed_and_what_is_behind_it_stays() {
     for _ in 0..50 {
         publisher.publish(10, Exhaustion::Refuse).unwrap();
     }
-    assert!(matches!(claim(&mut reader, named(30)), Claimed::Passed));
+    assert!(matches!(take_by_name(&mut reader, named(30)), TakenByName::Passed));
     assert_eq!((lost(&reader), reader.counters().held), (30, 0));
     assert_eq!(sequences(&mut reader), (31..=50).collect::<Vec<_>>());
 }
 
 #[test]
-fn what_nobody_claims_is_let_go_and_counted() {
+fn what_nobody_takes_by_handle_is_released_and_counted() {
     let host = Host::new(256);
     let mut publisher = host.publisher(1 << 20, 0);
     let mut reader = host.subscriber(10);
     for sequence in 1..=100 {
         publisher.publish(10, Exhaustion::Refuse).unwrap();
         if sequence % 5 == 0 {
-            assert!(matches!(claim(&mut reader, named(sequence)), Claimed::Here(_)));
+            assert!(matches!(take_by_name(&mut reader, named(sequence)), TakenByName::Here(_)));
         }
     }
     // As if it had not been read: of the last ten, eight wait.
@@ -166,14 +169,14 @@ fn what_nobody_claims_is_let_go_and_counted() {
 }
 
 #[test]
-fn what_a_keep_all_subscriber_never_claims_is_bounded_and_nothing_else_is_lost() {
+fn what_a_keep_all_subscriber_never_takes_by_name_is_bounded_and_nothing_else_is_lost() {
     let host = Host::new(256);
     let mut publisher = host.publisher(1 << 20, 0);
     let mut reader = host.subscriber(0);
     for sequence in 1..=400 {
         publisher.publish(10, Exhaustion::Refuse).unwrap();
         if sequence % 4 == 0 {
-            assert!(matches!(claim(&mut reader, named(sequence)), Claimed::Here(_)));
+            assert!(matches!(take_by_name(&mut reader, named(sequence)), TakenByName::Here(_)));
         }
     }
     assert_eq!(lost(&reader), 300 - 64);
@@ -182,7 +185,7 @@ fn what_a_keep_all_subscriber_never_claims_is_bounded_and_nothing_else_is_lost()
 }
 
 #[test]
-fn one_message_that_is_never_claimed_is_let_go_before_the_queue_forgets_it() {
+fn one_message_that_is_never_taken_is_released_before_the_queue_forgets_it() {
     for (depth, published) in [(0, QUEUE_SLOTS / 2), (4000, 4000)] {
         let host = Host::new(64);
         let mut publisher = host.publisher(1 << 20, 0);
@@ -190,7 +193,7 @@ fn one_message_that_is_never_claimed_is_let_go_before_the_queue_forgets_it() {
         publisher.publish(10, Exhaustion::Refuse).unwrap();
         for _ in 0..published {
             let sequence = publisher.publish(10, Exhaustion::Refuse).unwrap();
-            assert!(matches!(claim(&mut reader, named(sequence)), Claimed::Here(_)), "{sequence}");
+            assert!(matches!(take_by_name(&mut reader, named(sequence)), TakenByName::Here(_)), "{sequence}");
         }
         assert_eq!((lost(&reader), reader.unread(10).ready), (1, 0), "{depth}");
         publisher.port.reclaim();
@@ -204,17 +207,18 @@ enum Step {
     Publish,
     Take,
     /// The message so many behind the newest; one that is still to come for 0.
-    Claim(u64),
+    TakeByName(u64),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let step = prop_oneof![3 => Just(Step::Publish), 1 => Just(Step::Take), 3 => (0_u64..90).prop_map(Step::Claim)];
+    let step =
+        prop_oneof![3 => Just(Step::Publish), 1 => Just(Step::Take), 3 => (0_u64..90).prop_map(Step::TakeByName)];
     proptest::collection::vec(step, 0..400)
 }
 
 proptest! {
     #[test]
-    fn claims_and_takes_give_each_message_once_and_lose_what_the_depth_says(steps in steps(), depth in 0_u64..30) {
+    fn takes_by_name_and_in_turn_give_each_message_once_and_lose_what_the_depth_says(steps in steps(), depth in 0_u64..30) {
         let host = Host::new(1024);
         let mut publisher = host.publisher(1 << 22, 0);
         let mut reader = host.subscriber(depth as u32);
@@ -233,12 +237,12 @@ proptest! {
                     let taken = take(&mut reader).map(|held| held.info().sequence);
                     prop_assert_eq!(taken, unread.pop_first());
                 }
-                Step::Claim(behind) => {
+                Step::TakeByName(behind) => {
                     let sequence = (newest + 1).saturating_sub(behind);
-                    let claimed = claim(&mut reader, named(sequence));
-                    prop_assert_eq!(matches!(claimed, Claimed::Here(_)), unread.remove(&sequence), "{}: {:?}", sequence, claimed);
+                    let taken = take_by_name(&mut reader, named(sequence));
+                    prop_assert_eq!(matches!(taken, TakenByName::Here(_)), unread.remove(&sequence), "{}: {:?}", sequence, taken);
                     let passed = unread.range(..sequence).count();
-                    if depth == 0 && matches!(claimed, Claimed::Here(_)) && passed > 64 {
+                    if depth == 0 && matches!(taken, TakenByName::Here(_)) && passed > 64 {
                         for _ in 64..passed {
                             unread.pop_first();
                         }
@@ -265,16 +269,16 @@ fn what_is_passed_by_keeps_no_publisher_from_its_pool() {
         for _ in 0..5 {
             publisher.publish(4000, Exhaustion::Refuse).expect("five of eight are unread at most");
         }
-        assert!(matches!(claim(&mut reader, named(publisher.sequence)), Claimed::Here(_)));
+        assert!(matches!(take_by_name(&mut reader, named(publisher.sequence)), TakenByName::Here(_)));
     }
 }
 
 #[test]
-fn with_claims_in_order_what_a_publisher_published_before_is_let_go_and_lost_but_for_what_came_before_the_first() {
+fn with_handles_in_order_earlier_messages_are_released_and_lost_but_those_before_the_first() {
     let host = Host::new(64);
     let (mut publisher, mut other) = (host.publisher(1 << 20, 0), host.publisher(1 << 20, 0));
     let mut reader = host.subscriber(30);
-    reader.expect_claims_in_order();
+    reader.expect_handles_in_order();
     host.janitor.count_lost(9, reader.joined());
     for _ in 0..10 {
         publisher.publish(10, Exhaustion::Refuse).unwrap();
@@ -282,35 +286,38 @@ fn with_claims_in_order_what_a_publisher_published_before_is_let_go_and_lost_but
     let of_other = MessageName { publisher: other.port.slot().index.into(), sequence: 1 };
     let _unready = other.publish_unready();
     let held = |reader: &rgaps_shm::ReaderPort| reader.counters().held;
-    assert!(matches!(claim(&mut reader, named(99)), Claimed::NotYet), "what nothing comes of");
+    assert!(matches!(take_by_name(&mut reader, named(99)), TakenByName::NotYet), "what nothing comes of");
     assert_eq!(held(&reader), 0, "moves nothing");
-    let Claimed::Here(fourth) = claim(&mut reader, named(4)) else { panic!("it was published") };
-    assert_eq!((held(&reader), lost(&reader)), (1, 0), "the first three came before whoever claims was told of any");
+    let TakenByName::Here(fourth) = take_by_name(&mut reader, named(4)) else { panic!("it was published") };
+    assert_eq!((held(&reader), lost(&reader)), (1, 0), "the first three came before whoever takes was told of any");
     assert_eq!(reader.seen().find(|seen| seen.name.publisher == 77).unwrap().first, 4);
-    let Claimed::Here(seventh) = claim(&mut reader, named(7)) else { panic!("it was published") };
+    let TakenByName::Here(seventh) = take_by_name(&mut reader, named(7)) else { panic!("it was published") };
     drop((fourth, seventh));
     assert_eq!((held(&reader), lost(&reader)), (0, 2));
     for gone in [3, 6, 7] {
-        assert!(matches!(claim(&mut reader, named(gone)), Claimed::Passed), "{gone}");
+        assert!(matches!(take_by_name(&mut reader, named(gone)), TakenByName::Passed), "{gone}");
     }
     for sequence in 8..=10 {
-        assert!(matches!(claim(&mut reader, named(sequence)), Claimed::Here(_)), "{sequence}");
+        assert!(matches!(take_by_name(&mut reader, named(sequence)), TakenByName::Here(_)), "{sequence}");
     }
     assert_eq!((held(&reader), lost(&reader)), (0, 2));
-    assert!(matches!(claim(&mut reader, of_other), Claimed::Here(_)), "the other publisher's is kept for its claim");
+    assert!(
+        matches!(take_by_name(&mut reader, of_other), TakenByName::Here(_)),
+        "the other publisher's is kept to be taken by name"
+    );
 }
 
 #[test]
-fn a_claim_finds_what_was_passed_by_for_its_bytes_and_what_history_keeps() {
+fn a_take_by_name_finds_what_was_passed_by_for_its_bytes_and_what_history_keeps() {
     let host = Host::new(16);
     let mut publisher = host.publisher(1 << 20, 5);
     publisher.publish(10, Exhaustion::Refuse).unwrap();
     let mut late = host.subscriber_with(10, true);
-    assert!(matches!(claim(&mut late, named(1)), Claimed::Here(_)));
+    assert!(matches!(take_by_name(&mut late, named(1)), TakenByName::Here(_)));
     let unready = publisher.publish_unready();
     assert!(take(&mut late).is_none());
     let publisher = publisher.port.slot().index.into();
-    let Claimed::Here(held) = claim(&mut late, MessageName { publisher, sequence: 2 }) else {
+    let TakenByName::Here(held) = take_by_name(&mut late, MessageName { publisher, sequence: 2 }) else {
         panic!("it lies unready")
     };
     assert_eq!(held.readiness(), Readiness::Pending);
@@ -330,20 +337,20 @@ fn a_beginning_of_nonsense_is_no_panic_and_no_endless_loop() {
         let mut reader = host.reader(slot, false);
         for _ in 0..40 {
             publisher.publish(10, Exhaustion::DropOldest).unwrap();
-            let _ = (reader.unread(10), claim(&mut reader, named(publisher.sequence)), take(&mut reader));
+            let _ = (reader.unread(10), take_by_name(&mut reader, named(publisher.sequence)), take(&mut reader));
         }
         host.dismiss(&reader);
     }
 }
 
 #[test]
-fn a_poisoned_message_that_is_claimed_is_counted_once() {
+fn a_poisoned_message_that_is_taken_by_name_is_counted_once() {
     let host = Host::new(16);
     let mut publisher = host.publisher(1 << 20, 0);
     let mut reader = host.subscriber(0);
     assert!(publisher.publish_unready().poison());
     let name = MessageName { publisher: publisher.port.slot().index.into(), sequence: 1 };
-    assert!(matches!(claim(&mut reader, name), Claimed::Passed));
+    assert!(matches!(take_by_name(&mut reader, name), TakenByName::Passed));
     let counters = reader.counters();
     assert_eq!((counters.taken, counters.poisoned, counters.lost, counters.held), (1, 1, 0, 0));
 }

@@ -1,4 +1,4 @@
-//! Handles and claims, with a manager of its own for each host.
+//! Handles, and taking what they name, with a manager of its own for each host.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use rgaps::types::{Bytes, Encoding, Image};
 use rgaps::{
-    ClaimError, Durability, Exhaustion, Handle, History, Node, PublisherQos, Readiness, Subscriber, SubscriberQos,
+    Durability, Exhaustion, Handle, History, Node, PublisherQos, Readiness, Subscriber, SubscriberQos,
+    TakeByHandleError,
 };
 use rgaps_testing::{Child, RuntimeDir, Watchdog, again_with, programs};
 
@@ -59,25 +60,25 @@ fn keep_all() -> SubscriberQos {
 }
 
 #[test]
-fn what_publish_returns_names_the_message_that_a_subscriber_claims() {
+fn what_publish_returns_names_the_message_that_a_subscriber_takes() {
     if !again() {
         return;
     }
     let _watchdog = Watchdog::new(LONG * 2);
-    let dir = RuntimeDir::new("claim").unwrap();
+    let dir = RuntimeDir::new("handle").unwrap();
     let node = Node::builder().runtime_dir(dir.path()).build().unwrap();
     let publisher = node.publisher::<Bytes>("a").unwrap();
     let subscriber = node.subscriber::<Bytes>("a").unwrap();
     let handles: Vec<Handle> = (0..3).map(|n| publisher.push(&Bytes::new(4), &[n; 4]).unwrap()).collect();
     for n in [1, 0, 2] {
-        let sample = subscriber.claim(&handles[n], Duration::ZERO).unwrap();
+        let sample = subscriber.take_by_handle(&handles[n], Duration::ZERO).unwrap();
         assert_eq!((sample.bytes(), sample.handle()), (&[n as u8; 4][..], handles[n]));
     }
     // All are let go. The first one's entry has another message then, or will have.
-    let again = subscriber.claim(&handles[0], LONG).unwrap_err();
-    assert!(matches!(again, ClaimError::Gone { sequence: 1, .. }), "{again}");
-    let beyond = subscriber.claim(&Handle { sequence: 9, ..handles[2] }, LONG).unwrap_err();
-    assert!(matches!(beyond, ClaimError::Gone { sequence: 9, .. }), "{beyond}");
+    let again = subscriber.take_by_handle(&handles[0], LONG).unwrap_err();
+    assert!(matches!(again, TakeByHandleError::Gone { sequence: 1, .. }), "{again}");
+    let beyond = subscriber.take_by_handle(&Handle { sequence: 9, ..handles[2] }, LONG).unwrap_err();
+    assert!(matches!(beyond, TakeByHandleError::Gone { sequence: 9, .. }), "{beyond}");
     assert_eq!(subscriber.statistics().lost, 0);
 }
 
@@ -92,21 +93,21 @@ fn a_handle_of_another_kind_layout_run_or_life_is_refused_at_once() {
     let publisher = node.publisher::<Bytes>("a").unwrap();
     let subscriber = node.subscriber::<Bytes>("a").unwrap();
     let handle = publisher.push(&Bytes::new(1), &[1]).unwrap();
-    let refused = |handle: Handle| subscriber.claim(&handle, LONG).unwrap_err();
+    let refused = |handle: Handle| subscriber.take_by_handle(&handle, LONG).unwrap_err();
     let layout = refused(Handle { layout_version: 7, ..handle });
-    assert!(matches!(layout, ClaimError::Layout { found: 7, .. }), "{layout}");
+    assert!(matches!(layout, TakeByHandleError::Layout { found: 7, .. }), "{layout}");
     let kind = refused(Handle { kind: 1, ..handle });
-    assert!(matches!(kind, ClaimError::Kind { found: 1, .. }), "{kind}");
+    assert!(matches!(kind, TakeByHandleError::Kind { found: 1, .. }), "{kind}");
     let run = refused(Handle { host_epoch: handle.host_epoch - 1, ..handle });
-    assert!(matches!(run, ClaimError::AnotherRun { .. }) && run.to_string().contains("earlier run"), "{run}");
+    assert!(matches!(run, TakeByHandleError::AnotherRun { .. }) && run.to_string().contains("earlier run"), "{run}");
     let life = refused(Handle { generation: handle.generation.wrapping_sub(1), sequence: 2, ..handle });
-    assert!(matches!(life, ClaimError::Stale { .. }) && life.to_string().contains("generation"), "{life}");
+    assert!(matches!(life, TakeByHandleError::Stale { .. }) && life.to_string().contains("generation"), "{life}");
     for nonsense in [Handle::from_bytes(&[0; Handle::BYTES]), Handle::from_bytes(&[0xff; Handle::BYTES])] {
-        assert!(matches!(refused(nonsense), ClaimError::Layout { .. }));
+        assert!(matches!(refused(nonsense), TakeByHandleError::Layout { .. }));
     }
     let nowhere = refused(Handle { slot: u32::MAX, publisher: 5, ..handle });
-    assert!(matches!(nowhere, ClaimError::Gone { publisher: 5, .. }), "{nowhere}");
-    assert_eq!(subscriber.claim(&handle, Duration::ZERO).unwrap().bytes(), [1], "lies have lost nothing");
+    assert!(matches!(nowhere, TakeByHandleError::Gone { publisher: 5, .. }), "{nowhere}");
+    assert_eq!(subscriber.take_by_handle(&handle, Duration::ZERO).unwrap().bytes(), [1], "lies have lost nothing");
 }
 
 #[test]
@@ -133,12 +134,12 @@ fn what_names_a_message_is_taken_without_its_pool() {
     assert_eq!((mapped(), subscriber.statistics().held), (before, 1));
     drop(described);
     assert_eq!(subscriber.statistics().held, 0);
-    assert_eq!(other.claim(&handle, LONG).unwrap().bytes(), [5; 24]);
-    assert_eq!(mapped(), before + 1, "who claims the payload maps the pool");
+    assert_eq!(other.take_by_handle(&handle, LONG).unwrap().bytes(), [5; 24]);
+    assert_eq!(mapped(), before + 1, "who takes the payload by its handle maps the pool");
 }
 
 #[test]
-fn a_claim_that_its_caller_ends_is_not_remembered_as_one_in_vain() {
+fn a_take_by_handle_that_its_caller_ends_is_not_remembered_as_one_in_vain() {
     if !again() {
         return;
     }
@@ -153,16 +154,16 @@ fn a_claim_that_its_caller_ends_is_not_remembered_as_one_in_vain() {
     for _ in 0..2 {
         let asked = Cell::new(0);
         let is_over = || asked.replace(asked.get() + 1) == 1;
-        let ended = subscriber.claim_unless(&elsewhere, LONG, None, is_over).unwrap_err();
-        assert!(matches!(ended, ClaimError::NotHere { sequence: 9, .. }), "{ended}");
+        let ended = subscriber.take_by_handle_unless(&elsewhere, LONG, None, is_over).unwrap_err();
+        assert!(matches!(ended, TakeByHandleError::NotHere { sequence: 9, .. }), "{ended}");
         // Asked again, it is waited for again.
         assert_eq!(asked.get(), 2);
     }
-    assert_eq!(subscriber.claim(&here, Duration::ZERO).unwrap().bytes(), [1], "and nothing is lost by it");
+    assert_eq!(subscriber.take_by_handle(&here, Duration::ZERO).unwrap().bytes(), [1], "and nothing is lost by it");
 }
 
 #[test]
-fn a_late_joiner_claims_what_history_keeps_and_a_plain_take_what_was_passed_by() {
+fn a_late_joiner_takes_by_name_what_history_keeps_and_a_plain_take_what_was_passed_by() {
     if !again() {
         return;
     }
@@ -174,7 +175,7 @@ fn a_late_joiner_claims_what_history_keeps_and_a_plain_take_what_was_passed_by()
     let handles: Vec<Handle> = (0..3).map(|n| publisher.push(&Bytes::new(1), &[n]).unwrap()).collect();
     let qos = SubscriberQos { durability: Durability::TransientLocal, ..SubscriberQos::default() };
     let late = node.subscriber_with::<Bytes>("a", qos).unwrap();
-    assert_eq!(late.claim(&handles[2], Duration::ZERO).unwrap().bytes(), [2]);
+    assert_eq!(late.take_by_handle(&handles[2], Duration::ZERO).unwrap().bytes(), [2]);
     let rest: Vec<u8> = late.take_all().unwrap().iter().map(|sample| sample.bytes()[0]).collect();
     assert_eq!(rest, [0, 1]);
 }
@@ -193,35 +194,35 @@ fn handles_of_what_was_published_before_the_subscriber_are_early_as_many_as_it_i
     let subscriber =
         node.subscriber_with::<Bytes>("a", SubscriberQos { history: History::KeepLast(8), ..SubscriberQos::default() });
     let subscriber = subscriber.unwrap();
-    subscriber.expect_claims_in_order();
-    let refused = |handle: &Handle| subscriber.claim(handle, LONG).unwrap_err();
+    subscriber.expect_handles_in_order();
+    let refused = |handle: &Handle| subscriber.take_by_handle(handle, LONG).unwrap_err();
     for handle in &before[..4] {
         let early = refused(handle);
-        assert!(matches!(early, ClaimError::Early { sequence, .. } if sequence == handle.sequence), "{early}");
+        assert!(matches!(early, TakeByHandleError::Early { sequence, .. } if sequence == handle.sequence), "{early}");
     }
     let run = refused(&Handle { host_epoch: before[0].host_epoch - 1, ..before[0] });
-    assert!(matches!(run, ClaimError::AnotherRun { .. }), "{run}");
+    assert!(matches!(run, TakeByHandleError::AnotherRun { .. }), "{run}");
     // What comes before anybody is told of messages is let go with the first that somebody is told of.
     let unseen = push();
     let first = push();
-    assert_eq!(subscriber.claim(&first, Duration::ZERO).unwrap().handle(), first);
+    assert_eq!(subscriber.take_by_handle(&first, Duration::ZERO).unwrap().handle(), first);
     assert_eq!((subscriber.statistics().held, subscriber.statistics().lost), (0, 0));
-    assert!(matches!(refused(&unseen), ClaimError::Early { .. }));
+    assert!(matches!(refused(&unseen), TakeByHandleError::Early { .. }));
     for handle in &before[4..7] {
-        assert!(matches!(refused(handle), ClaimError::Early { .. }));
+        assert!(matches!(refused(handle), TakeByHandleError::Early { .. }));
     }
     // Nobody keeps so many back: they are replayed.
     let replayed = refused(&before[7]);
-    assert!(matches!(replayed, ClaimError::Gone { .. } | ClaimError::Stale { .. }), "{replayed}");
+    assert!(matches!(replayed, TakeByHandleError::Gone { .. } | TakeByHandleError::Stale { .. }), "{replayed}");
     let again = refused(&first);
-    assert!(matches!(again, ClaimError::Gone { .. } | ClaimError::Stale { .. }), "{again}");
+    assert!(matches!(again, TakeByHandleError::Gone { .. } | TakeByHandleError::Stale { .. }), "{again}");
 }
 
 #[test]
 fn a_handle_may_come_before_its_message_and_a_replayed_one_waits_once() {
     let _watchdog = Watchdog::new(LONG * 2);
-    let a = Host::new("claim-a", "127.0.0.61", "127.0.0.62");
-    let b = Host::new("claim-b", "127.0.0.62", "127.0.0.61");
+    let a = Host::new("handle-a", "127.0.0.61", "127.0.0.62");
+    let b = Host::new("handle-b", "127.0.0.62", "127.0.0.61");
     let publisher = a.node.publisher::<Image>("camera").unwrap();
     let subscriber: Subscriber<Image> = b.node.subscriber_with("camera", keep_all()).unwrap();
     while publisher.subscriber_count() == 0 {
@@ -231,7 +232,7 @@ fn a_handle_may_come_before_its_message_and_a_replayed_one_waits_once() {
     let mut first = None;
     for n in 0..20 {
         let handle = publisher.push(&image, &vec![n; 640 * 480 * 3]).unwrap();
-        let sample = subscriber.claim(&handle, LONG).unwrap();
+        let sample = subscriber.take_by_handle(&handle, LONG).unwrap();
         assert!(sample.bytes().iter().all(|byte| *byte == n) && sample.status() == Readiness::Ready);
         // Written by another host: the same name, another place.
         assert_eq!(sample.handle().name(), handle.name());
@@ -240,20 +241,23 @@ fn a_handle_may_come_before_its_message_and_a_replayed_one_waits_once() {
         first.get_or_insert(handle);
     }
     let known = first.unwrap();
-    let gone = subscriber.claim(&known, LONG).unwrap_err();
-    assert!(matches!(gone, ClaimError::Gone { sequence: 1, .. }), "{gone}");
-    let earlier = subscriber.claim(&Handle { host_epoch: 1, publisher: 7, ..known }, LONG).unwrap_err();
-    assert!(matches!(earlier, ClaimError::AnotherRun { found: 1, .. }), "{earlier}");
+    let gone = subscriber.take_by_handle(&known, LONG).unwrap_err();
+    assert!(matches!(gone, TakeByHandleError::Gone { sequence: 1, .. }), "{gone}");
+    let earlier = subscriber.take_by_handle(&Handle { host_epoch: 1, publisher: 7, ..known }, LONG).unwrap_err();
+    assert!(matches!(earlier, TakeByHandleError::AnotherRun { found: 1, .. }), "{earlier}");
     // A host that was started anew may have told of a message that is still to come.
     let later = Handle { host_epoch: known.host_epoch + 1, publisher: 8, ..known };
-    let waited = subscriber.claim(&later, SHORT).unwrap_err();
-    assert!(matches!(waited, ClaimError::NotHere { publisher: 8, .. }), "{waited}");
+    let waited = subscriber.take_by_handle(&later, SHORT).unwrap_err();
+    assert!(matches!(waited, TakeByHandleError::NotHere { publisher: 8, .. }), "{waited}");
     // Of the same run, and of a publisher that nothing ever came of.
     let unknown = Handle { publisher: 7, ..known };
-    let waited = subscriber.claim(&unknown, SHORT).unwrap_err();
-    assert!(matches!(waited, ClaimError::NotHere { publisher: 7, .. }), "{waited}");
-    let at_once = subscriber.claim(&unknown, LONG * 60).unwrap_err();
-    assert!(matches!(at_once, ClaimError::NotHere { .. }), "the watchdog would have ended a second wait: {at_once}");
+    let waited = subscriber.take_by_handle(&unknown, SHORT).unwrap_err();
+    assert!(matches!(waited, TakeByHandleError::NotHere { publisher: 7, .. }), "{waited}");
+    let at_once = subscriber.take_by_handle(&unknown, LONG * 60).unwrap_err();
+    assert!(
+        matches!(at_once, TakeByHandleError::NotHere { .. }),
+        "the watchdog would have ended a second wait: {at_once}"
+    );
 }
 
 #[test]
@@ -268,9 +272,9 @@ fn a_publisher_whose_message_came_too_late_is_waited_for_again() {
     }
     let push = |n| publisher.push(&Bytes::new(1), &[n]).unwrap();
     let first = push(0);
-    subscriber.claim(&first, LONG).unwrap();
+    subscriber.take_by_handle(&first, LONG).unwrap();
     let after = |handle: Handle| Handle { sequence: handle.sequence + 1, ..handle };
-    // Each descriptor is here before its message: that is sent once the claim waits for it.
+    // Each descriptor is here before its message: that is sent once the take waits for it.
     let early = |handle: Handle, n| {
         let is_sent = Cell::new(false);
         let send = || {
@@ -279,14 +283,14 @@ fn a_publisher_whose_message_came_too_late_is_waited_for_again() {
             }
             false
         };
-        subscriber.claim_unless(&after(handle), LONG, None, send).unwrap().handle()
+        subscriber.take_by_handle_unless(&after(handle), LONG, None, send).unwrap().handle()
     };
-    let looked = subscriber.claim(&after(first), Duration::ZERO).unwrap_err();
-    assert!(matches!(looked, ClaimError::NotHere { .. }), "{looked}");
+    let looked = subscriber.take_by_handle(&after(first), Duration::ZERO).unwrap_err();
+    assert!(matches!(looked, TakeByHandleError::NotHere { .. }), "{looked}");
     let second = early(first, 1);
     // A look is no wait in vain, and one in vain counts until something comes.
-    let waited = subscriber.claim(&after(second), SHORT).unwrap_err();
-    assert!(matches!(waited, ClaimError::NotHere { .. }), "{waited}");
+    let waited = subscriber.take_by_handle(&after(second), SHORT).unwrap_err();
+    assert!(matches!(waited, TakeByHandleError::NotHere { .. }), "{waited}");
     let third = push(2);
     while subscriber.unread(1) == 0 {
         std::thread::yield_now();
@@ -297,7 +301,7 @@ fn a_publisher_whose_message_came_too_late_is_waited_for_again() {
 }
 
 #[test]
-fn programs_that_outlive_an_orderly_manager_claim_what_is_published_under_the_next() {
+fn programs_that_outlive_an_orderly_manager_take_what_is_published_under_the_next() {
     let _watchdog = Watchdog::new(LONG * 2);
     let dir = RuntimeDir::new("restart").unwrap();
     let manager = || {
@@ -319,28 +323,28 @@ fn programs_that_outlive_an_orderly_manager_claim_what_is_published_under_the_ne
     for (n, publisher) in [publisher, publisher_now].into_iter().enumerate() {
         let handle = publisher.push(&Bytes::new(1), &[n as u8]).unwrap();
         for subscriber in [&subscriber, &subscriber_now] {
-            assert_eq!(subscriber.claim(&handle, LONG).unwrap().bytes(), [n as u8]);
+            assert_eq!(subscriber.take_by_handle(&handle, LONG).unwrap().bytes(), [n as u8]);
         }
     }
 }
 
 #[test]
-fn a_keep_last_slot_that_nobody_claims_from_stops_no_publisher() {
+fn a_keep_last_slot_from_which_nobody_takes_by_handle_stops_no_publisher() {
     if !again() {
         return;
     }
     let _watchdog = Watchdog::new(LONG * 2);
-    let dir = RuntimeDir::new("unclaimed").unwrap();
+    let dir = RuntimeDir::new("untaken").unwrap();
     let node = Node::builder().runtime_dir(dir.path()).build().unwrap();
     let exhaustion = Exhaustion::Wait { timeout_ms: 20 };
     let qos = PublisherQos { pool_bytes: Some(1 << 20), exhaustion, ..PublisherQos::default() };
     let publisher = node.publisher_with::<Bytes>("a", qos).unwrap();
     let deep = SubscriberQos { history: History::KeepLast(18), ..SubscriberQos::default() };
     let subscriber = node.subscriber_with::<Bytes>("a", deep).unwrap();
-    subscriber.expect_claims_in_order();
+    subscriber.expect_handles_in_order();
     let handles: Vec<Handle> = (0..50).map(|n| publisher.push(&Bytes::new(200_000), &[n; 200_000]).unwrap()).collect();
     assert_eq!(publisher.statistics().refused, 0);
-    assert_eq!(subscriber.claim(&handles[49], Duration::ZERO).unwrap().bytes()[0], 49);
-    let gone = subscriber.claim(&handles[3], Duration::ZERO).unwrap_err();
-    assert!(matches!(gone, ClaimError::Gone { .. } | ClaimError::Early { .. }), "{gone}");
+    assert_eq!(subscriber.take_by_handle(&handles[49], Duration::ZERO).unwrap().bytes()[0], 49);
+    let gone = subscriber.take_by_handle(&handles[3], Duration::ZERO).unwrap_err();
+    assert!(matches!(gone, TakeByHandleError::Gone { .. } | TakeByHandleError::Early { .. }), "{gone}");
 }

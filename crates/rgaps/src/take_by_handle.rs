@@ -1,4 +1,4 @@
-//! Claiming the message that a handle names.
+//! Taking the message that a handle names.
 //!
 //! Trusts      nothing in a handle: it may be of another run, another topic or another kind, replayed or made up. What decides is whether the
 //!             subscriber's own slot has, or gets, a message of that name.
@@ -11,10 +11,10 @@ use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rgaps_device::{DeviceError, Stream, Word};
-use rgaps_shm::claim::Claimed;
 use rgaps_shm::message::Readiness;
 use rgaps_shm::notify::Wait;
 use rgaps_shm::queue::MessageIndex;
+use rgaps_shm::sightings::TakenByName;
 use rgaps_shm::{Held, ReaderPort};
 
 use crate::any::Kind;
@@ -27,14 +27,14 @@ use crate::types::Meta;
 const ASK_EVERY: Duration = Duration::from_millis(100);
 /// Publishers remembered of whom nothing came.
 const ABSENT_MAX: usize = 16;
-/// Publishers remembered of whom messages were claimed that came too early.
+/// Publishers remembered of whom messages were taken by handle that came too early.
 const EARLY_MAX: usize = 64;
 /// Of each of them so many at most.
 const EARLY_EACH_MAX: u64 = 64;
 
 /// A handle names no message that this subscriber can have. Nothing else is lost.
 #[derive(thiserror::Error)]
-pub enum ClaimError {
+pub enum TakeByHandleError {
     /// It is of another version of RGAPS, or no handle.
     #[error(
         "{topic}: a descriptor has layout version {found}, this program speaks {}; was it filled by RGAPS?",
@@ -73,7 +73,7 @@ pub enum ClaimError {
     },
     /// Everybody has let it go, and its entry has another message.
     #[error(
-        "{topic}: message {sequence} of publisher {publisher:#x} is over: its entry is in generation {now}, the descriptor is of {found}; claim \
+        "{topic}: message {sequence} of publisher {publisher:#x} is over: its entry is in generation {now}, the descriptor is of {found}; take \
          earlier, or raise the subscription's depth"
     )]
     Stale {
@@ -101,7 +101,7 @@ pub enum ClaimError {
     },
     /// This subscriber does not have it and will not get it.
     #[error(
-        "{topic}: message {sequence} of publisher {publisher:#x} is not this subscriber's: it was claimed before, was published before the \
+        "{topic}: message {sequence} of publisher {publisher:#x} is not this subscriber's: it was taken before, was published before the \
          subscription, or was lost to a depth that is too small; or its descriptor is replayed, or of another topic"
     )]
     Gone {
@@ -158,7 +158,7 @@ enum Ahead {
     },
 }
 
-/// How many messages of a publisher were claimed that were published before the subscriber was there; the most recent first.
+/// How many messages of a publisher were taken by handle that were published before the subscriber was there; the most recent first.
 #[derive(Debug, Default)]
 pub(crate) struct Early(VecDeque<(u64, u64)>);
 
@@ -173,38 +173,43 @@ impl Early {
 }
 
 impl<T: Meta> Subscriber<T> {
-    /// From now on claims come in the order in which each publisher has published, as those of descriptors do that one thread handles: what lies
-    /// before a message that is claimed, of its publisher, is let go and does not wait on. It counts as lost, but for what came before the first claim
+    /// From now on takes by handle come in the order in which each publisher has published, as those of descriptors do that one thread handles: what lies
+    /// before a message that is taken, of its publisher, is let go and does not wait on. It counts as lost, but for what came before the first take by handle
     /// of that publisher.
-    pub fn expect_claims_in_order(&self) {
+    pub fn expect_handles_in_order(&self) {
         if self.inner().node.is_owner() {
-            self.inner().reader().expect_claims_in_order();
+            self.inner().reader().expect_handles_in_order();
         }
     }
 
     /// The message that `handle` names, with its bytes there; waits at most `timeout` for it to come. Messages before it stay as if they had not
-    /// been read, for claims in another order and for `take`; of a keep-all subscriber, the newest 64 of them.
-    pub fn claim(&self, handle: &Handle, timeout: Duration) -> Result<Sample<T>, ClaimError> {
-        self.claim_unless(handle, timeout, None, || false)
+    /// been read, for takes by handle in another order and for `take`; of a keep-all subscriber, the newest 64 of them.
+    pub fn take_by_handle(&self, handle: &Handle, timeout: Duration) -> Result<Sample<T>, TakeByHandleError> {
+        self.take_by_handle_unless(handle, timeout, None, || false)
     }
 
-    /// As `claim`, for a stream: later work of `stream` waits for the bytes, as for `take_on`.
-    pub fn claim_on(&self, handle: &Handle, timeout: Duration, stream: &Stream) -> Result<Sample<T>, ClaimError> {
-        self.claim_unless(handle, timeout, Some(stream), || false)
+    /// As `take_by_handle`, for a stream: later work of `stream` waits for the bytes, as for `take_on`.
+    pub fn take_by_handle_on(
+        &self,
+        handle: &Handle,
+        timeout: Duration,
+        stream: &Stream,
+    ) -> Result<Sample<T>, TakeByHandleError> {
+        self.take_by_handle_unless(handle, timeout, Some(stream), || false)
     }
 
-    /// As `claim`, or as `claim_on` with a stream, until `is_over` says so: it is asked ten times a second while the message has not come, or its
+    /// As `take_by_handle`, or as `take_by_handle_on` with a stream, until `is_over` says so: it is asked ten times a second while the message has not come, or its
     /// bytes have not (then it is let go), and the answer is `NotHere` then. `wake_waiters` has it asked at once.
-    pub fn claim_unless(
+    pub fn take_by_handle_unless(
         &self,
         handle: &Handle,
         timeout: Duration,
         stream: Option<&Stream>,
         is_over: impl Fn() -> bool,
-    ) -> Result<Sample<T>, ClaimError> {
+    ) -> Result<Sample<T>, TakeByHandleError> {
         let deadline = Instant::now().checked_add(timeout);
         stream.map_or(Ok(()), |stream| self.check_stream(stream))?;
-        let held = self.claim_held(handle, timeout, &is_over)?;
+        let held = self.hold_by_handle(handle, timeout, &is_over)?;
         if stream.is_some() {
             return Ok(self.sample_of(held, stream)?);
         }
@@ -226,7 +231,12 @@ impl<T: Meta> Subscriber<T> {
         Ok(self.sample_of(held, None)?)
     }
 
-    fn claim_held(&self, handle: &Handle, timeout: Duration, is_over: impl Fn() -> bool) -> Result<Held, ClaimError> {
+    fn hold_by_handle(
+        &self,
+        handle: &Handle,
+        timeout: Duration,
+        is_over: impl Fn() -> bool,
+    ) -> Result<Held, TakeByHandleError> {
         self.check_attached()?;
         self.check_handle(handle)?;
         let deadline = Instant::now().checked_add(timeout);
@@ -257,34 +267,34 @@ impl<T: Meta> Subscriber<T> {
         }
     }
 
-    fn not_here(&self, handle: &Handle, timeout: Duration) -> ClaimError {
+    fn not_here(&self, handle: &Handle, timeout: Duration) -> TakeByHandleError {
         let (publisher, sequence, waited_ms) = (handle.publisher, handle.sequence, timeout.as_millis());
-        ClaimError::NotHere { topic: self.topic().to_owned(), publisher, sequence, waited_ms }
+        TakeByHandleError::NotHere { topic: self.topic().to_owned(), publisher, sequence, waited_ms }
     }
 
     /// What can be said without looking for the message.
-    fn check_handle(&self, handle: &Handle) -> Result<(), ClaimError> {
+    fn check_handle(&self, handle: &Handle) -> Result<(), TakeByHandleError> {
         let topic = || self.topic().to_owned();
         if handle.layout_version != Handle::LAYOUT_VERSION {
-            return Err(ClaimError::Layout { topic: topic(), found: handle.layout_version });
+            return Err(TakeByHandleError::Layout { topic: topic(), found: handle.layout_version });
         }
         if handle.kind != T::KIND {
             let wanted = Kind::from_code(T::KIND).unwrap_or(Kind::Bytes);
-            return Err(ClaimError::Kind { topic: topic(), found: handle.kind, wanted });
+            return Err(TakeByHandleError::Kind { topic: topic(), found: handle.kind, wanted });
         }
         let node = &self.inner().node;
         if handle.source_host == node.host() && handle.host_epoch != node.host_epoch() {
             let (sequence, found, now) = (handle.sequence, handle.host_epoch, node.host_epoch());
-            return Err(ClaimError::AnotherRun { topic: topic(), sequence, found, now });
+            return Err(TakeByHandleError::AnotherRun { topic: topic(), sequence, found, now });
         }
         Ok(())
     }
 
-    fn find(&self, handle: &Handle) -> Result<Ahead, ClaimError> {
+    fn find(&self, handle: &Handle) -> Result<Ahead, TakeByHandleError> {
         let mut reader = self.inner().reader();
-        let claimed = reader.claim(handle.name()).map_err(|refused| self.inner().refused(refused))?;
+        let taken = reader.take_by_name(handle.name()).map_err(|refused| self.inner().refused(refused))?;
         let (publisher, sequence) = (handle.publisher, handle.sequence);
-        if let Claimed::Here(held) = claimed {
+        if let TakenByName::Here(held) = taken {
             return Ok(Ahead::Here(held));
         }
         let of_host = reader.seen().filter(|seen| seen.source_host == handle.source_host);
@@ -292,19 +302,19 @@ impl<T: Meta> Subscriber<T> {
         let latest = of_host.max_by_key(|seen| seen.position).map(|seen| seen.host_epoch);
         if let Some(now) = latest.filter(|now| handle.host_epoch < *now) {
             let (topic, found) = (self.topic().to_owned(), handle.host_epoch);
-            return Err(ClaimError::AnotherRun { topic, sequence, found, now });
+            return Err(TakeByHandleError::AnotherRun { topic, sequence, found, now });
         }
         if self.is_early(&reader, handle) {
-            return Err(ClaimError::Early { topic: self.topic().to_owned(), publisher, sequence });
+            return Err(TakeByHandleError::Early { topic: self.topic().to_owned(), publisher, sequence });
         }
         if let Some(now) = self.entry_generation(handle).filter(|now| *now != handle.generation) {
             let (topic, found) = (self.topic().to_owned(), handle.generation);
-            return Err(ClaimError::Stale { topic, publisher, sequence, found, now });
+            return Err(TakeByHandleError::Stale { topic, publisher, sequence, found, now });
         }
         // What is published on this host is in the queue before anybody has its handle.
         let is_local = handle.source_host == self.inner().node.host();
-        if is_local || matches!(claimed, Claimed::Passed) {
-            return Err(ClaimError::Gone { topic: self.topic().to_owned(), publisher, sequence });
+        if is_local || matches!(taken, TakenByName::Passed) {
+            return Err(TakeByHandleError::Gone { topic: self.topic().to_owned(), publisher, sequence });
         }
         let mut seen = reader.seen().filter(|seen| seen.name.publisher == publisher);
         Ok(Ahead::NotYet { newest: seen.next().map_or(0, |seen| seen.name.sequence) })

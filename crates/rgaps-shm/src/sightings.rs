@@ -1,17 +1,17 @@
-//! Claiming: messages taken by name instead of in their order, for whoever learns elsewhere which one is meant (a ROS descriptor).
+//! Messages taken by name instead of in their order, for whoever learns elsewhere which one is meant (a ROS descriptor).
 //!
 //! ```text
 //!   queue   cursor ──▶ [ waits ][ given out ][ waits ][ the one that is named ] ...
 //!                                                        └──▶ held, and given out
 //! ```
 //!
-//! A caller may promise that its claims come in each publisher's order (`expect_claims_in_order`). A claim then also lets go of that
-//! publisher's earlier messages that still wait: no later claim names them. They count as lost, except at the first claim of a
-//! publisher: the caller had not been told of its earlier messages. Nor does what was skipped before the very first claim count as lost.
+//! A caller may promise that its takes by name come in each publisher's order (`expect_handles_in_order`). Such a take then also lets go of that
+//! publisher's earlier messages that still wait: no later take names them. They count as lost, except at the first take by name of a
+//! publisher: the caller had not been told of its earlier messages. Nor does what was skipped before the very first take by name count as lost.
 //!
-//! Invariants  A message that a claim passes by is not held. It waits like any unread message, for a claim or a take, and its publisher may drop
+//! Invariants  A message that a take by name passes by is not held. It waits like any unread message, for a take of either kind, and its publisher may drop
 //!             it like any unread message. The cursor stays at the oldest message that waits. With keep-all, at most `PASSED_MAX` messages wait
-//!             before a claimed one. None waits for longer than half a lap of the queue; after a whole lap it could not be found any more.
+//!             before a taken one. None waits for longer than half a lap of the queue; after a whole lap it could not be found any more.
 //!             A message that is let go for one of these bounds counts as lost.
 
 use std::collections::VecDeque;
@@ -38,9 +38,9 @@ impl MessageName {
     }
 }
 
-/// What became of a claim.
+/// What became of a take by name.
 #[derive(Debug)]
-pub enum Claimed {
+pub enum TakenByName {
     /// It is held, its bytes there, still to come, or lost for ever.
     Here(Held),
     /// It has not come.
@@ -58,14 +58,14 @@ pub struct Seen {
     pub source_host: [u8; 16],
     /// When that host came to life.
     pub host_epoch: u64,
-    /// The first message that was seen; with claims in order, once there is one, the first that was claimed.
+    /// The first message that was seen; with takes by name in order, once there is one, the first that was taken.
     pub first: u64,
     /// Where the newest lies in the order of this host.
     pub position: u64,
-    is_claimed: bool,
+    is_taken: bool,
 }
 
-/// The newest message of each publisher that claims have seen, the most recent publishers first.
+/// The newest message of each publisher that takes by name have seen, the most recent publishers first.
 #[derive(Debug, Default)]
 pub(crate) struct Sightings {
     seen: VecDeque<Seen>,
@@ -85,7 +85,7 @@ impl Sightings {
             host_epoch: info.host_epoch,
             first: known.map_or(name.sequence, |seen| seen.first),
             position: info.position,
-            is_claimed: known.is_some_and(|seen| seen.is_claimed),
+            is_taken: known.is_some_and(|seen| seen.is_taken),
         };
         // By its place, not by its number: a message with a made-up number, or of a made-up run, is believed until the next one comes.
         self.seen.push_front(known.filter(|seen| seen.position > info.position).unwrap_or(this));
@@ -96,17 +96,17 @@ impl Sightings {
         self.in_order = true;
     }
 
-    /// Whether this is the first one that is given out, of claims in order.
+    /// Whether this is the first one that is given out, of takes by name in order.
     pub(crate) fn gives_first(&mut self) -> bool {
         self.in_order && !std::mem::replace(&mut self.has_given, true)
     }
 
-    /// A message is given out. With claims in order those before it are let go; says whether they are lost.
+    /// A message is given out. With takes by name in order those before it are let go; says whether they are lost.
     pub(crate) fn give(&mut self, name: MessageName) -> Option<bool> {
         let in_order = self.in_order;
         let mut of_publisher = self.seen.iter_mut().filter(|seen| seen.name.publisher == name.publisher);
         let seen = of_publisher.next().filter(|_| in_order)?;
-        let is_first = !std::mem::replace(&mut seen.is_claimed, true);
+        let is_first = !std::mem::replace(&mut seen.is_taken, true);
         if is_first {
             seen.first = name.sequence;
         }
