@@ -94,7 +94,7 @@ impl Entity {
 
     /// Whether there is something to take.
     pub(crate) fn is_ready(&self) -> bool {
-        self.core.unread(1) > 0
+        self.core.ready_count(1) > 0
     }
 
     /// From now on a message triggers the guard condition.
@@ -142,7 +142,7 @@ impl Entity {
     fn call_for_new(&self) {
         self.on_message.call(|| {
             let mut taking = lock(&self.taking);
-            let unread = self.core.unread(COUNTED_MAX);
+            let unread = self.core.ready_count(COUNTED_MAX);
             taking.report(unread)
         });
     }

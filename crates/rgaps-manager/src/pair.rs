@@ -23,7 +23,7 @@ use rgaps_control::{Config, Durability, HostId, PublisherQos, SubscriberQos, Top
 use rgaps_device::host::HostBackend;
 use rgaps_device::lazy::LazyBackend;
 use rgaps_device::{Backend, PoolMemory};
-use rgaps_shm::newest::newest;
+use rgaps_shm::last_received::last_received;
 use rgaps_shm::notify::Wait;
 use rgaps_shm::{
     Exhaustion, Held, MessageInfo, MessageSpec, PublisherSpec, ReaderPort, SubscriberFile, SubscriberSpec, WriterPort,
@@ -505,7 +505,7 @@ fn what_came_through_a_port_that_is_gone_does_not_come_again() {
             local.publish(loan, &MessageSpec { info, meta: &[], history_depth: 0 }).unwrap();
             assert_eq!(subscriber.take().info().sequence, sequence);
         }
-        assert!(newest(&to.topic.segment, FROM.0).is_empty());
+        assert!(last_received(&to.topic.segment, FROM.0).is_empty());
     }
     pair.send(100);
     pair.mend();

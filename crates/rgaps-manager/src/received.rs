@@ -11,7 +11,7 @@ use std::collections::HashMap;
 
 use rgaps_link::Origin;
 use rgaps_shm::info::SEQUENCE_STEP_MAX;
-use rgaps_shm::newest::Newest;
+use rgaps_shm::last_received::LastReceived;
 use rgaps_shm::queue::Position;
 
 /// Publishers of one host that are remembered.
@@ -20,7 +20,7 @@ const PUBLISHERS_MAX: usize = 1024;
 /// Of one publisher.
 #[derive(Clone, Copy, Debug)]
 struct Known {
-    newest: Newest,
+    last: LastReceived,
     /// The last sequence that lies in the present port, whose history late joiners get.
     here: u64,
 }
@@ -46,12 +46,12 @@ pub(crate) struct Received {
 
 impl Received {
     /// What is known of a host that has no port (any more), together with what the segment tells.
-    pub(crate) fn recall(before: Option<Self>, told: HashMap<u64, Newest>) -> Self {
+    pub(crate) fn recall(before: Option<Self>, told: HashMap<u64, LastReceived>) -> Self {
         let mut received = before.unwrap_or_default();
         received.known.values_mut().for_each(|known| known.here = 0);
-        for (publisher, newest) in told {
-            if received.known.get(&publisher).is_none_or(|known| known.newest.sequence < newest.sequence) {
-                received.insert(publisher, Known { newest, here: 0 });
+        for (publisher, last) in told {
+            if received.known.get(&publisher).is_none_or(|known| known.last.sequence < last.sequence) {
+                received.insert(publisher, Known { last, here: 0 });
             }
         }
         received
@@ -62,16 +62,15 @@ impl Received {
     pub(crate) fn correct(
         &mut self,
         published: &HashMap<u64, u64>,
-        told: impl FnOnce() -> HashMap<u64, Newest>,
+        told: impl FnOnce() -> HashMap<u64, LastReceived>,
     ) -> usize {
         let before = self.known.len();
-        self.known
-            .retain(|publisher, known| published.get(publisher).is_none_or(|last| known.newest.sequence <= *last));
+        self.known.retain(|publisher, known| published.get(publisher).is_none_or(|last| known.last.sequence <= *last));
         let forgotten = before - self.known.len();
         if forgotten > 0 {
-            for (publisher, newest) in told() {
+            for (publisher, last) in told() {
                 if !self.known.contains_key(&publisher) {
-                    self.insert(publisher, Known { newest, here: 0 });
+                    self.insert(publisher, Known { last, here: 0 });
                 }
             }
         }
@@ -80,7 +79,7 @@ impl Received {
 
     /// What need not be sent again.
     pub(crate) fn resume(&self) -> Vec<(u64, u64)> {
-        self.known.iter().map(|(publisher, known)| (*publisher, known.newest.sequence)).collect()
+        self.known.iter().map(|(publisher, known)| (*publisher, known.last.sequence)).collect()
     }
 
     /// What a message that begins is.
@@ -88,7 +87,7 @@ impl Received {
         let Some(known) = self.known.get(&origin.publisher) else {
             return Verdict::New { lost: 0, since: Position(0) };
         };
-        let Newest { sequence, position } = known.newest;
+        let LastReceived { sequence, position } = known.last;
         if origin.sequence <= known.here {
             Verdict::Duplicate
         } else if origin.sequence <= sequence {
@@ -102,21 +101,21 @@ impl Received {
 
     /// A message was published here.
     pub(crate) fn note(&mut self, origin: Origin, position: Position) {
-        let newest = match self.known.get(&origin.publisher) {
-            Some(known) if known.newest.sequence >= origin.sequence => known.newest,
-            _ => Newest { sequence: origin.sequence, position },
+        let last = match self.known.get(&origin.publisher) {
+            Some(known) if known.last.sequence >= origin.sequence => known.last,
+            _ => LastReceived { sequence: origin.sequence, position },
         };
-        self.insert(origin.publisher, Known { newest, here: origin.sequence });
+        self.insert(origin.publisher, Known { last, here: origin.sequence });
     }
 
     /// When the last message came.
-    pub(crate) fn newest(&self) -> Option<Position> {
-        self.known.values().map(|known| known.newest.position).max()
+    pub(crate) fn last(&self) -> Option<Position> {
+        self.known.values().map(|known| known.last.position).max()
     }
 
     fn insert(&mut self, publisher: u64, known: Known) {
         if self.known.len() >= PUBLISHERS_MAX && !self.known.contains_key(&publisher) {
-            let silent = self.known.iter().min_by_key(|(_, known)| known.newest.position).map(|(silent, _)| *silent);
+            let silent = self.known.iter().min_by_key(|(_, known)| known.last.position).map(|(silent, _)| *silent);
             silent.map(|silent| self.known.remove(&silent));
         }
         self.known.insert(publisher, known);
@@ -147,7 +146,7 @@ mod tests {
     fn what_a_former_port_had_is_seen_and_the_segment_may_know_better() {
         let mut received = Received::default();
         received.note(origin(7), Position(3));
-        let told = HashMap::from([(1, Newest { sequence: 9, position: Position(8) })]);
+        let told = HashMap::from([(1, LastReceived { sequence: 9, position: Position(8) })]);
         let mut recalled = Received::recall(Some(received), told);
         assert_eq!(recalled.judge(origin(7)), Verdict::Seen(Position(8)));
         recalled.note(origin(7), Position(9));
@@ -165,7 +164,7 @@ mod tests {
         assert_eq!(received.judge(origin(furthest + 1)), Verdict::Step { from: 7 });
         assert_eq!(received.judge(origin(u64::MAX)), Verdict::Step { from: 7 });
         received.note(origin(u64::MAX), Position(4));
-        let told = || HashMap::from([(1, Newest { sequence: 7, position: Position(3) })]);
+        let told = || HashMap::from([(1, LastReceived { sequence: 7, position: Position(3) })]);
         assert_eq!(received.correct(&HashMap::from([(2, 0)]), || unreachable!()), 0, "of others");
         assert_eq!(received.correct(&HashMap::from([(1, 9)]), told), 1);
         assert_eq!(received.judge(origin(9)), Verdict::New { lost: 1, since: Position(3) });

@@ -25,8 +25,8 @@ use rgaps_link::tcp::{self, ConnectError, LinkToken, TcpOptions, TcpSender};
 use rgaps_link::{FlowControl, LinkSender, RingGeometry, RingOptions, Watermark};
 use rgaps_os::clock;
 use rgaps_shm::info::{Route, WhyNot};
+use rgaps_shm::last_received::last_received;
 use rgaps_shm::layout::META_BYTES_MAX;
-use rgaps_shm::newest::newest;
 use rgaps_shm::{Held, Janitor, ReaderPort, SubscriberSlot, crash};
 
 use crate::addresses;
@@ -229,8 +229,8 @@ impl Sender {
         let active = active.filter(|words| words.remote.load(Ordering::Relaxed) == 0);
         let mut published: HashMap<u64, u64> =
             active.map(|words| (words.publisher.load(Ordering::Relaxed), 0)).take(PUBLISHED_MAX).collect();
-        let told = newest(segment, self.setup.own_host.0);
-        let told = told.into_iter().map(|(publisher, newest)| (publisher, newest.sequence));
+        let told = last_received(segment, self.setup.own_host.0);
+        let told = told.into_iter().map(|(publisher, last)| (publisher, last.sequence));
         for (publisher, sequence) in told.chain(self.outbox.origins()) {
             if let Some(known) = published.get_mut(&publisher) {
                 *known = sequence.max(*known);

@@ -16,7 +16,7 @@ use rgaps_link::rdma::ReceiverEnd;
 use rgaps_link::tcp::{AcceptError, Incoming, Intake, LinkToken, RingSetup, TcpOptions, TcpRingListener};
 use rgaps_link::{FlowControl, LinkReceiver, RingGeometry, RingMemory, RingOptions, Watermark};
 use rgaps_os::EventFd;
-use rgaps_shm::newest::{Newest, newest_within};
+use rgaps_shm::last_received::{LastReceived, last_received_within};
 use rgaps_shm::pool::pool_bytes_for;
 use rgaps_shm::{PublisherSlot, PublisherSpec, SubscriberPages, WriterPort};
 
@@ -490,16 +490,18 @@ fn published(request: &RingRequest) -> HashMap<u64, u64> {
 }
 
 /// What the segment has of their messages.
-fn told(topic: &Topic, request: &RingRequest) -> HashMap<u64, Newest> {
+fn told(topic: &Topic, request: &RingRequest) -> HashMap<u64, LastReceived> {
     let published = published(request);
-    newest_within(&topic.segment, request.host.0, |publisher| published.get(&publisher).copied().unwrap_or(u64::MAX))
+    last_received_within(&topic.segment, request.host.0, |publisher| {
+        published.get(&publisher).copied().unwrap_or(u64::MAX)
+    })
 }
 
 /// A host's port goes; what came through it stays known, so that nothing comes twice after a cut.
 fn depart(topic: &mut Topic, host: HostId, state: ArrivalState) {
     topic.bury(state.slot());
     if topic.departed.len() >= DEPARTED_MAX && !topic.departed.contains_key(&host) {
-        let silent = topic.departed.iter().min_by_key(|(_, received)| received.newest()).map(|(silent, _)| *silent);
+        let silent = topic.departed.iter().min_by_key(|(_, received)| received.last()).map(|(silent, _)| *silent);
         silent.map(|silent| topic.departed.remove(&silent));
     }
     topic.departed.insert(host, state.received);

@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-use crate::ahead::{read_life, walk};
 use crate::held::Held;
 use crate::history::MessageRef;
+use crate::peek::{read_life, walk};
 use crate::queue::{Named, Position, Slot};
 use crate::reader::{Attempt, ReaderPort, TakeRefused};
 use crate::sightings::{MessageName, Seen, TakenByName};
@@ -17,9 +17,9 @@ impl ReaderPort {
     /// before the first take by name counts as not yet come.
     pub fn take_by_name(&mut self, name: MessageName) -> Result<TakenByName, TakeRefused> {
         self.check()?;
-        let kept = self.unready.iter().find(|held| MessageName::of(held.info()) == name);
+        let kept = self.set_aside.iter().find(|held| MessageName::of(held.info()) == name);
         kept.map_or(Ok(()), |held| self.check_given(held))?;
-        if let Some(held) = take_named(&mut self.unready, name) {
+        if let Some(held) = take_named(&mut self.set_aside, name) {
             return Ok(TakenByName::Here(self.given_again(held)));
         }
         self.let_go_put_back();
@@ -116,7 +116,7 @@ impl ReaderPort {
         if position < self.joined {
             self.backlog.retain(|(at, _)| *at != position);
         } else {
-            self.ahead.insert(position);
+            self.out_of_turn.insert(position);
         }
     }
 
@@ -127,7 +127,7 @@ impl ReaderPort {
                 Slot::Empty => return,
                 Slot::Overrun => self.skip_overrun(),
                 Slot::Message(named) => {
-                    if !self.ahead.contains(&self.cursor) {
+                    if !self.out_of_turn.contains(&self.cursor) {
                         if self.waiting(self.cursor, named).is_some() {
                             return;
                         }

@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use rgaps_os::{Access, Mapping, memfd};
 
+use crate::last_received::last_received;
 use crate::layout::{META_BYTES_MAX, QUEUE_OFFSET, READY_OFFSET, SEGMENT_BYTES, SUBSCRIBER_PAGES_BYTES};
 use crate::layout::{message_offset, publisher_offset, subscriber_offset};
-use crate::newest::newest;
 use crate::observer::Observer;
 use crate::queue::MessageIndex;
 use crate::sightings::MessageName;
@@ -96,7 +96,7 @@ impl Topic {
             11 => drop(self.observer.poll()),
             12 => drop(self.reader.take_by_name(MessageName { publisher: 1, sequence: self.sequence })),
             13 => self.manage(),
-            14 => self.held.extend(self.reader.take_unready().ok().flatten()),
+            14 => self.held.extend(self.reader.take_pending().ok().flatten()),
             _ => self.held.pop().into_iter().for_each(|held| self.reader.put_back(held)),
         }
         rest
@@ -137,8 +137,8 @@ impl Topic {
 
     fn manage(&mut self) {
         let _ = (self.writers[0].0.stalled_by(), self.janitor.messages_in_use(), self.janitor.remote_publishers());
-        let _ = (self.janitor.active_publishers().count(), self.janitor.buried().count(), self.reader.unread(8));
-        let _ = newest(self.janitor.segment(), [0; 16]);
+        let _ = (self.janitor.active_publishers().count(), self.janitor.buried().count(), self.reader.ready_count(8));
+        let _ = last_received(self.janitor.segment(), [0; 16]);
         self.held.iter().for_each(|held| {
             let mut meta = [0; META_BYTES_MAX];
             assert!(held.copy_meta(&mut meta) <= META_BYTES_MAX);

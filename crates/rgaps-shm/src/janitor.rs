@@ -342,7 +342,7 @@ impl Janitor {
         let left = self.segment.used_entries(slot.index).filter(is_left).count();
         if left == 0 {
             words.used_bytes.store(0, Ordering::Relaxed);
-            // What came from another host is still told by the table (newest.rs).
+            // What came from another host is still told by the table (last_received.rs).
             if words.remote.load(Ordering::Relaxed) == 0 {
                 self.give_entries_back(slot.index, words);
             }

@@ -4,11 +4,11 @@
 //! * Protocols over borrowed words, which loom and shuttle run too: `queue` orders messages, `message` says who may read one and who frees its block,
 //!   `join` says from which position on a new subscriber gets messages, `bell` says whether anybody has to be woken.
 //! * Publishers: `writer` is their port, `pool` allocates blocks, `history` keeps messages for late joiners, `space` has the errors of loans and the wait
-//!   for space, `give_way` names subscribers that are not waited for, `subscribers` knows the words of all subscribers, `unready` is a message
+//!   for space, `evict` names subscribers whose unread messages may be dropped, `subscribers` knows the words of all subscribers, `pending` is a message
 //!   whose bytes a stream has still to write.
 //! * Subscribers: `reader` is their port, `held` is a message that is being read, `past` finds what history keeps, `sightings` and `by_name` take messages by
-//!   name, `ahead` looks at messages without holding them, `unread` counts them.
-//! * The manager: `janitor` admits publishers and subscribers and finishes what the dead left; `newest` finds the newest message of each remote publisher.
+//!   name, `peek` looks at messages without holding them, `ready_count` counts them.
+//! * The manager: `janitor` admits publishers and subscribers and finishes what the dead left; `last_received` finds the last message of each remote publisher.
 //! * For all: `notify` wakes, `info` is what a message says of itself, `observer` reads a topic without taking part, `crash` has the points for kill tests,
 //!   `fuzz` lets others write anything.
 //!
@@ -26,15 +26,13 @@ mod shuttle_flows;
 mod sync;
 
 #[cfg(not(any(loom, shuttle)))]
-mod ahead;
-#[cfg(not(any(loom, shuttle)))]
 mod by_name;
 #[cfg(not(any(loom, shuttle)))]
 pub mod crash;
 #[cfg(not(any(loom, shuttle)))]
-mod fuzz;
+mod evict;
 #[cfg(not(any(loom, shuttle)))]
-mod give_way;
+mod fuzz;
 #[cfg(not(any(loom, shuttle)))]
 pub mod held;
 #[cfg(not(loom))]
@@ -42,9 +40,9 @@ pub mod history;
 #[cfg(not(any(loom, shuttle)))]
 pub mod janitor;
 #[cfg(not(any(loom, shuttle)))]
-pub mod layout;
+pub mod last_received;
 #[cfg(not(any(loom, shuttle)))]
-pub mod newest;
+pub mod layout;
 #[cfg(not(any(loom, shuttle)))]
 pub mod notify;
 #[cfg(not(any(loom, shuttle)))]
@@ -54,6 +52,10 @@ pub mod pages;
 #[cfg(not(any(loom, shuttle)))]
 mod past;
 #[cfg(not(any(loom, shuttle)))]
+mod peek;
+#[cfg(not(any(loom, shuttle)))]
+pub mod pending;
+#[cfg(not(any(loom, shuttle)))]
 pub mod pool;
 #[cfg(not(any(loom, shuttle)))]
 mod put_back;
@@ -61,6 +63,8 @@ mod put_back;
 mod raw;
 #[cfg(not(any(loom, shuttle)))]
 pub mod reader;
+#[cfg(not(any(loom, shuttle)))]
+pub mod ready_count;
 #[cfg(not(any(loom, shuttle)))]
 pub mod segment;
 #[cfg(not(any(loom, shuttle)))]
@@ -72,10 +76,6 @@ pub mod space;
 #[cfg(not(any(loom, shuttle)))]
 pub mod subscribers;
 #[cfg(not(any(loom, shuttle)))]
-pub mod unread;
-#[cfg(not(any(loom, shuttle)))]
-pub mod unready;
-#[cfg(not(any(loom, shuttle)))]
 pub mod writer;
 
 #[cfg(not(any(loom, shuttle)))]
@@ -84,6 +84,7 @@ pub use crate::{
     held::Held,
     janitor::{Janitor, PublisherSpec, SubscriberSpec},
     pages::{SubscriberFile, SubscriberPages},
+    pending::PendingMessage,
     pool::{Block, PoolAllocator, PoolStats},
     raw::bare::{BareBlock, BareTlsf},
     reader::ReaderPort,
@@ -91,7 +92,6 @@ pub use crate::{
     slot::{EndpointSlot, PublisherSlot, SubscriberSlot},
     space::{Exhaustion, LoanError},
     subscribers::Subscribers,
-    unready::Unready,
     writer::{LoanedMessage, MessageSpec, WriterPort},
 };
 pub use info::{Copies, MessageInfo, Origin, Route, Stamps, WhyNot};

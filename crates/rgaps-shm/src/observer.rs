@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::ahead::read_life;
 use crate::info::MessageInfo;
 use crate::layout::SlotState;
 use crate::message::Generation;
+use crate::peek::read_life;
 use crate::queue::{MessageIndex, Named, Position, Slot};
 use crate::segment::Segment;
 

@@ -29,21 +29,21 @@ impl ReaderPort {
 
     /// Among those that are not given out, in the order of their positions.
     pub(crate) fn keep(&mut self, held: Held) {
-        let place = self.unready.partition_point(|other| other.info.position < held.info.position);
-        self.unready.insert(place, held);
+        let place = self.set_aside.partition_point(|other| other.info.position < held.info.position);
+        self.set_aside.insert(place, held);
     }
 
     /// The first of those that are not given out whose turn it is.
     pub(crate) fn take_ready_now(&mut self) -> Result<Option<Held>, TakeRefused> {
         let mut place = 0;
-        while let Some(held) = self.unready.get(place) {
+        while let Some(held) = self.set_aside.get(place) {
             let publisher = held.info.publisher;
-            let in_turn = self.unready.range(..place).all(|earlier| earlier.info.publisher != publisher);
+            let in_turn = self.set_aside.range(..place).all(|earlier| earlier.info.publisher != publisher);
             match held.readiness() {
                 Readiness::Poisoned => self.drop_poisoned(place),
                 Readiness::Ready if in_turn && self.has_turn(held) => {
                     self.check_given(held)?;
-                    return Ok(self.unready.remove(place).map(|held| self.given_again(held)));
+                    return Ok(self.set_aside.remove(place).map(|held| self.given_again(held)));
                 }
                 Readiness::Ready | Readiness::Pending => place += 1,
             }
@@ -53,12 +53,12 @@ impl ReaderPort {
 
     /// What was put back and is older than the depth is lost; what history gave was offered, and goes once all that came since is as much.
     pub(crate) fn let_go_put_back(&mut self) {
-        if self.unready.is_empty() {
+        if self.set_aside.is_empty() {
             return;
         }
         let (oldest, joined) = (self.oldest_in_depth(), self.joined);
         self.lose_put_back(|held| held.info.position >= joined.0 && is_older(held, joined, oldest));
-        self.unready.retain(|held| !held.is_put_back || !is_older(held, joined, oldest));
+        self.set_aside.retain(|held| !held.is_put_back || !is_older(held, joined, oldest));
     }
 
     /// Whether the next take lets it go, since it was put back and is older than the depth.
@@ -72,16 +72,16 @@ impl ReaderPort {
             let is_before = |name: MessageName| name.publisher == taken.publisher && name.sequence < taken.sequence;
             self.lose_put_back(|held| is_before(MessageName::of(&held.info)));
         }
-        let waiting = self.unready.iter().filter(|held| held.is_put_back);
+        let waiting = self.set_aside.iter().filter(|held| held.is_put_back);
         let newest: Option<u64> = waiting.rev().nth(kept).map(|held| held.info.position);
         self.lose_put_back(|held| newest.is_some_and(|newest| held.info.position <= newest));
     }
 
     /// Those that were put back and are meant are lost.
     fn lose_put_back(&mut self, is_meant: impl Fn(&Held) -> bool) {
-        let before = self.unready.len();
-        self.unready.retain(|held| !(held.is_put_back && is_meant(held)));
-        self.count_lost((before - self.unready.len()) as u64);
+        let before = self.set_aside.len();
+        self.set_aside.retain(|held| !(held.is_put_back && is_meant(held)));
+        self.count_lost((before - self.set_aside.len()) as u64);
     }
 
     /// Whether all that lies before a message has been given out or passed by: one that was taken out of turn and put back may lie ahead.
@@ -92,7 +92,7 @@ impl ReaderPort {
 
     /// How many messages of a publisher wait again.
     pub(crate) fn waiting_again(&self, publisher: u16) -> u32 {
-        self.unready.iter().filter(|held| held.is_put_back && held.owner == publisher).count() as u32
+        self.set_aside.iter().filter(|held| held.is_put_back && held.owner == publisher).count() as u32
     }
 
     /// Whether one that is not given out may be now: an error if it was put back, and as many are held without it as may be.

@@ -18,7 +18,6 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::ahead::{read_life, walk};
 use crate::crash;
 use crate::held::{Held, HeldCounts, read_info};
 use crate::history::MessageRef;
@@ -28,12 +27,13 @@ use crate::message::{Generation, Holding, Life, Readiness};
 use crate::notify::{FutexWait, ring_space};
 use crate::pages::SubscriberPages;
 use crate::past::{history, want_history};
+use crate::peek::{read_life, walk};
 use crate::queue::{Named, Position, Slot};
+use crate::ready_count::{ReadyCount, SET_ASIDE_MAX};
 use crate::segment::{Segment, entries_of};
 use crate::sightings::Sightings;
 use crate::slot::SubscriberSlot;
 use crate::space::{CutOff, PortError};
-use crate::unread::{UNREADY_MAX, Unread};
 
 /// Nothing was taken, and nothing is lost by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -88,9 +88,9 @@ pub struct ReaderPort {
     /// What history gave a late joiner, oldest first: wanted, but not held.
     pub(crate) backlog: VecDeque<(Position, MessageRef)>,
     /// Positions from the cursor on that takes by name have given out or let go.
-    pub(crate) ahead: BTreeSet<Position>,
+    pub(crate) out_of_turn: BTreeSet<Position>,
     /// Held, and not given out: passed by because their bytes were not there yet, or put back. In the order of their positions.
-    pub(crate) unready: VecDeque<Held>,
+    pub(crate) set_aside: VecDeque<Held>,
     /// What takes by name have seen.
     pub(crate) seen: Sightings,
     /// Losses from before the first take by name in order.
@@ -122,8 +122,8 @@ impl ReaderPort {
             cursor: joined,
             joined,
             backlog,
-            ahead: BTreeSet::new(),
-            unready: VecDeque::new(),
+            out_of_turn: BTreeSet::new(),
+            set_aside: VecDeque::new(),
             seen: Sightings::default(),
             forgiven: 0,
             held: Arc::new(HeldCounts::new()),
@@ -140,14 +140,14 @@ impl ReaderPort {
             return Ok(Some(held));
         }
         // What was put back out of turn does not count: its turn comes with what lies before it.
-        while self.unready.iter().filter(|held| !held.is_put_back).count() < UNREADY_MAX {
+        while self.set_aside.iter().filter(|held| !held.is_put_back).count() < SET_ASIDE_MAX {
             let held = match self.next() {
                 Ok(Some(held)) => held,
                 // What history gave may have gone meanwhile, and with it what was before one that was put back.
                 Ok(None) => return self.take_ready_now(),
                 // What is held here awaits its bytes; the caller can do nothing about it.
                 Err(TakeRefused::TooManyHeld { publisher, .. })
-                    if self.unready.iter().any(|held| held.owner == publisher && !held.is_put_back) =>
+                    if self.set_aside.iter().any(|held| held.owner == publisher && !held.is_put_back) =>
                 {
                     return Ok(None);
                 }
@@ -155,14 +155,14 @@ impl ReaderPort {
             };
             let publisher = held.info.publisher;
             let in_turn = self
-                .unready
+                .set_aside
                 .iter()
                 .all(|other| other.info.publisher != publisher || other.info.position > held.info.position);
             if in_turn && held.readiness() == Readiness::Ready {
                 return Ok(Some(self.given_again(held)));
             }
             self.keep(held);
-            if self.unready.iter().any(|held| held.is_put_back)
+            if self.set_aside.iter().any(|held| held.is_put_back)
                 && let Some(held) = self.take_ready_now()?
             {
                 return Ok(Some(held));
@@ -172,23 +172,23 @@ impl ReaderPort {
     }
 
     /// The next message, its bytes there or not: for a stream that waits for them.
-    pub fn take_unready(&mut self) -> Result<Option<Held>, TakeRefused> {
+    pub fn take_pending(&mut self) -> Result<Option<Held>, TakeRefused> {
         self.check()?;
         self.let_go_put_back();
         loop {
-            while let Some(held) = self.unready.front() {
+            while let Some(held) = self.set_aside.front() {
                 if held.readiness() == Readiness::Poisoned {
                     self.drop_poisoned(0);
                 } else if self.has_turn(held) {
                     self.check_given(held)?;
-                    return Ok(self.unready.pop_front().map(|held| self.given_again(held)));
+                    return Ok(self.set_aside.pop_front().map(|held| self.given_again(held)));
                 } else {
                     break;
                 }
             }
             let next = self.next()?;
             // What was before it may have gone meanwhile.
-            if !self.unready.front().is_some_and(|held| self.has_turn(held)) {
+            if !self.set_aside.front().is_some_and(|held| self.has_turn(held)) {
                 return Ok(next.map(|held| self.given_again(held)));
             }
             next.into_iter().for_each(|held| self.keep(held));
@@ -214,7 +214,7 @@ impl ReaderPort {
     /// Which life of a message waits for this reader, if it does.
     pub(crate) fn waiting(&self, position: Position, named: Named) -> Option<Generation> {
         let life = self.segment.life_at(position, named)?;
-        if life.reclaiming || self.ahead.contains(&position) || !self.is_for_us(position, named) {
+        if life.reclaiming || self.out_of_turn.contains(&position) || !self.is_for_us(position, named) {
             return None;
         }
         match self.pages.hold(named.message).of(life.generation) {
@@ -232,23 +232,23 @@ impl ReaderPort {
 
     /// Whether `take` has passed messages by, and so must be called again without anybody ringing.
     pub fn awaits_bytes(&self) -> bool {
-        !self.unready.is_empty()
+        !self.set_aside.is_empty()
     }
 
     /// What `take` would give out if it were called again and again now, each message dropped before the next one is taken: none once as many of a
     /// publisher are held as may be. Nothing is taken. Counts `limit` at most.
-    pub fn unread(&self, limit: usize) -> Unread {
-        let mut unread = Unread::new(limit);
-        for held in self.unready.iter().filter(|held| !self.is_over(held)) {
+    pub fn ready_count(&self, limit: usize) -> ReadyCount {
+        let mut count = ReadyCount::new(limit);
+        for held in self.set_aside.iter().filter(|held| !self.is_over(held)) {
             if self.check_given(held).is_err() {
-                return unread;
+                return count;
             }
-            unread.note(held.info.publisher, held.readiness());
+            count.note(held.info.publisher, held.readiness());
         }
         let oldest = self.oldest_in_depth();
         let too_old = self.backlog.len() - self.backlog_within_depth();
         let mut passed = 0;
-        if !unread.is_full() && !self.has_retired {
+        if !count.is_full() && !self.has_retired {
             walk(&self.segment, self.cursor.max(oldest), &self.backlog, |position, named| {
                 passed += 1;
                 if passed > too_old
@@ -263,17 +263,17 @@ impl ReaderPort {
                         return false;
                     }
                     let publisher = self.segment.message(named.message).publisher.load(Ordering::Relaxed);
-                    unread.note(publisher, words.readiness(generation));
+                    count.note(publisher, words.readiness(generation));
                 }
-                !unread.is_full()
+                !count.is_full()
             });
         }
-        unread
+        count
     }
 
     /// One of those that are not given out was poisoned: it counts as taken, also if it was put back.
     pub(crate) fn drop_poisoned(&mut self, place: usize) {
-        if let Some(held) = self.unready.remove(place) {
+        if let Some(held) = self.set_aside.remove(place) {
             drop(self.given_again(held));
             self.count_poisoned();
         }
@@ -324,12 +324,12 @@ impl ReaderPort {
             if self.cursor != position {
                 continue;
             }
-            if self.ahead.contains(&position) || !self.is_for_us(position, named) {
-                let place = self.unready.iter().position(|held| held.info.position == position.0);
-                place.and_then(|place| self.unready.get(place)).map_or(Ok(()), |held| self.check_given(held))?;
+            if self.out_of_turn.contains(&position) || !self.is_for_us(position, named) {
+                let place = self.set_aside.iter().position(|held| held.info.position == position.0);
+                place.and_then(|place| self.set_aside.get(place)).map_or(Ok(()), |held| self.check_given(held))?;
                 self.move_to(position.next());
                 match place {
-                    Some(place) => return Ok(self.unready.remove(place)),
+                    Some(place) => return Ok(self.set_aside.remove(place)),
                     None => continue,
                 }
             }
@@ -370,7 +370,7 @@ impl ReaderPort {
         let position = self.cursor;
         self.skip_what_is_too_old();
         if self.cursor == position {
-            self.count_lost(u64::from(!self.ahead.contains(&position)));
+            self.count_lost(u64::from(!self.out_of_turn.contains(&position)));
             self.move_to(position.next());
         }
     }
@@ -382,10 +382,10 @@ impl ReaderPort {
         let lap = Position(until.0.saturating_sub(queue.capacity()));
         let begin = queue.begin().max(lap).max(from).min(until);
         // What was overrun cannot be looked at any more.
-        let overrun = begin.0 - from.0 - self.ahead.range(from..begin).count() as u64;
+        let overrun = begin.0 - from.0 - self.out_of_turn.range(from..begin).count() as u64;
         let rest = (begin.0..until.0).map(Position).filter(|position| match queue.read(*position) {
-            Slot::Message(named) => !self.ahead.contains(position) && self.is_for_us(*position, named),
-            Slot::Overrun => !self.ahead.contains(position),
+            Slot::Message(named) => !self.out_of_turn.contains(position) && self.is_for_us(*position, named),
+            Slot::Overrun => !self.out_of_turn.contains(position),
             Slot::Empty => false,
         });
         overrun.saturating_add(rest.count() as u64)
@@ -436,7 +436,7 @@ impl ReaderPort {
     /// publisher waits for it. The slot stays taken until the manager dismisses it.
     pub fn retire(&mut self) {
         self.has_retired = true;
-        self.unready.clear();
+        self.set_aside.clear();
         for (_, message) in std::mem::take(&mut self.backlog) {
             self.let_go(message);
         }
@@ -455,7 +455,7 @@ impl ReaderPort {
         let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
         ReaderCounters {
             taken: load(&words.taken),
-            lost: self.losses_so_far().saturating_add(self.losses_ahead()).saturating_sub(self.forgiven),
+            lost: self.losses_so_far().saturating_add(self.losses_not_yet_counted()).saturating_sub(self.forgiven),
             poisoned: load(&words.poisoned),
             malformed: load(&words.malformed),
             held: load(&words.held),
@@ -479,7 +479,7 @@ impl ReaderPort {
     }
 
     /// Messages ahead that are gone, or too old.
-    fn losses_ahead(&self) -> u64 {
+    fn losses_not_yet_counted(&self) -> u64 {
         if self.has_retired || self.check().is_err() {
             return 0;
         }
@@ -488,7 +488,7 @@ impl ReaderPort {
         walk(&self.segment, oldest, &VecDeque::new(), |position, named| {
             let entry = self.segment.message(named.message);
             let is_gone = read_life(&self.segment, entry, position, named).is_none();
-            gone += u64::from(is_gone && !self.ahead.contains(&position));
+            gone += u64::from(is_gone && !self.out_of_turn.contains(&position));
             true
         });
         self.lost_between(self.cursor, oldest).saturating_add(gone)
@@ -519,8 +519,8 @@ impl ReaderPort {
 
     pub(crate) fn move_to(&mut self, position: Position) {
         self.cursor = position;
-        if !self.ahead.is_empty() {
-            self.ahead = self.ahead.split_off(&position);
+        if !self.out_of_turn.is_empty() {
+            self.out_of_turn = self.out_of_turn.split_off(&position);
         }
         self.words().cursor.store(position.0, Ordering::Release);
     }

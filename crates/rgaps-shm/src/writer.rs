@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use rgaps_os::{AllocationRight, EventFd};
 
 use crate::crash;
-use crate::give_way::Readers;
+use crate::evict::IdleReaders;
 use crate::history::{History, MessageRef};
 use crate::info::{MessageInfo, encode_path};
 use crate::join::Look;
@@ -30,13 +30,13 @@ use crate::layout::{META_BYTES_MAX, MessageEntry, PublisherRecord, SlotState};
 use crate::message::{Generation, Need, State};
 use crate::notify::{FutexWait, Wake};
 use crate::pages::SubscriberPages;
+use crate::pending::PendingMessage;
 use crate::pool::{Block, PoolAllocator, PoolStats};
 use crate::queue::{MessageIndex, Named, Position, QueueError};
 use crate::segment::{Segment, entries_of, halves};
 use crate::slot::{PublisherSlot, SubscriberSlot};
 use crate::space::{CutOff, Exhaustion, Keeper, LoanError, PortError, loan_within};
 use crate::subscribers::{Offered, Reader, Subscribers};
-use crate::unready::Unready;
 
 /// Messages that a loan looks at by the way, to free them; when space is short it looks at all.
 const LOOKED_AT: usize = 8;
@@ -142,7 +142,7 @@ pub struct WriterPort {
     /// What those that `space` gives out have in common.
     space: FutexWait,
     /// Who read nothing while space was waited for, and may have read since.
-    stalled: Readers,
+    stalled: IdleReaders,
 }
 
 impl WriterPort {
@@ -157,7 +157,7 @@ impl WriterPort {
         Ok(Self {
             subscribers: Subscribers::new(segment.clone()),
             space: FutexWait::for_space(segment.clone(), slot.index),
-            stalled: Readers::default(),
+            stalled: IdleReaders::default(),
             allocator: PoolAllocator::new(right)?,
             history: History::default(),
             first_entry,
@@ -190,7 +190,7 @@ impl WriterPort {
                 Ok(loan) => return Ok(loan),
                 Err(error) => error,
             };
-            let is_spared = |stalled: &Readers, reader: &Reader<'_>| match exhaustion {
+            let is_spared = |stalled: &IdleReaders, reader: &Reader<'_>| match exhaustion {
                 Exhaustion::DropOldest => true,
                 Exhaustion::Wait(_) => stalled.has_idle(reader),
                 Exhaustion::Refuse => false,
@@ -268,13 +268,13 @@ impl WriterPort {
     /// Publishes a block that a stream fills: in the order of the queue from now on, to be read once the stream has written the word
     /// (`Segment::ready_word`). It has been told to before, so that no wait for the word stands before it in a queue of the device. After an
     /// error block and entry stay taken, for it will still write.
-    pub fn publish_unready(
+    pub fn publish_pending(
         &mut self,
         loan: LoanedMessage,
         spec: &MessageSpec<'_>,
-    ) -> Result<(Position, Unready), PublishError> {
+    ) -> Result<(Position, PendingMessage), PublishError> {
         let (position, message) = self.publish_to(loan, spec, 0, State::Filling)?;
-        Ok((position, Unready::new(self.segment.clone(), message)))
+        Ok((position, PendingMessage::new(self.segment.clone(), message)))
     }
 
     /// Publishes a message that has been published here before, at `seen` or earlier, and is wanted again for history: who was here
@@ -432,7 +432,7 @@ impl WriterPort {
 
     /// Frees the oldest message that stands in nobody's way but that of keep-last subscribers who are spared it: they have lost it, and
     /// count it when they come to it.
-    fn drop_oldest(&mut self, is_spared: impl Fn(&Readers, &Reader<'_>) -> bool) -> bool {
+    fn drop_oldest(&mut self, is_spared: impl Fn(&IdleReaders, &Reader<'_>) -> bool) -> bool {
         let pass = self.begin_pass();
         let stalled = std::mem::take(&mut self.stalled);
         let dropped =
@@ -504,13 +504,13 @@ impl WriterPort {
 
     fn give_back_entry(&mut self, message: MessageRef) {
         self.segment.words(message.index).give_back(message.generation, self.slot.index);
-        // Behind the others, so that what an entry says of its last message stays for as long as can be (newest.rs).
+        // Behind the others, so that what an entry says of its last message stays for as long as can be (last_received.rs).
         self.free_entries.push_back(message.index);
     }
 
     /// The oldest message that history keeps is needed no longer for that, if one that it keeps would be free without it: late joiners are to lose none
     /// for a block that somebody needs all the same.
-    fn give_up_history(&mut self, is_spared: impl Fn(&Readers, &Reader<'_>) -> bool) -> bool {
+    fn give_up_history(&mut self, is_spared: impl Fn(&IdleReaders, &Reader<'_>) -> bool) -> bool {
         let (_, end) = self.begin_pass();
         let needs = |reader: Reader<'_>| match reader.need(end) {
             Need::Hard => true,
@@ -531,20 +531,20 @@ impl WriterPort {
     }
 
     /// Who could be in the way of `loan` now: for `give_up_on`, after a wait.
-    pub fn readers(&self) -> Readers {
-        Readers::of(&self.subscribers)
+    pub fn readers(&self) -> IdleReaders {
+        IdleReaders::of(&self.subscribers)
     }
 
     /// Space was waited for in vain since `readers` were looked up. Those of them that have read nothing meanwhile are waited for no more: until
     /// they read again, `Exhaustion::Wait` takes their oldest unread messages as `DropOldest` does.
-    pub fn give_up_on(&mut self, readers: Readers) {
+    pub fn give_up_on(&mut self, readers: IdleReaders) {
         self.stalled = readers;
     }
 
     fn describe(&self, entry: &MessageEntry, loan: &LoanedMessage, spec: &MessageSpec<'_>, since: u64) {
         let info = &spec.info;
         let store = |word: &AtomicU64, value| word.store(value, Ordering::Relaxed);
-        // What the entry says belongs to its position (`newest`): that goes first and comes last.
+        // What the entry says belongs to its position (`last_received`): that goes first and comes last.
         store(&entry.position, u64::MAX);
         fence(Ordering::Release);
         entry.kind.store(info.kind, Ordering::Relaxed);

@@ -164,7 +164,7 @@ fn what_nobody_takes_by_handle_is_released_and_counted() {
     // As if it had not been read: of the last ten, eight wait.
     assert_eq!((lost(&reader), reader.counters().held), (80 - 8, 0));
     let waiting: Vec<u64> = (91..100).filter(|sequence| sequence % 5 != 0).collect();
-    assert_eq!(reader.unread(100).ready, waiting.len());
+    assert_eq!(reader.ready_count(100).ready, waiting.len());
     assert_eq!(sequences(&mut reader), waiting);
 }
 
@@ -195,7 +195,7 @@ fn one_message_that_is_never_taken_is_released_before_the_queue_forgets_it() {
             let sequence = publisher.publish(10, Exhaustion::Refuse).unwrap();
             assert!(matches!(take_by_name(&mut reader, named(sequence)), TakenByName::Here(_)), "{sequence}");
         }
-        assert_eq!((lost(&reader), reader.unread(10).ready), (1, 0), "{depth}");
+        assert_eq!((lost(&reader), reader.ready_count(10).ready), (1, 0), "{depth}");
         publisher.port.reclaim();
         assert_eq!(publisher.port.outstanding(), 0, "its block is free");
     }
@@ -250,7 +250,7 @@ proptest! {
                     }
                 }
             }
-            prop_assert_eq!(reader.unread(1000).ready, unread.len());
+            prop_assert_eq!(reader.ready_count(1000).ready, unread.len());
             prop_assert_eq!(lost(&reader), lost_so_far as u64);
         }
         prop_assert_eq!(sequences(&mut reader), unread.into_iter().collect::<Vec<_>>());
@@ -284,7 +284,7 @@ fn with_handles_in_order_earlier_messages_are_released_and_lost_but_those_before
         publisher.publish(10, Exhaustion::Refuse).unwrap();
     }
     let of_other = MessageName { publisher: other.port.slot().index.into(), sequence: 1 };
-    let _unready = other.publish_unready();
+    let _unready = other.publish_pending();
     let held = |reader: &rgaps_shm::ReaderPort| reader.counters().held;
     assert!(matches!(take_by_name(&mut reader, named(99)), TakenByName::NotYet), "what nothing comes of");
     assert_eq!(held(&reader), 0, "moves nothing");
@@ -314,14 +314,14 @@ fn a_take_by_name_finds_what_was_passed_by_for_its_bytes_and_what_history_keeps(
     publisher.publish(10, Exhaustion::Refuse).unwrap();
     let mut late = host.subscriber_with(10, true);
     assert!(matches!(take_by_name(&mut late, named(1)), TakenByName::Here(_)));
-    let unready = publisher.publish_unready();
+    let pending = publisher.publish_pending();
     assert!(take(&mut late).is_none());
     let publisher = publisher.port.slot().index.into();
     let TakenByName::Here(held) = take_by_name(&mut late, MessageName { publisher, sequence: 2 }) else {
-        panic!("it lies unready")
+        panic!("it lies pending")
     };
     assert_eq!(held.readiness(), Readiness::Pending);
-    assert!(unready.poison());
+    assert!(pending.poison());
     assert_eq!(held.readiness(), Readiness::Poisoned);
 }
 
@@ -337,7 +337,7 @@ fn a_beginning_of_nonsense_is_no_panic_and_no_endless_loop() {
         let mut reader = host.reader(slot, false);
         for _ in 0..40 {
             publisher.publish(10, Exhaustion::DropOldest).unwrap();
-            let _ = (reader.unread(10), take_by_name(&mut reader, named(publisher.sequence)), take(&mut reader));
+            let _ = (reader.ready_count(10), take_by_name(&mut reader, named(publisher.sequence)), take(&mut reader));
         }
         host.dismiss(&reader);
     }
@@ -348,7 +348,7 @@ fn a_poisoned_message_that_is_taken_by_name_is_counted_once() {
     let host = Host::new(16);
     let mut publisher = host.publisher(1 << 20, 0);
     let mut reader = host.subscriber(0);
-    assert!(publisher.publish_unready().poison());
+    assert!(publisher.publish_pending().poison());
     let name = MessageName { publisher: publisher.port.slot().index.into(), sequence: 1 };
     assert!(matches!(take_by_name(&mut reader, name), TakenByName::Passed));
     let counters = reader.counters();

@@ -162,13 +162,13 @@ fn a_message_without_its_bytes_holds_up_those_of_its_publisher_only() {
     let host = Host::new(16);
     let (mut slow, mut quick) = (host.publisher(1 << 20, 0), host.publisher(1 << 20, 0));
     let mut reader = host.subscriber(10);
-    let unready = [slow.publish_unready(), slow.publish_unready()];
+    let pending = [slow.publish_pending(), slow.publish_pending()];
     quick.sequence = 9;
     quick.publish(10, Exhaustion::Refuse).unwrap();
     assert_eq!(sequences(&mut reader), [10]);
-    write_ready(&host, unready[1].word());
+    write_ready(&host, pending[1].word());
     assert!(take(&mut reader).is_none() && reader.awaits_bytes(), "the one before it has no bytes yet");
-    write_ready(&host, unready[0].word());
+    write_ready(&host, pending[0].word());
     assert_eq!(sequences(&mut reader), [1, 2]);
     assert!(!reader.awaits_bytes());
     slow.port.reclaim();
@@ -192,19 +192,19 @@ fn who_waits_by_a_stream_gets_messages_in_order_with_and_without_bytes() {
     let host = Host::new(16);
     let mut publisher = host.publisher(1 << 20, 0);
     let mut reader = host.subscriber(10);
-    let unready = [publisher.publish_unready(), publisher.publish_unready(), publisher.publish_unready()];
+    let pending = [publisher.publish_pending(), publisher.publish_pending(), publisher.publish_pending()];
     assert!(take(&mut reader).is_none());
-    assert!(unready[1].poison() && !unready[1].poison());
-    let first = reader.take_unready().unwrap().unwrap();
+    assert!(pending[1].poison() && !pending[1].poison());
+    let first = reader.take_pending().unwrap().unwrap();
     assert_eq!((first.info().sequence, first.readiness()), (1, Readiness::Pending));
-    assert_eq!(first.ready_word(), unready[0].word());
-    let third = reader.take_unready().unwrap().unwrap();
+    assert_eq!(first.ready_word(), pending[0].word());
+    let third = reader.take_pending().unwrap().unwrap();
     assert_eq!(third.info().sequence, 3);
     assert_eq!(reader.counters().poisoned, 1);
-    for (held, unready) in [(first, &unready[0]), (third, &unready[2])] {
+    for (held, pending) in [(first, &pending[0]), (third, &pending[2])] {
         publisher.port.reclaim();
         assert!(publisher.port.pool().used_bytes > 0, "no bytes, not released");
-        write_ready(&host, unready.word());
+        write_ready(&host, pending.word());
         assert_eq!(held.readiness(), Readiness::Ready);
         publisher.port.reclaim();
         assert!(publisher.port.pool().used_bytes > 0, "not released");
@@ -240,8 +240,8 @@ fn a_message_whose_producer_died_before_its_bytes_came_is_poisoned() {
     let host = Host::new(16);
     let mut publisher = host.publisher(1 << 20, 0);
     let mut reader = host.subscriber(10);
-    let _unready = publisher.publish_unready();
-    let held = reader.take_unready().unwrap().unwrap();
+    let _unready = publisher.publish_pending();
+    let held = reader.take_pending().unwrap().unwrap();
     let slot = publisher.port.slot();
     assert!(host.janitor.bury_publisher(slot));
     assert_eq!(held.readiness(), Readiness::Poisoned);
@@ -429,7 +429,7 @@ fn a_loss_on_the_way_is_counted_by_those_who_were_there_before_it() {
     let mut publisher = host.publisher(1 << 16, 0);
     let early = host.subscriber(5);
     publisher.publish(10, Exhaustion::Refuse).unwrap();
-    let last = rgaps_shm::newest::newest(host.janitor.segment(), [0; 16])[&77].position;
+    let last = rgaps_shm::last_received::last_received(host.janitor.segment(), [0; 16])[&77].position;
     let late = host.subscriber(5);
     let slot = host
         .janitor
@@ -443,13 +443,13 @@ fn a_loss_on_the_way_is_counted_by_those_who_were_there_before_it() {
 #[test]
 fn the_table_tells_the_newest_message_of_a_host_after_its_writer_died_and_all_was_released() {
     let host = Host::new(4);
-    let newest = || rgaps_shm::newest::newest(host.janitor.segment(), [0; 16]);
+    let received = || rgaps_shm::last_received::last_received(host.janitor.segment(), [0; 16]);
     let mut publisher = host.remote_publisher(1 << 16);
     let mut reader = host.subscriber(10);
-    assert!(newest().is_empty());
+    assert!(received().is_empty());
     for expected in 1..=9 {
         publisher.publish(10, Exhaustion::DropOldest).unwrap();
-        assert_eq!(newest()[&77].sequence, expected);
+        assert_eq!(received()[&77].sequence, expected);
     }
     // What is described and not in the queue does not count, not even once it is free again.
     sequences(&mut reader);
@@ -458,9 +458,9 @@ fn the_table_tells_the_newest_message_of_a_host_after_its_writer_died_and_all_wa
     let slot = publisher.port.slot();
     host.janitor.bury_publisher(slot);
     assert_eq!(host.janitor.sweep(slot), 0);
-    let found = newest();
+    let found = received();
     assert_eq!((found[&77].sequence, found[&77].position.0), (9, 8));
-    assert!(rgaps_shm::newest::newest(host.janitor.segment(), [1; 16]).is_empty(), "another host's");
+    assert!(rgaps_shm::last_received::last_received(host.janitor.segment(), [1; 16]).is_empty(), "another host's");
 }
 
 #[test]
@@ -469,7 +469,7 @@ fn a_message_that_comes_again_goes_to_those_who_came_since_and_to_history() {
     let mut publisher = host.publisher(1 << 16, 5);
     let mut early = host.subscriber(5);
     publisher.publish(10, Exhaustion::Refuse).unwrap();
-    let seen = rgaps_shm::newest::newest(host.janitor.segment(), [0; 16])[&77].position;
+    let seen = rgaps_shm::last_received::last_received(host.janitor.segment(), [0; 16])[&77].position;
     assert_eq!(sequences(&mut early), [1]);
     let slot = publisher.port.slot();
     host.janitor.bury_publisher(slot);

@@ -23,7 +23,7 @@ fn what_is_put_back_comes_next_and_is_counted_once() {
     // In another order than they were taken.
     reader.put_back(second);
     reader.put_back(first);
-    assert_eq!((reader.counters().taken, reader.unread(10).ready), (0, 3));
+    assert_eq!((reader.counters().taken, reader.ready_count(10).ready), (0, 3));
     assert_eq!(sequences(&mut reader), [1, 2, 3]);
     let counters = reader.counters();
     assert_eq!((counters.taken, counters.lost, counters.held), (3, 0, 0));
@@ -58,11 +58,11 @@ fn what_is_put_back_and_then_poisoned_is_counted_as_taken() {
     let mut publisher = host.publisher(1 << 20, 0);
     for is_on_stream in [false, true] {
         let mut reader = host.subscriber(0);
-        let bytes = publisher.publish_unready();
-        let held = reader.take_unready().unwrap().unwrap();
+        let bytes = publisher.publish_pending();
+        let held = reader.take_pending().unwrap().unwrap();
         reader.put_back(held);
         assert!(bytes.poison());
-        let taken = if is_on_stream { reader.take_unready() } else { reader.take() };
+        let taken = if is_on_stream { reader.take_pending() } else { reader.take() };
         assert!(taken.unwrap().is_none());
         let counters = reader.counters();
         assert_eq!((counters.taken, counters.poisoned, counters.lost, counters.held), (1, 1, 0, 0), "{is_on_stream}");
@@ -92,9 +92,9 @@ fn however_many_are_put_back_out_of_turn_the_others_are_taken() {
             take_and_put_back(&mut reader, sequence);
             take_and_put_back(&mut on_stream, sequence);
         }
-        assert_eq!(reader.unread(1000).ready as u64, published);
+        assert_eq!(reader.ready_count(1000).ready as u64, published);
         assert_eq!(sequences(&mut reader), (1..=published).collect::<Vec<_>>());
-        let taken = std::iter::from_fn(|| on_stream.take_unready().unwrap().map(|held| held.info().sequence));
+        let taken = std::iter::from_fn(|| on_stream.take_pending().unwrap().map(|held| held.info().sequence));
         assert_eq!(taken.collect::<Vec<_>>(), (1..=published).collect::<Vec<_>>());
         let counters = reader.counters();
         assert_eq!((counters.taken, counters.lost, counters.held), (published, 0, 0));
@@ -115,10 +115,10 @@ fn what_is_put_back_adds_nothing_to_what_may_be_held() {
     assert!(refused(reader.take_by_name(name(4)).map(|_| ())), "with those that wait, it would be more than half");
     let mut held = vec![reader.take().unwrap().unwrap(), reader.take().unwrap().unwrap()];
     assert_eq!(held.iter().map(|held| held.info().sequence).collect::<Vec<_>>(), [1, 2]);
-    assert!(refused(reader.take().map(|_| ())) && refused(reader.take_unready().map(|_| ())));
-    assert!(refused(reader.take_by_name(name(3)).map(|_| ())) && reader.unread(10).ready == 0);
+    assert!(refused(reader.take().map(|_| ())) && refused(reader.take_pending().map(|_| ())));
+    assert!(refused(reader.take_by_name(name(3)).map(|_| ())) && reader.ready_count(10).ready == 0);
     held.clear();
-    assert_eq!((reader.unread(10).ready, sequences(&mut reader)), (2, vec![3, 4]));
+    assert_eq!((reader.ready_count(10).ready, sequences(&mut reader)), (2, vec![3, 4]));
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn what_is_put_back_and_too_old_is_not_said_to_wait() {
     for _ in 0..2 {
         publisher.publish(10, Exhaustion::Refuse).unwrap();
     }
-    assert_eq!((reader.unread(10).ready, sequences(&mut reader)), (2, vec![2, 3]));
+    assert_eq!((reader.ready_count(10).ready, sequences(&mut reader)), (2, vec![2, 3]));
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn what_is_put_back_has_its_turn_when_what_history_gave_has_gone() {
     publisher.publish(10, Exhaustion::Refuse).unwrap();
     let mut readers = [host.subscriber_with(3, true), host.subscriber_with(3, true)];
     for reader in &mut readers {
-        assert_eq!(reader.unread(10).ready, 1, "what history gave");
+        assert_eq!(reader.ready_count(10).ready, 1, "what history gave");
     }
     for sequence in 2..=3 {
         assert_eq!(publisher.publish(10, Exhaustion::Refuse), Ok(sequence));
@@ -153,7 +153,7 @@ fn what_is_put_back_has_its_turn_when_what_history_gave_has_gone() {
     publisher.publish(10, Exhaustion::Refuse).unwrap();
     let [mut reader, mut on_stream] = readers;
     assert_eq!(sequences(&mut reader), [2, 3, 4]);
-    let taken = std::iter::from_fn(|| on_stream.take_unready().unwrap().map(|held| held.info().sequence));
+    let taken = std::iter::from_fn(|| on_stream.take_pending().unwrap().map(|held| held.info().sequence));
     assert_eq!(taken.collect::<Vec<_>>(), [2, 3, 4]);
 }
 
@@ -185,7 +185,7 @@ fn walk_randomly(seed: u64) {
     let depth = [0, 1, 3, 10, 100][random.below(5) as usize];
     let wants_history = random.below(2) == 0;
     let mut reader = host.subscriber_with(depth, wants_history);
-    let from_history = reader.unread(1000).ready as u64;
+    let from_history = reader.ready_count(1000).ready as u64;
     let in_order = random.below(4) == 0;
     if in_order {
         reader.expect_handles_in_order();
@@ -241,7 +241,7 @@ fn walk_randomly(seed: u64) {
         assert!(counters.taken >= given.len() as u64, "seed {seed} step {step} {counters:?}\n{log:#?}");
     }
     held.clear();
-    let said = reader.unread(100_000).ready;
+    let said = reader.ready_count(100_000).ready;
     let mut came = 0;
     loop {
         match reader.take() {

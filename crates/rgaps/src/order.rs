@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use rgaps_device::{Backend, DeviceError, Event, PoolMemory, Stream, Word, Words};
 use rgaps_os::{MapError, Mapping};
 use rgaps_shm::history::MessageRef;
-use rgaps_shm::{Held, LoanedMessage, Segment, SubscriberPages, Unready, WriterPort};
+use rgaps_shm::{Held, LoanedMessage, PendingMessage, Segment, SubscriberPages, WriterPort};
 
 /// Between two looks of a thread that waits for all of it.
 const LOOK: Duration = Duration::from_millis(1);
@@ -33,7 +33,7 @@ pub(crate) trait Settle {
 #[derive(Debug)]
 pub(crate) enum Filling {
     /// A message without its bytes.
-    Message(Unready),
+    Message(PendingMessage),
     /// A block that was not published after all, which work of before may still fill.
     Block(LoanedMessage, Arc<Mutex<WriterPort>>),
     /// The word of a message that a damaged topic did not take.
@@ -43,7 +43,7 @@ pub(crate) enum Filling {
 impl Settle for Filling {
     fn settle(self, written: bool) {
         match self {
-            Self::Message(unready) if !written && unready.poison() => {
+            Self::Message(pending) if !written && pending.poison() => {
                 tracing::error!("the device failed before a message was complete: its subscribers will pass it by");
             }
             Self::Block(loan, port) => lock(&port).give_back(loan),

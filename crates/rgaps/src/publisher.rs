@@ -226,10 +226,10 @@ impl PublisherInner {
         let Some(stream) = stream else {
             return port.publish(loan, &spec).map(handle).map_err(topic);
         };
-        let published = port.publish_unready(loan, &spec);
+        let published = port.publish_pending(loan, &spec);
         drop(port);
         let (position, told) = match published {
-            Ok((position, unready)) => (Ok(position), Filling::Message(unready)),
+            Ok((position, pending)) => (Ok(position), Filling::Message(pending)),
             Err(error) => (Err(error), Filling::Word),
         };
         self.order.keep(stream, told);

@@ -198,9 +198,9 @@ impl SubscriberInner {
     }
 
     /// The next message: for a stream that waits for its bytes, or with its bytes there.
-    pub(crate) fn next_held(&self, unready: bool) -> Result<Option<Held>, TakeError> {
+    pub(crate) fn next_held(&self, pending: bool) -> Result<Option<Held>, TakeError> {
         let mut reader = self.reader();
-        let held = if unready { reader.take_unready() } else { reader.take() };
+        let held = if pending { reader.take_pending() } else { reader.take() };
         let held = held.map_err(|refused| self.refused(refused))?;
         // What lies behind a message that is given out was not looked at.
         self.note_awaited(reader.awaits_bytes(), held.is_none());
@@ -399,15 +399,15 @@ impl<T: Meta> Subscriber<T> {
 
     /// How many messages `take` would give out now, each dropped before the next one is taken; `limit` at most. None is taken, and once as many
     /// of a publisher are held as may be, none waits (`TooManyHeld`).
-    pub fn unread(&self, limit: usize) -> usize {
+    pub fn ready_count(&self, limit: usize) -> usize {
         if !self.inner.node.is_owner() {
             return 0;
         }
         let reader = self.inner.reader();
-        let unread = reader.unread(limit);
+        let count = reader.ready_count(limit);
         // As for `take`: nobody rings when awaited bytes have come.
-        self.inner.note_awaited(unread.awaits_bytes, unread.ready < limit);
-        unread.ready
+        self.inner.note_awaited(count.awaits_bytes, count.ready < limit);
+        count.ready
     }
 
     /// A descriptor that is readable while a message may be ready, for epoll, select and wait sets. Do not read it: `take` until it
@@ -440,13 +440,13 @@ impl<T: Meta> Subscriber<T> {
         self.check_attached().err().unwrap_or_else(|| self.wait_error(std::io::Error::other(source)))
     }
 
-    pub(crate) fn next_held(&self, unready: bool) -> Result<Option<Held>, TakeError> {
+    pub(crate) fn next_held(&self, pending: bool) -> Result<Option<Held>, TakeError> {
         self.check_attached()?;
-        let held = self.inner.next_held(unready)?;
+        let held = self.inner.next_held(pending)?;
         let Some(event) = self.inner.tended.event.get().filter(|_| held.is_none()) else { return Ok(held) };
         // Nothing left: the descriptor falls silent, and a message that came meanwhile is looked for once more.
         event.drain().map_err(|source| self.wait_error(source))?;
-        let looked = self.inner.next_held(unready);
+        let looked = self.inner.next_held(pending);
         // What came beside it, or could not be taken, is for others, who may sleep on the descriptor: it is readable until somebody finds nothing.
         if !matches!(looked, Ok(None))
             && let Err(error) = event.signal()

@@ -150,7 +150,7 @@ impl Absent {
 }
 
 /// What a look for a message found.
-enum Ahead {
+enum Found {
     Here(Held),
     /// It may come still. The newest message that was seen of its publisher, 0 for none.
     NotYet {
@@ -244,11 +244,11 @@ impl<T: Meta> Subscriber<T> {
         loop {
             waiter.arm().map_err(|source| self.wait_error(source))?;
             let newest = match self.find(handle)? {
-                Ahead::Here(held) => {
+                Found::Here(held) => {
                     waiter.disarm();
                     return Ok(held);
                 }
-                Ahead::NotYet { newest } => newest,
+                Found::NotYet { newest } => newest,
             };
             let left = deadline.map_or(timeout, |deadline| deadline.saturating_duration_since(Instant::now()));
             if left.is_zero() || self.absent().has(handle.publisher, newest) {
@@ -290,12 +290,12 @@ impl<T: Meta> Subscriber<T> {
         Ok(())
     }
 
-    fn find(&self, handle: &Handle) -> Result<Ahead, TakeByHandleError> {
+    fn find(&self, handle: &Handle) -> Result<Found, TakeByHandleError> {
         let mut reader = self.inner().reader();
         let taken = reader.take_by_name(handle.name()).map_err(|refused| self.inner().refused(refused))?;
         let (publisher, sequence) = (handle.publisher, handle.sequence);
         if let TakenByName::Here(held) = taken {
-            return Ok(Ahead::Here(held));
+            return Ok(Found::Here(held));
         }
         let of_host = reader.seen().filter(|seen| seen.source_host == handle.source_host);
         // Of a later run than any that was seen, it may be the first one of that.
@@ -317,7 +317,7 @@ impl<T: Meta> Subscriber<T> {
             return Err(TakeByHandleError::Gone { topic: self.topic().to_owned(), publisher, sequence });
         }
         let mut seen = reader.seen().filter(|seen| seen.name.publisher == publisher);
-        Ok(Ahead::NotYet { newest: seen.next().map_or(0, |seen| seen.name.sequence) })
+        Ok(Found::NotYet { newest: seen.next().map_or(0, |seen| seen.name.sequence) })
     }
 
     /// Whether it is one of those before this subscriber that may still be on their way to it.

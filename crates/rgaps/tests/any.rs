@@ -87,13 +87,13 @@ fn what_waits_is_counted_without_being_taken() {
         return;
     }
     let bench = Bench::new(Kind::Bytes);
-    assert_eq!(bench.subscriber.unread(10), 0);
+    assert_eq!(bench.subscriber.ready_count(10), 0);
     (1..=3).for_each(|byte| bench.publish(Bytes::new(8), byte));
-    assert_eq!((bench.subscriber.unread(10), bench.subscriber.unread(2)), (3, 2));
+    assert_eq!((bench.subscriber.ready_count(10), bench.subscriber.ready_count(2)), (3, 2));
     let first = bench.subscriber.take().unwrap().unwrap();
-    assert_eq!((first.to_host().unwrap()[0], bench.subscriber.unread(10)), (1, 2));
+    assert_eq!((first.to_host().unwrap()[0], bench.subscriber.ready_count(10)), (1, 2));
     (0..20).for_each(|byte| bench.publish(Bytes::new(8), byte));
-    assert_eq!((bench.subscriber.unread(100), bench.subscriber.statistics().lost), (10, 12), "keep-last 10");
+    assert_eq!((bench.subscriber.ready_count(100), bench.subscriber.statistics().lost), (10, 12), "keep-last 10");
 }
 
 #[test]

@@ -51,10 +51,10 @@ fn a_batch_that_holds_all_it_may_is_given_out_and_nothing_is_lost() {
 #[test]
 fn what_is_said_to_wait_can_be_taken() {
     with_more_than_may_be_held("unread", |subscriber| {
-        assert_eq!(subscriber.unread(1000), usize::from(MESSAGES), "each dropped before the next");
+        assert_eq!(subscriber.ready_count(1000), usize::from(MESSAGES), "each dropped before the next");
         let mut held: Vec<_> = std::iter::from_fn(|| subscriber.take().ok().flatten()).collect();
-        assert_eq!(subscriber.unread(1000), 0, "take gives out none, since {} are held", held.len());
+        assert_eq!(subscriber.ready_count(1000), 0, "take gives out none, since {} are held", held.len());
         held.pop();
-        assert!(subscriber.unread(1) == 1 && subscriber.take().unwrap().is_some());
+        assert!(subscriber.ready_count(1) == 1 && subscriber.take().unwrap().is_some());
     });
 }

@@ -191,7 +191,7 @@ impl Listener {
 
     /// Takes what there is.
     fn drain(&mut self) {
-        while self.subscriber.unread(1) > 0 {
+        while self.subscriber.ready_count(1) > 0 {
             let taken = self.subscriber.take();
             self.check(taken);
         }
@@ -209,7 +209,7 @@ impl Listener {
         let (number, position, statistics) = (proven(&sample), sample.info().position, self.subscriber.statistics());
         self.has_ended |= number == END;
         // Losses ahead of what was taken are counted at once. There are none where nothing is unread.
-        self.is_level = self.subscriber.unread(1) == 0;
+        self.is_level = self.subscriber.ready_count(1) == 0;
         if self.is_level {
             let counted = statistics.taken + statistics.lost;
             let (first, before) = *self.first.get_or_insert((position, counted - 1));

@@ -58,7 +58,7 @@ impl Topic {
         let error = self.subscriber.take().unwrap_err();
         let counted = self.subscriber.statistics();
         assert_eq!((counted.taken, counted.lost), (0, 0), "{error}");
-        assert_eq!(self.subscriber.unread(10), 3, "{error}");
+        assert_eq!(self.subscriber.ready_count(10), 3, "{error}");
     }
 
     /// All three come, in their order.

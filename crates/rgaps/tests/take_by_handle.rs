@@ -292,7 +292,7 @@ fn a_publisher_whose_message_came_too_late_is_waited_for_again() {
     let waited = subscriber.take_by_handle(&after(second), SHORT).unwrap_err();
     assert!(matches!(waited, TakeByHandleError::NotHere { .. }), "{waited}");
     let third = push(2);
-    while subscriber.unread(1) == 0 {
+    while subscriber.ready_count(1) == 0 {
         std::thread::yield_now();
     }
     let fourth = early(third, 3);

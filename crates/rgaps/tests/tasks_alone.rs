@@ -149,7 +149,7 @@ fn a_task_is_polled_without_waiting_for_a_manager_and_woken_by_its_answer() {
     assert_eq!(poll(&mut task, Waker::noop()), None);
     let mut other = next(&topic.subscriber);
     assert_eq!(poll(&mut other, Waker::noop()), None);
-    assert_eq!((topic.subscriber.unread(10), topic.subscriber.statistics().taken), (1, 0));
+    assert_eq!((topic.subscriber.ready_count(10), topic.subscriber.statistics().taken), (1, 0));
     topic.manager.go_on().unwrap();
     assert_eq!(finished(&mut task), Ok(1));
     topic.push(2);

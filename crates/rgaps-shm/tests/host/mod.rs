@@ -10,8 +10,8 @@ use rgaps_os::{Access, Mapping, memfd};
 use rgaps_shm::SubscriberSlot;
 use rgaps_shm::sightings::{MessageName, TakenByName};
 use rgaps_shm::{
-    Exhaustion, Held, Janitor, LoanError, MessageInfo, MessageSpec, PublisherSpec, ReaderPort, Segment, SubscriberFile,
-    SubscriberPages, SubscriberSpec, Unready, WriterPort,
+    Exhaustion, Held, Janitor, LoanError, MessageInfo, MessageSpec, PendingMessage, PublisherSpec, ReaderPort, Segment,
+    SubscriberFile, SubscriberPages, SubscriberSpec, WriterPort,
 };
 
 /// What subscribers say their process is.
@@ -109,12 +109,12 @@ impl Publisher {
         Ok(self.sequence)
     }
 
-    pub fn publish_unready(&mut self) -> Unready {
+    pub fn publish_pending(&mut self) -> PendingMessage {
         self.publish_behind(|_| {})
     }
 
     /// Tells a stream, which may be quick, before there is anything to wait for.
-    pub fn publish_behind(&mut self, tell: impl FnOnce((u64, u32))) -> Unready {
+    pub fn publish_behind(&mut self, tell: impl FnOnce((u64, u32))) -> PendingMessage {
         self.meet();
         let loan = self.port.loan(10, Exhaustion::Refuse).unwrap();
         tell(self.port.segment().ready_word(loan.message()));
@@ -123,7 +123,7 @@ impl Publisher {
         let info =
             MessageInfo { publisher: publisher.into(), sequence: self.sequence, bytes: 10, ..Default::default() };
         let spec = MessageSpec { info, meta: &[], history_depth: 0 };
-        self.port.publish_unready(loan, &spec).unwrap().1
+        self.port.publish_pending(loan, &spec).unwrap().1
     }
 
     pub fn content(&self, held: &Held) -> Vec<u8> {

@@ -300,9 +300,9 @@ impl AnySubscriber {
         by_kind!(Self, self, subscriber => subscriber.wake_waiters());
     }
 
-    /// As `Subscriber::unread`.
-    pub fn unread(&self, limit: usize) -> usize {
-        by_kind!(Self, self, subscriber => subscriber.unread(limit))
+    /// As `Subscriber::ready_count`.
+    pub fn ready_count(&self, limit: usize) -> usize {
+        by_kind!(Self, self, subscriber => subscriber.ready_count(limit))
     }
 
     /// As `Subscriber::descriptor`.

@@ -163,14 +163,14 @@ fn bytes_that_are_awaited_behind_a_message_that_was_taken_ring_when_they_come() 
         bench.stream.synchronize(LONG).unwrap();
         bench.gpu.hold();
         bench.push(&source);
-        assert_eq!(bench.subscriber.unread(10), 1);
+        assert_eq!(bench.subscriber.ready_count(10), 1);
         assert!(bench.subscriber.take().unwrap().is_some());
         while rung(Some(&Timespec::default())) {}
         bench.gpu.go();
         bench.stream.synchronize(LONG).unwrap();
         // The watchdog ends a wait for ever.
         assert!(rung(None));
-        assert_eq!(bench.subscriber.unread(10), 1);
+        assert_eq!(bench.subscriber.ready_count(10), 1);
         assert!(bench.subscriber.take().unwrap().is_some());
     }
 }

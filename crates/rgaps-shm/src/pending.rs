@@ -9,12 +9,12 @@ use crate::segment::Segment;
 /// A message that is published before its bytes are there. The stream that brings them writes `word`.
 #[must_use = "subscribers wait until somebody makes the message ready, or poisons it"]
 #[derive(Debug)]
-pub struct Unready {
+pub struct PendingMessage {
     segment: Arc<Segment>,
     message: MessageRef,
 }
 
-impl Unready {
+impl PendingMessage {
     pub(crate) fn new(segment: Arc<Segment>, message: MessageRef) -> Self {
         Self { segment, message }
     }

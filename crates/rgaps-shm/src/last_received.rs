@@ -1,4 +1,4 @@
-//! The newest message of each publisher of another host, read from the message table. A manager's successor has no notes of its own; it
+//! The last message of each publisher of another host, read from the message table. A manager's successor has no notes of its own; it
 //! learns here which messages need not be sent again.
 //!
 //! An entry's description outlives its message: it stays until the entry is used again. It always belongs to the position that the entry
@@ -16,9 +16,9 @@ use crate::past::find_in_queue;
 use crate::queue::{MessageIndex, Position};
 use crate::segment::Segment;
 
-/// The newest message of a publisher.
+/// The last message that came of a publisher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Newest {
+pub struct LastReceived {
     /// The publisher's count of its messages.
     pub sequence: u64,
     /// Where it lies in the order of this host.
@@ -26,20 +26,24 @@ pub struct Newest {
 }
 
 /// Of each publisher of `source_host`. At most one a table entry.
-pub fn newest(segment: &Segment, source_host: [u8; 16]) -> HashMap<u64, Newest> {
-    newest_within(segment, source_host, |_| u64::MAX)
+pub fn last_received(segment: &Segment, source_host: [u8; 16]) -> HashMap<u64, LastReceived> {
+    last_received_within(segment, source_host, |_| u64::MAX)
 }
 
-/// As `newest`, of the messages whose sequence is not beyond the `limit` of their publisher: others it cannot have published.
-pub fn newest_within(segment: &Segment, source_host: [u8; 16], limit: impl Fn(u64) -> u64) -> HashMap<u64, Newest> {
-    let mut found: HashMap<u64, Newest> = HashMap::new();
+/// As `last_received`, of the messages whose sequence is not beyond the `limit` of their publisher: others it cannot have published.
+pub fn last_received_within(
+    segment: &Segment,
+    source_host: [u8; 16],
+    limit: impl Fn(u64) -> u64,
+) -> HashMap<u64, LastReceived> {
+    let mut found: HashMap<u64, LastReceived> = HashMap::new();
     let entries = segment.publishers().flat_map(|(slot, _)| segment.used_entries(slot.index));
     for info in entries.filter_map(|index| described(segment, index)) {
         if info.source_host == source_host && info.sequence > 0 && info.sequence <= limit(info.publisher) {
-            let this = Newest { sequence: info.sequence, position: Position(info.position) };
-            let newest = found.entry(info.publisher).or_insert(this);
-            if newest.sequence < this.sequence {
-                *newest = this;
+            let this = LastReceived { sequence: info.sequence, position: Position(info.position) };
+            let last = found.entry(info.publisher).or_insert(this);
+            if last.sequence < this.sequence {
+                *last = this;
             }
         }
     }

@@ -3,28 +3,28 @@
 use crate::message::Readiness;
 
 /// Messages that a reader passes by at most, their bytes awaited or behind such ones, so that a stalled device holds up no other publisher.
-pub(crate) const UNREADY_MAX: usize = 64;
+pub(crate) const SET_ASIDE_MAX: usize = 64;
 
 /// What waits for a reader.
 #[derive(Clone, Copy, Debug)]
-pub struct Unread {
+pub struct ReadyCount {
     /// Messages whose turn it is and whose bytes are there; no more than were asked for.
     pub ready: usize,
     /// Whether there are some whose bytes a device has still to bring: nobody rings when it has.
     pub awaits_bytes: bool,
     limit: usize,
     passed: usize,
-    awaited: [u64; UNREADY_MAX],
+    awaited: [u64; SET_ASIDE_MAX],
     awaited_count: usize,
 }
 
-impl Unread {
+impl ReadyCount {
     pub(crate) fn new(limit: usize) -> Self {
-        Self { ready: 0, awaits_bytes: false, limit, passed: 0, awaited: [0; UNREADY_MAX], awaited_count: 0 }
+        Self { ready: 0, awaits_bytes: false, limit, passed: 0, awaited: [0; SET_ASIDE_MAX], awaited_count: 0 }
     }
 
     pub(crate) fn is_full(&self) -> bool {
-        self.ready >= self.limit || self.passed == UNREADY_MAX
+        self.ready >= self.limit || self.passed == SET_ASIDE_MAX
     }
 
     /// The next message in the order in which they are taken.
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn what_is_behind_awaited_bytes_of_its_publisher_is_not_ready() {
-        let mut unread = Unread::new(10);
+        let mut count = ReadyCount::new(10);
         for (publisher, readiness) in [
             (1, Readiness::Ready),
             (2, Readiness::Pending),
@@ -64,30 +64,30 @@ mod tests {
             (3, Readiness::Poisoned),
             (3, Readiness::Ready),
         ] {
-            unread.note(publisher, readiness);
+            count.note(publisher, readiness);
         }
-        assert_eq!((unread.ready, unread.awaits_bytes), (2, true));
+        assert_eq!((count.ready, count.awaits_bytes), (2, true));
     }
 
     #[test]
     fn what_lies_behind_more_than_a_reader_passes_by_is_not_ready() {
-        let mut unread = Unread::new(10);
-        for _ in 0..UNREADY_MAX - 1 {
-            unread.note(1, Readiness::Pending);
+        let mut count = ReadyCount::new(10);
+        for _ in 0..SET_ASIDE_MAX - 1 {
+            count.note(1, Readiness::Pending);
         }
-        unread.note(2, Readiness::Ready);
-        assert_eq!((unread.ready, unread.is_full()), (1, false));
-        unread.note(1, Readiness::Ready);
-        unread.note(2, Readiness::Ready);
-        assert_eq!((unread.ready, unread.is_full()), (1, true), "a reader looks no further");
+        count.note(2, Readiness::Ready);
+        assert_eq!((count.ready, count.is_full()), (1, false));
+        count.note(1, Readiness::Ready);
+        count.note(2, Readiness::Ready);
+        assert_eq!((count.ready, count.is_full()), (1, true), "a reader looks no further");
     }
 
     #[test]
     fn no_more_is_counted_than_was_asked_for() {
-        let mut unread = Unread::new(2);
+        let mut count = ReadyCount::new(2);
         for publisher in 0..5 {
-            unread.note(publisher, Readiness::Ready);
+            count.note(publisher, Readiness::Ready);
         }
-        assert_eq!((unread.ready, unread.is_full()), (2, true));
+        assert_eq!((count.ready, count.is_full()), (2, true));
     }
 }

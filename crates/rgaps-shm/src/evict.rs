@@ -5,9 +5,9 @@ use crate::subscribers::{Reader, Subscribers};
 
 /// Keep-last subscribers, and what each had taken, at a moment.
 #[derive(Debug, Default)]
-pub struct Readers(Vec<(SubscriberSlot, u64)>);
+pub struct IdleReaders(Vec<(SubscriberSlot, u64)>);
 
-impl Readers {
+impl IdleReaders {
     pub(crate) fn of(subscribers: &Subscribers) -> Self {
         let readers = subscribers.all().filter(|reader| reader.depth != 0);
         Self(readers.map(|reader| (reader.slot, reader.taken)).collect())
