@@ -21,7 +21,7 @@ use crate::interrupt::Interrupt;
 use crate::{CommandError, device, output};
 
 /// How long processes of the hosts may take to end once they were asked.
-const LEAVE_TIMEOUT: Duration = Duration::from_secs(3);
+const DETACH_TIMEOUT: Duration = Duration::from_secs(3);
 const LOOK: Duration = Duration::from_millis(20);
 /// In each host's directory, locked as long as somebody stands by it.
 const LOCK: &str = "two-hosts.lock";
@@ -81,7 +81,7 @@ pub fn run(arguments: &Arguments) -> Result<(), CommandError> {
 
 /// Asks the processes of a host to end, and kills those that do not.
 fn end_processes(dir: &Path) {
-    let deadline = Instant::now() + LEAVE_TIMEOUT;
+    let deadline = Instant::now() + DETACH_TIMEOUT;
     signal(&processes(dir), Signal::TERM);
     while !processes(dir).is_empty() {
         if Instant::now() >= deadline {

@@ -30,7 +30,7 @@ use crate::whereabouts::Nobody;
 /// How long a manager may take to listen.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long what starts it may take to leave.
-const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
+const DETACH_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often a client that has not started it looks whether it does.
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 /// How long one that has the directory may neither listen nor leave it before another start is tried.
@@ -184,7 +184,7 @@ pub fn connect(dir: &RuntimeDir, autostart: Autostart) -> Result<Connection, Spa
             Heard::Said(Outcome::Failed(reason)) => return Err(SpawnError::Failed(reason)),
             Heard::Nothing => {
                 // A script in RGAPSD may have kept the word for itself.
-                let found = wait_for_socket(dir, deadline.min(Instant::now() + LEAVE_TIMEOUT))?;
+                let found = wait_for_socket(dir, deadline.min(Instant::now() + DETACH_TIMEOUT))?;
                 return found.ok_or_else(|| SpawnError::Ended { program, log: dir.log(), last: log.last_line() });
             }
             Heard::Said(Outcome::Taken) => {
@@ -279,7 +279,7 @@ fn start(dir: &RuntimeDir, autostart: Autostart, deadline: Instant) -> Result<(P
         None => Heard::Nothing,
     };
     // It leaves us at once, since rgapsd --on-demand starts itself again in a session of its own. A program that does not is left alone.
-    let deadline = Instant::now() + LEAVE_TIMEOUT;
+    let deadline = Instant::now() + DETACH_TIMEOUT;
     // Where somebody else has reaped it, it has left too.
     while Instant::now() < deadline && matches!(child.try_wait(), Ok(None)) {
         std::thread::sleep(LOOK_INTERVAL);

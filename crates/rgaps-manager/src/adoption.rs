@@ -2,14 +2,14 @@
 //!
 //!   noted ──its client lives──▶ AWAITED ──handed back──▶ the client's, as before
 //!     │                            │ ├────kept──▶ KEPT (a stream may still write there)
-//!     └──dead──▶ buried ◀──its client ended, or handed all the rest back
+//!     └──dead──▶ released ◀──its client ended, or handed all the rest back
 //!
 //! A manager notes who has which slot of a topic before the client learns of it (`note`). So a slot that is taken and that no living
-//! client's note has is nobody's, and is buried as soon as there is a segment to bury it in. Whoever holds its lock keeps what it has,
+//! client's note has is nobody's, and is released as soon as its segment is there. Whoever holds its lock keeps what it has,
 //! stopped or not: no time-out is known here.
 //!
-//! Invariants  A1 a slot that a living client has is never buried, unless that client says that it has handed everything back.
-//!             A2 a slot of a dead client is buried once its death and the segment are known.
+//! Invariants  A1 a slot that a living client has is never released, unless that client says that it has handed everything back.
+//!             A2 a slot of a dead client is released once its death and the segment are known.
 //!             A3 a topic is not made anew while a client lives that is noted in it.
 //! Deaths      of this manager: its notes have what is awaited still (`note`), so that the next one decides the same.
 //! Shown by `no_living_client_loses_a_slot_and_no_dead_one_keeps_any`.
@@ -33,7 +33,7 @@ pub(crate) struct NotedClient {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Decision {
     /// Nobody who lives has this slot.
-    Bury(Occupied),
+    Release(Occupied),
     /// Nobody who lives is in this topic, of which there is only a note.
     Forget(TopicId),
     /// Nothing of this topic is awaited any more.
@@ -99,8 +99,8 @@ impl Adoption {
         let Some(topic) = self.topics.get_mut(&id) else { return false };
         topic.is_here = true;
         let nobodys = taken.filter(|slot| !topic.slots.contains_key(slot));
-        let buried = nobodys.map(|slot| Decision::Bury(Occupied { topic: id, slot }));
-        self.decisions.extend(buried);
+        let released = nobodys.map(|slot| Decision::Release(Occupied { topic: id, slot }));
+        self.decisions.extend(released);
         true
     }
 
@@ -190,10 +190,10 @@ impl Adoption {
         topic.slots.values().map(|awaited| awaited.client.pid).next()
     }
 
-    /// Whether slots of a topic are awaited, or are about to be buried.
+    /// Whether slots of a topic are awaited, or are about to be released.
     pub(crate) fn awaits(&self, topic: TopicId) -> bool {
         let is_next = |decision: &Decision| match decision {
-            Decision::Bury(occupied) => occupied.topic == topic,
+            Decision::Release(occupied) => occupied.topic == topic,
             Decision::Forget(id) | Decision::Settled(id) => *id == topic,
         };
         self.topics.contains_key(&topic) || self.decisions.iter().any(is_next)
@@ -234,10 +234,11 @@ impl Adoption {
                 continue;
             }
             topic.slots.retain(|_, awaited| !is_over(awaited));
-            // Of a topic that is not here nothing can be buried; what is noted of it is told by `handle_segment`.
+            // Of a topic that is not here nothing can be released; what is noted of it is told by `handle_segment`.
             let is_here = topic.is_here;
-            let buried = over.into_iter().filter(|_| is_here).map(|slot| Decision::Bury(Occupied { topic: id, slot }));
-            self.decisions.extend(buried);
+            let released =
+                over.into_iter().filter(|_| is_here).map(|slot| Decision::Release(Occupied { topic: id, slot }));
+            self.decisions.extend(released);
             self.settle(id);
         }
     }
@@ -359,18 +360,18 @@ mod tests {
             self.notes.insert(id, note);
         }
 
-        /// As the manager does: buries, forgets, ends topics without anybody, and notes what is left.
+        /// As the manager does: releases, forgets, ends topics without anybody, and notes what is left.
         fn decide(&mut self) {
             while let Some(decision) = self.adoption.poll_decision() {
                 match decision {
-                    Decision::Bury(Occupied { topic, slot }) => {
+                    Decision::Release(Occupied { topic, slot }) => {
                         let slot = match slot {
                             EndpointSlot::Publisher(slot) => (topic, Role::Publisher, slot.generation),
                             EndpointSlot::Subscriber(slot) => (topic, Role::Subscriber, slot.generation),
                         };
                         let robbed = (0..CLIENTS).find(|client| self.is_mine(*client, slot));
                         assert_eq!(robbed, None, "A1: {slot:?} is a living client's");
-                        self.vacate(slot);
+                        self.release_slot(slot);
                     }
                     Decision::Forget(topic) => {
                         let holds = |client| {
@@ -387,7 +388,7 @@ mod tests {
             }
         }
 
-        fn vacate(&mut self, (topic, role, generation): (TopicId, Role, u32)) {
+        fn release_slot(&mut self, (topic, role, generation): (TopicId, Role, u32)) {
             for slots in [self.segments.get_mut(&topic), self.here.get_mut(&topic)].into_iter().flatten() {
                 slots.remove(&(role, generation));
             }
@@ -459,13 +460,13 @@ mod tests {
         fn leave(&mut self, client: usize) {
             let Some(slot) = self.processes[client].has.pop_first() else { return };
             match &mut self.processes[client].to_hand {
-                None => self.vacate(slot),
+                None => self.release_slot(slot),
                 // What it has given up it does not hand back; if it has just done that, it says so after it.
                 Some(to_hand) => {
                     to_hand.retain(|other| *other != slot);
                     let is_here = self.here.get(&slot.0).is_some_and(|slots| slots.contains_key(&(slot.1, slot.2)));
                     if is_here {
-                        self.vacate(slot);
+                        self.release_slot(slot);
                     }
                 }
             }
@@ -494,7 +495,7 @@ mod tests {
                 let left = self.here.iter().flat_map(|(id, slots)| slots.iter().map(move |slot| (*id, slot)));
                 let left: Vec<_> = left.filter(|(_, (_, client))| **client == dead).collect();
                 let left: Vec<_> = left.into_iter().map(|(id, ((role, slot), _))| (id, *role, *slot)).collect();
-                left.into_iter().for_each(|slot| self.vacate(slot));
+                left.into_iter().for_each(|slot| self.release_slot(slot));
             }
             self.decide();
             for id in self.here.keys() {
@@ -581,7 +582,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_clients_slot_is_buried_though_another_of_the_topic_is_stopped_for_ever() {
+    fn a_dead_clients_slot_is_released_though_another_of_the_topic_is_stopped_for_ever() {
         let mut world = World::new();
         for client in 0..2 {
             world.step(Step::Join(client, 0, Role::Subscriber, true));

@@ -9,7 +9,7 @@
 //!             ones only (`received`). A2 a message of which a part is
 //!             missing is never published, and its block is free again.
 //! Deaths      Of the sender: partial messages are given back; the port waits for the next connection. Of this manager: its successor
-//!             buries the port, and finds in the segment what had come.
+//!             drains the port, and finds in the segment what had come.
 //! Trusts      nothing that arrives: the link checks records, `envelope` the description, the pool its bounds.
 
 use std::collections::{HashMap, VecDeque};
@@ -28,7 +28,7 @@ use rgaps_link::{
 };
 use rgaps_os::clock;
 use rgaps_shm::info::MessageInfo;
-use rgaps_shm::{Janitor, LoanedMessage, MessageSpec, PublisherSlot, WriterPort, crash};
+use rgaps_shm::{LoanedMessage, MessageSpec, PublisherSlot, SlotTable, WriterPort, crash};
 
 use crate::arrived::Charge;
 use crate::envelope::{self, ENVELOPE_BYTES_MAX};
@@ -98,7 +98,7 @@ pub(crate) struct ArrivalSetup {
     pub(crate) keep_all_timeout: Duration,
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) buffer: Arc<HostBuffer>,
-    pub(crate) janitor: Janitor,
+    pub(crate) slot_table: SlotTable,
     pub(crate) mailbox: Mailbox,
     pub(crate) control: Arc<ArrivalControl>,
     /// The transport, and why it is no better one.
@@ -443,7 +443,7 @@ impl Arrival {
         // Counted before it can be taken: whoever sees the gap in the sequences finds it accounted for.
         let published = match self.state.received.judge(origin) {
             Verdict::New { lost, since } => {
-                self.setup.janitor.count_lost(lost, since);
+                self.setup.slot_table.count_lost(lost, since);
                 self.state.port.publish(loan, &spec)
             }
             Verdict::Step { from } => {

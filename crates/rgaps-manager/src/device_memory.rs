@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use rgaps_device::{Backend, DeviceError, PoolDescription, PoolMemory, PoolRole, PoolSpec, SlabDescription};
-use rgaps_shm::{Janitor, PublisherSlot};
+use rgaps_shm::{PublisherSlot, SlotTable};
 
 use crate::arrived::Charge;
 
@@ -14,7 +14,7 @@ use crate::arrived::Charge;
 /// the next goes when the next has its own.
 #[derive(Clone, Debug)]
 pub(crate) struct Pools {
-    janitor: Janitor,
+    slot_table: SlotTable,
     by_slot: Arc<RwLock<HashMap<PublisherSlot, Pool>>>,
 }
 
@@ -82,9 +82,9 @@ impl DeviceMemoryManager {
 }
 
 impl Pools {
-    /// Of the topic that this janitor looks after.
-    pub(crate) fn new(janitor: Janitor) -> Self {
-        Self { janitor, by_slot: Arc::default() }
+    /// Of the topic with these slots.
+    pub(crate) fn new(slot_table: SlotTable) -> Self {
+        Self { slot_table, by_slot: Arc::default() }
     }
 
     /// What a pool for arriving messages is charged lasts as long as the pool.
@@ -152,7 +152,7 @@ impl Pools {
 
     fn insert(&self, slot: PublisherSlot, pool: Pool) {
         let mut pools = self.by_slot.write().unwrap_or_else(PoisonError::into_inner);
-        pools.retain(|slot, _| self.janitor.is_taken(*slot));
+        pools.retain(|slot, _| self.slot_table.is_taken(*slot));
         pools.insert(slot, pool);
     }
 }

@@ -39,7 +39,7 @@ use crate::topics::{Topic, Topics};
 const REQUESTS_A_TURN: usize = 8;
 /// Events of workers before clients have their turn again.
 const EVENTS_A_TURN: usize = 32;
-/// How often the manager looks at what no descriptor tells: buried pools, offers, deaths of clients that are not connected, idleness.
+/// How often the manager looks at what no descriptor tells: draining pools, offers, deaths of clients that are not connected, idleness.
 const TICK: Duration = Duration::from_millis(50);
 const TICK_IDLE: Duration = Duration::from_millis(500);
 /// All that a manager knows.
@@ -72,8 +72,8 @@ pub(crate) struct Manager {
     stop: OwnedFd,
     /// There was more in the mailbox than the share of a turn.
     has_more: bool,
-    /// A topic has a buried publisher of which something is left.
-    has_buried: bool,
+    /// A topic has a draining publisher of which something is left.
+    has_draining: bool,
     ticked_at: Option<Instant>,
     /// Figures of the network that were noted last, and when.
     pub(crate) noted: Counters,
@@ -149,7 +149,7 @@ impl Manager {
             wake: parts.wake,
             stop: parts.stop,
             has_more: false,
-            has_buried: false,
+            has_draining: false,
             ticked_at: None,
             noted: Counters::default(),
             noted_at: None,
@@ -249,8 +249,9 @@ impl Manager {
 
     /// When the next look at everything is due; the first is at once.
     fn tick_due(&self) -> Option<Instant> {
-        let busy =
-            self.has_buried || !self.deferred.is_empty() || self.clients.by_id.values().any(|client| client.has_ended);
+        let busy = self.has_draining
+            || !self.deferred.is_empty()
+            || self.clients.by_id.values().any(|client| client.has_ended);
         self.ticked_at.map(|at| at + if busy { TICK } else { TICK_IDLE })
     }
 
@@ -315,22 +316,22 @@ impl Manager {
         }
         client.hang_up();
         if client.has_ended {
-            return self.bury(id);
+            return self.client_ended(id);
         }
         // Slots stay until the process is dead (its pidfd says so) or has given its lock up: a fork may keep it alive, or a driver may still copy.
         if client.is_over() {
             self.remove(id);
         } else {
-            self.bury_if_given_up(id);
+            self.end_if_given_up(id);
         }
     }
 
     /// A process that becomes another program (execve) closes what its clients had: socket and lock, one after the other. So does a node that ends
     /// while its process goes on. The pidfd tells nothing of that. Nobody has the socket any more, so no fork has its streams.
-    fn bury_if_given_up(&mut self, id: ClientId) {
+    fn end_if_given_up(&mut self, id: ClientId) {
         let Some(client) = self.clients.by_id.get(&id).filter(|client| client.connection.is_none()) else { return };
         if client.noted().is_some_and(|noted| !self.dir.client_lives(noted.lock, noted.pid)) {
-            self.bury(id);
+            self.client_ended(id);
         }
     }
 
@@ -338,7 +339,7 @@ impl Manager {
         let Some(client) = self.clients.by_id.get_mut(&id) else { return };
         let has_streams = !client.slots.is_empty() && self.memory.backend().kind() == DeviceKind::Cuda;
         if !has_streams || !client.is_held_open() {
-            return self.bury(id);
+            return self.client_ended(id);
         }
         tracing::warn!(
             pid = client.pid,
@@ -349,7 +350,7 @@ impl Manager {
     }
 
     /// Nothing is to be heard of a client any more.
-    fn bury(&mut self, id: ClientId) {
+    fn client_ended(&mut self, id: ClientId) {
         let Some(mut client) = self.clients.by_id.remove(&id) else { return };
         if let Some(lock) = client.lock {
             self.forget_awaited(lock);
@@ -362,7 +363,7 @@ impl Manager {
             "a client's process has ended"
         );
         for occupied in std::mem::take(&mut client.slots) {
-            self.vacate(occupied);
+            self.release_slot(occupied);
         }
     }
 
@@ -376,19 +377,19 @@ impl Manager {
     }
 
     /// A slot is free: its occupant left or died.
-    pub(crate) fn vacate(&mut self, occupied: Occupied) {
+    pub(crate) fn release_slot(&mut self, occupied: Occupied) {
         let Some(topic) = self.topics.get_mut(&occupied.topic) else { return };
         match occupied.slot {
             EndpointSlot::Publisher(slot) => {
                 topic.publishers.remove(&slot);
-                topic.bury(slot);
+                topic.drain(slot);
             }
             EndpointSlot::Subscriber(slot) => {
                 topic.subscribers.remove(&slot);
-                topic.janitor.dismiss_subscriber(slot);
+                topic.slot_table.release_subscriber(slot);
                 topic.segment.wake_everybody();
                 // It may have been the last to hold what somebody who has gone had published.
-                topic.sweep();
+                topic.reclaim();
             }
         }
         self.topic_changed(occupied.topic);
@@ -402,10 +403,10 @@ impl Manager {
         self.end_if_over(id);
     }
 
-    /// Something of a topic may have been buried: what is left of it is looked at soon.
-    pub(crate) fn look_for_buried(&mut self, id: TopicId) {
-        let is_left = |topic: &Topic| topic.janitor.buried().next().is_some();
-        self.has_buried |= self.topics.get(&id).is_some_and(is_left);
+    /// Something of a topic may be draining: what is left of it is looked at soon.
+    pub(crate) fn look_for_draining(&mut self, id: TopicId) {
+        let is_left = |topic: &Topic| topic.slot_table.draining().next().is_some();
+        self.has_draining |= self.topics.get(&id).is_some_and(is_left);
     }
 
     fn announce(&mut self, id: TopicId) {
@@ -508,8 +509,8 @@ impl Manager {
         let Some(topic) = self.topics.get_mut(&id) else { return };
         if let Some(mut outbound) = topic.outbound.remove(&host) {
             outbound.join();
-            topic.janitor.dismiss_subscriber(outbound.slot);
-            topic.sweep();
+            topic.slot_table.release_subscriber(outbound.slot);
+            topic.reclaim();
         }
         self.topic_changed(id);
     }
@@ -518,14 +519,14 @@ impl Manager {
     fn tick(&mut self, now: Instant) {
         self.ticked_at = Some(now);
         self.subscribe.expire();
-        let has_buried = |topic: &&Topic| topic.janitor.buried().next().is_some();
-        let unswept: Vec<TopicId> = self.topics.values().filter(has_buried).map(|topic| topic.id).collect();
-        self.has_buried = false;
-        for id in unswept {
+        let has_draining = |topic: &&Topic| topic.slot_table.draining().next().is_some();
+        let unreclaimed: Vec<TopicId> = self.topics.values().filter(has_draining).map(|topic| topic.id).collect();
+        self.has_draining = false;
+        for id in unreclaimed {
             let Some(topic) = self.topics.get(&id) else { continue };
-            topic.sweep();
-            match has_buried(&topic) {
-                true => self.has_buried = true,
+            topic.reclaim();
+            match has_draining(&topic) {
+                true => self.has_draining = true,
                 false => self.topic_changed(id),
             }
         }
@@ -538,7 +539,7 @@ impl Manager {
         lacking.into_iter().for_each(|id| self.relink(id));
         let silent: Vec<ClientId> =
             self.clients.by_id.iter().filter(|(_, client)| client.connection.is_none()).map(|(id, _)| *id).collect();
-        silent.into_iter().for_each(|id| self.bury_if_given_up(id));
+        silent.into_iter().for_each(|id| self.end_if_given_up(id));
         self.look_for_the_dead();
         self.unnoted.keys().copied().collect::<Vec<_>>().into_iter().for_each(|id| self.note(id));
         self.retry_deferred();

@@ -20,7 +20,7 @@ impl Manager {
     /// Tells every publisher of a topic of a subscriber. The arrivals get its words, and its event descriptor if it has one.
     pub(crate) fn spread_subscriber(&mut self, id: TopicId, slot: SubscriberSlot) {
         let Some(topic) = self.topics.get_mut(&id) else { return };
-        let Some(pages) = topic.janitor.pages(slot) else { return };
+        let Some(pages) = topic.slot_table.pages(slot) else { return };
         // Those of this host, and the senders to others: these move past what came from elsewhere when they are rung.
         let events: Vec<_> = topic.inbound.keys().map(|_| topic.event_of(slot).map(EventFd::try_clone)).collect();
         for (inbound, event) in topic.inbound.values_mut().zip(events) {
@@ -68,7 +68,7 @@ impl Manager {
 
 /// What publishers must have of a subscriber, if its words are known here.
 fn what_is_told(topic: &Topic, slot: SubscriberSlot) -> io::Result<Option<(NoticedSubscriber, Vec<OwnedFd>)>> {
-    let Some(pages) = topic.janitor.pages(slot) else { return Ok(None) };
+    let Some(pages) = topic.slot_table.pages(slot) else { return Ok(None) };
     let Some(file) = pages.file() else { return Ok(None) };
     let event = topic.event_of(slot).map(EventFd::try_clone).transpose()?;
     let told = NoticedSubscriber { slot, place: pages.place(), has_event: event.is_some() };

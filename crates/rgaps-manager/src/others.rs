@@ -143,7 +143,7 @@ impl Manager {
         let new: Vec<SubscriberSlot> =
             topic.outbound.values().map(|outbound| outbound.slot).filter(|slot| !before.contains(slot)).collect();
         new.into_iter().for_each(|slot| self.spread_subscriber(id, slot));
-        self.look_for_buried(id);
+        self.look_for_draining(id);
         self.report_mismatches(id);
     }
 
@@ -182,7 +182,7 @@ impl Manager {
         let Some(topic) = topic else { return Err(RingRefusal::NoSubscribers(key.to_string())) };
         let id = topic.id;
         let offered = self.subscribe.offer(topic, request);
-        self.look_for_buried(id);
+        self.look_for_draining(id);
         offered.inspect_err(|refusal| tracing::debug!(%refusal, "a ring was refused"))
     }
 }

@@ -328,13 +328,13 @@ mod tests {
     fn a_message_on_its_way_takes_nothing_from_the_heap() {
         let topic = Topic::create(TopicKey::new(0, "heap").unwrap(), "rgaps/Bytes").unwrap();
         let backend: Arc<dyn Backend> = Arc::new(HostBackend::new());
-        let slot = topic.janitor.admit_publisher(&PublisherSpec::default()).unwrap();
+        let slot = topic.slot_table.admit_publisher(&PublisherSpec::default()).unwrap();
         let pool = DeviceMemoryManager::new(backend.clone()).create(&topic.pools, slot, 1 << 20).unwrap();
         let right = pool.allocation_right().unwrap();
         let mut port = WriterPort::new(topic.segment.clone(), slot, right).unwrap();
         let spec = SubscriberSpec { remote: true, ..Default::default() };
-        let slot = topic.janitor.admit_subscriber(&spec, &SubscriberFile::create().unwrap()).unwrap();
-        let pages = topic.janitor.pages(slot).unwrap();
+        let slot = topic.slot_table.admit_subscriber(&spec, &SubscriberFile::create().unwrap()).unwrap();
+        let pages = topic.slot_table.pages(slot).unwrap();
         port.add_subscriber(pages.clone(), None);
         let mut reader = ReaderPort::new(topic.segment.clone(), pages, false).unwrap();
         let options = RingOptions { chunk_bytes: 8 << 10, ..RingOptions::default() };

@@ -215,7 +215,7 @@ impl Pair {
         );
         let mut topic = create();
         let slot =
-            topic.janitor.admit_publisher(&PublisherSpec { publisher: PUBLISHER, ..Default::default() }).unwrap();
+            topic.slot_table.admit_publisher(&PublisherSpec { publisher: PUBLISHER, ..Default::default() }).unwrap();
         let memory = DeviceMemoryManager::new(backend);
         let pool = memory.create(&topic.pools, slot, 1 << 20).unwrap();
         topic.pools.seal(slot).unwrap();
@@ -236,10 +236,11 @@ impl Pair {
     fn subscriber(&self) -> Subscriber {
         let mut to = self.to();
         let spec = SubscriberSpec { depth: 60, ..Default::default() };
-        let slot = to.topic.janitor.admit_subscriber(&spec, &SubscriberFile::create().unwrap()).unwrap();
+        let slot = to.topic.slot_table.admit_subscriber(&spec, &SubscriberFile::create().unwrap()).unwrap();
         let qos = SubscriberQos { history: History::KeepLast(self.depth), ..Default::default() };
         to.topic.subscribers.insert(slot, LocalSubscriber { qos, event: None });
-        let reader = ReaderPort::new(to.topic.segment.clone(), to.topic.janitor.pages(slot).unwrap(), false).unwrap();
+        let reader =
+            ReaderPort::new(to.topic.segment.clone(), to.topic.slot_table.pages(slot).unwrap(), false).unwrap();
         Subscriber { reader }
     }
 
@@ -269,8 +270,8 @@ impl Pair {
             self.directory.host_down(TO, "to");
         }
         self.publish.reconcile(&mut self.topic, &self.directory);
-        for slot in self.topic.janitor.active_subscribers() {
-            self.port.add_subscriber(self.topic.janitor.pages(slot).unwrap(), None);
+        for slot in self.topic.slot_table.active_subscribers() {
+            self.port.add_subscriber(self.topic.slot_table.pages(slot).unwrap(), None);
         }
     }
 
@@ -313,7 +314,7 @@ impl Pair {
         for (_, mut outbound) in self.topic.outbound.drain() {
             outbound.stop();
             outbound.join();
-            self.topic.janitor.dismiss_subscriber(outbound.slot);
+            self.topic.slot_table.release_subscriber(outbound.slot);
         }
         self.announce(true);
     }
@@ -453,8 +454,8 @@ fn a_sender_keeps_what_the_subscribers_that_came_later_ask_for() {
     assert_eq!(subscriber.sequences_to(11), (2..=11).collect::<Vec<u64>>());
     let to = pair.to();
     let spec = SubscriberSpec { depth: 0, ..Default::default() };
-    let slot = to.topic.janitor.admit_subscriber(&spec, &SubscriberFile::create().unwrap()).unwrap();
-    let late = ReaderPort::new(to.topic.segment.clone(), to.topic.janitor.pages(slot).unwrap(), true);
+    let slot = to.topic.slot_table.admit_subscriber(&spec, &SubscriberFile::create().unwrap()).unwrap();
+    let late = ReaderPort::new(to.topic.segment.clone(), to.topic.slot_table.pages(slot).unwrap(), true);
     let late = Subscriber { reader: late.unwrap() }.sequences_to(11);
     // The one before the last three may be about to leave history.
     assert!(late.ends_with(&[9, 10, 11]) && late.len() <= 4, "{late:?}");
@@ -495,7 +496,7 @@ fn what_came_through_a_port_that_is_gone_does_not_come_again() {
         let Subscribing { manager, topic, .. } = &mut *to;
         manager.end(topic, FROM);
         assert!(topic.inbound.is_empty());
-        let slot = topic.janitor.admit_publisher(&PublisherSpec::default()).unwrap();
+        let slot = topic.slot_table.admit_publisher(&PublisherSpec::default()).unwrap();
         let pool = to.memory.create(&to.topic.pools, slot, 1 << 20).unwrap();
         let right = pool.allocation_right().unwrap();
         let mut local = WriterPort::new(to.topic.segment.clone(), slot, right).unwrap();

@@ -184,7 +184,7 @@ impl PublishManager {
         let by_host: HashMap<HostId, Wanted> = wanted.into_iter().map(|wanted| (wanted.host, wanted)).collect();
         let grace = Duration::from_millis(self.config.peer_timeout_ms);
         // What a publisher that has left published last is still on its way: a sender ends when nobody wants it.
-        let unsent = topic.janitor.buried().next().is_some();
+        let unsent = topic.slot_table.draining().next().is_some();
         for (host, outbound) in &mut topic.outbound {
             if by_host.contains_key(host) {
                 outbound.go_on();
@@ -207,7 +207,7 @@ impl PublishManager {
                     outbound.control.kept_depth.store(kept_depth(&endpoint.offers), Ordering::Release);
                     let depth = depth(&endpoint.offers, &wanted);
                     if outbound.control.depth.swap(depth, Ordering::AcqRel) != depth {
-                        topic.janitor.set_depth(outbound.slot, depth);
+                        topic.slot_table.set_depth(outbound.slot, depth);
                     }
                 }
                 None => self.start(topic, &endpoint, &wanted, &directory.name(host)),
@@ -259,12 +259,12 @@ impl PublishManager {
         let file = SubscriberFile::with_place(&mut self.file.lock().unwrap_or_else(PoisonError::into_inner))
             .map_err(std::io::Error::other)?;
         let slot = topic
-            .janitor
+            .slot_table
             .admit_subscriber(&SubscriberSpec { depth, pid: std::process::id(), remote: true }, &file)
             .map_err(std::io::Error::other)?;
         let started = self.start_sender(topic, endpoint, wanted, name, (slot, depth, place));
         started.inspect_err(|_| {
-            topic.janitor.dismiss_subscriber(slot);
+            topic.slot_table.release_subscriber(slot);
         })
     }
 
@@ -278,7 +278,7 @@ impl PublishManager {
     ) -> std::io::Result<Outbound> {
         // Late joiners of other hosts get history from their own manager, which gets it from here.
         let history = kept_depth(&endpoint.offers) > 0;
-        let pages = topic.janitor.pages(slot).ok_or(std::io::ErrorKind::NotFound)?;
+        let pages = topic.slot_table.pages(slot).ok_or(std::io::ErrorKind::NotFound)?;
         let reader = ReaderPort::new(topic.segment.clone(), pages, history);
         let reader = reader.map_err(std::io::Error::other)?;
         let control = Arc::new(SenderControl {
@@ -293,7 +293,7 @@ impl PublishManager {
             status: Mutex::new(format!("to {name}: starting")),
             endpoint: Mutex::new((endpoint.clone(), topic.message_bytes_max())),
         });
-        topic.janitor.mark_descriptor(slot, true);
+        topic.slot_table.mark_descriptor(slot, true);
         let setup = SenderSetup {
             config: self.config.clone(),
             own_host: self.host,
@@ -305,7 +305,7 @@ impl PublishManager {
             asker: self.asker.clone(),
             backend: self.backend.clone(),
             pools: topic.pools.clone(),
-            janitor: topic.janitor.clone(),
+            slot_table: topic.slot_table.clone(),
             slot,
             flow_control: endpoint.offers.iter().all(|offer| offer.flow_control),
             history_depth: endpoint.offers.iter().map(|offer| offer.history_depth).max().unwrap_or(0),

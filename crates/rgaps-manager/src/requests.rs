@@ -12,9 +12,9 @@ use rgaps_control::{
     Durability, EndpointSlot, LockId, PublisherQos, PublisherSlot, SubscriberQos, SubscriberSlot, TopicId, TopicKey,
 };
 use rgaps_os::{EventFd, Holder, inherited};
-use rgaps_shm::janitor::{Full, NotAdmitted, QUOTA};
 use rgaps_shm::layout::{DEPTH_MAX, LAYOUT_VERSION};
 use rgaps_shm::queue::MESSAGES_MAX;
+use rgaps_shm::slot_table::{Full, NotAdmitted, QUOTA};
 use rgaps_shm::{PublisherSpec, SubscriberFile, SubscriberSpec};
 
 use crate::clients::{ClientId, Occupied};
@@ -93,7 +93,7 @@ impl Manager {
             Body::Trim { topic, slot, offset, bytes } => self.trim(client, *topic, *slot, *offset, *bytes),
             Body::EventDescriptor { topic, slot } => self.event_descriptor(client, *topic, *slot),
             Body::Subscribers { topic, slots } => self.subscribers(client, *topic, slots),
-            Body::Leave { topic, slot } => self.leave(client, Occupied { topic: *topic, slot: *slot }),
+            Body::Detach { topic, slot } => self.detach(client, Occupied { topic: *topic, slot: *slot }),
             Body::Observe { key } => self.observe(key),
             Body::Topics { after } => Ok(Answer::bare(self.topic_page(after.as_ref()))),
             Body::HandBack { topics } => self.hand_back(client, topics, descriptors),
@@ -173,7 +173,7 @@ impl Manager {
         let messages = messages_wanted(self.config.message_count, &qos);
         let topic = self.topic(key, type_name)?;
         let spec = PublisherSpec { publisher, pid, pool_bytes: bytes, remote: false, messages };
-        let slot = topic.janitor.admit_publisher(&spec);
+        let slot = topic.slot_table.admit_publisher(&spec);
         let id = topic.id;
         let slot = slot.map_err(|full| self.full(&full, id, Role::Publisher))?;
         let Some(topic) = self.topics.get_mut(&id) else { return Err(no_topic()) };
@@ -186,10 +186,10 @@ impl Manager {
             let topic = topic.id;
             Ok((Advertised { topic, slot, publisher, pool, pool_descriptors }, descriptors))
         });
-        let (advertised, descriptors) = made.inspect_err(|_| topic.bury(slot))?;
+        let (advertised, descriptors) = made.inspect_err(|_| topic.drain(slot))?;
         let id = topic.id;
         topic.publishers.insert(slot, LocalPublisher { qos, pool_bytes: bytes });
-        let granted = topic.janitor.quota(slot);
+        let granted = topic.slot_table.quota(slot);
         let own = Endpoint { offers: vec![qos], ..bare_endpoint(topic, Role::Publisher) };
         self.join(client, id, slot.into(), &own)?;
         if granted < messages {
@@ -222,18 +222,18 @@ impl Manager {
         let file = SubscriberFile::with_place(current).map_err(|error| exhausted(&error))?;
         let topic = self.topic(key, type_name)?;
         let spec = SubscriberSpec { depth: qos.depth(), pid, remote: false };
-        let slot = topic.janitor.admit_subscriber(&spec, &file);
+        let slot = topic.slot_table.admit_subscriber(&spec, &file);
         let id = topic.id;
         let slot = slot.map_err(|error| match error {
             NotAdmitted::Full(full) => self.full(&full, id, Role::Subscriber),
             NotAdmitted::Pages(error) => exhausted(&error),
         })?;
         let Some(topic) = self.topics.get_mut(&id) else { return Err(no_topic()) };
-        let place = topic.janitor.pages(slot).map_or(0, |pages| pages.place());
+        let place = topic.slot_table.pages(slot).map_or(0, |pages| pages.place());
         let own = file.as_fd().try_clone_to_owned();
         let descriptors = topic.segment.read_only().and_then(|segment| Ok(vec![segment, own?]));
         let descriptors = descriptors.map_err(|error| exhausted(&error)).inspect_err(|_| {
-            topic.janitor.dismiss_subscriber(slot);
+            topic.slot_table.release_subscriber(slot);
         })?;
         topic.subscribers.insert(slot, LocalSubscriber { qos, event: None });
         let own = Endpoint { requests: vec![qos], ..bare_endpoint(topic, Role::Subscriber) };
@@ -295,17 +295,17 @@ impl Manager {
         let Some(subscriber) = topic.subscribers.get_mut(&slot) else { return Err(no_topic()) };
         let answer = event.try_clone().map_err(|error| exhausted(&error))?;
         subscriber.event = Some(event);
-        topic.janitor.mark_descriptor(slot, true);
+        topic.slot_table.mark_descriptor(slot, true);
         self.spread_subscriber(id, slot);
         Ok(Answer { reply: Reply::EventDescriptor, descriptors: vec![answer.into()] })
     }
 
-    fn leave(&mut self, id: ClientId, occupied: Occupied) -> Result<Answer, Refusal> {
+    fn detach(&mut self, id: ClientId, occupied: Occupied) -> Result<Answer, Refusal> {
         self.check_occupied(id, occupied)?;
         if let Some(occupant) = self.clients.occupant(id, &occupied) {
             self.clients.release(occupant, &occupied);
         }
-        self.vacate(occupied);
+        self.release_slot(occupied);
         Ok(Answer::bare(Reply::Done))
     }
 
@@ -352,7 +352,7 @@ impl Manager {
         // A successor gives away what nobody is noted to have.
         if let Some(why) = self.unnoted.get(&id).cloned() {
             self.clients.release(client, &occupied);
-            self.vacate(occupied);
+            self.release_slot(occupied);
             return Err(exhausted(&format!("it cannot be noted who has which slot: {why}")));
         }
         let Some(topic) = self.topics.get(&id) else { return Err(no_topic()) };
@@ -491,7 +491,7 @@ impl Manager {
             && let Some(occupied) = given
         {
             self.clients.release(id, &occupied);
-            self.vacate(occupied);
+            self.release_slot(occupied);
         }
     }
 }

@@ -27,7 +27,7 @@ use rgaps_os::clock;
 use rgaps_shm::info::{Route, WhyNot};
 use rgaps_shm::last_received::last_received;
 use rgaps_shm::layout::META_BYTES_MAX;
-use rgaps_shm::{Held, Janitor, ReaderPort, SubscriberSlot, crash};
+use rgaps_shm::{Held, ReaderPort, SlotTable, SubscriberSlot, crash};
 
 use crate::addresses;
 use crate::device_memory::Pools;
@@ -63,7 +63,7 @@ pub(crate) struct SenderSetup {
     pub(crate) asker: Arc<dyn Ask>,
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) pools: Pools,
-    pub(crate) janitor: Janitor,
+    pub(crate) slot_table: SlotTable,
     pub(crate) slot: SubscriberSlot,
     pub(crate) flow_control: bool,
     /// How many unsent messages a host gets that was made keep-last.
@@ -224,8 +224,8 @@ impl Sender {
 
     /// How far the publishers of this host have come, so that the other host can tell what it had from somebody else.
     fn published(&self) -> Vec<(u64, u64)> {
-        let segment = self.setup.janitor.segment();
-        let active = self.setup.janitor.active_publishers().filter_map(|slot| segment.publisher(slot.index));
+        let segment = self.setup.slot_table.segment();
+        let active = self.setup.slot_table.active_publishers().filter_map(|slot| segment.publisher(slot.index));
         let active = active.filter(|words| words.remote.load(Ordering::Relaxed) == 0);
         let mut published: HashMap<u64, u64> =
             active.map(|words| (words.publisher.load(Ordering::Relaxed), 0)).take(PUBLISHED_MAX).collect();
@@ -423,7 +423,7 @@ impl Sender {
         }
         self.demoted = true;
         let slot = self.setup.slot;
-        if !self.setup.janitor.demote(slot, self.setup.history_depth.max(1)) {
+        if !self.setup.slot_table.demote(slot, self.setup.history_depth.max(1)) {
             // An arrival that it stalled was quicker, and has said so.
             return;
         }
@@ -439,7 +439,7 @@ impl Sender {
 
     fn restore_keep_all(&mut self) {
         if std::mem::take(&mut self.demoted) && self.setup.control.is_keep_all() {
-            self.setup.janitor.restore_keep_all(self.setup.slot);
+            self.setup.slot_table.restore_keep_all(self.setup.slot);
         }
     }
 }

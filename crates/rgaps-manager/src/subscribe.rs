@@ -319,8 +319,8 @@ impl SubscribeManager {
         });
         match made {
             Ok((pool, mut port)) => {
-                for slot in topic.janitor.active_subscribers() {
-                    let Some(pages) = topic.janitor.pages(slot) else { continue };
+                for slot in topic.slot_table.active_subscribers() {
+                    let Some(pages) = topic.slot_table.pages(slot) else { continue };
                     port.add_subscriber(pages, topic.event_of(slot).and_then(|event| event.try_clone().ok()));
                 }
                 let received = Received::recall(topic.departed.remove(&request.host), told);
@@ -329,7 +329,7 @@ impl SubscribeManager {
                 Ok(Box::new(ArrivalState::new(port, (pool, charge), received, request.message_bytes_max)))
             }
             Err(refusal) => {
-                topic.bury(slot);
+                topic.drain(slot);
                 Err(refusal)
             }
         }
@@ -341,7 +341,7 @@ impl SubscribeManager {
         let limits = &self.budgets.limits;
         let most = limits.count(Budget::RemotePublishers);
         loop {
-            let full = match topic.janitor.admit_publisher_among(spec, most) {
+            let full = match topic.slot_table.admit_publisher_among(spec, most) {
                 Ok(slot) => return Ok(slot),
                 Err(full) => full,
             };
@@ -351,7 +351,9 @@ impl SubscribeManager {
             });
             match idle.min() {
                 Some((_, silent)) => self.end(topic, silent),
-                None if topic.janitor.remote_publishers() < most => return Err(RingRefusal::Failed(full.to_string())),
+                None if topic.slot_table.remote_publishers() < most => {
+                    return Err(RingRefusal::Failed(full.to_string()));
+                }
                 None => {
                     let over = limits.over(Budget::RemotePublishers);
                     if self.budgets.refusals.count(Budget::RemotePublishers) {
@@ -404,7 +406,7 @@ impl SubscribeManager {
             keep_all_timeout: Duration::from_millis(self.config.keep_all_timeout_ms),
             backend: self.memory.backend().clone(),
             buffer,
-            janitor: topic.janitor.clone(),
+            slot_table: topic.slot_table.clone(),
             mailbox: self.mailbox.clone(),
             control: control.clone(),
             over: match &rdma {
@@ -499,7 +501,7 @@ fn told(topic: &Topic, request: &RingRequest) -> HashMap<u64, LastReceived> {
 
 /// A host's port goes; what came through it stays known, so that nothing comes twice after a cut.
 fn depart(topic: &mut Topic, host: HostId, state: ArrivalState) {
-    topic.bury(state.slot());
+    topic.drain(state.slot());
     if topic.departed.len() >= DEPARTED_MAX && !topic.departed.contains_key(&host) {
         let silent = topic.departed.iter().min_by_key(|(_, received)| received.last()).map(|(silent, _)| *silent);
         silent.map(|silent| topic.departed.remove(&silent));

@@ -101,7 +101,7 @@ impl Manager {
             self.adoption.handle_all_handed_back(lock);
             // What it had with this manager when it was cut off, and has given up since.
             for occupied in self.clients.take_slots_of_earlier(client, lock) {
-                self.vacate(occupied);
+                self.release_slot(occupied);
             }
             self.decide();
         }
@@ -118,10 +118,10 @@ impl Manager {
             let Ok(Holder::Process(pid)) = self.dir.client_lock_holder(lock, pid) else { continue };
             let is_lacking = |topic: &Topic, slot: &SubscriberSlot| {
                 let occupied = Occupied { topic: topic.id, slot: (*slot).into() };
-                self.adoption.awaits_from(lock, &occupied) && topic.janitor.pages(*slot).is_none()
+                self.adoption.awaits_from(lock, &occupied) && topic.slot_table.pages(*slot).is_none()
             };
             let of_topic = |topic: &Topic| {
-                let lacking = topic.janitor.active_subscribers().filter(|slot| is_lacking(topic, slot));
+                let lacking = topic.slot_table.active_subscribers().filter(|slot| is_lacking(topic, slot));
                 lacking.map(|slot| (topic.id, slot)).collect::<Vec<_>>()
             };
             let lacking: Vec<(TopicId, SubscriberSlot)> = self.topics.values().flat_map(of_topic).collect();
@@ -131,10 +131,10 @@ impl Manager {
             let files = SubscriberFile::of_process(pid);
             for (id, slot) in lacking {
                 let Some(topic) = self.topics.get(&id) else { continue };
-                let place = topic.janitor.place_of(slot);
+                let place = topic.slot_table.place_of(slot);
                 let find = |file| SubscriberPages::find(file, place, id.0, slot).ok();
                 if let Some(pages) = files.iter().find_map(find) {
-                    topic.janitor.adopt_pages(pages);
+                    topic.slot_table.adopt_pages(pages);
                     self.spread_subscriber(id, slot);
                 }
             }
@@ -162,12 +162,12 @@ impl Manager {
     pub(crate) fn decide(&mut self) {
         while let Some(decision) = self.adoption.poll_decision() {
             match decision {
-                Decision::Bury(occupied) => {
+                Decision::Release(occupied) => {
                     if let Some(topic) = self.topics.get(&occupied.topic) {
                         let slot = occupied.slot;
-                        tracing::info!(topic = %topic.key, %slot, "a slot that no living client has is buried");
+                        tracing::info!(topic = %topic.key, %slot, "a slot that no living client has is released");
                     }
-                    self.vacate(occupied);
+                    self.release_slot(occupied);
                 }
                 Decision::Forget(topic) => self.dir.forget_topic(topic),
                 Decision::Settled(topic) => self.topic_changed(topic),
@@ -221,7 +221,7 @@ impl Manager {
                 let own = SubscriberPages::attach(file, *place, id.0, *slot);
                 let own = own.map_err(NotTaken::of_call)?;
                 let event = descriptors.next().map(EventFd::checked).transpose().map_err(NotTaken::of_call)?;
-                topic.janitor.adopt_pages(own);
+                topic.slot_table.adopt_pages(own);
                 topic.subscribers.insert(*slot, LocalSubscriber { qos: *qos, event });
             }
         }
@@ -253,8 +253,8 @@ impl Manager {
         let segment = Segment::take_over(segment, handed.topic.0).map_err(NotTaken::of_call)?;
         let topic = Topic::of_segment(handed.key.clone(), &handed.type_name, handed.topic, Arc::new(segment));
         tracing::info!(topic = %handed.key, "topic taken over from a manager that died");
-        let publishers = topic.janitor.active_publishers().map(EndpointSlot::from);
-        let taken: Vec<_> = publishers.chain(topic.janitor.active_subscribers().map(EndpointSlot::from)).collect();
+        let publishers = topic.slot_table.active_publishers().map(EndpointSlot::from);
+        let taken: Vec<_> = publishers.chain(topic.slot_table.active_subscribers().map(EndpointSlot::from)).collect();
         self.add_topic(topic);
         self.adoption.handle_segment(handed.topic, taken.into_iter());
         self.decide();
@@ -265,8 +265,8 @@ impl Manager {
 /// Whether a slot is occupied by a client: the slot of an arrival or a sender is this manager's, and nobody's to hand back.
 fn is_a_clients(topic: &Topic, slot: EndpointSlot) -> bool {
     let is_occupied = match slot {
-        EndpointSlot::Publisher(slot) => topic.janitor.active_publishers().any(|active| active == slot),
-        EndpointSlot::Subscriber(slot) => topic.janitor.active_subscribers().any(|active| active == slot),
+        EndpointSlot::Publisher(slot) => topic.slot_table.active_publishers().any(|active| active == slot),
+        EndpointSlot::Subscriber(slot) => topic.slot_table.active_subscribers().any(|active| active == slot),
     };
     is_occupied && !topic.is_own(slot)
 }

@@ -12,7 +12,7 @@ use rgaps_control::{
 };
 use rgaps_os::EventFd;
 use rgaps_shm::segment::AttachError;
-use rgaps_shm::{Janitor, Segment};
+use rgaps_shm::{Segment, SlotTable};
 
 use crate::device_memory::Pools;
 use crate::others::Few;
@@ -41,7 +41,7 @@ pub(crate) struct Topic {
     pub(crate) id: TopicId,
     pub(crate) type_name: String,
     pub(crate) segment: Arc<Segment>,
-    pub(crate) janitor: Janitor,
+    pub(crate) slot_table: SlotTable,
     pub(crate) pools: Pools,
     pub(crate) publishers: HashMap<PublisherSlot, LocalPublisher>,
     pub(crate) subscribers: HashMap<SubscriberSlot, LocalSubscriber>,
@@ -118,13 +118,13 @@ impl Topic {
 
     /// A topic whose segment a predecessor made.
     pub(crate) fn of_segment(key: TopicKey, type_name: &str, id: TopicId, segment: Arc<Segment>) -> Self {
-        let janitor = Janitor::new(segment.clone());
+        let slot_table = SlotTable::new(segment.clone());
         Self {
             key,
             id,
             type_name: type_name.to_owned(),
-            pools: Pools::new(janitor.clone()),
-            janitor,
+            pools: Pools::new(slot_table.clone()),
+            slot_table,
             segment,
             publishers: HashMap::new(),
             subscribers: HashMap::new(),
@@ -175,7 +175,7 @@ impl Topic {
             && self.subscribers.is_empty()
             && self.outbound.is_empty()
             && self.inbound.is_empty()
-            && self.janitor.buried().next().is_none()
+            && self.slot_table.draining().next().is_none()
     }
 
     /// Bytes of the largest message that its publishers can have.
@@ -185,7 +185,7 @@ impl Topic {
 
     /// Bytes of memory that it occupies on this host.
     pub(crate) fn resident_bytes(&self) -> u64 {
-        self.janitor.resident_bytes() + self.pools.resident_bytes()
+        self.slot_table.resident_bytes() + self.pools.resident_bytes()
     }
 
     /// The event descriptor of a subscriber that has one: of this host, or the sender to another.
@@ -195,20 +195,20 @@ impl Topic {
         local.or_else(|| outbound().map(|outbound| outbound.control.event()))
     }
 
-    /// Finishes what buried publishers left; their pools go with their last message.
-    pub(crate) fn sweep(&self) {
-        let buried: Vec<PublisherSlot> = self.janitor.buried().collect();
-        for slot in buried {
-            if self.janitor.sweep(slot) == 0 {
+    /// Finishes what draining publishers left; their pools go with their last message.
+    pub(crate) fn reclaim(&self) {
+        let draining: Vec<PublisherSlot> = self.slot_table.draining().collect();
+        for slot in draining {
+            if self.slot_table.reclaim(slot) == 0 {
                 self.pools.remove(slot);
             }
         }
     }
 
     /// A publisher left or died, or an arrival ended for good.
-    pub(crate) fn bury(&self, slot: PublisherSlot) {
-        self.janitor.bury_publisher(slot);
-        if self.janitor.sweep(slot) == 0 {
+    pub(crate) fn drain(&self, slot: PublisherSlot) {
+        self.slot_table.drain_publisher(slot);
+        if self.slot_table.reclaim(slot) == 0 {
             self.pools.remove(slot);
         }
     }

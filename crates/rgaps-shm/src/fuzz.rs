@@ -17,7 +17,7 @@ use crate::observer::Observer;
 use crate::queue::MessageIndex;
 use crate::sightings::MessageName;
 use crate::{
-    Exhaustion, Held, Janitor, MessageInfo, MessageSpec, PublisherSlot, PublisherSpec, ReaderPort, Segment,
+    Exhaustion, Held, MessageInfo, MessageSpec, PublisherSlot, PublisherSpec, ReaderPort, Segment, SlotTable,
     SubscriberFile, SubscriberPages, SubscriberSpec, WriterPort,
 };
 
@@ -30,7 +30,7 @@ const STEPS_MAX: usize = 64;
 struct Topic {
     segment: File,
     words: File,
-    janitor: Janitor,
+    slot_table: SlotTable,
     writers: [(WriterPort, PublisherSlot); 2],
     reader: ReaderPort,
     observer: Observer,
@@ -51,13 +51,13 @@ pub fn fuzz_segment(mut data: &[u8]) {
 impl Topic {
     /// `None` where the kernel has no memory.
     fn new() -> Option<Self> {
-        let janitor = Janitor::new(Arc::new(Segment::create(TOPIC).ok()?));
-        let made = janitor.segment().clone();
+        let slot_table = SlotTable::new(Arc::new(Segment::create(TOPIC).ok()?));
+        let made = slot_table.segment().clone();
         let file = SubscriberFile::create().ok()?;
-        let [first, second] = [1, 2].map(|publisher| Self::writer(&janitor, publisher));
+        let [first, second] = [1, 2].map(|publisher| Self::writer(&slot_table, publisher));
         let spec = SubscriberSpec { depth: 4, pid: 1, remote: false };
-        let slot = janitor.admit_subscriber(&spec, &file).ok()?;
-        let own = janitor.pages(slot)?;
+        let slot = slot_table.admit_subscriber(&spec, &file).ok()?;
+        let own = slot_table.pages(slot)?;
         let words = own.file()?.as_fd().try_clone_to_owned().ok()?;
         let adopted = SubscriberFile::adopt(words.try_clone().ok()?);
         let own = SubscriberPages::attach(adopted, own.place(), TOPIC, slot).ok()?;
@@ -68,7 +68,7 @@ impl Topic {
         Some(Self {
             segment: segment.into(),
             words: words.into(),
-            janitor,
+            slot_table,
             writers,
             reader,
             observer,
@@ -77,11 +77,11 @@ impl Topic {
         })
     }
 
-    fn writer(janitor: &Janitor, publisher: u64) -> Option<(WriterPort, PublisherSlot)> {
-        let slot = janitor.admit_publisher(&PublisherSpec { publisher, messages: 4, ..Default::default() }).ok()?;
+    fn writer(slot_table: &SlotTable, publisher: u64) -> Option<(WriterPort, PublisherSlot)> {
+        let slot = slot_table.admit_publisher(&PublisherSpec { publisher, messages: 4, ..Default::default() }).ok()?;
         let fd = memfd::create("pool", POOL_BYTES).ok()?;
         let right = Mapping::map(&fd, POOL_BYTES, Access::ReadWrite).ok()?.allocation_right()?;
-        let port = WriterPort::new(janitor.segment().clone(), slot, right).ok()?;
+        let port = WriterPort::new(slot_table.segment().clone(), slot, right).ok()?;
         Some((port, slot))
     }
 
@@ -126,8 +126,8 @@ impl Topic {
 
     fn publish(&mut self, of: usize, exhaustion: Exhaustion) {
         let (port, _) = &mut self.writers[of];
-        for slot in self.janitor.active_subscribers() {
-            self.janitor.pages(slot).into_iter().for_each(|pages| port.add_subscriber(pages, None));
+        for slot in self.slot_table.active_subscribers() {
+            self.slot_table.pages(slot).into_iter().for_each(|pages| port.add_subscriber(pages, None));
         }
         let Ok(loan) = port.loan(64, exhaustion) else { return };
         self.sequence += 1;
@@ -136,9 +136,14 @@ impl Topic {
     }
 
     fn manage(&mut self) {
-        let _ = (self.writers[0].0.stalled_by(), self.janitor.messages_in_use(), self.janitor.remote_publishers());
-        let _ = (self.janitor.active_publishers().count(), self.janitor.buried().count(), self.reader.ready_count(8));
-        let _ = last_received(self.janitor.segment(), [0; 16]);
+        let _ =
+            (self.writers[0].0.stalled_by(), self.slot_table.messages_in_use(), self.slot_table.remote_publishers());
+        let _ = (
+            self.slot_table.active_publishers().count(),
+            self.slot_table.draining().count(),
+            self.reader.ready_count(8),
+        );
+        let _ = last_received(self.slot_table.segment(), [0; 16]);
         self.held.iter().for_each(|held| {
             let mut meta = [0; META_BYTES_MAX];
             assert!(held.copy_meta(&mut meta) <= META_BYTES_MAX);
@@ -150,13 +155,13 @@ impl Topic {
     fn end(mut self) {
         self.manage();
         let _ = (self.reader.counters(), self.reader.awaits_bytes(), self.observer.publisher(1));
-        self.reader.retire();
+        self.reader.close();
         let slot = self.reader.slot();
         self.held.clear();
-        self.janitor.dismiss_subscriber(slot);
+        self.slot_table.release_subscriber(slot);
         for (_, slot) in &self.writers {
-            self.janitor.bury_publisher(*slot);
-            self.janitor.sweep(*slot);
+            self.slot_table.drain_publisher(*slot);
+            self.slot_table.reclaim(*slot);
         }
     }
 }

@@ -132,7 +132,7 @@ pub struct SubscriberRecord {
     pub pid: AtomicU64,
     /// 1 if this is the sender to a remote host.
     pub remote: AtomicU64,
-    /// Messages lost on the way from another host (`Janitor::count_lost`).
+    /// Messages lost on the way from another host (`SlotTable::count_lost`).
     pub lost: AtomicU64,
     /// Where its own words lie in its client's file (pages.rs).
     pub place: AtomicU32,
@@ -160,7 +160,7 @@ pub struct PagesHeader {
 pub struct SubscriberWords {
     /// Whose these are.
     pub header: PagesHeader,
-    /// The next position that it will look at, if it is not before `joined`; `u64::MAX` once it has retired.
+    /// The next position that it will look at, if it is not before `joined`; `u64::MAX` once it is closed.
     pub cursor: AtomicU64,
     /// Messages taken.
     pub taken: AtomicU64,
@@ -186,7 +186,7 @@ pub enum SlotState {
     /// Occupied.
     Active,
     /// A publisher that left or died, some of whose messages are still held.
-    Buried,
+    Draining,
 }
 
 impl SlotState {
@@ -195,7 +195,7 @@ impl SlotState {
         match self {
             Self::Free => 0,
             Self::Active => 1,
-            Self::Buried => 2,
+            Self::Draining => 2,
         }
     }
 
@@ -204,7 +204,7 @@ impl SlotState {
         let state = match word & 0xffff_ffff {
             0 => Some(Self::Free),
             1 => Some(Self::Active),
-            2 => Some(Self::Buried),
+            2 => Some(Self::Draining),
             _ => None,
         };
         ((word >> 32) as u32, state)

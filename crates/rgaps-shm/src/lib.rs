@@ -8,7 +8,7 @@
 //!   whose bytes a stream has still to write.
 //! * Subscribers: `reader` is their port, `held` is a message that is being read, `past` finds what history keeps, `sightings` and `by_name` take messages by
 //!   name, `peek` looks at messages without holding them, `ready_count` counts them.
-//! * The manager: `janitor` admits publishers and subscribers and finishes what the dead left; `last_received` finds the last message of each remote publisher.
+//! * The manager: `slot_table` admits publishers and subscribers and finishes what the dead left; `last_received` finds the last message of each remote publisher.
 //! * For all: `notify` wakes, `info` is what a message says of itself, `observer` reads a topic without taking part, `crash` has the points for kill tests,
 //!   `fuzz` lets others write anything.
 //!
@@ -37,8 +37,6 @@ mod fuzz;
 pub mod held;
 #[cfg(not(loom))]
 pub mod history;
-#[cfg(not(any(loom, shuttle)))]
-pub mod janitor;
 #[cfg(not(any(loom, shuttle)))]
 pub mod last_received;
 #[cfg(not(any(loom, shuttle)))]
@@ -72,6 +70,8 @@ pub mod sightings;
 #[cfg(not(any(loom, shuttle)))]
 pub mod slot;
 #[cfg(not(any(loom, shuttle)))]
+pub mod slot_table;
+#[cfg(not(any(loom, shuttle)))]
 pub mod space;
 #[cfg(not(any(loom, shuttle)))]
 pub mod subscribers;
@@ -82,7 +82,6 @@ pub mod writer;
 pub use crate::{
     fuzz::fuzz_segment,
     held::Held,
-    janitor::{Janitor, PublisherSpec, SubscriberSpec},
     pages::{SubscriberFile, SubscriberPages},
     pending::PendingMessage,
     pool::{Block, PoolAllocator, PoolStats},
@@ -90,6 +89,7 @@ pub use crate::{
     reader::ReaderPort,
     segment::{AttachError, Segment},
     slot::{EndpointSlot, PublisherSlot, SubscriberSlot},
+    slot_table::{PublisherSpec, SlotTable, SubscriberSpec},
     space::{Exhaustion, LoanError},
     subscribers::Subscribers,
     writer::{LoanedMessage, MessageSpec, WriterPort},

@@ -291,7 +291,7 @@ impl Topic {
         won
     }
 
-    /// As `Janitor::finish_message`, for an owner that is dead.
+    /// As `SlotTable::finish_message`, for an owner that is dead.
     fn finish_for_the_dead(&self, published: Published, depth: u64, spared: Need) -> bool {
         self.words().abandon(published.0);
         self.words().resume(published.0);
@@ -597,7 +597,7 @@ fn loom_history_what_is_found_in_the_table_is_read_whole() {
     });
 }
 
-/// Its owner dies after so many steps of freeing a message; then comes the janitor, then the entry's next owner.
+/// Its owner dies after so many steps of freeing a message; then comes the slot_table, then the entry's next owner.
 fn dead_after(steps: usize) {
     bounded(3, move || {
         let topic = Topic::new();

@@ -21,7 +21,7 @@
 //! Invariants  M1 a word of an old generation changes nothing. M2 a block is freed once, by whoever set RECLAIMING.
 //!             M3 what is HELD is not freed. M4 what a keep-all subscriber has not read is not freed.
 //! Deaths      Once the manager has ended a dead subscriber's slot, publishers no longer read its words: they read those of slots that are
-//!             active in the generation which they know (subscribers.rs). A dead owner's messages are finished by the manager (janitor.rs).
+//!             active in the generation which they know (subscribers.rs). A dead owner's messages are finished by the manager (slot_table.rs).
 //! Trusts      nothing: words are compared whole; what does not fit is left alone.
 //! Shown by    loom_message, loom_history, loom_death, loom_ready (M2 to M4), the tests below (M1); docs/proofs.md.
 //!

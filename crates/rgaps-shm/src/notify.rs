@@ -218,8 +218,8 @@ impl Wait for EventWait {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::janitor::Janitor;
     use crate::slot::SubscriberSlot;
+    use crate::slot_table::SlotTable;
     use crate::subscribers::Subscribers;
 
     const LONG: Duration = Duration::from_secs(60);
@@ -235,7 +235,7 @@ mod tests {
 
     struct Topic {
         segment: Arc<Segment>,
-        janitor: Janitor,
+        slot_table: SlotTable,
         slot: SubscriberSlot,
         subscribers: Subscribers,
     }
@@ -243,17 +243,17 @@ mod tests {
     impl Topic {
         fn new() -> Self {
             let segment = Arc::new(Segment::create([1; 16]).unwrap());
-            let janitor = Janitor::new(segment.clone());
-            let slot = janitor
+            let slot_table = SlotTable::new(segment.clone());
+            let slot = slot_table
                 .admit_subscriber(&crate::SubscriberSpec::default(), &crate::SubscriberFile::create().unwrap())
                 .unwrap();
             let mut subscribers = Subscribers::new(segment.clone());
-            subscribers.add(janitor.pages(slot).unwrap(), None);
-            Self { segment, janitor, slot, subscribers }
+            subscribers.add(slot_table.pages(slot).unwrap(), None);
+            Self { segment, slot_table, slot, subscribers }
         }
 
         fn pages(&self) -> Arc<SubscriberPages> {
-            self.janitor.pages(self.slot).unwrap()
+            self.slot_table.pages(self.slot).unwrap()
         }
 
         fn waiter(&self) -> FutexWait {
@@ -324,7 +324,7 @@ mod tests {
     fn an_event_descriptor_is_signalled_while_its_subscriber_stays() {
         let mut topic = Topic::new();
         let slot = topic.slot;
-        topic.janitor.mark_descriptor(slot, true);
+        topic.slot_table.mark_descriptor(slot, true);
         let event = EventFd::new().unwrap();
         topic.subscribers.add(topic.pages(), Some(event.try_clone().unwrap()));
         let mut wait = EventWait::new(event);
@@ -332,7 +332,7 @@ mod tests {
         // Its words once more, without the descriptor, take nothing away.
         topic.subscribers.add(topic.pages(), None);
         wakes(&mut wait, &mut topic.subscribers);
-        topic.janitor.dismiss_subscriber(slot);
+        topic.slot_table.release_subscriber(slot);
         wait.arm().unwrap();
         topic.subscribers.wake().unwrap();
         assert!(!wait.wait(Duration::from_millis(1)).unwrap());

@@ -96,7 +96,7 @@ pub struct ReaderPort {
     /// Losses from before the first take by name in order.
     pub(crate) forgiven: u64,
     held: Arc<HeldCounts>,
-    has_retired: bool,
+    is_closed: bool,
     /// What those that `waiter` gives out have in common.
     waiter: FutexWait,
 }
@@ -127,7 +127,7 @@ impl ReaderPort {
             seen: Sightings::default(),
             forgiven: 0,
             held: Arc::new(HeldCounts::new()),
-            has_retired: false,
+            is_closed: false,
             waiter,
         })
     }
@@ -248,7 +248,7 @@ impl ReaderPort {
         let oldest = self.oldest_in_depth();
         let too_old = self.backlog.len() - self.backlog_within_depth();
         let mut passed = 0;
-        if !count.is_full() && !self.has_retired {
+        if !count.is_full() && !self.is_closed {
             walk(&self.segment, self.cursor.max(oldest), &self.backlog, |position, named| {
                 passed += 1;
                 if passed > too_old
@@ -290,7 +290,7 @@ impl ReaderPort {
     }
 
     fn next(&mut self) -> Result<Option<Held>, TakeRefused> {
-        if self.has_retired {
+        if self.is_closed {
             return Ok(None);
         }
         if !self.backlog.is_empty() {
@@ -433,9 +433,9 @@ impl ReaderPort {
     }
 
     /// Takes no part in the topic any more, though messages that it has given out are still held: what it had not read is let go, and no
-    /// publisher waits for it. The slot stays taken until the manager dismisses it.
-    pub fn retire(&mut self) {
-        self.has_retired = true;
+    /// publisher waits for it. The slot stays taken until the manager releases it.
+    pub fn close(&mut self) {
+        self.is_closed = true;
         self.set_aside.clear();
         for (_, message) in std::mem::take(&mut self.backlog) {
             self.let_go(message);
@@ -480,7 +480,7 @@ impl ReaderPort {
 
     /// Messages ahead that are gone, or too old.
     fn losses_not_yet_counted(&self) -> u64 {
-        if self.has_retired || self.check().is_err() {
+        if self.is_closed || self.check().is_err() {
             return 0;
         }
         let oldest = self.oldest_in_depth().max(self.cursor);

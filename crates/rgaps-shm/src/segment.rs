@@ -346,13 +346,13 @@ mod tests {
     fn a_segment_with_a_publisher_and_a_subscriber_that_are_idle_takes_three_pages() {
         let made = Segment::create([7; 16]).unwrap();
         assert!(made.resident_bytes().unwrap() <= 4096);
-        let janitor = crate::Janitor::new(Arc::new(made));
-        janitor.admit_publisher(&crate::PublisherSpec::default()).unwrap();
+        let slot_table = crate::SlotTable::new(Arc::new(made));
+        slot_table.admit_publisher(&crate::PublisherSpec::default()).unwrap();
         let slot =
-            janitor.admit_subscriber(&crate::SubscriberSpec::default(), &crate::SubscriberFile::create().unwrap());
+            slot_table.admit_subscriber(&crate::SubscriberSpec::default(), &crate::SubscriberFile::create().unwrap());
         let slot = slot.unwrap();
-        let own = janitor.pages(slot).unwrap().resident_bytes();
-        assert!(janitor.segment().resident_bytes().unwrap() + own <= 3 * 4096);
+        let own = slot_table.pages(slot).unwrap().resident_bytes();
+        assert!(slot_table.segment().resident_bytes().unwrap() + own <= 3 * 4096);
     }
 
     #[test]

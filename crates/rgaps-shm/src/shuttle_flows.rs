@@ -2,7 +2,7 @@
 //!
 //! Two publisher slots, three subscriber slots and a manager run the real functions on words of their own. A slot has up to two occupants, one
 //! after the other. Any occupant may die before any access to a word; the manager then finishes what it left. `shuttle_flows/` repeats what
-//! `writer.rs`, `reader.rs`, `subscribers.rs`, `past.rs` and `janitor.rs` do with several of these functions.
+//! `writer.rs`, `reader.rs`, `subscribers.rs`, `past.rs` and `slot_table.rs` do with several of these functions.
 //!
 //! Shuttle runs every access in one order, so this shows what schedules can do, and nothing about orderings and fences: loom's models do
 //! that (docs/proofs.md).
@@ -73,7 +73,7 @@ fn publish(topic: &Topic, manager: &Mutex<Manager>, index: usize) {
         });
         let Some((slot, publisher)) = admitted else { break };
         live(fate(topic), || publisher.run());
-        manager.lock().unwrap().bury_publisher(slot);
+        manager.lock().unwrap().drain_publisher(slot);
     }
     topic.closed.fetch_add(1, Ordering::AcqRel);
     topic.ring_always();
@@ -92,7 +92,7 @@ fn subscribe(topic: &Topic, manager: &Mutex<Manager>, index: usize) {
         };
         let (slot, subscriber) = manager.lock().unwrap().admit_subscriber(index, kind);
         live(fate(topic), || subscriber.run());
-        manager.lock().unwrap().dismiss_subscriber(slot);
+        manager.lock().unwrap().release_subscriber(slot);
     }
 }
 

@@ -137,10 +137,10 @@ impl Subscribers {
         self.get(slot).map(|known| &known.pages)
     }
 
-    /// Subscribers that have not retired.
+    /// Subscribers that are not closed.
     pub fn count(&self) -> usize {
-        let has_retired = |known: &Known| known.pages.words().cursor.load(Ordering::Relaxed) == u64::MAX;
-        self.occupants().filter(|slot| !self.get(*slot).is_some_and(has_retired)).count()
+        let is_closed = |known: &Known| known.pages.words().cursor.load(Ordering::Relaxed) == u64::MAX;
+        self.occupants().filter(|slot| !self.get(*slot).is_some_and(is_closed)).count()
     }
 
     /// Those who are there, as they stand to a message.

@@ -224,7 +224,7 @@ impl WriterPort {
         Some(Keeper { pid, is_remote: words.remote.load(Ordering::Relaxed) != 0 })
     }
 
-    /// The slot of a keep-all subscriber that has still to read a message which nobody holds, and so keeps its space: for `Janitor::demote`.
+    /// The slot of a keep-all subscriber that has still to read a message which nobody holds, and so keeps its space: for `SlotTable::demote`.
     pub fn stalled_by(&self) -> Option<SubscriberSlot> {
         let (_, end) = self.begin_pass();
         let stalls = |reader: &Reader<'_>| reader.depth == 0 && reader.need(end) == Need::Hard;
@@ -354,7 +354,7 @@ impl WriterPort {
         self.subscribers.unknown()
     }
 
-    /// Subscribers on this host that have not retired.
+    /// Subscribers on this host that are not closed.
     pub fn subscriber_count(&self) -> usize {
         self.subscribers.count()
     }

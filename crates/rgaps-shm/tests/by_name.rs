@@ -105,7 +105,7 @@ fn what_history_gave_and_nobody_takes_is_released_once_it_is_older_than_the_dept
     assert_eq!((lost(&late), sequences(&mut late)), (0, vec![]));
     // All but what the publisher itself keeps.
     publisher.port.reclaim();
-    assert_eq!(host.janitor.messages_in_use(), 8);
+    assert_eq!(host.slot_table.messages_in_use(), 8);
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn letting_go_of_history_does_not_let_go_of_the_entrys_next_message() {
     let mut late = host.subscriber_with(2, true);
     publisher.publish(10, Exhaustion::DropOldest).unwrap();
     let TakenByName::Here(held) = take_by_name(&mut late, named(2)) else { panic!("the second message is there") };
-    late.retire();
+    late.close();
     assert!(publisher.publish(10, Exhaustion::DropOldest).is_err(), "the only message is held");
     assert_eq!(publisher.content(&held), [2; 10]);
     drop(held);
@@ -279,7 +279,7 @@ fn with_handles_in_order_earlier_messages_are_released_and_lost_but_those_before
     let (mut publisher, mut other) = (host.publisher(1 << 20, 0), host.publisher(1 << 20, 0));
     let mut reader = host.subscriber(30);
     reader.expect_handles_in_order();
-    host.janitor.count_lost(9, reader.joined());
+    host.slot_table.count_lost(9, reader.joined());
     for _ in 0..10 {
         publisher.publish(10, Exhaustion::Refuse).unwrap();
     }
@@ -331,15 +331,15 @@ fn a_beginning_of_nonsense_is_no_panic_and_no_endless_loop() {
     let mut publisher = host.publisher(1 << 20, 0);
     for nonsense in [u64::MAX, u64::MAX - 1, 1 << 63, (1 << 36) - 1] {
         let slot =
-            host.janitor.admit_subscriber(&SubscriberSpec { depth: 3, ..Default::default() }, &host.file).unwrap();
-        let segment = host.janitor.segment().clone();
+            host.slot_table.admit_subscriber(&SubscriberSpec { depth: 3, ..Default::default() }, &host.file).unwrap();
+        let segment = host.slot_table.segment().clone();
         segment.subscriber(slot.index).unwrap().joined.store(nonsense, Ordering::Release);
         let mut reader = host.reader(slot, false);
         for _ in 0..40 {
             publisher.publish(10, Exhaustion::DropOldest).unwrap();
             let _ = (reader.ready_count(10), take_by_name(&mut reader, named(publisher.sequence)), take(&mut reader));
         }
-        host.dismiss(&reader);
+        host.release(&reader);
     }
 }
 

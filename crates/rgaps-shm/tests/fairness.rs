@@ -5,9 +5,9 @@
 mod host;
 
 use host::{Host, lost, sequences, take};
-use rgaps_shm::janitor::QUOTA;
 use rgaps_shm::layout::{DEPTH_MAX, PUBLISHERS_MAX, QUEUE_SLOTS, SUBSCRIBERS_MAX};
 use rgaps_shm::reader::TakeRefused;
+use rgaps_shm::slot_table::QUOTA;
 use rgaps_shm::writer::PublishError;
 use rgaps_shm::{Exhaustion, LoanError, MessageInfo, MessageSpec, PublisherSpec, SubscriberSpec};
 
@@ -31,7 +31,7 @@ fn a_latched_publisher_of_great_depth_has_its_own_entries_only() {
     let host = Host::new(1256);
     let mut latched = host.publisher(1 << 20, 1000);
     let mut other =
-        Host { messages: 256, janitor: host.janitor.clone(), file: host.file.clone() }.publisher(1 << 20, 0);
+        Host { messages: 256, slot_table: host.slot_table.clone(), file: host.file.clone() }.publisher(1 << 20, 0);
     for _ in 0..2000 {
         latched.publish(10, Exhaustion::Refuse).unwrap();
         other.publish(10, Exhaustion::Refuse).unwrap();
@@ -101,7 +101,7 @@ fn a_depth_beyond_the_queue_is_granted_as_far_as_can_be_and_every_message_is_tak
     assert_eq!(lost(&reader), 128 + published - 256);
     brief.port.reclaim();
     publisher.port.reclaim();
-    assert_eq!(host.janitor.messages_in_use(), 0);
+    assert_eq!(host.slot_table.messages_in_use(), 0);
 }
 
 #[test]
@@ -159,26 +159,26 @@ fn publishers_that_have_gone_make_way_for_others_unless_something_of_theirs_is_h
         publisher.publish(10, Exhaustion::Refuse).unwrap();
         first = first.or_else(|| Some((take(&mut stopped).unwrap(), publisher.port.slot())));
         let slot = publisher.port.slot();
-        assert!(host.janitor.bury_publisher(slot));
-        host.janitor.sweep(slot);
+        assert!(host.slot_table.drain_publisher(slot));
+        host.slot_table.reclaim(slot);
     }
     let (held, first) = first.unwrap();
-    assert!(host.janitor.buried().any(|slot| slot == first), "what is held stays");
+    assert!(host.slot_table.draining().any(|slot| slot == first), "what is held stays");
     let left = sequences(&mut stopped).len() as u64;
     assert_eq!(left + lost(&stopped) + 1, 3 * PUBLISHERS_MAX as u64);
     drop(held);
-    assert_eq!(host.janitor.buried().map(|slot| host.janitor.sweep(slot)).sum::<usize>(), 0);
-    assert_eq!(host.janitor.messages_in_use(), 0);
+    assert_eq!(host.slot_table.draining().map(|slot| host.slot_table.reclaim(slot)).sum::<usize>(), 0);
+    assert_eq!(host.slot_table.messages_in_use(), 0);
 }
 
 #[test]
 fn every_place_that_a_topic_has_can_be_taken_and_the_next_is_refused_by_name() {
     let host = Host::new(256);
     let publishers: Vec<_> = (0..PUBLISHERS_MAX).map(|_| host.publisher(4096, 0)).collect();
-    let refused = host.janitor.admit_publisher(&PublisherSpec::default()).unwrap_err();
+    let refused = host.slot_table.admit_publisher(&PublisherSpec::default()).unwrap_err();
     assert!(refused.to_string().contains("256 publishers"), "{refused}");
     let mut subscribers: Vec<_> = (0..SUBSCRIBERS_MAX).map(|_| host.subscriber(10)).collect();
-    let refused = host.janitor.admit_subscriber(&SubscriberSpec::default(), &host.file).unwrap_err();
+    let refused = host.slot_table.admit_subscriber(&SubscriberSpec::default(), &host.file).unwrap_err();
     assert!(refused.to_string().contains("1024 subscribers"), "{refused}");
     let mut last = publishers.into_iter().next_back().unwrap();
     last.publish(10, Exhaustion::Refuse).unwrap();
@@ -193,7 +193,7 @@ fn who_asks_for_more_messages_than_are_left_is_granted_what_there_is() {
     let mut quotas = Vec::new();
     for _ in 0..PUBLISHERS_MAX {
         let publisher = host.publisher(4096, 0);
-        quotas.push(host.janitor.quota(publisher.port.slot()));
+        quotas.push(host.slot_table.quota(publisher.port.slot()));
     }
     let to_others = QUOTA * (PUBLISHERS_MAX as u32 - 1);
     assert_eq!(quotas[0], QUEUE_SLOTS as u32 - to_others);
@@ -209,8 +209,8 @@ fn ports_that_have_lost_their_slots_say_so_and_change_nothing() {
     let held = take(&mut reader).unwrap();
     let loan = publisher.port.loan(10, Exhaustion::Refuse).unwrap();
     let slot = publisher.port.slot();
-    assert!(host.janitor.bury_publisher(slot));
-    host.dismiss(&reader);
+    assert!(host.slot_table.drain_publisher(slot));
+    host.release(&reader);
     let (mut next_publisher, mut next_reader) = (host.publisher(1 << 16, 0), host.subscriber(10));
     next_publisher.publish(10, Exhaustion::Refuse).unwrap();
 
@@ -228,7 +228,7 @@ fn ports_that_have_lost_their_slots_say_so_and_change_nothing() {
 #[test]
 fn a_topic_whose_publishers_and_subscribers_have_gone_has_the_memory_that_it_had() {
     let host = Host::new(256);
-    let resident = || host.janitor.resident_bytes();
+    let resident = || host.slot_table.resident_bytes();
     let go_by = || {
         let mut publisher = host.publisher(1 << 16, 0);
         let mut reader = host.subscriber(10);
@@ -237,9 +237,9 @@ fn a_topic_whose_publishers_and_subscribers_have_gone_has_the_memory_that_it_had
             take(&mut reader).unwrap();
         }
         let slot = publisher.port.slot();
-        host.dismiss(&reader);
-        assert!(host.janitor.bury_publisher(slot));
-        host.janitor.sweep(slot);
+        host.release(&reader);
+        assert!(host.slot_table.drain_publisher(slot));
+        host.slot_table.reclaim(slot);
     };
     // Until every slot of the queue has been used.
     (0..QUEUE_SLOTS / 300 + 1).for_each(|_| go_by());

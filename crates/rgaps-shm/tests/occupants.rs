@@ -12,9 +12,9 @@ use rgaps_shm::{Exhaustion, SubscriberSpec};
 fn losses_of_a_slots_former_subscriber_are_not_those_of_the_next() {
     let host = Host::new(64);
     let first = host.subscriber(10);
-    host.janitor.count_lost(5, Position(0));
+    host.slot_table.count_lost(5, Position(0));
     assert_eq!(lost(&first), 5);
-    host.dismiss(&first);
+    host.release(&first);
     let second = host.subscriber(10);
     assert_eq!((second.slot().index, lost(&second)), (first.slot().index, 0));
 }
@@ -23,10 +23,10 @@ fn losses_of_a_slots_former_subscriber_are_not_those_of_the_next() {
 fn what_is_told_late_of_a_slots_former_subscriber_changes_nothing() {
     let host = Host::new(64);
     let mut publisher = host.publisher(1 << 20, 0);
-    let admit = || host.janitor.admit_subscriber(&SubscriberSpec::default(), &host.file).unwrap();
+    let admit = || host.slot_table.admit_subscriber(&SubscriberSpec::default(), &host.file).unwrap();
     let first = admit();
-    let late = host.janitor.pages(first).unwrap();
-    assert!(host.janitor.dismiss_subscriber(first));
+    let late = host.slot_table.pages(first).unwrap();
+    assert!(host.slot_table.release_subscriber(first));
     let second = admit();
     assert_eq!(second.index, first.index);
     publisher.meet();
@@ -45,6 +45,6 @@ fn a_message_lies_in_the_pool_of_the_publisher_that_has_the_slot_now() {
         let slot = publisher.port.slot();
         assert_eq!(held.pool(), slot);
         drop(held);
-        assert!(host.janitor.bury_publisher(slot));
+        assert!(host.slot_table.drain_publisher(slot));
     }
 }

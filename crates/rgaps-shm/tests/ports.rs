@@ -1,4 +1,4 @@
-//! Writer, reader and janitor together, on a real segment in one process.
+//! Writer, reader and slot_table together, on a real segment in one process.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
@@ -39,7 +39,7 @@ fn what_is_published_is_taken_in_order_by_everyone_in_place() {
     }
     publisher.port.reclaim();
     assert_eq!(publisher.port.pool().used_bytes, 0);
-    assert_eq!(host.janitor.messages_in_use(), 0);
+    assert_eq!(host.slot_table.messages_in_use(), 0);
 }
 
 #[test]
@@ -106,14 +106,14 @@ fn who_reads_nothing_while_space_is_waited_for_stops_no_publisher_until_it_reads
 }
 
 #[test]
-fn a_reader_that_has_retired_holds_nobody_up_though_its_message_is_held() {
+fn a_reader_that_is_closed_holds_nobody_up_though_its_message_is_held() {
     let host = Host::new(8);
     let mut publisher = host.publisher(64 << 10, 0);
     let mut reader = host.subscriber(0);
     publisher.publish(20_000, Exhaustion::Refuse).unwrap();
     publisher.publish(20_000, Exhaustion::Refuse).unwrap();
     let held = take(&mut reader).unwrap();
-    reader.retire();
+    reader.close();
     for _ in 0..20 {
         publisher.publish(30_000, Exhaustion::Refuse).unwrap();
     }
@@ -122,7 +122,7 @@ fn a_reader_that_has_retired_holds_nobody_up_though_its_message_is_held() {
     drop(held);
     publisher.port.reclaim();
     assert_eq!(publisher.port.pool().used_bytes, 0);
-    host.dismiss(&reader);
+    host.release(&reader);
 }
 
 #[test]
@@ -130,9 +130,9 @@ fn a_reader_whose_slot_is_somebody_elses_changes_nothing_there() {
     let host = Host::new(8);
     let mut publisher = host.publisher(64 << 10, 0);
     let mut before = host.subscriber(0);
-    host.dismiss(&before);
+    host.release(&before);
     let mut next = host.subscriber(0);
-    before.retire();
+    before.close();
     publisher.publish(100, Exhaustion::Refuse).unwrap();
     publisher.publish(100, Exhaustion::Refuse).unwrap();
     assert_eq!(sequences(&mut next), [1, 2], "addressed to it, and all of them kept");
@@ -146,7 +146,7 @@ fn a_publisher_that_waits_goes_on_when_a_holder_lets_go() {
     publisher.publish(5000, Exhaustion::Refuse).unwrap();
     let held = take(&mut reader).unwrap();
     std::thread::scope(|scope| {
-        let space = host.janitor.segment().clone();
+        let space = host.slot_table.segment().clone();
         let waiting = scope.spawn(move || publisher.publish(5000, Exhaustion::Wait(Duration::from_secs(60))));
         while space.header().space.0.sleepers.iter().all(|word| word.load(Ordering::Relaxed) == 0) {
             std::thread::yield_now();
@@ -223,7 +223,7 @@ fn a_writer_finds_what_a_stream_let_go_without_being_rung() {
     let mut reader = host.subscriber(0);
     publisher.publish(5000, Exhaustion::Refuse).unwrap();
     let held = take(&mut reader).unwrap();
-    let sleepers = host.janitor.segment().clone();
+    let sleepers = host.slot_table.segment().clone();
     std::thread::scope(|scope| {
         let waiting = scope.spawn(move || publisher.publish(5000, Exhaustion::Wait(Duration::from_secs(60))));
         while sleepers.header().space.0.sleepers.iter().all(|word| word.load(Ordering::Relaxed) == 0) {
@@ -243,11 +243,11 @@ fn a_message_whose_producer_died_before_its_bytes_came_is_poisoned() {
     let _unready = publisher.publish_pending();
     let held = reader.take_pending().unwrap().unwrap();
     let slot = publisher.port.slot();
-    assert!(host.janitor.bury_publisher(slot));
+    assert!(host.slot_table.drain_publisher(slot));
     assert_eq!(held.readiness(), Readiness::Poisoned);
     assert!(take(&mut reader).is_none());
     drop(held);
-    assert_eq!(host.janitor.sweep(slot), 0);
+    assert_eq!(host.slot_table.reclaim(slot), 0);
 }
 
 #[test]
@@ -260,14 +260,14 @@ fn whatever_a_dead_publisher_left_in_its_words_its_slot_is_free_again() {
             publisher.publish(10, Exhaustion::Refuse).unwrap();
         }
         let slot = publisher.port.slot();
-        let segment = host.janitor.segment();
+        let segment = host.slot_table.segment();
         for index in segment.used_entries(slot.index) {
             let life = &segment.message(index).life;
             life.store(life.load(Ordering::Relaxed) & !0xff | u64::from(flags), Ordering::Relaxed);
         }
-        assert!(host.janitor.bury_publisher(slot));
-        assert_eq!(host.janitor.sweep(slot), 0, "{flags:#x}");
-        assert_eq!(host.janitor.buried().count(), 0);
+        assert!(host.slot_table.drain_publisher(slot));
+        assert_eq!(host.slot_table.reclaim(slot), 0, "{flags:#x}");
+        assert_eq!(host.slot_table.draining().count(), 0);
     }
 }
 
@@ -336,7 +336,7 @@ fn a_dead_subscribers_holds_are_void_and_its_slot_serves_the_next() {
     let mut dead = host.subscriber(0);
     publisher.publish(5000, Exhaustion::Refuse).unwrap();
     let held = take(&mut dead).unwrap();
-    host.dismiss(&dead);
+    host.release(&dead);
     publisher.publish(5000, Exhaustion::Refuse).unwrap();
     let mut next = host.subscriber(0);
     assert_eq!(next.slot().index, dead.slot().index);
@@ -355,15 +355,15 @@ fn what_a_dead_publisher_published_is_still_read_and_then_its_slot_is_free() {
     let abandoned = publisher.port.try_loan(300, Exhaustion::Refuse).unwrap();
     drop(abandoned); // neither published nor given back
     let slot = publisher.port.slot();
-    assert!(host.janitor.bury_publisher(slot));
-    assert_eq!(host.janitor.sweep(slot), 2);
+    assert!(host.slot_table.drain_publisher(slot));
+    assert_eq!(host.slot_table.reclaim(slot), 2);
     let first = take(&mut reader).unwrap();
     assert_eq!(take(&mut reader).unwrap().info().sequence, 2);
-    assert_eq!(host.janitor.sweep(slot), 1);
+    assert_eq!(host.slot_table.reclaim(slot), 1);
     drop(first);
-    assert_eq!(host.janitor.sweep(slot), 0);
-    assert_eq!(host.janitor.messages_in_use(), 0);
-    assert_eq!(host.janitor.buried().count(), 0);
+    assert_eq!(host.slot_table.reclaim(slot), 0);
+    assert_eq!(host.slot_table.messages_in_use(), 0);
+    assert_eq!(host.slot_table.draining().count(), 0);
 }
 
 #[test]
@@ -376,7 +376,7 @@ fn a_demoted_subscriber_no_longer_stalls_the_publisher() {
     }
     assert!(publisher.publish(10, Exhaustion::DropOldest).is_err());
     assert_eq!(publisher.port.stalled_by(), Some(reader.slot()));
-    assert!(host.janitor.demote(reader.slot(), 2));
+    assert!(host.slot_table.demote(reader.slot(), 2));
     assert_eq!(publisher.port.stalled_by(), None);
     publisher.publish(10, Exhaustion::DropOldest).unwrap();
     assert!(lost(&reader) > 0);
@@ -392,10 +392,10 @@ fn who_has_the_slot_of_a_subscriber_that_stalled_and_left_stays_keep_all() {
     }
     let named = publisher.port.stalled_by().unwrap();
     let slot = stalling.slot();
-    assert!(host.janitor.dismiss_subscriber(slot));
+    assert!(host.slot_table.release_subscriber(slot));
     let innocent = host.subscriber(0);
     assert_eq!((innocent.slot().index, named), (slot.index, slot));
-    assert!(!host.janitor.demote(named, 2), "it is another's slot by now");
+    assert!(!host.slot_table.demote(named, 2), "it is another's slot by now");
     for _ in 0..4 {
         publisher.publish(10, Exhaustion::DropOldest).unwrap();
     }
@@ -429,21 +429,21 @@ fn a_loss_on_the_way_is_counted_by_those_who_were_there_before_it() {
     let mut publisher = host.publisher(1 << 16, 0);
     let early = host.subscriber(5);
     publisher.publish(10, Exhaustion::Refuse).unwrap();
-    let last = rgaps_shm::last_received::last_received(host.janitor.segment(), [0; 16])[&77].position;
+    let last = rgaps_shm::last_received::last_received(host.slot_table.segment(), [0; 16])[&77].position;
     let late = host.subscriber(5);
     let slot = host
-        .janitor
+        .slot_table
         .admit_subscriber(&SubscriberSpec { depth: 5, remote: true, ..Default::default() }, &host.file)
         .unwrap();
     let sender = host.reader(slot, false);
-    host.janitor.count_lost(3, last);
+    host.slot_table.count_lost(3, last);
     assert_eq!([&early, &late, &sender].map(lost), [3, 0, 0]);
 }
 
 #[test]
 fn the_table_tells_the_newest_message_of_a_host_after_its_writer_died_and_all_was_released() {
     let host = Host::new(4);
-    let received = || rgaps_shm::last_received::last_received(host.janitor.segment(), [0; 16]);
+    let received = || rgaps_shm::last_received::last_received(host.slot_table.segment(), [0; 16]);
     let mut publisher = host.remote_publisher(1 << 16);
     let mut reader = host.subscriber(10);
     assert!(received().is_empty());
@@ -456,11 +456,11 @@ fn the_table_tells_the_newest_message_of_a_host_after_its_writer_died_and_all_wa
     let loan = publisher.port.loan(10, Exhaustion::Refuse).unwrap();
     publisher.port.give_back(loan);
     let slot = publisher.port.slot();
-    host.janitor.bury_publisher(slot);
-    assert_eq!(host.janitor.sweep(slot), 0);
+    host.slot_table.drain_publisher(slot);
+    assert_eq!(host.slot_table.reclaim(slot), 0);
     let found = received();
     assert_eq!((found[&77].sequence, found[&77].position.0), (9, 8));
-    assert!(rgaps_shm::last_received::last_received(host.janitor.segment(), [1; 16]).is_empty(), "another host's");
+    assert!(rgaps_shm::last_received::last_received(host.slot_table.segment(), [1; 16]).is_empty(), "another host's");
 }
 
 #[test]
@@ -469,10 +469,10 @@ fn a_message_that_comes_again_goes_to_those_who_came_since_and_to_history() {
     let mut publisher = host.publisher(1 << 16, 5);
     let mut early = host.subscriber(5);
     publisher.publish(10, Exhaustion::Refuse).unwrap();
-    let seen = rgaps_shm::last_received::last_received(host.janitor.segment(), [0; 16])[&77].position;
+    let seen = rgaps_shm::last_received::last_received(host.slot_table.segment(), [0; 16])[&77].position;
     assert_eq!(sequences(&mut early), [1]);
     let slot = publisher.port.slot();
-    host.janitor.bury_publisher(slot);
+    host.slot_table.drain_publisher(slot);
     let mut late = host.subscriber(5);
     let mut again = host.publisher(1 << 16, 5);
     let loan = again.port.loan(10, Exhaustion::Refuse).unwrap();
@@ -555,7 +555,7 @@ impl Model {
     fn finish(mut self, host: &Host, newest: u64) {
         while self.take(newest).is_some() {}
         assert_eq!(self.skipped + self.unread.len() as u64, lost(&self.reader));
-        host.dismiss(&self.reader);
+        host.release(&self.reader);
     }
 }
 
@@ -597,7 +597,7 @@ proptest! {
         models.into_iter().for_each(|model| model.finish(&host, publisher.sequence));
         publisher.port.reclaim();
         prop_assert_eq!(publisher.port.pool().used_bytes, 0);
-        prop_assert_eq!(host.janitor.messages_in_use(), 0);
+        prop_assert_eq!(host.slot_table.messages_in_use(), 0);
     }
 }
 
@@ -635,7 +635,7 @@ fn a_publisher_keeps_what_a_subscriber_that_it_does_not_know_yet_could_have() {
 #[test]
 fn what_a_subscriber_writes_reaches_nothing_that_others_read() {
     let host = Host::new(8);
-    let made = host.janitor.segment();
+    let made = host.slot_table.segment();
     let reader = host.subscriber(10);
     // The kernel says so of each descriptor that a subscriber gets, and of each mapping.
     let segment = made.read_only().unwrap();

@@ -7,7 +7,7 @@ use rgaps_control::local::{Body, RefusedSlot};
 use rgaps_control::{EndpointSlot, TopicId, TopicKey};
 use rgaps_shm::Segment;
 
-use crate::session::{LEAVE_TIMEOUT, Session};
+use crate::session::{DETACH_TIMEOUT, Session};
 
 /// A slot of a topic, owned by a publisher (`PublisherSlot`), by a subscriber (`SubscriberSlot`), or by either (`EndpointSlot`).
 #[derive(Clone, Debug)]
@@ -48,27 +48,27 @@ impl<S: Copy + Into<EndpointSlot>> Attachment<S> {
 #[must_use]
 pub(crate) struct GrantedSlot<'a> {
     session: &'a Session,
-    leave: Option<Body>,
+    detach: Option<Body>,
 }
 
 impl<'a> GrantedSlot<'a> {
-    pub(crate) fn new(session: &'a Session, leave: Body) -> Self {
-        Self { session, leave: Some(leave) }
+    pub(crate) fn new(session: &'a Session, detach: Body) -> Self {
+        Self { session, detach: Some(detach) }
     }
 
     /// An `Attachment` owns the slot now, and gives it back.
     pub(crate) fn attached(mut self) {
-        self.leave = None;
+        self.detach = None;
     }
 }
 
 impl Drop for GrantedSlot<'_> {
     fn drop(&mut self) {
-        let Some(leave) = self.leave.take() else { return };
+        let Some(detach) = self.detach.take() else { return };
         if self.session.would_wait_in_vain() {
-            return self.session.say_later(leave);
+            return self.session.say_later(detach);
         }
-        if let Err(error) = self.session.request_within(&leave, &[], LEAVE_TIMEOUT) {
+        if let Err(error) = self.session.request_within(&detach, &[], DETACH_TIMEOUT) {
             tracing::debug!(%error, "a slot that was granted and not used could not be given back");
         }
     }

@@ -387,9 +387,9 @@ impl NodeInner {
         self.fork.is_owner()
     }
 
-    pub(crate) fn leave(&self, attachment: &Attachment<impl Copy + Into<EndpointSlot>>) {
+    pub(crate) fn detach(&self, attachment: &Attachment<impl Copy + Into<EndpointSlot>>) {
         if self.is_owner() {
-            self.session.leave(attachment);
+            self.session.detach(attachment);
         }
     }
 

@@ -79,7 +79,7 @@ impl Wake for Ring {
 pub(crate) fn is_occupied(segment: &Segment, pool: PublisherSlot) -> bool {
     let state = segment.publisher(pool.index).map_or(0, |slot| slot.state.load(Ordering::Acquire));
     let (generation, state) = SlotState::decode(state);
-    generation == pool.generation && matches!(state, Some(SlotState::Active | SlotState::Buried))
+    generation == pool.generation && matches!(state, Some(SlotState::Active | SlotState::Draining))
 }
 
 impl SubscriberInner {

@@ -254,7 +254,7 @@ impl Drop for PublisherInner {
     fn drop(&mut self) {
         // A stream that may still write into the segment keeps the slot until the process ends.
         if !self.node.is_owner() || self.order.end(STREAM_TIMEOUT) {
-            self.node.leave(&self.attachment);
+            self.node.detach(&self.attachment);
         } else {
             self.node.keep(&self.attachment, self.pool.clone());
         }

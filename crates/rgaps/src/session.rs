@@ -42,7 +42,7 @@ mod requests;
 use requests::Awaiting;
 
 /// How long leaving may hold up a drop.
-pub(crate) const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
+pub(crate) const DETACH_TIMEOUT: Duration = Duration::from_secs(2);
 /// How many managers may die on who makes something.
 const MAKE_ATTEMPTS: u32 = 20;
 /// How many may die in a row on one request: that may be what they die of.
@@ -156,13 +156,13 @@ impl Session {
     }
 
     /// Gives up a slot. If its manager does not say that it knows, the node's thread tells it, or its successor.
-    pub(crate) fn leave(&self, attachment: &Attachment<impl Copy + Into<EndpointSlot>>) {
+    pub(crate) fn detach(&self, attachment: &Attachment<impl Copy + Into<EndpointSlot>>) {
         let (topic, slot) = (attachment.topic, attachment.slot.into());
-        let body = Body::Leave { topic, slot };
+        let body = Body::Detach { topic, slot };
         if self.is_runner() || self.would_wait_in_vain() {
             self.say_later(body);
-        } else if let Err(error) = self.request_within(&body, &[], LEAVE_TIMEOUT) {
-            tracing::debug!(topic = %attachment.key, %error, "leaving was not acknowledged");
+        } else if let Err(error) = self.request_within(&body, &[], DETACH_TIMEOUT) {
+            tracing::debug!(topic = %attachment.key, %error, "detaching was not acknowledged");
             if !matches!(error, SessionError::Refused(_)) {
                 self.say_later(body);
             }
@@ -237,7 +237,7 @@ impl Session {
 
     /// The manager has granted a slot, which is given back unless something is attached to it.
     pub(crate) fn granted(&self, topic: TopicId, slot: EndpointSlot) -> GrantedSlot<'_> {
-        GrantedSlot::new(self, Body::Leave { topic, slot })
+        GrantedSlot::new(self, Body::Detach { topic, slot })
     }
 
     /// The file that this node's subscribers write, of which the manager has sent a descriptor once more.
@@ -313,7 +313,7 @@ impl Session {
                 (asked, turn) = (Instant::now(), turn.wrapping_add(1));
             }
             self.sleep(Some(&connection), if soon { READY_TICK } else { TICK });
-            if let Err(error) = self.say_leaves(&connection).and_then(|()| self.read(&connection)) {
+            if let Err(error) = self.say_detached(&connection).and_then(|()| self.read(&connection)) {
                 self.is_away.store(true, Ordering::Release);
                 tracing::warn!(%error, "rgapsd is gone; local topics go on, looking for its successor");
                 drop(std::mem::take(&mut *lock(&self.pending)));
@@ -323,7 +323,7 @@ impl Session {
     }
 
     /// Says what was given up and not acknowledged.
-    fn say_leaves(&self, connection: &Connection) -> Result<(), LocalError> {
+    fn say_detached(&self, connection: &Connection) -> Result<(), LocalError> {
         loop {
             let mut unsaid = lock(&self.unsaid);
             let from = unsaid.len().saturating_sub(UNREAD_ANSWERS_MAX);
@@ -436,7 +436,7 @@ impl Session {
             }
             _ => return,
         };
-        self.tell(connection, Body::Leave { topic, slot });
+        self.tell(connection, Body::Detach { topic, slot });
     }
 
     fn notice(&self, notice: Notice) {
@@ -615,7 +615,7 @@ mod tests {
         manager.send(&ToClient::Reply { id, reply }, &[]).unwrap();
         session.read(&lock(&session.connection).clone()).unwrap();
         let said = manager.receive::<Request>(TICK).unwrap().unwrap().message.body;
-        let Body::Leave { topic: of, slot: left } = said else { panic!("{said:?}") };
+        let Body::Detach { topic: of, slot: left } = said else { panic!("{said:?}") };
         assert_eq!((of, left), (topic, slot.into()));
     }
 

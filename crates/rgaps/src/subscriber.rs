@@ -139,7 +139,7 @@ struct Presence(Arc<SubscriberInner>);
 impl Drop for Presence {
     fn drop(&mut self) {
         if self.0.node.is_owner() {
-            self.0.reader().retire();
+            self.0.reader().close();
         }
     }
 }
@@ -257,7 +257,7 @@ impl Drop for SubscriberInner {
     fn drop(&mut self) {
         // A stream that may still write into the segment keeps the slot until the process ends.
         if !self.node.is_owner() || self.order.end(STREAM_TIMEOUT) {
-            self.node.leave(&self.attachment);
+            self.node.detach(&self.attachment);
         } else {
             self.node.keep(&self.attachment, ());
         }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rgaps_os::{EventFd, clock, futex};
 use rgaps_shm::notify::{EventWait, FutexWait, Wait, Wake};
-use rgaps_shm::{Janitor, Segment, SubscriberFile, SubscriberPages, SubscriberSlot, SubscriberSpec, Subscribers};
+use rgaps_shm::{Segment, SlotTable, SubscriberFile, SubscriberPages, SubscriberSlot, SubscriberSpec, Subscribers};
 
 use super::measure::Pairs;
 use super::page::{self, Children, MARK, PATIENCE, Page, open, path};
@@ -120,17 +120,17 @@ impl Crowd {
         let page = Page::new(BENCH)?;
         let segment = Segment::create([0; 16]).map_err(|e| BenchError::failed(BENCH, e))?;
         let segment = Arc::new(segment);
-        let janitor = Janitor::new(segment.clone());
+        let slot_table = SlotTable::new(segment.clone());
         let service = format!("rgaps/bench/{}", std::process::id());
         let mut subscribers = Subscribers::new(segment.clone());
         let file = SubscriberFile::create().map_err(|e| BenchError::failed(BENCH, e))?;
         let mut children = Children::default();
         for _ in 0..waiters {
-            let slot = janitor
+            let slot = slot_table
                 .admit_subscriber(&SubscriberSpec::default(), &file)
                 .map_err(|e| BenchError::failed(BENCH, e))?;
             let event = EventFd::new().map_err(system("an eventfd"))?;
-            let Some(pages) = janitor.pages(slot) else {
+            let Some(pages) = slot_table.pages(slot) else {
                 return Err(BenchError::failed(BENCH, "no words of a subscriber"));
             };
             let args = WaiterArgs {
@@ -147,7 +147,7 @@ impl Crowd {
             let stdin = event.try_clone().map_err(system("an eventfd"))?;
             children.spawn(BENCH, args.command().stdin(OwnedFd::from(stdin)))?;
             let event = (body == Body::Eventfd).then_some(event);
-            janitor.mark_descriptor(slot, event.is_some());
+            slot_table.mark_descriptor(slot, event.is_some());
             subscribers.add(pages, event);
         }
         page.wait_until_ready(children.count())?;

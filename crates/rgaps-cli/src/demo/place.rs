@@ -17,7 +17,7 @@ pub(crate) const TRANSPORTS: [&str; 3] = ["auto", "tcp", "rdma"];
 /// How long managers stay after their last client.
 const IDLE_TIMEOUT_MS: &str = "300";
 /// How long they may take to leave.
-const LEAVE_TIMEOUT: Duration = Duration::from_secs(10);
+const DETACH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A host of the demo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,14 +143,14 @@ impl Place {
 
     /// Waits until the managers have left, as they do by themselves, and says if they do not.
     pub(crate) fn clear_up(&self) -> Result<(), CommandError> {
-        let deadline = Instant::now() + LEAVE_TIMEOUT;
+        let deadline = Instant::now() + DETACH_TIMEOUT;
         while Instant::now() < deadline {
             if self.dirs.iter().all(|dir| !dir.path().join("rgapsd.sock").exists()) {
                 return Ok(());
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        Err(CommandError::Other(format!("a manager of the demo is still there {} s later", LEAVE_TIMEOUT.as_secs())))
+        Err(CommandError::Other(format!("a manager of the demo is still there {} s later", DETACH_TIMEOUT.as_secs())))
     }
 }
 

@@ -115,7 +115,7 @@ pub enum Body {
         slots: Vec<SubscriberSlot>,
     },
     /// Give up a slot.
-    Leave {
+    Detach {
         /// The topic.
         topic: TopicId,
         /// The slot.

@@ -153,7 +153,7 @@ impl Arrival {
             tracing::warn!(%error, "a message is dropped");
             return None;
         }
-        if let Some(slot) = self.state.port.stalled_by().filter(|slot| self.setup.janitor.demote(*slot, 1)) {
+        if let Some(slot) = self.state.port.stalled_by().filter(|slot| self.setup.slot_table.demote(*slot, 1)) {
             let text = format!(
                 "{}: keep-all subscriber {} has let nothing go for {} ms; it is keep-last from now on",
                 self.setup.key,

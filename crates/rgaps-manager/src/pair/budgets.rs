@@ -153,7 +153,7 @@ fn ring_requests_of_invented_hosts_leave_slots_to_programs_of_this_host() {
     });
     let refused = refused.count();
     let to = pair.to();
-    let admitted = (0..64).map_while(|_| to.topic.janitor.admit_publisher(&PublisherSpec::default()).ok()).count();
+    let admitted = (0..64).map_while(|_| to.topic.slot_table.admit_publisher(&PublisherSpec::default()).ok()).count();
     assert_eq!((admitted, refused), (64, 300 - 192));
     drop(to);
     assert_eq!(met(&pair), ["remote_publishers_max"]);
@@ -198,7 +198,7 @@ fn announced_subscribers_leave_slots_to_programs_of_this_host_and_are_named() {
     }
     pair.publish.reconcile(&mut pair.topic, &pair.directory);
     let file = SubscriberFile::create().unwrap();
-    let local = (0..16).map_while(|_| pair.topic.janitor.admit_subscriber(&SubscriberSpec::default(), &file).ok());
+    let local = (0..16).map_while(|_| pair.topic.slot_table.admit_subscriber(&SubscriberSpec::default(), &file).ok());
     assert_eq!((pair.topic.outbound.len(), local.count()), (8, 16));
     assert_eq!(pair.topic.without_sender.len(), 1015);
     let said = pair.topic.without_sender.values().next().unwrap();

@@ -1,4 +1,4 @@
-//! What the manager does, as `Janitor`: who comes, who goes, and what is left of the dead.
+//! What the manager does, as `SlotTable`: who comes, who goes, and what is left of the dead.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::queue::{MessageIndex, Position, Slot};
 use crate::shuttle_flows::publisher::Publisher;
 use crate::shuttle_flows::subscriber::{Kind, Subscriber};
 use crate::shuttle_flows::topic::{
-    ACTIVE, BURIED, FREE, Offered, PUBLISHERS, Pages, RUN, SlotId, Subscribers, Topic, named, slot_state,
+    ACTIVE, DRAINING, FREE, Offered, PUBLISHERS, Pages, RUN, SlotId, Subscribers, Topic, named, slot_state,
 };
 use crate::sync::Ordering;
 
@@ -24,7 +24,7 @@ impl Manager {
         &self.0.topic
     }
 
-    /// As `Janitor::admit_subscriber`.
+    /// As `SlotTable::admit_subscriber`.
     pub(super) fn admit_subscriber(&mut self, index: usize, kind: Kind) -> (SlotId, Subscriber) {
         let topic = self.0.topic.clone();
         let words = &topic.subscribers[index];
@@ -44,8 +44,8 @@ impl Manager {
         (slot, subscriber)
     }
 
-    /// As `Janitor::dismiss_subscriber`.
-    pub(super) fn dismiss_subscriber(&mut self, slot: SlotId) {
+    /// As `SlotTable::release_subscriber`.
+    pub(super) fn release_subscriber(&mut self, slot: SlotId) {
         let words = &self.topic().subscribers[slot.0];
         let (active, free) = (slot_state(slot.1, ACTIVE), slot_state(slot.1, FREE));
         assert!(words.state.compare_exchange(active, free, Ordering::AcqRel, Ordering::Relaxed).is_ok());
@@ -55,10 +55,10 @@ impl Manager {
         self.0.known[slot.0] = None;
     }
 
-    /// As `Janitor::admit_publisher`, where all other slots are taken.
+    /// As `SlotTable::admit_publisher`, where all other slots are taken.
     pub(super) fn admit_publisher(&mut self, index: usize) -> Option<(SlotId, Publisher)> {
         let topic = self.0.topic.clone();
-        if self.sweep(index, Need::None) > 0 && self.sweep(index, Need::Soft) > 0 {
+        if self.reclaim(index, Need::None) > 0 && self.reclaim(index, Need::Soft) > 0 {
             return None;
         }
         let words = &topic.publishers[index];
@@ -75,22 +75,22 @@ impl Manager {
         Some((slot, Publisher::new(Subscribers::new(topic), slot, first_generation)))
     }
 
-    /// As `Janitor::bury_publisher`.
-    pub(super) fn bury_publisher(&mut self, (slot, generation): SlotId) {
+    /// As `SlotTable::drain_publisher`.
+    pub(super) fn drain_publisher(&mut self, (slot, generation): SlotId) {
         let words = &self.topic().publishers[slot];
-        let (active, buried) = (slot_state(generation, ACTIVE), slot_state(generation, BURIED));
-        assert!(words.state.compare_exchange(active, buried, Ordering::AcqRel, Ordering::Relaxed).is_ok());
+        let (active, draining) = (slot_state(generation, ACTIVE), slot_state(generation, DRAINING));
+        assert!(words.state.compare_exchange(active, draining, Ordering::AcqRel, Ordering::Relaxed).is_ok());
         self.topic().publisher_mask.fetch_and(!(1 << slot), Ordering::SeqCst);
-        self.sweep(slot, Need::None);
+        self.reclaim(slot, Need::None);
         self.topic().ring_always();
     }
 
-    /// As `Janitor::sweep_sparing`: how many messages of a buried publisher are left.
-    pub(super) fn sweep(&self, slot: usize, spared: Need) -> usize {
+    /// As `SlotTable::reclaim_sparing`: how many messages of a draining publisher are left.
+    pub(super) fn reclaim(&self, slot: usize, spared: Need) -> usize {
         let topic = self.topic();
         let words = &topic.publishers[slot];
         let state = words.state.load(Ordering::Acquire);
-        if state & 3 != BURIED {
+        if state & 3 != DRAINING {
             return 0;
         }
         let left = topic.used_entries(slot).filter(|index| !self.finish_message(*index, slot as u16, spared)).count();
@@ -101,7 +101,7 @@ impl Manager {
         left
     }
 
-    /// As `Janitor::finish_message`.
+    /// As `SlotTable::finish_message`.
     fn finish_message(&self, index: MessageIndex, owner: u16, spared: Need) -> bool {
         let topic = self.topic();
         let words = topic.words(index);
@@ -136,7 +136,7 @@ impl Manager {
         }
     }
 
-    /// As `Janitor::give_entries_back`; the pool goes with them.
+    /// As `SlotTable::give_entries_back`; the pool goes with them.
     fn give_entries_back(&self, slot: usize) {
         let topic = self.topic();
         let lives = topic.used_entries(slot).filter_map(|index| topic.words(index).life());
@@ -159,7 +159,7 @@ impl Manager {
     /// After all have left, nothing is left.
     pub(super) fn check_nothing_is_left(&self) {
         for slot in 0..PUBLISHERS {
-            assert_eq!(self.sweep(slot, Need::None), 0, "messages of publisher slot {slot} are pinned");
+            assert_eq!(self.reclaim(slot, Need::None), 0, "messages of publisher slot {slot} are pinned");
             assert_eq!(self.topic().publishers[slot].state.load(Ordering::Acquire) & 3, FREE);
         }
     }

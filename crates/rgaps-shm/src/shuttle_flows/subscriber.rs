@@ -1,4 +1,4 @@
-//! What a subscriber does, as `ReaderPort`: want what history keeps, take, hold, let go, sleep, retire.
+//! What a subscriber does, as `ReaderPort`: want what history keeps, take, hold, let go, sleep, close.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -79,7 +79,7 @@ impl Subscriber {
             self.sleep();
         }
         if one_in(4) {
-            self.retire();
+            self.close();
         }
         while self.release_one() {}
     }
@@ -263,7 +263,7 @@ impl Subscriber {
         }
     }
 
-    fn retire(&mut self) {
+    fn close(&mut self) {
         for (_, message) in std::mem::take(&mut self.backlog) {
             self.pages.hold(message.index).pass(message.generation);
         }

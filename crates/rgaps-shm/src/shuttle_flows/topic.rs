@@ -23,7 +23,7 @@ pub(super) type SlotId = (usize, u32);
 
 pub(super) const FREE: u32 = 0;
 pub(super) const ACTIVE: u32 = 1;
-pub(super) const BURIED: u32 = 2;
+pub(super) const DRAINING: u32 = 2;
 
 /// The state word of a slot.
 pub(super) fn slot_state(generation: u32, state: u32) -> u32 {

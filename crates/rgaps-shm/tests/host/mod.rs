@@ -1,4 +1,4 @@
-//! A host in one process: its janitor, publishers with pools, subscribers.
+//! A host in one process: its slot_table, publishers with pools, subscribers.
 
 #![allow(dead_code)] // Each test program uses its part.
 
@@ -10,15 +10,15 @@ use rgaps_os::{Access, Mapping, memfd};
 use rgaps_shm::SubscriberSlot;
 use rgaps_shm::sightings::{MessageName, TakenByName};
 use rgaps_shm::{
-    Exhaustion, Held, Janitor, LoanError, MessageInfo, MessageSpec, PendingMessage, PublisherSpec, ReaderPort, Segment,
-    SubscriberFile, SubscriberPages, SubscriberSpec, WriterPort,
+    Exhaustion, Held, LoanError, MessageInfo, MessageSpec, PendingMessage, PublisherSpec, ReaderPort, Segment,
+    SlotTable, SubscriberFile, SubscriberPages, SubscriberSpec, WriterPort,
 };
 
 /// What subscribers say their process is.
 pub const SUBSCRIBER_PID: u32 = 4711;
 
 pub struct Host {
-    pub janitor: Janitor,
+    pub slot_table: SlotTable,
     /// Messages that each publisher has for itself.
     pub messages: u32,
     /// What all subscribers write.
@@ -26,7 +26,7 @@ pub struct Host {
 }
 
 pub struct Publisher {
-    janitor: Janitor,
+    slot_table: SlotTable,
     pub port: WriterPort,
     pub pool: Mapping,
     pub sequence: u64,
@@ -35,8 +35,8 @@ pub struct Publisher {
 
 impl Host {
     pub fn new(messages: u32) -> Self {
-        let janitor = Janitor::new(Arc::new(Segment::create([3; 16]).unwrap()));
-        Self { janitor, messages, file: SubscriberFile::create().unwrap() }
+        let slot_table = SlotTable::new(Arc::new(Segment::create([3; 16]).unwrap()));
+        Self { slot_table, messages, file: SubscriberFile::create().unwrap() }
     }
 
     pub fn publisher(&self, pool_bytes: u64, history: u32) -> Publisher {
@@ -50,12 +50,12 @@ impl Host {
 
     fn publisher_here(&self, pool_bytes: u64, history: u32, remote: bool) -> Publisher {
         let spec = PublisherSpec { publisher: 77, messages: self.messages, remote, ..Default::default() };
-        let slot = self.janitor.admit_publisher(&spec).unwrap();
+        let slot = self.slot_table.admit_publisher(&spec).unwrap();
         let fd = memfd::create("pool", pool_bytes).unwrap();
         let pool = Mapping::map(&fd, pool_bytes, Access::ReadWrite).unwrap();
         let right = pool.allocation_right().unwrap();
-        let port = WriterPort::new(self.janitor.segment().clone(), slot, right).unwrap();
-        Publisher { janitor: self.janitor.clone(), port, pool, sequence: 0, history }
+        let port = WriterPort::new(self.slot_table.segment().clone(), slot, right).unwrap();
+        Publisher { slot_table: self.slot_table.clone(), port, pool, sequence: 0, history }
     }
 
     pub fn subscriber(&self, depth: u32) -> ReaderPort {
@@ -64,31 +64,31 @@ impl Host {
 
     pub fn subscriber_with(&self, depth: u32, history: bool) -> ReaderPort {
         let spec = SubscriberSpec { depth, pid: SUBSCRIBER_PID, ..Default::default() };
-        let slot = self.janitor.admit_subscriber(&spec, &self.file).unwrap();
+        let slot = self.slot_table.admit_subscriber(&spec, &self.file).unwrap();
         self.reader(slot, history)
     }
 
     /// A subscriber's port as a client has it: the segment is mapped for reading, and the subscriber's own words for writing.
     pub fn reader(&self, slot: SubscriberSlot, history: bool) -> ReaderPort {
-        let made = self.janitor.segment();
+        let made = self.slot_table.segment();
         let segment = Segment::observe(made.read_only().unwrap(), made.topic()).unwrap();
-        let own = self.janitor.pages(slot).unwrap();
+        let own = self.slot_table.pages(slot).unwrap();
         let file = SubscriberFile::adopt(own.file().unwrap().as_fd().try_clone_to_owned().unwrap());
         let own = SubscriberPages::attach(file, own.place(), made.topic(), slot).unwrap();
         ReaderPort::new(Arc::new(segment), Arc::new(own), history).unwrap()
     }
 
-    pub fn dismiss(&self, reader: &ReaderPort) {
+    pub fn release(&self, reader: &ReaderPort) {
         let slot = reader.slot();
-        assert!(self.janitor.dismiss_subscriber(slot));
+        assert!(self.slot_table.release_subscriber(slot));
     }
 }
 
 impl Publisher {
     /// What the manager has handed out by now.
     pub fn meet(&mut self) {
-        for slot in self.janitor.active_subscribers() {
-            self.port.add_subscriber(self.janitor.pages(slot).unwrap(), None);
+        for slot in self.slot_table.active_subscribers() {
+            self.port.add_subscriber(self.slot_table.pages(slot).unwrap(), None);
         }
     }
 
@@ -149,7 +149,7 @@ pub fn lost(reader: &ReaderPort) -> u64 {
 
 /// What a producer's stream does.
 pub fn write_ready(host: &Host, (offset, value): (u64, u32)) {
-    host.janitor.segment().ready_words().unwrap().atomic_u32(offset).unwrap().store(value, Ordering::Release);
+    host.slot_table.segment().ready_words().unwrap().atomic_u32(offset).unwrap().store(value, Ordering::Release);
 }
 
 /// What a subscriber's stream does.

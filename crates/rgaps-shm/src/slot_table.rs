@@ -1,8 +1,8 @@
 //! The manager's part in a segment: who comes, who goes, and what is left to do for the dead.
 //!
 //! Invariants  J1 a slot's generation moves on each time it is occupied, so that words of a former occupant mean nothing.
-//!             J2 a buried publisher's slot is free again only when none of its messages is left, and with it goes its pool.
-//! Deaths      the janitor may be killed anywhere: its successor finds the same words and does the same again.
+//!             J2 a draining publisher's slot is free again only when none of its messages is left, and with it goes its pool.
+//! Deaths      the manager may be killed anywhere: its successor finds the same words and does the same again.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -83,14 +83,14 @@ pub enum NotAdmitted {
     Pages(#[from] AttachError),
 }
 
-/// The manager's hand in one segment.
+/// The slots of one topic, as its manager gives and takes them.
 #[derive(Clone, Debug)]
-pub struct Janitor {
+pub struct SlotTable {
     segment: Arc<Segment>,
     subscribers: Arc<Mutex<Subscribers>>,
 }
 
-impl Janitor {
+impl SlotTable {
     /// For a segment that this manager made, or that it was handed back after its predecessor's death.
     pub fn new(segment: Arc<Segment>) -> Self {
         Self { subscribers: Arc::new(Mutex::new(Subscribers::new(segment.clone()))), segment }
@@ -110,8 +110,8 @@ impl Janitor {
     /// As `admit_publisher`. Of those for remote hosts there may be `remote_max`, those included that have gone and of which something is held;
     /// the other slots are for this host's.
     pub fn admit_publisher_among(&self, spec: &PublisherSpec, remote_max: usize) -> Result<PublisherSlot, Full> {
-        let buried: Vec<PublisherSlot> = self.buried().collect();
-        let mut gone = buried.into_iter();
+        let draining: Vec<PublisherSlot> = self.draining().collect();
+        let mut gone = draining.into_iter();
         loop {
             let is_beyond = spec.remote && self.remote_publishers() >= remote_max;
             if !is_beyond && let Some(slot) = self.try_admit_publisher(spec) {
@@ -123,7 +123,7 @@ impl Janitor {
                     false => Full { limit: PUBLISHERS_MAX, what: "publishers" },
                 });
             };
-            self.sweep_sparing(slot, Need::Soft);
+            self.reclaim_sparing(slot, Need::Soft);
         }
     }
 
@@ -248,7 +248,7 @@ impl Janitor {
     }
 
     /// A subscriber left or died: all that it held counts as released.
-    pub fn dismiss_subscriber(&self, slot: SubscriberSlot) -> bool {
+    pub fn release_subscriber(&self, slot: SubscriberSlot) -> bool {
         let SubscriberSlot { index, generation } = slot;
         let Some(words) = self.segment.subscriber(index) else { return false };
         let header = self.segment.header();
@@ -309,32 +309,32 @@ impl Janitor {
         }
     }
 
-    /// A publisher left or died. What it had begun is finished or given back, and what is still read stays until `sweep`.
-    pub fn bury_publisher(&self, slot: PublisherSlot) -> bool {
+    /// A publisher left or died. What it had begun is finished or given back, and what is still read stays until `reclaim`.
+    pub fn drain_publisher(&self, slot: PublisherSlot) -> bool {
         let PublisherSlot { index, generation } = slot;
         let Some(words) = self.segment.publisher(index) else { return false };
-        let (active, buried) = (SlotState::Active.word(generation), SlotState::Buried.word(generation));
-        if words.state.compare_exchange(active, buried, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+        let (active, draining) = (SlotState::Active.word(generation), SlotState::Draining.word(generation));
+        if words.state.compare_exchange(active, draining, Ordering::AcqRel, Ordering::Relaxed).is_err() {
             return false;
         }
         let header = self.segment.header();
         clear_bit(&header.publishers.0, index);
         clear_bit(&header.space.0.sleepers, index);
-        self.sweep(slot);
+        self.reclaim(slot);
         self.segment.wake_everybody();
         true
     }
 
-    /// Finishes what a buried publisher left. Returns how many of its messages are still read; at 0 its slot is free again and
+    /// Finishes what a draining publisher left. Returns how many of its messages are still read; at 0 its slot is free again and
     /// its pool may go. Safe to repeat.
-    pub fn sweep(&self, slot: PublisherSlot) -> usize {
-        self.sweep_sparing(slot, Need::None)
+    pub fn reclaim(&self, slot: PublisherSlot) -> usize {
+        self.reclaim_sparing(slot, Need::None)
     }
 
-    /// As `sweep`; what is needed no more than `spared` goes, too.
-    fn sweep_sparing(&self, slot: PublisherSlot, spared: Need) -> usize {
+    /// As `reclaim`; what is needed no more than `spared` goes, too.
+    fn reclaim_sparing(&self, slot: PublisherSlot, spared: Need) -> usize {
         let Some(words) = self.segment.publisher(slot.index) else { return 0 };
-        if words.state.load(Ordering::Acquire) != SlotState::Buried.word(slot.generation) {
+        if words.state.load(Ordering::Acquire) != SlotState::Draining.word(slot.generation) {
             return 0;
         }
         let subscribers = self.subscribers();
@@ -364,9 +364,9 @@ impl Janitor {
         self.segment.clear_entries(from, count);
     }
 
-    /// Buried publishers that still have messages.
-    pub fn buried(&self) -> impl Iterator<Item = PublisherSlot> + '_ {
-        self.publishers_in(SlotState::Buried)
+    /// Draining publishers that still have messages.
+    pub fn draining(&self) -> impl Iterator<Item = PublisherSlot> + '_ {
+        self.publishers_in(SlotState::Draining)
     }
 
     /// Living publishers.
