@@ -14,7 +14,7 @@ use crate::buffer::{BufferSpec, HostBuffer};
 use crate::error::DeviceError;
 use crate::pool::{DeviceId, DeviceKind, PoolDescription, PoolMemory, PoolRole, PoolSpec};
 use crate::raw::DevicePart;
-use crate::stream::{Completion, Stream, Word, Words};
+use crate::stream::{Completion, Stream, StreamMemory, StreamWord};
 
 /// Whether a link may read payload where it lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +97,7 @@ pub struct Original<'a> {
     /// Its place in the order of its topic, which tells it from what lay there before.
     pub position: u64,
     /// The word that says that its bytes are there, and from which value on; `None`: they are.
-    pub awaited: Option<(Word<'a>, u32)>,
+    pub awaited: Option<(StreamWord<'a>, u32)>,
     /// How long the caller waits for that word, where the device cannot.
     pub timeout: Duration,
 }
@@ -142,7 +142,7 @@ pub trait Backend: Debug + Send + Sync {
     fn host_buffer_from_fd(&self, spec: &BufferSpec, fd: OwnedFd) -> Result<HostBuffer, DeviceError>;
 
     /// Makes the words of shared memory known to this device's streams. Once a mapping.
-    fn words(&self, mapping: &Arc<Mapping>) -> Result<Arc<dyn Words>, DeviceError>;
+    fn stream_memory(&self, mapping: &Arc<Mapping>) -> Result<Arc<dyn StreamMemory>, DeviceError>;
 
     /// A new stream.
     fn stream(&self) -> Result<Stream, DeviceError>;

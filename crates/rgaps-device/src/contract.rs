@@ -13,7 +13,7 @@ use crate::buffer::{BufferSpec, HostBuffer};
 use crate::error::{DescriptionError, DeviceError};
 use crate::pool::{DeviceKind, PoolDescription, PoolMemory, PoolRole, PoolSpec};
 use crate::raw::DevicePart;
-use crate::stream::Word;
+use crate::stream::StreamWord;
 
 const BYTES: u64 = 1 << 20;
 /// How long a device may take for a few bytes before a test fails instead of hanging.
@@ -240,8 +240,8 @@ fn a_word_is_written_and_waited_for_in_stream_order(backend: &dyn Backend) {
         panic!("a page of shared memory")
     };
     let Ok(mapping) = Mapping::map(&fd, 4096, Access::ReadWrite) else { panic!("it can be mapped") };
-    let words = must(backend.words(&Arc::new(mapping)));
-    let word = |offset| Word { words: words.as_ref(), offset };
+    let memory = must(backend.stream_memory(&Arc::new(mapping)));
+    let word = |offset| StreamWord { memory: memory.as_ref(), offset };
     let (producer, consumer) = (must(backend.stream()), must(backend.stream()));
     let from = buffer(backend, BYTES);
     let to = buffer(backend, BYTES);
@@ -251,8 +251,8 @@ fn a_word_is_written_and_waited_for_in_stream_order(backend: &dyn Backend) {
         put(&from, 0, &content);
         let place = PoolPart::of(pool.as_ref(), 0);
         let _behind = must(backend.copy_to_device(&producer, BufferPart { buffer: &from, offset: 0 }, place, BYTES));
-        must(producer.write_word(&word(64), value));
-        must(consumer.wait_word(&word(64), value, PATIENCE));
+        must(producer.write_value(&word(64), value));
+        must(consumer.wait_value(&word(64), value, PATIENCE));
         let back = backend.copy_to_host(&consumer, place, BufferPart { buffer: &to, offset: 0 }, BYTES);
         must(must(back).wait(PATIENCE));
         let found = to.mapping().shared(0, BYTES).map(|found| found.to_vec());
@@ -261,8 +261,8 @@ fn a_word_is_written_and_waited_for_in_stream_order(backend: &dyn Backend) {
         assert_eq!(word(64).has_reached(value.wrapping_add(1)), Ok(false));
     }
     for offset in [4096, 4094, 2, u64::MAX] {
-        assert!(producer.write_word(&word(offset), 1).is_err(), "a word at {offset}");
-        assert!(consumer.wait_word(&word(offset), 0, PATIENCE).is_err(), "a word at {offset}");
+        assert!(producer.write_value(&word(offset), 1).is_err(), "a word at {offset}");
+        assert!(consumer.wait_value(&word(offset), 0, PATIENCE).is_err(), "a word at {offset}");
     }
 }
 
@@ -271,8 +271,8 @@ fn a_message_out_of_reach_has_one_mirror_and_a_block_a_scratch(backend: &dyn Bac
         panic!("a page of shared memory")
     };
     let Ok(mapping) = Mapping::map(&fd, 4096, Access::ReadWrite) else { panic!("it can be mapped") };
-    let words = must(backend.words(&Arc::new(mapping)));
-    let word = Word { words: words.as_ref(), offset: 0 };
+    let memory = must(backend.stream_memory(&Arc::new(mapping)));
+    let word = StreamWord { memory: memory.as_ref(), offset: 0 };
     let (producer, consumer) = (must(backend.stream()), must(backend.stream()));
     fill(backend, pool.as_ref(), 0, b"before");
     let original =
@@ -287,7 +287,7 @@ fn a_message_out_of_reach_has_one_mirror_and_a_block_a_scratch(backend: &dyn Bac
     let _behind = must(backend.copy_in(&producer, b"behind", PoolPart::of(scratch.as_ref(), 0)));
     let _copied = must(backend.copy_scratch(&producer, scratch.as_ref(), part, 6));
     drop(scratch);
-    must(producer.write_word(&word, 1));
+    must(producer.write_value(&word, 1));
     let mirror = |of: &Original<'_>| match must(backend.mirror(of)) {
         Some(mirror) => mirror,
         None => panic!("it does not reach the pool"),

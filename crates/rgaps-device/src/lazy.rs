@@ -20,7 +20,7 @@ use crate::error::DeviceError;
 use crate::host::HostBackend;
 use crate::pool::{DeviceId, DeviceKind, PoolDescription, PoolMemory, PoolRole, PoolSpec};
 use crate::raw::DevicePart;
-use crate::stream::{Completion, Event, EventBody, Stream, StreamBody, Word, Words};
+use crate::stream::{Completion, Event, EventBody, Stream, StreamBody, StreamMemory, StreamWord};
 
 /// The backend.
 #[derive(Clone, Debug, Default)]
@@ -132,13 +132,13 @@ impl StreamBody for LazyStream {
         Ok(()) // One queue: all work is in order already.
     }
 
-    fn write_word(&self, word: &Word<'_>, value: u32) -> Result<(), DeviceError> {
+    fn write_value(&self, word: &StreamWord<'_>, value: u32) -> Result<(), DeviceError> {
         // In order, and no later: words are what other processes wait for.
         self.mark().wait(Duration::ZERO)?;
         Ok(word.write(value)?)
     }
 
-    fn wait_word(&self, word: &Word<'_>, value: u32, timeout: Duration) -> Result<(), DeviceError> {
+    fn wait_value(&self, word: &StreamWord<'_>, value: u32, timeout: Duration) -> Result<(), DeviceError> {
         word.wait(value, timeout)
     }
 
@@ -270,8 +270,8 @@ impl Backend for LazyBackend {
         self.bounce(stream, from.as_host_bytes(), to).map(|_| ())
     }
 
-    fn words(&self, mapping: &Arc<Mapping>) -> Result<Arc<dyn Words>, DeviceError> {
-        self.host.words(mapping)
+    fn stream_memory(&self, mapping: &Arc<Mapping>) -> Result<Arc<dyn StreamMemory>, DeviceError> {
+        self.host.stream_memory(mapping)
     }
 }
 

@@ -33,5 +33,5 @@ pub use raw::DevicePart;
 #[cfg(feature = "lazy")]
 pub use raw::allocations;
 pub use raw::dlpack;
-pub use stream::{Completion, Event, Stream, Word, Words};
+pub use stream::{Completion, Event, Stream, StreamMemory, StreamWord};
 pub use view::{DeviceRange, FieldView, ImageView, PointCloudView, TensorView};

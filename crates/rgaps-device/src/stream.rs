@@ -4,8 +4,8 @@
 //! backend work is done when its call returns, so all three are empty; another backend puts a `StreamBody` and an `EventBody` behind
 //! them, and callers are written once. A failure of the device shows when an event is asked, never as "complete".
 //!
-//! A stream also writes 32-bit words of shared memory and waits for them (`Word`): so one process's stream follows another's, and no CPU
-//! waits for either.
+//! A stream also writes 32-bit words of shared memory and waits for them: CUDA's stream memory operations, cuStreamWriteValue32 and
+//! cuStreamWaitValue32. So one process's stream follows another's, and no CPU waits for either.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -34,19 +34,19 @@ pub trait StreamBody: Debug + Send + Sync {
     fn wait(&self, event: &Event) -> Result<(), DeviceError>;
 
     /// Writes a word once the work given so far is done; the caller does not wait. What that work wrote is seen by whoever sees the word.
-    fn write_word(&self, word: &Word<'_>, value: u32) -> Result<(), DeviceError>;
+    fn write_value(&self, word: &StreamWord<'_>, value: u32) -> Result<(), DeviceError>;
 
-    /// Makes later work wait until the word has reached `value` (`Word::has_reached`). Where the device cannot, the caller waits, at most
+    /// Makes later work wait until the word has reached `value` (`StreamWord::has_reached`). Where the device cannot, the caller waits, at most
     /// `timeout`.
-    fn wait_word(&self, word: &Word<'_>, value: u32, timeout: Duration) -> Result<(), DeviceError>;
+    fn wait_value(&self, word: &StreamWord<'_>, value: u32, timeout: Duration) -> Result<(), DeviceError>;
 
     /// For the backend that made it.
     fn as_any(&self) -> &dyn Any;
 }
 
-/// Shared memory whose words streams of a device write and wait for (`Backend::words`). Registered with the device while this lives, which
+/// Shared memory whose words streams of a device write and wait for (`Backend::stream_memory`). Registered with the device while this lives, which
 /// must be for as long as a stream may still get to one of them.
-pub trait Words: Debug + Send + Sync {
+pub trait StreamMemory: Debug + Send + Sync {
     /// The memory.
     fn mapping(&self) -> &Mapping;
 
@@ -56,28 +56,28 @@ pub trait Words: Debug + Send + Sync {
 
 /// A 32-bit word of shared memory.
 #[derive(Clone, Copy, Debug)]
-pub struct Word<'a> {
+pub struct StreamWord<'a> {
     /// The memory that it is in.
-    pub words: &'a dyn Words,
+    pub memory: &'a dyn StreamMemory,
     /// Its first byte; a multiple of 4.
     pub offset: u64,
 }
 
-impl Word<'_> {
+impl StreamWord<'_> {
     /// Whether it is a word of that memory.
     pub fn check(&self) -> Result<(), OutOfRange> {
-        self.words.mapping().atomic_u32(self.offset).map(|_| ())
+        self.memory.mapping().atomic_u32(self.offset).map(|_| ())
     }
 
     /// Whether it is `value` or beyond, as counts that wrap are compared: what a stream's wait compares too.
     pub fn has_reached(&self, value: u32) -> Result<bool, OutOfRange> {
-        let found = self.words.mapping().atomic_u32(self.offset)?.load(Ordering::Acquire);
+        let found = self.memory.mapping().atomic_u32(self.offset)?.load(Ordering::Acquire);
         Ok(found.wrapping_sub(value).cast_signed() >= 0)
     }
 
     /// Writes it, now.
     pub fn write(&self, value: u32) -> Result<(), OutOfRange> {
-        self.words.mapping().atomic_u32(self.offset)?.store(value, Ordering::Release);
+        self.memory.mapping().atomic_u32(self.offset)?.store(value, Ordering::Release);
         Ok(())
     }
 
@@ -142,18 +142,18 @@ impl Stream {
     }
 
     /// Writes a word once the work given so far is done. What that work wrote is seen by whoever sees the word.
-    pub fn write_word(&self, word: &Word<'_>, value: u32) -> Result<(), DeviceError> {
+    pub fn write_value(&self, word: &StreamWord<'_>, value: u32) -> Result<(), DeviceError> {
         match &self.0 {
-            Some(body) => body.write_word(word, value),
+            Some(body) => body.write_value(word, value),
             None => Ok(word.write(value)?),
         }
     }
 
     /// Makes later work of this stream wait until a word has reached `value`; the caller does not wait, unless work is immediate here or
     /// the device cannot wait for words: then `timeout` bounds it.
-    pub fn wait_word(&self, word: &Word<'_>, value: u32, timeout: Duration) -> Result<(), DeviceError> {
+    pub fn wait_value(&self, word: &StreamWord<'_>, value: u32, timeout: Duration) -> Result<(), DeviceError> {
         match &self.0 {
-            Some(body) => body.wait_word(word, value, timeout),
+            Some(body) => body.wait_value(word, value, timeout),
             None => word.wait(value, timeout),
         }
     }

@@ -30,6 +30,7 @@
 
 pub mod any;
 mod attachment;
+mod completions;
 mod described;
 pub mod dlpack;
 mod error_text;
@@ -40,7 +41,6 @@ mod idle;
 mod members;
 mod node;
 mod noticed;
-mod order;
 mod pools;
 mod publish_error;
 mod publisher;

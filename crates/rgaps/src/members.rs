@@ -6,8 +6,8 @@ use rgaps_control::{EndpointSlot, PublisherSlot, SubscriberSlot, TopicId};
 use rgaps_shm::Segment;
 
 use crate::attachment::Attachment;
+use crate::completions::{Completions, Filling, Releasing};
 use crate::idle::IdlePool;
-use crate::order::{Filling, Order, Releasing};
 use crate::publisher::PublisherInner;
 use crate::subscriber::{self, SubscriberInner};
 
@@ -34,14 +34,14 @@ pub(crate) enum Tended {
     Publisher {
         topic: TopicId,
         slot: PublisherSlot,
-        order: Weak<Order<Filling>>,
+        completions: Weak<Completions<Filling>>,
         idle: IdlePool,
     },
     Subscriber {
         topic: TopicId,
         slot: SubscriberSlot,
         segment: Arc<Segment>,
-        order: Weak<Order<Releasing>>,
+        completions: Weak<Completions<Releasing>>,
         tended: Weak<subscriber::Tended>,
     },
 }
@@ -64,7 +64,7 @@ pub(crate) fn tended(member: &Member) -> Option<Tended> {
             Some(Tended::Publisher {
                 topic: publisher.attachment.topic,
                 slot: publisher.attachment.slot,
-                order: Arc::downgrade(&publisher.order),
+                completions: Arc::downgrade(&publisher.completions),
                 idle: IdlePool::new(&publisher.port, &publisher.pool),
             })
         }
@@ -74,7 +74,7 @@ pub(crate) fn tended(member: &Member) -> Option<Tended> {
                 topic: subscriber.attachment.topic,
                 slot: subscriber.attachment.slot,
                 segment: subscriber.attachment.segment.clone(),
-                order: Arc::downgrade(&subscriber.order),
+                completions: Arc::downgrade(&subscriber.completions),
                 tended: Arc::downgrade(&subscriber.tended),
             })
         }

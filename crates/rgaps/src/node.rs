@@ -21,9 +21,9 @@ use rgaps_shm::space::{CutOff, PortError};
 use rgaps_shm::{ReaderPort, Segment, SubscriberPages, WriterPort};
 
 use crate::attachment::Attachment;
+use crate::completions::Completions;
 use crate::hello::SessionError;
 use crate::members::Member;
-use crate::order::Order;
 use crate::pools::Asked;
 use crate::publisher::{Publisher, PublisherInner};
 use crate::question::Question;
@@ -228,14 +228,14 @@ impl Node {
             segment,
             cut_off: Arc::default(),
         };
-        let order = Arc::new(Order::new(node.backend.clone(), attachment.segment.clone(), None));
+        let completions = Arc::new(Completions::new(node.backend.clone(), attachment.segment.clone(), None));
         let publisher = Publisher::new(PublisherInner {
             node: node.clone(),
             topic: topic_name,
             attachment,
             port: Arc::new(Mutex::new(port)),
             pool,
-            order,
+            completions,
             publisher: advertised.publisher,
             sequence: AtomicU64::new(0),
             qos,
@@ -289,7 +289,8 @@ impl Node {
             segment,
             cut_off: Arc::default(),
         };
-        let order = Arc::new(Order::new(node.backend.clone(), attachment.segment.clone(), Some(pages.clone())));
+        let completions =
+            Arc::new(Completions::new(node.backend.clone(), attachment.segment.clone(), Some(pages.clone())));
         let subscriber = Subscriber::new(SubscriberInner {
             node: node.clone(),
             topic: topic_name,
@@ -297,7 +298,7 @@ impl Node {
             waiter: reader.waiter(),
             reader: Mutex::new(reader),
             pages,
-            order,
+            completions,
             tended: Arc::default(),
             tasks: Arc::default(),
             asked: Asked::default(),

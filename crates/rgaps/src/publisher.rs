@@ -19,9 +19,9 @@ use rgaps_shm::{
 };
 
 use crate::attachment::Attachment;
+use crate::completions::{Completions, Filling};
 use crate::handle::Handle;
 use crate::node::{DEVICE_TIMEOUT, NodeInner, STREAM_TIMEOUT};
-use crate::order::{Filling, Order};
 use crate::publish_error::PublishError;
 use crate::statistics::PublisherStatistics;
 use crate::types::{Meta, MetaError, ViewError};
@@ -46,7 +46,7 @@ pub(crate) struct PublisherInner {
     pub(crate) attachment: Attachment<PublisherSlot>,
     pub(crate) port: Arc<Mutex<WriterPort>>,
     pub(crate) pool: Arc<dyn PoolMemory>,
-    pub(crate) order: Arc<Order<Filling>>,
+    pub(crate) completions: Arc<Completions<Filling>>,
     pub(crate) publisher: u64,
     pub(crate) sequence: AtomicU64,
     pub(crate) qos: qos::PublisherQos,
@@ -172,7 +172,7 @@ impl PublisherInner {
     fn not_filled(&self, message: LoanedMessage, stream: Option<&Stream>, error: PublishError) -> PublishError {
         let is_under_way = matches!(&error, PublishError::Device { source: DeviceError::TimedOut(_), .. });
         match stream {
-            Some(stream) => self.order.keep(stream, Filling::Block(message, self.port.clone())),
+            Some(stream) => self.completions.add(stream, Filling::Block(message, self.port.clone())),
             None if is_under_way => {}
             None => self.port().give_back(message),
         }
@@ -194,7 +194,7 @@ impl PublisherInner {
         let mut encoded = [0; META_BYTES_MAX];
         let meta_bytes = meta.encode_into(&mut encoded);
         if let Some(stream) = stream
-            && let Err(source) = self.order.write_ready(stream, loan.message())
+            && let Err(source) = self.completions.write_ready(stream, loan.message())
         {
             return Err(self.not_filled(loan, Some(stream), self.device(source)));
         }
@@ -232,13 +232,13 @@ impl PublisherInner {
             Ok((position, pending)) => (Ok(position), Filling::Message(pending)),
             Err(error) => (Err(error), Filling::Word),
         };
-        self.order.keep(stream, told);
+        self.completions.add(stream, told);
         position.map(handle).map_err(topic)
     }
 
     /// What would fail a publication in stream order is found before there is anything to publish.
     fn check_order(&self) -> Result<(), PublishError> {
-        self.order.ready_words().map(drop).map_err(|source| self.device(source))
+        self.completions.ready_words().map(drop).map_err(|source| self.device(source))
     }
 
     fn check_attached(&self) -> Result<(), PublishError> {
@@ -253,7 +253,7 @@ impl PublisherInner {
 impl Drop for PublisherInner {
     fn drop(&mut self) {
         // A stream that may still write into the segment keeps the slot until the process ends.
-        if !self.node.is_owner() || self.order.end(STREAM_TIMEOUT) {
+        if !self.node.is_owner() || self.completions.end(STREAM_TIMEOUT) {
             self.node.detach(&self.attachment);
         } else {
             self.node.keep(&self.attachment, self.pool.clone());

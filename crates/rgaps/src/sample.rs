@@ -2,14 +2,14 @@
 
 use std::sync::{Arc, OnceLock};
 
-use rgaps_device::{Completion, DeviceError, Original, PoolMemory, PoolPart, Stream, Word};
+use rgaps_device::{Completion, DeviceError, Original, PoolMemory, PoolPart, Stream, StreamWord};
 use rgaps_shm::history::MessageRef;
 use rgaps_shm::message::Readiness;
 use rgaps_shm::{Held, MessageInfo};
 
+use crate::completions::StreamPoint;
 use crate::handle::Handle;
 use crate::node::{DEVICE_TIMEOUT, NodeInner};
-use crate::order::Place;
 use crate::raw;
 use crate::subscriber::{SubscriberInner, TakeError};
 use crate::types::{Meta, ViewError};
@@ -56,14 +56,14 @@ impl<T> Sample<T> {
     /// node. With a stream, its later work waits for the bytes; without, this waits, and lets the message go.
     pub(crate) fn bring(&mut self, awaited: Option<(u64, u32)>, stream: Option<&Stream>) -> Result<(), DeviceError> {
         let inner = &self.subscriber;
-        let words = awaited.is_some().then(|| inner.order.ready_words()).transpose()?;
-        let word = |(words, (offset, value))| (Word { words: Arc::as_ref(words), offset }, value);
+        let words = awaited.is_some().then(|| inner.completions.ready_words()).transpose()?;
+        let word = |(words, (offset, value))| (StreamWord { memory: Arc::as_ref(words), offset }, value);
         let awaited = words.as_ref().zip(awaited).map(word);
         let (pool, offset, position) = (&self.pool, self.offset, self.info.position);
         let original = Original { pool, offset, bytes: self.info.bytes, position, awaited, timeout: DEVICE_TIMEOUT };
         let Some(mirror) = inner.node.backend().mirror(&original)? else {
             let (Some((word, value)), Some(stream)) = (awaited, stream) else { return Ok(()) };
-            return stream.wait_word(&word, value, DEVICE_TIMEOUT);
+            return stream.wait_value(&word, value, DEVICE_TIMEOUT);
         };
         if !mirror.is_shared {
             inner.reader().count_copied(self.info.bytes);
@@ -92,7 +92,7 @@ impl<T> Sample<T> {
 
     /// Lets the message, and the copy if there is one, go once a stream has done the work that it was given so far, and these places of
     /// others have been reached.
-    fn let_go_on(&mut self, stream: &Stream, others: Vec<Place>) -> Result<(), DeviceError> {
+    fn let_go_on(&mut self, stream: &Stream, others: Vec<StreamPoint>) -> Result<(), DeviceError> {
         let is_copied = self.copied.as_ref().is_some_and(Completion::is_complete);
         // A message whose copy is made has no more to do with that work.
         let held = self.held.take().filter(|_| !is_copied);
@@ -131,8 +131,8 @@ impl<T: Meta> Sample<T> {
         let failed = |source| TakeError::Device { topic: inner.topic.clone(), source };
         if let Some(held) = self.held.as_ref().filter(|held| held.readiness() == Readiness::Pending) {
             let (offset, value) = held.ready_word();
-            let words = inner.order.ready_words().map_err(failed)?;
-            Word { words: words.as_ref(), offset }.wait(value, DEVICE_TIMEOUT).map_err(failed)?;
+            let words = inner.completions.ready_words().map_err(failed)?;
+            StreamWord { memory: words.as_ref(), offset }.wait(value, DEVICE_TIMEOUT).map_err(failed)?;
         }
         if self.status() != Readiness::Ready {
             return Err(TakeError::Poisoned { topic: inner.topic.clone(), sequence: self.info.sequence });
@@ -212,7 +212,7 @@ impl<T: Meta> Sample<T> {
     }
 
     /// As `release_on`, and once these places of other streams have been reached.
-    pub(crate) fn release_behind(mut self, stream: &Stream, others: Vec<Place>) -> Result<(), TakeError> {
+    pub(crate) fn release_behind(mut self, stream: &Stream, others: Vec<StreamPoint>) -> Result<(), TakeError> {
         if !self.subscriber.node.is_owner() {
             return Err(TakeError::Forked { topic: self.subscriber.topic.clone() });
         }

@@ -349,9 +349,9 @@ impl Session {
     fn tend(&self, connection: Option<&Connection>) -> bool {
         let mut soon = false;
         lock(&self.tended).retain_mut(|tended| match tended {
-            Tended::Publisher { topic, slot, order, idle } => {
-                let Some(order) = order.upgrade() else { return false };
-                order.settle();
+            Tended::Publisher { topic, slot, completions, idle } => {
+                let Some(completions) = completions.upgrade() else { return false };
+                completions.poll();
                 if let Some(connection) = connection {
                     idle.look(|offset, bytes| {
                         self.tell(connection, Body::Trim { topic: *topic, slot: *slot, offset, bytes })
@@ -359,9 +359,9 @@ impl Session {
                 }
                 true
             }
-            Tended::Subscriber { order, tended, segment, .. } => {
-                let (Some(order), Some(tended)) = (order.upgrade(), tended.upgrade()) else { return false };
-                order.settle();
+            Tended::Subscriber { completions, tended, segment, .. } => {
+                let (Some(completions), Some(tended)) = (completions.upgrade(), tended.upgrade()) else { return false };
+                completions.poll();
                 tended.trim(segment);
                 soon |= tended.ring_while_bytes_are_awaited();
                 true

@@ -19,8 +19,8 @@ use rgaps_shm::reader::TakeRefused;
 use rgaps_shm::{Held, ReaderPort, SubscriberPages};
 
 use crate::attachment::Attachment;
+use crate::completions::{Completions, Releasing, StreamPoint};
 use crate::node::{DEVICE_TIMEOUT, NodeError, NodeInner, READY_TICK, STREAM_TIMEOUT};
-use crate::order::{Order, Place, Releasing};
 use crate::pools::{Asked, Call};
 use crate::sample::Sample;
 use crate::statistics::SubscriberStatistics;
@@ -159,7 +159,7 @@ pub(crate) struct SubscriberInner {
     /// Apart from the reader, so that its waiters can be woken while it is in use.
     pub(crate) waiter: FutexWait,
     pub(crate) pages: Arc<SubscriberPages>,
-    pub(crate) order: Arc<Order<Releasing>>,
+    pub(crate) completions: Arc<Completions<Releasing>>,
     pub(crate) tended: Arc<Tended>,
     pub(crate) tasks: Arc<Tasks>,
     pub(crate) asked: Asked,
@@ -238,17 +238,17 @@ impl SubscriberInner {
         held: Option<Held>,
         pool: Arc<dyn PoolMemory>,
         stream: &Stream,
-        mut others: Vec<Place>,
+        mut others: Vec<StreamPoint>,
     ) -> Result<(), DeviceError> {
         // Those that the stream cannot wait for are looked at by the node.
         others.retain(|place| place.precedes(stream, DEVICE_TIMEOUT).is_err());
         let written = match held.as_ref().map(Held::release_word) {
-            Some(word) if others.is_empty() => self.order.write(stream, word),
+            Some(word) if others.is_empty() => self.completions.write(stream, word),
             Some(_) => stream.check(),
             None => Ok(()),
         };
         // A stream that cannot be told is followed all the same: the message is let go behind its work.
-        self.order.keep_behind(stream, others, Releasing { _held: held, _pool: pool });
+        self.completions.add_behind(stream, others, Releasing { _held: held, _pool: pool });
         written
     }
 }
@@ -256,7 +256,7 @@ impl SubscriberInner {
 impl Drop for SubscriberInner {
     fn drop(&mut self) {
         // A stream that may still write into the segment keeps the slot until the process ends.
-        if !self.node.is_owner() || self.order.end(STREAM_TIMEOUT) {
+        if !self.node.is_owner() || self.completions.end(STREAM_TIMEOUT) {
             self.node.detach(&self.attachment);
         } else {
             self.node.keep(&self.attachment, ());

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rgaps_device::{DeviceError, Stream, Word};
+use rgaps_device::{DeviceError, Stream, StreamWord};
 use rgaps_shm::message::Readiness;
 use rgaps_shm::notify::Wait;
 use rgaps_shm::queue::MessageIndex;
@@ -215,9 +215,9 @@ impl<T: Meta> Subscriber<T> {
         }
         while held.readiness() == Readiness::Pending {
             let (offset, value) = held.ready_word();
-            let words = self.inner().order.ready_words().map_err(|source| self.device_error(source))?;
+            let words = self.inner().completions.ready_words().map_err(|source| self.device_error(source))?;
             let left = deadline.map_or(timeout, |deadline| deadline.saturating_duration_since(Instant::now()));
-            match (Word { words: words.as_ref(), offset }).wait(value, left.min(ASK_EVERY)) {
+            match (StreamWord { memory: words.as_ref(), offset }).wait(value, left.min(ASK_EVERY)) {
                 Ok(()) => {}
                 Err(DeviceError::TimedOut(_)) if is_over() => return Err(self.not_here(handle, timeout)),
                 Err(DeviceError::TimedOut(_)) if left > ASK_EVERY => {}

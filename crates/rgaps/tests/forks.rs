@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rgaps::device::{DevicePart, PoolMemory, PoolPart, PoolSpec, Stream, Word, Words, contract};
+use rgaps::device::{DevicePart, PoolMemory, PoolPart, PoolSpec, Stream, StreamMemory, StreamWord, contract};
 use rgaps::types::Bytes;
 use rgaps::{Node, Publisher, Subscriber};
 use rgaps_os::{Access, Mapping, memfd};
@@ -17,7 +17,7 @@ struct Bench {
     publisher: Publisher<Bytes>,
     subscriber: Subscriber<Bytes>,
     stream: Stream,
-    gate: Arc<dyn Words>,
+    gate: Arc<dyn StreamMemory>,
     source: DevicePart,
     _pool: Arc<dyn PoolMemory>,
     _dir: RuntimeDir,
@@ -37,7 +37,7 @@ impl Bench {
         let (publisher, subscriber) = (node.publisher("a").unwrap(), node.subscriber("a").unwrap());
         let page = memfd::create("gate", 4096).unwrap();
         let page = Arc::new(Mapping::map(&page, 4096, Access::ReadWrite).unwrap());
-        let gate = node.device().words(&page).unwrap();
+        let gate = node.device().stream_memory(&page).unwrap();
         let stream = node.stream().unwrap();
         let bytes = 1024;
         let _pool = node.device().create_pool(&PoolSpec { name: "source".to_owned(), bytes }).unwrap();
@@ -48,13 +48,13 @@ impl Bench {
         Some(Self { publisher, subscriber, stream, gate, source, _pool, _dir, _watchdog })
     }
 
-    fn gate(&self) -> Word<'_> {
-        Word { words: self.gate.as_ref(), offset: 0 }
+    fn gate(&self) -> StreamWord<'_> {
+        StreamWord { memory: self.gate.as_ref(), offset: 0 }
     }
 
     fn hold(&self) {
         self.gate().write(0).unwrap();
-        self.stream.wait_word(&self.gate(), 1, LONG).unwrap();
+        self.stream.wait_value(&self.gate(), 1, LONG).unwrap();
     }
 
     fn push(&self, stream: &Stream) {

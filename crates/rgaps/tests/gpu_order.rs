@@ -6,7 +6,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rgaps::device::{DeviceKind, DevicePart, PoolMemory, PoolPart, PoolSpec, Stream, Word, Words, contract};
+use rgaps::device::{
+    DeviceKind, DevicePart, PoolMemory, PoolPart, PoolSpec, Stream, StreamMemory, StreamWord, contract,
+};
 use rgaps::types::Bytes;
 use rgaps::{Exhaustion, Node, PublishError, Publisher, PublisherQos, Readiness, Subscriber};
 use rgaps_os::{Access, Mapping, memfd};
@@ -35,7 +37,7 @@ struct Bench {
     subscriber: Subscriber<Bytes>,
     stream: Stream,
     reader: Stream,
-    gate: Arc<dyn Words>,
+    gate: Arc<dyn StreamMemory>,
     // Last: it ends the manager.
     _dir: RuntimeDir,
     _watchdog: Watchdog,
@@ -61,19 +63,19 @@ impl Bench {
         let subscriber = node.subscriber(TOPIC).unwrap();
         let page = memfd::create("gate", 4096).unwrap();
         let page = Arc::new(Mapping::map(&page, 4096, Access::ReadWrite).unwrap());
-        let gate = node.device().words(&page).unwrap();
+        let gate = node.device().stream_memory(&page).unwrap();
         let (stream, reader) = (node.stream().unwrap(), node.stream().unwrap());
         Some(Self { node, publisher, subscriber, stream, reader, gate, _dir, _watchdog })
     }
 
-    fn gate(&self) -> Word<'_> {
-        Word { words: self.gate.as_ref(), offset: 0 }
+    fn gate(&self) -> StreamWord<'_> {
+        StreamWord { memory: self.gate.as_ref(), offset: 0 }
     }
 
     /// A stream goes no further until `open`.
     fn hold(&self, stream: &Stream) {
         self.gate().write(0).unwrap();
-        stream.wait_word(&self.gate(), 1, LONG).unwrap();
+        stream.wait_value(&self.gate(), 1, LONG).unwrap();
     }
 
     fn open(&self) {

@@ -192,7 +192,7 @@ impl CudaBackend {
         let lane = pool.lane(|| self.stream())?;
         let memory = Arc::new(Scratch::new(&self.device, &lane, of.bytes, Some(of.pool.clone()))?);
         if let Some((word, value)) = awaited {
-            lane.wait_word(&word, value, of.timeout)?;
+            lane.wait_value(&word, value, of.timeout)?;
         }
         if of.bytes > 0 {
             let copied = self.copy_between(&lane, Way::FromPools, memory.address(), from, of.bytes);

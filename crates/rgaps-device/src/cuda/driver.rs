@@ -94,7 +94,7 @@ macro_rules! driver {
             $($call: unsafe extern "C" fn($($type),*) -> c_int,)*
             error_name: unsafe extern "C" fn(c_int, *mut *const c_char) -> c_int,
             /// Absent before CUDA 11.7.
-            stream_words: Option<StreamWords>,
+            stream_words: Option<CudaStreamMemory>,
         }
 
         impl Driver {
@@ -102,7 +102,7 @@ macro_rules! driver {
                 Ok(Self {
                     $($call: symbol(library, $symbol)?,)*
                     error_name: symbol(library, "cuGetErrorName")?,
-                    stream_words: StreamWords::find(library),
+                    stream_words: CudaStreamMemory::find(library),
                 })
             }
 
@@ -220,12 +220,12 @@ pub(crate) type HostFunction = unsafe extern "C" fn(*mut c_void);
 type WordCall = unsafe extern "C" fn(CUstream, CUdeviceptr, u32, c_uint) -> c_int;
 
 #[derive(Debug)]
-struct StreamWords {
+struct CudaStreamMemory {
     write: WordCall,
     wait: WordCall,
 }
 
-impl StreamWords {
+impl CudaStreamMemory {
     fn find(library: &libloading::Library) -> Option<Self> {
         let write = symbol(library, "cuStreamWriteValue32_v2").ok()?;
         Some(Self { write, wait: symbol(library, "cuStreamWaitValue32_v2").ok()? })
@@ -301,7 +301,7 @@ impl Driver {
     ///
     /// # Safety
     /// `at` is a 4-aligned word that the device can write for as long as the stream may get there.
-    pub(crate) unsafe fn write_word(&self, stream: CUstream, at: CUdeviceptr, value: u32) -> Result<(), DriverError> {
+    pub(crate) unsafe fn write_value(&self, stream: CUstream, at: CUdeviceptr, value: u32) -> Result<(), DriverError> {
         let call = "cuStreamWriteValue32_v2";
         let Some(words) = &self.stream_words else { return Err(self.error(call, NOT_SUPPORTED)) };
         // SAFETY: the caller's promise. Flags 0: a barrier stands before the write.
@@ -312,8 +312,8 @@ impl Driver {
     /// Stream order: later work waits until the word, seen as a wrapping count, is `value` or beyond.
     ///
     /// # Safety
-    /// As for `write_word`.
-    pub(crate) unsafe fn wait_word(&self, stream: CUstream, at: CUdeviceptr, value: u32) -> Result<(), DriverError> {
+    /// As for `write_value`.
+    pub(crate) unsafe fn wait_value(&self, stream: CUstream, at: CUdeviceptr, value: u32) -> Result<(), DriverError> {
         let call = "cuStreamWaitValue32_v2";
         let Some(words) = &self.stream_words else { return Err(self.error(call, NOT_SUPPORTED)) };
         // SAFETY: the caller's promise. Flags 0 is CU_STREAM_WAIT_VALUE_GEQ, a signed comparison of the difference.

@@ -43,7 +43,7 @@ use crate::buffer::{BufferSpec, HostBuffer};
 use crate::error::DeviceError;
 use crate::pool::{DeviceId, DeviceKind, PoolDescription, PoolMemory, PoolRole, PoolSpec};
 use crate::raw::DevicePart;
-use crate::stream::{Completion, Stream, Words};
+use crate::stream::{Completion, Stream, StreamMemory};
 
 /// How long the end of a copy is waited for that the driver refused to mark.
 const UNMARKED_TIMEOUT: Duration = Duration::from_secs(10);
@@ -230,7 +230,7 @@ impl Backend for CudaBackend {
         self.register(HostBuffer::from_fd(spec, fd)?)
     }
 
-    fn words(&self, mapping: &Arc<Mapping>) -> Result<Arc<dyn Words>, DeviceError> {
+    fn stream_memory(&self, mapping: &Arc<Mapping>) -> Result<Arc<dyn StreamMemory>, DeviceError> {
         if mapping.access() == Access::ReadOnly && !self.device.properties().has_read_only_registration {
             return Ok(Arc::new(Unregistered(mapping.clone())));
         }

@@ -15,7 +15,7 @@ use super::device::{Device, Entered};
 use super::driver::DriverError;
 use super::memory::Registration;
 use crate::error::DeviceError;
-use crate::stream::{Event, EventBody, StreamBody, Word, Words};
+use crate::stream::{Event, EventBody, StreamBody, StreamMemory, StreamWord};
 
 /// CU_STREAM_NON_BLOCKING: no order with the null stream.
 const NON_BLOCKING: c_uint = 1;
@@ -143,13 +143,13 @@ impl StreamBody for CudaStream {
         }
     }
 
-    fn write_word(&self, word: &Word<'_>, value: u32) -> Result<(), DeviceError> {
+    fn write_value(&self, word: &StreamWord<'_>, value: u32) -> Result<(), DeviceError> {
         let at = place(word)?;
         let driver = self.device.driver();
         let _entered = self.enter()?;
         if self.device.properties().has_stream_words {
             // SAFETY: `place` found it inside registered memory, which lives until its owner has seen this write done.
-            return Ok(unsafe { driver.write_word(self.handle, at.1, value) }?);
+            return Ok(unsafe { driver.write_value(self.handle, at.1, value) }?);
         }
         let later = Box::into_raw(Box::new(LaterWrite { mapping: at.0.mapping().clone(), offset: word.offset, value }));
         // SAFETY: the function frees its argument; where the driver never calls it, the argument is leaked.
@@ -161,14 +161,14 @@ impl StreamBody for CudaStream {
         Ok(launched?)
     }
 
-    fn wait_word(&self, word: &Word<'_>, value: u32, timeout: Duration) -> Result<(), DeviceError> {
+    fn wait_value(&self, word: &StreamWord<'_>, value: u32, timeout: Duration) -> Result<(), DeviceError> {
         if !self.device.can_wait_for(word) {
             return word.wait(value, timeout);
         }
         let at = place(word)?;
         let _entered = self.enter()?;
-        // SAFETY: as in `write_word`.
-        Ok(unsafe { self.device.driver().wait_word(self.handle, at.1, value) }?)
+        // SAFETY: as in `write_value`.
+        Ok(unsafe { self.device.driver().wait_value(self.handle, at.1, value) }?)
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -188,9 +188,9 @@ impl Drop for CudaStream {
 }
 
 /// A word that the device's streams can reach: its registration and its address on the device.
-fn place<'a>(word: &'a Word<'_>) -> Result<(&'a Registration, u64), DeviceError> {
+fn place<'a>(word: &'a StreamWord<'_>) -> Result<(&'a Registration, u64), DeviceError> {
     word.check()?;
-    let registration = word.words.as_any().downcast_ref::<Registration>();
+    let registration = word.memory.as_any().downcast_ref::<Registration>();
     let registration =
         registration.ok_or_else(|| DeviceError::Failed("the word is not registered with this device".to_owned()))?;
     Ok((registration, registration.device_address() + word.offset))
@@ -198,8 +198,8 @@ fn place<'a>(word: &'a Word<'_>) -> Result<(&'a Registration, u64), DeviceError>
 
 impl Device {
     /// Whether its streams wait for a word by themselves; else the CPU does.
-    pub(crate) fn can_wait_for(&self, word: &Word<'_>) -> bool {
-        self.properties().has_stream_words && !word.words.as_any().is::<Unregistered>()
+    pub(crate) fn can_wait_for(&self, word: &StreamWord<'_>) -> bool {
+        self.properties().has_stream_words && !word.memory.as_any().is::<Unregistered>()
     }
 }
 
@@ -207,7 +207,7 @@ impl Device {
 #[derive(Debug)]
 pub(crate) struct Unregistered(pub(crate) Arc<Mapping>);
 
-impl Words for Unregistered {
+impl StreamMemory for Unregistered {
     fn mapping(&self) -> &Mapping {
         &self.0
     }
@@ -217,7 +217,7 @@ impl Words for Unregistered {
     }
 }
 
-impl Words for Registration {
+impl StreamMemory for Registration {
     fn mapping(&self) -> &Mapping {
         self.mapping()
     }
@@ -236,7 +236,7 @@ struct LaterWrite {
 
 /// What a stream without stream memory operations calls in their place.
 unsafe extern "C" fn write_later(argument: *mut c_void) {
-    // SAFETY: made by `write_word`, called once.
+    // SAFETY: made by `write_value`, called once.
     let later = unsafe { Box::from_raw(argument.cast::<LaterWrite>()) };
     if let Ok(word) = later.mapping.atomic_u32(later.offset) {
         word.store(later.value, Ordering::Release);

@@ -14,7 +14,7 @@ use crate::buffer::{BufferSpec, HostBuffer};
 use crate::error::DeviceError;
 use crate::pool::{DeviceId, DeviceKind, PoolDescription, PoolMemory, PoolRole, PoolSpec};
 use crate::raw::DevicePart;
-use crate::stream::{Completion, Stream, Words};
+use crate::stream::{Completion, Stream, StreamMemory};
 
 /// Host memory as a device.
 #[derive(Clone, Copy, Debug, Default)]
@@ -61,8 +61,8 @@ impl Backend for HostBackend {
         HostBuffer::from_fd(spec, fd)
     }
 
-    fn words(&self, mapping: &Arc<Mapping>) -> Result<Arc<dyn Words>, DeviceError> {
-        Ok(Arc::new(HostWords(mapping.clone())))
+    fn stream_memory(&self, mapping: &Arc<Mapping>) -> Result<Arc<dyn StreamMemory>, DeviceError> {
+        Ok(Arc::new(HostStreamMemory(mapping.clone())))
     }
 
     fn stream(&self) -> Result<Stream, DeviceError> {
@@ -115,9 +115,9 @@ impl Backend for HostBackend {
 
 /// Words as they lie: every process reaches them.
 #[derive(Debug)]
-struct HostWords(Arc<Mapping>);
+struct HostStreamMemory(Arc<Mapping>);
 
-impl Words for HostWords {
+impl StreamMemory for HostStreamMemory {
     fn mapping(&self) -> &Mapping {
         &self.0
     }

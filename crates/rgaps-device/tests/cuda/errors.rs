@@ -14,9 +14,9 @@ fn everything() -> Result<(), DeviceError> {
     // SAFETY: `own` outlives it and all that is given to it.
     let producer = unsafe { backend.borrow_stream(handle) };
     let page = memfd::create("rgaps-test", 4096).unwrap();
-    let words = backend.words(&Arc::new(Mapping::map(&page, 4096, Access::ReadWrite).unwrap()))?;
+    let memory = backend.stream_memory(&Arc::new(Mapping::map(&page, 4096, Access::ReadWrite).unwrap()))?;
     let buffer = backend.host_buffer(&BufferSpec { name: "rgaps-test".to_owned(), bytes: MIB })?;
-    let outcome = in_order(&backend, &pools, at, [&producer, &consumer], words.as_ref(), &buffer);
+    let outcome = in_order(&backend, &pools, at, [&producer, &consumer], memory.as_ref(), &buffer);
     // Whatever failed, what was started is over before its memory goes. Twice: the error may strike here.
     for stream in [&producer, &consumer, &producer, &consumer] {
         let _ = stream.synchronize(PATIENCE);
@@ -34,16 +34,16 @@ fn in_order(
     pools: &[Arc<dyn PoolMemory>; 3],
     at: u64,
     [producer, consumer]: [&Stream; 2],
-    words: &dyn Words,
+    words: &dyn StreamMemory,
     buffer: &HostBuffer,
 ) -> Result<(), DeviceError> {
     let [_, writer, reader] = pools;
-    let word = Word { words, offset: 8 };
+    let word = StreamWord { memory, offset: 8 };
     let (ring, read) = (BufferPart { buffer, offset: 0 }, PoolPart::of(reader.as_ref(), at));
     let written = PoolPart::of(writer.as_ref(), at);
     backend.copy_to_device(producer, ring, written, MIB)?.wait(PATIENCE)?;
-    producer.write_word(&word, 1)?;
-    consumer.wait_word(&word, 1, PATIENCE)?;
+    producer.write_value(&word, 1)?;
+    consumer.wait_value(&word, 1, PATIENCE)?;
     let event = producer.record();
     consumer.wait(&event, PATIENCE)?;
     backend.copy_to_host(consumer, read, ring, MIB)?.wait(PATIENCE)?;
@@ -78,9 +78,9 @@ fn everything_apart() -> Result<(), DeviceError> {
     let reader = backend.import_pool(&description, descriptors, PoolRole::Reader)?;
     let stream = backend.stream()?;
     let page = memfd::create("rgaps-test", 4096).unwrap();
-    let words = backend.words(&Arc::new(Mapping::map(&page, 4096, Access::ReadWrite).unwrap()))?;
+    let memory = backend.stream_memory(&Arc::new(Mapping::map(&page, 4096, Access::ReadWrite).unwrap()))?;
     let buffer = backend.host_buffer(&BufferSpec { name: "rgaps-test".to_owned(), bytes: MIB })?;
-    let outcome = across(&backend, [&writer, &reader], &stream, words.as_ref(), &buffer);
+    let outcome = across(&backend, [&writer, &reader], &stream, memory.as_ref(), &buffer);
     // As in `everything`.
     for _ in 0..2 {
         let _ = stream.synchronize(PATIENCE);
@@ -92,7 +92,7 @@ fn across(
     backend: &CudaBackend,
     [writer, reader]: [&Arc<dyn PoolMemory>; 2],
     stream: &Stream,
-    words: &dyn Words,
+    words: &dyn StreamMemory,
     buffer: &HostBuffer,
 ) -> Result<(), DeviceError> {
     let block = |offset| PoolPart::of(writer.as_ref(), offset);
@@ -108,8 +108,8 @@ fn across(
     backend.copy_within(stream, &contract::part_of(&scratch, 0, 5000)?, block(8192))?;
     let _behind = backend.copy_scratch(stream, scratch.as_ref(), block(0), 5000)?;
     drop(scratch);
-    let word = Word { words, offset: 8 };
-    stream.write_word(&word, 1)?;
+    let word = StreamWord { memory, offset: 8 };
+    stream.write_value(&word, 1)?;
     let original =
         Original { pool: reader, offset: 0, bytes: 5000, position: 1, awaited: Some((word, 1)), timeout: PATIENCE };
     let mirror = backend.mirror(&original)?.expect("it does not reach the pools");
@@ -262,11 +262,11 @@ fn an_event_that_the_driver_refuses_is_over_when_the_work_is_and_an_error_then()
     let (gpu, _one, _watchdog) = standin();
     let backend = CudaBackend::open(0).unwrap();
     let page = memfd::create("rgaps-test", 4096).unwrap();
-    let words = backend.words(&Arc::new(Mapping::map(&page, 4096, Access::ReadWrite).unwrap())).unwrap();
-    let word = Word { words: words.as_ref(), offset: 0 };
+    let memory = backend.stream_memory(&Arc::new(Mapping::map(&page, 4096, Access::ReadWrite).unwrap())).unwrap();
+    let word = StreamWord { memory: memory.as_ref(), offset: 0 };
     let stream = backend.stream().unwrap();
     gpu.hold();
-    stream.write_word(&word, 1).unwrap();
+    stream.write_value(&word, 1).unwrap();
     let event = failing(&gpu, "cuEventRecord", || stream.record());
     assert!(!event.query().unwrap() && !word.has_reached(1).unwrap());
     assert!(matches!(event.wait(Duration::ZERO), Err(DeviceError::TimedOut(_))));

@@ -11,10 +11,10 @@ use rgaps_shm::MessageInfo;
 use rgaps_shm::message::Readiness;
 
 use super::{AnyMeta, Kind, another_kind, by_kind};
+use crate::completions::StreamPoint;
 use crate::dlpack::Descriptor;
 use crate::handle::Handle;
 use crate::node::{DEVICE_TIMEOUT, NodeInner};
-use crate::order::Place;
 use crate::sample::Sample;
 use crate::subscriber::TakeError;
 use crate::types::{Bytes, Image, PointCloud, Tensor};
@@ -40,7 +40,7 @@ macro_rules! from_sample {
 from_sample!(Bytes, Image, PointCloud, Tensor);
 
 impl AnySample {
-    fn release_behind(self, stream: &Stream, others: Vec<Place>) -> Result<(), TakeError> {
+    fn release_behind(self, stream: &Stream, others: Vec<StreamPoint>) -> Result<(), TakeError> {
         by_kind!(Self, self, sample => sample.release_behind(stream, others))
     }
 
@@ -63,12 +63,12 @@ struct Shared {
     /// Taken when it is let go.
     sample: Option<AnySample>,
     /// Work of streams on which holders let go before the last one did.
-    behind: Mutex<Vec<Place>>,
+    behind: Mutex<Vec<StreamPoint>>,
 }
 
 impl Shared {
     fn let_go_behind(&self, stream: &Stream) {
-        self.behind.lock().unwrap_or_else(PoisonError::into_inner).push(Place::of(stream));
+        self.behind.lock().unwrap_or_else(PoisonError::into_inner).push(StreamPoint::of(stream));
     }
 
     /// The last holder's, on a stream of its own or on whichever there is.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rgaps::SubscriberQos;
 use rgaps::any::{AnySubscriber, Kind, Message};
-use rgaps::device::{Stream, Word};
+use rgaps::device::{Stream, StreamWord};
 use rgaps::types::Bytes;
 use rgaps_os::{Access, Mapping, memfd};
 
@@ -112,14 +112,14 @@ fn a_message_whose_last_holder_names_no_stream_waits_for_the_one_that_it_was_tak
     let bench = Bench::new(8 * MIB);
     let (captured, handle) = lent_out(&bench);
     let page = Arc::new(Mapping::map(memfd::create("gate", 4096).unwrap(), 4096, Access::ReadWrite).unwrap());
-    let gate = bench.node.device().words(&page).unwrap();
-    let gate = Word { words: gate.as_ref(), offset: 0 };
+    let gate = bench.node.device().stream_memory(&page).unwrap();
+    let gate = StreamWord { memory: gate.as_ref(), offset: 0 };
     let reader = bench.node.stream().unwrap();
     let source = bench.source(KIB);
     let (subscriber, [one, other]) = of_two_holders(&bench, &source, &reader);
     // A kernel that reads it.
     gate.write(0).unwrap();
-    reader.wait_word(&gate, 1, LONG).unwrap();
+    reader.wait_value(&gate, 1, LONG).unwrap();
     bench.gpu.begin_capture(handle);
     one.release_on(&captured).unwrap();
     drop(other);
@@ -132,7 +132,7 @@ fn a_message_whose_last_holder_names_no_stream_waits_for_the_one_that_it_was_tak
     // Released on another by all holders, it has no more to do with that stream.
     let (subscriber, both) = of_two_holders(&bench, &source, &reader);
     gate.write(0).unwrap();
-    reader.wait_word(&gate, 1, LONG).unwrap();
+    reader.wait_value(&gate, 1, LONG).unwrap();
     both.into_iter().for_each(|holder| holder.release_on(&bench.stream).unwrap());
     until(|| subscriber.statistics().held == 0);
     assert!(!gate.has_reached(1).unwrap());

@@ -15,7 +15,7 @@ use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rgaps_device::{Backend, DeviceError, Event, PoolMemory, Stream, Word, Words};
+use rgaps_device::{Backend, DeviceError, Event, PoolMemory, Stream, StreamMemory, StreamWord};
 use rgaps_os::{MapError, Mapping};
 use rgaps_shm::history::MessageRef;
 use rgaps_shm::{Held, LoanedMessage, PendingMessage, Segment, SubscriberPages, WriterPort};
@@ -24,9 +24,9 @@ use rgaps_shm::{Held, LoanedMessage, PendingMessage, Segment, SubscriberPages, W
 const LOOK: Duration = Duration::from_millis(1);
 
 /// What is done once a stream has got there.
-pub(crate) trait Settle {
+pub(crate) trait OnCompletion {
     /// The stream has written the word (`true`), or never will.
-    fn settle(self, written: bool);
+    fn completed(self, written: bool);
 }
 
 /// What streams have still to do for a publisher.
@@ -40,8 +40,8 @@ pub(crate) enum Filling {
     Word,
 }
 
-impl Settle for Filling {
-    fn settle(self, written: bool) {
+impl OnCompletion for Filling {
+    fn completed(self, written: bool) {
         match self {
             Self::Message(pending) if !written && pending.poison() => {
                 tracing::error!("the device failed before a message was complete: its subscribers will pass it by");
@@ -60,20 +60,20 @@ pub(crate) struct Releasing {
     pub(crate) _pool: Arc<dyn PoolMemory>,
 }
 
-impl Settle for Releasing {
-    fn settle(self, _: bool) {
+impl OnCompletion for Releasing {
+    fn completed(self, _: bool) {
         // Dropped: a stream that will never write reads no more either.
     }
 }
 
-/// A place in a stream.
+/// The end of the work that a stream was given by a moment (a CUDA event).
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct StreamPoint {
     stream: Stream,
     event: Event,
 }
 
-impl Place {
+impl StreamPoint {
     /// The end of the work that the stream was given so far.
     pub(crate) fn of(stream: &Stream) -> Self {
         Self { stream: stream.clone(), event: stream.record() }
@@ -108,48 +108,48 @@ impl Place {
 }
 
 #[derive(Debug)]
-struct UnderWay<T> {
+struct Awaited<T> {
     /// Of the stream that writes the word.
-    place: Place,
+    point: StreamPoint,
     /// Places of other streams that have to be reached, too.
-    others: Vec<Place>,
+    others: Vec<StreamPoint>,
     item: T,
 }
 
-impl<T> UnderWay<T> {
+impl<T> Awaited<T> {
     /// Whether all of it is over, and if so whether the word was written.
     fn outcome(&mut self) -> Option<bool> {
-        self.others.retain_mut(|place| place.outcome().is_none());
-        if self.others.is_empty() { self.place.outcome() } else { None }
+        self.others.retain_mut(|point| point.outcome().is_none());
+        if self.others.is_empty() { self.point.outcome() } else { None }
     }
 }
 
 /// Words of a segment that streams of this process write, and what they have not written yet.
 #[derive(Debug)]
-pub(crate) struct Order<T: Settle> {
+pub(crate) struct Completions<T: OnCompletion> {
     backend: Arc<dyn Backend>,
     segment: Arc<Segment>,
     /// Of the subscriber whose hold words are written; of a publisher, the ready words are.
     pages: Option<Arc<SubscriberPages>>,
     // Dropped last: S1.
-    under_way: Mutex<Vec<UnderWay<T>>>,
-    ready: Mutex<Option<Arc<dyn Words>>>,
-    hold: Mutex<Option<Arc<dyn Words>>>,
+    awaited: Mutex<Vec<Awaited<T>>>,
+    ready: Mutex<Option<Arc<dyn StreamMemory>>>,
+    hold: Mutex<Option<Arc<dyn StreamMemory>>>,
 }
 
-impl<T: Settle> Order<T> {
+impl<T: OnCompletion> Completions<T> {
     /// For a publisher, or for the subscriber whose words these are.
     pub(crate) fn new(backend: Arc<dyn Backend>, segment: Arc<Segment>, pages: Option<Arc<SubscriberPages>>) -> Self {
-        let (under_way, ready, hold) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Self { backend, segment, pages, under_way, ready, hold }
+        let (awaited, ready, hold) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Self { backend, segment, pages, awaited, ready, hold }
     }
 
     /// The words that say which messages have their bytes, as this device knows them; told at the first call.
-    pub(crate) fn ready_words(&self) -> Result<Arc<dyn Words>, DeviceError> {
+    pub(crate) fn ready_words(&self) -> Result<Arc<dyn StreamMemory>, DeviceError> {
         self.known(&self.ready, || self.segment.ready_words())
     }
 
-    fn written_words(&self) -> Result<Arc<dyn Words>, DeviceError> {
+    fn written_words(&self) -> Result<Arc<dyn StreamMemory>, DeviceError> {
         match &self.pages {
             None => self.ready_words(),
             Some(pages) => self.known(&self.hold, || pages.hold_words()),
@@ -158,21 +158,21 @@ impl<T: Settle> Order<T> {
 
     fn known(
         &self,
-        words: &Mutex<Option<Arc<dyn Words>>>,
+        words: &Mutex<Option<Arc<dyn StreamMemory>>>,
         map: impl FnOnce() -> Result<Arc<Mapping>, MapError>,
-    ) -> Result<Arc<dyn Words>, DeviceError> {
+    ) -> Result<Arc<dyn StreamMemory>, DeviceError> {
         let mut words = lock(words);
         if let Some(words) = words.as_ref() {
             return Ok(words.clone());
         }
         let mapping = map().map_err(|source| DeviceError::Map { name: "words of a topic".to_owned(), source })?;
-        Ok(words.insert(self.backend.words(&mapping)?).clone())
+        Ok(words.insert(self.backend.stream_memory(&mapping)?).clone())
     }
 
-    /// Tells a stream to write a word of the segment. What must live until it has is kept next (`keep`).
+    /// Tells a stream to write a word of the segment. What must live until it has is added next (`add`).
     pub(crate) fn write(&self, stream: &Stream, (offset, value): (u64, u32)) -> Result<(), DeviceError> {
         let words = self.written_words()?;
-        stream.write_word(&Word { words: words.as_ref(), offset }, value)
+        stream.write_value(&StreamWord { memory: words.as_ref(), offset }, value)
     }
 
     /// Tells a stream to write that the bytes of a message are there.
@@ -180,40 +180,40 @@ impl<T: Settle> Order<T> {
         self.write(stream, self.segment.ready_word(message))
     }
 
-    /// Settles `item` once a stream has done the work that it was given so far.
-    pub(crate) fn keep(&self, stream: &Stream, item: T) {
-        self.keep_behind(stream, Vec::new(), item);
+    /// Completes `item` once a stream has done the work that it was given so far.
+    pub(crate) fn add(&self, stream: &Stream, item: T) {
+        self.add_behind(stream, Vec::new(), item);
     }
 
-    /// As `keep`, and once these places have been reached.
-    pub(crate) fn keep_behind(&self, stream: &Stream, others: Vec<Place>, item: T) {
-        let under_way = UnderWay { place: Place::of(stream), others, item };
-        lock(&self.under_way).push(under_way);
+    /// As `add`, and once these places have been reached.
+    pub(crate) fn add_behind(&self, stream: &Stream, others: Vec<StreamPoint>, item: T) {
+        let awaited = Awaited { point: StreamPoint::of(stream), others, item };
+        lock(&self.awaited).push(awaited);
         // Two out for one in, so that the list stays short; the node's thread looks at all of it.
         for _ in 0..2 {
-            let over = next_over(&mut lock(&self.under_way), 1);
+            let over = next_over(&mut lock(&self.awaited), 1);
             let Some((item, written)) = over else { break };
-            item.settle(written);
+            item.completed(written);
         }
     }
 
-    /// Settles all that is over. True if nothing is left.
-    pub(crate) fn settle(&self) -> bool {
+    /// Completes all that is over. True if nothing is left.
+    pub(crate) fn poll(&self) -> bool {
         loop {
-            let mut under_way = lock(&self.under_way);
-            let all = under_way.len();
-            let Some((item, written)) = next_over(&mut under_way, all) else { return all == 0 };
-            drop(under_way);
-            item.settle(written);
+            let mut awaited = lock(&self.awaited);
+            let all = awaited.len();
+            let Some((item, written)) = next_over(&mut awaited, all) else { return all == 0 };
+            drop(awaited);
+            item.completed(written);
         }
     }
 
     /// Waits until all is over, before the slot is left. False if it takes too long: then all of it stays for as long as the process does.
     pub(crate) fn end(&self, timeout: Duration) -> bool {
         let start = Instant::now();
-        while !self.settle() {
+        while !self.poll() {
             if start.elapsed() >= timeout {
-                let left = std::mem::take(&mut *lock(&self.under_way));
+                let left = std::mem::take(&mut *lock(&self.awaited));
                 tracing::error!(
                     left = left.len(),
                     "a stream is stuck: what it was to write is kept until the process ends"
@@ -228,10 +228,10 @@ impl<T: Settle> Order<T> {
 }
 
 /// The first of the oldest `look_at` that is over, and whether its word was written.
-fn next_over<T>(under_way: &mut Vec<UnderWay<T>>, look_at: usize) -> Option<(T, bool)> {
-    for index in 0..under_way.len().min(look_at) {
-        if let Some(written) = under_way[index].outcome() {
-            return Some((under_way.remove(index).item, written));
+fn next_over<T>(awaited: &mut Vec<Awaited<T>>, look_at: usize) -> Option<(T, bool)> {
+    for index in 0..awaited.len().min(look_at) {
+        if let Some(written) = awaited[index].outcome() {
+            return Some((awaited.remove(index).item, written));
         }
     }
     None
