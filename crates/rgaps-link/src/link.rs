@@ -8,7 +8,7 @@
 //! | `Progress::reusable`     | everything posted: the kernel has it    | send completions                                              |
 //! | `LinkSender::progress`   | credit frames, read without blocking    | completions, and the credit word that the peer writes         |
 //! | `LinkSender::wait`       | poll the socket                         | arm the completion queue, then poll its channel               |
-//! | `LinkReceiver::next`     | records that `Intake` has read          | receive completions; the immediate is checked                 |
+//! | `LinkReceiver::next`     | records that `SocketReader` has read          | receive completions; the immediate is checked                 |
 //! | `LinkReceiver::release`  | head forward, credit frame when due     | receives reposted, head forward, then the credit by WRITE     |
 //!
 //! Both are object safe and neither is `Sync`: a link belongs to one worker on each side.

@@ -1,8 +1,8 @@
-//! An arrival: one topic from one host. Its intake lets the kernel read records into the ring; this worker copies chunk k-1 into the
+//! An arrival: one topic from one host. Its socket reader lets the kernel read records into the ring; this worker copies chunk k-1 into the
 //! pool while chunk k arrives, publishes each message once it is whole, and returns credit.
 //!
 //! ```text
-//!   wire ──intake thread──▶ ring ──accept: start the copy──▶ landed, oldest first ──copy over: finish──▶ publish, release
+//!   wire ──reader thread──▶ ring ──accept: start the copy──▶ landed, oldest first ──copy over: finish──▶ publish, release
 //! ```
 //!
 //! Invariants  A1 a subscriber gets a message once: (publisher, sequence) not newer than the last is dropped, or published for later
@@ -22,7 +22,7 @@ use rgaps_control::{HostId, TopicId, TopicKey};
 use rgaps_device::copy::{Arrived, Target};
 use rgaps_device::{Backend, DeviceError, HostBuffer, Idle, Lane, PoolMemory, PoolPart, PoolingCopy, Stream};
 use rgaps_link::position::RingSpan;
-use rgaps_link::tcp::Intake;
+use rgaps_link::tcp::SocketReader;
 use rgaps_link::{
     Assembler, AssemblerOptions, Continuity, Event as Assembled, FlowControl, LinkReceiver, MessageId, Origin, Release,
 };
@@ -153,11 +153,11 @@ pub(crate) struct Arrival {
 }
 
 impl Arrival {
-    /// Starts the threads of a connection: the worker, and where the link has one its intake.
+    /// Starts the threads of a connection: the worker, and where the link has one its socket reader.
     pub(crate) fn start(
         setup: ArrivalSetup,
         state: ArrivalState,
-        intake: Option<Intake>,
+        socket_reader: Option<SocketReader>,
         arrivals: Box<dyn LinkReceiver>,
     ) {
         let (topic, host, mailbox) = (setup.topic, setup.host, setup.mailbox.clone());
@@ -171,9 +171,11 @@ impl Arrival {
         // The worker gets its arrival when it runs: a thread that cannot be had leaves the port where it is.
         let (hand_over, handed) = std::sync::mpsc::sync_channel::<Self>(1);
         let named = |name: &str| std::thread::Builder::new().name(name.to_owned());
-        let threads = named("rgaps-arrival")
-            .spawn(move || handed.recv().into_iter().for_each(Self::run))
-            .and_then(|_| intake.map_or(Ok(()), |intake| named("rgaps-intake").spawn(move || intake.run()).map(drop)));
+        let threads =
+            named("rgaps-arrival").spawn(move || handed.recv().into_iter().for_each(Self::run)).and_then(|_| {
+                socket_reader
+                    .map_or(Ok(()), |socket_reader| named("rgaps-reader").spawn(move || socket_reader.run()).map(drop))
+            });
         if let Err(error) = threads {
             let (state, why) = (Box::new(state), format!("no thread for an arrival: {error}"));
             tracing::error!(why);

@@ -310,12 +310,12 @@ impl Sender {
         }
         let end = ends.swap_remove(to);
         drop(ends);
-        let lifeline =
+        let liveness =
             dial(offer, timeout, |address, token, options| tcp::connect(address, token, geometry, &options))?;
         self.fruitless += 1;
         let (address, memory) = verbs::from_wire(&ring.end);
         let link = end
-            .connect(&address, memory, geometry, lifeline, self.setup.verbs.options())
+            .connect(&address, memory, geometry, liveness, self.setup.verbs.options())
             .map_err(|error| error.to_string())?;
         self.over = Over { route: Route::Rdma, why_not: WhyNot::Best, text: "rdma".to_owned() };
         Ok(Box::new(link))

@@ -13,7 +13,7 @@ use rgaps_control::wire::{Integrity, RdmaRing, RingOffer, RingRefusal, RingReque
 use rgaps_control::{Budget, Config, HostId, TopicId};
 use rgaps_device::{BufferSpec, DeviceError, HostBuffer};
 use rgaps_link::rdma::ReceiverEnd;
-use rgaps_link::tcp::{AcceptError, Incoming, Intake, LinkToken, RingSetup, TcpOptions, TcpRingListener};
+use rgaps_link::tcp::{AcceptError, Incoming, LinkToken, RingSetup, SocketReader, TcpOptions, TcpRingListener};
 use rgaps_link::{FlowControl, LinkReceiver, RingGeometry, RingMemory, RingOptions, Watermark};
 use rgaps_os::EventFd;
 use rgaps_shm::last_received::{LastReceived, last_received_within};
@@ -122,7 +122,7 @@ struct Offered {
 enum Offer {
     /// On the data connection.
     Tcp(RingSetup),
-    /// By verbs, with the data connection as lifeline.
+    /// By verbs, with the data connection as liveness socket.
     Rdma(Box<ReceiverEnd>, TcpOptions),
 }
 
@@ -522,18 +522,18 @@ fn let_in(incoming: Incoming, offers: &Offers) {
         tracing::warn!(error = %incoming.refuse(), "a data connection was turned away");
         return;
     };
-    let joined: Result<(Option<Intake>, Box<dyn LinkReceiver>), AcceptError> = match ring {
+    let joined: Result<(Option<SocketReader>, Box<dyn LinkReceiver>), AcceptError> = match ring {
         Offer::Tcp(ring) => match incoming.admit(&ring) {
-            Ok((intake, arrivals)) => Ok((Some(intake), Box::new(arrivals))),
+            Ok((socket_reader, arrivals)) => Ok((Some(socket_reader), Box::new(arrivals))),
             Err(error) => Err(error),
         },
         Offer::Rdma(end, options) => match incoming.agree(end.geometry(), &options) {
-            Ok(lifeline) => Ok((None, Box::new(end.start(lifeline)))),
+            Ok(liveness) => Ok((None, Box::new(end.start(liveness)))),
             Err(error) => Err(error),
         },
     };
     match joined {
-        Ok((intake, arrivals)) => Arrival::start(setup, *state, intake, arrivals),
+        Ok((socket_reader, arrivals)) => Arrival::start(setup, *state, socket_reader, arrivals),
         Err(error) => {
             let event = Event::ArrivalEnded { topic: setup.topic, host: setup.host, state, why: error.to_string() };
             setup.mailbox.post(event);

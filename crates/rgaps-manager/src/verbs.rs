@@ -4,7 +4,7 @@
 //!   publishing host                                  subscribing host
 //!   an end of a queue pair for each usable port ──request──▶ the first pair of ports with a route between them:
 //!   joins the one that was chosen ◀──────────────offer────── its own end, joined, and the ring's address and key
-//!   connects the data connection, which is the link's lifeline
+//!   connects the data connection, which is the link's liveness socket
 //! ```
 //!
 //! `auto` takes RDMA where that works and says why where it does not; `rdma` refuses to go on without; `tcp` does not look. A link that

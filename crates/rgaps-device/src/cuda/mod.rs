@@ -1,14 +1,13 @@
 //! Backend `cuda`: pools in GPU memory, copies by the device's own engines, work in stream order.
 //!
 //! `driver` is libcuda with named errors, `device` a GPU and this process's context on it, `memory` and `stream` own what the driver hands
-//! out, `label` and `pool` are a pool that several processes map, `integrated` is one where CPU and GPU share memory, `argument` lets views
-//! be arguments of kernels, `apart` and `scratch` are for a device that does not reach the pools. Nothing here panics where a driver, a device
+//! out, `pool_header` and `pool` are a pool that several processes map, `integrated` is one where CPU and GPU share memory, `argument` lets views
+//! be arguments of kernels, `no_peer` and `scratch` are for a device that does not reach the pools. Nothing here panics where a driver, a device
 //! or a symbol is absent; the error says which.
 //!
 //! Invariants  A call of the driver is made with the device's primary context current, and leaves the caller's current again. Copies are
 //!             asynchronous and from or to registered memory; the one blocking copy is `copy_in` of a plain slice.
 
-mod apart;
 mod argument;
 #[cfg(feature = "baseline")]
 mod baseline;
@@ -16,9 +15,10 @@ mod bounce;
 mod device;
 mod driver;
 mod integrated;
-mod label;
 mod memory;
+mod no_peer;
 mod pool;
+mod pool_header;
 mod scratch;
 mod stream;
 
@@ -33,9 +33,9 @@ pub use integrated::IntegratedPool;
 pub use pool::CudaPool;
 use rgaps_os::{Access, Mapping, OutOfRange};
 
-use self::apart::Apart;
 use self::bounce::Bounce;
 use self::memory::{DeviceAccess, Registration};
+use self::no_peer::NoPeer;
 use self::scratch::Scratch;
 use self::stream::{CudaStream, Unregistered, refusal};
 use crate::backend::{Backend, BufferPart, Mirror, Original, PayloadAccess, PoolPart};
@@ -53,17 +53,17 @@ const UNMARKED_TIMEOUT: Duration = Duration::from_secs(10);
 pub struct CudaBackend {
     device: Arc<Device>,
     /// Where pools lie on a device that this one does not reach.
-    apart: Option<Apart>,
+    no_peer: Option<NoPeer>,
     bounce: Mutex<Option<Bounce>>,
 }
 
 /// Where a part of a pool is.
 #[derive(Clone, Copy, Debug)]
-enum Place {
+enum Target {
     /// At an address that this device reaches.
-    Here(u64),
+    Direct(u64),
     /// At one that only the pools' device reaches.
-    Apart(u64),
+    NoPeer(u64),
 }
 
 impl CudaBackend {
@@ -82,15 +82,15 @@ impl CudaBackend {
             let name = &found.name;
             return Err(missing(format!("{name} cannot use memory of the host by itself (cuMemHostRegister)")));
         }
-        Ok(Self { device, apart: None, bounce: Mutex::new(None) })
+        Ok(Self { device, no_peer: None, bounce: Mutex::new(None) })
     }
 
     /// Opens a device by its number to work on the pools of another: in place where it reaches that one's memory (peer mapping), else on
     /// copies.
     pub fn open_beside(ordinal: u32, home: u32) -> Result<Self, String> {
         let (device, reaches) = Device::open_beside(ordinal, home)?;
-        let apart = if reaches { None } else { Some(Apart::new(&device, Device::open(home)?)?) };
-        Ok(Self { device, apart, bounce: Mutex::new(None) })
+        let no_peer = if reaches { None } else { Some(NoPeer::new(&device, Device::open(home)?)?) };
+        Ok(Self { device, no_peer, bounce: Mutex::new(None) })
     }
 
     /// The device whose memory pools are.
@@ -100,12 +100,12 @@ impl CudaBackend {
 
     /// Whether it reaches the pools. If not, it works on copies of messages (`Backend::mirror`) and of blocks (`Backend::scratch`).
     pub fn reaches_pools(&self) -> bool {
-        self.apart.is_none()
+        self.no_peer.is_none()
     }
 
     /// The device that pools are made and mapped for.
     fn pools_on(&self) -> &Arc<Device> {
-        self.apart.as_ref().map_or(&self.device, Apart::home)
+        self.no_peer.as_ref().map_or(&self.device, NoPeer::home)
     }
 
     /// The device.
@@ -136,7 +136,7 @@ impl CudaBackend {
     }
 
     /// Where a part of a pool is.
-    fn address(&self, part: PoolPart<'_>, bytes: u64, access: DeviceAccess) -> Result<Place, DeviceError> {
+    fn address(&self, part: PoolPart<'_>, bytes: u64, access: DeviceAccess) -> Result<Target, DeviceError> {
         match access {
             DeviceAccess::Read => part.check_read(bytes)?,
             DeviceAccess::ReadWrite => part.check_fill(bytes)?,
@@ -144,13 +144,15 @@ impl CudaBackend {
         let any = part.pool.as_any();
         if let Some(pool) = any.downcast_ref::<CudaPool>() {
             let at = pool.address_for(part.offset, bytes, access)?;
-            return Ok(if self.apart.is_some() { Place::Apart(at) } else { Place::Here(at) });
+            return Ok(if self.no_peer.is_some() { Target::NoPeer(at) } else { Target::Direct(at) });
         }
         if let Some(scratch) = any.downcast_ref::<Scratch>() {
-            return Ok(Place::Here(scratch.address_for(part.offset, bytes)?));
+            return Ok(Target::Direct(scratch.address_for(part.offset, bytes)?));
         }
         match any.downcast_ref::<IntegratedPool>() {
-            Some(pool) => Ok(Place::Here(pool.address_for(part.offset, bytes, access == DeviceAccess::ReadWrite)?)),
+            Some(pool) => {
+                Ok(Target::Direct(pool.address_for(part.offset, bytes, access == DeviceAccess::ReadWrite)?))
+            }
             None => Err(DeviceError::Foreign { wanted: DeviceKind::Cuda, found: part.pool.kind() }),
         }
     }
@@ -253,11 +255,11 @@ impl Backend for CudaBackend {
         let target = host_address(to, bytes)?;
         if bytes > 0 {
             match place {
-                Place::Here(at) => self.to_host(stream, at, target, bytes)?,
-                Place::Apart(at) => {
+                Target::Direct(at) => self.to_host(stream, at, target, bytes)?,
+                Target::NoPeer(at) => {
                     let scratch = self.fetched(stream, at, bytes)?;
                     let copied = self.to_host(stream, scratch.address(), target, bytes);
-                    copied.inspect_err(|_| apart::settle(stream, from.pool))?;
+                    copied.inspect_err(|_| no_peer::settle(stream, from.pool))?;
                 }
             }
         }
@@ -276,12 +278,12 @@ impl Backend for CudaBackend {
         let source = host_address(from, bytes)?;
         if bytes > 0 {
             match place {
-                Place::Here(at) => self.to_device(stream, source, at, bytes)?,
-                Place::Apart(at) => {
+                Target::Direct(at) => self.to_device(stream, source, at, bytes)?,
+                Target::NoPeer(at) => {
                     let scratch = self.scratch_on(stream, bytes)?;
                     self.to_device(stream, source, scratch.address(), bytes)?;
                     let sent = self.send(stream, scratch.address(), at, bytes);
-                    sent.inspect_err(|_| apart::settle(stream, to.pool))?;
+                    sent.inspect_err(|_| no_peer::settle(stream, to.pool))?;
                 }
             }
         }
@@ -309,12 +311,12 @@ impl Backend for CudaBackend {
             return Ok(());
         }
         match place {
-            Place::Here(at) => {
+            Target::Direct(at) => {
                 let _entered = own.enter()?;
                 // SAFETY: `DevicePart` promises the source until the stream has got there, the pool part was checked.
                 unsafe { self.device.driver().copy_device(at, from.address(), from.bytes() as usize, own.handle()) }?;
             }
-            Place::Apart(at) => self.send(stream, from.address(), at, from.bytes())?,
+            Target::NoPeer(at) => self.send(stream, from.address(), at, from.bytes())?,
         }
         Ok(())
     }

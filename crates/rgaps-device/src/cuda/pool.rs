@@ -5,12 +5,12 @@
 //!   memory        present      absent       present               mapped once a process; descriptors travel through the manager
 //! ```
 //!
-//! The manager makes slabs (`commit`), the writer and the readers map what they lack (`missing`, `add_slabs`). All look at the label
-//! (label.rs) to see whether what they have mapped at a place is what is there now.
+//! The manager makes slabs (`commit`), the writer and the readers map what they lack (`missing`, `add_slabs`). All look at the header
+//! (pool_header.rs) to see whether what they have mapped at a place is what is there now.
 //!
 //! Invariants  C1 a slab's place holds what its generation says, or nothing. C2 a slab is released by the pool's maker and writer only, when
 //!             no message lies in it; a reader lets go of it when it next looks.
-//! Trusts      descriptions are checked (`PoolDescription::check`), then the label; what a descriptor is, the driver knows. A reader maps
+//! Trusts      descriptions are checked (`PoolDescription::check`), then the header; what a descriptor is, the driver knows. A reader maps
 //!             memory for reading: on a GPU that guards against mistakes, not against malice (docs/promises.md).
 
 use std::collections::VecDeque;
@@ -21,8 +21,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLo
 use rgaps_os::{Access, AllocationRight, OutOfRange, OwnedRange, SharedBytes, memfd};
 
 use super::device::Device;
-use super::label::{Cut, Label, SLABS_MAX};
 use super::memory::{AddressRange, DeviceAccess, Slab, granularity};
+use super::pool_header::{Cut, PoolHeader, SLABS_MAX};
 use crate::buffer::whole_pages;
 use crate::error::{DescriptionError, DeviceError};
 use crate::pool::{DeviceKind, PoolDescription, PoolMemory, PoolRole, PoolSpec, SlabDescription};
@@ -35,7 +35,7 @@ const SLAB_BYTES_MIN: u64 = 16 << 20;
 #[derive(Debug)]
 pub struct CudaPool {
     slabs: RwLock<Slabs>,
-    label: Label,
+    header: PoolHeader,
     device: Arc<Device>,
     access: DeviceAccess,
     granularity: u64,
@@ -45,7 +45,7 @@ pub struct CudaPool {
     keeps_descriptors: bool,
     /// Copies from and to it, oldest first, of which the first may not be over.
     copies: Mutex<VecDeque<Completion>>,
-    /// The stream of another device that fetches messages from it (apart.rs).
+    /// The stream of another device that fetches messages from it (no_peer.rs).
     lane: OnceLock<Stream>,
 }
 
@@ -102,8 +102,8 @@ impl CudaPool {
         }
         let granularity = granularity(device)?;
         let slab_bytes = bytes.div_ceil(SLABS_MAX as u64).max(SLAB_BYTES_MIN).next_multiple_of(granularity);
-        let label = Label::create(&spec.name, Cut { bytes, slab_bytes })?;
-        let pool = Self::with_label(device, label, DeviceAccess::ReadWrite, granularity, &spec.name)?;
+        let header = PoolHeader::create(&spec.name, Cut { bytes, slab_bytes })?;
+        let pool = Self::with_header(device, header, DeviceAccess::ReadWrite, granularity, &spec.name)?;
         // A pool that cannot have its first slab is better refused now than at the first message.
         pool.commit(&[0], 0)?;
         Ok(pool)
@@ -119,7 +119,7 @@ impl CudaPool {
         description.check(wanted, SLABS_MAX, descriptors.len().saturating_sub(1))?;
         let granularity = granularity(device)?;
         let mut descriptors = descriptors.into_iter();
-        let (Some(label), Some(first)) = (descriptors.next(), description.slabs.first()) else {
+        let (Some(header), Some(first)) = (descriptors.next(), description.slabs.first()) else {
             return Err(DescriptionError::Descriptors { described: description.slabs.len(), came: 0 }.into());
         };
         let (host_access, access) = match role {
@@ -134,13 +134,13 @@ impl CudaPool {
         };
         let cut =
             Cut { bytes: description.bytes, slab_bytes: slab_bytes.filter(|bytes| *bytes > 0).unwrap_or(u64::MAX) };
-        let label = Label::import(label, cut, host_access)?;
+        let header = PoolHeader::import(header, cut, host_access)?;
         if let Some((place, slab)) =
             description.slabs.iter().enumerate().find(|(place, slab)| slab.bytes != cut.bytes_of(*place))
         {
             return Err(DescriptionError::Cut { slab: place, bytes: slab.bytes, cut: cut.bytes_of(place) }.into());
         }
-        let mut pool = Self::with_label(device, label, access, granularity, "a pool")?;
+        let mut pool = Self::with_header(device, header, access, granularity, "a pool")?;
         pool.keeps_descriptors = role != PoolRole::Reader;
         let present: Vec<SlabDescription> =
             description.slabs.iter().filter(|slab| slab.is_present()).copied().collect();
@@ -148,20 +148,20 @@ impl CudaPool {
         Ok(pool)
     }
 
-    fn with_label(
+    fn with_header(
         device: &Arc<Device>,
-        label: Label,
+        header: PoolHeader,
         access: DeviceAccess,
         granularity: u64,
         name: &str,
     ) -> Result<Self, DeviceError> {
-        let cut = label.cut();
+        let cut = header.cut();
         let addresses = (cut.count() as u64).saturating_mul(cut.slab_bytes);
         let range = AddressRange::reserve(device, addresses)?;
         let mapped = (0..cut.count()).map(|_| None).collect();
         Ok(Self {
             slabs: RwLock::new(Slabs { mapped, range, cut, generation: 0 }),
-            label,
+            header,
             device: device.clone(),
             access,
             granularity,
@@ -175,7 +175,7 @@ impl CudaPool {
 
     /// A slab's memory is whole granules, so the last may be longer than its part of the pool.
     fn memory_of(&self, slab: usize) -> u64 {
-        self.label.cut().bytes_of(slab).next_multiple_of(self.granularity)
+        self.header.cut().bytes_of(slab).next_multiple_of(self.granularity)
     }
 
     fn check(&self, offset: u64, bytes: u64) -> Result<(), OutOfRange> {
@@ -195,7 +195,7 @@ impl CudaPool {
     }
 
     fn describe(&self, slabs: &Slabs, index: usize) -> SlabDescription {
-        let (place, bytes) = (index as u32, self.label.cut().bytes_of(index));
+        let (place, bytes) = (index as u32, self.header.cut().bytes_of(index));
         SlabDescription { index: place, generation: slabs.generation_of(index), bytes }
     }
 
@@ -230,7 +230,7 @@ impl CudaPool {
             return Err(OutOfRange { offset, bytes, mapped: 0 }.into());
         }
         let slabs = self.slabs();
-        let absent = self.label.cut().touched(offset, bytes).find(|index| slabs.generation_of(*index) == 0);
+        let absent = self.header.cut().touched(offset, bytes).find(|index| slabs.generation_of(*index) == 0);
         match absent {
             Some(slab) => Err(DeviceError::Absent { name: self.name.clone(), slab, offset, bytes }),
             None => Ok(slabs.range.start() + offset),
@@ -244,13 +244,13 @@ impl PoolMemory for CudaPool {
     }
 
     fn bytes(&self) -> u64 {
-        self.label.cut().bytes
+        self.header.cut().bytes
     }
 
     fn export(&self) -> Result<(PoolDescription, Vec<OwnedFd>), DeviceError> {
         let slabs = self.slabs();
         let clone = |source| DeviceError::Create { name: self.name.clone(), bytes: self.bytes(), source };
-        let mut descriptors = vec![self.label.fd().try_clone().map_err(clone)?];
+        let mut descriptors = vec![self.header.fd().try_clone().map_err(clone)?];
         for mapped in slabs.mapped.iter().flatten() {
             descriptors.push(mapped.slab.export()?);
         }
@@ -264,10 +264,10 @@ impl PoolMemory for CudaPool {
         let slabs = self.slabs();
         let lacks = |index: &usize| {
             let here = slabs.generation_of(*index);
-            // The writer's label follows what it has mapped itself; a reader's says what it should have.
-            here == 0 || !self.label.is_writable() && here != self.label.generation(*index)
+            // The writer's header follows what it has mapped itself; a reader's says what it should have.
+            here == 0 || !self.header.is_writable() && here != self.header.generation(*index)
         };
-        Ok(self.label.cut().touched(offset, bytes).filter(lacks).map(|index| index as u32).collect())
+        Ok(self.header.cut().touched(offset, bytes).filter(lacks).map(|index| index as u32).collect())
     }
 
     fn commit(&self, wanted: &[u32], newest: u32) -> Result<(Vec<SlabDescription>, Vec<OwnedFd>), DeviceError> {
@@ -286,7 +286,7 @@ impl PoolMemory for CudaPool {
                     Slab::create(&self.device, self.memory_of(index)).map_err(|error| self.no_memory(index, error))?;
                 let generation = slabs.generation.max(newest).wrapping_add(1).max(1);
                 slabs.map(index, Mapped { slab, generation }, self.access)?;
-                self.label.set_generation(index, generation);
+                self.header.set_generation(index, generation);
             }
             if let Some(mapped) = slabs.mapped[index].as_ref() {
                 descriptors.push(mapped.slab.export()?);
@@ -313,7 +313,7 @@ impl PoolMemory for CudaPool {
             let imported = Slab::import(&self.device, fd, memory, self.keeps_descriptors);
             let imported = imported.map_err(|error| refused(memory, error))?;
             slabs.map(index, Mapped { slab: imported, generation: slab.generation }, self.access)?;
-            self.label.set_generation(index, slab.generation);
+            self.header.set_generation(index, slab.generation);
         }
         Ok(())
     }
@@ -321,9 +321,9 @@ impl PoolMemory for CudaPool {
     fn refresh(&self, description: &PoolDescription, descriptors: Vec<OwnedFd>) -> Result<(), DeviceError> {
         let here = (DeviceKind::Cuda, self.device.home().id);
         description.check(here, SLABS_MAX, descriptors.len().saturating_sub(1))?;
-        // The label comes first; it is mapped already, and knows which of these slabs are still the ones to have.
+        // The header comes first; it is mapped already, and knows which of these slabs are still the ones to have.
         let present = description.slabs.iter().filter(|slab| slab.is_present()).zip(descriptors.into_iter().skip(1));
-        let wanted = present.filter(|(slab, _)| self.label.generation(slab.index as usize) == slab.generation);
+        let wanted = present.filter(|(slab, _)| self.header.generation(slab.index as usize) == slab.generation);
         let (slabs, descriptors): (Vec<SlabDescription>, Vec<OwnedFd>) = wanted.map(|(slab, fd)| (*slab, fd)).unzip();
         self.add_slabs(&slabs, descriptors)
     }
@@ -333,14 +333,14 @@ impl PoolMemory for CudaPool {
     }
 
     fn first_slab_bytes(&self) -> Option<u64> {
-        Some(self.label.cut().bytes_of(0))
+        Some(self.header.cut().bytes_of(0))
     }
 
     fn trim(&self) {
         let mut slabs = self.slabs_mut();
         for index in 0..slabs.mapped.len() {
             let here = slabs.generation_of(index);
-            if here != 0 && !self.label.is_writable() && here != self.label.generation(index) {
+            if here != 0 && !self.header.is_writable() && here != self.header.generation(index) {
                 slabs.unmap(index);
             }
         }
@@ -348,7 +348,7 @@ impl PoolMemory for CudaPool {
 
     fn seal(&self) -> Result<(), DeviceError> {
         let failed = |source| DeviceError::Seal { name: self.name.clone(), source };
-        memfd::seal_future_write(self.label.fd()).map_err(failed)
+        memfd::seal_future_write(self.header.fd()).map_err(failed)
     }
 
     fn allocation_right(&self) -> Option<AllocationRight> {
@@ -382,13 +382,13 @@ impl PoolMemory for CudaPool {
 
     fn populate(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
         self.check(offset, bytes)?;
-        let touched: Vec<u32> = self.label.cut().touched(offset, bytes).map(|index| index as u32).collect();
+        let touched: Vec<u32> = self.header.cut().touched(offset, bytes).map(|index| index as u32).collect();
         self.commit(&touched, 0).map(|_| ())
     }
 
     fn release_unused(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
         self.check(offset, bytes)?;
-        let cut = self.label.cut();
+        let cut = self.header.cut();
         let mut slabs = self.slabs_mut();
         if self.is_busy() {
             return Err(DeviceError::Busy { name: self.name.clone() });
@@ -397,7 +397,7 @@ impl PoolMemory for CudaPool {
             let (start, length) = (cut.offset(index), cut.bytes_of(index));
             // What is only partly given back stays whole.
             if start >= offset && start + length <= offset + bytes {
-                self.label.set_generation(index, 0);
+                self.header.set_generation(index, 0);
                 slabs.unmap(index);
             }
         }
@@ -405,7 +405,7 @@ impl PoolMemory for CudaPool {
     }
 
     fn identity(&self) -> (u64, u64) {
-        memfd::identity(self.label.fd()).unwrap_or_default()
+        memfd::identity(self.header.fd()).unwrap_or_default()
     }
 
     fn resident_bytes(&self) -> u64 {

@@ -38,7 +38,7 @@ fn in_order(
     buffer: &HostBuffer,
 ) -> Result<(), DeviceError> {
     let [_, writer, reader] = pools;
-    let word = StreamWord { memory, offset: 8 };
+    let word = StreamWord { memory: words, offset: 8 };
     let (ring, read) = (BufferPart { buffer, offset: 0 }, PoolPart::of(reader.as_ref(), at));
     let written = PoolPart::of(writer.as_ref(), at);
     backend.copy_to_device(producer, ring, written, MIB)?.wait(PATIENCE)?;
@@ -108,7 +108,7 @@ fn across(
     backend.copy_within(stream, &contract::part_of(&scratch, 0, 5000)?, block(8192))?;
     let _behind = backend.copy_scratch(stream, scratch.as_ref(), block(0), 5000)?;
     drop(scratch);
-    let word = StreamWord { memory, offset: 8 };
+    let word = StreamWord { memory: words, offset: 8 };
     stream.write_value(&word, 1)?;
     let original =
         Original { pool: reader, offset: 0, bytes: 5000, position: 1, awaited: Some((word, 1)), timeout: PATIENCE };

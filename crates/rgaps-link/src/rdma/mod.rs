@@ -4,14 +4,14 @@
 //!  RdmaSender ══ WRITE WITH IMM: header, envelope, data; the immediate is the record's number ══▶ ring, RdmaReceiver
 //!      ▲ ▲                                                                                          │  │
 //!      │ └──────────── WRITE of {head, !head} into the sender's credit words ───────────────────────┘  │
-//!      └─────────────── lifeline: a tcp connection; says the end, and by its own end a death ──────────┘
+//!      └─────────────── liveness socket: a tcp connection; says the end, and by its own end a death ──────────┘
 //! ```
 //!
 //! Credit      is one-sided, so nobody wakes when it comes. A sender that is about to sleep for it asks with an empty WRITE WITH IMM that says
 //!             how far it knows; the next credit that says more is then written WITH IMM and wakes it. At most one request is out.
 //! Receives    Each immediate takes a posted receive. The ring holds at most `RingGeometry::records_max` records, and the receiver posts that
 //!             many and REQUESTS_MAX more. They are posted again before credit is given, so a sender that keeps to its credit always finds one.
-//! Deaths      The lifeline's end is the peer's death, seen at once after a kill; a silent network uses up the retries. Either ends the
+//! Deaths      The liveness socket's end is the peer's death, seen at once after a kill; a silent network uses up the retries. Either ends the
 //!             link; both ends are made anew and joined by a new hand-shake.
 //! Rights      A peer's key opens one ring, or one pair of credit words. Each peer has a protection domain of its own.
 //! Source      RGAPS paper §2.4, §3.4, §3.5; InfiniBand Architecture Specification 1.6, chapters 9 to 11; rdma-core's verbs.h.
@@ -19,7 +19,7 @@
 mod completion;
 mod domain;
 mod library;
-mod lifeline;
+mod liveness_socket;
 mod port;
 mod queue_pair;
 mod receiver;

@@ -22,7 +22,7 @@ use crate::memory::RingMemory;
 use crate::position::{Position, RingSpan};
 use crate::rdma::completion::{CompletionQueue, POLL_MAX, TransferError};
 use crate::rdma::domain::{Domain, Region, RemoteAccess, VerbsError};
-use crate::rdma::lifeline::{Lifeline, Said};
+use crate::rdma::liveness_socket::{LivenessSocket, Said};
 use crate::rdma::port::Candidate;
 use crate::rdma::queue_pair::{Address, Capacity, QueuePair, RECEIVE_ID, Write};
 use crate::rdma::sender::known_part;
@@ -102,7 +102,7 @@ impl ReceiverEnd {
     }
 
     /// Starts, once the sender has connected and both have agreed on token and shape.
-    pub fn start(self, lifeline: TcpStream) -> RdmaReceiver {
+    pub fn start(self, liveness: TcpStream) -> RdmaReceiver {
         let Self { queue, completions, region, memory, geometry, credit, options, .. } = self;
         RdmaReceiver {
             queue,
@@ -120,7 +120,7 @@ impl ReceiverEnd {
             arrivals: VecDeque::with_capacity(geometry.records_max() as usize),
             held: VecDeque::with_capacity(geometry.records_max() as usize),
             to_repost: 0,
-            lifeline: Lifeline::new(lifeline),
+            liveness: LivenessSocket::new(liveness),
             ended: None,
             options,
             counters: ReceiverCounters::default(),
@@ -151,7 +151,7 @@ pub struct RdmaReceiver {
     /// Starts of the arrivals that the consumer holds, oldest first.
     held: VecDeque<Position>,
     to_repost: u32,
-    lifeline: Lifeline,
+    liveness: LivenessSocket,
     ended: Option<LinkError>,
     options: RdmaOptions,
     counters: ReceiverCounters,
@@ -285,7 +285,7 @@ impl RdmaReceiver {
             }
             self.completions.arm(false)?;
             // What ended before this look has completed everything before it.
-            let said = self.lifeline.look()?;
+            let said = self.liveness.look()?;
             if let Some(arrival) = self.arrived()? {
                 return Ok(Some(arrival));
             }
@@ -294,8 +294,8 @@ impl RdmaReceiver {
             if rest.is_zero() {
                 return Ok(None);
             }
-            // After an announced end the lifeline stays readable; only completions are waited for then.
-            let own = [self.completions.descriptor(), self.lifeline.descriptor()];
+            // After an announced end the liveness socket stays readable; only completions are waited for then.
+            let own = [self.completions.descriptor(), self.liveness.descriptor()];
             let awaited = if said == Said::Nothing { &own[..] } else { &own[..1] };
             socket::wait_readable(awaited, rest, &[])?;
             self.completions.drain_events()?;
@@ -316,7 +316,7 @@ impl RdmaReceiver {
             tracing::debug!(%error, records = self.ring.expected().0, "rdma link ended");
             self.ended = Some(error.clone());
             self.queue.fail();
-            self.lifeline.hang_up();
+            self.liveness.hang_up();
         }
         error
     }

@@ -27,7 +27,7 @@ use crate::link::{LinkSender, Progress, Wake, post_in_groups};
 use crate::position::Position;
 use crate::rdma::completion::{CompletionQueue, TransferError};
 use crate::rdma::domain::{Domain, Loan, Region, RemoteAccess, VerbsError};
-use crate::rdma::lifeline::{Lifeline, Said};
+use crate::rdma::liveness_socket::{LivenessSocket, Said};
 use crate::rdma::port::Candidate;
 use crate::rdma::queue_pair::{Address, Capacity, LIST_MAX, QueuePair, RECEIVE_ID, Write};
 use crate::rdma::{REQUESTS_MAX, RdmaOptions, RemoteMemory};
@@ -47,8 +47,8 @@ const CREDIT_MEMORY_BYTES: u64 = 4096;
 const CREDIT_READS_MAX: usize = 10_000;
 /// What a request for credit completes with.
 const REQUEST_ID: u64 = RECEIVE_ID - 1;
-/// Between looks at the lifeline by a sender that never sleeps.
-const LIFELINE_LOOKS: u32 = 256;
+/// Between looks at the liveness socket by a sender that never sleeps.
+const LIVENESS_LOOKS: u32 = 256;
 
 /// A sender's end of a queue pair before there is a ring: its address is what the request for a ring carries.
 #[derive(Debug)]
@@ -100,7 +100,7 @@ impl SenderEnd {
         peer: &Address,
         ring: RemoteMemory,
         geometry: RingGeometry,
-        lifeline: TcpStream,
+        liveness: TcpStream,
         options: RdmaOptions,
     ) -> Result<RdmaSender, VerbsError> {
         let refused = |call| self.domain.context().failed(call, Errno::INVAL);
@@ -121,7 +121,7 @@ impl SenderEnd {
             domain: self.domain,
             ring: SenderRing::new(geometry),
             peer: ring,
-            lifeline: Lifeline::new(lifeline),
+            liveness: LivenessSocket::new(liveness),
             looks: 0,
             reusable: RecordSequence(0),
             requested: None,
@@ -147,7 +147,7 @@ pub struct RdmaSender {
     domain: Arc<Domain>,
     ring: SenderRing,
     peer: RemoteMemory,
-    lifeline: Lifeline,
+    liveness: LivenessSocket,
     looks: u32,
     reusable: RecordSequence,
     /// The delayed head when credit was asked for.
@@ -176,7 +176,7 @@ impl RdmaSender {
             tracing::debug!(%error, "rdma link broke");
             self.broken = Some(error.clone());
             self.queue.fail();
-            self.lifeline.hang_up();
+            self.liveness.hang_up();
         }
         result
     }
@@ -287,7 +287,7 @@ impl RdmaSender {
 
     /// A transfer fails for many reasons after the peer has gone; that it has gone is the one to name.
     fn explain(&mut self, error: TransferError) -> LinkError {
-        match self.lifeline.look() {
+        match self.liveness.look() {
             Ok(Said::Gone) => LinkError::Closed { by_peer: true },
             _ => LinkError::Transfer(error),
         }
@@ -318,7 +318,7 @@ impl RdmaSender {
         self.reap()?;
         self.read_credit()?;
         self.looks += 1;
-        if self.looks >= LIFELINE_LOOKS {
+        if self.looks >= LIVENESS_LOOKS {
             self.look()?;
         }
         Ok(())
@@ -326,7 +326,7 @@ impl RdmaSender {
 
     fn look(&mut self) -> Result<(), LinkError> {
         self.looks = 0;
-        match self.lifeline.look()? {
+        match self.liveness.look()? {
             Said::Nothing => Ok(()),
             // A receiver has nothing to announce.
             Said::End(_) | Said::Gone => Err(LinkError::Closed { by_peer: true }),
@@ -388,7 +388,7 @@ impl RdmaSender {
         if (self.ring.delayed_head(), self.reusable) != before {
             return Ok(Wake { link: true, others: 0 });
         }
-        let own = [self.completions.descriptor(), self.lifeline.descriptor()];
+        let own = [self.completions.descriptor(), self.liveness.descriptor()];
         let wake = socket::wait_readable(&own, timeout, others)?;
         self.completions.drain_events()?;
         if wake.link {
@@ -479,7 +479,7 @@ impl LinkSender for RdmaSender {
     fn close(&mut self) {
         if !self.closed {
             self.closed = true;
-            self.lifeline.end(self.ring.next_record().0);
+            self.liveness.end(self.ring.next_record().0);
         }
     }
 }

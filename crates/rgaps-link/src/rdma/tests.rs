@@ -29,7 +29,7 @@ fn candidates() -> Result<(Candidate, Candidate), String> {
     Ok((first, second))
 }
 
-fn lifelines() -> (TcpStream, TcpStream) {
+fn liveness_sockets() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     (near, listener.accept().unwrap().0)
@@ -49,7 +49,7 @@ fn pair(ring: RingOptions) -> (RdmaSender, RdmaReceiver) {
     let domain = Domain::open(&there.device).unwrap();
     let peer = (&sender.address(), sender.credit());
     let receiver = ReceiverEnd::new(&domain, &there, &memory, geometry, peer, RdmaOptions::default()).unwrap();
-    let (near, far) = lifelines();
+    let (near, far) = liveness_sockets();
     let (address, ring) = (receiver.address(), receiver.ring());
     let sender = sender.connect(&address, ring, geometry, near, RdmaOptions::default()).unwrap();
     (sender, receiver.start(far))

@@ -1,7 +1,7 @@
 //! Arrivals: the half of a receiver that consumes records and gives credit.
 //!
 //! Invariants  Arrivals are released in the order of `next`; the head is the end of the last one released. Credit is sent after the
-//!             head is stored, so that the intake always knows at least as much as the peer (lag integrity).
+//!             head is stored, so that the socket reader always knows at least as much as the peer (lag integrity).
 //! Without flow control there is no credit. A record is looked at twice: `next` passes over what is torn already, `release` says
 //! whether it was torn while it was used.
 
@@ -59,7 +59,7 @@ impl UnsentCredit {
         !self.broken && (!self.rest.is_empty() || self.next.is_some())
     }
 
-    /// Sends what there is, as far as the socket takes it. A broken connection is the intake's to report.
+    /// Sends what there is, as far as the socket takes it. A broken connection is the socket reader's to report.
     fn send(&mut self, stream: &TcpStream) {
         while self.is_pending() {
             if self.rest.is_empty() {

@@ -21,8 +21,8 @@ fn through_a_proxy(options: RingOptions) -> (TcpSender, Arrivals, Proxy) {
     let (geometry, proxy) = (setup.geometry, Proxy::new(listener.address()).unwrap());
     let accept = std::thread::spawn(move || listener.accept_ring(TOKEN, &setup, WATCHDOG).unwrap());
     let sender = TcpSender::connect(proxy.address(), TOKEN, geometry, TcpOptions::default()).unwrap();
-    let (intake, arrivals) = accept.join().unwrap();
-    std::thread::spawn(|| intake.run());
+    let (socket_reader, arrivals) = accept.join().unwrap();
+    std::thread::spawn(|| socket_reader.run());
     (sender, arrivals, proxy)
 }
 
@@ -58,7 +58,7 @@ fn a_record_of_which_any_byte_was_damaged_ends_the_link() {
         let mut bytes = whole.clone();
         bytes[at] ^= 0x10;
         // The peer does not hang up: a damaged length is not waited for.
-        let (error, mut arrivals) = intake_over(&bytes, small(), TcpOptions::default(), false);
+        let (error, mut arrivals) = read_over(&bytes, small(), TcpOptions::default(), false);
         let expected = if at < HEADER_BYTES + SUM_BYTES { "a record's header" } else { "a record" };
         assert!(matches!(error, LinkError::Corrupt { what, .. } if what == expected), "byte {at}: {error}");
         assert_eq!((arrivals.next(WATCHDOG), arrivals.counters().corrupt), (Err(error), 1), "byte {at}");
@@ -137,7 +137,7 @@ proptest! {
         } else {
             bytes[at..at + 4].iter_mut().zip(flip.to_le_bytes()).for_each(|(byte, flip)| *byte ^= flip);
         }
-        let (error, mut arrivals) = intake_over(&bytes, small(), TcpOptions::default(), true);
+        let (error, mut arrivals) = read_over(&bytes, small(), TcpOptions::default(), true);
         let is_corrupt = matches!(error, LinkError::Corrupt { .. });
         prop_assert_eq!(is_corrupt, bytes != whole, "{}", error);
         let mut came = 0;

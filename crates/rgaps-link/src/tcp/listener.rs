@@ -12,9 +12,9 @@ use crate::geometry::{RingGeometry, RingOptions};
 use crate::memory::{RingMemory, RingMemoryError};
 use crate::tcp::arrivals::Arrivals;
 use crate::tcp::hello::{HELLO_BYTES, Hello, HelloError, LinkToken, Verdict};
-use crate::tcp::intake::Intake;
 use crate::tcp::queue::Shared;
 use crate::tcp::socket::{self, TcpOptions, errno};
+use crate::tcp::socket_reader::SocketReader;
 
 /// Between two attempts to take a connection while descriptors or memory are used up.
 const SHORT_OF_RESOURCES: Duration = Duration::from_millis(50);
@@ -162,7 +162,7 @@ impl TcpRingListener {
         token: LinkToken,
         setup: &RingSetup,
         timeout: Duration,
-    ) -> Result<(Intake, Arrivals), AcceptError> {
+    ) -> Result<(SocketReader, Arrivals), AcceptError> {
         let start = Instant::now();
         loop {
             let result = self.accept(timeout.saturating_sub(start.elapsed())).and_then(|incoming| {
@@ -278,13 +278,14 @@ impl Incoming {
     }
 
     /// Lets the connection in, if it expects the ring that it gets: the two halves of the receiver.
-    pub fn admit(self, setup: &RingSetup) -> Result<(Intake, Arrivals), AcceptError> {
+    pub fn admit(self, setup: &RingSetup) -> Result<(SocketReader, Arrivals), AcceptError> {
         setup.memory.check(&setup.geometry)?;
         tracing::debug!(peer = %self.peer, ring_bytes = setup.geometry.ring_bytes(), "tcp link accepted");
         let stream = Arc::new(self.agree(&setup.geometry, &setup.options)?);
         let shared = Arc::new(Shared::new(setup.geometry));
-        let intake = Intake::new(stream.clone(), setup.memory.clone(), setup.geometry, shared.clone(), setup.options);
-        Ok((intake, Arrivals::new(stream, setup.memory.clone(), setup.geometry, shared)))
+        let socket_reader =
+            SocketReader::new(stream.clone(), setup.memory.clone(), setup.geometry, shared.clone(), setup.options);
+        Ok((socket_reader, Arrivals::new(stream, setup.memory.clone(), setup.geometry, shared)))
     }
 
     /// Lets the connection in, if it expects a ring of that shape; what goes over it is the transport's.

@@ -1,4 +1,4 @@
-//! Loom models of what intake and arrivals share: `RUSTFLAGS="--cfg loom" cargo test -p rgaps-link --lib --release loom`.
+//! Loom models of what socket reader and arrivals share: `RUSTFLAGS="--cfg loom" cargo test -p rgaps-link --lib --release loom`.
 //!
 //! Under loom no wait times out, so that a wake-up that is missing shows as a deadlock. The ring's bytes are a cell that loom watches where
 //! nobody may touch them at once, and an atomic word where a torn read is allowed and has to be noticed.
@@ -73,7 +73,7 @@ fn drain(shared: &Shared) -> Vec<u64> {
 fn loom_the_consumer_sleeps_through_no_record_and_no_end() {
     model(|| {
         let shared = shared(FlowControl::On);
-        let intake = {
+        let socket_reader = {
             let shared = shared.clone();
             thread::spawn(move || {
                 shared.publish(arrival(0), 1);
@@ -82,17 +82,17 @@ fn loom_the_consumer_sleeps_through_no_record_and_no_end() {
             })
         };
         let consumer = thread::spawn(move || assert_eq!(drain(&shared), [0, 1]));
-        intake.join().unwrap();
+        socket_reader.join().unwrap();
         consumer.join().unwrap();
     });
 }
 
 #[test]
-fn loom_the_intake_sleeps_through_no_space_in_the_queue() {
+fn loom_the_socket_reader_sleeps_through_no_space_in_the_queue() {
     model(|| {
         let shared = shared(FlowControl::On);
         let records = QUEUE_MAX as u64 + 1;
-        let intake = {
+        let socket_reader = {
             let shared = shared.clone();
             thread::spawn(move || {
                 (0..records).for_each(|n| shared.publish(arrival(n), 1));
@@ -100,7 +100,7 @@ fn loom_the_intake_sleeps_through_no_space_in_the_queue() {
             })
         };
         let consumer = thread::spawn(move || assert_eq!(drain(&shared), (0..records).collect::<Vec<_>>()));
-        intake.join().unwrap();
+        socket_reader.join().unwrap();
         consumer.join().unwrap();
     });
 }
@@ -110,10 +110,11 @@ fn loom_closing_wakes_both_halves() {
     model(|| {
         let shared = shared(FlowControl::On);
         let halves = [shared.clone(), shared.clone()];
-        let [intake, consumer] = halves;
-        let intake = thread::spawn(move || (0..=QUEUE_MAX as u64).for_each(|n| intake.publish(arrival(n), 1)));
+        let [socket_reader, consumer] = halves;
+        let socket_reader =
+            thread::spawn(move || (0..=QUEUE_MAX as u64).for_each(|n| socket_reader.publish(arrival(n), 1)));
         let closer = thread::spawn(move || shared.close());
-        intake.join().unwrap();
+        socket_reader.join().unwrap();
         closer.join().unwrap();
         // What had landed is still taken, and then the end is known.
         assert!(drain(&consumer).len() <= QUEUE_MAX);
@@ -125,7 +126,7 @@ fn loom_a_byte_is_not_overwritten_before_the_head_has_passed_it() {
     model(|| {
         let shared = shared(FlowControl::On);
         let bytes = Arc::new(UnsafeCell::new(()));
-        let intake = {
+        let socket_reader = {
             let (shared, bytes) = (shared.clone(), bytes.clone());
             thread::spawn(move || {
                 bytes.with_mut(|_| ());
@@ -143,7 +144,7 @@ fn loom_a_byte_is_not_overwritten_before_the_head_has_passed_it() {
             bytes.with(|_| ());
             shared.set_head(arrival(0).placement.end);
         });
-        intake.join().unwrap();
+        socket_reader.join().unwrap();
         consumer.join().unwrap();
     });
 }
@@ -153,7 +154,7 @@ fn loom_what_is_overwritten_while_it_is_read_is_known_to_be_torn() {
     model(|| {
         let shared = shared(FlowControl::Off);
         let bytes = Arc::new(AtomicU64::new(0));
-        let intake = {
+        let socket_reader = {
             let (shared, bytes) = (shared.clone(), bytes.clone());
             thread::spawn(move || {
                 for n in 0..2 {
@@ -169,7 +170,7 @@ fn loom_what_is_overwritten_while_it_is_read_is_known_to_be_torn() {
                 assert!(read <= 1, "bytes of the second record were taken for the first one's");
             }
         });
-        intake.join().unwrap();
+        socket_reader.join().unwrap();
         consumer.join().unwrap();
     });
 }

@@ -1,9 +1,9 @@
-//! What intake and arrivals share: a bounded queue of landed records, two positions, counters.
+//! What socket reader and arrivals share: a bounded queue of landed records, two positions, counters.
 //!
-//! Words       `written`: end of the record under way, stored by the intake before its first byte may change memory. `head`: end of
+//! Words       `written`: end of the record under way, stored by the socket reader before its first byte may change memory. `head`: end of
 //!             what is consumed, stored by the consumer after its last read. `closed`: by either.
 //! Invariants  Q1 a byte below `head` may be overwritten, one from `head` on may not (flow control on). Q2 a record is in the queue
-//!             only when all of it has landed. Q3 the queue never holds more than QUEUE_MAX; full, the intake waits for the consumer
+//!             only when all of it has landed. Q3 the queue never holds more than QUEUE_MAX; full, the socket reader waits for the consumer
 //!             (flow control on) or drops the oldest as torn (off). Q4 the consumer is woken only when it sleeps, once for all
 //!             that has come until it looks.
 //! Shown by    loom_models (Q1, Q3, Q4, and that what is overwritten while it is read is known to be torn).
@@ -40,7 +40,7 @@ pub(crate) struct Shared {
 struct Queue {
     arrivals: VecDeque<Arrival>,
     consumer_sleeps: bool,
-    intake_sleeps: bool,
+    reader_sleeps: bool,
     ended: Option<LinkError>,
     counters: ReceiverCounters,
 }
@@ -50,7 +50,7 @@ impl Shared {
         let queue = Queue {
             arrivals: VecDeque::with_capacity(QUEUE_MAX),
             consumer_sleeps: false,
-            intake_sleeps: false,
+            reader_sleeps: false,
             ended: None,
             counters: ReceiverCounters::default(),
         };
@@ -82,7 +82,7 @@ impl Shared {
         Position::new(self.written.load(Ordering::Acquire))
     }
 
-    /// The intake is about to write a record that ends at `end`. The fence keeps its writes behind the announcement.
+    /// The socket reader is about to write a record that ends at `end`. The fence keeps its writes behind the announcement.
     pub(crate) fn announce(&self, end: Position) {
         self.written.store(end.value(), Ordering::Release);
         fence(Ordering::SeqCst);
@@ -109,7 +109,7 @@ impl Shared {
         self.drained.notify_all();
     }
 
-    /// By the intake: a record has landed. Waits while the queue is full, for as long as the link is open.
+    /// By the socket reader: a record has landed. Waits while the queue is full, for as long as the link is open.
     pub(crate) fn publish(&self, arrival: Arrival, reads: u64) {
         let mut queue = self.lock();
         while queue.arrivals.len() >= QUEUE_MAX {
@@ -121,9 +121,9 @@ impl Shared {
             if self.is_closed() {
                 return;
             }
-            queue.intake_sleeps = true;
+            queue.reader_sleeps = true;
             queue = self.drained.wait_timeout(queue, TICK).unwrap_or_else(PoisonError::into_inner).0;
-            queue.intake_sleeps = false;
+            queue.reader_sleeps = false;
         }
         queue.counters.records += 1;
         queue.counters.bytes += arrival.payload.bytes;
@@ -132,7 +132,7 @@ impl Shared {
         self.wake_consumer(queue);
     }
 
-    /// By the intake: nothing more will come. The first reason stays.
+    /// By the socket reader: nothing more will come. The first reason stays.
     pub(crate) fn end(&self, error: LinkError) {
         let mut queue = self.lock();
         queue.ended.get_or_insert(error);
@@ -156,7 +156,7 @@ impl Shared {
             if !queue.arrivals.is_empty() {
                 std::mem::swap(&mut queue.arrivals, batch);
                 queue.counters.batches += 1;
-                if queue.intake_sleeps {
+                if queue.reader_sleeps {
                     drop(queue);
                     self.drained.notify_one();
                 }

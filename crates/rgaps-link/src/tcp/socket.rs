@@ -48,10 +48,10 @@ impl Default for TcpOptions {
 /// Descriptors of a link's own that it waits for, at most.
 const OWN_MAX: usize = 2;
 
-/// How often an intake that waits for its consumer looks whether the link was closed.
+/// How often a socket reader that waits for its consumer looks whether the link was closed.
 pub(crate) const TICK: Duration = Duration::from_millis(200);
 
-/// How often an intake that waits for its peer looks at the clock. Closing the link ends its wait at once.
+/// How often a socket reader that waits for its peer looks at the clock. Closing the link ends its wait at once.
 fn read_tick(options: &TcpOptions) -> Duration {
     let least = options.stall_timeout.min(options.give_back_after.unwrap_or(Duration::MAX));
     (least / 4).clamp(Duration::from_millis(5), Duration::from_secs(1))

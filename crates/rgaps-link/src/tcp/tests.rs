@@ -17,8 +17,8 @@ use crate::record::{HEADER_BYTES, MessageHead, MessageId, Origin, RecordError, R
 use crate::ring::AdmitError;
 use crate::tcp::integrity::{credit_frame, sum};
 use crate::tcp::{
-    AcceptError, Arrivals, ConnectError, HELLO_BYTES, Hello, HelloError, Intake, LinkToken, RingSetup, TcpOptions,
-    TcpRingListener, TcpSender, Verdict,
+    AcceptError, Arrivals, ConnectError, HELLO_BYTES, Hello, HelloError, LinkToken, RingSetup, SocketReader,
+    TcpOptions, TcpRingListener, TcpSender, Verdict,
 };
 
 pub(super) struct Loopback;
@@ -46,17 +46,17 @@ pub(super) fn setup(options: RingOptions, tcp: TcpOptions) -> RingSetup {
 }
 
 /// A raw client that has shaken hands with a ring, and the ring's two halves.
-fn raw_client(options: RingOptions, tcp: TcpOptions) -> (TcpStream, Intake, Arrivals) {
+fn raw_client(options: RingOptions, tcp: TcpOptions) -> (TcpStream, SocketReader, Arrivals) {
     let listener = listener();
     let setup = setup(options, tcp);
     let mut stream = TcpStream::connect(listener.address()).unwrap();
     let hello = Hello { token: TOKEN, geometry: setup.geometry, verdict: None };
     stream.write_all(&hello.encode()).unwrap();
-    let (intake, arrivals) = listener.accept_ring(TOKEN, &setup, WATCHDOG).unwrap();
+    let (socket_reader, arrivals) = listener.accept_ring(TOKEN, &setup, WATCHDOG).unwrap();
     let mut answer = [0; HELLO_BYTES];
     stream.read_exact(&mut answer).unwrap();
     assert_eq!(Hello::decode(&answer).unwrap().verdict, Some(Verdict::Accepted));
-    (stream, intake, arrivals)
+    (stream, socket_reader, arrivals)
 }
 
 /// The bytes of one record of a message of `total` bytes.
@@ -78,8 +78,8 @@ impl Fixture for Loopback {
         let (geometry, address) = (setup.geometry, listener.address());
         let accept = thread::spawn(move || listener.accept_ring(TOKEN, &setup, WATCHDOG).unwrap());
         let sender = TcpSender::connect(address, TOKEN, geometry, TcpOptions::default()).unwrap();
-        let (intake, arrivals) = accept.join().unwrap();
-        let keep = thread::spawn(|| intake.run());
+        let (socket_reader, arrivals) = accept.join().unwrap();
+        let keep = thread::spawn(|| socket_reader.run());
         Pair { sender: Box::new(sender), receiver: Box::new(arrivals), keep: Box::new(keep) }
     }
 
@@ -108,21 +108,21 @@ impl Fixture for Loopback {
     }
 }
 
-/// Runs the intake over what the client wrote, to its end.
-pub(super) fn intake_over(bytes: &[u8], options: RingOptions, tcp: TcpOptions, hang_up: bool) -> (LinkError, Arrivals) {
-    let (mut stream, intake, arrivals) = raw_client(options, tcp);
+/// Runs the socket reader over what the client wrote, to its end.
+pub(super) fn read_over(bytes: &[u8], options: RingOptions, tcp: TcpOptions, hang_up: bool) -> (LinkError, Arrivals) {
+    let (mut stream, socket_reader, arrivals) = raw_client(options, tcp);
     stream.write_all(bytes).unwrap();
     if hang_up {
         stream.shutdown(std::net::Shutdown::Write).unwrap();
     }
-    (intake.run(), arrivals)
+    (socket_reader.run(), arrivals)
 }
 
 #[test]
 fn garbage_is_named_and_the_peer_is_cut_off() {
-    let (mut stream, intake, mut arrivals) = raw_client(small(), TcpOptions::default());
+    let (mut stream, socket_reader, mut arrivals) = raw_client(small(), TcpOptions::default());
     stream.write_all(&with_sums(&[b'x'; HEADER_BYTES], b"garbage")).unwrap();
-    let error = intake.run();
+    let error = socket_reader.run();
     assert!(matches!(error, LinkError::Record(RecordError::Magic { .. })) && error.is_lie(), "{error}");
     assert_eq!(arrivals.next(WATCHDOG), Err(error));
     assert!(!matches!(stream.read(&mut [0; 1]), Ok(1..)), "nothing is said to a liar");
@@ -138,7 +138,7 @@ pub(super) fn payload(arrivals: &Arrivals, arrival: &crate::link::Arrival) -> Ve
 fn a_peer_that_exceeds_its_credit_is_cut_off_before_it_overwrites() {
     let data = [7; 2048];
     let stream: Vec<u8> = (0..9).flat_map(|i| record_bytes(i, i + 1, 2048, &data)).collect();
-    let (error, mut arrivals) = intake_over(&stream, small(), TcpOptions::default(), true);
+    let (error, mut arrivals) = read_over(&stream, small(), TcpOptions::default(), true);
     assert!(matches!(error, LinkError::Admit(AdmitError::Production(_))), "{error}");
     assert!(error.to_string().contains("without credit"), "{error}");
     // What came within the credit is whole.
@@ -152,7 +152,7 @@ fn a_peer_that_exceeds_its_credit_is_cut_off_before_it_overwrites() {
 
 #[test]
 fn a_record_out_of_sequence_is_refused() {
-    let (error, _) = intake_over(&record_bytes(1, 1, 4, b"data"), small(), TcpOptions::default(), true);
+    let (error, _) = read_over(&record_bytes(1, 1, 4, b"data"), small(), TcpOptions::default(), true);
     assert!(matches!(error, LinkError::Admit(AdmitError::Sequence { .. })), "{error}");
 }
 
@@ -161,7 +161,7 @@ fn an_absurd_payload_is_refused_before_a_byte_of_it_is_read() {
     let head = MessageHead { id: MessageId(1), origin: Origin::default(), total: u64::MAX };
     let mut header = head.first(b"", b"").header(RecordSequence(0), &geometry()).unwrap().encode();
     header[56..60].copy_from_slice(&u32::MAX.to_le_bytes());
-    let (error, mut arrivals) = intake_over(&with_sums(&header, b""), small(), TcpOptions::default(), false);
+    let (error, mut arrivals) = read_over(&with_sums(&header, b""), small(), TcpOptions::default(), false);
     assert!(matches!(error, LinkError::Admit(AdmitError::Record(RecordError::Chunk { .. }))), "{error}");
     assert_eq!(arrivals.next(WATCHDOG), Err(error));
 }
@@ -169,13 +169,13 @@ fn an_absurd_payload_is_refused_before_a_byte_of_it_is_read() {
 #[test]
 fn a_peer_that_hangs_up_within_a_record_is_told_from_one_that_closes_between_two() {
     let record = record_bytes(0, 1, 100, &[1; 100]);
-    let (error, _) = intake_over(&record, small(), TcpOptions::default(), true);
+    let (error, _) = read_over(&record, small(), TcpOptions::default(), true);
     assert_eq!(error, LinkError::Closed { by_peer: true });
-    let (error, _) = intake_over(&record[..HEADER_BYTES + 4 + 60], small(), TcpOptions::default(), true);
+    let (error, _) = read_over(&record[..HEADER_BYTES + 4 + 60], small(), TcpOptions::default(), true);
     assert_eq!(error, LinkError::Cut { missing: 44 });
-    let (error, _) = intake_over(&record[..record.len() - 1], small(), TcpOptions::default(), true);
+    let (error, _) = read_over(&record[..record.len() - 1], small(), TcpOptions::default(), true);
     assert_eq!(error, LinkError::Cut { missing: 1 });
-    let (error, _) = intake_over(&record[..10], small(), TcpOptions::default(), true);
+    let (error, _) = read_over(&record[..10], small(), TcpOptions::default(), true);
     assert_eq!(error, LinkError::Cut { missing: 58 });
 }
 
@@ -183,14 +183,14 @@ fn a_peer_that_hangs_up_within_a_record_is_told_from_one_that_closes_between_two
 fn a_peer_that_stops_within_a_record_is_given_up() {
     let tcp = TcpOptions { stall_timeout: Duration::from_millis(20), ..TcpOptions::default() };
     let record = record_bytes(0, 1, 100, &[1; 100]);
-    let (error, _) = intake_over(&record[..HEADER_BYTES + 4 + 60], small(), tcp, false);
+    let (error, _) = read_over(&record[..HEADER_BYTES + 4 + 60], small(), tcp, false);
     assert!(matches!(error, LinkError::Stalled { missing: 44, .. }), "{error}");
 }
 
 #[test]
-fn closing_ends_an_intake_that_waits() {
-    let (_stream, intake, mut arrivals) = raw_client(small(), TcpOptions::default());
-    let thread = thread::spawn(|| intake.run());
+fn closing_ends_a_socket_reader_that_waits() {
+    let (_stream, socket_reader, mut arrivals) = raw_client(small(), TcpOptions::default());
+    let thread = thread::spawn(|| socket_reader.run());
     arrivals.close();
     assert_eq!(thread.join().unwrap(), LinkError::Closed { by_peer: false });
 }
@@ -341,8 +341,8 @@ fn a_listener_that_answers_byte_by_byte_is_given_up_in_time() {
 #[test]
 fn an_idle_ring_gives_its_pages_back_and_goes_on() {
     let tcp = TcpOptions { give_back_after: Some(Duration::from_millis(5)), ..TcpOptions::default() };
-    let (mut stream, intake, mut arrivals) = raw_client(small(), tcp);
-    let thread = thread::spawn(|| intake.run());
+    let (mut stream, socket_reader, mut arrivals) = raw_client(small(), tcp);
+    let thread = thread::spawn(|| socket_reader.run());
     let resident = |arrivals: &Arrivals| rgaps_os::memfd::resident_bytes(arrivals.memory().fd()).unwrap();
     for i in 0..3 {
         stream.write_all(&record_bytes(i, i + 1, 2048, &[7; 2048])).unwrap();

@@ -24,7 +24,7 @@ use super::memory::DeviceAccess;
 use super::pool::CudaPool;
 use super::scratch::Scratch;
 use super::stream::refusal;
-use super::{CudaBackend, Place, started};
+use super::{CudaBackend, Target, started};
 use crate::backend::{Backend, Mirror, Original, PoolPart};
 use crate::error::DeviceError;
 use crate::pool::{DeviceKind, PoolMemory};
@@ -44,7 +44,7 @@ struct Made {
 
 /// What such a backend has beside its own device.
 #[derive(Debug)]
-pub(super) struct Apart {
+pub(super) struct NoPeer {
     /// The device of the pools.
     home: Arc<Device>,
     mirrors: Mutex<HashMap<Key, Made>>,
@@ -52,7 +52,7 @@ pub(super) struct Apart {
     allocating: Mutex<Option<Stream>>,
 }
 
-impl Apart {
+impl NoPeer {
     /// An error says what the pair of devices lacks.
     pub(super) fn new(device: &Device, home: Arc<Device>) -> Result<Self, String> {
         let (own, pools) = (device.properties(), home.properties());
@@ -84,8 +84,8 @@ enum Way {
 }
 
 impl CudaBackend {
-    fn apart(&self) -> Result<&Apart, DeviceError> {
-        self.apart.as_ref().ok_or_else(|| DeviceError::Failed("the pool is another device's".to_owned()))
+    fn no_peer(&self) -> Result<&NoPeer, DeviceError> {
+        self.no_peer.as_ref().ok_or_else(|| DeviceError::Failed("the pool is another device's".to_owned()))
     }
 
     /// Gives a stream a copy between the devices.
@@ -98,7 +98,7 @@ impl CudaBackend {
         bytes: u64,
     ) -> Result<(), DeviceError> {
         let stream = self.own_stream(stream)?;
-        let (own, home) = (self.device.context(), self.apart()?.home.context());
+        let (own, home) = (self.device.context(), self.no_peer()?.home.context());
         let (to_context, from_context) = match way {
             Way::FromPools => (own, home),
             Way::ToPools => (home, own),
@@ -134,7 +134,7 @@ impl CudaBackend {
 
     /// Memory without work before it: any stream may use it.
     pub(super) fn new_scratch(&self, bytes: u64) -> Result<Arc<dyn PoolMemory>, DeviceError> {
-        let mut allocating = lock(&self.apart()?.allocating);
+        let mut allocating = lock(&self.no_peer()?.allocating);
         let stream = match allocating.as_ref() {
             Some(stream) => stream.clone(),
             None => allocating.insert(self.stream()?).clone(),
@@ -158,8 +158,8 @@ impl CudaBackend {
         };
         let source = scratch.address_for(0, bytes)?;
         let target = match self.address(to, bytes, DeviceAccess::ReadWrite)? {
-            Place::Apart(target) => target,
-            Place::Here(_) => return Err(DeviceError::Failed("the block is filled in place".to_owned())),
+            Target::NoPeer(target) => target,
+            Target::Direct(_) => return Err(DeviceError::Failed("the block is filled in place".to_owned())),
         };
         let sent = if bytes > 0 { self.send(stream, source, target, bytes) } else { Ok(()) };
         let copied = if sent.is_ok() { started(stream, to.pool) } else { Completion::of(stream) };
@@ -171,7 +171,7 @@ impl CudaBackend {
     /// The one copy of a message on this device.
     pub(super) fn mirrored(&self, of: &Original<'_>) -> Result<Mirror, DeviceError> {
         let part = PoolPart::of(of.pool.as_ref(), of.offset);
-        let (Place::Apart(from), Some(pool)) =
+        let (Target::NoPeer(from), Some(pool)) =
             (self.address(part, of.bytes, DeviceAccess::Read)?, of.pool.as_any().downcast_ref::<CudaPool>())
         else {
             return Err(DeviceError::Failed("the message is read in place".to_owned()));
@@ -182,7 +182,7 @@ impl CudaBackend {
             word.wait(value, of.timeout)?;
         }
         let key = (of.pool.identity(), of.offset, of.position);
-        let mut mirrors = lock(&self.apart()?.mirrors);
+        let mut mirrors = lock(&self.no_peer()?.mirrors);
         if let Some(found) = mirrors.get(&key)
             && let Some(memory) = found.memory.upgrade()
         {

@@ -24,14 +24,14 @@ pub(super) enum Said {
 }
 
 #[derive(Debug)]
-pub(super) struct Lifeline {
+pub(super) struct LivenessSocket {
     stream: TcpStream,
     partial: [u8; CREDIT_BYTES],
     filled: usize,
     said: Said,
 }
 
-impl Lifeline {
+impl LivenessSocket {
     pub(super) fn new(stream: TcpStream) -> Self {
         Self { stream, partial: [0; CREDIT_BYTES], filled: 0, said: Said::Nothing }
     }

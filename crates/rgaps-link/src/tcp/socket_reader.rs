@@ -1,4 +1,4 @@
-//! The intake: keeps the socket empty. The kernel reads payload straight into the ring; nothing is copied here.
+//! The socket reader: keeps the socket empty. The kernel reads payload straight into the ring; nothing is copied here.
 //!
 //! ```text
 //!  header (64 B, read aside) ──sum, decode, admit──▶ announced ──▶ header and payload into the ring ──sum──▶ published to the consumer
@@ -30,9 +30,9 @@ use crate::tcp::socket::{TcpOptions, broken, errno};
 /// loopback `rgaps bench link` is a third slower with 1 MiB.
 const READ_BYTES_MAX: u64 = 64 << 10;
 
-/// The half of a receiver that reads the socket. Give it a thread of its own: `intake.run()`.
+/// The half of a receiver that reads the socket. Give it a thread of its own: `socket_reader.run()`.
 #[derive(Debug)]
-pub struct Intake {
+pub struct SocketReader {
     stream: Arc<TcpStream>,
     memory: Arc<RingMemory>,
     ring: ReceiverRing,
@@ -43,7 +43,7 @@ pub struct Intake {
     summer: Option<Summer>,
 }
 
-impl Intake {
+impl SocketReader {
     pub(crate) fn new(
         stream: Arc<TcpStream>,
         memory: Arc<RingMemory>,
@@ -66,7 +66,7 @@ impl Intake {
         if let LinkError::Corrupt { .. } = error {
             self.shared.count_corrupt();
         }
-        tracing::debug!(%error, records = self.ring.expected().0, "intake ended");
+        tracing::debug!(%error, records = self.ring.expected().0, "socket reader ended");
         self.shared.end(error.clone());
         // The consumer can still give back what it holds, if the peer merely has nothing more to say.
         let how = if error == (LinkError::Closed { by_peer: true }) { Shutdown::Read } else { Shutdown::Both };
@@ -206,7 +206,7 @@ struct Patience {
     since: Option<Instant>,
 }
 
-impl Drop for Intake {
+impl Drop for SocketReader {
     fn drop(&mut self) {
         // Also when its thread panics or it never ran: the consumer must not wait for ever. A reason that is there already stays.
         self.shared.end(LinkError::Closed { by_peer: false });

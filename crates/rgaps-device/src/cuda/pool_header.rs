@@ -1,4 +1,4 @@
-//! A pool's label: a page of shared memory that says how the pool is cut and which of its slabs are there.
+//! A pool's header: a page of shared memory that says how the pool is cut and which of its slabs are there.
 //!
 //! ```text
 //!   0        8       16           24   32                        32 + 64 × 8
@@ -7,7 +7,7 @@
 //!   └────────┴───────┴────────────┴────┴─────────────────────────┘
 //! ```
 //!
-//! A GPU allocation has neither seals nor an identity that other processes could check. Its label has both: it is sealed as a host pool
+//! A GPU allocation has neither seals nor an identity that other processes could check. Its header has both: it is sealed as a host pool
 //! is (`PoolMemory::seal`), and its inode names the pool.
 //!
 //! Words       `generation[i]`: 0 while slab i has no memory; by the pool's maker and its writer, when a slab gets memory or gives it back.
@@ -59,15 +59,15 @@ impl Cut {
     }
 }
 
-/// The label, as this process has it mapped.
+/// The header, as this process has it mapped.
 #[derive(Debug)]
-pub(crate) struct Label {
+pub(crate) struct PoolHeader {
     fd: OwnedFd,
     mapping: Mapping,
     cut: Cut,
 }
 
-impl Label {
+impl PoolHeader {
     pub(crate) fn create(name: &str, cut: Cut) -> Result<Self, DeviceError> {
         let create = |source| DeviceError::Create { name: name.to_owned(), bytes: LABEL_BYTES, source };
         let fd = memfd::create_to_be_sealed(name, LABEL_BYTES).map_err(create)?;
@@ -78,7 +78,7 @@ impl Label {
         Ok(Self { fd, mapping, cut })
     }
 
-    /// A label that came from another process: sealed if it is read only, and cut as the description says.
+    /// A header that came from another process: sealed if it is read only, and cut as the description says.
     pub(crate) fn import(fd: OwnedFd, cut: Cut, access: Access) -> Result<Self, DeviceError> {
         let refused = |source: SealError| DeviceError::Map { name: "a pool".to_owned(), source: source.into() };
         let seals = if access == Access::ReadOnly { Seals::SizeAndFutureWrite } else { Seals::Size };
@@ -107,7 +107,7 @@ impl Label {
         self.word(slab).map_or(0, |word| word.load(Ordering::Acquire) as u32)
     }
 
-    /// Slab `slab` has memory of that generation now; 0: none. Of no effect where the label is read only.
+    /// Slab `slab` has memory of that generation now; 0: none. Of no effect where the header is read only.
     pub(crate) fn set_generation(&self, slab: usize, generation: u32) {
         if let Some(word) = self.word(slab).filter(|_| self.is_writable()) {
             word.store(u64::from(generation), Ordering::Release);
@@ -120,7 +120,7 @@ impl Label {
 }
 
 fn map(fd: impl AsFd, access: Access) -> Result<Mapping, DeviceError> {
-    let failed = |source: MapError| DeviceError::Map { name: "a pool's label".to_owned(), source };
+    let failed = |source: MapError| DeviceError::Map { name: "a pool's header".to_owned(), source };
     Mapping::map(fd, LABEL_BYTES, access).map_err(failed)
 }
 
@@ -142,18 +142,18 @@ mod tests {
 
     #[test]
     fn what_the_writer_notes_readers_see_and_cannot_change() {
-        let made = Label::create("rgaps-test", CUT).unwrap();
-        let writer = Label::import(made.fd().try_clone().unwrap(), CUT, Access::ReadWrite).unwrap();
-        assert!(Label::import(made.fd().try_clone().unwrap(), CUT, Access::ReadOnly).is_err(), "not sealed yet");
+        let made = PoolHeader::create("rgaps-test", CUT).unwrap();
+        let writer = PoolHeader::import(made.fd().try_clone().unwrap(), CUT, Access::ReadWrite).unwrap();
+        assert!(PoolHeader::import(made.fd().try_clone().unwrap(), CUT, Access::ReadOnly).is_err(), "not sealed yet");
         memfd::seal_future_write(made.fd()).unwrap();
-        let reader = Label::import(made.fd().try_clone().unwrap(), CUT, Access::ReadOnly).unwrap();
-        assert!(Label::import(made.fd().try_clone().unwrap(), CUT, Access::ReadWrite).is_err());
+        let reader = PoolHeader::import(made.fd().try_clone().unwrap(), CUT, Access::ReadOnly).unwrap();
+        assert!(PoolHeader::import(made.fd().try_clone().unwrap(), CUT, Access::ReadWrite).is_err());
         writer.set_generation(1, 7);
         reader.set_generation(1, 9);
         assert_eq!([made.generation(1), reader.generation(1), reader.generation(SLABS_MAX)], [7, 7, 0]);
         let other = Cut { slab_bytes: 50, ..CUT };
         assert!(matches!(
-            Label::import(made.fd().try_clone().unwrap(), other, Access::ReadOnly),
+            PoolHeader::import(made.fd().try_clone().unwrap(), other, Access::ReadOnly),
             Err(DeviceError::Map { .. })
         ));
     }
