@@ -114,12 +114,12 @@ int main(int argc, char **argv) {
   puts("ready");
   fflush(stdout);
   for (int n = atoi(argv[2]); n > 0; --n) {
-    rgaps_message_t *message;
+    rgaps_sample_t *message;
     rgaps_meta_t meta;
     const void *payload;
     check(rgaps_subscriber_wait(subscriber, WAIT_NS, &message), "wait");
-    check(rgaps_message_meta(message, &meta), "meta");
-    check(rgaps_message_data(message, &payload, NULL), "data");
+    check(rgaps_sample_meta(message, &meta), "meta");
+    check(rgaps_sample_data(message, &payload, NULL), "data");
     const uint64_t points = (uint64_t)meta.as.point_cloud.width * meta.as.point_cloud.height;
     struct place *places = malloc((points + 1) * sizeof *places);
     if (places == NULL) return 1;
@@ -135,7 +135,7 @@ int main(int argc, char **argv) {
       memcpy((uint8_t *)to + i * point_step, (const uint8_t *)payload + places[i].point, point_step);
     }
     check(rgaps_loan_publish(loan, NULL, NULL), "publish");
-    check(rgaps_message_release(message, NULL), "release");
+    check(rgaps_sample_release(message, NULL), "release");
     free(places);
     printf("%llu of %llu points\n", (unsigned long long)kept, (unsigned long long)points);
     fflush(stdout);

@@ -108,15 +108,15 @@ static void subscribe(const rgaps_node_t *node, const char *kind_name, const cha
   for (long n = 0; n < count; ++n) {
     const rgaps_meta_t expected = described(kind, n);
     rgaps_meta_t meta;
-    rgaps_message_t *message;
+    rgaps_sample_t *message;
     const void *data;
     uint64_t bytes;
     check(rgaps_subscriber_wait(subscriber, WAIT_NS, &message), "wait");
-    check(rgaps_message_meta(message, &meta), "meta");
+    check(rgaps_sample_meta(message, &meta), "meta");
     if (memcmp(&meta, &expected, sizeof meta) != 0) fail("other metadata in message", n);
-    check(rgaps_message_data(message, &data, &bytes), "data");
+    check(rgaps_sample_data(message, &data, &bytes), "data");
     content(kind, n, NULL, data, bytes);
-    check(rgaps_message_release(message, NULL), "release");
+    check(rgaps_sample_release(message, NULL), "release");
   }
   printf("took %ld %s messages\n", count, kind_name);
   rgaps_subscriber_destroy(subscriber);

@@ -6,16 +6,16 @@ use std::error::Error;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use rgaps::any::{AnyMeta, AnyPublisher, AnySubscriber, Kind};
+use rgaps::dynamic::{DynamicMeta, DynamicPublisher, DynamicSubscriber, Kind};
 use rgaps::types::{Bytes, DType, Datatype, Encoding, Image, MetaError, PointCloud, Stamp, Tensor, Text};
 use rgaps::{Node, PublisherQos, SubscriberQos};
 
 const WAIT: Duration = Duration::from_secs(10);
 
 /// What message `n` is, but for its content.
-fn described(kind: Kind, n: i32) -> Result<AnyMeta, MetaError> {
+fn described(kind: Kind, n: i32) -> Result<DynamicMeta, MetaError> {
     let fields = ["x", "y", "z", "intensity"].map(|name| (name, Datatype::Float32));
-    let mut meta: AnyMeta = match kind {
+    let mut meta: DynamicMeta = match kind {
         Kind::Bytes => Bytes::new(1000).into(),
         Kind::Image => Image::new(64, 48, Encoding::Rgb8)?.into(),
         Kind::PointCloud => PointCloud::packed(100, &fields)?.into(),
@@ -35,7 +35,7 @@ fn content(kind: Kind, n: i32, at: usize) -> u8 {
 }
 
 fn publish(node: &Node, kind: Kind, topic: &str, count: i32) -> Result<(), Box<dyn Error>> {
-    let publisher = AnyPublisher::new(node, topic, kind, PublisherQos::default())?;
+    let publisher = DynamicPublisher::new(node, topic, kind, PublisherQos::default())?;
     let deadline = Instant::now() + WAIT;
     while publisher.subscriber_count() == 0 && Instant::now() < deadline {
         sleep(Duration::from_millis(1));
@@ -55,7 +55,7 @@ fn publish(node: &Node, kind: Kind, topic: &str, count: i32) -> Result<(), Box<d
 }
 
 fn subscribe(node: &Node, kind: Kind, topic: &str, count: i32) -> Result<(), Box<dyn Error>> {
-    let subscriber = AnySubscriber::new(node, topic, kind, SubscriberQos::default())?;
+    let subscriber = DynamicSubscriber::new(node, topic, kind, SubscriberQos::default())?;
     println!("ready");
     for n in 0..count {
         let Some(message) = subscriber.wait(WAIT)? else {

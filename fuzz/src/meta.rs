@@ -1,8 +1,8 @@
 //! What comes with a message, from another process, another host or another middleware: typed metadata and handles.
 
 use rgaps::Handle;
-use rgaps::any::{AnyMeta, Kind};
 use rgaps::dlpack::{DLDevice, Descriptor, DeviceRange};
+use rgaps::dynamic::{DynamicMeta, Kind};
 use rgaps::types::{META_BYTES_MAX, Meta, Payload, PointCloud, ViewError};
 use rgaps_cli::media::Mark;
 
@@ -23,26 +23,26 @@ const ADDRESS: u64 = 1 << 20;
 /// Metadata. What is decoded keeps its own rules, is the same once it is encoded, and what array libraries and kernels are told of the payload lies in
 /// it.
 fn meta(kind: Kind, data: &[u8]) {
-    let meta = match AnyMeta::decode(kind, data) {
+    let meta = match DynamicMeta::decode(kind, data) {
         Ok(meta) => meta,
         Err(error) => return assert_plain(&error.to_string()),
     };
     let mut encoded = [0; META_BYTES_MAX];
     let bytes = meta.encode(&mut encoded);
-    assert_eq!(AnyMeta::decode(kind, &encoded[..bytes]), Ok(meta));
+    assert_eq!(DynamicMeta::decode(kind, &encoded[..bytes]), Ok(meta));
     assert_eq!(meta.check_shape(), Ok(()));
     assert_plain(&meta.header().frame_id.to_string());
     if let Some(mark) = Mark::from_user(&meta.header().user) {
         assert_eq!(Mark::from_user(&mark.to_user()), Some(mark));
     }
     match meta {
-        AnyMeta::Bytes(meta) => views(&meta),
-        AnyMeta::Image(meta) => views(&meta),
-        AnyMeta::PointCloud(meta) => {
+        DynamicMeta::Bytes(meta) => views(&meta),
+        DynamicMeta::Image(meta) => views(&meta),
+        DynamicMeta::PointCloud(meta) => {
             views(&meta);
             fields(&meta);
         }
-        AnyMeta::Tensor(meta) => views(&meta),
+        DynamicMeta::Tensor(meta) => views(&meta),
     }
 }
 

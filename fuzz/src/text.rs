@@ -3,7 +3,7 @@
 use std::fmt::{Debug, Display};
 use std::str::FromStr;
 
-use rgaps::any::Kind;
+use rgaps::dynamic::Kind;
 use rgaps::types::Encoding;
 use rgaps_control::config::fuzz_config;
 use rgaps_control::names::check_type;

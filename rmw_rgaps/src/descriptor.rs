@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use rgaps::any::{AnyMeta, Kind};
+use rgaps::dynamic::{DynamicMeta, Kind};
 use rgaps::{Described, Handle, MessageInfo};
 
 /// Bytes of metadata that the core keeps for a message, at most.
@@ -34,7 +34,7 @@ impl Descriptor {
     }
 
     /// Of a message that was taken.
-    pub(crate) fn of(message: &Described<AnyMeta>) -> Self {
+    pub(crate) fn of(message: &Described<DynamicMeta>) -> Self {
         let mut descriptor = Self::zeroed();
         let (handle, meta) = descriptor.0.split_at_mut(Handle::BYTES);
         handle.copy_from_slice(&message.handle.to_bytes());

@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_void};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rgaps::any::Kind;
+use rgaps::dynamic::Kind;
 use rgaps::{Handle, MessageInfo, Observer};
 
 use crate::context::Context;

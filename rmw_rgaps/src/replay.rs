@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use rgaps::Handle;
-use rgaps::any::Kind;
+use rgaps::dynamic::Kind;
 
 use crate::context::lock;
 use crate::descriptor::Descriptor;

@@ -14,7 +14,7 @@ use std::ffi::{c_char, c_void};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, TryLockError};
 
-use rgaps::any::{AnySubscriber, Kind};
+use rgaps::dynamic::{DynamicSubscriber, Kind};
 use rgaps::{Durability, History, Node, Reliability, SubscriberQos};
 
 use crate::context::{Context, Guard, Waiters, lock};
@@ -59,7 +59,7 @@ pub(crate) struct Entity {
     pub(crate) type_support: Raw<rosidl_message_type_support_t>,
     pub(crate) ignores_local: bool,
     pub(crate) node: Node,
-    pub(crate) core: AnySubscriber,
+    pub(crate) core: DynamicSubscriber,
     pub(crate) observed: Observed,
     pub(crate) place: Place,
     /// Held by whoever takes, over all of a sequence.
@@ -280,7 +280,7 @@ unsafe fn make(
     let topic = unsafe { support::text(topic) }.unwrap_or_default().to_string_lossy().into_owned();
     // SAFETY: made by the inner RMW and not destroyed.
     let qos = unsafe { core_qos(inner) }?;
-    let core = AnySubscriber::new(&context.node, &topic, kind, qos).map_err(|error| error.to_string())?;
+    let core = DynamicSubscriber::new(&context.node, &topic, kind, qos).map_err(|error| error.to_string())?;
     let observed = Observed::new(context.node.clone(), topic.clone());
     let place = Place { context: context.address(), topic: topic.clone() };
     // SAFETY: a handle of the inner RMW's.

@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char, c_void};
 
-use rgaps::any::Kind;
+use rgaps::dynamic::Kind;
 
 use crate::ffi::refuse;
 use crate::rcutils;

@@ -4,7 +4,7 @@
 use std::ffi::c_void;
 use std::sync::MutexGuard;
 
-use rgaps::any::AnyMeta;
+use rgaps::dynamic::DynamicMeta;
 use rgaps::{Described, MessageInfo};
 
 use crate::context::lock;
@@ -171,7 +171,7 @@ fn known(entity: &Entity, info: &MessageInfo) -> Known {
     })
 }
 
-fn taken(message: &Described<AnyMeta>, received: u64, own: Option<rmw_gid_t>) -> Taken {
+fn taken(message: &Described<DynamicMeta>, received: u64, own: Option<rmw_gid_t>) -> Taken {
     let descriptor = Descriptor::of(message);
     // SAFETY: numbers and a pointer, for which zeros are values.
     let mut info: rmw_message_info_t = unsafe { std::mem::zeroed() };

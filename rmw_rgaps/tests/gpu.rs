@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use common::Library;
-use rgaps::any::{AnyMeta, AnyPublisher, Kind};
+use rgaps::dynamic::{DynamicMeta, DynamicPublisher, Kind};
 use rgaps::types::{DType, Encoding, Image, Tensor};
 use rgaps::{Durability, Handle, Node, PublisherQos};
 use rgaps_testing::{RuntimeDir, Watchdog, again_with, programs};
@@ -89,8 +89,8 @@ impl Bench {
         Self { core, node, context, layer, inner, rcutils, _dir, _watchdog }
     }
 
-    fn core_publisher(&self, qos: PublisherQos) -> AnyPublisher {
-        AnyPublisher::new(&self.core, TOPIC, Kind::Image, qos).unwrap()
+    fn core_publisher(&self, qos: PublisherQos) -> DynamicPublisher {
+        DynamicPublisher::new(&self.core, TOPIC, Kind::Image, qos).unwrap()
     }
 
     fn type_support(&self, kind: Kind) -> Pointer {
@@ -226,12 +226,12 @@ fn bytes(words: &[u64], count: usize) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).take(count).collect()
 }
 
-fn picture(value: u8) -> (AnyMeta, Vec<u8>) {
+fn picture(value: u8) -> (DynamicMeta, Vec<u8>) {
     let image = Image::new(4, 2, Encoding::Rgb8).unwrap();
     (image.into(), vec![value; 24])
 }
 
-fn push(publisher: &AnyPublisher, value: u8) -> Handle {
+fn push(publisher: &DynamicPublisher, value: u8) -> Handle {
     let (meta, bytes) = picture(value);
     publisher.push(&meta, &bytes).unwrap()
 }
@@ -363,7 +363,7 @@ fn only_descriptors_of_messages_that_the_core_knows_are_published() {
     // Nobody holds it any more, and its entry has another message: it was published all the same.
     let later: Vec<Handle> = (0..3).map(|value| push(&core, value)).collect();
     assert_eq!(bench.publish(publisher, &descriptor(&handle)), OK, "{}", bench.error());
-    let elsewhere = AnyPublisher::new(&bench.core, "/other", Kind::Image, PublisherQos::default()).unwrap();
+    let elsewhere = DynamicPublisher::new(&bench.core, "/other", Kind::Image, PublisherQos::default()).unwrap();
     let refused = [
         (Handle::default(), "layout version 0"),
         (Handle { kind: Kind::Tensor.code(), ..handle }, "kind 3, where 1 (image) is needed"),
@@ -1079,7 +1079,7 @@ fn a_tensor_on_a_topic_of_pictures_is_refused_by_name() {
         return;
     }
     let bench = Bench::new();
-    let tensors = AnyPublisher::new(&bench.core, TOPIC, Kind::Tensor, PublisherQos::default()).unwrap();
+    let tensors = DynamicPublisher::new(&bench.core, TOPIC, Kind::Tensor, PublisherQos::default()).unwrap();
     tensors.push(&Tensor::new(DType::FLOAT32, &[2]).unwrap().into(), &[0; 8]).unwrap();
     let subscription = bench.subscription_with(&bench.layer, bench.qos(10, false, false), false);
     assert!(subscription.is_null());

@@ -278,12 +278,6 @@ typedef enum {
 typedef struct rgaps_loan_t rgaps_loan_t;
 
 /**
- * A message that is being read, in the memory where its publisher (or, from another host, the manager) put it. It stays as it is until it is
- * released, however far the publisher runs ahead, and outlives its subscriber.
- */
-typedef struct rgaps_message_t rgaps_message_t;
-
-/**
  * A process's part in RGAPS: its connection to the host's manager, and the factory of publishers and subscribers. Usable from any thread;
  * not after fork.
  */
@@ -293,6 +287,12 @@ typedef struct rgaps_node_t rgaps_node_t;
  * Publishes messages of one kind on one topic. Usable from any thread.
  */
 typedef struct rgaps_publisher_t rgaps_publisher_t;
+
+/**
+ * A message that is being read, in the memory where its publisher (or, from another host, the manager) put it. It stays as it is until it is
+ * released, however far the publisher runs ahead, and outlives its subscriber.
+ */
+typedef struct rgaps_sample_t rgaps_sample_t;
 
 /**
  * Takes messages of one kind from one topic. Usable from any thread.
@@ -520,150 +520,6 @@ typedef struct {
 } rgaps_meta_t;
 
 /**
- * Where a message came from, the path that it took, and when it passed each stage.
- */
-typedef struct {
-  /**
-   * Place in the order of the topic on this host.
-   */
-  uint64_t position;
-  /**
-   * Identity of the publisher.
-   */
-  uint64_t publisher;
-  /**
-   * The publisher's count of its messages, from 1.
-   */
-  uint64_t sequence;
-  /**
-   * Bytes of the payload.
-   */
-  uint64_t bytes;
-  /**
-   * Identity of the publisher's host.
-   */
-  uint8_t source_host[16];
-  /**
-   * ns since 1970 when it was published, on the publisher's host; as all that follow, 0 where there was no such stage.
-   */
-  uint64_t published_ns;
-  /**
-   * When the publisher's manager took it.
-   */
-  uint64_t staged_ns;
-  /**
-   * When its first byte was handed to the link.
-   */
-  uint64_t sent_ns;
-  /**
-   * When its last byte was in the receive ring, on this host.
-   */
-  uint64_t landed_ns;
-  /**
-   * When its last byte was in this host's pool.
-   */
-  uint64_t pooled_ns;
-  /**
-   * When it was taken.
-   */
-  uint64_t taken_ns;
-  /**
-   * The memory that it lies in: device of the pool's file. The same for every subscriber of a host, as the two that follow.
-   */
-  uint64_t pool_device;
-  /**
-   * Inode of the pool's file.
-   */
-  uint64_t pool_inode;
-  /**
-   * First byte of the payload in the pool.
-   */
-  uint64_t pool_offset;
-  /**
-   * An `rgaps_kind_t`.
-   */
-  uint32_t kind;
-  /**
-   * How it was handed over: 0 not stated, 1 loaned, 2 pushed.
-   */
-  uint8_t origin;
-  /**
-   * How it came to this host: 0 published here, 1 over TCP, 2 over RDMA.
-   */
-  uint8_t route;
-  /**
-   * Why not by a better route: 0 there is none, 1 pushed, 2 configured so, 3 no RDMA device, 4 RDMA failed, 5 no flow control.
-   */
-  uint8_t why_not;
-  /**
-   * Copies on the device, by push.
-   */
-  uint8_t copies_pushed;
-  /**
-   * Copies from the device to staging.
-   */
-  uint8_t copies_staged;
-  /**
-   * Copies into this host's pool.
-   */
-  uint8_t copies_pooled;
-  /**
-   * 0.
-   */
-  uint8_t reserved[6];
-} rgaps_info_t;
-
-/**
- * Names a message outside RGAPS: the bytes of rgaps_msgs/GpuHandle. It holds nothing; `rgaps_subscriber_take_by_handle` says what it still names.
- */
-typedef struct {
-  /**
-   * Identity of the publisher's host.
-   */
-  uint8_t source_host[16];
-  /**
-   * The topic's segment on the host that wrote this.
-   */
-  uint8_t topic_id[16];
-  /**
-   * ns since 1970 when the publisher's host came to life.
-   */
-  uint64_t host_epoch;
-  /**
-   * Identity of the publisher.
-   */
-  uint64_t publisher;
-  /**
-   * The publisher's count of its messages, from 1.
-   */
-  uint64_t sequence;
-  /**
-   * Place in the order of the topic on the host that wrote this.
-   */
-  uint64_t position;
-  /**
-   * Bytes of the payload.
-   */
-  uint64_t payload_bytes;
-  /**
-   * Entry of that host's message table.
-   */
-  uint32_t slot;
-  /**
-   * Which of the entry's lives.
-   */
-  uint32_t generation;
-  /**
-   * Of this layout.
-   */
-  uint32_t layout_version;
-  /**
-   * An rgaps_kind_t.
-   */
-  uint32_t kind;
-} rgaps_message_handle_t;
-
-/**
  * A node's settings. Start from `rgaps_node_options_default`.
  */
 typedef struct {
@@ -785,6 +641,56 @@ typedef struct {
 } rgaps_publisher_qos_t;
 
 /**
+ * Names a message outside RGAPS: the bytes of rgaps_msgs/GpuHandle. It holds nothing; `rgaps_subscriber_take_by_handle` says what it still names.
+ */
+typedef struct {
+  /**
+   * Identity of the publisher's host.
+   */
+  uint8_t source_host[16];
+  /**
+   * The topic's segment on the host that wrote this.
+   */
+  uint8_t topic_id[16];
+  /**
+   * ns since 1970 when the publisher's host came to life.
+   */
+  uint64_t host_epoch;
+  /**
+   * Identity of the publisher.
+   */
+  uint64_t publisher;
+  /**
+   * The publisher's count of its messages, from 1.
+   */
+  uint64_t sequence;
+  /**
+   * Place in the order of the topic on the host that wrote this.
+   */
+  uint64_t position;
+  /**
+   * Bytes of the payload.
+   */
+  uint64_t payload_bytes;
+  /**
+   * Entry of that host's message table.
+   */
+  uint32_t slot;
+  /**
+   * Which of the entry's lives.
+   */
+  uint32_t generation;
+  /**
+   * Of this layout.
+   */
+  uint32_t layout_version;
+  /**
+   * An rgaps_kind_t.
+   */
+  uint32_t kind;
+} rgaps_message_handle_t;
+
+/**
  * A publisher's counters.
  */
 typedef struct {
@@ -813,6 +719,100 @@ typedef struct {
    */
   uint64_t outstanding;
 } rgaps_publisher_statistics_t;
+
+/**
+ * Where a message came from, the path that it took, and when it passed each stage.
+ */
+typedef struct {
+  /**
+   * Place in the order of the topic on this host.
+   */
+  uint64_t position;
+  /**
+   * Identity of the publisher.
+   */
+  uint64_t publisher;
+  /**
+   * The publisher's count of its messages, from 1.
+   */
+  uint64_t sequence;
+  /**
+   * Bytes of the payload.
+   */
+  uint64_t bytes;
+  /**
+   * Identity of the publisher's host.
+   */
+  uint8_t source_host[16];
+  /**
+   * ns since 1970 when it was published, on the publisher's host; as all that follow, 0 where there was no such stage.
+   */
+  uint64_t published_ns;
+  /**
+   * When the publisher's manager took it.
+   */
+  uint64_t staged_ns;
+  /**
+   * When its first byte was handed to the link.
+   */
+  uint64_t sent_ns;
+  /**
+   * When its last byte was in the receive ring, on this host.
+   */
+  uint64_t landed_ns;
+  /**
+   * When its last byte was in this host's pool.
+   */
+  uint64_t pooled_ns;
+  /**
+   * When it was taken.
+   */
+  uint64_t taken_ns;
+  /**
+   * The memory that it lies in: device of the pool's file. The same for every subscriber of a host, as the two that follow.
+   */
+  uint64_t pool_device;
+  /**
+   * Inode of the pool's file.
+   */
+  uint64_t pool_inode;
+  /**
+   * First byte of the payload in the pool.
+   */
+  uint64_t pool_offset;
+  /**
+   * An `rgaps_kind_t`.
+   */
+  uint32_t kind;
+  /**
+   * How it was handed over: 0 not stated, 1 loaned, 2 pushed.
+   */
+  uint8_t origin;
+  /**
+   * How it came to this host: 0 published here, 1 over TCP, 2 over RDMA.
+   */
+  uint8_t route;
+  /**
+   * Why not by a better route: 0 there is none, 1 pushed, 2 configured so, 3 no RDMA device, 4 RDMA failed, 5 no flow control.
+   */
+  uint8_t why_not;
+  /**
+   * Copies on the device, by push.
+   */
+  uint8_t copies_pushed;
+  /**
+   * Copies from the device to staging.
+   */
+  uint8_t copies_staged;
+  /**
+   * Copies into this host's pool.
+   */
+  uint8_t copies_pooled;
+  /**
+   * 0.
+   */
+  uint8_t reserved[6];
+} rgaps_info_t;
 
 /**
  * What a subscriber requests. Start from `rgaps_subscriber_qos_default`.
@@ -869,73 +869,6 @@ typedef struct {
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
-
-/**
- * What the payload is.
- */
-rgaps_status_t rgaps_message_meta(const rgaps_message_t *message, rgaps_meta_t *meta);
-
-/**
- * Where the message came from, the path that it took and when it passed each stage.
- */
-rgaps_status_t rgaps_message_info(const rgaps_message_t *message, rgaps_info_t *info);
-
-/**
- * What names the message outside RGAPS.
- */
-rgaps_status_t rgaps_message_handle(const rgaps_message_t *message, rgaps_message_handle_t *handle);
-
-/**
- * The payload for the CPU: in place where it can read it; from a GPU a copy, fetched at the first call and counted
- * (`rgaps_subscriber_statistics_t::copied_bytes`). Valid until the message is released. It must not be written: the memory is mapped for
- * reading, and writing there ends the process.
- *
- * @param bytes  may be NULL
- */
-rgaps_status_t rgaps_message_data(const rgaps_message_t *message,
-                                  const void **data,
-                                  uint64_t *bytes);
-
-/**
- * Where the payload lies on the device, for a kernel or a copy to read it; on the host backend a plain pointer. Valid until the message is
- * released; what reads it is given to the stream that it is released on. NULL for a payload without bytes. It must not be written.
- *
- * @param bytes  may be NULL
- */
-rgaps_status_t rgaps_message_device_pointer(const rgaps_message_t *message,
-                                            const void **pointer,
-                                            uint64_t *bytes);
-
-/**
- * Whether the message's bytes are there: an rgaps_readiness_t.
- */
-rgaps_status_t rgaps_message_readiness(const rgaps_message_t *message, uint32_t *readiness);
-
-/**
- * A message as a DLPack tensor for an array library to read. The tensor holds the message, whatever becomes of its handle, until its deleter
- * is called, and then lets go behind the work that the stream has got by then.
- *
- * @param field   of a cloud, one field of its points; NULL for the whole payload
- * @param stream  on which the library works, as for `rgaps_message_release`; it must live until the deleter has been called
- * @param tensor  a DLManagedTensorVersioned of dlpack.h, read only
- */
-rgaps_status_t rgaps_message_dlpack(const rgaps_message_t *message,
-                                    const char *field,
-                                    void *stream,
-                                    struct DLManagedTensorVersioned **tensor);
-
-/**
- * Lets a message go. On a GPU behind the work given to the stream so far, which reads it; the call does not wait for it. The handle is
- * released, whatever is returned.
- *
- * A stream that is being captured into a CUDA graph takes no message back, which is the error: the message is held until the capture is
- * over and `rgaps_subscriber_statistics` counts it no longer, and the stream has to live for so long.
- *
- * @param stream  a CUstream or cudaStream_t of the device's primary context; NULL is CUDA's default stream. Of no meaning on the host
- *                backend.
- */
-rgaps_status_t rgaps_message_release(rgaps_message_t *message,
-                                     void *stream);
 
 /**
  * Metadata of raw bytes.
@@ -1186,6 +1119,73 @@ rgaps_status_t rgaps_loan_publish(rgaps_loan_t *loan,
 rgaps_status_t rgaps_loan_discard(rgaps_loan_t *loan);
 
 /**
+ * What the payload is.
+ */
+rgaps_status_t rgaps_sample_meta(const rgaps_sample_t *message, rgaps_meta_t *meta);
+
+/**
+ * Where the message came from, the path that it took and when it passed each stage.
+ */
+rgaps_status_t rgaps_sample_info(const rgaps_sample_t *message, rgaps_info_t *info);
+
+/**
+ * What names the message outside RGAPS.
+ */
+rgaps_status_t rgaps_sample_handle(const rgaps_sample_t *message, rgaps_message_handle_t *handle);
+
+/**
+ * The payload for the CPU: in place where it can read it; from a GPU a copy, fetched at the first call and counted
+ * (`rgaps_subscriber_statistics_t::copied_bytes`). Valid until the message is released. It must not be written: the memory is mapped for
+ * reading, and writing there ends the process.
+ *
+ * @param bytes  may be NULL
+ */
+rgaps_status_t rgaps_sample_data(const rgaps_sample_t *message,
+                                 const void **data,
+                                 uint64_t *bytes);
+
+/**
+ * Where the payload lies on the device, for a kernel or a copy to read it; on the host backend a plain pointer. Valid until the message is
+ * released; what reads it is given to the stream that it is released on. NULL for a payload without bytes. It must not be written.
+ *
+ * @param bytes  may be NULL
+ */
+rgaps_status_t rgaps_sample_device_pointer(const rgaps_sample_t *message,
+                                           const void **pointer,
+                                           uint64_t *bytes);
+
+/**
+ * Whether the message's bytes are there: an rgaps_readiness_t.
+ */
+rgaps_status_t rgaps_sample_readiness(const rgaps_sample_t *message, uint32_t *readiness);
+
+/**
+ * A message as a DLPack tensor for an array library to read. The tensor holds the message, whatever becomes of its handle, until its deleter
+ * is called, and then lets go behind the work that the stream has got by then.
+ *
+ * @param field   of a cloud, one field of its points; NULL for the whole payload
+ * @param stream  on which the library works, as for `rgaps_sample_release`; it must live until the deleter has been called
+ * @param tensor  a DLManagedTensorVersioned of dlpack.h, read only
+ */
+rgaps_status_t rgaps_sample_dlpack(const rgaps_sample_t *message,
+                                   const char *field,
+                                   void *stream,
+                                   struct DLManagedTensorVersioned **tensor);
+
+/**
+ * Lets a message go. On a GPU behind the work given to the stream so far, which reads it; the call does not wait for it. The handle is
+ * released, whatever is returned.
+ *
+ * A stream that is being captured into a CUDA graph takes no message back, which is the error: the message is held until the capture is
+ * over and `rgaps_subscriber_statistics` counts it no longer, and the stream has to live for so long.
+ *
+ * @param stream  a CUstream or cudaStream_t of the device's primary context; NULL is CUDA's default stream. Of no meaning on the host
+ *                backend.
+ */
+rgaps_status_t rgaps_sample_release(rgaps_sample_t *message,
+                                    void *stream);
+
+/**
  * Attaches the calling process as a publisher of raw bytes. Called through `rgaps_publisher_init`.
  *
  * @param abi_version  RGAPS_ABI_VERSION of the header that the program was built with
@@ -1225,7 +1225,7 @@ void *rgaps_subscriber_pull(rgaps_subscriber_t *subscriber);
 /**
  * The message that a handle has pulled last, for its size and all else; NULL if none. It is the handle's: do not release it.
  */
-const rgaps_message_t *rgaps_subscriber_pulled(const rgaps_subscriber_t *subscriber);
+const rgaps_sample_t *rgaps_subscriber_pulled(const rgaps_subscriber_t *subscriber);
 
 /**
  * What the last failed call of this thread said, with its numbers and the next step. Never NULL; empty if none has failed. Valid until
@@ -1277,31 +1277,31 @@ rgaps_status_t rgaps_subscriber_interrupt(const rgaps_subscriber_t *subscriber);
 /**
  * The next message if one is ready, with its bytes there; else `RGAPS_NO_MESSAGE`.
  *
- * @param message  ends with `rgaps_message_release`
+ * @param message  ends with `rgaps_sample_release`
  */
-rgaps_status_t rgaps_subscriber_take(const rgaps_subscriber_t *subscriber, rgaps_message_t **message);
+rgaps_status_t rgaps_subscriber_take(const rgaps_subscriber_t *subscriber, rgaps_sample_t **message);
 
 /**
  * The next message, whose bytes the device may still have to bring: later work of the stream waits for them. The call does not wait for the
- * device. `rgaps_message_readiness` tells, after the stream has been synchronised, whether they came.
+ * device. `rgaps_sample_readiness` tells, after the stream has been synchronised, whether they came.
  *
  * @param stream   a CUstream or cudaStream_t of the device's primary context; NULL is CUDA's default stream. On the host backend this is
  *                 `rgaps_subscriber_take`.
- * @param message  ends with `rgaps_message_release`
+ * @param message  ends with `rgaps_sample_release`
  */
 rgaps_status_t rgaps_subscriber_take_on(const rgaps_subscriber_t *subscriber,
                                         void *stream,
-                                        rgaps_message_t **message);
+                                        rgaps_sample_t **message);
 
 /**
  * Everything that can be taken now, oldest first, at most `capacity` messages. What fails after the first one ends the batch; it is told by a
  * call that takes nothing, and so by the next one if it lasts, as RGAPS_TOO_MANY_HELD does while the batch is held.
  *
- * @param messages  `capacity` places; each message that was given out ends with `rgaps_message_release`
+ * @param messages  `capacity` places; each message that was given out ends with `rgaps_sample_release`
  * @param count     how many there are; 0 if the call fails
  */
 rgaps_status_t rgaps_subscriber_take_all(const rgaps_subscriber_t *subscriber,
-                                         rgaps_message_t **messages,
+                                         rgaps_sample_t **messages,
                                          uint64_t capacity,
                                          uint64_t *count);
 
@@ -1309,11 +1309,11 @@ rgaps_status_t rgaps_subscriber_take_all(const rgaps_subscriber_t *subscriber,
  * The next message, with its bytes there; `RGAPS_TIMED_OUT` if none came in time. Other threads may use the subscriber meanwhile.
  *
  * @param timeout_ns  ns to wait at most; UINT64_MAX for as long as it takes
- * @param message     ends with `rgaps_message_release`
+ * @param message     ends with `rgaps_sample_release`
  */
 rgaps_status_t rgaps_subscriber_wait(const rgaps_subscriber_t *subscriber,
                                      uint64_t timeout_ns,
-                                     rgaps_message_t **message);
+                                     rgaps_sample_t **message);
 
 /**
  * The message that a handle names, as this subscriber gets it: in its order or out of it. Waits at most `timeout_ns` for it to come from
@@ -1326,13 +1326,13 @@ rgaps_status_t rgaps_subscriber_wait(const rgaps_subscriber_t *subscriber,
  * @param handle      from a publisher of this topic, or another subscriber, by any way; it may be wrong
  * @param timeout_ns  ns to wait at most; UINT64_MAX for as long as it takes
  * @param stream      as for `rgaps_subscriber_take_on`: NULL with a node on a GPU is CUDA's default stream
- * @param message     ends with `rgaps_message_release`
+ * @param message     ends with `rgaps_sample_release`
  */
 rgaps_status_t rgaps_subscriber_take_by_handle_on(const rgaps_subscriber_t *subscriber,
                                                   const rgaps_message_handle_t *handle,
                                                   uint64_t timeout_ns,
                                                   void *stream,
-                                                  rgaps_message_t **message);
+                                                  rgaps_sample_t **message);
 
 /**
  * As `rgaps_subscriber_take_by_handle_on`, with the message's bytes there.
@@ -1340,7 +1340,7 @@ rgaps_status_t rgaps_subscriber_take_by_handle_on(const rgaps_subscriber_t *subs
 rgaps_status_t rgaps_subscriber_take_by_handle(const rgaps_subscriber_t *subscriber,
                                                const rgaps_message_handle_t *handle,
                                                uint64_t timeout_ns,
-                                               rgaps_message_t **message);
+                                               rgaps_sample_t **message);
 
 /**
  * From now on takes by handle come in the order in which each publisher has published: what lies before a message that is taken, of its publisher,

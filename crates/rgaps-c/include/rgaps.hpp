@@ -10,7 +10,7 @@
  *
  * - **Errors**: every call that may fail returns a Result. Whoever likes exceptions says .value(), which throws rgaps::Error; whoever does not
  *   asks the Result, as of std::expected. Nothing else throws but what the standard library throws for want of memory.
- * - **Owners**: Node, Publisher, Subscriber, Loan and Message are moved, not copied, and end what they own. An owner that was moved from, or
+ * - **Owners**: Node, Publisher, Subscriber, Loan and Sample are moved, not copied, and end what they own. An owner that was moved from, or
  *   whose message was published or released, answers RGAPS_INVALID_HANDLE.
  * - **Streams**: a cudaStream_t or CUstream of the device's primary context; nullptr is CUDA's default stream. Of no meaning on the host backend.
  */
@@ -371,24 +371,24 @@ class Publisher {
 
 /// A taken message, in the memory where its publisher put it. Let go behind the work of the stream that it was taken on, or released on.
 template <class M>
-class [[nodiscard]] Message {
+class [[nodiscard]] Sample {
  public:
   /// What the payload is.
   Result<M> meta() const {
     M meta;
-    const auto status = rgaps_message_meta(message_.get(), &meta.c());
+    const auto status = rgaps_sample_meta(sample_.get(), &meta.c());
     return detail::made(status, std::move(meta));
   }
   /// Where it came from, the path that it took and when it passed each stage.
   Result<rgaps_info_t> info() const {
     rgaps_info_t info{};
-    const auto status = rgaps_message_info(message_.get(), &info);
+    const auto status = rgaps_sample_info(sample_.get(), &info);
     return detail::made(status, std::move(info));
   }
   /// What names it elsewhere, as in a ROS message.
   Result<rgaps_message_handle_t> handle() const {
     rgaps_message_handle_t handle{};
-    const auto status = rgaps_message_handle(message_.get(), &handle);
+    const auto status = rgaps_sample_handle(sample_.get(), &handle);
     return detail::made(status, std::move(handle));
   }
   /// The payload for the CPU: in place where it can read it, else a copy of its own, counted. It must not be written.
@@ -396,39 +396,39 @@ class [[nodiscard]] Message {
   Result<Span<const T>> as() const {
     const void *data = nullptr;
     std::uint64_t bytes = 0;
-    if (rgaps_message_data(message_.get(), &data, &bytes) != RGAPS_OK) return detail::failure();
+    if (rgaps_sample_data(sample_.get(), &data, &bytes) != RGAPS_OK) return detail::failure();
     return detail::as<const T>(data, bytes);
   }
   /// Where the device reads the payload. It must not be written.
   Result<const void *> device_pointer() const {
     const void *pointer = nullptr;
-    const auto status = rgaps_message_device_pointer(message_.get(), &pointer, nullptr);
+    const auto status = rgaps_sample_device_pointer(sample_.get(), &pointer, nullptr);
     return detail::made(status, std::move(pointer));
   }
   /// Whether its bytes are there.
   Result<rgaps_readiness_t> readiness() const {
     std::uint32_t readiness = 0;
-    const auto status = rgaps_message_readiness(message_.get(), &readiness);
+    const auto status = rgaps_sample_readiness(sample_.get(), &readiness);
     return detail::made(status, static_cast<rgaps_readiness_t>(readiness));
   }
-  /// A DLPack tensor for an array library to read; it holds the message. See rgaps_message_dlpack.
+  /// A DLPack tensor for an array library to read; it holds the message. See rgaps_sample_dlpack.
   Result<DLManagedTensorVersioned *> dlpack(const char *field = nullptr, Stream stream = nullptr) const {
     DLManagedTensorVersioned *tensor = nullptr;
-    const auto status = rgaps_message_dlpack(message_.get(), field, stream, &tensor);
+    const auto status = rgaps_sample_dlpack(sample_.get(), field, stream, &tensor);
     return detail::made(status, std::move(tensor));
   }
   /// Lets it go behind the stream's work so far, without waiting for that. The message is over, whatever is returned.
-  Result<void> release(Stream stream) && { return detail::done(rgaps_message_release(message_.release(), stream)); }
+  Result<void> release(Stream stream) && { return detail::done(rgaps_sample_release(sample_.release(), stream)); }
 
  private:
   template <class>
   friend class Subscriber;
   struct End {
     Stream stream;
-    void operator()(rgaps_message_t *message) const { rgaps_message_release(message, stream); }
+    void operator()(rgaps_sample_t *message) const { rgaps_sample_release(message, stream); }
   };
-  Message(rgaps_message_t *message, Stream stream) : message_(message, End{stream}) {}
-  std::unique_ptr<rgaps_message_t, End> message_;
+  Sample(rgaps_sample_t *message, Stream stream) : sample_(message, End{stream}) {}
+  std::unique_ptr<rgaps_sample_t, End> sample_;
 };
 
 /// Takes messages of one kind from one topic. Usable from any thread.
@@ -436,31 +436,31 @@ template <class M>
 class Subscriber {
  public:
   /// The next message if one is ready, with its bytes there.
-  Result<std::optional<Message<M>>> take() const {
-    rgaps_message_t *message = nullptr;
+  Result<std::optional<Sample<M>>> take() const {
+    rgaps_sample_t *message = nullptr;
     const auto status = rgaps_subscriber_take(subscriber_.get(), &message);
     return given(status, RGAPS_NO_MESSAGE, message, nullptr);
   }
   /// The next message, whose bytes the device may still have to bring: later work of the stream waits for them.
-  Result<std::optional<Message<M>>> take_on(Stream stream) const {
-    rgaps_message_t *message = nullptr;
+  Result<std::optional<Sample<M>>> take_on(Stream stream) const {
+    rgaps_sample_t *message = nullptr;
     const auto status = rgaps_subscriber_take_on(subscriber_.get(), stream, &message);
     return given(status, RGAPS_NO_MESSAGE, message, stream);
   }
   /// Everything that can be taken now, oldest first. An error ends a batch; it is told where nothing could be taken, and so by the next call
   /// if it lasts, as RGAPS_TOO_MANY_HELD does while the batch is held.
-  Result<std::vector<Message<M>>> take_all() const {
-    std::vector<Message<M>> all;
+  Result<std::vector<Sample<M>>> take_all() const {
+    std::vector<Sample<M>> all;
     for (;;) {
       auto next = take();
       if (!next && all.empty()) return next.error();
-      if (!next || !*next) return Result<std::vector<Message<M>>>(std::move(all));
+      if (!next || !*next) return Result<std::vector<Sample<M>>>(std::move(all));
       all.push_back(std::move(**next));
     }
   }
   /// The next message, or none within the time.
-  Result<std::optional<Message<M>>> wait(std::chrono::nanoseconds timeout) const {
-    rgaps_message_t *message = nullptr;
+  Result<std::optional<Sample<M>>> wait(std::chrono::nanoseconds timeout) const {
+    rgaps_sample_t *message = nullptr;
     const auto ns = timeout.count() > 0 ? static_cast<std::uint64_t>(timeout.count()) : 0;
     const auto status = rgaps_subscriber_wait(subscriber_.get(), ns, &message);
     return given(status, RGAPS_TIMED_OUT, message, nullptr);
@@ -470,18 +470,18 @@ class Subscriber {
     return detail::done(rgaps_subscriber_expect_handles_in_order(subscriber_.get()));
   }
   /// The message that a handle names, in its order or out of it; waits for it to come from another host. See rgaps_subscriber_take_by_handle.
-  Result<Message<M>> take_by_handle(const rgaps_message_handle_t &handle, std::chrono::nanoseconds timeout) const {
-    rgaps_message_t *message = nullptr;
+  Result<Sample<M>> take_by_handle(const rgaps_message_handle_t &handle, std::chrono::nanoseconds timeout) const {
+    rgaps_sample_t *message = nullptr;
     const auto ns = timeout.count() > 0 ? static_cast<std::uint64_t>(timeout.count()) : 0;
     const auto status = rgaps_subscriber_take_by_handle(subscriber_.get(), &handle, ns, &message);
-    return detail::made(status, Message<M>(message, nullptr));
+    return detail::made(status, Sample<M>(message, nullptr));
   }
   /// The same for a stream, whose later work waits for the bytes.
-  Result<Message<M>> take_by_handle_on(const rgaps_message_handle_t &handle, std::chrono::nanoseconds timeout, Stream stream) const {
-    rgaps_message_t *message = nullptr;
+  Result<Sample<M>> take_by_handle_on(const rgaps_message_handle_t &handle, std::chrono::nanoseconds timeout, Stream stream) const {
+    rgaps_sample_t *message = nullptr;
     const auto ns = timeout.count() > 0 ? static_cast<std::uint64_t>(timeout.count()) : 0;
     const auto status = rgaps_subscriber_take_by_handle_on(subscriber_.get(), &handle, ns, stream, &message);
-    return detail::made(status, Message<M>(message, stream));
+    return detail::made(status, Sample<M>(message, stream));
   }
   /// Ends waits and takes by handle that other threads are in, and lets no later one wait; see rgaps_subscriber_interrupt.
   Result<void> interrupt() const { return detail::done(rgaps_subscriber_interrupt(subscriber_.get())); }
@@ -507,11 +507,11 @@ class Subscriber {
   };
   explicit Subscriber(rgaps_subscriber_t *subscriber) : subscriber_(subscriber) {}
 
-  static Result<std::optional<Message<M>>> given(rgaps_status_t status, rgaps_status_t none, rgaps_message_t *message,
+  static Result<std::optional<Sample<M>>> given(rgaps_status_t status, rgaps_status_t none, rgaps_sample_t *message,
                                                  Stream stream) {
-    if (status == none) return std::optional<Message<M>>();
+    if (status == none) return std::optional<Sample<M>>();
     if (status != RGAPS_OK) return detail::failure();
-    return std::optional<Message<M>>(Message<M>(message, stream));
+    return std::optional<Sample<M>>(Sample<M>(message, stream));
   }
 
   std::unique_ptr<rgaps_subscriber_t, End> subscriber_;

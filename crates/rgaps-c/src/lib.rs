@@ -15,11 +15,11 @@
 #![allow(clippy::missing_safety_doc)]
 
 pub mod handle;
-pub mod message;
 pub mod metadata;
 pub mod node;
 pub mod publisher;
 mod raw;
+pub mod sample;
 pub mod simple;
 pub mod status;
 pub mod subscriber;

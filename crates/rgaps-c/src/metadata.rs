@@ -3,7 +3,7 @@
 use std::ffi::c_char;
 use std::mem::MaybeUninit;
 
-use rgaps::any::AnyMeta;
+use rgaps::dynamic::DynamicMeta;
 use rgaps::types::{Bytes, Encoding, Image, NDIM_MAX, PointCloud, PointField, Stamp, Tensor, Text};
 
 use crate::raw;
@@ -56,7 +56,7 @@ pub unsafe extern "C" fn rgaps_meta_add_field(
     guard(|| {
         let meta = meta.ok_or_else(|| Failure::null("meta"))?;
         let cloud = match meta.check()? {
-            AnyMeta::PointCloud(cloud) => cloud,
+            DynamicMeta::PointCloud(cloud) => cloud,
             other => return Err(wrong_kind("point_cloud", &other)),
         };
         let name = raw::text(name, "name")?;
@@ -151,7 +151,7 @@ pub unsafe extern "C" fn rgaps_meta_field(
 ) -> rgaps_status_t {
     guard(|| {
         let cloud = match meta.ok_or_else(|| Failure::null("meta"))?.check()? {
-            AnyMeta::PointCloud(cloud) => cloud,
+            DynamicMeta::PointCloud(cloud) => cloud,
             other => return Err(wrong_kind("point_cloud", &other)),
         };
         let out = field.ok_or_else(|| Failure::null("field"))?;
@@ -168,7 +168,7 @@ pub unsafe extern "C" fn rgaps_meta_field(
 
 fn made(
     meta: Option<&mut MaybeUninit<rgaps_meta_t>>,
-    make: impl FnOnce() -> Result<AnyMeta, Failure>,
+    make: impl FnOnce() -> Result<DynamicMeta, Failure>,
 ) -> rgaps_status_t {
     guard(|| {
         let place = meta.ok_or_else(|| Failure::null("meta"))?;
@@ -177,7 +177,7 @@ fn made(
     })
 }
 
-fn wrong_kind(wanted: &str, found: &AnyMeta) -> Failure {
+fn wrong_kind(wanted: &str, found: &DynamicMeta) -> Failure {
     let text = format!("the metadata is of kind {}, where {wanted} is needed", found.kind());
     Failure::new(rgaps_status_t::RGAPS_WRONG_KIND, text)
 }

@@ -4,15 +4,15 @@ use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rgaps::any::{AnyLoan, AnyPublisher, Kind};
 use rgaps::device::Stream;
 use rgaps::device::dlpack::DLManagedTensorVersioned;
+use rgaps::dynamic::{DynamicLoan, DynamicPublisher, Kind};
 use rgaps::{Handle, Node, PublisherQos};
 
 use crate::handle::{BadHandle, Table, What};
-use crate::message::rgaps_message_handle_t;
 use crate::node::{handle, look_up as look_up_node, rgaps_node_t};
 use crate::raw;
+use crate::sample::rgaps_message_handle_t;
 use crate::status::{Failure, guard, guard_or, rgaps_status_t};
 use crate::types::{rgaps_meta_t, rgaps_publisher_qos_t, rgaps_publisher_statistics_t};
 
@@ -29,21 +29,21 @@ pub struct rgaps_loan_t {
 #[derive(Clone)]
 pub(crate) struct PublisherObject {
     pub(crate) node: Node,
-    pub(crate) publisher: AnyPublisher,
+    pub(crate) publisher: DynamicPublisher,
 }
 
 /// A loan; taken out when it is published or discarded. The lock is for misuse only: a loan is one thread's.
 #[derive(Clone)]
 struct LoanObject {
     node: Node,
-    loan: Arc<Mutex<Option<AnyLoan>>>,
+    loan: Arc<Mutex<Option<DynamicLoan>>>,
 }
 
 pub(crate) static PUBLISHERS: Table<PublisherObject> = Table::new(What::Publisher);
 static LOANS: Table<LoanObject> = Table::new(What::Loan);
 
 impl LoanObject {
-    fn with<R>(&self, body: impl FnOnce(&mut AnyLoan) -> Result<R, Failure>) -> Result<R, Failure> {
+    fn with<R>(&self, body: impl FnOnce(&mut DynamicLoan) -> Result<R, Failure>) -> Result<R, Failure> {
         let mut loan = self.loan.lock().unwrap_or_else(PoisonError::into_inner);
         body(loan.as_mut().ok_or(BadHandle::Released(What::Loan))?)
     }
@@ -73,7 +73,7 @@ pub unsafe extern "C" fn rgaps_publisher_create(
         let node = look_up_node(node)?;
         let out = publisher.ok_or_else(|| Failure::null("publisher"))?;
         let qos = qos.map(rgaps_publisher_qos_t::check).transpose()?.unwrap_or_default();
-        let publisher = AnyPublisher::new(&node, raw::text(topic, "topic")?, Kind::from_code(kind)?, qos)?;
+        let publisher = DynamicPublisher::new(&node, raw::text(topic, "topic")?, Kind::from_code(kind)?, qos)?;
         out.write(handle(&PUBLISHERS, PublisherObject { node, publisher })?);
         Ok(())
     })
@@ -289,7 +289,7 @@ pub unsafe extern "C" fn rgaps_loan_discard(loan: *mut rgaps_loan_t) -> rgaps_st
 }
 
 /// Takes a loan from its handle, and its stream from the caller.
-fn end(loan: *mut rgaps_loan_t, stream: *mut c_void) -> Result<(Option<Stream>, AnyLoan), Failure> {
+fn end(loan: *mut rgaps_loan_t, stream: *mut c_void) -> Result<(Option<Stream>, DynamicLoan), Failure> {
     let LoanObject { node, loan } = LOANS.remove(loan as u64)?;
     let taken = loan.lock().unwrap_or_else(PoisonError::into_inner).take();
     Ok((raw::stream(&node, stream), taken.ok_or(BadHandle::Released(What::Loan))?))

@@ -9,14 +9,14 @@ use std::ffi::{c_char, c_void};
 use std::sync::PoisonError;
 
 use rgaps::Node;
-use rgaps::any::{AnyMeta, AnyPublisher, AnySubscriber, Kind};
+use rgaps::dynamic::{DynamicMeta, DynamicPublisher, DynamicSubscriber, Kind};
 use rgaps::types::Bytes;
 use rgaps::{PublisherQos, SubscriberQos};
 
-use crate::message::{device_pointer, hand_out, release, rgaps_message_t};
 use crate::node::{check_abi, handle};
 use crate::publisher::{PUBLISHERS, PublisherObject, rgaps_publisher_t};
 use crate::raw;
+use crate::sample::{device_pointer, hand_out, release, rgaps_sample_t};
 use crate::status::{Failure, guard, guard_or, rgaps_status_t};
 use crate::subscriber::{SUBSCRIBERS, State, SubscriberObject, rgaps_subscriber_t, wait};
 
@@ -36,7 +36,7 @@ pub unsafe extern "C" fn rgaps_publisher_init_abi(
         check_abi(abi_version)?;
         let topic = raw::text(topic_name, "topic_name")?;
         let node = Node::builder().build()?;
-        let publisher = AnyPublisher::new(&node, topic, Kind::Bytes, PublisherQos::default())?;
+        let publisher = DynamicPublisher::new(&node, topic, Kind::Bytes, PublisherQos::default())?;
         handle(&PUBLISHERS, PublisherObject { node, publisher })
     });
     made.unwrap_or(std::ptr::null_mut())
@@ -59,7 +59,7 @@ pub unsafe extern "C" fn rgaps_publisher_push(
         if device_pointer.is_null() && bytes > 0 {
             return Err(Failure::null("device_pointer"));
         }
-        let meta = AnyMeta::Bytes(Bytes::new(bytes));
+        let meta = DynamicMeta::Bytes(Bytes::new(bytes));
         match raw::stream(&node, std::ptr::null_mut()) {
             Some(stream) => publisher.push_on(&meta, &raw::device_part(device_pointer, bytes), &stream)?,
             None => publisher.push(&meta, raw::slice(device_pointer.cast(), bytes, "device_pointer")?)?,
@@ -82,7 +82,7 @@ pub unsafe extern "C" fn rgaps_subscriber_init_abi(
         check_abi(abi_version)?;
         let topic = raw::text(topic_name, "topic_name")?;
         let node = Node::builder().build()?;
-        let subscriber = AnySubscriber::new(&node, topic, Kind::Bytes, SubscriberQos::default())?;
+        let subscriber = DynamicSubscriber::new(&node, topic, Kind::Bytes, SubscriberQos::default())?;
         handle(&SUBSCRIBERS, SubscriberObject { node, subscriber, state: Default::default() })
     });
     made.unwrap_or(std::ptr::null_mut())
@@ -112,7 +112,7 @@ pub unsafe extern "C" fn rgaps_subscriber_pull(subscriber: *mut rgaps_subscriber
             std::mem::replace(&mut *object.state.pulled.lock().unwrap_or_else(PoisonError::into_inner), message as u64);
         if before != 0 {
             // Another thread has pulled by the same handle meanwhile; its pointer ends here, as the contract says.
-            let _ = release(before as *mut rgaps_message_t, std::ptr::null_mut());
+            let _ = release(before as *mut rgaps_sample_t, std::ptr::null_mut());
         }
         Ok(device_pointer(message)?.cast_mut())
     });
@@ -121,11 +121,11 @@ pub unsafe extern "C" fn rgaps_subscriber_pull(subscriber: *mut rgaps_subscriber
 
 /// The message that a handle has pulled last, for its size and all else; NULL if none. It is the handle's: do not release it.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rgaps_subscriber_pulled(subscriber: *const rgaps_subscriber_t) -> *const rgaps_message_t {
+pub unsafe extern "C" fn rgaps_subscriber_pulled(subscriber: *const rgaps_subscriber_t) -> *const rgaps_sample_t {
     let pulled = guard_or(|| {
         let object = SUBSCRIBERS.look_up(subscriber as u64)?;
         let pulled = *object.state.pulled.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(pulled as *const rgaps_message_t)
+        Ok(pulled as *const rgaps_sample_t)
     });
     pulled.unwrap_or(std::ptr::null())
 }
@@ -134,6 +134,6 @@ pub unsafe extern "C" fn rgaps_subscriber_pulled(subscriber: *const rgaps_subscr
 pub(crate) fn release_pulled(state: &State) {
     let pulled = std::mem::take(&mut *state.pulled.lock().unwrap_or_else(PoisonError::into_inner));
     if pulled != 0 {
-        let _ = release(pulled as *mut rgaps_message_t, std::ptr::null_mut());
+        let _ = release(pulled as *mut rgaps_sample_t, std::ptr::null_mut());
     }
 }

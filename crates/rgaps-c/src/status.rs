@@ -4,8 +4,8 @@ use std::cell::RefCell;
 use std::ffi::{CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use rgaps::any::UnknownKind;
 use rgaps::device::{DescriptionError, DeviceError};
+use rgaps::dynamic::UnknownKind;
 use rgaps::text::plain_lines;
 use rgaps::types::{MetaError, UnknownEncoding, ViewError};
 use rgaps::{LoanError, NodeError, PublishError, Refusal, SessionError, TakeByHandleError, TakeError};

@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use rgaps::any::{AnySubscriber, Kind, Message};
 use rgaps::device::Stream;
+use rgaps::dynamic::{DynamicSample, DynamicSubscriber, Kind};
 use rgaps::{Node, SubscriberQos, TakeByHandleError};
 
 use crate::handle::{BadHandle, Table, What};
-use crate::message::{hand_out, rgaps_message_handle_t, rgaps_message_t};
 use crate::node::{look_up as look_up_node, rgaps_node_t};
 use crate::raw;
+use crate::sample::{hand_out, rgaps_message_handle_t, rgaps_sample_t};
 use crate::simple::release_pulled;
 use crate::status::rgaps_status_t::*;
 use crate::status::{Failure, guard, guard_or, rgaps_status_t};
@@ -28,7 +28,7 @@ pub struct rgaps_subscriber_t {
 #[derive(Clone)]
 pub(crate) struct SubscriberObject {
     pub(crate) node: Node,
-    pub(crate) subscriber: AnySubscriber,
+    pub(crate) subscriber: DynamicSubscriber,
     pub(crate) state: Arc<State>,
 }
 
@@ -97,7 +97,7 @@ pub unsafe extern "C" fn rgaps_subscriber_create(
         let node = look_up_node(node)?;
         let out = subscriber.ok_or_else(|| Failure::null("subscriber"))?;
         let qos = qos.map(rgaps_subscriber_qos_t::check).transpose()?.unwrap_or_default();
-        let subscriber = AnySubscriber::new(&node, raw::text(topic, "topic")?, Kind::from_code(kind)?, qos)?;
+        let subscriber = DynamicSubscriber::new(&node, raw::text(topic, "topic")?, Kind::from_code(kind)?, qos)?;
         let object = SubscriberObject { node, subscriber, state: Arc::default() };
         out.write(crate::node::handle(&SUBSCRIBERS, object)?);
         Ok(())
@@ -134,26 +134,26 @@ pub unsafe extern "C" fn rgaps_subscriber_interrupt(subscriber: *const rgaps_sub
 
 /// The next message if one is ready, with its bytes there; else `RGAPS_NO_MESSAGE`.
 ///
-/// @param message  ends with `rgaps_message_release`
+/// @param message  ends with `rgaps_sample_release`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_subscriber_take(
     subscriber: *const rgaps_subscriber_t,
-    message: Option<&mut MaybeUninit<*mut rgaps_message_t>>,
+    message: Option<&mut MaybeUninit<*mut rgaps_sample_t>>,
 ) -> rgaps_status_t {
     give(subscriber, message, RGAPS_NO_MESSAGE, |object| Ok(object.subscriber.take()?))
 }
 
 /// The next message, whose bytes the device may still have to bring: later work of the stream waits for them. The call does not wait for the
-/// device. `rgaps_message_readiness` tells, after the stream has been synchronised, whether they came.
+/// device. `rgaps_sample_readiness` tells, after the stream has been synchronised, whether they came.
 ///
 /// @param stream   a CUstream or cudaStream_t of the device's primary context; NULL is CUDA's default stream. On the host backend this is
 ///                 `rgaps_subscriber_take`.
-/// @param message  ends with `rgaps_message_release`
+/// @param message  ends with `rgaps_sample_release`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_subscriber_take_on(
     subscriber: *const rgaps_subscriber_t,
     stream: *mut c_void,
-    message: Option<&mut MaybeUninit<*mut rgaps_message_t>>,
+    message: Option<&mut MaybeUninit<*mut rgaps_sample_t>>,
 ) -> rgaps_status_t {
     give(subscriber, message, RGAPS_NO_MESSAGE, |object| match raw::stream(&object.node, stream) {
         Some(stream) => Ok(object.subscriber.take_on(&stream)?),
@@ -164,12 +164,12 @@ pub unsafe extern "C" fn rgaps_subscriber_take_on(
 /// Everything that can be taken now, oldest first, at most `capacity` messages. What fails after the first one ends the batch; it is told by a
 /// call that takes nothing, and so by the next one if it lasts, as RGAPS_TOO_MANY_HELD does while the batch is held.
 ///
-/// @param messages  `capacity` places; each message that was given out ends with `rgaps_message_release`
+/// @param messages  `capacity` places; each message that was given out ends with `rgaps_sample_release`
 /// @param count     how many there are; 0 if the call fails
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_subscriber_take_all(
     subscriber: *const rgaps_subscriber_t,
-    messages: *mut *mut rgaps_message_t,
+    messages: *mut *mut rgaps_sample_t,
     capacity: u64,
     count: Option<&mut MaybeUninit<u64>>,
 ) -> rgaps_status_t {
@@ -193,17 +193,17 @@ pub unsafe extern "C" fn rgaps_subscriber_take_all(
 /// The next message, with its bytes there; `RGAPS_TIMED_OUT` if none came in time. Other threads may use the subscriber meanwhile.
 ///
 /// @param timeout_ns  ns to wait at most; UINT64_MAX for as long as it takes
-/// @param message     ends with `rgaps_message_release`
+/// @param message     ends with `rgaps_sample_release`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_subscriber_wait(
     subscriber: *const rgaps_subscriber_t,
     timeout_ns: u64,
-    message: Option<&mut MaybeUninit<*mut rgaps_message_t>>,
+    message: Option<&mut MaybeUninit<*mut rgaps_sample_t>>,
 ) -> rgaps_status_t {
     give(subscriber, message, RGAPS_TIMED_OUT, |object| wait(object, timeout_ns))
 }
 
-pub(crate) fn wait(object: &SubscriberObject, timeout_ns: u64) -> Result<Option<Message>, Failure> {
+pub(crate) fn wait(object: &SubscriberObject, timeout_ns: u64) -> Result<Option<DynamicSample>, Failure> {
     let message = object.subscriber.wait_unless(timeout_of(timeout_ns), || object.is_over())?;
     if message.is_none() {
         object.check_over()?;
@@ -216,7 +216,7 @@ fn take_by_handle(
     handle: Option<&rgaps_message_handle_t>,
     timeout_ns: u64,
     stream: Option<Stream>,
-) -> Result<Option<Message>, Failure> {
+) -> Result<Option<DynamicSample>, Failure> {
     let handle = (*handle.ok_or_else(|| Failure::null("handle"))?).into();
     let (timeout, is_over) = (timeout_of(timeout_ns), || object.is_over());
     let taken = object.subscriber.take_by_handle_unless(&handle, timeout, stream.as_ref(), is_over);
@@ -240,14 +240,14 @@ fn timeout_of(timeout_ns: u64) -> Duration {
 /// @param handle      from a publisher of this topic, or another subscriber, by any way; it may be wrong
 /// @param timeout_ns  ns to wait at most; UINT64_MAX for as long as it takes
 /// @param stream      as for `rgaps_subscriber_take_on`: NULL with a node on a GPU is CUDA's default stream
-/// @param message     ends with `rgaps_message_release`
+/// @param message     ends with `rgaps_sample_release`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_subscriber_take_by_handle_on(
     subscriber: *const rgaps_subscriber_t,
     handle: Option<&rgaps_message_handle_t>,
     timeout_ns: u64,
     stream: *mut c_void,
-    message: Option<&mut MaybeUninit<*mut rgaps_message_t>>,
+    message: Option<&mut MaybeUninit<*mut rgaps_sample_t>>,
 ) -> rgaps_status_t {
     give(subscriber, message, RGAPS_TIMED_OUT, |object| {
         take_by_handle(object, handle, timeout_ns, raw::stream(&object.node, stream))
@@ -260,7 +260,7 @@ pub unsafe extern "C" fn rgaps_subscriber_take_by_handle(
     subscriber: *const rgaps_subscriber_t,
     handle: Option<&rgaps_message_handle_t>,
     timeout_ns: u64,
-    message: Option<&mut MaybeUninit<*mut rgaps_message_t>>,
+    message: Option<&mut MaybeUninit<*mut rgaps_sample_t>>,
 ) -> rgaps_status_t {
     give(subscriber, message, RGAPS_TIMED_OUT, |object| take_by_handle(object, handle, timeout_ns, None))
 }
@@ -308,9 +308,9 @@ pub unsafe extern "C" fn rgaps_subscriber_statistics(
 /// Gives a message out if there is one; if not, says `none`.
 fn give(
     subscriber: *const rgaps_subscriber_t,
-    message: Option<&mut MaybeUninit<*mut rgaps_message_t>>,
+    message: Option<&mut MaybeUninit<*mut rgaps_sample_t>>,
     none: rgaps_status_t,
-    take: impl FnOnce(&SubscriberObject) -> Result<Option<Message>, Failure>,
+    take: impl FnOnce(&SubscriberObject) -> Result<Option<DynamicSample>, Failure>,
 ) -> rgaps_status_t {
     let given = guard_or(|| {
         let object = SUBSCRIBERS.look_up(subscriber as u64)?;

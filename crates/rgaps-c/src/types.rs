@@ -6,8 +6,8 @@
 use std::ffi::c_char;
 use std::mem::{offset_of, size_of};
 
-use rgaps::any::{AnyMeta, Kind};
 use rgaps::device::dlpack::DLDevice;
+use rgaps::dynamic::{DynamicMeta, Kind};
 use rgaps::types::{
     DType, Datatype, Encoding, FIELD_NAME_BYTES, FIELDS_MAX, FRAME_ID_BYTES, META_BYTES_MAX, Meta, NDIM_MAX, Text,
     USER_BYTES,
@@ -219,15 +219,15 @@ const _: () =
     assert!(FRAME_ID_BYTES == 64 && USER_BYTES == 32 && FIELD_NAME_BYTES == 32 && FIELDS_MAX == 16 && NDIM_MAX == 8);
 
 impl rgaps_meta_t {
-    pub(crate) fn of(meta: &AnyMeta) -> Self {
+    pub(crate) fn of(meta: &DynamicMeta) -> Self {
         let mut encoded = [0; META_BYTES_MAX];
         let length = meta.encode(&mut encoded);
         raw::meta_of(meta.kind().code(), &encoded[..length])
     }
 
-    pub(crate) fn check(&self) -> Result<AnyMeta, Failure> {
+    pub(crate) fn check(&self) -> Result<DynamicMeta, Failure> {
         let kind = Kind::from_code(self.kind)?;
-        let meta = AnyMeta::decode(kind, raw::meta_bytes(self, kind.encoded_bytes()))?;
+        let meta = DynamicMeta::decode(kind, raw::meta_bytes(self, kind.encoded_bytes()))?;
         meta.check_shape()?;
         Ok(meta)
     }

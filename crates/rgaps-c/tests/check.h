@@ -71,18 +71,18 @@ static inline void publish_number(const rgaps_publisher_t *publisher, uint64_t n
 }
 
 /* The number in a message. */
-static inline uint64_t number_in(const rgaps_message_t *message) {
+static inline uint64_t number_in(const rgaps_sample_t *message) {
   const void *data = NULL;
   uint64_t bytes = 0, number = 0;
-  OK(rgaps_message_data(message, &data, &bytes));
+  OK(rgaps_sample_data(message, &data, &bytes));
   CHECK(bytes == sizeof number);
   memcpy(&number, data, sizeof number);
   return number;
 }
 
 /* Waits for a message. */
-static inline rgaps_message_t *next_of(const rgaps_subscriber_t *subscriber) {
-  rgaps_message_t *message = NULL;
+static inline rgaps_sample_t *next_of(const rgaps_subscriber_t *subscriber) {
+  rgaps_sample_t *message = NULL;
   OK(rgaps_subscriber_wait(subscriber, LONG_NS, &message));
   CHECK(message != NULL);
   return message;
@@ -90,9 +90,9 @@ static inline rgaps_message_t *next_of(const rgaps_subscriber_t *subscriber) {
 
 /* Waits for a message, and takes the number out of it. */
 static inline uint64_t next_number(const rgaps_subscriber_t *subscriber) {
-  rgaps_message_t *message = next_of(subscriber);
+  rgaps_sample_t *message = next_of(subscriber);
   uint64_t number = number_in(message);
-  OK(rgaps_message_release(message, NULL));
+  OK(rgaps_sample_release(message, NULL));
   return number;
 }
 

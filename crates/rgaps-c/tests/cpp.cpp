@@ -13,12 +13,12 @@ namespace {
 // Owned by static objects, whose destructors run at the end of the program.
 std::optional<rgaps::Node> last_node;
 std::optional<rgaps::Subscriber<rgaps::Bytes>> last_subscriber;
-std::optional<rgaps::Message<rgaps::Bytes>> last_message;
+std::optional<rgaps::Sample<rgaps::Bytes>> last_message;
 
 constexpr std::chrono::seconds kLong{60};
 
 template <class M>
-rgaps::Message<M> next(const rgaps::Subscriber<M> &subscriber) {
+rgaps::Sample<M> next(const rgaps::Subscriber<M> &subscriber) {
   auto message = subscriber.wait(kLong).value();
   CHECK(message.has_value());
   return std::move(*message);
@@ -96,7 +96,7 @@ void what_fails_is_a_value_or_an_exception() {
 
 void owners_are_moved_and_end_what_they_own() {
   static_assert(!std::is_copy_constructible_v<rgaps::Node> && std::is_nothrow_move_constructible_v<rgaps::Node>);
-  static_assert(!std::is_copy_constructible_v<rgaps::Message<rgaps::Image>>);
+  static_assert(!std::is_copy_constructible_v<rgaps::Sample<rgaps::Image>>);
   static_assert(!std::is_copy_constructible_v<rgaps::Loan<rgaps::Image>>);
   auto node = rgaps::Node::create("cpp").value();
   auto publisher = node.publisher<rgaps::Bytes>("/cpp/own").value();

@@ -7,9 +7,9 @@
 
 static rgaps_node_t *node;
 
-static struct DLManagedTensorVersioned *tensor_of(const rgaps_message_t *message, const char *field) {
+static struct DLManagedTensorVersioned *tensor_of(const rgaps_sample_t *message, const char *field) {
   struct DLManagedTensorVersioned *tensor = NULL;
-  OK(rgaps_message_dlpack(message, field, NULL, &tensor));
+  OK(rgaps_sample_dlpack(message, field, NULL, &tensor));
   CHECK(tensor != NULL && tensor->major == 1 && tensor->minor == 1 && tensor->deleter != NULL);
   CHECK(tensor->tensor.device_type == 1 && tensor->tensor.device_id == 0 && tensor->tensor.byte_offset == 0);
   CHECK(tensor->flags == IS_READ_ONLY);
@@ -27,7 +27,7 @@ static void a_picture_is_rows_of_pixels_of_channels(void) {
   rgaps_subscriber_t *subscriber = subscriber_of(node, "/ctest/picture", RGAPS_KIND_IMAGE);
   struct DLManagedTensorVersioned *tensor = NULL;
   rgaps_loan_t *loan = NULL;
-  rgaps_message_t *message;
+  rgaps_sample_t *message;
   const void *data = NULL;
   void *filled = NULL;
   rgaps_meta_t meta;
@@ -49,7 +49,7 @@ static void a_picture_is_rows_of_pixels_of_channels(void) {
   tensor->deleter(tensor);
 
   message = next_of(subscriber);
-  OK(rgaps_message_data(message, &data, NULL));
+  OK(rgaps_sample_data(message, &data, NULL));
   tensor = tensor_of(message, NULL);
   CHECK(tensor->tensor.data == data && tensor->tensor.ndim == 3);
   CHECK(tensor->tensor.code == UNSIGNED && tensor->tensor.bits == 8 && tensor->tensor.lanes == 1);
@@ -57,7 +57,7 @@ static void a_picture_is_rows_of_pixels_of_channels(void) {
   CHECK(tensor->tensor.strides[0] == 32 && tensor->tensor.strides[1] == 3 && tensor->tensor.strides[2] == 1);
   CHECK(((const uint8_t *)data)[2 * 32 + 5 * 3 + 1] == (uint8_t)251);
   tensor->deleter(tensor);
-  OK(rgaps_message_release(message, NULL));
+  OK(rgaps_sample_release(message, NULL));
   rgaps_publisher_destroy(publisher);
   rgaps_subscriber_destroy(subscriber);
 }
@@ -72,7 +72,7 @@ static void each_field_of_a_cloud_is_a_column_that_holds_the_message(void) {
   rgaps_subscriber_t *subscriber = subscriber_of(node, "/ctest/cloud", RGAPS_KIND_POINT_CLOUD);
   struct DLManagedTensorVersioned *y, *ring, *none = NULL;
   struct point points[50];
-  rgaps_message_t *message;
+  rgaps_sample_t *message;
   rgaps_meta_t meta;
   OK(rgaps_meta_point_cloud(&meta, 50, 1, sizeof(struct point)));
   OK(rgaps_meta_add_field(&meta, "x", offsetof(struct point, x), 7));
@@ -82,11 +82,11 @@ static void each_field_of_a_cloud_is_a_column_that_holds_the_message(void) {
   for (int index = 0; index < 50; index++) points[index] = (struct point){0, (float)index / 2, 0, (uint16_t)(index + 1000), 0};
   OK(rgaps_publisher_push_host(publisher, &meta, points, sizeof points, NULL));
   message = next_of(subscriber);
-  FAILS(rgaps_message_dlpack(message, "w", NULL, &none), RGAPS_INVALID_ARGUMENT, "x, y, z, ring");
+  FAILS(rgaps_sample_dlpack(message, "w", NULL, &none), RGAPS_INVALID_ARGUMENT, "x, y, z, ring");
   CHECK(none == NULL);
   y = tensor_of(message, "y");
   ring = tensor_of(message, "ring");
-  OK(rgaps_message_release(message, NULL));
+  OK(rgaps_sample_release(message, NULL));
   CHECK(held_by(subscriber) == 1);
   CHECK(y->tensor.code == FLOATING_POINT && y->tensor.bits == 32 && ring->tensor.code == UNSIGNED && ring->tensor.bits == 16);
   CHECK(y->tensor.shape[y->tensor.ndim - 1] == 50 && y->tensor.strides[y->tensor.ndim - 1] == 4);
@@ -117,7 +117,7 @@ static void a_tensor_outlives_message_subscriber_publisher_and_node_and_is_delet
   double numbers[200];
   struct DLManagedTensorVersioned *tensor, *empty;
   rgaps_publisher_statistics_t statistics;
-  rgaps_message_t *message;
+  rgaps_sample_t *message;
   rgaps_meta_t meta;
   pthread_t thread;
   for (int index = 0; index < 200; index++) numbers[index] = index * 0.5;
@@ -125,7 +125,7 @@ static void a_tensor_outlives_message_subscriber_publisher_and_node_and_is_delet
   OK(rgaps_publisher_push_host(publisher, &meta, numbers, sizeof numbers, NULL));
   message = next_of(subscriber);
   tensor = tensor_of(message, NULL);
-  OK(rgaps_message_release(message, NULL));
+  OK(rgaps_sample_release(message, NULL));
 
   /* A tensor of no elements has no memory to point to. */
   {
@@ -136,7 +136,7 @@ static void a_tensor_outlives_message_subscriber_publisher_and_node_and_is_delet
     empty = tensor_of(message, NULL);
     CHECK(empty->tensor.data == NULL && empty->tensor.ndim == 2 && empty->tensor.shape[0] == 0);
     empty->deleter(empty);
-    OK(rgaps_message_release(message, NULL));
+    OK(rgaps_sample_release(message, NULL));
   }
 
   rgaps_subscriber_destroy(subscriber);
@@ -161,7 +161,7 @@ static void a_tensor_that_is_deleted_last_frees_the_block(void) {
   rgaps_subscriber_t *subscriber = subscriber_of(node, "/ctest/block", RGAPS_KIND_BYTES);
   struct DLManagedTensorVersioned *tensor;
   rgaps_publisher_statistics_t statistics;
-  rgaps_message_t *message;
+  rgaps_sample_t *message;
   rgaps_loan_t *loan = NULL;
   rgaps_meta_t meta = bytes_meta(3 << 20);
   offered.pool_bytes = 4 << 20;
@@ -172,7 +172,7 @@ static void a_tensor_that_is_deleted_last_frees_the_block(void) {
   message = next_of(subscriber);
   tensor = tensor_of(message, NULL);
   CHECK(tensor->tensor.shape[0] == 3 << 20);
-  OK(rgaps_message_release(message, NULL));
+  OK(rgaps_sample_release(message, NULL));
   CHECK(rgaps_publisher_loan(publisher, &meta, &loan) == RGAPS_NO_SPACE);
   tensor->deleter(tensor);
   OK(rgaps_publisher_loan(publisher, &meta, &loan));

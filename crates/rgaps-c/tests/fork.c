@@ -11,7 +11,7 @@
 static rgaps_node_t *node;
 static rgaps_publisher_t *publisher;
 static rgaps_subscriber_t *subscriber;
-static rgaps_message_t *message;
+static rgaps_sample_t *message;
 static rgaps_loan_t *loan;
 static struct DLManagedTensorVersioned *tensor;
 static int32_t descriptor;
@@ -46,7 +46,7 @@ static void every_call_says_that_it_was_forked(void) {
   rgaps_publisher_t *advertised = NULL;
   rgaps_subscriber_t *subscribed = NULL;
   rgaps_loan_t *loaned = NULL;
-  rgaps_message_t *taken = NULL;
+  rgaps_sample_t *taken = NULL;
   rgaps_device_t device;
   rgaps_publisher_statistics_t published;
   rgaps_subscriber_statistics_t statistics;
@@ -80,20 +80,20 @@ static void every_call_says_that_it_was_forked(void) {
   FORKED(rgaps_subscriber_fd(subscriber, &fd));
   FORKED(rgaps_subscriber_statistics(subscriber, &statistics));
   CHECK(rgaps_subscriber_pull(subscriber) == NULL && rgaps_error_status() == RGAPS_FORKED);
-  FORKED(rgaps_message_meta(message, &meta));
-  FORKED(rgaps_message_info(message, &info));
-  FORKED(rgaps_message_data(message, &read, NULL));
-  FORKED(rgaps_message_device_pointer(message, &read, NULL));
-  FORKED(rgaps_message_readiness(message, &readiness));
-  FORKED(rgaps_message_dlpack(message, NULL, NULL, &made));
-  FORKED(rgaps_message_release(message, NULL));
+  FORKED(rgaps_sample_meta(message, &meta));
+  FORKED(rgaps_sample_info(message, &info));
+  FORKED(rgaps_sample_data(message, &read, NULL));
+  FORKED(rgaps_sample_device_pointer(message, &read, NULL));
+  FORKED(rgaps_sample_readiness(message, &readiness));
+  FORKED(rgaps_sample_dlpack(message, NULL, NULL, &made));
+  FORKED(rgaps_sample_release(message, NULL));
   CHECK(advertised == NULL && subscribed == NULL && loaned == NULL && taken == NULL && made == NULL && data == NULL && read == NULL);
 }
 
 static void the_child_ends_what_is_not_its_own(void) {
   tensor->deleter(tensor);
   close(descriptor);
-  rgaps_message_release(message, NULL);
+  rgaps_sample_release(message, NULL);
   rgaps_loan_discard(loan);
   rgaps_publisher_destroy(publisher);
   rgaps_subscriber_destroy(subscriber);
@@ -163,10 +163,10 @@ static void *be_busy(void *argument) {
   for (uint64_t number = 0; !atomic_load(&is_over); number++) {
     rgaps_meta_t meta = bytes_meta(8);
     rgaps_loan_t *own = NULL;
-    rgaps_message_t *taken = NULL;
+    rgaps_sample_t *taken = NULL;
     OK(rgaps_publisher_loan(publisher, &meta, &own));
     OK(number % 2 ? rgaps_loan_publish(own, NULL, NULL) : rgaps_loan_discard(own));
-    if (rgaps_subscriber_take(subscriber, &taken) == RGAPS_OK) OK(rgaps_message_release(taken, NULL));
+    if (rgaps_subscriber_take(subscriber, &taken) == RGAPS_OK) OK(rgaps_sample_release(taken, NULL));
   }
   return NULL;
 }
@@ -175,7 +175,7 @@ static void the_child_of_a_busy_parent_works(void) {
   rgaps_device_t device;
   rgaps_node_t *own;
   FAILS(rgaps_node_device(node, &device), RGAPS_FORKED, "");
-  FAILS(rgaps_message_release(message, NULL), RGAPS_FORKED, "");
+  FAILS(rgaps_sample_release(message, NULL), RGAPS_FORKED, "");
   own = node_on(NULL);
   {
     rgaps_publisher_t *advertised = publisher_of(own, "/ctest/busy", RGAPS_KIND_BYTES);
@@ -198,7 +198,7 @@ static void a_child_of_a_parent_whose_threads_are_busy_finds_no_lock_taken(void)
 
 int main(void) {
   void (*const children[])(void) = {every_call_says_that_it_was_forked, the_child_ends_what_is_not_its_own, the_child_ends_at_once, nothing};
-  rgaps_message_t *taken = NULL;
+  rgaps_sample_t *taken = NULL;
   rgaps_meta_t meta = bytes_meta(8);
   uint64_t number = 2;
   void *data = NULL;
@@ -207,7 +207,7 @@ int main(void) {
   subscriber = subscriber_of(node, "/ctest/fork", RGAPS_KIND_BYTES);
   publish_number(publisher, 1);
   message = next_of(subscriber);
-  OK(rgaps_message_dlpack(message, NULL, NULL, &tensor));
+  OK(rgaps_sample_dlpack(message, NULL, NULL, &tensor));
   OK(rgaps_publisher_loan(publisher, &meta, &loan));
   OK(rgaps_loan_data(loan, &data, NULL));
   memcpy(data, &number, sizeof number);
@@ -220,8 +220,8 @@ int main(void) {
   a_child_of_a_parent_whose_threads_are_busy_finds_no_lock_taken();
 
   OK(rgaps_loan_publish(loan, NULL, NULL));
-  while (rgaps_subscriber_take(subscriber, &taken) == RGAPS_OK) OK(rgaps_message_release(taken, NULL));
-  OK(rgaps_message_release(message, NULL));
+  while (rgaps_subscriber_take(subscriber, &taken) == RGAPS_OK) OK(rgaps_sample_release(taken, NULL));
+  OK(rgaps_sample_release(message, NULL));
   tensor->deleter(tensor);
   rgaps_publisher_destroy(publisher);
   rgaps_subscriber_destroy(subscriber);

@@ -11,7 +11,7 @@
 static rgaps_node_t *node;
 static rgaps_publisher_t *publisher;
 static rgaps_subscriber_t *subscriber;
-static rgaps_message_t *message;
+static rgaps_sample_t *message;
 static rgaps_loan_t *loan;
 static struct DLManagedTensorVersioned *tensor, *written;
 
@@ -20,13 +20,13 @@ static void call_again(void) {
   /* atexit handlers and destructors of static objects may come after main. */
   CHECK(number_in(message) == 7);
   OK(rgaps_meta_bytes(&(rgaps_meta_t){0}, 1));
-  CHECK(rgaps_message_release(NULL, NULL) == RGAPS_INVALID_HANDLE && rgaps_error_text()[0] != 0);
+  CHECK(rgaps_sample_release(NULL, NULL) == RGAPS_INVALID_HANDLE && rgaps_error_text()[0] != 0);
   number = 8;
   memcpy(written->tensor.data, &number, sizeof number);
 }
 
 static void *sleep_in_wait(void *argument) {
-  rgaps_message_t *none = NULL;
+  rgaps_sample_t *none = NULL;
   (void)argument;
   rgaps_subscriber_wait(subscriber, UINT64_MAX, &none);
   return NULL;
@@ -45,7 +45,7 @@ static int hold(const char *way) {
   publisher = publisher_of(node, "/ctest/holder", RGAPS_KIND_BYTES);
   publish_number(publisher, 1);
   message = next_of(subscriber);
-  OK(rgaps_message_dlpack(message, NULL, NULL, &tensor));
+  OK(rgaps_sample_dlpack(message, NULL, NULL, &tensor));
   OK(rgaps_publisher_loan(publisher, &meta, &loan));
   OK(rgaps_loan_dlpack(loan, NULL, &written));
   CHECK(pthread_create(&waiting, NULL, sleep_in_wait, NULL) == 0);
@@ -100,7 +100,7 @@ int main(int count, char **arguments) {
       CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     }
     CHECK(number_in(message) == 1);
-    OK(rgaps_message_release(message, NULL));
+    OK(rgaps_sample_release(message, NULL));
     /* The block of what it held is free again: the pool has no place for this else. */
     OK(rgaps_publisher_loan(publisher, &large, &loan));
     OK(rgaps_loan_discard(loan));

@@ -58,25 +58,25 @@ static int is_filled(const void *from, uint64_t bytes, uint8_t seed) {
 
 /* The next message has this metadata and these bytes; it is let go. */
 static rgaps_info_t take_and_look(const struct topic *topic, uint8_t seed) {
-  rgaps_message_t *message = next_of(topic->subscriber);
+  rgaps_sample_t *message = next_of(topic->subscriber);
   rgaps_meta_t meta;
   rgaps_info_t info;
   const void *data = NULL, *pointer = NULL;
   uint64_t bytes = 0;
   uint32_t readiness = 99;
-  OK(rgaps_message_meta(message, &meta));
+  OK(rgaps_sample_meta(message, &meta));
   CHECK(memcmp(&meta, &topic->meta, sizeof meta) == 0);
-  OK(rgaps_message_readiness(message, &readiness));
+  OK(rgaps_sample_readiness(message, &readiness));
   CHECK(readiness == RGAPS_READY);
-  OK(rgaps_message_data(message, &data, &bytes));
+  OK(rgaps_sample_data(message, &data, &bytes));
   CHECK(bytes == topic->bytes && is_filled(data, bytes, seed));
   bytes = 0;
-  OK(rgaps_message_device_pointer(message, &pointer, &bytes));
+  OK(rgaps_sample_device_pointer(message, &pointer, &bytes));
   CHECK(bytes == topic->bytes && pointer != NULL && (pointer == data) == is_on_host);
-  OK(rgaps_message_info(message, &info));
+  OK(rgaps_sample_info(message, &info));
   CHECK(info.bytes == topic->bytes && info.kind == topic->meta.kind && info.route == 0);
   CHECK(info.published_ns > 0 && info.taken_ns >= info.published_ns);
-  OK(rgaps_message_release(message, NULL));
+  OK(rgaps_sample_release(message, NULL));
   return info;
 }
 
@@ -124,7 +124,7 @@ static void every_kind_is_loaned_pushed_and_taken_as_it_was_described(void) {
 static void who_holds_half_of_what_a_publisher_has_lets_one_go_and_takes_the_next(void) {
   struct topic topic = topic_of("/ctest/held", RGAPS_KIND_BYTES);
   uint8_t *buffer = malloc(topic.bytes);
-  rgaps_message_t *held[4096] = {NULL};
+  rgaps_sample_t *held[4096] = {NULL};
   rgaps_status_t status;
   rgaps_info_t info;
   size_t count = 0;
@@ -137,15 +137,15 @@ static void who_holds_half_of_what_a_publisher_has_lets_one_go_and_takes_the_nex
   }
   FAILS(rgaps_subscriber_take(topic.subscriber, &held[count]), RGAPS_TOO_MANY_HELD, "drop some before the next take");
   CHECK(strcmp(rgaps_status_name(RGAPS_TOO_MANY_HELD), "RGAPS_TOO_MANY_HELD") == 0);
-  OK(rgaps_message_release(held[0], NULL));
+  OK(rgaps_sample_release(held[0], NULL));
   /* A device lets it go behind the work that it has. */
   do {
     status = rgaps_subscriber_take(topic.subscriber, &held[0]);
   } while (status == RGAPS_TOO_MANY_HELD);
   CHECK(status == RGAPS_OK);
-  OK(rgaps_message_info(held[0], &info));
+  OK(rgaps_sample_info(held[0], &info));
   CHECK(info.sequence == count + 1); /* It was not lost. */
-  for (size_t index = 0; index < count; index++) OK(rgaps_message_release(held[index], NULL));
+  for (size_t index = 0; index < count; index++) OK(rgaps_sample_release(held[index], NULL));
   free(buffer);
   end(&topic);
 }
@@ -161,7 +161,7 @@ static void a_handle_names_the_message_that_is_taken(void) {
   }
   const int order[] = {2, 0, 1};
   for (int i = 0; i < 3; i++) {
-    rgaps_message_t *message = NULL;
+    rgaps_sample_t *message = NULL;
     const void *data = NULL;
     const int taken = order[i];
     if (i == 1) {
@@ -169,13 +169,13 @@ static void a_handle_names_the_message_that_is_taken(void) {
     } else {
       OK(rgaps_subscriber_take_by_handle(topic.subscriber, &handles[taken], 0, &message));
     }
-    OK(rgaps_message_data(message, &data, NULL));
+    OK(rgaps_sample_data(message, &data, NULL));
     CHECK(is_filled(data, topic.bytes, (uint8_t)(10 + taken)));
-    OK(rgaps_message_handle(message, &named));
+    OK(rgaps_sample_handle(message, &named));
     CHECK(memcmp(&named, &handles[taken], sizeof named) == 0);
-    OK(rgaps_message_release(message, NULL));
+    OK(rgaps_sample_release(message, NULL));
   }
-  rgaps_message_t *none = NULL;
+  rgaps_sample_t *none = NULL;
   FAILS(rgaps_subscriber_take_by_handle(topic.subscriber, &handles[0], UINT64_MAX, &none), RGAPS_STALE, "is not this subscriber's");
   wrong = handles[0], wrong.host_epoch--;
   FAILS(rgaps_subscriber_take_by_handle(topic.subscriber, &wrong, UINT64_MAX, &none), RGAPS_STALE, "earlier run");
@@ -185,7 +185,7 @@ static void a_handle_names_the_message_that_is_taken(void) {
   FAILS(rgaps_subscriber_take_by_handle_on(topic.subscriber, &wrong, UINT64_MAX, NULL, &none), RGAPS_WRONG_KIND, "kind 3");
   FAILS(rgaps_subscriber_take_by_handle(topic.subscriber, NULL, 0, &none), RGAPS_INVALID_ARGUMENT, "handle is NULL");
   FAILS(rgaps_subscriber_take_by_handle(NULL, &handles[0], 0, &none), RGAPS_INVALID_HANDLE, "");
-  FAILS(rgaps_message_handle(NULL, &named), RGAPS_INVALID_HANDLE, "");
+  FAILS(rgaps_sample_handle(NULL, &named), RGAPS_INVALID_HANDLE, "");
   rgaps_subscriber_t *late = subscriber_of(node, "/ctest/taken", RGAPS_KIND_IMAGE);
   OK(rgaps_subscriber_expect_handles_in_order(late));
   FAILS(rgaps_subscriber_take_by_handle(late, &handles[0], UINT64_MAX, &none), RGAPS_EARLY, "before this subscriber was there");
@@ -233,15 +233,15 @@ static void a_message_without_bytes_is_a_message(void) {
   OK(rgaps_loan_data(loan, &data, NULL));
   OK(rgaps_loan_publish(loan, NULL, NULL));
   for (int count = 0; count < 3; count++) {
-    rgaps_message_t *message = next_of(subscriber);
+    rgaps_sample_t *message = next_of(subscriber);
     const void *read = NULL;
     uint64_t bytes = 1;
-    OK(rgaps_message_data(message, &read, &bytes));
+    OK(rgaps_sample_data(message, &read, &bytes));
     CHECK(bytes == 0);
     bytes = 1;
-    OK(rgaps_message_device_pointer(message, &read, &bytes));
+    OK(rgaps_sample_device_pointer(message, &read, &bytes));
     CHECK(bytes == 0 && read == NULL);
-    OK(rgaps_message_release(message, NULL));
+    OK(rgaps_sample_release(message, NULL));
   }
   rgaps_publisher_destroy(publisher);
   rgaps_subscriber_destroy(subscriber);
@@ -252,7 +252,7 @@ static void a_loan_that_is_discarded_is_not_published_and_its_block_is_free(void
   rgaps_subscriber_t *subscriber = subscriber_of(node, "/ctest/discard", RGAPS_KIND_BYTES);
   rgaps_meta_t meta = bytes_meta(1 << 20);
   rgaps_publisher_statistics_t statistics;
-  rgaps_message_t *message = NULL;
+  rgaps_sample_t *message = NULL;
   /* More in sum than the pool has. */
   for (int count = 0; count < 300; count++) {
     rgaps_loan_t *loan = NULL;
@@ -270,7 +270,7 @@ static void a_loan_that_is_discarded_is_not_published_and_its_block_is_free(void
 static void what_is_ready_is_taken_as_one_batch_and_counted(void) {
   rgaps_publisher_t *publisher = publisher_of(node, "/ctest/batch", RGAPS_KIND_BYTES);
   rgaps_subscriber_t *subscriber = subscriber_of(node, "/ctest/batch", RGAPS_KIND_BYTES);
-  rgaps_message_t *messages[20];
+  rgaps_sample_t *messages[20];
   rgaps_subscriber_statistics_t taken;
   rgaps_publisher_statistics_t published;
   uint64_t count = 99;
@@ -288,7 +288,7 @@ static void what_is_ready_is_taken_as_one_batch_and_counted(void) {
   CHECK(taken.copied_bytes == (is_on_host ? 0 : 10 * sizeof(uint64_t)));
   OK(rgaps_publisher_statistics(publisher, &published));
   CHECK(published.published == 15 && published.published_bytes == 15 * sizeof(uint64_t) && published.pool_bytes > 0);
-  for (int index = 0; index < 10; index++) OK(rgaps_message_release(messages[index], NULL));
+  for (int index = 0; index < 10; index++) OK(rgaps_sample_release(messages[index], NULL));
   /* A device lets go in the order of its stream, a little later. */
   do OK(rgaps_subscriber_statistics(subscriber, &taken));
   while (taken.held > 0 && !is_on_host);
@@ -310,12 +310,12 @@ static void a_descriptor_is_readable_while_a_message_may_be_ready(void) {
     publish_number(publisher, 2 * (uint64_t)round);
     publish_number(publisher, 2 * (uint64_t)round + 1);
     while (next < 2 * (uint64_t)round + 2) {
-      rgaps_message_t *message = NULL;
+      rgaps_sample_t *message = NULL;
       rgaps_status_t status;
       CHECK(poll(&descriptor, 1, -1) == 1 && descriptor.revents == POLLIN);
       while ((status = rgaps_subscriber_take(subscriber, &message)) == RGAPS_OK) {
         CHECK(number_in(message) == next++);
-        OK(rgaps_message_release(message, NULL));
+        OK(rgaps_sample_release(message, NULL));
       }
       CHECK(status == RGAPS_NO_MESSAGE);
     }
@@ -329,7 +329,7 @@ static void late_joiners_get_what_a_transient_local_publisher_keeps(void) {
   rgaps_subscriber_qos_t wanted = rgaps_subscriber_qos_default();
   rgaps_publisher_t *publisher = NULL;
   rgaps_subscriber_t *late = NULL, *is_volatile;
-  rgaps_message_t *message = NULL;
+  rgaps_sample_t *message = NULL;
   offered.durability = RGAPS_TRANSIENT_LOCAL;
   offered.history_depth = 3;
   wanted.durability = RGAPS_TRANSIENT_LOCAL;
@@ -401,7 +401,7 @@ static void a_full_pool_does_what_the_qos_says(void) {
 
 static void nothing_comes_in_time_is_a_status(void) {
   rgaps_subscriber_t *subscriber = subscriber_of(node, "/ctest/silence", RGAPS_KIND_BYTES);
-  rgaps_message_t *message = NULL;
+  rgaps_sample_t *message = NULL;
   FAILS(rgaps_subscriber_wait(subscriber, 0, &message), RGAPS_TIMED_OUT, "/ctest/silence");
   FAILS(rgaps_subscriber_wait(subscriber, 1000, &message), RGAPS_TIMED_OUT, "/ctest/silence");
   CHECK(rgaps_subscriber_take_on(subscriber, NULL, &message) == RGAPS_NO_MESSAGE && message == NULL);
@@ -411,7 +411,7 @@ static void nothing_comes_in_time_is_a_status(void) {
 static void the_papers_calls_push_and_pull(void) {
   rgaps_subscriber_t *subscriber = rgaps_subscriber_init("/ctest/paper");
   rgaps_publisher_t *publisher = rgaps_publisher_init("/ctest/paper");
-  const rgaps_message_t *pulled;
+  const rgaps_sample_t *pulled;
   const void *data;
   rgaps_info_t info;
   CHECK(subscriber != NULL && publisher != NULL && rgaps_subscriber_pulled(subscriber) == NULL);
@@ -421,7 +421,7 @@ static void the_papers_calls_push_and_pull(void) {
     data = rgaps_subscriber_pull(subscriber);
     CHECK(data != NULL && memcmp(data, &number, sizeof number) == 0);
     pulled = rgaps_subscriber_pulled(subscriber);
-    OK(rgaps_message_info(pulled, &info));
+    OK(rgaps_sample_info(pulled, &info));
     CHECK(info.bytes == sizeof number && info.sequence == number + 1);
   }
   CHECK(rgaps_publisher_push(publisher, 0, NULL) == 0);
@@ -436,7 +436,7 @@ static void objects_outlive_what_they_were_made_by(void) {
   rgaps_subscriber_t *subscriber = subscriber_of(another, "/ctest/outlive", RGAPS_KIND_BYTES);
   rgaps_meta_t meta = bytes_meta(sizeof(uint64_t));
   rgaps_loan_t *loan = NULL;
-  rgaps_message_t *message;
+  rgaps_sample_t *message;
   void *data = NULL;
   OK(rgaps_publisher_loan(publisher, &meta, &loan));
   rgaps_node_destroy(another);
@@ -447,7 +447,7 @@ static void objects_outlive_what_they_were_made_by(void) {
   message = next_of(subscriber);
   rgaps_subscriber_destroy(subscriber);
   CHECK(number_in(message) == UINT64_C(0x1111111111111111));
-  OK(rgaps_message_release(message, NULL));
+  OK(rgaps_sample_release(message, NULL));
 }
 
 int main(int count, char **arguments) {

@@ -51,14 +51,14 @@ static void signals_disturb_no_call(void) {
     rgaps_node_t *own = node_on(NULL);
     rgaps_publisher_t *publisher = publisher_of(own, "/ctest/signals", RGAPS_KIND_BYTES);
     rgaps_subscriber_t *subscriber = subscriber_of(own, "/ctest/signals", RGAPS_KIND_BYTES);
-    rgaps_message_t *message = NULL;
+    rgaps_sample_t *message = NULL;
     pthread_t thread;
     int32_t fd = -1;
     OK(rgaps_subscriber_fd(subscriber, &fd));
     CHECK(pthread_create(&thread, NULL, publish_after_signals, publisher) == 0);
     OK(rgaps_subscriber_wait(subscriber, timeouts[round % 5], &message));
     CHECK(number_in(message) == 42);
-    OK(rgaps_message_release(message, NULL));
+    OK(rgaps_sample_release(message, NULL));
     CHECK(pthread_join(thread, NULL) == 0);
     FAILS(rgaps_subscriber_wait(subscriber, 2000000, &message), RGAPS_TIMED_OUT, "in time");
     rgaps_subscriber_destroy(subscriber);
@@ -99,7 +99,7 @@ static void a_subscriber_that_is_destroyed_holds_nobody_up_though_its_message_is
   rgaps_publisher_qos_t offered = rgaps_publisher_qos_default();
   rgaps_publisher_t *publisher = NULL;
   rgaps_subscriber_t *subscriber = NULL;
-  rgaps_message_t *message;
+  rgaps_sample_t *message;
   all.depth = 0;
   offered.exhaustion_timeout_ms = 1;
   OK(rgaps_publisher_create(node, "/ctest/gone", RGAPS_KIND_BYTES, &offered, &publisher));
@@ -109,7 +109,7 @@ static void a_subscriber_that_is_destroyed_holds_nobody_up_though_its_message_is
   rgaps_subscriber_destroy(subscriber);
   for (uint64_t number = 1; number < 5000; number++) publish_number(publisher, number);
   CHECK(number_in(message) == 0);
-  OK(rgaps_message_release(message, NULL));
+  OK(rgaps_sample_release(message, NULL));
   rgaps_publisher_destroy(publisher);
 }
 
@@ -167,7 +167,7 @@ static pthread_key_t key;
 
 static void call_while_the_thread_ends(void *argument) {
   /* Its last error is gone already, and the status still says it. */
-  CHECK(rgaps_message_release(NULL, NULL) == RGAPS_INVALID_HANDLE && rgaps_error_text() != NULL);
+  CHECK(rgaps_sample_release(NULL, NULL) == RGAPS_INVALID_HANDLE && rgaps_error_text() != NULL);
   publish_number(argument, 6);
 }
 
@@ -176,7 +176,7 @@ static void *publish_and_take(void *argument) {
   publish_number(argument, 5);
   CHECK(next_number(subscriber) == 5);
   rgaps_subscriber_destroy(subscriber);
-  FAILS(rgaps_message_release(NULL, NULL), RGAPS_INVALID_HANDLE, "NULL");
+  FAILS(rgaps_sample_release(NULL, NULL), RGAPS_INVALID_HANDLE, "NULL");
   CHECK(pthread_setspecific(key, argument) == 0);
   return NULL;
 }
@@ -205,16 +205,16 @@ static void no_handle_comes_back_in_a_long_run(void) {
   void *old[OLD];
   /* Three by three, so that places are used again in another order. */
   for (uint64_t number = 0; number < ROUNDS; number += 3) {
-    rgaps_message_t *messages[3];
+    rgaps_sample_t *messages[3];
     uint64_t count = 0;
     for (uint64_t index = 0; index < 3; index++) publish_number(publisher, number + index);
     OK(rgaps_subscriber_take_all(subscriber, messages, 3, &count));
     CHECK(count == 3 && number_in(messages[0]) == number && number_in(messages[2]) == number + 2);
-    for (uint64_t index = 0; index < 3; index++) OK(rgaps_message_release(messages[(index + number) % 3], NULL));
+    for (uint64_t index = 0; index < 3; index++) OK(rgaps_sample_release(messages[(index + number) % 3], NULL));
     if (number / 3 < OLD) old[number / 3] = messages[1];
     CHECK(number / 3 < OLD || messages[1] != old[number % OLD]);
   }
-  for (int index = 0; index < OLD; index++) CHECK(rgaps_message_release(old[index], NULL) == RGAPS_INVALID_HANDLE);
+  for (int index = 0; index < OLD; index++) CHECK(rgaps_sample_release(old[index], NULL) == RGAPS_INVALID_HANDLE);
   OK(rgaps_publisher_statistics(publisher, &statistics));
   CHECK(statistics.outstanding == 0 && statistics.used_bytes == 0);
   rgaps_subscriber_destroy(subscriber);
@@ -229,13 +229,13 @@ static void bytes_at_odd_addresses_are_published(void) {
   for (size_t index = 0; index < sizeof text; index++) text[index] = (char)(index * 31);
   for (size_t length = 0; length < 4100; length += 97) {
     rgaps_meta_t meta = bytes_meta(length);
-    rgaps_message_t *message;
+    rgaps_sample_t *message;
     const void *data = NULL;
     OK(rgaps_publisher_push_host(publisher, &meta, text + length % 13, length, NULL));
     message = next_of(subscriber);
-    OK(rgaps_message_data(message, &data, NULL));
+    OK(rgaps_sample_data(message, &data, NULL));
     CHECK(memcmp(data, text + length % 13, length) == 0);
-    OK(rgaps_message_release(message, NULL));
+    OK(rgaps_sample_release(message, NULL));
   }
   rgaps_subscriber_destroy(subscriber);
   rgaps_publisher_destroy(publisher);

@@ -38,7 +38,7 @@ static void *wait_long(void *argument) {
 static void *wait_briefly(void *argument) {
   struct waiting *waiting = argument;
   for (unsigned long long done = 0;; done++) {
-    rgaps_message_t *message = NULL;
+    rgaps_sample_t *message = NULL;
     unsigned long long rounds;
     while ((rounds = atomic_load(&waiting->brief_rounds)) == done) sched_yield();
     if (rounds == END) return NULL;
@@ -103,13 +103,13 @@ static void *publish_many(void *argument) {
 static void *take_many(void *argument) {
   struct shared *shared = argument;
   while (atomic_load(&shared->taken) < (unsigned long long)THREADS * EACH) {
-    rgaps_message_t *messages[8];
+    rgaps_sample_t *messages[8];
     rgaps_subscriber_statistics_t statistics;
     uint64_t count = 0;
     OK(rgaps_subscriber_take_all(shared->subscriber, messages, 8, &count));
     for (uint64_t index = 0; index < count; index++) {
       atomic_fetch_add(&shared->sum, number_in(messages[index]));
-      OK(rgaps_message_release(messages[index], NULL));
+      OK(rgaps_sample_release(messages[index], NULL));
     }
     atomic_fetch_add(&shared->taken, count);
     OK(rgaps_subscriber_statistics(shared->subscriber, &statistics));
@@ -147,7 +147,7 @@ struct ending {
 
 static void *wait_until_the_end(void *argument) {
   struct ending *ending = argument;
-  rgaps_message_t *message = NULL;
+  rgaps_sample_t *message = NULL;
   atomic_fetch_add(&ending->waiting, 1);
   FAILS(rgaps_subscriber_wait(ending->subscriber, UINT64_MAX, &message), RGAPS_INVALID_HANDLE, "destroyed");
   CHECK(message == NULL);
@@ -158,7 +158,7 @@ static void *wait_until_the_end(void *argument) {
 static void *take_by_handle_until_the_end(void *argument) {
   struct ending *ending = argument;
   rgaps_message_handle_t handle = {.source_host = {7}, .publisher = 9, .sequence = 1, .layout_version = 1, .kind = RGAPS_KIND_BYTES};
-  rgaps_message_t *message = NULL;
+  rgaps_sample_t *message = NULL;
   atomic_fetch_add(&ending->waiting, 1);
   FAILS(rgaps_subscriber_take_by_handle(ending->subscriber, &handle, UINT64_MAX, &message), RGAPS_INVALID_HANDLE, "destroyed");
   CHECK(message == NULL);
@@ -181,7 +181,7 @@ static void waits_and_takes_by_handle_end_when_their_subscriber_is_destroyed(voi
 
 static void *wait_until_interrupted(void *argument) {
   struct ending *ending = argument;
-  rgaps_message_t *message = NULL;
+  rgaps_sample_t *message = NULL;
   atomic_fetch_add(&ending->waiting, 1);
   FAILS(rgaps_subscriber_wait(ending->subscriber, UINT64_MAX, &message), RGAPS_TIMED_OUT, "interrupted");
   CHECK(message == NULL);
@@ -191,7 +191,7 @@ static void *wait_until_interrupted(void *argument) {
 static void *take_by_handle_until_interrupted(void *argument) {
   struct ending *ending = argument;
   rgaps_message_handle_t handle = {.source_host = {7}, .publisher = 9, .sequence = 1, .layout_version = 1, .kind = RGAPS_KIND_BYTES};
-  rgaps_message_t *message = NULL;
+  rgaps_sample_t *message = NULL;
   atomic_fetch_add(&ending->waiting, 1);
   FAILS(rgaps_subscriber_take_by_handle(ending->subscriber, &handle, UINT64_MAX, &message), RGAPS_TIMED_OUT, "interrupted");
   CHECK(message == NULL);
@@ -230,14 +230,14 @@ static void *use_until_it_is_gone(void *argument) {
   uint64_t number = 0, count = 0;
   rgaps_status_t published, taken;
   do {
-    rgaps_message_t *message = NULL;
+    rgaps_sample_t *message = NULL;
     rgaps_subscriber_statistics_t statistics;
     int32_t fd;
     published = rgaps_publisher_push_host(used->publisher, &meta, &number, sizeof number, NULL);
     taken = rgaps_subscriber_take(used->subscriber, &message);
     if (taken == RGAPS_OK) {
       number_in(message);
-      OK(rgaps_message_release(message, NULL));
+      OK(rgaps_sample_release(message, NULL));
     }
     taken = count % 2 ? rgaps_subscriber_statistics(used->subscriber, &statistics) : rgaps_subscriber_fd(used->subscriber, &fd);
     if (count % 3 == 0) rgaps_subscriber_pull(used->subscriber);
@@ -275,7 +275,7 @@ static void *release_once(void *argument) {
   pthread_barrier_wait(&once->barrier);
   switch (once->what) {
     case 0:
-      status = rgaps_message_release(once->handle, NULL);
+      status = rgaps_sample_release(once->handle, NULL);
       break;
     case 1:
       status = rgaps_loan_publish(once->handle, NULL, NULL);
@@ -313,7 +313,7 @@ static void what_two_threads_release_is_released_once(void) {
     CHECK(atomic_load(&once.succeeded) == 1 && atomic_load(&once.refused) == 1);
     if (once.what == 1) {
       published++;
-      OK(rgaps_message_release(next_of(subscriber), NULL));
+      OK(rgaps_sample_release(next_of(subscriber), NULL));
     }
   }
   OK(rgaps_publisher_statistics(publisher, &statistics));
@@ -328,7 +328,7 @@ static void *come_and_go(void *argument) {
   atomic_int *number = argument;
   char topic[32], expected[40];
   int own = atomic_fetch_add(number, 1);
-  rgaps_message_t *message = NULL;
+  rgaps_sample_t *message = NULL;
   rgaps_node_t *other = node_on(NULL);
   rgaps_subscriber_t *subscriber;
   CHECK(rgaps_error_status() == RGAPS_OK && rgaps_error_text()[0] == 0);

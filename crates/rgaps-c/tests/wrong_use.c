@@ -8,7 +8,7 @@ static rgaps_node_t *node;
 static rgaps_publisher_t *publisher;
 static rgaps_subscriber_t *subscriber;
 static rgaps_loan_t *loan;
-static rgaps_message_t *message;
+static rgaps_sample_t *message;
 static rgaps_meta_t meta;
 
 /* A value that outputs have before a call, and keep. */
@@ -25,7 +25,7 @@ static void a_call_says_which_argument_is_null(void) {
   rgaps_publisher_t *advertised = MARK;
   rgaps_subscriber_t *subscribed = MARK;
   rgaps_loan_t *loaned = MARK;
-  rgaps_message_t *taken = MARK;
+  rgaps_sample_t *taken = MARK;
   rgaps_point_field_t field;
   const int64_t shape[] = {2, 2};
   uint64_t number = 7;
@@ -64,12 +64,12 @@ static void a_call_says_which_argument_is_null(void) {
   FAILS(rgaps_subscriber_wait(subscriber, 0, NULL), RGAPS_INVALID_ARGUMENT, "message is NULL");
   FAILS(rgaps_subscriber_fd(subscriber, NULL), RGAPS_INVALID_ARGUMENT, "fd is NULL");
   FAILS(rgaps_subscriber_statistics(subscriber, NULL), RGAPS_INVALID_ARGUMENT, "statistics is NULL");
-  FAILS(rgaps_message_meta(message, NULL), RGAPS_INVALID_ARGUMENT, "meta is NULL");
-  FAILS(rgaps_message_info(message, NULL), RGAPS_INVALID_ARGUMENT, "info is NULL");
-  FAILS(rgaps_message_data(message, NULL, &number), RGAPS_INVALID_ARGUMENT, "data is NULL");
-  FAILS(rgaps_message_device_pointer(message, NULL, &number), RGAPS_INVALID_ARGUMENT, "pointer is NULL");
-  FAILS(rgaps_message_readiness(message, NULL), RGAPS_INVALID_ARGUMENT, "readiness is NULL");
-  FAILS(rgaps_message_dlpack(message, NULL, NULL, NULL), RGAPS_INVALID_ARGUMENT, "tensor is NULL");
+  FAILS(rgaps_sample_meta(message, NULL), RGAPS_INVALID_ARGUMENT, "meta is NULL");
+  FAILS(rgaps_sample_info(message, NULL), RGAPS_INVALID_ARGUMENT, "info is NULL");
+  FAILS(rgaps_sample_data(message, NULL, &number), RGAPS_INVALID_ARGUMENT, "data is NULL");
+  FAILS(rgaps_sample_device_pointer(message, NULL, &number), RGAPS_INVALID_ARGUMENT, "pointer is NULL");
+  FAILS(rgaps_sample_readiness(message, NULL), RGAPS_INVALID_ARGUMENT, "readiness is NULL");
+  FAILS(rgaps_sample_dlpack(message, NULL, NULL, NULL), RGAPS_INVALID_ARGUMENT, "tensor is NULL");
 
   OK(rgaps_meta_point_cloud(&cloud, 2, 1, 8));
   untouched = cloud;
@@ -98,7 +98,7 @@ static void a_call_says_which_argument_is_null(void) {
   OK(rgaps_loan_discard(NULL));
   OK(rgaps_subscriber_take_all(subscriber, NULL, 0, &number));
   CHECK(number == 0);
-  OK(rgaps_message_data(message, &read, NULL));
+  OK(rgaps_sample_data(message, &read, NULL));
   OK(rgaps_loan_data(loan, &pointer, NULL));
   OK(rgaps_meta_tensor(&cloud, 2, 32, 0, NULL));
 }
@@ -134,7 +134,7 @@ static void no_publisher_is(struct wrong wrong) {
 }
 
 static void no_subscriber_is(struct wrong wrong) {
-  rgaps_message_t *taken = MARK;
+  rgaps_sample_t *taken = MARK;
   rgaps_subscriber_statistics_t statistics = {.taken = 77};
   uint64_t count = 77;
   int32_t fd = 77;
@@ -174,13 +174,13 @@ static void no_message_is(struct wrong wrong) {
   struct DLManagedTensorVersioned *tensor = MARK;
   memset(&told, 0x77, sizeof told);
   memset(&info, 0x77, sizeof info);
-  FAILS(rgaps_message_meta(wrong.handle, &told), RGAPS_INVALID_HANDLE, wrong.said);
-  FAILS(rgaps_message_info(wrong.handle, &info), RGAPS_INVALID_HANDLE, wrong.said);
-  FAILS(rgaps_message_data(wrong.handle, &data, &bytes), RGAPS_INVALID_HANDLE, wrong.said);
-  FAILS(rgaps_message_device_pointer(wrong.handle, &data, &bytes), RGAPS_INVALID_HANDLE, wrong.said);
-  FAILS(rgaps_message_readiness(wrong.handle, &readiness), RGAPS_INVALID_HANDLE, wrong.said);
-  FAILS(rgaps_message_dlpack(wrong.handle, NULL, NULL, &tensor), RGAPS_INVALID_HANDLE, wrong.said);
-  FAILS(rgaps_message_release(wrong.handle, NULL), RGAPS_INVALID_HANDLE, wrong.said);
+  FAILS(rgaps_sample_meta(wrong.handle, &told), RGAPS_INVALID_HANDLE, wrong.said);
+  FAILS(rgaps_sample_info(wrong.handle, &info), RGAPS_INVALID_HANDLE, wrong.said);
+  FAILS(rgaps_sample_data(wrong.handle, &data, &bytes), RGAPS_INVALID_HANDLE, wrong.said);
+  FAILS(rgaps_sample_device_pointer(wrong.handle, &data, &bytes), RGAPS_INVALID_HANDLE, wrong.said);
+  FAILS(rgaps_sample_readiness(wrong.handle, &readiness), RGAPS_INVALID_HANDLE, wrong.said);
+  FAILS(rgaps_sample_dlpack(wrong.handle, NULL, NULL, &tensor), RGAPS_INVALID_HANDLE, wrong.said);
+  FAILS(rgaps_sample_release(wrong.handle, NULL), RGAPS_INVALID_HANDLE, wrong.said);
   CHECK(data == MARK && bytes == 77 && readiness == 77 && tensor == MARK);
   CHECK(told.kind == 0x77777777 && info.position == UINT64_C(0x7777777777777777));
 }
@@ -216,14 +216,14 @@ static void a_released_handle_is_refused_by_every_call_and_its_place_serves_anot
     rgaps_publisher_t *advertised = publisher_of(own, "/ctest/released", RGAPS_KIND_BYTES);
     rgaps_subscriber_t *subscribed = subscriber_of(own, "/ctest/released", RGAPS_KIND_BYTES);
     rgaps_loan_t *loaned = NULL, *discarded = NULL;
-    rgaps_message_t *taken;
+    rgaps_sample_t *taken;
     OK(rgaps_publisher_loan(advertised, &meta, &loaned));
     OK(rgaps_publisher_loan(advertised, &meta, &discarded));
     CHECK(loaned != discarded);
     OK(rgaps_loan_publish(loaned, NULL, NULL));
     OK(rgaps_loan_discard(discarded));
     taken = next_of(subscribed);
-    OK(rgaps_message_release(taken, NULL));
+    OK(rgaps_sample_release(taken, NULL));
     rgaps_subscriber_destroy(subscribed);
     rgaps_publisher_destroy(advertised);
     rgaps_node_destroy(own);
@@ -349,7 +349,7 @@ static void another_kind_than_the_topics_is_refused(void) {
   rgaps_meta_t image;
   FAILS(rgaps_publisher_create(node, "/ctest/wrong", RGAPS_KIND_TENSOR, NULL, &advertised), RGAPS_WRONG_KIND, "/ctest/wrong");
   FAILS(rgaps_subscriber_create(node, "/ctest/wrong", RGAPS_KIND_IMAGE, NULL, &subscribed), RGAPS_WRONG_KIND, "/ctest/wrong");
-  FAILS(rgaps_message_dlpack(message, "x", NULL, &tensor), RGAPS_WRONG_KIND, "");
+  FAILS(rgaps_sample_dlpack(message, "x", NULL, &tensor), RGAPS_WRONG_KIND, "");
   FAILS(rgaps_loan_dlpack(loan, "x", &tensor), RGAPS_WRONG_KIND, "");
   OK(rgaps_meta_image(&image, 2, 2, "mono8"));
   FAILS(rgaps_meta_add_field(&image, "x", 0, 7), RGAPS_WRONG_KIND, "image");
@@ -411,7 +411,7 @@ static void sizes_beyond_all_memory_are_refused(void) {
   const uint64_t sizes[] = {UINT64_MAX, UINT64_MAX - 4095, (uint64_t)INT64_MAX + 1, INT64_MAX, UINT64_C(1) << 40, UINT64_C(1) << 28};
   rgaps_publisher_qos_t offered = rgaps_publisher_qos_default();
   rgaps_publisher_t *advertised = MARK;
-  rgaps_message_t *taken = MARK;
+  rgaps_sample_t *taken = MARK;
   uint64_t count = 77, number = 0;
   for (size_t index = 0; index < sizeof sizes / sizeof *sizes; index++) {
     rgaps_loan_t *loaned = MARK;
@@ -458,7 +458,7 @@ static void what_was_used_wrongly_still_works(void) {
   OK(rgaps_loan_data(loan, &data, NULL));
   memset(data, 0x22, sizeof(uint64_t));
   CHECK(number_in(message) == 1);
-  OK(rgaps_message_release(message, NULL));
+  OK(rgaps_sample_release(message, NULL));
   OK(rgaps_loan_publish(loan, NULL, NULL));
   CHECK(next_number(subscriber) == UINT64_C(0x2222222222222222));
   publish_number(publisher, 3);

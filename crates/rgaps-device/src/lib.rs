@@ -12,11 +12,11 @@ pub mod choice;
 pub mod contract;
 pub mod copy;
 pub mod cuda;
+#[cfg(any(test, feature = "deferred"))]
+pub mod deferred;
 pub mod error;
 pub mod host;
 pub mod idle;
-#[cfg(any(test, feature = "lazy"))]
-pub mod lazy;
 pub mod pool;
 mod raw;
 pub mod stream;
@@ -30,7 +30,7 @@ pub use error::{DescriptionError, DeviceError};
 pub use idle::Idle;
 pub use pool::{DeviceId, DeviceKind, PoolDescription, PoolMemory, PoolRole, PoolSpec, SlabDescription};
 pub use raw::DevicePart;
-#[cfg(feature = "lazy")]
+#[cfg(feature = "deferred")]
 pub use raw::allocations;
 pub use raw::dlpack;
 pub use stream::{Completion, Event, Stream, StreamMemory, StreamWord};

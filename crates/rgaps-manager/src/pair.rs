@@ -20,8 +20,8 @@ use rgaps_control::qos::History;
 use rgaps_control::reach::Seen;
 use rgaps_control::wire::{Endpoint, RingOffer, RingRefusal, RingRequest};
 use rgaps_control::{Config, Durability, HostId, PublisherQos, SubscriberQos, TopicId, TopicKey};
+use rgaps_device::deferred::DeferredBackend;
 use rgaps_device::host::HostBackend;
-use rgaps_device::lazy::LazyBackend;
 use rgaps_device::{Backend, PoolMemory};
 use rgaps_shm::last_received::last_received;
 use rgaps_shm::notify::Wait;
@@ -542,7 +542,7 @@ fn a_topic_that_its_last_subscriber_left_gets_what_is_kept_again_when_the_next_o
 
 #[test]
 fn messages_arrive_whole_when_every_copy_is_late_on_both_hosts() {
-    let mut pair = Pair::new(Arc::new(LazyBackend::default()), 20, 60_000);
+    let mut pair = Pair::new(Arc::new(DeferredBackend::default()), 20, 60_000);
     let mut subscriber = pair.subscriber();
     pair.announce(true);
     for bytes in [1, 0, 7 << 10, 100_000, 8 << 10, 200_000, 5] {
@@ -555,7 +555,7 @@ fn messages_arrive_whole_when_every_copy_is_late_on_both_hosts() {
 
 #[test]
 fn chunks_arrive_while_others_are_copied_and_nothing_is_published_before_its_copies_are_over() {
-    let late = LazyBackend::default();
+    let late = DeferredBackend::default();
     let mut pair = Pair::between(host(), Arc::new(late.clone()), 20, 60_000);
     let mut subscriber = pair.subscriber();
     pair.announce(true);
@@ -569,7 +569,7 @@ fn chunks_arrive_while_others_are_copied_and_nothing_is_published_before_its_cop
 
 #[test]
 fn chunks_are_staged_ahead_and_nothing_is_sent_before_its_copy_is_over() {
-    let late = LazyBackend::default();
+    let late = DeferredBackend::default();
     let mut pair = Pair::between(Arc::new(late.clone()), host(), 20, 60_000);
     let mut subscriber = pair.subscriber();
     pair.announce(true);

@@ -3,8 +3,8 @@
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use rgaps::any::Kind;
 use rgaps::device::DeviceError;
+use rgaps::dynamic::Kind;
 use rgaps::types::{MetaError, ViewError};
 use rgaps::{LoanError, NoSpace, NodeError, PublishError, Refusal, SessionError, TakeByHandleError, TakeError};
 

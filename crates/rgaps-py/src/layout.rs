@@ -1,7 +1,7 @@
 //! Arrays and metadata brought together: the metadata that an array asks for, and where each of its items belongs in the payload.
 
 use pyo3::prelude::*;
-use rgaps::any::{AnyMeta, Kind};
+use rgaps::dynamic::{DynamicMeta, Kind};
 use rgaps::types::{self, DType, Encoding, Meta};
 
 use crate::errors;
@@ -10,7 +10,12 @@ use crate::raw::Gather;
 use crate::source::{Element, Shape};
 
 /// The metadata of a topic's kind for an array; `encoding` is for pictures.
-pub(crate) fn like(kind: Kind, array: &Bound<'_, PyAny>, shape: &Shape, encoding: Option<&str>) -> PyResult<AnyMeta> {
+pub(crate) fn like(
+    kind: Kind,
+    array: &Bound<'_, PyAny>,
+    shape: &Shape,
+    encoding: Option<&str>,
+) -> PyResult<DynamicMeta> {
     if encoding.is_some() && kind != Kind::Image {
         return Err(errors::metadata(&format!("a message of type {kind} has no encoding")));
     }
@@ -116,7 +121,7 @@ pub(crate) fn cloud_like(array: &Bound<'_, PyAny>, shape: &Shape) -> PyResult<ty
 }
 
 /// Where the items of an array belong in the payload that the metadata describes.
-pub(crate) fn gather(meta: &AnyMeta, shape: &Shape) -> PyResult<Gather> {
+pub(crate) fn gather(meta: &DynamicMeta, shape: &Shape) -> PyResult<Gather> {
     let is_raw = shape.item_bytes == 1 && shape.shape.len() == 1 && shape.bytes() == meta.payload_bytes();
     if is_raw || meta.kind() == Kind::Bytes {
         // The payload as bytes, or any array as raw bytes in C order.
@@ -129,11 +134,11 @@ pub(crate) fn gather(meta: &AnyMeta, shape: &Shape) -> PyResult<Gather> {
         }
         return Ok(packed(shape));
     }
-    if let AnyMeta::PointCloud(cloud) = meta {
+    if let DynamicMeta::PointCloud(cloud) = meta {
         return points(cloud, shape);
     }
     let wanted = without_byte_order(meta).tensor().map_err(|error| errors::of_view(&error))?;
-    let is_bigendian = matches!(meta, AnyMeta::Image(image) if image.is_bigendian);
+    let is_bigendian = matches!(meta, DynamicMeta::Image(image) if image.is_bigendian);
     if shape.element != Element::Of(wanted.dtype()) {
         return Err(another_shape(&wanted, shape));
     }
@@ -233,10 +238,10 @@ fn fits(gather: Gather, block: u64) -> PyResult<Gather> {
 }
 
 /// The same layout where only the order of bytes keeps it from being a tensor of numbers.
-pub(crate) fn without_byte_order(meta: &AnyMeta) -> AnyMeta {
+pub(crate) fn without_byte_order(meta: &DynamicMeta) -> DynamicMeta {
     match *meta {
-        AnyMeta::Image(image) => image.with_bigendian(false).into(),
-        AnyMeta::PointCloud(cloud) => cloud.with_bigendian(false).into(),
+        DynamicMeta::Image(image) => image.with_bigendian(false).into(),
+        DynamicMeta::PointCloud(cloud) => cloud.with_bigendian(false).into(),
         other => other,
     }
 }

@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyDict, PyWeakrefMethods, PyWeakrefReference};
 use rgaps::PublishError;
-use rgaps::any::{AnyLoan, AnyMeta};
 use rgaps::device::Stream;
 use rgaps::dlpack::{DLDevice, Descriptor, DeviceRange, ManagedTensor};
+use rgaps::dynamic::{DynamicLoan, DynamicMeta};
 
 use crate::handle::MessageHandle;
 use crate::node::NodeCell;
@@ -26,7 +26,7 @@ const OVER: &str = "the loan is published or discarded: its block is no longer t
 
 /// What a loan and its arrays share.
 pub(crate) struct LoanCell {
-    loan: Mutex<Option<AnyLoan>>,
+    loan: Mutex<Option<DynamicLoan>>,
     node: Arc<NodeCell>,
     /// Numpy arrays that were made of it, weakly.
     arrays: Mutex<Vec<Py<PyWeakrefReference>>>,
@@ -37,11 +37,11 @@ pub(crate) struct LoanCell {
 }
 
 impl LoanCell {
-    fn lock(&self) -> MutexGuard<'_, Option<AnyLoan>> {
+    fn lock(&self) -> MutexGuard<'_, Option<DynamicLoan>> {
         self.loan.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn with<R>(&self, look: impl FnOnce(&mut AnyLoan) -> Result<R, PublishError>) -> PyResult<R> {
+    fn with<R>(&self, look: impl FnOnce(&mut DynamicLoan) -> Result<R, PublishError>) -> PyResult<R> {
         // The lock is let go before an exception is made: that runs Python, which lets other threads run.
         let looked = self.lock().as_mut().map(look);
         match looked {
@@ -90,7 +90,7 @@ impl LoanCell {
         Ok(())
     }
 
-    fn take(&self) -> PyResult<AnyLoan> {
+    fn take(&self) -> PyResult<DynamicLoan> {
         let loan = self.lock().take();
         loan.ok_or_else(|| errors::released(OVER))
     }
@@ -144,7 +144,7 @@ pub(crate) struct Loan {
 }
 
 impl Loan {
-    pub(crate) fn new(loan: AnyLoan, node: Arc<NodeCell>, topic: String, stream: Option<u64>) -> Self {
+    pub(crate) fn new(loan: DynamicLoan, node: Arc<NodeCell>, topic: String, stream: Option<u64>) -> Self {
         let cell = LoanCell {
             loan: Mutex::new(Some(loan)),
             node,
@@ -180,7 +180,7 @@ impl Loan {
     /// The metadata. It may be set until the loan is published, as long as it describes as many bytes.
     #[getter]
     fn meta(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let found: AnyMeta = self.cell.with(|loan| Ok(loan.meta()))?;
+        let found: DynamicMeta = self.cell.with(|loan| Ok(loan.meta()))?;
         meta::to_python(py, found)
     }
 

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use rgaps::any::{AnyPublisher, AnySubscriber, Message};
 use rgaps::device::{Backend, Choice, Stream};
+use rgaps::dynamic::{DynamicPublisher, DynamicSample, DynamicSubscriber};
 use rgaps::{Durability, Exhaustion, History, PublisherQos, Reliability, SubscriberQos};
 
 use crate::info::TopicSummary;
@@ -51,7 +51,7 @@ impl NodeCell {
     }
 
     /// Lets a message go behind the work of the stream that it was taken on, or of the legacy default stream.
-    pub(crate) fn release_behind(&self, message: Message, taken_on: Option<u64>) {
+    pub(crate) fn release_behind(&self, message: DynamicSample, taken_on: Option<u64>) {
         let Some(cuda) = self.backend.as_cuda().filter(|_| self.is_owner()) else { return };
         // After an error, too, the message is held until the stream's work is over.
         let _ = message.release_on(&raw::borrow_stream(cuda, taken_on.unwrap_or(0)));
@@ -134,7 +134,8 @@ impl Node {
     ) -> PyResult<Publisher> {
         let (node, kind) = (self.cell.node()?, kind_of(r#type)?);
         let qos = publisher_qos(&merged(py, "PublisherQos", qos, fields)?)?;
-        let made = py.detach(|| AnyPublisher::new(&node, topic, kind, qos)).map_err(|error| errors::of_node(&error))?;
+        let made =
+            py.detach(|| DynamicPublisher::new(&node, topic, kind, qos)).map_err(|error| errors::of_node(&error))?;
         let cell = Arc::new(PublisherCell::new(made, self.cell.clone()));
         self.cell.adopt(Arc::<PublisherCell>::downgrade(&cell));
         Ok(Publisher::new(cell))
@@ -154,7 +155,7 @@ impl Node {
         let (node, kind) = (self.cell.node()?, kind_of(r#type)?);
         let qos = subscriber_qos(&merged(py, "SubscriberQos", qos, fields)?)?;
         let made =
-            py.detach(|| AnySubscriber::new(&node, topic, kind, qos)).map_err(|error| errors::of_node(&error))?;
+            py.detach(|| DynamicSubscriber::new(&node, topic, kind, qos)).map_err(|error| errors::of_node(&error))?;
         let cell = Arc::new(SubscriberCell::new(made, self.cell.clone()));
         self.cell.adopt(Arc::<SubscriberCell>::downgrade(&cell));
         Ok(Subscriber::new(cell))

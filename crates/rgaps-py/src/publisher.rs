@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
-use rgaps::any::{AnyMeta, AnyPublisher};
 use rgaps::device::{DeviceError, Event};
+use rgaps::dynamic::{DynamicMeta, DynamicPublisher};
 use rgaps::types::{Bytes, Image, PointCloud, Tensor};
 
 use crate::handle::MessageHandle;
@@ -22,23 +22,23 @@ const DEVICE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A publisher, and the arrays on a GPU that streams have still to copy.
 pub(crate) struct PublisherCell {
-    publisher: Mutex<Option<AnyPublisher>>,
+    publisher: Mutex<Option<DynamicPublisher>>,
     node: Arc<NodeCell>,
     topic: String,
     sent: Mutex<Vec<(Event, Keep)>>,
 }
 
 impl PublisherCell {
-    pub(crate) fn new(publisher: AnyPublisher, node: Arc<NodeCell>) -> Self {
+    pub(crate) fn new(publisher: DynamicPublisher, node: Arc<NodeCell>) -> Self {
         let topic = publisher.topic().to_owned();
         Self { publisher: Mutex::new(Some(publisher)), node, topic, sent: Mutex::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<AnyPublisher>> {
+    fn lock(&self) -> MutexGuard<'_, Option<DynamicPublisher>> {
         self.publisher.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn get(&self) -> PyResult<AnyPublisher> {
+    fn get(&self) -> PyResult<DynamicPublisher> {
         // The lock is let go before an exception is made: that runs Python, which lets other threads run.
         let publisher = self.lock().clone();
         publisher.ok_or_else(|| errors::closed("publisher"))
@@ -247,8 +247,8 @@ impl Publisher {
     fn push_on(
         &self,
         py: Python<'_>,
-        publisher: &AnyPublisher,
-        described: &AnyMeta,
+        publisher: &DynamicPublisher,
+        described: &DynamicMeta,
         source: Source,
         handle: u64,
         object: Option<&Bound<'_, PyAny>>,
@@ -281,12 +281,17 @@ impl Publisher {
     }
 }
 
-fn with_header(meta: AnyMeta, stamp: Option<u64>, frame_id: Option<&str>, user: Option<&[u8]>) -> PyResult<AnyMeta> {
+fn with_header(
+    meta: DynamicMeta,
+    stamp: Option<u64>,
+    frame_id: Option<&str>,
+    user: Option<&[u8]>,
+) -> PyResult<DynamicMeta> {
     Ok(match meta {
-        AnyMeta::Bytes(meta) => meta::with_header::<Bytes>(meta, stamp, frame_id, user)?.into(),
-        AnyMeta::Image(meta) => meta::with_header::<Image>(meta, stamp, frame_id, user)?.into(),
-        AnyMeta::PointCloud(meta) => meta::with_header::<PointCloud>(meta, stamp, frame_id, user)?.into(),
-        AnyMeta::Tensor(meta) => meta::with_header::<Tensor>(meta, stamp, frame_id, user)?.into(),
+        DynamicMeta::Bytes(meta) => meta::with_header::<Bytes>(meta, stamp, frame_id, user)?.into(),
+        DynamicMeta::Image(meta) => meta::with_header::<Image>(meta, stamp, frame_id, user)?.into(),
+        DynamicMeta::PointCloud(meta) => meta::with_header::<PointCloud>(meta, stamp, frame_id, user)?.into(),
+        DynamicMeta::Tensor(meta) => meta::with_header::<Tensor>(meta, stamp, frame_id, user)?.into(),
     })
 }
 

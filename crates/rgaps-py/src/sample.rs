@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple, PyType};
 use rgaps::Readiness;
-use rgaps::any::{AnyMeta, Message};
+use rgaps::dynamic::{DynamicMeta, DynamicSample};
 
 use crate::handle::MessageHandle;
 use crate::info::MessageInfo;
@@ -16,7 +16,7 @@ use crate::{errors, meta, stream};
 
 struct State {
     /// What the sample itself holds. Arrays of it hold the message by themselves.
-    message: Option<Message>,
+    message: Option<DynamicSample>,
     is_released: bool,
     /// Whether `__cuda_array_interface__` was read: then those who use the address hold the sample, and nothing else.
     is_exported: bool,
@@ -32,14 +32,14 @@ pub(crate) struct Sample {
     state: Mutex<State>,
     node: Arc<NodeCell>,
     topic: String,
-    meta: AnyMeta,
+    meta: DynamicMeta,
     info: MessageInfo,
     handle: rgaps::Handle,
     taken_on: Option<u64>,
 }
 
 impl Sample {
-    pub(crate) fn new(message: Message, node: Arc<NodeCell>, topic: String, taken_on: Option<u64>) -> Self {
+    pub(crate) fn new(message: DynamicSample, node: Arc<NodeCell>, topic: String, taken_on: Option<u64>) -> Self {
         let (meta, info) = (message.meta(), MessageInfo::of(message.info(), message.taken_ns()));
         let handle = message.handle();
         let state = Mutex::new(State { message: Some(message), is_released: false, is_exported: false });
@@ -50,7 +50,7 @@ impl Sample {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn message(&self) -> PyResult<Message> {
+    fn message(&self) -> PyResult<DynamicSample> {
         let message = {
             let state = self.lock();
             state.message.clone().filter(|_| !state.is_released)
@@ -65,14 +65,14 @@ impl Sample {
         }
     }
 
-    pub(crate) fn any_meta(&self) -> AnyMeta {
+    pub(crate) fn any_meta(&self) -> DynamicMeta {
         self.meta
     }
 
     fn make_view(&self, field: Option<&str>) -> PyResult<View> {
         let message = self.message()?;
         let range = message.device_range().map_err(|error| errors::of_take(&error))?;
-        View::new(Holder::Message(message), self.node.clone(), &self.meta, range, field, self.taken_on)
+        View::new(Holder::Sample(message), self.node.clone(), &self.meta, range, field, self.taken_on)
     }
 }
 

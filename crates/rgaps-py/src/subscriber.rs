@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyTuple, PyType};
-use rgaps::any::AnySubscriber;
+use rgaps::dynamic::DynamicSubscriber;
 
 use crate::info::SubscriberStatistics;
 use crate::node::{Child, NodeCell};
@@ -19,7 +19,7 @@ use crate::{errors, handle, meta, stream};
 const SLICE: Duration = Duration::from_millis(100);
 
 pub(crate) struct SubscriberCell {
-    subscriber: Mutex<Option<AnySubscriber>>,
+    subscriber: Mutex<Option<DynamicSubscriber>>,
     node: Arc<NodeCell>,
     topic: String,
     /// What asyncio's tasks wait by; made when the first one does.
@@ -27,22 +27,22 @@ pub(crate) struct SubscriberCell {
 }
 
 impl SubscriberCell {
-    pub(crate) fn new(subscriber: AnySubscriber, node: Arc<NodeCell>) -> Self {
+    pub(crate) fn new(subscriber: DynamicSubscriber, node: Arc<NodeCell>) -> Self {
         let topic = subscriber.topic().to_owned();
         Self { subscriber: Mutex::new(Some(subscriber)), node, topic, waiters: Mutex::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<AnySubscriber>> {
+    fn lock(&self) -> MutexGuard<'_, Option<DynamicSubscriber>> {
         self.subscriber.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn get(&self) -> PyResult<AnySubscriber> {
+    fn get(&self) -> PyResult<DynamicSubscriber> {
         // The lock is let go before an exception is made: that runs Python, which lets other threads run.
         let subscriber = self.lock().clone();
         subscriber.ok_or_else(|| errors::closed("subscriber"))
     }
 
-    fn sample(self: &Arc<Self>, message: rgaps::any::Message, taken_on: Option<u64>) -> Sample {
+    fn sample(self: &Arc<Self>, message: rgaps::dynamic::DynamicSample, taken_on: Option<u64>) -> Sample {
         Sample::new(message, self.node.clone(), self.topic.clone(), taken_on)
     }
 }

@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex};
 use pyo3::exceptions::{PyAttributeError, PyBufferError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use rgaps::any::{AnyMeta, Message};
 use rgaps::device::Stream;
 use rgaps::dlpack::{DLDevice, Descriptor, DeviceRange, ManagedTensor};
+use rgaps::dynamic::{DynamicMeta, DynamicSample};
 use rgaps::types::{DType, Tensor};
 
 use crate::loan::LoanCell;
@@ -24,7 +24,7 @@ use crate::{errors, layout, raw, stream};
 /// What keeps the memory of a view.
 #[derive(Clone)]
 pub(crate) enum Holder {
-    Message(Message),
+    Sample(DynamicSample),
     Loan(Arc<LoanCell>),
 }
 
@@ -51,20 +51,20 @@ impl View {
     pub(crate) fn new(
         holder: Holder,
         node: Arc<NodeCell>,
-        meta: &AnyMeta,
+        meta: &DynamicMeta,
         range: DeviceRange,
         field: Option<&str>,
         taken_on: Option<u64>,
     ) -> PyResult<Self> {
         let is_bigendian = match meta {
-            AnyMeta::Image(image) => image.is_bigendian,
-            AnyMeta::PointCloud(cloud) => cloud.is_bigendian,
-            AnyMeta::Bytes(_) | AnyMeta::Tensor(_) => false,
+            DynamicMeta::Image(image) => image.is_bigendian,
+            DynamicMeta::PointCloud(cloud) => cloud.is_bigendian,
+            DynamicMeta::Bytes(_) | DynamicMeta::Tensor(_) => false,
         };
         let plain = layout::without_byte_order(meta);
         let tensor = match (field, &plain) {
             (None, plain) => plain.tensor(),
-            (Some(name), AnyMeta::PointCloud(cloud)) => cloud.field_tensor(name),
+            (Some(name), DynamicMeta::PointCloud(cloud)) => cloud.field_tensor(name),
             (Some(_), _) => {
                 return Err(errors::metadata(&format!(
                     "only a point cloud has fields, and this is of {}",
@@ -74,7 +74,7 @@ impl View {
         };
         let tensor = tensor.map_err(|error| errors::of_view(&error))?;
         let structured = match meta {
-            AnyMeta::PointCloud(cloud) if field.is_none() && !cloud.fields().is_empty() => Some(*cloud),
+            DynamicMeta::PointCloud(cloud) if field.is_none() && !cloud.fields().is_empty() => Some(*cloud),
             _ => None,
         };
         let is_bigendian = is_bigendian && tensor.dtype().bytes() > 1;
@@ -127,7 +127,7 @@ impl View {
         }
         let stream = self.consumer(stream)?;
         let tensor = match &self.holder {
-            Holder::Message(message) => {
+            Holder::Sample(message) => {
                 py.detach(|| message.to_dlpack(&described, stream.as_ref())).map_err(|error| errors::of_take(&error))?
             }
             Holder::Loan(cell) => LoanCell::manage(cell, &described)?,
@@ -171,7 +171,7 @@ impl View {
     fn host_copy(&self, py: Python<'_>) -> PyResult<Vec<u128>> {
         let count = usize::try_from(self.range.bytes.div_ceil(16)).unwrap_or(usize::MAX);
         match &self.holder {
-            Holder::Message(message) => py
+            Holder::Sample(message) => py
                 .detach(|| {
                     let from = message.to_host()?;
                     let mut words = vec![0_u128; count];
@@ -233,7 +233,7 @@ impl View {
         let shape = PyTuple::new(py, self.tensor.shape())?;
         let strides = PyTuple::new(py, self.tensor.strides().iter().map(|stride| stride * element))?;
         let (base, memory) = match &self.holder {
-            Holder::Message(message) => {
+            Holder::Sample(message) => {
                 let base = py.detach(|| message.to_host().map(|bytes| bytes.as_ptr() as u64));
                 (base.map_err(|error| errors::of_take(&error))?, Memory::of(self.holder.clone()))
             }
@@ -297,7 +297,7 @@ impl View {
 impl Drop for View {
     fn drop(&mut self) {
         // Whoever used the address on the GPU may be at it still: that stream is behind his work, as the interface demands of him.
-        if let (Holder::Message(message), true) = (&self.holder, *self.is_exported.get_mut()) {
+        if let (Holder::Sample(message), true) = (&self.holder, *self.is_exported.get_mut()) {
             self.node.release_behind(message.clone(), self.taken_on);
         }
     }
@@ -382,7 +382,7 @@ fn as_structures<'py>(bytes: &Bound<'py, PyAny>, points: &rgaps::types::PointClo
 
 /// What memory needs to stay; held, and never looked at.
 enum Keep {
-    Message { _message: Holder },
+    Sample { _message: Holder },
     Pool { _pool: Mutex<ManagedTensor> },
 }
 
@@ -395,7 +395,7 @@ struct Memory {
 
 impl Memory {
     fn of(holder: Holder) -> Self {
-        Self { interface: None, _keep: Keep::Message { _message: holder } }
+        Self { interface: None, _keep: Keep::Sample { _message: holder } }
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rgaps_os::clock;
 use rgaps_shm::{Held, MessageInfo};
 
-use crate::any::AnyMeta;
+use crate::dynamic::DynamicMeta;
 use crate::handle::Handle;
 use crate::subscriber::{Subscriber, SubscriberInner, TakeError};
 use crate::types::Meta;
@@ -40,8 +40,8 @@ impl Drop for Hold {
     }
 }
 
-impl<T: Into<AnyMeta>> Described<T> {
-    pub(crate) fn into_any(self) -> Described<AnyMeta> {
+impl<T: Into<DynamicMeta>> Described<T> {
+    pub(crate) fn into_dynamic(self) -> Described<DynamicMeta> {
         let Self { handle, meta, info, taken_ns, hold } = self;
         Described { handle, meta: meta.into(), info, taken_ns, hold }
     }

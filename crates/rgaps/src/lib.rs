@@ -20,7 +20,7 @@
 //! ```
 //!
 //! On a GPU a kernel reads and fills payloads where they lie: `Loan::view` and `Sample::view` are what it is told of them, `publish_on` and
-//! `take_on` put it in stream order (`examples/kernel`). `dlpack` describes payloads to array libraries. `any` is for programs that know the type
+//! `take_on` put it in stream order (`examples/kernel`). `dlpack` describes payloads to array libraries. `dynamic` is for programs that know the type
 //! of a topic only when they run.
 //!
 //! A program that only uses this crate links neither zenoh nor verbs nor CUDA: `rgapsd`, the host's manager, does that for it, and is
@@ -28,11 +28,11 @@
 
 #![deny(unsafe_code)]
 
-pub mod any;
 mod attachment;
 mod completions;
 mod described;
 pub mod dlpack;
+pub mod dynamic;
 mod error_text;
 mod hand_back;
 mod handle;

@@ -17,7 +17,7 @@ use rgaps_shm::queue::MessageIndex;
 use rgaps_shm::sightings::TakenByName;
 use rgaps_shm::{Held, ReaderPort};
 
-use crate::any::Kind;
+use crate::dynamic::Kind;
 use crate::handle::Handle;
 use crate::sample::Sample;
 use crate::subscriber::{Subscriber, TakeError};

@@ -91,7 +91,7 @@ class Device {
     return with<rgaps_readiness_t>([](auto &message) { return message.readiness(); });
   }
 
-  /// A DLPack tensor for an array library; it holds the message by itself. See rgaps_message_dlpack.
+  /// A DLPack tensor for an array library; it holds the message by itself. See rgaps_sample_dlpack.
   rgaps::Result<DLManagedTensorVersioned *> dlpack(const char *field = nullptr, rgaps::Stream stream = nullptr) const {
     return with<DLManagedTensorVersioned *>([&](auto &message) { return message.dlpack(field, stream); });
   }

@@ -33,7 +33,7 @@ class Lease {
       : handle_(described.handle), meta_(described.meta), find_(std::move(find)), failure_{RGAPS_STALE, "nobody has taken this message"} {}
 
   /// Of what was taken, or was not.
-  Lease(const Described<Meta> &described, rgaps::Result<rgaps::Message<Meta>> taken)
+  Lease(const Described<Meta> &described, rgaps::Result<rgaps::Sample<Meta>> taken)
       : handle_(described.handle), meta_(described.meta) {
     if (!taken) {
       failure_ = taken.error();
@@ -99,7 +99,7 @@ class Lease {
   Find find_;
   // Of a payload subscription: another lease than this one, so that locks are taken in one order.
   std::shared_ptr<Lease> found_;
-  std::optional<rgaps::Message<Meta>> message_;
+  std::optional<rgaps::Sample<Meta>> message_;
   rgaps::Failure failure_{RGAPS_OK, {}};
   std::optional<rgaps::Stream> stream_;
 };

@@ -118,7 +118,7 @@ class PayloadSubscriptions {
   PayloadSubscriptions() = default;
 
   static SharedLease refused(const Described<Meta> &described, rgaps::Failure failure) {
-    return std::make_shared<Lease<Meta>>(described, rgaps::Result<rgaps::Message<Meta>>(std::move(failure)));
+    return std::make_shared<Lease<Meta>>(described, rgaps::Result<rgaps::Sample<Meta>>(std::move(failure)));
   }
 
   /// The payload subscriptions, that of this publisher alone if it is known.

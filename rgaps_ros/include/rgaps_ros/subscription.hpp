@@ -194,7 +194,7 @@ class Subscription {
       return std::nullopt;
     }
 
-    rgaps::Result<rgaps::Message<Meta>> taken(const Described<Meta> &described) {
+    rgaps::Result<rgaps::Sample<Meta>> taken(const Described<Meta> &described) {
       if (auto right = check(described); !right) return right.error();
       return stream ? core.take_by_handle_on(described.handle, own.timeout, *stream) : core.take_by_handle(described.handle, own.timeout);
     }

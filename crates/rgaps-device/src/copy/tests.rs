@@ -7,9 +7,9 @@ use proptest::prelude::*;
 use super::*;
 use crate::backend::PoolPart;
 use crate::buffer::BufferSpec;
+use crate::deferred::DeferredBackend;
 use crate::error::DeviceError;
 use crate::host::HostBackend;
-use crate::lazy::LazyBackend;
 use crate::pool::{PoolMemory, PoolSpec};
 
 const SECOND: std::time::Duration = std::time::Duration::from_secs(1);
@@ -45,7 +45,7 @@ impl Bench {
 }
 
 fn backends() -> [Arc<dyn Backend>; 2] {
-    [Arc::new(HostBackend::new()), Arc::new(LazyBackend::default())]
+    [Arc::new(HostBackend::new()), Arc::new(DeferredBackend::default())]
 }
 
 fn pattern(bytes: u64, seed: u8) -> Vec<u8> {
@@ -160,7 +160,7 @@ proptest! {
 
 #[test]
 fn a_chunk_is_copied_while_the_one_before_it_is_sent() {
-    let bench = Bench::new(Arc::new(LazyBackend::default()));
+    let bench = Bench::new(Arc::new(DeferredBackend::default()));
     bench.fill_pool(&pattern(POOL, 0));
     let mut copy = StagingCopy::new(two_slots(3000)).unwrap();
     assert_eq!(copy.pump(&bench.lane()).unwrap(), 2, "both slots are under way at once");
@@ -177,7 +177,7 @@ fn a_chunk_is_copied_while_the_one_before_it_is_sent() {
 
 #[test]
 fn a_stuck_device_times_out_and_nothing_is_handed_out() {
-    let backend = Arc::new(LazyBackend::default());
+    let backend = Arc::new(DeferredBackend::default());
     let bench = Bench::new(backend.clone());
     let mut copy = StagingCopy::new(two_slots(3000)).unwrap();
     copy.pump(&bench.lane()).unwrap();
@@ -190,7 +190,7 @@ fn a_stuck_device_times_out_and_nothing_is_handed_out() {
 
 #[test]
 fn an_abandoned_message_leaves_nothing_under_way() {
-    let bench = Bench::new(Arc::new(LazyBackend::default()));
+    let bench = Bench::new(Arc::new(DeferredBackend::default()));
     let mut copy = StagingCopy::new(two_slots(30_000)).unwrap();
     copy.pump(&bench.lane()).unwrap();
     copy.abandon(SECOND).unwrap();
@@ -200,7 +200,7 @@ fn an_abandoned_message_leaves_nothing_under_way() {
 
 #[test]
 fn the_next_message_takes_the_same_slots_once_the_last_one_has_left_them() {
-    let bench = Bench::new(Arc::new(LazyBackend::default()));
+    let bench = Bench::new(Arc::new(DeferredBackend::default()));
     bench.fill_pool(&pattern(POOL, 0));
     let mut copy = StagingCopy::new(two_slots(1500)).unwrap();
     copy.pump(&bench.lane()).unwrap();
@@ -261,7 +261,7 @@ fn a_refused_copy_of_a_chunk_can_be_tried_again_and_skips_nothing() {
 
 #[test]
 fn chunks_that_leave_their_message_or_find_no_room_are_refused() {
-    let bench = Bench::new(Arc::new(LazyBackend::default()));
+    let bench = Bench::new(Arc::new(DeferredBackend::default()));
     let mut copy = PoolingCopy::new(1);
     let target = Target { pool_offset: 0, bytes: 100 };
     let arrived = |offset, bytes| Arrived { offset, bytes, buffer_offset: 0 };

@@ -1,7 +1,7 @@
 //! Advice about pages and pinning, DLPack's structures, and for tests a counting allocator: the only unsafe code of this crate outside the
 //! backend `cuda`. None of it changes what the memory holds.
 
-#[cfg(feature = "lazy")]
+#[cfg(feature = "deferred")]
 pub mod allocations;
 pub mod dlpack;
 

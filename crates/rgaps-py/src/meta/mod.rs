@@ -11,7 +11,7 @@ pub(crate) use dtype::{array_type, dtype_of};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use rgaps::any::{AnyMeta, Kind};
+use rgaps::dynamic::{DynamicMeta, Kind};
 use rgaps::types::{META_BYTES_MAX, Meta, Stamp, USER_BYTES};
 
 use crate::errors;
@@ -68,7 +68,7 @@ macro_rules! metadata {
 }
 pub(crate) use metadata;
 
-pub(crate) fn encode(py: Python<'_>, meta: AnyMeta) -> Bound<'_, PyBytes> {
+pub(crate) fn encode(py: Python<'_>, meta: DynamicMeta) -> Bound<'_, PyBytes> {
     let mut bytes = [0; META_BYTES_MAX];
     let length = meta.encode(&mut bytes);
     PyBytes::new(py, &bytes[..length])
@@ -99,17 +99,17 @@ pub(crate) fn with_header<T: Meta>(
 }
 
 /// The Python object of metadata.
-pub(crate) fn to_python(py: Python<'_>, meta: AnyMeta) -> PyResult<Py<PyAny>> {
+pub(crate) fn to_python(py: Python<'_>, meta: DynamicMeta) -> PyResult<Py<PyAny>> {
     Ok(match meta {
-        AnyMeta::Bytes(meta) => Py::new(py, bytes::Bytes(meta))?.into_any(),
-        AnyMeta::Image(meta) => Py::new(py, image::Image(meta))?.into_any(),
-        AnyMeta::PointCloud(meta) => Py::new(py, cloud::PointCloud(meta))?.into_any(),
-        AnyMeta::Tensor(meta) => Py::new(py, tensor::Tensor(meta))?.into_any(),
+        DynamicMeta::Bytes(meta) => Py::new(py, bytes::Bytes(meta))?.into_any(),
+        DynamicMeta::Image(meta) => Py::new(py, image::Image(meta))?.into_any(),
+        DynamicMeta::PointCloud(meta) => Py::new(py, cloud::PointCloud(meta))?.into_any(),
+        DynamicMeta::Tensor(meta) => Py::new(py, tensor::Tensor(meta))?.into_any(),
     })
 }
 
 /// The metadata of a Python object.
-pub(crate) fn of_python(object: &Bound<'_, PyAny>) -> PyResult<AnyMeta> {
+pub(crate) fn of_python(object: &Bound<'_, PyAny>) -> PyResult<DynamicMeta> {
     if let Ok(meta) = object.cast::<bytes::Bytes>() {
         Ok(meta.get().0.into())
     } else if let Ok(meta) = object.cast::<image::Image>() {

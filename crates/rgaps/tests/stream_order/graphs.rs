@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use rgaps::SubscriberQos;
-use rgaps::any::{AnySubscriber, Kind, Message};
 use rgaps::device::{Stream, StreamWord};
+use rgaps::dynamic::{DynamicSample, DynamicSubscriber, Kind};
 use rgaps::types::Bytes;
 use rgaps_os::{Access, Mapping, memfd};
 
@@ -75,8 +75,8 @@ fn a_graph_that_is_captured_meanwhile_neither_disturbs_messages_nor_is_disturbed
 }
 
 /// A message that two have, taken on a stream.
-fn of_two_holders(bench: &Bench, source: &Source, taken_on: &Stream) -> (AnySubscriber, [Message; 2]) {
-    let subscriber = AnySubscriber::new(&bench.node, TOPIC, Kind::Bytes, SubscriberQos::default()).unwrap();
+fn of_two_holders(bench: &Bench, source: &Source, taken_on: &Stream) -> (DynamicSubscriber, [DynamicSample; 2]) {
+    let subscriber = DynamicSubscriber::new(&bench.node, TOPIC, Kind::Bytes, SubscriberQos::default()).unwrap();
     bench.push(source);
     let message = subscriber.take_on(taken_on).unwrap().unwrap();
     (subscriber, [message.clone(), message])

@@ -6,8 +6,8 @@ use std::time::Duration;
 use rgaps_device::dlpack::ManagedTensor;
 use rgaps_device::{DevicePart, Stream};
 
-use super::message::{AnySample, Message};
-use super::{AnyMeta, Kind, another_kind, by_kind};
+use super::sample::{DynamicSample, TypedSample};
+use super::{DynamicMeta, Kind, another_kind, by_kind};
 use crate::described::Described;
 use crate::dlpack::Descriptor;
 use crate::handle::Handle;
@@ -22,7 +22,7 @@ use crate::{PublisherQos, SubscriberQos};
 
 /// A publisher of a kind that is known at run time. Cheap to clone; every clone is the same publisher.
 #[derive(Clone, Debug)]
-pub enum AnyPublisher {
+pub enum DynamicPublisher {
     /// Of raw bytes.
     Bytes(Publisher<Bytes>),
     /// Of pictures.
@@ -33,7 +33,7 @@ pub enum AnyPublisher {
     Tensor(Publisher<Tensor>),
 }
 
-impl AnyPublisher {
+impl DynamicPublisher {
     /// As `Node::publisher_with`.
     pub fn new(node: &Node, topic: &str, kind: Kind, qos: PublisherQos) -> Result<Self, NodeError> {
         match kind {
@@ -55,45 +55,47 @@ impl AnyPublisher {
     }
 
     /// As `Publisher::loan`; metadata of another kind is refused.
-    pub fn loan(&self, meta: &AnyMeta) -> Result<AnyLoan, PublishError> {
+    pub fn loan(&self, meta: &DynamicMeta) -> Result<DynamicLoan, PublishError> {
         match (self, meta) {
-            (Self::Bytes(publisher), AnyMeta::Bytes(meta)) => publisher.loan(*meta).map(AnyLoan::Bytes),
-            (Self::Image(publisher), AnyMeta::Image(meta)) => publisher.loan(*meta).map(AnyLoan::Image),
-            (Self::PointCloud(publisher), AnyMeta::PointCloud(meta)) => publisher.loan(*meta).map(AnyLoan::PointCloud),
-            (Self::Tensor(publisher), AnyMeta::Tensor(meta)) => publisher.loan(*meta).map(AnyLoan::Tensor),
+            (Self::Bytes(publisher), DynamicMeta::Bytes(meta)) => publisher.loan(*meta).map(DynamicLoan::Bytes),
+            (Self::Image(publisher), DynamicMeta::Image(meta)) => publisher.loan(*meta).map(DynamicLoan::Image),
+            (Self::PointCloud(publisher), DynamicMeta::PointCloud(meta)) => {
+                publisher.loan(*meta).map(DynamicLoan::PointCloud)
+            }
+            (Self::Tensor(publisher), DynamicMeta::Tensor(meta)) => publisher.loan(*meta).map(DynamicLoan::Tensor),
             _ => Err(self.refuse(meta)),
         }
     }
 
     /// As `Publisher::push`; metadata of another kind is refused.
-    pub fn push(&self, meta: &AnyMeta, bytes: &[u8]) -> Result<Handle, PublishError> {
+    pub fn push(&self, meta: &DynamicMeta, bytes: &[u8]) -> Result<Handle, PublishError> {
         match (self, meta) {
-            (Self::Bytes(publisher), AnyMeta::Bytes(meta)) => publisher.push(meta, bytes),
-            (Self::Image(publisher), AnyMeta::Image(meta)) => publisher.push(meta, bytes),
-            (Self::PointCloud(publisher), AnyMeta::PointCloud(meta)) => publisher.push(meta, bytes),
-            (Self::Tensor(publisher), AnyMeta::Tensor(meta)) => publisher.push(meta, bytes),
+            (Self::Bytes(publisher), DynamicMeta::Bytes(meta)) => publisher.push(meta, bytes),
+            (Self::Image(publisher), DynamicMeta::Image(meta)) => publisher.push(meta, bytes),
+            (Self::PointCloud(publisher), DynamicMeta::PointCloud(meta)) => publisher.push(meta, bytes),
+            (Self::Tensor(publisher), DynamicMeta::Tensor(meta)) => publisher.push(meta, bytes),
             _ => Err(self.refuse(meta)),
         }
     }
 
     /// As `Publisher::push_with`; metadata of another kind is refused.
-    pub fn push_with(&self, meta: &AnyMeta, fill: impl FnOnce(&mut [u8])) -> Result<Handle, PublishError> {
+    pub fn push_with(&self, meta: &DynamicMeta, fill: impl FnOnce(&mut [u8])) -> Result<Handle, PublishError> {
         match (self, meta) {
-            (Self::Bytes(publisher), AnyMeta::Bytes(meta)) => publisher.push_with(meta, fill),
-            (Self::Image(publisher), AnyMeta::Image(meta)) => publisher.push_with(meta, fill),
-            (Self::PointCloud(publisher), AnyMeta::PointCloud(meta)) => publisher.push_with(meta, fill),
-            (Self::Tensor(publisher), AnyMeta::Tensor(meta)) => publisher.push_with(meta, fill),
+            (Self::Bytes(publisher), DynamicMeta::Bytes(meta)) => publisher.push_with(meta, fill),
+            (Self::Image(publisher), DynamicMeta::Image(meta)) => publisher.push_with(meta, fill),
+            (Self::PointCloud(publisher), DynamicMeta::PointCloud(meta)) => publisher.push_with(meta, fill),
+            (Self::Tensor(publisher), DynamicMeta::Tensor(meta)) => publisher.push_with(meta, fill),
             _ => Err(self.refuse(meta)),
         }
     }
 
     /// As `Publisher::push_on`; metadata of another kind is refused.
-    pub fn push_on(&self, meta: &AnyMeta, from: &DevicePart, stream: &Stream) -> Result<Handle, PublishError> {
+    pub fn push_on(&self, meta: &DynamicMeta, from: &DevicePart, stream: &Stream) -> Result<Handle, PublishError> {
         match (self, meta) {
-            (Self::Bytes(publisher), AnyMeta::Bytes(meta)) => publisher.push_on(meta, from, stream),
-            (Self::Image(publisher), AnyMeta::Image(meta)) => publisher.push_on(meta, from, stream),
-            (Self::PointCloud(publisher), AnyMeta::PointCloud(meta)) => publisher.push_on(meta, from, stream),
-            (Self::Tensor(publisher), AnyMeta::Tensor(meta)) => publisher.push_on(meta, from, stream),
+            (Self::Bytes(publisher), DynamicMeta::Bytes(meta)) => publisher.push_on(meta, from, stream),
+            (Self::Image(publisher), DynamicMeta::Image(meta)) => publisher.push_on(meta, from, stream),
+            (Self::PointCloud(publisher), DynamicMeta::PointCloud(meta)) => publisher.push_on(meta, from, stream),
+            (Self::Tensor(publisher), DynamicMeta::Tensor(meta)) => publisher.push_on(meta, from, stream),
             _ => Err(self.refuse(meta)),
         }
     }
@@ -113,7 +115,7 @@ impl AnyPublisher {
         by_kind!(Self, self, publisher => publisher.subscriber_count())
     }
 
-    fn refuse(&self, meta: &AnyMeta) -> PublishError {
+    fn refuse(&self, meta: &DynamicMeta) -> PublishError {
         PublishError::Metadata { topic: self.topic().to_owned(), source: another_kind(self.kind(), meta.kind()) }
     }
 }
@@ -122,7 +124,7 @@ impl AnyPublisher {
 #[derive(Debug)]
 #[must_use = "a loan does nothing until it is published"]
 #[allow(clippy::large_enum_variant)] // A loan is moved twice at most: to its caller and to `publish`.
-pub enum AnyLoan {
+pub enum DynamicLoan {
     /// Of raw bytes.
     Bytes(Loan<Bytes>),
     /// Of a picture.
@@ -133,7 +135,7 @@ pub enum AnyLoan {
     Tensor(Loan<Tensor>),
 }
 
-impl AnyLoan {
+impl DynamicLoan {
     /// As `Loan::publish`.
     pub fn publish(self) -> Result<Handle, PublishError> {
         by_kind!(Self, self, loan => loan.publish())
@@ -179,18 +181,18 @@ impl AnyLoan {
     }
 
     /// As `Loan::set_meta`; metadata of another kind is refused.
-    pub fn set_meta(&mut self, meta: &AnyMeta) -> Result<(), PublishError> {
+    pub fn set_meta(&mut self, meta: &DynamicMeta) -> Result<(), PublishError> {
         match (self, meta) {
-            (Self::Bytes(loan), AnyMeta::Bytes(meta)) => loan.set_meta(*meta),
-            (Self::Image(loan), AnyMeta::Image(meta)) => loan.set_meta(*meta),
-            (Self::PointCloud(loan), AnyMeta::PointCloud(meta)) => loan.set_meta(*meta),
-            (Self::Tensor(loan), AnyMeta::Tensor(meta)) => loan.set_meta(*meta),
+            (Self::Bytes(loan), DynamicMeta::Bytes(meta)) => loan.set_meta(*meta),
+            (Self::Image(loan), DynamicMeta::Image(meta)) => loan.set_meta(*meta),
+            (Self::PointCloud(loan), DynamicMeta::PointCloud(meta)) => loan.set_meta(*meta),
+            (Self::Tensor(loan), DynamicMeta::Tensor(meta)) => loan.set_meta(*meta),
             (loan, meta) => Err(loan.view_error(another_kind(loan.meta().kind(), meta.kind()).into())),
         }
     }
 
     /// The metadata.
-    pub fn meta(&self) -> AnyMeta {
+    pub fn meta(&self) -> DynamicMeta {
         by_kind!(Self, self, loan => (*loan.meta()).into())
     }
 
@@ -201,7 +203,7 @@ impl AnyLoan {
 
 /// A subscriber of a kind that is known at run time. Cheap to clone; every clone is the same subscriber.
 #[derive(Clone, Debug)]
-pub enum AnySubscriber {
+pub enum DynamicSubscriber {
     /// Of raw bytes.
     Bytes(Subscriber<Bytes>),
     /// Of pictures.
@@ -212,7 +214,7 @@ pub enum AnySubscriber {
     Tensor(Subscriber<Tensor>),
 }
 
-impl AnySubscriber {
+impl DynamicSubscriber {
     /// As `Node::subscriber_with`.
     pub fn new(node: &Node, topic: &str, kind: Kind, qos: SubscriberQos) -> Result<Self, NodeError> {
         match kind {
@@ -234,18 +236,18 @@ impl AnySubscriber {
     }
 
     /// As `Subscriber::take`.
-    pub fn take(&self) -> Result<Option<Message>, TakeError> {
-        by_kind!(Self, self, subscriber => Ok(subscriber.take()?.map(AnySample::from).map(Message::new)))
+    pub fn take(&self) -> Result<Option<DynamicSample>, TakeError> {
+        by_kind!(Self, self, subscriber => Ok(subscriber.take()?.map(TypedSample::from).map(DynamicSample::new)))
     }
 
     /// As `Subscriber::take_on`.
-    pub fn take_on(&self, stream: &Stream) -> Result<Option<Message>, TakeError> {
-        by_kind!(Self, self, subscriber => Ok(subscriber.take_on(stream)?.map(AnySample::from).map(Message::new)))
+    pub fn take_on(&self, stream: &Stream) -> Result<Option<DynamicSample>, TakeError> {
+        by_kind!(Self, self, subscriber => Ok(subscriber.take_on(stream)?.map(TypedSample::from).map(DynamicSample::new)))
     }
 
     /// As `Subscriber::take_described`.
-    pub fn take_described(&self) -> Result<Option<Described<AnyMeta>>, TakeError> {
-        by_kind!(Self, self, subscriber => Ok(subscriber.take_described()?.map(Described::into_any)))
+    pub fn take_described(&self) -> Result<Option<Described<DynamicMeta>>, TakeError> {
+        by_kind!(Self, self, subscriber => Ok(subscriber.take_described()?.map(Described::into_dynamic)))
     }
 
     /// As `Subscriber::expect_handles_in_order`.
@@ -254,8 +256,8 @@ impl AnySubscriber {
     }
 
     /// As `Subscriber::take_by_handle`.
-    pub fn take_by_handle(&self, handle: &Handle, timeout: Duration) -> Result<Message, TakeByHandleError> {
-        by_kind!(Self, self, subscriber => subscriber.take_by_handle(handle, timeout).map(AnySample::from).map(Message::new))
+    pub fn take_by_handle(&self, handle: &Handle, timeout: Duration) -> Result<DynamicSample, TakeByHandleError> {
+        by_kind!(Self, self, subscriber => subscriber.take_by_handle(handle, timeout).map(TypedSample::from).map(DynamicSample::new))
     }
 
     /// As `Subscriber::take_by_handle_on`.
@@ -264,9 +266,9 @@ impl AnySubscriber {
         handle: &Handle,
         timeout: Duration,
         stream: &Stream,
-    ) -> Result<Message, TakeByHandleError> {
+    ) -> Result<DynamicSample, TakeByHandleError> {
         by_kind!(Self, self, subscriber => {
-            subscriber.take_by_handle_on(handle, timeout, stream).map(AnySample::from).map(Message::new)
+            subscriber.take_by_handle_on(handle, timeout, stream).map(TypedSample::from).map(DynamicSample::new)
         })
     }
 
@@ -277,21 +279,25 @@ impl AnySubscriber {
         timeout: Duration,
         stream: Option<&Stream>,
         is_over: impl Fn() -> bool,
-    ) -> Result<Message, TakeByHandleError> {
+    ) -> Result<DynamicSample, TakeByHandleError> {
         by_kind!(Self, self, subscriber => {
-            subscriber.take_by_handle_unless(handle, timeout, stream, is_over).map(AnySample::from).map(Message::new)
+            subscriber.take_by_handle_unless(handle, timeout, stream, is_over).map(TypedSample::from).map(DynamicSample::new)
         })
     }
 
     /// As `Subscriber::wait`.
-    pub fn wait(&self, timeout: Duration) -> Result<Option<Message>, TakeError> {
-        by_kind!(Self, self, subscriber => Ok(subscriber.wait(timeout)?.map(AnySample::from).map(Message::new)))
+    pub fn wait(&self, timeout: Duration) -> Result<Option<DynamicSample>, TakeError> {
+        by_kind!(Self, self, subscriber => Ok(subscriber.wait(timeout)?.map(TypedSample::from).map(DynamicSample::new)))
     }
 
     /// As `Subscriber::wait_unless`.
-    pub fn wait_unless(&self, timeout: Duration, is_over: impl Fn() -> bool) -> Result<Option<Message>, TakeError> {
+    pub fn wait_unless(
+        &self,
+        timeout: Duration,
+        is_over: impl Fn() -> bool,
+    ) -> Result<Option<DynamicSample>, TakeError> {
         by_kind!(Self, self, subscriber => {
-            Ok(subscriber.wait_unless(timeout, is_over)?.map(AnySample::from).map(Message::new))
+            Ok(subscriber.wait_unless(timeout, is_over)?.map(TypedSample::from).map(DynamicSample::new))
         })
     }
 

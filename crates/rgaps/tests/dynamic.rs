@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use rgaps::any::{AnyMeta, AnyPublisher, AnySubscriber, Kind};
+use rgaps::dynamic::{DynamicMeta, DynamicPublisher, DynamicSubscriber, Kind};
 use rgaps::types::{Bytes, Datatype, PointCloud};
 use rgaps::{Node, PublisherQos, Readiness, SubscriberQos};
 use rgaps_standin_cuda::{Control, link_into};
@@ -22,8 +22,8 @@ fn again(on_standin: bool) -> bool {
 
 struct Bench {
     node: Node,
-    publisher: AnyPublisher,
-    subscriber: AnySubscriber,
+    publisher: DynamicPublisher,
+    subscriber: DynamicSubscriber,
     // Last: it ends the manager.
     _dir: RuntimeDir,
     _watchdog: Watchdog,
@@ -34,12 +34,12 @@ impl Bench {
         let _watchdog = Watchdog::new(Duration::from_secs(120));
         let _dir = RuntimeDir::new("any").unwrap();
         let node = Node::builder().runtime_dir(_dir.path()).build().unwrap();
-        let publisher = AnyPublisher::new(&node, "any", kind, PublisherQos::default()).unwrap();
-        let subscriber = AnySubscriber::new(&node, "any", kind, SubscriberQos::default()).unwrap();
+        let publisher = DynamicPublisher::new(&node, "any", kind, PublisherQos::default()).unwrap();
+        let subscriber = DynamicSubscriber::new(&node, "any", kind, SubscriberQos::default()).unwrap();
         Self { node, publisher, subscriber, _dir, _watchdog }
     }
 
-    fn publish(&self, meta: impl Into<AnyMeta>, byte: u8) {
+    fn publish(&self, meta: impl Into<DynamicMeta>, byte: u8) {
         let mut loan = self.publisher.loan(&meta.into()).unwrap();
         loan.bytes_mut().fill(byte);
         loan.publish().unwrap();

@@ -1,14 +1,14 @@
 //! Publishers, subscribers and messages whose type is a value: what a binding for another language, a recorder or a bridge builds on.
 //!
 //! ```text
-//!   Kind ──▶ AnyPublisher ──loan──▶ AnyLoan ──▶ publish        AnyMeta: the metadata of whichever kind
-//!   Kind ──▶ AnySubscriber ──take──▶ Message, which several may hold
+//!   Kind ──▶ DynamicPublisher ──loan──▶ DynamicLoan ──▶ publish        DynamicMeta: the metadata of whichever kind
+//!   Kind ──▶ DynamicSubscriber ──take──▶ DynamicSample, which several may hold
 //! ```
 //!
 //! Each is one of the typed ones of this crate, and costs what it costs.
 
 mod endpoints;
-mod message;
+mod sample;
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,8 +17,8 @@ use rgaps_shm::layout::META_BYTES_MAX;
 
 use crate::types::{Bytes, Header, Image, Meta, MetaError, Payload, PointCloud, Tensor, ViewError};
 
-pub use endpoints::{AnyLoan, AnyPublisher, AnySubscriber};
-pub use message::Message;
+pub use endpoints::{DynamicLoan, DynamicPublisher, DynamicSubscriber};
+pub use sample::DynamicSample;
 
 /// What each kind has in common, said once: `$each` is a body for the value inside, `$wrap` what becomes of its result.
 macro_rules! by_kind {
@@ -123,7 +123,7 @@ impl FromStr for Kind {
 /// Metadata of whichever kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::large_enum_variant)] // It lives on the stack, on its way between a caller and the segment.
-pub enum AnyMeta {
+pub enum DynamicMeta {
     /// Of raw bytes.
     Bytes(Bytes),
     /// Of a picture.
@@ -134,7 +134,7 @@ pub enum AnyMeta {
     Tensor(Tensor),
 }
 
-impl AnyMeta {
+impl DynamicMeta {
     /// Which kind.
     pub fn kind(&self) -> Kind {
         match self {
@@ -188,7 +188,7 @@ impl AnyMeta {
 
 macro_rules! from_meta {
     ($($kind:ident),*) => {$(
-        impl From<$kind> for AnyMeta {
+        impl From<$kind> for DynamicMeta {
             fn from(meta: $kind) -> Self {
                 Self::$kind(meta)
             }
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn every_kind_survives_its_bytes_and_no_other_reads_them() {
-        let all: [AnyMeta; 4] = [
+        let all: [DynamicMeta; 4] = [
             Bytes::new(7).into(),
             Image::new(4, 2, Encoding::Rgb8).unwrap().into(),
             PointCloud::packed(3, &[("x", Datatype::Float32)]).unwrap().into(),
@@ -219,9 +219,9 @@ mod tests {
             let mut bytes = [0; META_BYTES_MAX];
             let length = meta.encode(&mut bytes);
             assert_eq!((meta.kind(), length), (kind, kind.encoded_bytes()));
-            assert_eq!(AnyMeta::decode(kind, &bytes[..length]).as_ref(), Ok(meta));
+            assert_eq!(DynamicMeta::decode(kind, &bytes[..length]).as_ref(), Ok(meta));
             for other in Kind::ALL.into_iter().filter(|other| *other != kind) {
-                assert!(AnyMeta::decode(other, &bytes[..length]).is_err(), "{kind} as {other}");
+                assert!(DynamicMeta::decode(other, &bytes[..length]).is_err(), "{kind} as {other}");
             }
         }
     }

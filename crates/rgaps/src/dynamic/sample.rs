@@ -10,7 +10,7 @@ use rgaps_device::{DeviceError, DeviceRange, Stream};
 use rgaps_shm::MessageInfo;
 use rgaps_shm::message::Readiness;
 
-use super::{AnyMeta, Kind, another_kind, by_kind};
+use super::{DynamicMeta, Kind, another_kind, by_kind};
 use crate::completions::StreamPoint;
 use crate::dlpack::Descriptor;
 use crate::handle::Handle;
@@ -21,7 +21,7 @@ use crate::types::{Bytes, Image, PointCloud, Tensor};
 
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant)] // Boxed with what its holders share.
-pub(super) enum AnySample {
+pub(super) enum TypedSample {
     Bytes(Sample<Bytes>),
     Image(Sample<Image>),
     PointCloud(Sample<PointCloud>),
@@ -30,7 +30,7 @@ pub(super) enum AnySample {
 
 macro_rules! from_sample {
     ($($kind:ident),*) => {$(
-        impl From<Sample<$kind>> for AnySample {
+        impl From<Sample<$kind>> for TypedSample {
             fn from(sample: Sample<$kind>) -> Self {
                 Self::$kind(sample)
             }
@@ -39,7 +39,7 @@ macro_rules! from_sample {
 }
 from_sample!(Bytes, Image, PointCloud, Tensor);
 
-impl AnySample {
+impl TypedSample {
     fn release_behind(self, stream: &Stream, others: Vec<StreamPoint>) -> Result<(), TakeError> {
         by_kind!(Self, self, sample => sample.release_behind(stream, others))
     }
@@ -61,7 +61,7 @@ impl AnySample {
 #[derive(Debug)]
 struct Shared {
     /// Taken when it is let go.
-    sample: Option<AnySample>,
+    sample: Option<TypedSample>,
     /// Work of streams on which holders let go before the last one did.
     behind: Mutex<Vec<StreamPoint>>,
 }
@@ -98,14 +98,14 @@ impl Drop for Shared {
 /// Behind which work: that of each stream that a holder released it on, and, if the last holder is dropped, that of the stream that it was
 /// taken on. A clone that is dropped before says nothing of streams: what a stream reads through it is released there.
 #[derive(Clone, Debug)]
-pub struct Message(Arc<Shared>);
+pub struct DynamicSample(Arc<Shared>);
 
-impl Message {
-    pub(super) fn new(sample: AnySample) -> Self {
+impl DynamicSample {
+    pub(super) fn new(sample: TypedSample) -> Self {
         Self(Arc::new(Shared { sample: Some(sample), behind: Mutex::default() }))
     }
 
-    fn sample(&self) -> &AnySample {
+    fn sample(&self) -> &TypedSample {
         match &self.0.sample {
             Some(sample) => sample,
             None => unreachable!("only the last holder takes it"),
@@ -118,62 +118,62 @@ impl Message {
     }
 
     /// The typed metadata.
-    pub fn meta(&self) -> AnyMeta {
-        by_kind!(AnySample, self.sample(), sample => (*sample.meta()).into())
+    pub fn meta(&self) -> DynamicMeta {
+        by_kind!(TypedSample, self.sample(), sample => (*sample.meta()).into())
     }
 
     /// As `Sample::to_host`.
     pub fn to_host(&self) -> Result<&[u8], TakeError> {
-        by_kind!(AnySample, self.sample(), sample => sample.to_host())
+        by_kind!(TypedSample, self.sample(), sample => sample.to_host())
     }
 
     /// As `Sample::is_in_place`.
     pub fn is_in_place(&self) -> bool {
-        by_kind!(AnySample, self.sample(), sample => sample.is_in_place())
+        by_kind!(TypedSample, self.sample(), sample => sample.is_in_place())
     }
 
     /// As `Sample::device_range`.
     pub fn device_range(&self) -> Result<DeviceRange, TakeError> {
-        by_kind!(AnySample, self.sample(), sample => sample.device_range())
+        by_kind!(TypedSample, self.sample(), sample => sample.device_range())
     }
 
     /// As `Sample::status`.
     pub fn status(&self) -> Readiness {
-        by_kind!(AnySample, self.sample(), sample => sample.status())
+        by_kind!(TypedSample, self.sample(), sample => sample.status())
     }
 
     /// As `Sample::info`.
     pub fn info(&self) -> &MessageInfo {
-        by_kind!(AnySample, self.sample(), sample => sample.info())
+        by_kind!(TypedSample, self.sample(), sample => sample.info())
     }
 
     /// As `Sample::handle`.
     pub fn handle(&self) -> Handle {
-        by_kind!(AnySample, self.sample(), sample => sample.handle())
+        by_kind!(TypedSample, self.sample(), sample => sample.handle())
     }
 
     /// As `Sample::taken_ns`.
     pub fn taken_ns(&self) -> u64 {
-        by_kind!(AnySample, self.sample(), sample => sample.taken_ns())
+        by_kind!(TypedSample, self.sample(), sample => sample.taken_ns())
     }
 
     /// As `Sample::mapped_from`.
     pub fn mapped_from(&self) -> ((u64, u64), u64) {
-        by_kind!(AnySample, self.sample(), sample => sample.mapped_from())
+        by_kind!(TypedSample, self.sample(), sample => sample.mapped_from())
     }
 
     /// As `Sample::describe`.
     pub fn describe(&self) -> Result<Descriptor, TakeError> {
-        by_kind!(AnySample, self.sample(), sample => sample.describe())
+        by_kind!(TypedSample, self.sample(), sample => sample.describe())
     }
 
     /// One field of a cloud, as `Sample::describe_field`.
     pub fn describe_field(&self, name: &str) -> Result<Descriptor, TakeError> {
         match self.sample() {
-            AnySample::PointCloud(sample) => sample.describe_field(name),
+            TypedSample::PointCloud(sample) => sample.describe_field(name),
             other => {
                 let source = another_kind(Kind::PointCloud, self.kind()).into();
-                Err(by_kind!(AnySample, other, sample => sample.view_error(source)))
+                Err(by_kind!(TypedSample, other, sample => sample.view_error(source)))
             }
         }
     }
@@ -204,7 +204,7 @@ impl Message {
 /// An array library's hold of a message.
 #[derive(Debug)]
 struct Viewer {
-    message: Option<Message>,
+    message: Option<DynamicSample>,
     stream: Option<Stream>,
 }
 

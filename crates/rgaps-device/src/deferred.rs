@@ -24,7 +24,7 @@ use crate::stream::{Completion, Event, EventBody, Stream, StreamBody, StreamMemo
 
 /// The backend.
 #[derive(Clone, Debug, Default)]
-pub struct LazyBackend {
+pub struct DeferredBackend {
     host: HostBackend,
     /// Pools that it made or mapped, since a sealed one can be written through their first mapping alone.
     pools: Arc<Mutex<Vec<Weak<dyn PoolMemory>>>>,
@@ -61,12 +61,12 @@ enum Target {
 }
 
 #[derive(Debug)]
-struct LazyStream(Arc<Queue>);
+struct DeferredStream(Arc<Queue>);
 
 #[derive(Debug)]
-struct LazyEvent(Arc<Queue>, u64);
+struct DeferredEvent(Arc<Queue>, u64);
 
-impl LazyBackend {
+impl DeferredBackend {
     fn bounce(&self, stream: &Stream, from: SharedBytes<'_>, to: PoolPart<'_>) -> Result<Completion, DeviceError> {
         let buffer = self.host_buffer(&BufferSpec { name: "rgaps-bounce".to_owned(), bytes: from.len() as u64 })?;
         buffer.mapping().copy_in(0, from)?;
@@ -117,13 +117,13 @@ impl Queue {
     }
 }
 
-impl LazyStream {
-    fn mark(&self) -> LazyEvent {
-        LazyEvent(self.0.clone(), self.0.work.lock().unwrap().given)
+impl DeferredStream {
+    fn mark(&self) -> DeferredEvent {
+        DeferredEvent(self.0.clone(), self.0.work.lock().unwrap().given)
     }
 }
 
-impl StreamBody for LazyStream {
+impl StreamBody for DeferredStream {
     fn record(self: Arc<Self>) -> Arc<dyn EventBody> {
         Arc::new(self.mark())
     }
@@ -147,7 +147,7 @@ impl StreamBody for LazyStream {
     }
 }
 
-impl EventBody for LazyEvent {
+impl EventBody for DeferredEvent {
     fn query(&self) -> Result<bool, DeviceError> {
         // What was done before this question counts; then one step, for the next.
         let done = self.0.work.lock().unwrap().done;
@@ -171,7 +171,7 @@ impl EventBody for LazyEvent {
     }
 }
 
-impl Backend for LazyBackend {
+impl Backend for DeferredBackend {
     fn kind(&self) -> DeviceKind {
         DeviceKind::Host
     }
@@ -212,7 +212,7 @@ impl Backend for LazyBackend {
     }
 
     fn stream(&self) -> Result<Stream, DeviceError> {
-        Ok(Stream::new(Arc::new(LazyStream(self.queue.clone()))))
+        Ok(Stream::new(Arc::new(DeferredStream(self.queue.clone()))))
     }
 
     fn copy_to_host(
@@ -293,5 +293,5 @@ fn inside(offset: u64, bytes: u64, mapped: u64) -> Result<(), OutOfRange> {
 #[cfg(test)]
 #[test]
 fn a_backend_that_is_always_late_keeps_the_contract() {
-    crate::contract::check(&LazyBackend::default());
+    crate::contract::check(&DeferredBackend::default());
 }

@@ -3,8 +3,8 @@
 use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
 
-use rgaps::any::Message;
 use rgaps::device::dlpack::DLManagedTensorVersioned;
+use rgaps::dynamic::DynamicSample;
 use rgaps::{Handle, Node, Readiness};
 
 use crate::handle::{Table, What};
@@ -15,7 +15,7 @@ use crate::types::{rgaps_info_t, rgaps_meta_t};
 
 /// A message that is being read, in the memory where its publisher (or, from another host, the manager) put it. It stays as it is until it is
 /// released, however far the publisher runs ahead, and outlives its subscriber.
-pub struct rgaps_message_t {
+pub struct rgaps_sample_t {
     _handle: c_void,
 }
 
@@ -92,24 +92,24 @@ impl From<rgaps_message_handle_t> for Handle {
 #[derive(Clone)]
 pub(crate) struct MessageObject {
     node: Node,
-    message: Message,
+    message: DynamicSample,
 }
 
 static MESSAGES: Table<MessageObject> = Table::new(What::Message);
 
 /// Gives a message a handle.
-pub(crate) fn hand_out(node: &Node, message: Message) -> Result<*mut rgaps_message_t, Failure> {
+pub(crate) fn hand_out(node: &Node, message: DynamicSample) -> Result<*mut rgaps_sample_t, Failure> {
     handle(&MESSAGES, MessageObject { node: node.clone(), message })
 }
 
 /// The payload's pointer on its device.
-pub(crate) fn device_pointer(message: *const rgaps_message_t) -> Result<*const c_void, Failure> {
+pub(crate) fn device_pointer(message: *const rgaps_sample_t) -> Result<*const c_void, Failure> {
     let range = MESSAGES.look_up(message as u64)?.message.device_range()?;
     Ok(range.address as *const c_void)
 }
 
 /// Lets a message go behind a stream of the caller's.
-pub(crate) fn release(message: *mut rgaps_message_t, stream: *mut c_void) -> Result<(), Failure> {
+pub(crate) fn release(message: *mut rgaps_sample_t, stream: *mut c_void) -> Result<(), Failure> {
     let MessageObject { node, message } = MESSAGES.remove(message as u64)?;
     if let Some(stream) = raw::stream(&node, stream) {
         message.release_on(&stream)?;
@@ -119,8 +119,8 @@ pub(crate) fn release(message: *mut rgaps_message_t, stream: *mut c_void) -> Res
 
 /// What the payload is.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rgaps_message_meta(
-    message: *const rgaps_message_t,
+pub unsafe extern "C" fn rgaps_sample_meta(
+    message: *const rgaps_sample_t,
     meta: Option<&mut MaybeUninit<rgaps_meta_t>>,
 ) -> rgaps_status_t {
     guard(|| {
@@ -132,8 +132,8 @@ pub unsafe extern "C" fn rgaps_message_meta(
 
 /// Where the message came from, the path that it took and when it passed each stage.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rgaps_message_info(
-    message: *const rgaps_message_t,
+pub unsafe extern "C" fn rgaps_sample_info(
+    message: *const rgaps_sample_t,
     info: Option<&mut MaybeUninit<rgaps_info_t>>,
 ) -> rgaps_status_t {
     guard(|| {
@@ -146,8 +146,8 @@ pub unsafe extern "C" fn rgaps_message_info(
 
 /// What names the message outside RGAPS.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rgaps_message_handle(
-    message: *const rgaps_message_t,
+pub unsafe extern "C" fn rgaps_sample_handle(
+    message: *const rgaps_sample_t,
     handle: Option<&mut MaybeUninit<rgaps_message_handle_t>>,
 ) -> rgaps_status_t {
     guard(|| {
@@ -163,8 +163,8 @@ pub unsafe extern "C" fn rgaps_message_handle(
 ///
 /// @param bytes  may be NULL
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rgaps_message_data(
-    message: *const rgaps_message_t,
+pub unsafe extern "C" fn rgaps_sample_data(
+    message: *const rgaps_sample_t,
     data: Option<&mut MaybeUninit<*const c_void>>,
     bytes: Option<&mut MaybeUninit<u64>>,
 ) -> rgaps_status_t {
@@ -185,8 +185,8 @@ pub unsafe extern "C" fn rgaps_message_data(
 ///
 /// @param bytes  may be NULL
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rgaps_message_device_pointer(
-    message: *const rgaps_message_t,
+pub unsafe extern "C" fn rgaps_sample_device_pointer(
+    message: *const rgaps_sample_t,
     pointer: Option<&mut MaybeUninit<*const c_void>>,
     bytes: Option<&mut MaybeUninit<u64>>,
 ) -> rgaps_status_t {
@@ -203,8 +203,8 @@ pub unsafe extern "C" fn rgaps_message_device_pointer(
 
 /// Whether the message's bytes are there: an rgaps_readiness_t.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rgaps_message_readiness(
-    message: *const rgaps_message_t,
+pub unsafe extern "C" fn rgaps_sample_readiness(
+    message: *const rgaps_sample_t,
     readiness: Option<&mut MaybeUninit<u32>>,
 ) -> rgaps_status_t {
     guard(|| {
@@ -223,11 +223,11 @@ pub unsafe extern "C" fn rgaps_message_readiness(
 /// is called, and then lets go behind the work that the stream has got by then.
 ///
 /// @param field   of a cloud, one field of its points; NULL for the whole payload
-/// @param stream  on which the library works, as for `rgaps_message_release`; it must live until the deleter has been called
+/// @param stream  on which the library works, as for `rgaps_sample_release`; it must live until the deleter has been called
 /// @param tensor  a DLManagedTensorVersioned of dlpack.h, read only
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rgaps_message_dlpack(
-    message: *const rgaps_message_t,
+pub unsafe extern "C" fn rgaps_sample_dlpack(
+    message: *const rgaps_sample_t,
     field: *const c_char,
     stream: *mut c_void,
     tensor: Option<&mut MaybeUninit<*mut DLManagedTensorVersioned>>,
@@ -254,6 +254,6 @@ pub unsafe extern "C" fn rgaps_message_dlpack(
 /// @param stream  a CUstream or cudaStream_t of the device's primary context; NULL is CUDA's default stream. Of no meaning on the host
 ///                backend.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rgaps_message_release(message: *mut rgaps_message_t, stream: *mut c_void) -> rgaps_status_t {
+pub unsafe extern "C" fn rgaps_sample_release(message: *mut rgaps_sample_t, stream: *mut c_void) -> rgaps_status_t {
     guard(|| release(message, stream))
 }
