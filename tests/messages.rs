@@ -15,7 +15,7 @@ const HANDLE: &str = "GpuHandle";
 
 /// Where a field lies in its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+struct Field {
     offset: usize,
     bytes: usize,
 }
@@ -24,7 +24,7 @@ struct Place {
 #[derive(Debug, Default)]
 struct Layouts {
     messages: BTreeMap<String, usize>,
-    fields: BTreeMap<(String, String), Place>,
+    fields: BTreeMap<(String, String), Field>,
 }
 
 impl Layouts {
@@ -38,7 +38,7 @@ impl Layouts {
                     layouts.messages.insert((*message).to_owned(), bytes.parse().unwrap());
                 }
                 ("FIELD", [message, field, offset, bytes]) => {
-                    let place = Place { offset: offset.parse().unwrap(), bytes: bytes.parse().unwrap() };
+                    let place = Field { offset: offset.parse().unwrap(), bytes: bytes.parse().unwrap() };
                     layouts.fields.insert(((*message).to_owned(), (*field).to_owned()), place);
                 }
                 _ => panic!("layout.def: {line}"),
@@ -52,7 +52,7 @@ impl Layouts {
         self.messages[message]
     }
 
-    fn place(&self, message: &str, field: &str) -> Place {
+    fn place(&self, message: &str, field: &str) -> Field {
         self.fields[&(message.to_owned(), field.to_owned())]
     }
 }

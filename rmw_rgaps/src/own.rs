@@ -15,7 +15,7 @@ static PUBLISHERS: RwLock<Vec<Own>> = RwLock::new(Vec::new());
 
 /// Which publishers could have published a message: those of one context and topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct Origin {
     /// The context's address.
     pub(crate) context: usize,
     /// Fully qualified.
@@ -25,7 +25,7 @@ pub(crate) struct Place {
 struct Own {
     /// The publisher's address.
     key: usize,
-    place: Place,
+    place: Origin,
     gid: rmw_gid_t,
     /// The most recent last.
     identities: Vec<u64>,
@@ -36,7 +36,7 @@ unsafe impl Send for Own {}
 // SAFETY: as above; nothing of it changes but under the lock.
 unsafe impl Sync for Own {}
 
-pub(crate) fn add(key: usize, place: Place, gid: rmw_gid_t) {
+pub(crate) fn add(key: usize, place: Origin, gid: rmw_gid_t) {
     write(|publishers| publishers.push(Own { key, place, gid, identities: Vec::new() }));
 }
 
@@ -57,12 +57,12 @@ pub(crate) fn learn(key: usize, identity: u64) {
 }
 
 /// Whether there are publishers there at all.
-pub(crate) fn are_there(place: &Place) -> bool {
+pub(crate) fn are_there(place: &Origin) -> bool {
     read(|publishers| publishers.iter().any(|own| own.place == *place))
 }
 
 /// The gid of the publisher there that has this identity in the core, in this process.
-pub(crate) fn gid_of(place: &Place, identity: u64) -> Option<rmw_gid_t> {
+pub(crate) fn gid_of(place: &Origin, identity: u64) -> Option<rmw_gid_t> {
     read(|publishers| {
         let there = || publishers.iter().filter(|own| own.place == *place);
         let known = there().find(|own| own.identities.contains(&identity));
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn a_publisher_is_known_by_what_it_has_sent_and_before_by_having_sent_nothing() {
-        let place = |topic: &str| Place { context: 1, topic: topic.to_owned() };
+        let place = |topic: &str| Origin { context: 1, topic: topic.to_owned() };
         let found = |topic: &str, identity| gid_of(&place(topic), identity).map(|gid| gid.data[0]);
         add(11, place("/a"), gid(1));
         add(12, place("/a"), gid(2));
@@ -108,7 +108,7 @@ mod tests {
             learn(12, other);
         }
         assert_eq!((found("/a", 309), found("/a", 305)), (Some(2), Some(1)));
-        assert_eq!(gid_of(&Place { context: 2, topic: "/a".to_owned() }, 100).map(|gid| gid.data[0]), None);
+        assert_eq!(gid_of(&Origin { context: 2, topic: "/a".to_owned() }, 100).map(|gid| gid.data[0]), None);
         for key in [11, 12, 13] {
             remove(key);
         }

@@ -14,7 +14,7 @@ use crate::ffi::{fail, refuse};
 use crate::inner::calls;
 use crate::loans::Loans;
 use crate::observed::Observed;
-use crate::own::{self, Place};
+use crate::own::{self, Origin};
 use crate::support;
 use crate::sys::*;
 
@@ -173,7 +173,7 @@ pub(crate) unsafe fn rmw_create_publisher(
     handle.implementation_identifier = IDENTIFIER.as_ptr().cast();
     handle.can_loan_messages = true;
     let observed = Observed::new(context.node.clone(), topic.clone());
-    let place = Place { context: context.address(), topic: topic.clone() };
+    let place = Origin { context: context.address(), topic: topic.clone() };
     let (loans, identity) = (Loans::default(), AtomicU64::new(0));
     let own = GpuPublisher { handle, inner, kind, topic, type_support, observed, loans, identity, context };
     let own: *mut rmw_publisher_t = Box::into_raw(Box::new(own)).cast();

@@ -25,7 +25,7 @@ use crate::inner::calls;
 use crate::loans::Loans;
 use crate::notifier::Shared;
 use crate::observed::Observed;
-use crate::own::Place;
+use crate::own::Origin;
 use crate::replay::Replays;
 use crate::support::{self, Raw};
 use crate::sys::*;
@@ -61,7 +61,7 @@ pub(crate) struct Entity {
     pub(crate) node: Node,
     pub(crate) core: DynamicSubscriber,
     pub(crate) observed: Observed,
-    pub(crate) place: Place,
+    pub(crate) place: Origin,
     /// Held by whoever takes, over all of a sequence.
     pub(crate) turn: Mutex<()>,
     pub(crate) taking: Mutex<Taking>,
@@ -282,7 +282,7 @@ unsafe fn make(
     let qos = unsafe { core_qos(inner) }?;
     let core = DynamicSubscriber::new(&context.node, &topic, kind, qos).map_err(|error| error.to_string())?;
     let observed = Observed::new(context.node.clone(), topic.clone());
-    let place = Place { context: context.address(), topic: topic.clone() };
+    let place = Origin { context: context.address(), topic: topic.clone() };
     // SAFETY: a handle of the inner RMW's.
     let mut handle = unsafe { *inner };
     handle.implementation_identifier = IDENTIFIER.as_ptr().cast();

@@ -94,7 +94,7 @@ impl fmt::Display for BadHandle {
 }
 
 #[derive(Debug)]
-struct Place<T> {
+struct Entry<T> {
     generation: u32,
     object: Option<T>,
 }
@@ -107,7 +107,7 @@ struct Free {
     used: u32,
 }
 
-type Block<T> = OnceLock<Box<[Mutex<Place<T>>]>>;
+type Block<T> = OnceLock<Box<[Mutex<Entry<T>>]>>;
 
 #[derive(Debug)]
 struct Places<T> {
@@ -174,7 +174,7 @@ impl<T: Clone> Table<T> {
     }
 
     /// The place that a handle names, and its generation.
-    fn place(&self, forks: u32, handle: u64) -> Result<(&Mutex<Place<T>>, u32), BadHandle> {
+    fn place(&self, forks: u32, handle: u64) -> Result<(&Mutex<Entry<T>>, u32), BadHandle> {
         if handle == 0 {
             return Err(BadHandle::Null(self.what));
         }
@@ -217,7 +217,7 @@ impl<T> Places<T> {
         Some((index, place.generation))
     }
 
-    fn place(&self, index: u32) -> Option<&Mutex<Place<T>>> {
+    fn place(&self, index: u32) -> Option<&Mutex<Entry<T>>> {
         let (block, offset) = block_of(index);
         self.blocks.get(block)?.get()?.get(offset)
     }
@@ -225,7 +225,7 @@ impl<T> Places<T> {
     /// There is a place of this index.
     fn make(&self, index: u32) -> Option<()> {
         let (block, _) = block_of(Some(index).filter(|index| *index < PLACES_MAX)?);
-        let empty = || Mutex::new(Place { generation: 1, object: None });
+        let empty = || Mutex::new(Entry { generation: 1, object: None });
         self.blocks.get(block)?.get_or_init(|| (0..FIRST_BLOCK << block).map(|_| empty()).collect());
         Some(())
     }

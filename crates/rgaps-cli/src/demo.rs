@@ -3,7 +3,7 @@
 //! edge picture from it.
 
 mod board;
-pub(crate) mod place;
+pub(crate) mod hosts;
 mod publisher;
 mod report;
 mod subscriber;
@@ -24,7 +24,7 @@ pub use subscriber::Arguments as SubscriberArguments;
 pub use subscriber::run as run_subscriber;
 
 use crate::demo::board::Board;
-use crate::demo::place::{Place, Side};
+use crate::demo::hosts::{DemoHosts, Side};
 use crate::demo::report::{Report, Summary};
 use crate::interrupt::Interrupt;
 use crate::output::{self, Format};
@@ -61,7 +61,7 @@ pub struct Arguments {
     #[arg(long, default_value = "demo-out")]
     out: PathBuf,
     /// auto, tcp or rdma; default: as configured.
-    #[arg(long, value_parser = place::TRANSPORTS)]
+    #[arg(long, value_parser = hosts::TRANSPORTS)]
     transport: Option<String>,
     /// What messages lie in: auto, host, cuda, cuda:N or cuda:GPU-UUID; default: as configured.
     #[arg(long)]
@@ -81,13 +81,13 @@ enum Line {
 pub fn run(arguments: &Arguments, format: Format) -> Result<(), CommandError> {
     let interrupt = Interrupt::install()?;
     device::opened(arguments.device)?;
-    let place = Place::new(arguments.loopback, arguments.transport.as_deref(), arguments.device)?;
+    let hosts = DemoHosts::new(arguments.loopback, arguments.transport.as_deref(), arguments.device)?;
     if format == Format::Human {
-        output::line(place.describe());
+        output::line(hosts.describe());
     }
     std::fs::create_dir_all(&arguments.out)?;
-    let outcome = play(arguments, format, &place, &interrupt);
-    let left = place.clear_up();
+    let outcome = play(arguments, format, &hosts, &interrupt);
+    let left = hosts.clear_up();
     let summary = outcome?;
     print(&summary, arguments, format);
     left?;
@@ -97,7 +97,12 @@ pub fn run(arguments: &Arguments, format: Format) -> Result<(), CommandError> {
     }
 }
 
-fn play(arguments: &Arguments, format: Format, place: &Place, interrupt: &Interrupt) -> Result<Summary, CommandError> {
+fn play(
+    arguments: &Arguments,
+    format: Format,
+    hosts: &DemoHosts,
+    interrupt: &Interrupt,
+) -> Result<Summary, CommandError> {
     let (sender, lines) = channel();
     let mut children = Vec::new();
     let mut names = Vec::new();
@@ -105,7 +110,7 @@ fn play(arguments: &Arguments, format: Format, place: &Place, interrupt: &Interr
         for number in 1..=count {
             let name = format!("{}{number}", side.letter());
             let out = arguments.out.join(format!("edges-{name}"));
-            let mut command = place.command(side)?;
+            let mut command = hosts.command(side)?;
             command
                 .args(["demo-subscriber", "--name", &name, "--frames", &arguments.frames.to_string(), "--out"])
                 .arg(out);
@@ -114,8 +119,8 @@ fn play(arguments: &Arguments, format: Format, place: &Place, interrupt: &Interr
         }
     }
     await_subscribers(&lines, &mut children, interrupt)?;
-    let before = place.received_bytes()?;
-    let mut command = place.command(Side::A)?;
+    let before = hosts.received_bytes()?;
+    let mut command = hosts.command(Side::A)?;
     let waiting = arguments.local + usize::from(arguments.remote > 0);
     command.args(["demo-publisher", "--frames", &arguments.frames.to_string(), "--rate", &arguments.rate.to_string()]);
     command.args(["--wait-for", &waiting.to_string()]);
@@ -127,8 +132,8 @@ fn play(arguments: &Arguments, format: Format, place: &Place, interrupt: &Interr
     drop(sender);
     let mut board = Board::new(names, arguments.frames, format);
     follow(&lines, &mut board, &mut children, publisher, interrupt)?;
-    let received = place.received_bytes()?.zip(before).map(|(after, before)| after - before);
-    Ok(board.finish(received, place.is_namespaces()))
+    let received = hosts.received_bytes()?.zip(before).map(|(after, before)| after - before);
+    Ok(board.finish(received, hosts.is_namespaces()))
 }
 
 fn start(command: &mut std::process::Command, index: usize, lines: &Sender<Line>) -> Result<Child, CommandError> {

@@ -16,7 +16,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 
-use crate::demo::place::{self, Place, Side};
+use crate::demo::hosts::{self, DemoHosts, Side};
 use crate::interrupt::Interrupt;
 use crate::{CommandError, device, output};
 
@@ -31,7 +31,7 @@ const VARIABLE: &str = rgaps_testing::runtime_dir::VARIABLE;
 #[derive(Clone, Debug, clap::Args)]
 pub struct Arguments {
     /// auto, tcp or rdma; default: as configured.
-    #[arg(long, value_parser = place::TRANSPORTS)]
+    #[arg(long, value_parser = hosts::TRANSPORTS)]
     transport: Option<String>,
     /// auto, host, cuda, cuda:N or cuda:GPU-UUID; default: as configured.
     #[arg(long)]
@@ -61,12 +61,12 @@ pub fn run(arguments: &Arguments) -> Result<(), CommandError> {
     let interrupt = Interrupt::install()?;
     remove_left_behind(&std::env::temp_dir());
     device::opened(arguments.device)?;
-    let place = Place::new(arguments.loopback, arguments.transport.as_deref(), arguments.device)?;
-    let dirs = [Side::A, Side::B].map(|side| place.dir(side).to_owned());
+    let demo = DemoHosts::new(arguments.loopback, arguments.transport.as_deref(), arguments.device)?;
+    let dirs = [Side::A, Side::B].map(|side| demo.dir(side).to_owned());
     let _locks = dirs.iter().map(|dir| stand_by(dir)).collect::<io::Result<Vec<_>>>()?;
     let hosts =
-        [Side::A, Side::B].map(|side| Host { prefix: place.prefix(side), environment: place.environment(side) }).into();
-    output::json(&Said { about: place.describe(), hosts });
+        [Side::A, Side::B].map(|side| Host { prefix: demo.prefix(side), environment: demo.environment(side) }).into();
+    output::json(&Said { about: demo.describe(), hosts });
     let (sender, ended) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         // Whatever comes is not for us; an error is an end.
@@ -75,7 +75,7 @@ pub fn run(arguments: &Arguments) -> Result<(), CommandError> {
     });
     while !interrupt.is_set() && ended.recv_timeout(interrupt.patience()).is_err() {}
     dirs.iter().for_each(|dir| end_processes(dir));
-    drop(place);
+    drop(demo);
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 //!
 //! It is looked for in RGAPSD, beside this program, one folder up (tests live in a sub-folder), beside the library that this code is part of
 //! (a wheel has it there) or in the bin folder next to that one, and in PATH. It runs in a session of
-//! its own with a clean environment, and says on a pipe when it listens, or why it will not (`Outcome`). A lock file keeps clients that
+//! its own with a clean environment, and says on a pipe when it listens, or why it will not (`StartOutcome`). A lock file keeps clients that
 //! start at once from starting several. RGAPS_AUTOSTART=0 turns it off.
 
 mod outcome;
@@ -18,7 +18,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use self::outcome::{Heard, hear};
-pub use self::outcome::{Outcome, fuzz_outcome};
+pub use self::outcome::{StartOutcome, fuzz_outcome};
 pub use self::pauses::Pauses;
 use crate::config::{ConfigError, Given, variable};
 use crate::local::{Connection, LocalError};
@@ -181,18 +181,18 @@ pub fn connect(dir: &RuntimeDir, autostart: Autostart) -> Result<Connection, Spa
         let (started, heard) = start(dir, autostart, deadline)?;
         program = started;
         match heard {
-            Heard::Said(Outcome::Failed(reason)) => return Err(SpawnError::Failed(reason)),
+            Heard::Said(StartOutcome::Failed(reason)) => return Err(SpawnError::Failed(reason)),
             Heard::Nothing => {
                 // A script in RGAPSD may have kept the word for itself.
                 let found = wait_for_socket(dir, deadline.min(Instant::now() + DETACH_TIMEOUT))?;
                 return found.ok_or_else(|| SpawnError::Ended { program, log: dir.log(), last: log.last_line() });
             }
-            Heard::Said(Outcome::Taken) => {
+            Heard::Said(StartOutcome::Taken) => {
                 if let Some(connection) = wait_for_socket(dir, deadline.min(Instant::now() + TAKEN_INTERVAL))? {
                     return Ok(connection);
                 }
             }
-            Heard::Said(Outcome::Listens) | Heard::TooLate => {}
+            Heard::Said(StartOutcome::Listens) | Heard::TooLate => {}
         }
     }
     // The last look: it may have listened just now.

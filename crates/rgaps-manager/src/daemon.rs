@@ -11,7 +11,7 @@ use rgaps_control::local::LocalError;
 use rgaps_control::network::{Network, NetworkError};
 use rgaps_control::range::{Range, Unset};
 use rgaps_control::runtime::RuntimeError;
-use rgaps_control::spawn::Outcome;
+use rgaps_control::spawn::StartOutcome;
 use rgaps_control::text::plain;
 use rgaps_control::{Given, RuntimeDir};
 use rgaps_device::{Choice, DeviceError};
@@ -68,10 +68,10 @@ pub enum DaemonError {
 
 impl DaemonError {
     /// What a client that has started this manager should know.
-    pub fn outcome(&self) -> Outcome {
+    pub fn outcome(&self) -> StartOutcome {
         match self {
-            Self::Runtime(RuntimeError::Locked { .. }) => Outcome::Taken,
-            error => Outcome::Failed(error.to_string()),
+            Self::Runtime(RuntimeError::Locked { .. }) => StartOutcome::Taken,
+            error => StartOutcome::Failed(error.to_string()),
         }
     }
 }

@@ -18,7 +18,7 @@ pub(crate) struct Links {
 
 /// One of them; it is given back when it is dropped.
 #[derive(Debug)]
-pub(crate) struct LinkPlace {
+pub(crate) struct LinkPermit {
     of: Arc<Links>,
     host: HostId,
 }
@@ -29,7 +29,7 @@ impl Links {
     }
 
     /// Another link with a host.
-    pub(crate) fn take(self: &Arc<Self>, host: HostId) -> Result<LinkPlace, OverBudget> {
+    pub(crate) fn take(self: &Arc<Self>, host: HostId) -> Result<LinkPermit, OverBudget> {
         let mut by_host = self.by_host();
         let of_host = by_host.get(&host).copied().unwrap_or_default();
         let over = if !self.descriptors.has_room_for_links() {
@@ -47,7 +47,7 @@ impl Links {
             return Err(budget);
         }
         by_host.insert(host, of_host + 1);
-        Ok(LinkPlace { of: self.clone(), host })
+        Ok(LinkPermit { of: self.clone(), host })
     }
 
     fn by_host(&self) -> MutexGuard<'_, HashMap<HostId, usize>> {
@@ -55,7 +55,7 @@ impl Links {
     }
 }
 
-impl Drop for LinkPlace {
+impl Drop for LinkPermit {
     fn drop(&mut self) {
         let mut by_host = self.of.by_host();
         if let Some(count) = by_host.get_mut(&self.host) {

@@ -15,7 +15,7 @@ use rgaps_shm::{ReaderPort, SubscriberFile, SubscriberSlot, SubscriberSpec};
 
 use crate::budgets::Budgets;
 use crate::event::Mailbox;
-use crate::links::LinkPlace;
+use crate::links::LinkPermit;
 use crate::sender::{Ask, Sender, SenderSetup};
 use crate::topics::Topic;
 use crate::verbs::Verbs;
@@ -108,7 +108,7 @@ pub(crate) struct Outbound {
     /// Nobody wants it; until then it waits for the host to come back.
     lingers_until: Option<Instant>,
     thread: Option<JoinHandle<()>>,
-    _place: LinkPlace,
+    _place: LinkPermit,
 }
 
 impl Outbound {
@@ -238,7 +238,7 @@ impl PublishManager {
     }
 
     /// Of the slots of a topic that other hosts may have, and of the links.
-    fn place(&self, topic: &Topic, host: HostId) -> Result<LinkPlace, OverBudget> {
+    fn place(&self, topic: &Topic, host: HostId) -> Result<LinkPermit, OverBudget> {
         let limits = &self.budgets.limits;
         if topic.outbound.len() >= limits.count(Budget::RemoteSubscribers) {
             self.budgets.refusals.count(Budget::RemoteSubscribers);
@@ -253,7 +253,7 @@ impl PublishManager {
         endpoint: &Endpoint,
         wanted: &Wanted,
         name: &str,
-        place: LinkPlace,
+        place: LinkPermit,
     ) -> std::io::Result<Outbound> {
         let depth = depth(&endpoint.offers, wanted);
         let file = SubscriberFile::with_place(&mut self.file.lock().unwrap_or_else(PoisonError::into_inner))
@@ -274,7 +274,7 @@ impl PublishManager {
         endpoint: &Endpoint,
         wanted: &Wanted,
         name: &str,
-        (slot, depth, place): (SubscriberSlot, u32, LinkPlace),
+        (slot, depth, place): (SubscriberSlot, u32, LinkPermit),
     ) -> std::io::Result<Outbound> {
         // Late joiners of other hosts get history from their own manager, which gets it from here.
         let history = kept_depth(&endpoint.offers) > 0;

@@ -26,7 +26,7 @@ use crate::budgets::Budgets;
 use crate::callers::Callers;
 use crate::device_memory::DeviceMemoryManager;
 use crate::event::{Event, Mailbox};
-use crate::links::LinkPlace;
+use crate::links::LinkPermit;
 use crate::received::Received;
 use crate::requests::messages_wanted;
 use crate::sender::{link_chunk_bytes, link_integrity, over_tcp};
@@ -59,7 +59,7 @@ pub(crate) struct ArrivalControl {
     token: LinkToken,
     slot: PublisherSlot,
     /// It goes with the worker.
-    _place: LinkPlace,
+    _place: LinkPermit,
     /// Subscribers that have come meanwhile, and whether there is one.
     newcomers: Mutex<Vec<Newcomer>>,
     has_newcomers: AtomicBool,

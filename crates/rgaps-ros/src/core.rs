@@ -17,7 +17,7 @@ use rgaps::{
 };
 
 use crate::Error;
-use crate::descriptor::{Descriptor, Kind};
+use crate::descriptor::{Descriptor, RosKind};
 use crate::parameters::{self, Parameters};
 use crate::profile::Profile;
 
@@ -25,7 +25,7 @@ use crate::profile::Profile;
 const TOLD_MAX: usize = 64;
 
 /// The ROS half of a publisher.
-pub trait Descriptors<T: Kind> {
+pub trait Descriptors<T: RosKind> {
     /// Sends a descriptor.
     fn send(&self, message: &T::Message) -> Result<(), Error>;
 
@@ -35,14 +35,14 @@ pub trait Descriptors<T: Kind> {
 
 /// Publishes in the core, and then the descriptor, in one order whatever thread publishes: a push that waits for space keeps others from it meanwhile.
 #[derive(Debug)]
-pub struct Publisher<T: Kind, D> {
+pub struct Publisher<T: RosKind, D> {
     core: rgaps::Publisher<T>,
     descriptors: D,
     /// Held from a message's publication to that of its descriptor: who takes by handle in order has let go of one whose descriptor is overtaken.
     turn: Mutex<()>,
 }
 
-impl<T: Kind, D: Descriptors<T>> Publisher<T, D> {
+impl<T: RosKind, D: Descriptors<T>> Publisher<T, D> {
     /// On the topic of this fully qualified name, after remapping; `Profile::publisher_qos` says what is offered.
     pub fn of(node: &Node, topic: &str, offered: PublisherQos, descriptors: D) -> Result<Self, Error> {
         Ok(Self { core: node.publisher_with(topic, offered)?, descriptors, turn: Mutex::default() })
@@ -104,12 +104,12 @@ impl<T: Kind, D: Descriptors<T>> Publisher<T, D> {
 /// A block to be filled in place; publishing it sends the descriptor too.
 #[derive(Debug)]
 #[must_use = "a loan does nothing until it is published"]
-pub struct Loan<'a, T: Kind, D> {
+pub struct Loan<'a, T: RosKind, D> {
     loan: rgaps::Loan<T>,
     publisher: &'a Publisher<T, D>,
 }
 
-impl<T: Kind, D: Descriptors<T>> Loan<'_, T, D> {
+impl<T: RosKind, D: Descriptors<T>> Loan<'_, T, D> {
     /// Publishes the message and its descriptor.
     pub fn publish(self) -> Result<Handle, Error> {
         let meta = self.loan.meta().clone();
@@ -127,7 +127,7 @@ impl<T: Kind, D: Descriptors<T>> Loan<'_, T, D> {
     }
 }
 
-impl<T: Kind, D> Deref for Loan<'_, T, D> {
+impl<T: RosKind, D> Deref for Loan<'_, T, D> {
     type Target = rgaps::Loan<T>;
 
     fn deref(&self) -> &rgaps::Loan<T> {
@@ -135,7 +135,7 @@ impl<T: Kind, D> Deref for Loan<'_, T, D> {
     }
 }
 
-impl<T: Kind, D> DerefMut for Loan<'_, T, D> {
+impl<T: RosKind, D> DerefMut for Loan<'_, T, D> {
     fn deref_mut(&mut self) -> &mut rgaps::Loan<T> {
         &mut self.loan
     }
@@ -143,7 +143,7 @@ impl<T: Kind, D> DerefMut for Loan<'_, T, D> {
 
 /// The core's half of a subscription: a core subscriber, and the descriptors whose payloads it takes.
 #[derive(Debug)]
-pub struct Payloads<T: Kind> {
+pub struct Payloads<T: RosKind> {
     subscriber: Subscriber<T>,
     timeout: Duration,
     refused: AtomicU64,
@@ -151,7 +151,7 @@ pub struct Payloads<T: Kind> {
     told: Mutex<VecDeque<(u64, Discriminant<TakeByHandleError>)>>,
 }
 
-impl<T: Kind> Payloads<T> {
+impl<T: RosKind> Payloads<T> {
     /// On the topic of this fully qualified name, after remapping. To be made before the ROS half, so that whatever that brings is published then, or
     /// is early; and descriptors are to be taken in the order in which they come.
     pub fn with(node: &Node, topic: &str, profile: &Profile, of: &mut dyn Parameters) -> Result<Self, Error> {

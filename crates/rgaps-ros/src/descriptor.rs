@@ -14,7 +14,7 @@ use rgaps::types::{Image, META_BYTES_MAX, Meta, MetaError, PointCloud, Tensor};
 /// A message of rgaps_msgs.
 pub trait Descriptor: Clone + Default + std::fmt::Debug + Send + Sync + 'static {
     /// The metadata in it.
-    type Meta: Kind<Message = Self>;
+    type Meta: RosKind<Message = Self>;
     /// Its name in ROS.
     const TYPE_NAME: &'static str;
     /// Its length.
@@ -43,7 +43,7 @@ pub trait Descriptor: Clone + Default + std::fmt::Debug + Send + Sync + 'static 
 }
 
 /// A kind of payload that ROS has a descriptor of.
-pub trait Kind: Meta {
+pub trait RosKind: Meta {
     /// Its message.
     type Message: Descriptor<Meta = Self>;
 }
@@ -91,7 +91,7 @@ macro_rules! message {
             }
         }
 
-        impl Kind for $kind {
+        impl RosKind for $kind {
             type Message = $name;
         }
 
@@ -164,7 +164,7 @@ mod tests {
     use super::*;
     use rgaps::types::{DType, Datatype, Encoding};
 
-    fn survives<T: Kind>(meta: T, name: &str) {
+    fn survives<T: RosKind>(meta: T, name: &str) {
         let handle = Handle { sequence: 7, kind: T::KIND, layout_version: Handle::LAYOUT_VERSION, ..Handle::default() };
         let message = T::Message::new(&handle, &meta);
         assert_eq!((T::Message::TYPE_NAME, message.as_bytes().len()), (name, T::Message::BYTES));

@@ -34,5 +34,5 @@ pub mod r2r;
 #[cfg(feature = "rclrs")]
 pub mod rclrs;
 
-pub use descriptor::{Descriptor, GpuImage, GpuPointCloud, GpuTensor, Kind};
+pub use descriptor::{Descriptor, GpuImage, GpuPointCloud, GpuTensor, RosKind};
 pub use error::Error;

@@ -35,14 +35,14 @@ use rgaps::types::Stamp;
 use rgaps::{Durability, History, Reliability, Sample, SubscriberStatistics};
 
 use crate::core::{self, Payloads};
-use crate::descriptor::Kind;
+use crate::descriptor::RosKind;
 use crate::parameters::Parameters;
 use crate::profile::{Asked, Profile};
 use crate::{Error, raw};
 
 /// What a client needs of a message of this kind.
-pub trait R2rKind: Kind<Message: WrappedTypesupport> {}
-impl<T: Kind<Message: WrappedTypesupport>> R2rKind for T {}
+pub trait R2rKind: RosKind<Message: WrappedTypesupport> {}
+impl<T: RosKind<Message: WrappedTypesupport>> R2rKind for T {}
 
 /// Publishes samples, in the core, and their descriptors, on a node.
 pub type Publisher<T> = core::Publisher<T, Descriptors<T>>;

@@ -36,7 +36,7 @@ use rgaps::types::Stamp;
 use rgaps::{Durability, History, Reliability, Sample, SubscriberStatistics};
 
 use crate::core::{self, Payloads};
-use crate::descriptor::{Descriptor, GpuImage, GpuPointCloud, GpuTensor, Kind};
+use crate::descriptor::{Descriptor, GpuImage, GpuPointCloud, GpuTensor, RosKind};
 use crate::diagnostics::{self, Reporting, Status};
 use crate::parameters::Parameters;
 use crate::profile::{Asked, Profile};
@@ -72,8 +72,8 @@ message!(GpuPointCloud);
 message!(GpuTensor);
 
 /// What a client needs of a message of this kind.
-pub trait RclrsKind: Kind<Message: rosidl_runtime_rs::RmwMessage> {}
-impl<T: Kind<Message: rosidl_runtime_rs::RmwMessage>> RclrsKind for T {}
+pub trait RclrsKind: RosKind<Message: rosidl_runtime_rs::RmwMessage> {}
+impl<T: RosKind<Message: rosidl_runtime_rs::RmwMessage>> RclrsKind for T {}
 
 /// Publishes samples, in the core, and their descriptors, on a node.
 pub type Publisher<T> = core::Publisher<T, Descriptors<T>>;
@@ -269,7 +269,7 @@ impl<T: RclrsKind> PayloadTaker<T> {
     }
 }
 
-fn publisher_status<T: Kind>(publisher: &rgaps::Publisher<T>) -> Status {
+fn publisher_status<T: RosKind>(publisher: &rgaps::Publisher<T>) -> Status {
     let now = publisher.statistics();
     Status {
         name: format!("publisher of {}", publisher.topic()),
@@ -285,7 +285,7 @@ fn publisher_status<T: Kind>(publisher: &rgaps::Publisher<T>) -> Status {
     }
 }
 
-fn payloads_status<T: Kind>(payloads: &Payloads<T>) -> Status {
+fn payloads_status<T: RosKind>(payloads: &Payloads<T>) -> Status {
     let now = payloads.statistics();
     Status {
         name: format!("subscription to {}", payloads.topic_name()),

@@ -30,7 +30,7 @@ use shuttle::{Config, MaxSteps, Runner, thread};
 
 use crate::shuttle_flows::fates::{Mortality, live};
 use crate::shuttle_flows::manager::Manager;
-use crate::shuttle_flows::subscriber::Kind;
+use crate::shuttle_flows::subscriber::SubscriberKind;
 use crate::shuttle_flows::topic::{PUBLISHERS, SUBSCRIBERS, Tally, Topic};
 use crate::sync::Ordering;
 
@@ -84,7 +84,7 @@ fn subscribe(topic: &Topic, manager: &Mutex<Manager>, index: usize) {
     // Now and then a topic has few subscribers, so that what one of them does is not hidden by what others need.
     for _ in 0..pick(3) {
         pause(30);
-        let kind = Kind {
+        let kind = SubscriberKind {
             // One of each kind, and any of them later.
             depth: if one_in(2) { [0, 2, 1][index] } else { pick(4) },
             wants_history: index == 2 || one_in(3),

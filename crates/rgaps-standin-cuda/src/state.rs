@@ -69,7 +69,7 @@ pub(crate) struct Ordered {
 /// What a handle is of. It is the handle's first byte, so that no two kinds are taken for each other and none is an address.
 #[derive(Clone, Copy, Debug)]
 #[repr(u8)]
-pub(crate) enum Kind {
+pub(crate) enum ObjectKind {
     Context = 0xC0,
     Stream = 0x57,
     Event = 0xE0,
@@ -102,7 +102,7 @@ pub(crate) fn driver() -> Status<MutexGuard<'static, Driver>> {
 }
 
 /// A new handle, never one that was given before.
-pub(crate) fn new_handle(kind: Kind) -> u64 {
+pub(crate) fn new_handle(kind: ObjectKind) -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     (kind as u64) << 56 | NEXT.fetch_add(1, Ordering::Relaxed) << 4
 }

@@ -44,12 +44,12 @@ struct Queue {
 #[derive(Debug)]
 struct Item {
     operation: Operation,
-    after: Vec<Place>,
+    after: Vec<QueuePosition>,
 }
 
-/// A place in a stream, which it has passed when all that was queued up to there is done.
+/// A position in a stream, which it has passed when all that was queued up to there is done.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct QueuePosition {
     pub stream: Arc<Stream>,
     pub ticket: u64,
 }
@@ -66,17 +66,17 @@ impl Stream {
     }
 
     /// Queues an operation that runs after what is queued here, and after these places of other streams.
-    pub(crate) fn push(self: &Arc<Self>, operation: Operation, after: Vec<Place>) -> Place {
+    pub(crate) fn push(self: &Arc<Self>, operation: Operation, after: Vec<QueuePosition>) -> QueuePosition {
         let mut queue = locked(&self.queue);
         queue.submitted += 1;
         queue.items.push_back(Item { operation, after });
         self.changed.notify_all();
-        Place { stream: self.clone(), ticket: queue.submitted }
+        QueuePosition { stream: self.clone(), ticket: queue.submitted }
     }
 
     /// Where the queue ends now.
-    pub(crate) fn end(self: &Arc<Self>) -> Place {
-        Place { stream: self.clone(), ticket: locked(&self.queue).submitted }
+    pub(crate) fn end(self: &Arc<Self>) -> QueuePosition {
+        QueuePosition { stream: self.clone(), ticket: locked(&self.queue).submitted }
     }
 
     /// `NOT_READY` if something is queued or runs.
@@ -117,7 +117,7 @@ impl Stream {
     }
 }
 
-impl Place {
+impl QueuePosition {
     pub(crate) fn is_passed(&self) -> bool {
         locked(&self.stream.queue).done >= self.ticket
     }

@@ -188,7 +188,7 @@ impl PublisherInner {
         &self,
         loan: LoanedMessage,
         meta: &dyn Encode,
-        outcome: Outcome,
+        outcome: Filled,
         stream: Option<&Stream>,
     ) -> Result<Handle, PublishError> {
         let mut encoded = [0; META_BYTES_MAX];
@@ -261,7 +261,7 @@ impl Drop for PublisherInner {
     }
 }
 
-struct Outcome {
+struct Filled {
     bytes: u64,
     origin: Origin,
 }
@@ -316,7 +316,7 @@ impl<T: Meta> Publisher<T> {
         if let Err(error) = self.inner.fill(&mut message, bytes, None) {
             return Err(self.inner.not_filled(message, None, error));
         }
-        self.inner.publish(message, meta, Outcome { bytes: described, origin: Origin::Pushed }, None)
+        self.inner.publish(message, meta, Filled { bytes: described, origin: Origin::Pushed }, None)
     }
 
     /// Publishes what `fill` copies into the block, from memory that lies elsewhere and perhaps in pieces: one copy, as `push`. The block has
@@ -325,7 +325,7 @@ impl<T: Meta> Publisher<T> {
         let mut loan = self.loan(meta.clone())?;
         fill(&mut loan);
         let (message, outcome) = loan.complete(None)?;
-        self.inner.publish(message, meta, Outcome { origin: Origin::Pushed, ..outcome }, None)
+        self.inner.publish(message, meta, Filled { origin: Origin::Pushed, ..outcome }, None)
     }
 
     /// Publishes device memory of the caller's in stream order: one copy on the device, behind the work given to the stream so far. The
@@ -347,7 +347,7 @@ impl<T: Meta> Publisher<T> {
             inner.port().give_back(message);
             return Err(inner.device(source));
         }
-        inner.publish(message, meta, Outcome { bytes: described, origin: Origin::Pushed }, Some(stream))
+        inner.publish(message, meta, Filled { bytes: described, origin: Origin::Pushed }, Some(stream))
     }
 
     /// The topic's fully qualified name.
@@ -417,11 +417,11 @@ impl<T: Meta> Loan<T> {
     }
 
     /// The block, with what the CPU wrote of it.
-    fn complete(&mut self, stream: Option<&Stream>) -> Result<(LoanedMessage, Outcome), PublishError> {
+    fn complete(&mut self, stream: Option<&Stream>) -> Result<(LoanedMessage, Filled), PublishError> {
         let Some(mut message) = self.message.take() else { unreachable!("only publish and drop take it") };
         let (scratch, beside) = (self.scratch.get().filter(|_| self.is_scratch_written), self.beside.get());
         if scratch.is_none() && beside.is_none() {
-            return Ok((message, Outcome { bytes: self.bytes, origin: Origin::Loaned }));
+            return Ok((message, Filled { bytes: self.bytes, origin: Origin::Loaned }));
         }
         // Both in this order, as a kernel and then a slice would have filled the block itself.
         let mut filled = Ok(());
@@ -432,7 +432,7 @@ impl<T: Meta> Loan<T> {
             filled = self.publisher.fill(&mut message, scratch, stream);
         }
         let Err(error) = filled else {
-            return Ok((message, Outcome { bytes: self.bytes, origin: Origin::Pushed }));
+            return Ok((message, Filled { bytes: self.bytes, origin: Origin::Pushed }));
         };
         Err(self.publisher.not_filled(message, stream, error))
     }

@@ -70,7 +70,7 @@ impl Answer {
     }
 }
 
-type Outcome = Result<(Reply, Vec<OwnedFd>), SessionError>;
+type RawAnswer = Result<(Reply, Vec<OwnedFd>), SessionError>;
 
 /// State shared by a node's callers and its thread.
 #[derive(Debug)]

@@ -362,7 +362,7 @@ impl<T: Meta> Subscriber<T> {
     /// who finds nothing waits on. A task that is cancelled takes no message along. No poll waits for the manager; unless the node's device
     /// does not reach the message, none waits at all.
     pub async fn next(&self) -> Result<Sample<T>, TakeError> {
-        let place = tasks::Place::new(&self.inner.tasks, &self.inner.node, &self.inner.tended.event);
+        let place = tasks::Enlistment::new(&self.inner.tasks, &self.inner.node, &self.inner.tended.event);
         poll_fn(|context| {
             // What is there is taken whoever else is there.
             if let Some(Some(sample)) = self.poll_take()? {

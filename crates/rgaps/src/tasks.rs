@@ -75,16 +75,16 @@ impl Sleepers {
     }
 }
 
-/// One task's place on the list, given up with its future.
+/// One task on the list of those to be woken, given up with its future.
 #[derive(Debug)]
-pub(crate) struct Place<'a> {
+pub(crate) struct Enlistment<'a> {
     tasks: &'a Arc<Tasks>,
     node: &'a NodeInner,
     event: &'a OnceLock<Arc<EventFd>>,
     number: u64,
 }
 
-impl<'a> Place<'a> {
+impl<'a> Enlistment<'a> {
     pub(crate) fn new(tasks: &'a Arc<Tasks>, node: &'a NodeInner, event: &'a OnceLock<Arc<EventFd>>) -> Self {
         let mut waiting = tasks.lock();
         waiting.next += 1;
@@ -111,7 +111,7 @@ impl<'a> Place<'a> {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for Enlistment<'_> {
     fn drop(&mut self) {
         let mut waiting = self.tasks.lock();
         let own = waiting.wakers.remove(&self.number);

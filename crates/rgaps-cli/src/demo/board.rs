@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::demo::TOPICS;
-use crate::demo::place::Side;
+use crate::demo::hosts::Side;
 use crate::demo::report::{Report, Row, Summary, Wire, table};
 use crate::output::Format;
 

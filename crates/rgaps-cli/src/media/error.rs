@@ -103,28 +103,28 @@ pub enum SaveError {
 #[error("{place}: {problem}")]
 pub struct FormatError {
     /// Where.
-    pub place: Place,
+    pub place: Location,
     /// What.
     pub problem: Problem,
 }
 
 /// A place in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Location {
     /// A line of text, from 1.
     Line(usize),
     /// A byte, from 0.
     Byte(usize),
 }
 
-impl Place {
+impl Location {
     /// `problem` is here.
     pub fn has(self, problem: Problem) -> FormatError {
         FormatError { place: self, problem }
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Line(line) => write!(f, "line {line}"),

@@ -2,7 +2,7 @@
 
 use rgaps::types::Datatype;
 
-use super::error::{FormatError, Place, Problem};
+use super::error::{FormatError, Location, Problem};
 
 /// Bytes of a line, at most: 64 Ki.
 pub(super) const LINE_BYTES_MAX: usize = 1 << 16;
@@ -53,13 +53,13 @@ impl<'a> Lines<'a> {
     }
 
     /// The line that was read last.
-    pub(super) fn here(&self) -> Place {
-        Place::Line(self.number.max(1))
+    pub(super) fn here(&self) -> Location {
+        Location::Line(self.number.max(1))
     }
 
     /// The first byte that was not read.
-    pub(super) fn byte(&self) -> Place {
-        Place::Byte(self.total - self.rest.len())
+    pub(super) fn byte(&self) -> Location {
+        Location::Byte(self.total - self.rest.len())
     }
 
     /// What was not read.
@@ -78,12 +78,16 @@ impl<'a> Lines<'a> {
 }
 
 /// A number in a header.
-pub(super) fn number<T: std::str::FromStr>(place: Place, word: &str, wanted: &'static str) -> Result<T, FormatError> {
+pub(super) fn number<T: std::str::FromStr>(
+    place: Location,
+    word: &str,
+    wanted: &'static str,
+) -> Result<T, FormatError> {
     word.parse().map_err(|_| place.has(Problem::Word { found: shortened(word), wanted }))
 }
 
 /// Appends the value that `word` spells, little-endian.
-pub(super) fn push_value(place: Place, word: &str, datatype: Datatype, to: &mut Vec<u8>) -> Result<(), FormatError> {
+pub(super) fn push_value(place: Location, word: &str, datatype: Datatype, to: &mut Vec<u8>) -> Result<(), FormatError> {
     macro_rules! push {
         ($number:ty, $wanted:literal) => {
             to.extend_from_slice(&number::<$number>(place, word, $wanted)?.to_le_bytes())

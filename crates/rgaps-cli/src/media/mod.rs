@@ -21,7 +21,7 @@ mod tests;
 
 use rgaps::types::{Header, Image, Meta, PointCloud, Tensor};
 
-pub use error::{FormatError, LoadError, Place, Problem, SaveError};
+pub use error::{FormatError, LoadError, Location, Problem, SaveError};
 pub use input::{Kind, Selection, load, select};
 pub use mark::Mark;
 pub use save::{save, save_cloud, save_image, save_tensor};

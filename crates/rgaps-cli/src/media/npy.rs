@@ -14,7 +14,7 @@ use std::io::Write;
 use rgaps::types::{DType, DTypeCode, Meta, NDIM_MAX, Tensor};
 
 use super::FILE_BYTES_MAX;
-use super::error::{FormatError, Place, Problem};
+use super::error::{FormatError, Location, Problem};
 use super::header::shortened;
 use super::save::Stop;
 
@@ -28,7 +28,7 @@ pub fn parse(file: &[u8]) -> Result<(Tensor, Vec<u8>), FormatError> {
     let (dictionary, start) = header(file)?;
     let said = Dictionary::parse(dictionary)?;
     let (dtype, swap_bytes) = dtype(said.descr)?;
-    let here = Place::Line(1);
+    let here = Location::Line(1);
     let c_order = Tensor::new(dtype, said.shape()).map_err(|error| here.has(error.into()))?;
     let meta = match said.fortran_order {
         false => c_order,
@@ -37,7 +37,7 @@ pub fn parse(file: &[u8]) -> Result<(Tensor, Vec<u8>), FormatError> {
     let declared = meta.payload_bytes();
     let there = usize::try_from(declared).ok().and_then(|bytes| file[start..].get(..bytes));
     let found = (file.len() - start) as u64;
-    let truncated = || Place::Byte(start).has(Problem::Truncated { what: "elements", declared, found });
+    let truncated = || Location::Byte(start).has(Problem::Truncated { what: "elements", declared, found });
     let mut payload = there.ok_or_else(truncated)?.to_vec();
     if swap_bytes > 1 {
         payload.chunks_exact_mut(swap_bytes).for_each(<[u8]>::reverse);
@@ -48,27 +48,27 @@ pub fn parse(file: &[u8]) -> Result<(Tensor, Vec<u8>), FormatError> {
 /// The text of the header, and where the elements start.
 fn header(file: &[u8]) -> Result<(&str, usize), FormatError> {
     let Some(rest) = file.strip_prefix(MAGIC) else {
-        return Err(Place::Byte(0).has(Problem::NotThis { format: "NPY", wanted: "\\x93NUMPY" }));
+        return Err(Location::Byte(0).has(Problem::NotThis { format: "NPY", wanted: "\\x93NUMPY" }));
     };
     let (length, start) = match *rest {
         [1, _, a, b, ..] => (usize::from(u16::from_le_bytes([a, b])), 10),
         [2 | 3, _, a, b, c, d, ..] => (u32::from_le_bytes([a, b, c, d]) as usize, 12),
         [major, ..] if major != 1 && major != 2 && major != 3 => {
             let found = major.to_string();
-            return Err(Place::Byte(6).has(Problem::Word { found, wanted: "a version that is read (1, 2 or 3)" }));
+            return Err(Location::Byte(6).has(Problem::Word { found, wanted: "a version that is read (1, 2 or 3)" }));
         }
-        _ => return Err(Place::Byte(6).has(Problem::Missing { what: "length" })),
+        _ => return Err(Location::Byte(6).has(Problem::Missing { what: "length" })),
     };
     if length > HEADER_BYTES_MAX {
         let (found, limit) = (length as u64, HEADER_BYTES_MAX as u64);
-        return Err(Place::Byte(8).has(Problem::TooMany { what: "B of header", found, limit }));
+        return Err(Location::Byte(8).has(Problem::TooMany { what: "B of header", found, limit }));
     }
     let Some(text) = file.get(start..start + length) else {
         let (declared, found) = (length as u64, (file.len() - start) as u64);
-        return Err(Place::Byte(start).has(Problem::Truncated { what: "header", declared, found }));
+        return Err(Location::Byte(start).has(Problem::Truncated { what: "header", declared, found }));
     };
     let text = str::from_utf8(text)
-        .map_err(|_| Place::Byte(start).has(Problem::NotText { format: "NPY", limit: HEADER_BYTES_MAX }))?;
+        .map_err(|_| Location::Byte(start).has(Problem::NotText { format: "NPY", limit: HEADER_BYTES_MAX }))?;
     Ok((text, start + length))
 }
 
@@ -105,7 +105,7 @@ impl<'a> Dictionary<'a> {
                 break;
             }
         }
-        let missing = |what| Place::Line(1).has(Problem::Missing { what });
+        let missing = |what| Location::Line(1).has(Problem::Missing { what });
         let (shape, ndim) = shape.ok_or_else(|| missing("shape"))?;
         let descr = descr.ok_or_else(|| missing("descr"))?;
         Ok(Self { descr, fortran_order: order.ok_or_else(|| missing("fortran_order"))?, shape, ndim })
@@ -139,7 +139,7 @@ impl<'a> Python<'a> {
     }
 
     fn unknown(&self, found: &str, wanted: &'static str) -> FormatError {
-        Place::Line(1).has(Problem::Word { found: shortened(found), wanted })
+        Location::Line(1).has(Problem::Word { found: shortened(found), wanted })
     }
 
     fn string(&mut self, wanted: &'static str) -> Result<&'a str, FormatError> {
@@ -156,7 +156,7 @@ impl<'a> Python<'a> {
     fn descr(&mut self) -> Result<&'a str, FormatError> {
         if self.0.trim_ascii_start().starts_with('[') {
             let what = "an array of records".to_owned();
-            return Err(Place::Line(1).has(Problem::Unsupported { what, remedy: NO_OBJECTS }));
+            return Err(Location::Line(1).has(Problem::Unsupported { what, remedy: NO_OBJECTS }));
         }
         self.string("an element type such as '<f4'")
     }
@@ -181,7 +181,7 @@ impl<'a> Python<'a> {
                 found: ndim as u64 + 1,
                 limit: NDIM_MAX as u64,
             });
-            *place.map_err(|problem| Place::Line(1).has(problem))? = self.whole()?;
+            *place.map_err(|problem| Location::Line(1).has(problem))? = self.whole()?;
             ndim += 1;
             if !self.accept(',') {
                 self.expect(')')?;
@@ -206,7 +206,7 @@ impl<'a> Python<'a> {
 fn dtype(descr: &str) -> Result<(DType, usize), FormatError> {
     let unsupported = || {
         let what = format!("elements of type '{}'", shortened(descr));
-        Place::Line(1).has(Problem::Unsupported { what, remedy: NO_OBJECTS })
+        Location::Line(1).has(Problem::Unsupported { what, remedy: NO_OBJECTS })
     };
     let big_endian = descr.starts_with('>');
     let dtype = match descr.trim_start_matches(['<', '>', '|', '=']) {

@@ -7,7 +7,7 @@ use std::io::Write;
 
 use rgaps::types::{Datatype, Meta, MetaError, PointCloud, PointField};
 
-use super::error::{FormatError, Place, Problem};
+use super::error::{FormatError, Location, Problem};
 use super::header::{Lines, number, push_value, shortened};
 use super::lzf;
 use super::save::Stop;
@@ -84,7 +84,7 @@ fn read_header(lines: &mut Lines<'_>) -> Result<Plan, FormatError> {
     let not_pcd = Problem::NotThis { format: "PCD", wanted: "'# .PCD' or 'VERSION'" };
     match lines.rest() {
         [b'#' | b'V', ..] => {}
-        _ => return Err(Place::Line(1).has(not_pcd)),
+        _ => return Err(Location::Line(1).has(not_pcd)),
     }
     let mut header = Header::default();
     let mut version = false;
@@ -117,7 +117,7 @@ fn read_header(lines: &mut Lines<'_>) -> Result<Plan, FormatError> {
     plan(lines.here(), &header, storage)
 }
 
-fn storage(here: Place, word: &str) -> Result<Storage, FormatError> {
+fn storage(here: Location, word: &str) -> Result<Storage, FormatError> {
     match word {
         "ascii" => Ok(Storage::Ascii),
         "binary" => Ok(Storage::Binary),
@@ -126,7 +126,7 @@ fn storage(here: Place, word: &str) -> Result<Storage, FormatError> {
     }
 }
 
-fn list<'a>(here: Place, words: impl Iterator<Item = &'a str>) -> Result<Vec<&'a str>, FormatError> {
+fn list<'a>(here: Location, words: impl Iterator<Item = &'a str>) -> Result<Vec<&'a str>, FormatError> {
     let words: Vec<&str> = words.take(COLUMNS_MAX + 1).collect();
     if words.len() > COLUMNS_MAX {
         let (found, limit) = (words.len() as u64, COLUMNS_MAX as u64);
@@ -135,12 +135,12 @@ fn list<'a>(here: Place, words: impl Iterator<Item = &'a str>) -> Result<Vec<&'a
     Ok(words)
 }
 
-fn unknown(here: Place, word: &str, wanted: &'static str) -> FormatError {
+fn unknown(here: Location, word: &str, wanted: &'static str) -> FormatError {
     here.has(Problem::Word { found: shortened(word), wanted })
 }
 
 /// Checks the parts of the header against each other.
-fn plan(here: Place, header: &Header<'_>, storage: Storage) -> Result<Plan, FormatError> {
+fn plan(here: Location, header: &Header<'_>, storage: Storage) -> Result<Plan, FormatError> {
     let missing = |what| here.has(Problem::Missing { what });
     let fields = header.fields.as_ref().ok_or_else(|| missing("FIELDS"))?;
     let sizes = header.sizes.as_ref().ok_or_else(|| missing("SIZE"))?;
@@ -171,7 +171,7 @@ fn plan(here: Place, header: &Header<'_>, storage: Storage) -> Result<Plan, Form
     Ok(Plan { columns, meta, storage })
 }
 
-fn column(here: Place, name: &str, [size, letter, count]: [&str; 3]) -> Result<Column, FormatError> {
+fn column(here: Location, name: &str, [size, letter, count]: [&str; 3]) -> Result<Column, FormatError> {
     let datatype = match (letter, size) {
         ("I", "1") => Datatype::Int8,
         ("I", "2") => Datatype::Int16,
@@ -213,7 +213,7 @@ fn read_binary(plan: &Plan, lines: &Lines<'_>) -> Result<Vec<u8>, FormatError> {
 }
 
 /// The first `declared` bytes of what is there.
-fn declared<'a>(what: &'static str, declared: u64, at: Place, rest: &'a [u8]) -> Result<&'a [u8], FormatError> {
+fn declared<'a>(what: &'static str, declared: u64, at: Location, rest: &'a [u8]) -> Result<&'a [u8], FormatError> {
     let found = rest.len() as u64;
     let there = usize::try_from(declared).ok().and_then(|bytes| rest.get(..bytes));
     there.ok_or_else(|| at.has(Problem::Truncated { what, declared, found }))

@@ -4,7 +4,7 @@
 
 use rgaps::types::{Datatype, PointCloud};
 
-use super::error::{FormatError, Place, Problem};
+use super::error::{FormatError, Location, Problem};
 use super::header::{Lines, number, push_value, shortened};
 use super::pcd::{assert_survives, coordinates_are_finite};
 
@@ -54,7 +54,7 @@ pub fn parse(file: &[u8]) -> Result<(PointCloud, Vec<u8>), FormatError> {
 
 fn read_header<'a>(lines: &mut Lines<'a>) -> Result<(Storage, Vec<Element<'a>>), FormatError> {
     if !lines.rest().starts_with(b"ply\n") && !lines.rest().starts_with(b"ply\r\n") {
-        return Err(Place::Line(1).has(Problem::NotThis { format: "PLY", wanted: "a line 'ply'" }));
+        return Err(Location::Line(1).has(Problem::NotThis { format: "PLY", wanted: "a line 'ply'" }));
     }
     lines.header("line 'ply'")?;
     let mut storage = None;
@@ -86,7 +86,7 @@ fn read_header<'a>(lines: &mut Lines<'a>) -> Result<(Storage, Vec<Element<'a>>),
     Ok((storage, elements))
 }
 
-fn storage(here: Place, word: &str) -> Result<Storage, FormatError> {
+fn storage(here: Location, word: &str) -> Result<Storage, FormatError> {
     match word {
         "ascii" => Ok(Storage::Ascii),
         "binary_little_endian" => Ok(Storage::LittleEndian),
@@ -95,7 +95,7 @@ fn storage(here: Place, word: &str) -> Result<Storage, FormatError> {
     }
 }
 
-fn property<'a>(here: Place, line: &str, words: &[&'a str]) -> Result<(&'a str, Shape), FormatError> {
+fn property<'a>(here: Location, line: &str, words: &[&'a str]) -> Result<(&'a str, Shape), FormatError> {
     match *words {
         ["list", count, item, name] => {
             let (count, item) = (datatype(here, count)?, datatype(here, item)?);
@@ -109,7 +109,7 @@ fn property<'a>(here: Place, line: &str, words: &[&'a str]) -> Result<(&'a str, 
     }
 }
 
-fn datatype(here: Place, word: &str) -> Result<Datatype, FormatError> {
+fn datatype(here: Location, word: &str) -> Result<Datatype, FormatError> {
     match word {
         "char" | "int8" => Ok(Datatype::Int8),
         "uchar" | "uint8" => Ok(Datatype::Uint8),
@@ -123,18 +123,18 @@ fn datatype(here: Place, word: &str) -> Result<Datatype, FormatError> {
     }
 }
 
-fn unknown(here: Place, word: &str, wanted: &'static str) -> FormatError {
+fn unknown(here: Location, word: &str, wanted: &'static str) -> FormatError {
     here.has(Problem::Word { found: shortened(word), wanted })
 }
 
-fn at_most(here: Place, what: &'static str, found: usize, limit: usize) -> Result<(), FormatError> {
+fn at_most(here: Location, what: &'static str, found: usize, limit: usize) -> Result<(), FormatError> {
     match found > limit {
         true => Err(here.has(Problem::TooMany { what, found: found as u64, limit: limit as u64 })),
         false => Ok(()),
     }
 }
 
-fn meta(here: Place, vertex: &Element<'_>) -> Result<PointCloud, FormatError> {
+fn meta(here: Location, vertex: &Element<'_>) -> Result<PointCloud, FormatError> {
     let mut fields = Vec::with_capacity(vertex.properties.len());
     for &(name, shape) in &vertex.properties {
         match shape {
@@ -154,7 +154,7 @@ fn meta(here: Place, vertex: &Element<'_>) -> Result<PointCloud, FormatError> {
     PointCloud::packed(points, &fields).map_err(|error| here.has(error.into()))
 }
 
-fn truncated(what: &'static str, declared: u64, at: Place, rest: &[u8]) -> FormatError {
+fn truncated(what: &'static str, declared: u64, at: Location, rest: &[u8]) -> FormatError {
     at.has(Problem::Truncated { what, declared, found: rest.len() as u64 })
 }
 

@@ -22,7 +22,7 @@ const SAID_BYTES_MAX: u64 = 64 << 10;
 /// How the start of a manager went.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
+pub enum StartOutcome {
     /// It listens.
     Listens,
     /// Another manager has the runtime directory, and listens, or will, or is about to leave.
@@ -35,14 +35,14 @@ pub enum Outcome {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Heard {
     /// This.
-    Said(Outcome),
+    Said(StartOutcome),
     /// The manager is gone without a word.
     Nothing,
     /// Nothing yet, and the time is over.
     TooLate,
 }
 
-impl Outcome {
+impl StartOutcome {
     /// Says it, once, and lets go of standard output: whoever reads that to its end shall not wait until the manager ends.
     pub fn say(&self) {
         if let Ok(line) = serde_json::to_string(self) {
@@ -86,7 +86,7 @@ struct Lines(Vec<u8>);
 
 impl Lines {
     /// The first outcome, if these bytes end its line.
-    fn outcome_in(&mut self, bytes: &[u8]) -> Option<Outcome> {
+    fn outcome_in(&mut self, bytes: &[u8]) -> Option<StartOutcome> {
         for byte in bytes {
             if *byte != b'\n' {
                 self.0.push(*byte);
@@ -101,9 +101,9 @@ impl Lines {
 }
 
 /// A reason may have lines; a script in RGAPSD may say anything.
-fn shown(outcome: Outcome) -> Outcome {
+fn shown(outcome: StartOutcome) -> StartOutcome {
     match outcome {
-        Outcome::Failed(reason) => Outcome::Failed(plain_lines(&reason).into_owned()),
+        StartOutcome::Failed(reason) => StartOutcome::Failed(plain_lines(&reason).into_owned()),
         outcome => outcome,
     }
 }
@@ -113,7 +113,7 @@ pub fn fuzz_outcome(data: &[u8]) {
     let at_once = Lines::default().outcome_in(data);
     let mut lines = Lines::default();
     assert_eq!(data.chunks(1).find_map(|byte| lines.outcome_in(byte)), at_once);
-    if let Some(Outcome::Failed(reason)) = at_once {
+    if let Some(StartOutcome::Failed(reason)) = at_once {
         assert_eq!(plain_lines(&reason), reason);
     }
 }
@@ -134,15 +134,15 @@ mod tests {
 
     #[test]
     fn an_outcome_is_heard_among_other_lines_and_an_end_without_one_is_told_apart() {
-        let failed = Outcome::Failed("two\nlines with \"quotes\"".to_owned());
-        for outcome in [Outcome::Listens, Outcome::Taken, failed] {
+        let failed = StartOutcome::Failed("two\nlines with \"quotes\"".to_owned());
+        for outcome in [StartOutcome::Listens, StartOutcome::Taken, failed] {
             let line = serde_json::to_string(&outcome).unwrap();
             assert_eq!(heard(&format!("{line}\n")), Heard::Said(outcome.clone()));
             assert_eq!(heard(&format!("starting\n\n{line}\nmore\n")), Heard::Said(outcome));
             assert_eq!(heard(&line), Heard::Nothing, "half a line");
         }
-        let acts = serde_json::to_string(&Outcome::Failed("a\x1b[2J".to_owned())).unwrap();
-        assert_eq!(heard(&format!("{acts}\n")), Heard::Said(Outcome::Failed(r"a\u{1b}[2J".to_owned())));
+        let acts = serde_json::to_string(&StartOutcome::Failed("a\x1b[2J".to_owned())).unwrap();
+        assert_eq!(heard(&format!("{acts}\n")), Heard::Said(StartOutcome::Failed(r"a\u{1b}[2J".to_owned())));
         assert_eq!(heard(""), Heard::Nothing);
         assert_eq!(heard(&"x".repeat(60_000)), Heard::Nothing);
     }

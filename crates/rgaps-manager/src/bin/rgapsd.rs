@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use rgaps_control::range::Unset;
-use rgaps_control::spawn::Outcome;
+use rgaps_control::spawn::StartOutcome;
 use rgaps_manager::daemon::{self, Options};
 use rgaps_manager::log;
 
@@ -63,7 +63,7 @@ fn main() -> ExitCode {
         flags.extend(arguments.device.map(|device| ("device".to_owned(), device)));
         let listens = || {
             if is_awaited {
-                Outcome::Listens.say();
+                StartOutcome::Listens.say();
             }
         };
         let unset = if arguments.ros { Unset::Subnet } else { Unset::Local };

@@ -7,7 +7,7 @@ use crate::join::{JOINING, Look, join};
 use crate::message::{Generation, Need, Readiness, State};
 use crate::queue::{MessageIndex, Position, Slot};
 use crate::shuttle_flows::publisher::Publisher;
-use crate::shuttle_flows::subscriber::{Kind, Subscriber};
+use crate::shuttle_flows::subscriber::{Subscriber, SubscriberKind};
 use crate::shuttle_flows::topic::{
     ACTIVE, DRAINING, FREE, Offered, PUBLISHERS, Pages, RUN, SlotId, Subscribers, Topic, named, slot_state,
 };
@@ -25,7 +25,7 @@ impl Manager {
     }
 
     /// As `SlotTable::admit_subscriber`.
-    pub(super) fn admit_subscriber(&mut self, index: usize, kind: Kind) -> (SlotId, Subscriber) {
+    pub(super) fn admit_subscriber(&mut self, index: usize, kind: SubscriberKind) -> (SlotId, Subscriber) {
         let topic = self.0.topic.clone();
         let words = &topic.subscribers[index];
         let slot = (index, (words.state.load(Ordering::Acquire) >> 2) + 1);

@@ -16,7 +16,7 @@ const HELD_MAX: usize = 3;
 
 /// What it is to a topic.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Kind {
+pub(super) struct SubscriberKind {
     /// Keep-last depth; 0 is keep-all.
     pub(super) depth: u64,
     /// It gets what is kept for late joiners.
@@ -29,7 +29,7 @@ pub(super) struct Subscriber {
     topic: Arc<Topic>,
     pages: Arc<Pages>,
     slot: SlotId,
-    kind: Kind,
+    kind: SubscriberKind,
     joined: u64,
     cursor: u64,
     backlog: VecDeque<(u64, MessageRef)>,
@@ -43,7 +43,7 @@ pub(super) struct Subscriber {
 }
 
 impl Subscriber {
-    pub(super) fn new(topic: Arc<Topic>, pages: Arc<Pages>, slot: SlotId, kind: Kind) -> Self {
+    pub(super) fn new(topic: Arc<Topic>, pages: Arc<Pages>, slot: SlotId, kind: SubscriberKind) -> Self {
         let joined = topic.subscribers[slot.0].joined.load(Ordering::Acquire);
         Self {
             topic,

@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 use crate::abi::{INVALID_CONTEXT, Out, Status};
 use crate::config::config;
 use crate::context::{self, Context};
-use crate::state::{Driver, Kind, Primary, driver, new_handle};
-use crate::stream::{Place, Stream};
+use crate::state::{Driver, ObjectKind, Primary, driver, new_handle};
+use crate::stream::{QueuePosition, Stream};
 
 calls! {
     /// The device's context, made by the first who asks.
@@ -20,9 +20,9 @@ calls! {
                 primary.retained += 1;
                 return Ok(primary.context.id);
             }
-            let context = Arc::new(Context::new(new_handle(Kind::Context), index));
+            let context = Arc::new(Context::new(new_handle(ObjectKind::Context), index));
             let id = context.id;
-            let null_stream = Stream::start(new_handle(Kind::Stream), context.clone(), true)?;
+            let null_stream = Stream::start(new_handle(ObjectKind::Stream), context.clone(), true)?;
             device.primary = Some(Primary { context, retained: 1, null_stream });
             Ok(id)
         })
@@ -43,7 +43,7 @@ calls! {
             device.primary = None;
         }
         drop(driver);
-        under_way.iter().for_each(Place::drain);
+        under_way.iter().for_each(QueuePosition::drain);
         Ok(())
     }
 
@@ -73,8 +73,8 @@ calls! {
     fn cuCtxSynchronize() {
         let context = context::current()?;
         let streams = driver()?.streams_of(context.id);
-        let ends: Vec<Place> = streams.iter().map(Stream::end).collect();
-        ends.iter().try_for_each(Place::wait)
+        let ends: Vec<QueuePosition> = streams.iter().map(Stream::end).collect();
+        ends.iter().try_for_each(QueuePosition::wait)
     }
 
     /// Bytes of the device that are free, and all.
@@ -86,7 +86,7 @@ calls! {
 }
 
 /// Ends a context: what its streams run is to be drained, once the tables are unlocked.
-fn end(driver: &mut Driver, context: &Context) -> Vec<Place> {
+fn end(driver: &mut Driver, context: &Context) -> Vec<QueuePosition> {
     context.end();
     let mut streams = driver.streams_of(context.id);
     streams.extend(driver.closing.extract_if(.., |stream| stream.context.id == context.id));

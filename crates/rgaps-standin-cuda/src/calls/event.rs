@@ -6,7 +6,7 @@ use crate::abi::{INVALID_HANDLE, INVALID_VALUE, Out, Status};
 use crate::context;
 use crate::event::{Event, Record};
 use crate::operation::Operation;
-use crate::state::{Kind, driver, new_handle};
+use crate::state::{ObjectKind, driver, new_handle};
 
 /// CU_EVENT_BLOCKING_SYNC and CU_EVENT_DISABLE_TIMING.
 const FLAGS: u32 = 1 | 2;
@@ -19,7 +19,7 @@ calls! {
             if flags & !FLAGS != 0 {
                 return Err(INVALID_VALUE);
             }
-            let id = new_handle(Kind::Event);
+            let id = new_handle(ObjectKind::Event);
             driver()?.events.insert(id, Event { context, newest: None });
             Ok(id)
         })

@@ -16,7 +16,7 @@ use crate::context::check_current;
 use crate::memory::{GRANULARITY, Memory};
 use crate::range::{Piece, Range};
 use crate::reservation::Reservation;
-use crate::state::{Handle, Kind, driver, new_handle};
+use crate::state::{Handle, ObjectKind, driver, new_handle};
 
 calls! {
     /// The unit of memory, whichever option is asked for.
@@ -152,7 +152,7 @@ fn begin() -> Status {
 }
 
 fn keep(handle: Handle) -> Status<u64> {
-    let id = new_handle(Kind::Memory);
+    let id = new_handle(ObjectKind::Memory);
     driver()?.handles.insert(id, handle);
     Ok(id)
 }

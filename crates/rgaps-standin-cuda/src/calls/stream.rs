@@ -12,8 +12,8 @@ use crate::config::config;
 use crate::context;
 use crate::host::is_mapped;
 use crate::operation::{End, HostCall, Operation};
-use crate::state::{Driver, Kind, driver, new_handle};
-use crate::stream::{Place, Stream};
+use crate::state::{Driver, ObjectKind, driver, new_handle};
+use crate::stream::{QueuePosition, Stream};
 
 calls! {
     /// Makes a stream of the current context.
@@ -23,7 +23,7 @@ calls! {
             if flags & !STREAM_NON_BLOCKING != 0 {
                 return Err(INVALID_VALUE);
             }
-            let stream = Stream::start(new_handle(Kind::Stream), context, flags & STREAM_NON_BLOCKING == 0)?;
+            let stream = Stream::start(new_handle(ObjectKind::Stream), context, flags & STREAM_NON_BLOCKING == 0)?;
             driver()?.streams.insert(stream.id, stream.clone());
             Ok(stream.id)
         })
@@ -134,7 +134,7 @@ pub(super) fn push(driver: MutexGuard<'_, Driver>, stream: u64, operation: Opera
     let ordered = others.iter().enumerate().filter(|(index, other)| {
         other.id != stream.id && if is_null { other.blocking } else { stream.blocking && *index == 0 }
     });
-    let after: Vec<Place> = ordered.map(|(_, other)| other.end()).filter(|place| !place.is_passed()).collect();
+    let after: Vec<QueuePosition> = ordered.map(|(_, other)| other.end()).filter(|place| !place.is_passed()).collect();
     stream.push(operation, after);
     Ok(())
 }

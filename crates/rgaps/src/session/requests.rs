@@ -12,20 +12,20 @@ use std::time::Duration;
 use rgaps_control::local::{Body, Connection, LocalError, Request};
 use rustix::event::{PollFd, PollFlags, poll};
 
-use super::{Answer, DEATHS_MAX, Outcome, Session, lock};
+use super::{Answer, DEATHS_MAX, RawAnswer, Session, lock};
 use crate::hello::{ANSWER_TIMEOUT, Patience, SessionError};
 use crate::question::Question;
 
 /// For whom an answer is.
 #[derive(Debug)]
 pub(super) enum Awaiting {
-    Caller(SyncSender<Outcome>),
+    Caller(SyncSender<RawAnswer>),
     Question(Weak<Question>),
 }
 
 impl Awaiting {
     /// Gives it out.
-    pub(super) fn answer(self, outcome: Outcome, epoch: u64) {
+    pub(super) fn answer(self, outcome: RawAnswer, epoch: u64) {
         match self {
             Self::Caller(caller) => drop(caller.try_send(outcome)),
             Self::Question(question) => {
@@ -179,7 +179,7 @@ impl Session {
     }
 }
 
-fn answer(outcome: Outcome, epoch: u64) -> Result<Answer, SessionError> {
+fn answer(outcome: RawAnswer, epoch: u64) -> Result<Answer, SessionError> {
     let (reply, descriptors) = outcome?;
     Ok(Answer { reply, descriptors: descriptors.into_iter(), epoch })
 }

@@ -45,7 +45,7 @@ impl Side {
 }
 
 /// Two hosts.
-pub(crate) struct Place {
+pub(crate) struct DemoHosts {
     /// Namespaces, or why there are none.
     hosts: Result<Hosts, String>,
     dirs: [RuntimeDir; 2],
@@ -56,7 +56,7 @@ pub(crate) struct Place {
     device: Option<Choice>,
 }
 
-impl Place {
+impl DemoHosts {
     pub(crate) fn new(loopback: bool, transport: Option<&str>, device: Option<Choice>) -> Result<Self, CommandError> {
         let hosts =
             if loopback { Err("--loopback".to_owned()) } else { Hosts::new(2).map_err(|error| error.to_string()) };
