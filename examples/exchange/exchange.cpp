@@ -102,7 +102,7 @@ void subscribe(const rgaps::Node &node, const std::string &kind, const std::stri
         throw std::runtime_error("message " + std::to_string(n) + " is wrong at " + std::to_string(i));
       }
     }
-  }  // each message is let go at the end of its turn
+  }  // each message is released at the end of its turn
   std::cout << "took " << count << " " << kind << " messages" << std::endl;
 }
 

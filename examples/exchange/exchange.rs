@@ -68,7 +68,7 @@ fn subscribe(node: &Node, kind: Kind, topic: &str, count: i32) -> Result<(), Box
         if let Some((at, byte)) = wrong {
             return Err(format!("message {n} has {byte} at byte {at}").into());
         }
-    } // each message is let go at the end of its turn
+    } // each message is released at the end of its turn
     println!("took {count} {kind} messages");
     Ok(())
 }

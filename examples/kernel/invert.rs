@@ -51,6 +51,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             return Err(format!("picture {number}: {wrong} pixels are wrong").into());
         }
         println!("picture {number}: {} pixels inverted ({route})", negative.len());
-    } // each picture is let go behind the work that read it
+    } // each picture is released behind the work that read it
     Ok(())
 }

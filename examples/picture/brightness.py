@@ -17,5 +17,5 @@ with rgaps.Node("brightness") as node:
         sample = subscriber.wait(timeout=10.0)
         if sample is None:
             sys.exit("no picture within ten seconds")
-        with sample:  # let go at the end
+        with sample:  # released at the end
             print(f"picture {sample.info.sequence}: {np.asarray(sample).mean():.1f} ({sample.info.route})", flush=True)

@@ -19,6 +19,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let sum: u64 = picture.bytes().iter().map(|byte| u64::from(*byte)).sum();
         let mean = sum as f64 / picture.bytes().len() as f64;
         println!("picture {}: {:.1} ({})", picture.info().sequence, mean, picture.info().route.name());
-    } // each picture is let go at the end of its turn
+    } // each picture is released at the end of its turn
     Ok(())
 }

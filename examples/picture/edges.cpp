@@ -57,7 +57,7 @@ void run(int count) {
     const auto strong = std::count_if(edges.begin(), edges.end(), [](std::uint8_t edge) { return edge > 128; });
     std::move(loan).publish().value();
     std::cout << meta.width() << " x " << meta.height() << ": " << strong << " pixels on edges" << std::endl;
-  }  // each picture is let go at the end of its turn
+  }  // each picture is released at the end of its turn
 }
 
 }  // namespace

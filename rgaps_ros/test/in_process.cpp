@@ -185,7 +185,7 @@ TEST(InProcess, a_sample_stays_until_its_last_share_is_gone) {
   publisher.reset();
   EXPECT_EQ(value_of(kept[1]), 5);
   kept.clear();
-  // On a GPU a stream lets it go, a moment later.
+  // On a GPU a stream releases it, a moment later.
   EXPECT_TRUE(world.until([&] { return subscription->statistics().value().held == 0; }));
 }
 

@@ -122,7 +122,7 @@ TEST(ThreadsIntraProcess, a_reentrant_group_gets_every_sample_once_by_several_th
   a_reentrant_group_gets_every_sample_once_by_several_threads(true);
 }
 
-/// Messages and descriptors go in one order, or a subscription that takes by handle in order lets go of those whose descriptors are overtaken.
+/// Messages and descriptors go in one order, or a subscription that takes by handle in order releases those whose descriptors are overtaken.
 void what_several_threads_publish_through_one_publisher_comes_whole(bool intra_process) {
   constexpr int samples = 50, threads = 4;
   World world(with(intra_process));
@@ -235,11 +235,11 @@ TEST(Threads, subscriptions_come_and_go_while_samples_are_published) {
   is_over = true;
   publishes.join();
   EXPECT_EQ(wrong, 0);
-  // No core subscriber is left but those of a layered RMW that the executor lets go later.
+  // No core subscriber is left but those of a layered RMW that the executor releases it later.
   EXPECT_TRUE(eventually([&] { return publisher.reader_count() == 0; }));
 }
 
-TEST(Threads, a_callback_that_throws_lets_its_sample_go_and_one_may_end_its_subscription) {
+TEST(Threads, a_callback_that_throws_releases_its_sample_and_one_may_end_its_subscription) {
   World world(with(false));
   Publisher publisher(world.node, "throws", rclcpp::QoS(10));
   rgaps_ros::Subscription<DeviceImage>::SharedPtr subscription;

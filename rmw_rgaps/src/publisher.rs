@@ -121,7 +121,7 @@ impl GpuPublisher {
 
 /// What a segment knows of a message.
 enum Known {
-    /// It has it, or had it: everybody may have let it go since it was published.
+    /// It has it, or had it: everybody may have released it since it was published.
     Here,
     Nowhere,
     /// The handle was written for another segment.

@@ -1,4 +1,4 @@
-//! Taking from GPU subscriptions: the next message of the core's queue, as its descriptor. The core's hold is let go at once: whoever wants the
+//! Taking from GPU subscriptions: the next message of the core's queue, as its descriptor. The core's hold is released at once: whoever wants the
 //! payload takes it by the descriptor's handle, through a core subscriber of its own.
 
 use std::ffi::c_void;
@@ -133,7 +133,7 @@ fn next(entity: &Entity) -> Result<Option<Taken>, rmw_ret_t> {
     next_in_turn(entity, &turn(entity)?)
 }
 
-/// The next message, if there is one. Those that cannot be read are let go, and named in the log.
+/// The next message, if there is one. Those that cannot be read are released, and named in the log.
 fn next_in_turn(entity: &Entity, _turn: &MutexGuard<'_, ()>) -> Result<Option<Taken>, rmw_ret_t> {
     for _ in 0..FAILURES_MAX {
         let found = {

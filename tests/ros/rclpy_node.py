@@ -135,7 +135,7 @@ class Exchange(OnANode):
         with self.assertRaisesRegex(TypeError, "a sample, or a sample and its message info"):
             rgaps.ros.Subscription(self.node, rgaps.Image, "image", lambda: None)
 
-    def test_a_sample_is_let_go_with_the_callback_that_does_not_keep_it(self):
+    def test_a_sample_is_released_with_the_callback_that_does_not_keep_it(self):
         numbers = Seen()
         publisher, subscription = self.pair(callback=lambda sample: numbers(sample.info.sequence))
         for _ in range(5):

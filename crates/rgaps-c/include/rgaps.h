@@ -173,7 +173,7 @@ typedef enum {
  */
 typedef enum {
   /**
-   * Waits until subscribers let go, at most `exhaustion_timeout_ms`; then `RGAPS_TIMED_OUT`.
+   * Waits until subscribers release messages, at most `exhaustion_timeout_ms`; then `RGAPS_TIMED_OUT`.
    */
   RGAPS_WAIT = 0,
   /**
@@ -1012,7 +1012,7 @@ rgaps_status_t rgaps_publisher_create(const rgaps_node_t *node,
                                       rgaps_publisher_t **publisher);
 
 /**
- * Ends a publisher. What it has published stays until subscribers let go. Its loans can still be published. NULL is no error.
+ * Ends a publisher. What it has published stays until subscribers release messages. Its loans can still be published. NULL is no error.
  */
 void rgaps_publisher_destroy(rgaps_publisher_t *publisher);
 
@@ -1161,7 +1161,7 @@ rgaps_status_t rgaps_sample_readiness(const rgaps_sample_t *message, uint32_t *r
 
 /**
  * A message as a DLPack tensor for an array library to read. The tensor holds the message, whatever becomes of its handle, until its deleter
- * is called, and then lets go behind the work that the stream has got by then.
+ * is called, and then releases it behind the work that the stream has got by then.
  *
  * @param field   of a cloud, one field of its points; NULL for the whole payload
  * @param stream  on which the library works, as for `rgaps_sample_release`; it must live until the deleter has been called
@@ -1319,7 +1319,7 @@ rgaps_status_t rgaps_subscriber_wait(const rgaps_subscriber_t *subscriber,
  * The message that a handle names, as this subscriber gets it: in its order or out of it. Waits at most `timeout_ns` for it to come from
  * another host. Messages before it stay as if they had not been read, for later takes by handle and in turn; of a keep-all subscriber, the newest 64.
  *
- * `RGAPS_STALE` if the handle names nothing that this subscriber has or will have: of an earlier run (replayed), let go, or taken before.
+ * `RGAPS_STALE` if the handle names nothing that this subscriber has or will have: of an earlier run (replayed), released, or taken before.
  * `RGAPS_EARLY` if it was published before the subscriber was there; that is said of as many of a publisher as the subscriber is deep (64 at
  * most), and more of them are `RGAPS_STALE`.
  *
@@ -1344,7 +1344,7 @@ rgaps_status_t rgaps_subscriber_take_by_handle(const rgaps_subscriber_t *subscri
 
 /**
  * From now on takes by handle come in the order in which each publisher has published: what lies before a message that is taken, of its publisher,
- * is let go and not kept for later takes by handle. It counts as lost, but for what came before the first take by handle of that publisher.
+ * is released and not kept for later takes by handle. It counts as lost, but for what came before the first take by handle of that publisher.
  */
 rgaps_status_t rgaps_subscriber_expect_handles_in_order(const rgaps_subscriber_t *subscriber);
 

@@ -369,7 +369,7 @@ class Publisher {
   std::unique_ptr<rgaps_publisher_t, End> publisher_;
 };
 
-/// A taken message, in the memory where its publisher put it. Let go behind the work of the stream that it was taken on, or released on.
+/// A taken message, in the memory where its publisher put it. Released behind the work of the stream that it was taken on, or released on.
 template <class M>
 class [[nodiscard]] Sample {
  public:

@@ -79,7 +79,7 @@ pub unsafe extern "C" fn rgaps_publisher_create(
     })
 }
 
-/// Ends a publisher. What it has published stays until subscribers let go. Its loans can still be published. NULL is no error.
+/// Ends a publisher. What it has published stays until subscribers release messages. Its loans can still be published. NULL is no error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_publisher_destroy(publisher: *mut rgaps_publisher_t) {
     let _ = guard(|| {

@@ -220,7 +220,7 @@ pub unsafe extern "C" fn rgaps_sample_readiness(
 }
 
 /// A message as a DLPack tensor for an array library to read. The tensor holds the message, whatever becomes of its handle, until its deleter
-/// is called, and then lets go behind the work that the stream has got by then.
+/// is called, and then releases it behind the work that the stream has got by then.
 ///
 /// @param field   of a cloud, one field of its points; NULL for the whole payload
 /// @param stream  on which the library works, as for `rgaps_sample_release`; it must live until the deleter has been called

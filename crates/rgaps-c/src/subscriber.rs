@@ -233,7 +233,7 @@ fn timeout_of(timeout_ns: u64) -> Duration {
 /// The message that a handle names, as this subscriber gets it: in its order or out of it. Waits at most `timeout_ns` for it to come from
 /// another host. Messages before it stay as if they had not been read, for later takes by handle and in turn; of a keep-all subscriber, the newest 64.
 ///
-/// `RGAPS_STALE` if the handle names nothing that this subscriber has or will have: of an earlier run (replayed), let go, or taken before.
+/// `RGAPS_STALE` if the handle names nothing that this subscriber has or will have: of an earlier run (replayed), released, or taken before.
 /// `RGAPS_EARLY` if it was published before the subscriber was there; that is said of as many of a publisher as the subscriber is deep (64 at
 /// most), and more of them are `RGAPS_STALE`.
 ///
@@ -266,7 +266,7 @@ pub unsafe extern "C" fn rgaps_subscriber_take_by_handle(
 }
 
 /// From now on takes by handle come in the order in which each publisher has published: what lies before a message that is taken, of its publisher,
-/// is let go and not kept for later takes by handle. It counts as lost, but for what came before the first take by handle of that publisher.
+/// is released and not kept for later takes by handle. It counts as lost, but for what came before the first take by handle of that publisher.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_subscriber_expect_handles_in_order(
     subscriber: *const rgaps_subscriber_t,

@@ -254,7 +254,7 @@ pub enum rgaps_durability_t {
 /// What a publisher does when its pool is full.
 #[repr(C)]
 pub enum rgaps_exhaustion_t {
-    /// Waits until subscribers let go, at most `exhaustion_timeout_ms`; then `RGAPS_TIMED_OUT`.
+    /// Waits until subscribers release messages, at most `exhaustion_timeout_ms`; then `RGAPS_TIMED_OUT`.
     RGAPS_WAIT = 0,
     /// Takes the oldest unread messages from keep-last subscribers.
     RGAPS_DROP_OLDEST = 1,

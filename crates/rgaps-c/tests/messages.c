@@ -56,7 +56,7 @@ static int is_filled(const void *from, uint64_t bytes, uint8_t seed) {
   return 1;
 }
 
-/* The next message has this metadata and these bytes; it is let go. */
+/* The next message has this metadata and these bytes; it is released. */
 static rgaps_info_t take_and_look(const struct topic *topic, uint8_t seed) {
   rgaps_sample_t *message = next_of(topic->subscriber);
   rgaps_meta_t meta;
@@ -138,7 +138,7 @@ static void who_holds_half_of_what_a_publisher_has_lets_one_go_and_takes_the_nex
   FAILS(rgaps_subscriber_take(topic.subscriber, &held[count]), RGAPS_TOO_MANY_HELD, "drop some before the next take");
   CHECK(strcmp(rgaps_status_name(RGAPS_TOO_MANY_HELD), "RGAPS_TOO_MANY_HELD") == 0);
   OK(rgaps_sample_release(held[0], NULL));
-  /* A device lets it go behind the work that it has. */
+  /* A device releases it behind the work that it has. */
   do {
     status = rgaps_subscriber_take(topic.subscriber, &held[0]);
   } while (status == RGAPS_TOO_MANY_HELD);
@@ -289,7 +289,7 @@ static void what_is_ready_is_taken_as_one_batch_and_counted(void) {
   OK(rgaps_publisher_statistics(publisher, &published));
   CHECK(published.published == 15 && published.published_bytes == 15 * sizeof(uint64_t) && published.pool_bytes > 0);
   for (int index = 0; index < 10; index++) OK(rgaps_sample_release(messages[index], NULL));
-  /* A device lets go in the order of its stream, a little later. */
+  /* A device releases it in the order of its stream, a little later. */
   do OK(rgaps_subscriber_statistics(subscriber, &taken));
   while (taken.held > 0 && !is_on_host);
   CHECK(taken.held == 0);

@@ -149,7 +149,7 @@ mod tests {
     use crate::local::Role;
     use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 
-    /// A network in which each declaration says so and waits until it is let go on.
+    /// A network in which each declaration says so and waits until it is released on.
     struct Slow {
         says: Sender<String>,
         goes_on: Mutex<Receiver<()>>,

@@ -242,7 +242,7 @@ impl Declare for Liveliness {
     fn ask(&self, scope: Scope) {
         let (own, over) = (self.host, FoundAll(self.sink.clone()));
         let key = scope.map_or_else(|| "rgaps/1/**".to_owned(), |host| format!("rgaps/1/{host}/**"));
-        // zenoh lets go of the callback after the last answer, or if it cannot ask.
+        // zenoh releases the callback after the last answer, or if it cannot ask.
         let asked = self.session.liveliness().get(key).callback(move |reply| {
             let found = reply.into_result().ok().and_then(|sample| read_token(&sample));
             if let Some(announcement) = found.filter(|announcement| announcement.host() != own) {
@@ -309,7 +309,7 @@ impl RingAsker {
         let silent = || RingError::TimedOut(host, timeout.as_millis());
         let (from, answer) = answer.recv_timeout(timeout).map_err(|error| match error {
             RecvTimeoutError::Timeout => silent(),
-            // zenoh lets go of the callback when nobody is left who might answer.
+            // zenoh releases the callback when nobody is left who might answer.
             RecvTimeoutError::Disconnected => RingError::Absent(host),
         })?;
         let answer = answer.map_err(|_| silent())?.map_err(|bytes| RingError::Oversized(host, bytes))?;

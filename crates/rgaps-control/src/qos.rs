@@ -31,7 +31,7 @@ pub enum Durability {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Exhaustion {
-    /// Wait until subscribers let go; then `TimedOut`. A keep-last subscriber that reads nothing for the whole time is not waited for again until
+    /// Wait until subscribers release messages; then `TimedOut`. A keep-last subscriber that reads nothing for the whole time is not waited for again until
     /// it does: its oldest unread messages are taken instead.
     Wait {
         /// At most so long.

@@ -167,7 +167,7 @@ pub trait PoolMemory: Debug + Send + Sync {
         None
     }
 
-    /// A reader lets go of slabs that the writer has given back (`release_unused`).
+    /// A reader releases slabs that the writer has given back (`release_unused`).
     fn trim(&self) {}
 
     /// Maps slabs that were committed elsewhere, one descriptor each.

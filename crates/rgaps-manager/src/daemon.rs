@@ -192,7 +192,7 @@ fn say_range(given: &Given) {
     }
 }
 
-/// Starts this program again in a session of its own and lets the caller go: the client that started us must not take us along when it
+/// Starts this program again in a session of its own and lets its caller go on: the client that started us must not take us along when it
 /// is interrupted. Standard output stays, for the outcome; of all else that is open nothing comes along.
 pub fn detach(arguments: &[String]) -> Result<(), DaemonError> {
     inherited::keep_descriptors()?;

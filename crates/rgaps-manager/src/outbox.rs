@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!   ──push──▶ [acknowledged? … | sending: chunk k of m | unsent …] ──post──▶ link
-//!     ▲ let go when the delayed head has passed its last record
+//!     ▲ released when the delayed head has passed its last record
 //! ```
 //!
 //! No clock, no thread, no wait. Posting a batch takes nothing from the heap.
 //!
-//! Invariants  S1 a message is let go only when acknowledged, or when the other host says that it has it. S2 messages are posted in the
+//! Invariants  S1 a message is released only when acknowledged, or when the other host says that it has it. S2 messages are posted in the
 //!             order in which they came. S3 a chunk is posted only when the link can read it: from the pool itself, or complete in
 //!             staging.
 
@@ -98,7 +98,7 @@ impl Outbox {
         self.queue.push_back(Outgoing { held, pool, envelope, head, sent: None });
     }
 
-    /// A connection stands: what the other host has is let go, the rest is sent from its beginning.
+    /// A connection stands: what the other host has is released, the rest is sent from its beginning.
     pub(crate) fn connected(
         &mut self,
         has: &HashMap<u64, u64>,
@@ -140,7 +140,7 @@ impl Outbox {
     }
 
     /// Nobody acknowledges: what is posted is out of our hands.
-    pub(crate) fn let_go_of_sent(&mut self) {
+    pub(crate) fn release_sent(&mut self) {
         self.queue.retain(|outgoing| !outgoing.is_sent());
     }
 

@@ -1,5 +1,5 @@
 //! A sender: one topic to one host. It takes messages as a subscriber of the segment, sends them chunk by chunk as credit allows, and
-//! lets go of each when the other host has it. `outbox` keeps what is not acknowledged and makes records of it.
+//! releases each when the other host has it. `outbox` keeps what is not acknowledged and makes records of it.
 //!
 //! Path 1      On a device whose memory links cannot read, each chunk is copied to staging first; on the host backend it is sent from
 //!             the pool itself (`staging = "always"` takes the other way, for tests).
@@ -372,7 +372,7 @@ impl Sender {
         let (records, messages) = self.outbox.post(link, reusable)?;
         self.setup.control.count(messages);
         if !self.setup.flow_control {
-            self.outbox.let_go_of_sent();
+            self.outbox.release_sent();
         }
         Ok(acknowledged || took || records > 0)
     }
@@ -380,7 +380,7 @@ impl Sender {
     fn take(&mut self) -> bool {
         let mut took = false;
         while self.outbox.has_room() {
-            // It lets go of messages in their order, and holds no more than the outbox has room for: a slot that is lost is found out by `publish`.
+            // It releases messages in their order, and holds no more than the outbox has room for: a slot that is lost is found out by `publish`.
             let Ok(Some(held)) = self.reader.take() else { break };
             took = true;
             // What came from another host is not ours to pass on.

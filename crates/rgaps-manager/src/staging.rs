@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Invariants  G1 a chunk is ready only when its copy is complete. G2 chunks come out in the order of the messages and of each message.
-//!             G3 a slot is written again only when the link has let its last chunk go.
+//!             G3 a slot is written again only when the link has released its last chunk.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

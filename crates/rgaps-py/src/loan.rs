@@ -42,7 +42,7 @@ impl LoanCell {
     }
 
     fn with<R>(&self, look: impl FnOnce(&mut DynamicLoan) -> Result<R, PublishError>) -> PyResult<R> {
-        // The lock is let go before an exception is made: that runs Python, which lets other threads run.
+        // The lock is released before an exception is made: that runs Python, which lets other threads run.
         let looked = self.lock().as_mut().map(look);
         match looked {
             Some(found) => found.map_err(|error| errors::of_publish(&error)),

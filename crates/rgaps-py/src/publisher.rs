@@ -39,7 +39,7 @@ impl PublisherCell {
     }
 
     fn get(&self) -> PyResult<DynamicPublisher> {
-        // The lock is let go before an exception is made: that runs Python, which lets other threads run.
+        // The lock is released before an exception is made: that runs Python, which lets other threads run.
         let publisher = self.lock().clone();
         publisher.ok_or_else(|| errors::closed("publisher"))
     }
@@ -65,7 +65,7 @@ impl PublisherCell {
     }
 
     /// Lets go of arrays that have been copied. They go without the lock, since their libraries may call Python.
-    fn let_go(&self) {
+    fn give_up(&self) {
         if !self.node.is_owner() {
             return;
         }
@@ -148,7 +148,7 @@ impl Publisher {
         user: Option<&[u8]>,
     ) -> PyResult<MessageHandle> {
         let publisher = self.cell.get()?;
-        self.cell.let_go();
+        self.cell.give_up();
         let handle = stream::handle(stream)?;
         let source = Source::of(array, handle.unwrap_or(0))?;
         let mut described = match meta {
@@ -203,7 +203,7 @@ impl Publisher {
     #[getter]
     fn statistics(&self, py: Python<'_>) -> PyResult<PublisherStatistics> {
         let publisher = self.cell.get()?;
-        self.cell.let_go();
+        self.cell.give_up();
         Ok(py.detach(|| publisher.statistics()).into())
     }
 

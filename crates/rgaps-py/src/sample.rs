@@ -24,7 +24,7 @@ struct State {
 
 /// A message that is being read, in the memory where its publisher put it, or, from another host, the manager.
 ///
-/// `numpy.asarray(sample)`, `torch.from_dlpack(sample)` and `cupy.from_dlpack(sample)` are arrays of that memory. The message is let go when the
+/// `numpy.asarray(sample)`, `torch.from_dlpack(sample)` and `cupy.from_dlpack(sample)` are arrays of that memory. The message is released when the
 /// sample (by `release`, at the end of `with`, or with the object) and all its arrays are gone. The memory is mapped for reading only: numpy
 /// refuses to write there. A library of before DLPack 1.0 does not know that, and a program that writes through it ends by SIGSEGV.
 #[pyclass(frozen, weakref, module = "rgaps")]
@@ -55,7 +55,7 @@ impl Sample {
             let state = self.lock();
             state.message.clone().filter(|_| !state.is_released)
         };
-        // The lock is let go before an exception is made: that runs Python, which lets other threads run.
+        // The lock is released before an exception is made: that runs Python, which lets other threads run.
         match message {
             Some(message) => Ok(message),
             None => Err(errors::released(&format!(
@@ -239,7 +239,7 @@ impl Sample {
     }
 
     /// Version 3; there is none where the payload is in memory of the host. Once it was read, the message is held until the object has gone, and
-    /// then let go behind the work of the stream that the sample was taken on, or of the default stream. That is not ordered with streams made as
+    /// then released behind the work of the stream that the sample was taken on, or of the default stream. That is not ordered with streams made as
     /// non-blocking (CuPy's `Stream(non_blocking=True)`, all but the first of PyTorch's): who works on such one takes the sample on it.
     #[getter]
     fn __cuda_array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {

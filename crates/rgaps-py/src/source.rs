@@ -44,7 +44,7 @@ pub(crate) struct Shape {
     pub(crate) is_bigendian: bool,
 }
 
-/// What keeps it where it is. A library may call Python to let go, so it is dropped without locks.
+/// What keeps it where it is. A library may call Python to release it, so it is dropped without locks.
 pub(crate) enum Keep {
     Buffer(#[allow(dead_code)] Buffer),
     Tensor(#[allow(dead_code)] ForeignTensor),
@@ -95,7 +95,7 @@ impl Source {
         }
     }
 
-    /// The shape of an array, which is let go at once.
+    /// The shape of an array, which is released at once.
     pub(crate) fn shape_of(object: &Bound<'_, PyAny>) -> PyResult<Shape> {
         Ok(Self::of(object, 0)?.shape)
     }

@@ -37,7 +37,7 @@ impl SubscriberCell {
     }
 
     fn get(&self) -> PyResult<DynamicSubscriber> {
-        // The lock is let go before an exception is made: that runs Python, which lets other threads run.
+        // The lock is released before an exception is made: that runs Python, which lets other threads run.
         let subscriber = self.lock().clone();
         subscriber.ok_or_else(|| errors::closed("subscriber"))
     }
@@ -186,7 +186,7 @@ impl Subscriber {
     }
 
     /// From now on takes by handle come in the order in which each publisher has published: what lies before a message that is taken, of its publisher,
-    /// is let go and not kept aside. It counts as lost, but for what came before the first take by handle of that publisher.
+    /// is released and not kept aside. It counts as lost, but for what came before the first take by handle of that publisher.
     fn expect_handles_in_order(&self, py: Python<'_>) -> PyResult<()> {
         let subscriber = self.cell.get()?;
         py.detach(|| subscriber.expect_handles_in_order());

@@ -352,7 +352,7 @@ impl View {
         self.array(py, dtype, copy)
     }
 
-    /// Version 3; there is none where the payload is in memory of the host. The sample lets go of it as it does of its own.
+    /// Version 3; there is none where the payload is in memory of the host. The sample releases it as it does of its own.
     #[getter]
     fn __cuda_array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.cuda_interface(py)

@@ -261,7 +261,7 @@ def test_a_message_is_held_until_sample_arrays_and_capsules_are_gone(pair):
         elif holder == "by_dlpack":
             del by_dlpack
         elif holder == "capsule":
-            del capsule  # never consumed: its destructor lets go
+            del capsule  # never consumed: its destructor releases it
         elif holder == "consumer":
             consumer.close()
         else:
@@ -274,7 +274,7 @@ def test_a_message_is_held_until_sample_arrays_and_capsules_are_gone(pair):
             use()
 
 
-def test_samples_let_go_at_the_end_of_with_and_outlive_subscriber_and_node():
+def test_samples_are_released_at_the_end_of_with_and_outlive_subscriber_and_node():
     with rgaps.Node("one") as node:
         publisher, subscriber = node.publisher("t", rgaps.Bytes), node.subscriber("t", rgaps.Bytes)
         publisher.push(b"one")

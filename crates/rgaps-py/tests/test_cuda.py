@@ -198,7 +198,7 @@ def test_an_array_that_was_pushed_lives_until_its_stream_has_copied_it(on_standi
             sample = seen.wait(60)
             assert np.array_equal(np.asarray(sample), content) and sample.info.origin == "pushed"
             del sample
-            # Its copy is over: the next look at the publisher lets it go.
+            # Its copy is over: the next look at the publisher releases it.
             until(lambda: out.statistics and publisher.statistics.outstanding == 0)
             publisher.push(content)
             source = subscriber.wait(60)

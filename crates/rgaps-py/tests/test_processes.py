@@ -429,7 +429,7 @@ def test_a_program_that_is_killed_at_any_moment_harms_nobody_else(program, victi
 
 
 def test_other_threads_run_during_every_copy(program):
-    # Python itself would not switch threads for an hour: another thread runs only while somebody has let go of the GIL.
+    # Python itself would not switch threads for an hour: another thread runs only while somebody has released the GIL.
     program("""
         import sys, threading
         import numpy as np, rgaps

@@ -38,7 +38,7 @@ pub trait Descriptors<T: RosKind> {
 pub struct Publisher<T: RosKind, D> {
     core: rgaps::Publisher<T>,
     descriptors: D,
-    /// Held from a message's publication to that of its descriptor: who takes by handle in order has let go of one whose descriptor is overtaken.
+    /// Held from a message's publication to that of its descriptor: who takes by handle in order has released one whose descriptor is overtaken.
     turn: Mutex<()>,
 }
 

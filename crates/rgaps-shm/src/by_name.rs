@@ -22,7 +22,7 @@ impl ReaderPort {
         if let Some(held) = take_named(&mut self.set_aside, name) {
             return Ok(TakenByName::Here(self.given_again(held)));
         }
-        self.let_go_put_back();
+        self.drop_outdated_put_back();
         self.skip_what_is_too_old();
         if let Some((position, named)) = self.find(name) {
             match self.hold(position, named)? {
@@ -57,7 +57,7 @@ impl ReaderPort {
         found
     }
 
-    /// From now on takes by name come in the order of each publisher: what they pass by of it is let go. Losses are counted from the first take by name on.
+    /// From now on takes by name come in the order of each publisher: what they pass by of it is released. Losses are counted from the first take by name on.
     pub fn expect_handles_in_order(&mut self) {
         self.seen.expect_order();
     }
@@ -67,7 +67,7 @@ impl ReaderPort {
         self.seen.iter()
     }
 
-    /// A message at this position was taken: what is before it waits on, within bounds, or is let go if takes by name come in order.
+    /// A message at this position was taken: what is before it waits on, within bounds, or is released if takes by name come in order.
     fn pass_by(&mut self, taken: Position, name: MessageName) {
         self.advance();
         if self.seen.gives_first() {
@@ -103,7 +103,7 @@ impl ReaderPort {
             if !(is_old || is_ended || excess > 0) {
                 continue;
             }
-            self.let_go(message);
+            self.give_up(message);
             self.give_out(position);
             self.count_lost(u64::from(!is_ended || ends == Some(true)));
             excess = excess.saturating_sub(usize::from(!is_ended));
@@ -111,7 +111,7 @@ impl ReaderPort {
         self.advance();
     }
 
-    /// A position was given out or let go out of turn.
+    /// A position was given out or released out of turn.
     fn give_out(&mut self, position: Position) {
         if position < self.joined {
             self.backlog.retain(|(at, _)| *at != position);

@@ -30,7 +30,7 @@ impl HeldCounts {
     }
 }
 
-/// A message that is being read. Nothing can take it away; dropping it lets it go.
+/// A message that is being read. Nothing can take it away; dropping it releases it.
 #[derive(Debug)]
 pub struct Held {
     pub(crate) segment: Arc<Segment>,
@@ -84,7 +84,7 @@ impl Held {
         self.segment.ready_word(self.message)
     }
 
-    /// What a stream writes to let it go: the offset of a 32-bit word of `SubscriberPages::hold_words`, and the value. This is kept until it
+    /// What a stream writes to release it: the offset of a 32-bit word of `SubscriberPages::hold_words`, and the value. This is kept until it
     /// has, and then dropped, which is what tells the publisher.
     pub fn release_word(&self) -> (u64, u32) {
         (u64::from(self.message.index.0) * 4, released_word(self.message.generation))
@@ -97,7 +97,7 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // A forked child has none of these words, and the message is its parent's to let go.
+        // A forked child has none of these words, and the message is its parent's to release.
         if !self.segment.is_here() {
             return;
         }

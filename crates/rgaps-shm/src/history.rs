@@ -28,10 +28,10 @@ pub struct History {
 }
 
 impl History {
-    /// Keeps a message of `publisher`; calls `let_go` for those that fall out of the last `depth`. O(1), amortised.
-    pub fn push(&mut self, publisher: u64, depth: u32, message: MessageRef, mut let_go: impl FnMut(MessageRef)) {
+    /// Keeps a message of `publisher`; calls `give_up` for those that fall out of the last `depth`. O(1), amortised.
+    pub fn push(&mut self, publisher: u64, depth: u32, message: MessageRef, mut give_up: impl FnMut(MessageRef)) {
         if depth == 0 {
-            return let_go(message);
+            return give_up(message);
         }
         let kept = self.kept.entry(publisher).or_default();
         kept.push_back(message);
@@ -39,7 +39,7 @@ impl History {
         while kept.len() > depth as usize {
             if let Some(oldest) = kept.pop_front() {
                 self.count -= 1;
-                let_go(oldest);
+                give_up(oldest);
             }
         }
         self.order.push_back((publisher, message));
@@ -64,11 +64,11 @@ impl History {
         None
     }
 
-    /// Forgets a publisher that is gone; calls `let_go` for what was kept of it.
-    pub fn forget(&mut self, publisher: u64, let_go: impl FnMut(MessageRef)) {
+    /// Forgets a publisher that is gone; calls `give_up` for what was kept of it.
+    pub fn forget(&mut self, publisher: u64, give_up: impl FnMut(MessageRef)) {
         let kept = self.kept.remove(&publisher).unwrap_or_default();
         self.count -= kept.len();
-        kept.into_iter().for_each(let_go);
+        kept.into_iter().for_each(give_up);
     }
 }
 

@@ -327,7 +327,7 @@ impl Topic {
         Some(read)
     }
 
-    /// Takes and lets go. What was read, or 0 if the message was gone.
+    /// Takes and releases it. What was read, or 0 if the message was gone.
     fn take_and_release(&self, slot: usize, position: Position) -> Option<u64> {
         let taken = self.take(slot, position)?;
         if let Some((generation, _)) = taken {
@@ -354,7 +354,7 @@ fn loom_message_what_a_slot_names_two_readers_read_whole() {
     });
 }
 
-/// Read, let go, and the block used again in the entry's next life, which is read, too.
+/// Read, released, and the block used again in the entry's next life, which is read, too.
 fn taken_and_used_again(depth: u64, spared: Need) {
     model(move || {
         let topic = Topic::new();
@@ -368,18 +368,18 @@ fn taken_and_used_again(depth: u64, spared: Need) {
         let writer = spawn(&topic, move |topic| topic.free(first, depth, spared) && topic.publish(2, false).is_some());
         reader.join().unwrap();
         if !writer.join().unwrap() {
-            assert!(topic.free(first, depth, spared), "what is let go can be freed");
+            assert!(topic.free(first, depth, spared), "what is released can be freed");
         }
     });
 }
 
 #[test]
-fn loom_message_a_block_is_not_used_again_before_a_keep_all_reader_has_let_go() {
+fn loom_message_a_block_is_reused_only_after_a_keep_all_reader_released_it() {
     taken_and_used_again(KEEP_ALL, Need::None);
 }
 
 #[test]
-fn loom_message_a_block_is_not_used_again_before_a_keep_last_reader_has_let_go() {
+fn loom_message_a_block_is_reused_only_after_a_keep_last_reader_released_it() {
     taken_and_used_again(1, Need::None);
 }
 
@@ -433,7 +433,7 @@ fn loom_message_a_stream_lets_a_message_go() {
             topic.subscribers[0].hold.store(released_word(generation), Ordering::Release);
         });
         let host = spawn(&topic, move |topic| {
-            // The host lets go, too, once it hears of the stream.
+            // The host releases it, too, once it hears of the stream.
             if topic.hold(0).of(generation) == Holding::Released {
                 topic.hold(0).release(generation);
             }

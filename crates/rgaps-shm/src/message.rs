@@ -152,7 +152,7 @@ fn poisoned_word(generation: Generation) -> u32 {
     generation.0 << 2 | 2
 }
 
-/// What a subscriber's stream writes over its hold word to let a message go.
+/// What a subscriber's stream writes over its hold word to release a message.
 pub fn released_word(generation: Generation) -> u32 {
     hold_word(generation, Holding::Released)
 }
@@ -371,7 +371,7 @@ impl<'a> MessageWords<'a> {
         stays
     }
 
-    /// History lets the message go; from now on no late joiner gets it. True if this call did it.
+    /// History releases the message; from now on no late joiner gets it. True if this call did it.
     pub fn leave_history(&self, generation: Generation) -> bool {
         self.update(generation, |life| life.kept.then_some(Life { kept: false, ..life }))
     }
@@ -394,7 +394,7 @@ impl<'a> MessageWords<'a> {
         poisoned
     }
 
-    /// By the manager, for a dead owner's message: history lets it go, and if its bytes are not there they never will be.
+    /// By the manager, for a dead owner's message: history releases it, and if its bytes are not there they never will be.
     pub fn abandon(&self, generation: Generation) {
         self.leave_history(generation);
         self.poison(generation);

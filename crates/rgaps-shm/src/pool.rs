@@ -1,6 +1,6 @@
 //! A pool's allocator: TLSF in its writer's private memory, so there is no lock between processes and nothing to repair after kill -9.
 //!
-//! Only the writer allocates and frees in its pool. What others do to a block (hold it, let it go) is in the message's words; the
+//! Only the writer allocates and frees in its pool. What others do to a block (hold it, release it) is in the message's words; the
 //! writer learns of it there and frees the block itself. A dead writer's pool goes as a whole.
 //!
 //! Invariants  P1 blocks in use never overlap. P2 every granule is in one block or free: freeing all gives the pool back whole.

@@ -52,7 +52,7 @@ impl ReaderPort {
     }
 
     /// What was put back and is older than the depth is lost; what history gave was offered, and goes once all that came since is as much.
-    pub(crate) fn let_go_put_back(&mut self) {
+    pub(crate) fn drop_outdated_put_back(&mut self) {
         if self.set_aside.is_empty() {
             return;
         }
@@ -61,7 +61,7 @@ impl ReaderPort {
         self.set_aside.retain(|held| !held.is_put_back || !is_older(held, joined, oldest));
     }
 
-    /// Whether the next take lets it go, since it was put back and is older than the depth.
+    /// Whether the next take releases it, since it was put back and is older than the depth.
     pub(crate) fn is_over(&self, held: &Held) -> bool {
         held.is_put_back && is_older(held, self.joined, self.oldest_in_depth())
     }

@@ -1,4 +1,4 @@
-//! A subscriber's port: take what is ready, hold it, let it go.
+//! A subscriber's port: take what is ready, hold it, release it.
 //!
 //! ```text
 //!   queue   ── older than the depth, or freed: lost ──▶ │ cursor ──▶ [ waits ][ given out by name ][ waits ] ... end
@@ -53,7 +53,7 @@ pub enum TakeRefused {
     },
 }
 
-/// What became of an attempt to hold a message. One that was poisoned was taken, and let go at once.
+/// What became of an attempt to hold a message. One that was poisoned was taken, and released at once.
 #[derive(Debug)]
 pub(crate) enum Attempt {
     Held(Held),
@@ -87,7 +87,7 @@ pub struct ReaderPort {
     pub(crate) joined: Position,
     /// What history gave a late joiner, oldest first: wanted, but not held.
     pub(crate) backlog: VecDeque<(Position, MessageRef)>,
-    /// Positions from the cursor on that takes by name have given out or let go.
+    /// Positions from the cursor on that takes by name have given out or released.
     pub(crate) out_of_turn: BTreeSet<Position>,
     /// Held, and not given out: passed by because their bytes were not there yet, or put back. In the order of their positions.
     pub(crate) set_aside: VecDeque<Held>,
@@ -135,7 +135,7 @@ impl ReaderPort {
     /// The next message whose bytes are there. One whose bytes are not holds up those of its publisher only.
     pub fn take(&mut self) -> Result<Option<Held>, TakeRefused> {
         self.check()?;
-        self.let_go_put_back();
+        self.drop_outdated_put_back();
         if let Some(held) = self.take_ready_now()? {
             return Ok(Some(held));
         }
@@ -174,7 +174,7 @@ impl ReaderPort {
     /// The next message, its bytes there or not: for a stream that waits for them.
     pub fn take_pending(&mut self) -> Result<Option<Held>, TakeRefused> {
         self.check()?;
-        self.let_go_put_back();
+        self.drop_outdated_put_back();
         loop {
             while let Some(held) = self.set_aside.front() {
                 if held.readiness() == Readiness::Poisoned {
@@ -206,7 +206,7 @@ impl ReaderPort {
     }
 
     /// The reader will not read it.
-    pub(crate) fn let_go(&self, message: MessageRef) {
+    pub(crate) fn give_up(&self, message: MessageRef) {
         self.pages.hold(message.index).pass(message.generation);
         ring_space(&self.segment.header().space.0);
     }
@@ -408,12 +408,12 @@ impl ReaderPort {
         let kept = self.backlog_within_depth();
         while self.backlog.len() > kept {
             if let Some((_, message)) = self.backlog.pop_front() {
-                self.let_go(message);
+                self.give_up(message);
             }
         }
     }
 
-    /// What history keeps and this reader has let go, once more, oldest first: for one that passes messages on to whoever has lost them.
+    /// What history keeps and this reader has released it, once more, oldest first: for one that passes messages on to whoever has lost them.
     /// `is_wanted` chooses.
     pub fn take_history_again(&mut self, is_wanted: impl Fn(&MessageInfo) -> bool) -> Vec<Held> {
         let kept = history(&self.segment, self.cursor).into_iter().filter(|(position, message)| {
@@ -432,13 +432,13 @@ impl ReaderPort {
         .collect()
     }
 
-    /// Takes no part in the topic any more, though messages that it has given out are still held: what it had not read is let go, and no
+    /// Takes no part in the topic any more, though messages that it has given out are still held: what it had not read is released, and no
     /// publisher waits for it. The slot stays taken until the manager releases it.
     pub fn close(&mut self) {
         self.is_closed = true;
         self.set_aside.clear();
         for (_, message) in std::mem::take(&mut self.backlog) {
-            self.let_go(message);
+            self.give_up(message);
         }
         self.words().cursor.store(u64::MAX, Ordering::Release);
         ring_space(&self.segment.header().space.0);

@@ -63,7 +63,7 @@ fn fate(topic: &Topic) -> Option<u32> {
 fn publish(topic: &Topic, manager: &Mutex<Manager>, index: usize) {
     for _ in 0..2 {
         pause(8);
-        // What is held of the one before is let go some time.
+        // What is held of the one before is released some time.
         let admitted = (0..20).find_map(|_| {
             let admitted = manager.lock().unwrap().admit_publisher(index);
             if admitted.is_none() {

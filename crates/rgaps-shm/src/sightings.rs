@@ -5,14 +5,14 @@
 //!                                                        └──▶ held, and given out
 //! ```
 //!
-//! A caller may promise that its takes by name come in each publisher's order (`expect_handles_in_order`). Such a take then also lets go of that
+//! A caller may promise that its takes by name come in each publisher's order (`expect_handles_in_order`). Such a take then also releases that
 //! publisher's earlier messages that still wait: no later take names them. They count as lost, except at the first take by name of a
 //! publisher: the caller had not been told of its earlier messages. Nor does what was skipped before the very first take by name count as lost.
 //!
 //! Invariants  A message that a take by name passes by is not held. It waits like any unread message, for a take of either kind, and its publisher may drop
 //!             it like any unread message. The cursor stays at the oldest message that waits. With keep-all, at most `PASSED_MAX` messages wait
 //!             before a taken one. None waits for longer than half a lap of the queue; after a whole lap it could not be found any more.
-//!             A message that is let go for one of these bounds counts as lost.
+//!             A message that is released for one of these bounds counts as lost.
 
 use std::collections::VecDeque;
 
@@ -45,7 +45,7 @@ pub enum TakenByName {
     Here(Held),
     /// It has not come.
     NotYet,
-    /// It was given out, let go or lost before: a later one of its publisher has been seen.
+    /// It was given out, released or lost before: a later one of its publisher has been seen.
     Passed,
 }
 
@@ -101,7 +101,7 @@ impl Sightings {
         self.in_order && !std::mem::replace(&mut self.has_given, true)
     }
 
-    /// A message is given out. With takes by name in order those before it are let go; says whether they are lost.
+    /// A message is given out. With takes by name in order those before it are released; says whether they are lost.
     pub(crate) fn give(&mut self, name: MessageName) -> Option<bool> {
         let in_order = self.in_order;
         let mut of_publisher = self.seen.iter_mut().filter(|seen| seen.name.publisher == name.publisher);

@@ -9,13 +9,13 @@ use crate::notify::{FutexWait, Wait};
 use crate::pool::PoolFull;
 use crate::slot::EndpointSlot;
 
-/// How often a writer that waits for space looks by itself: a stream that lets a message go rings nobody.
+/// How often a writer that waits for space looks by itself: a stream that releases a message rings nobody.
 const LOOK_FOR_SPACE: Duration = Duration::from_millis(2);
 
 /// What a publisher does when there is no space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exhaustion {
-    /// Wait until subscribers let go, at most so long.
+    /// Wait until subscribers release messages, at most so long.
     Wait(Duration),
     /// Take the oldest messages away from keep-last subscribers that have not taken them.
     DropOldest,

@@ -348,7 +348,7 @@ impl WriterPort {
         self.subscribers.add(pages, event);
     }
 
-    /// Subscribers that the manager is to be asked for. What is known of those who have gone is let go.
+    /// Subscribers that the manager is to be asked for. What is known of those who have gone is released.
     pub fn unknown_subscribers(&mut self) -> Vec<SubscriberSlot> {
         self.subscribers.forget_gone();
         self.subscribers.unknown()

@@ -109,7 +109,7 @@ fn what_history_gave_and_nobody_takes_is_released_once_it_is_older_than_the_dept
 }
 
 #[test]
-fn letting_go_of_history_does_not_let_go_of_the_entrys_next_message() {
+fn leaving_history_does_not_release_the_entrys_next_message() {
     // One entry, so that the second message lies where the first one did.
     let host = Host::new(1);
     let mut publisher = host.publisher(1 << 16, 1);

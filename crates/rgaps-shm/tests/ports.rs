@@ -217,7 +217,7 @@ fn who_waits_by_a_stream_gets_messages_in_order_with_and_without_bytes() {
 }
 
 #[test]
-fn a_writer_finds_what_a_stream_let_go_without_being_rung() {
+fn a_publisher_finds_what_a_stream_released_without_being_rung() {
     let host = Host::new(4);
     let mut publisher = host.publisher(8192, 0);
     let mut reader = host.subscriber(0);

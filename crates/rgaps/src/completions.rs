@@ -55,7 +55,7 @@ impl OnCompletion for Filling {
 /// A message, and the pool, or the copy of it, that the stream reads it from.
 #[derive(Debug)]
 pub(crate) struct Releasing {
-    /// `None`: it was let go when its copy was made.
+    /// `None`: it was released when its copy was made.
     pub(crate) _held: Option<Held>,
     pub(crate) _pool: Arc<dyn PoolMemory>,
 }

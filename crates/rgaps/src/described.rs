@@ -10,7 +10,7 @@ use crate::handle::Handle;
 use crate::subscriber::{Subscriber, SubscriberInner, TakeError};
 use crate::types::Meta;
 
-/// A message's name and description. Dropping it lets the message go.
+/// A message's name and description. Dropping it releases the message.
 #[derive(Debug)]
 pub struct Described<T> {
     /// What names it.
@@ -27,14 +27,14 @@ pub struct Described<T> {
 #[derive(Debug)]
 struct Hold {
     held: Option<Held>,
-    // Leaves after the message was let go.
+    // Leaves after the message was released.
     subscriber: Arc<SubscriberInner>,
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
         if !self.subscriber.node.is_owner() {
-            // In a forked child the segment is not mapped, and the message is the parent's to let go.
+            // In a forked child the segment is not mapped, and the message is the parent's to release.
             std::mem::forget(self.held.take());
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   sample.describe() ──▶ Descriptor ──manage(owner)──▶ ManagedTensor ──into_raw──▶ the library, which calls the deleter
-//!   sample.into_dlpack() ─────────────────────────────▶    (the owner is the sample: deleted, it is let go)
+//!   sample.into_dlpack() ─────────────────────────────▶    (the owner is the sample: deleted, it is released)
 //! ```
 //!
 //! Several tensors of one sample, such as the fields of a cloud, share it: `describe_field` for each, and an `Arc` of the sample as owner.

@@ -25,7 +25,7 @@ impl IdlePool {
         if !Idle::is_worth_a_look(pool.as_ref()) {
             return;
         }
-        // While the port is locked no block is given out, and nobody asks for memory before the manager has let go too.
+        // While the port is locked no block is given out, and nobody asks for memory before the manager has released it too.
         let mut port = port.lock().unwrap_or_else(PoisonError::into_inner);
         port.reclaim();
         if let Some((offset, bytes)) = self.idle.look(pool.as_ref(), port.pool().used_bytes, Instant::now()) {

@@ -1,6 +1,6 @@
 //! What a subscriber asks of the manager: the pools that messages lie in, and its event descriptor.
 //!
-//! A pool is mapped when its first message is taken, and let go when its publisher's slot is nobody's or another's. One question each is open
+//! A pool is mapped when its first message is taken, and released when its publisher's slot is nobody's or another's. One question each is open
 //! at a time. Who may not wait for the answer (`Call::Polling`) is woken by it; who gave up waiting leaves it to the next call.
 //!
 //! Invariants  P1 a message whose pool cannot be had now is put back, and all who wait are woken. P2 it is lost only where nobody will ever

@@ -361,7 +361,7 @@ impl<T: Meta> Publisher<T> {
             return PublisherStatistics::default();
         }
         let mut port = self.inner.port();
-        // What was read and let go since the last loan is free, though nobody has asked for its space yet.
+        // What was read and released since the last loan is free, though nobody has asked for its space yet.
         port.reclaim();
         PublisherStatistics::of(&port)
     }

@@ -1,4 +1,4 @@
-//! A message that is being read: its metadata, its payload for the CPU or for a device, and how it is let go.
+//! A message that is being read: its metadata, its payload for the CPU or for a device, and how it is released.
 
 use std::sync::{Arc, OnceLock};
 
@@ -17,7 +17,7 @@ use crate::types::{Meta, ViewError};
 /// A message that is being read, in the memory where its publisher (or, from another host, the manager) put it; where the node's device does
 /// not reach that (`NodeBuilder::device`), in a copy on that device.
 ///
-/// It stays valid however far the publisher runs ahead, and outlives its subscriber. Dropping it lets the message go.
+/// It stays valid however far the publisher runs ahead, and outlives its subscriber. Dropping it releases the message.
 #[derive(Debug)]
 pub struct Sample<T> {
     pub(crate) meta: T,
@@ -27,7 +27,7 @@ pub struct Sample<T> {
     pub(crate) message: MessageRef,
     // Let go in `drop`, before the pool may be unmapped and before the subscriber leaves.
     pub(crate) held: Option<Held>,
-    /// Behind whose work it is let go.
+    /// Behind whose work it is released.
     pub(crate) stream: Option<Stream>,
     /// Where the node's device does not reach the message: the end of its copy, which is in the place of the pool then.
     pub(crate) copied: Option<Completion>,
@@ -40,20 +40,20 @@ pub struct Sample<T> {
 impl<T> Drop for Sample<T> {
     fn drop(&mut self) {
         if !self.subscriber.node.is_owner() {
-            // In a forked child the segment is not mapped, and the message is the parent's to let go.
+            // In a forked child the segment is not mapped, and the message is the parent's to release.
             return std::mem::forget(self.held.take());
         }
         if let Some(stream) = self.stream.take()
-            && let Err(error) = self.let_go_on(&stream, Vec::new())
+            && let Err(error) = self.finish_on(&stream, Vec::new())
         {
-            tracing::error!(topic = self.subscriber.topic, %error, "a message could not be let go in stream order");
+            tracing::error!(topic = self.subscriber.topic, %error, "a message could not be released in stream order");
         }
     }
 }
 
 impl<T> Sample<T> {
     /// Makes the sample one that the node's device reaches: where it does not reach the pool, a copy takes its place, once a message and
-    /// node. With a stream, its later work waits for the bytes; without, this waits, and lets the message go.
+    /// node. With a stream, its later work waits for the bytes; without, this waits, and releases the message.
     pub(crate) fn bring(&mut self, awaited: Option<(u64, u32)>, stream: Option<&Stream>) -> Result<(), DeviceError> {
         let inner = &self.subscriber;
         let words = awaited.is_some().then(|| inner.completions.ready_words()).transpose()?;
@@ -92,7 +92,7 @@ impl<T> Sample<T> {
 
     /// Lets the message, and the copy if there is one, go once a stream has done the work that it was given so far, and these places of
     /// others have been reached.
-    fn let_go_on(&mut self, stream: &Stream, others: Vec<StreamPoint>) -> Result<(), DeviceError> {
+    fn finish_on(&mut self, stream: &Stream, others: Vec<StreamPoint>) -> Result<(), DeviceError> {
         let is_copied = self.copied.as_ref().is_some_and(Completion::is_complete);
         // A message whose copy is made has no more to do with that work.
         let held = self.held.take().filter(|_| !is_copied);
@@ -202,7 +202,7 @@ impl<T: Meta> Sample<T> {
         if !self.subscriber.node.is_owner() {
             return Readiness::Poisoned;
         }
-        // Only a message that was copied with its bytes there has been let go.
+        // Only a message that was copied with its bytes there has been released.
         self.held.as_ref().map_or(Readiness::Ready, Held::readiness)
     }
 
@@ -217,7 +217,7 @@ impl<T: Meta> Sample<T> {
             return Err(TakeError::Forked { topic: self.subscriber.topic.clone() });
         }
         self.stream = None;
-        let released = self.let_go_on(stream, others);
+        let released = self.finish_on(stream, others);
         released.map_err(|source| TakeError::Device { topic: self.subscriber.topic.clone(), source })
     }
 

@@ -288,7 +288,7 @@ impl Session {
         }
     }
 
-    /// Wakes once a descriptor is readable; with no waker, nobody waits for it any more, and the thread lets go of it now.
+    /// Wakes once a descriptor is readable; with no waker, nobody waits for it any more, and the thread releases it now.
     pub(crate) fn wake_when_readable(&self, event: &Arc<EventFd>, waker: Option<Waker>) {
         if self.sleepers.set(event, waker) {
             let _ = self.kick.signal();

@@ -1,4 +1,4 @@
-//! Subscribing: take what is ready. What was taken is read where it lies, and dropped to let it go (`sample`).
+//! Subscribing: take what is ready. What was taken is read where it lies, and dropped to release it (`sample`).
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -28,7 +28,7 @@ use crate::take_by_handle::{Absent, Early};
 use crate::tasks::{self, Tasks};
 use crate::types::{Meta, MetaError, ViewError};
 
-/// A message could not be taken. It is let go, and the next take goes on with the next message, unless its pool cannot be mapped now.
+/// A message could not be taken. It is released, and the next take goes on with the next message, unless its pool cannot be mapped now.
 ///
 /// Who takes what comes next never gets `OutOfBounds` and `Metadata`: such messages are counted (`SubscriberStatistics::malformed`), the first
 /// is named in the log, and what comes behind them is taken. Who asks for one message (`take_by_handle`) is told of it.
@@ -247,7 +247,7 @@ impl SubscriberInner {
             Some(_) => stream.check(),
             None => Ok(()),
         };
-        // A stream that cannot be told is followed all the same: the message is let go behind its work.
+        // A stream that cannot be told is followed all the same: the message is released behind its work.
         self.completions.add_behind(stream, others, Releasing { _held: held, _pool: pool });
         written
     }
@@ -283,7 +283,7 @@ impl<T: Meta> Subscriber<T> {
     /// The next message, whose bytes a device may still have to bring: later work of `stream` waits for them. The call does not wait for
     /// the device, whatever the size (unless the device cannot wait for words; then for the bytes, at most 10 s).
     ///
-    /// `Sample::status` tells, after the stream has been synchronised, whether they came. When the sample is dropped, it is let go behind the
+    /// `Sample::status` tells, after the stream has been synchronised, whether they came. When the sample is dropped, it is released behind the
     /// work given to the stream by then.
     pub fn take_on(&self, stream: &Stream) -> Result<Option<Sample<T>>, TakeError> {
         self.check_stream(stream)?;

@@ -71,7 +71,7 @@ pub enum TakeByHandleError {
         /// The host's.
         now: u64,
     },
-    /// Everybody has let it go, and its entry has another message.
+    /// Everybody has released it, and its entry has another message.
     #[error(
         "{topic}: message {sequence} of publisher {publisher:#x} is over: its entry is in generation {now}, the descriptor is of {found}; take \
          earlier, or raise the subscription's depth"
@@ -174,7 +174,7 @@ impl Early {
 
 impl<T: Meta> Subscriber<T> {
     /// From now on takes by handle come in the order in which each publisher has published, as those of descriptors do that one thread handles: what lies
-    /// before a message that is taken, of its publisher, is let go and does not wait on. It counts as lost, but for what came before the first take by handle
+    /// before a message that is taken, of its publisher, is released and does not wait on. It counts as lost, but for what came before the first take by handle
     /// of that publisher.
     pub fn expect_handles_in_order(&self) {
         if self.inner().node.is_owner() {
@@ -199,7 +199,7 @@ impl<T: Meta> Subscriber<T> {
     }
 
     /// As `take_by_handle`, or as `take_by_handle_on` with a stream, until `is_over` says so: it is asked ten times a second while the message has not come, or its
-    /// bytes have not (then it is let go), and the answer is `NotHere` then. `wake_waiters` has it asked at once.
+    /// bytes have not (then it is released), and the answer is `NotHere` then. `wake_waiters` has it asked at once.
     pub fn take_by_handle_unless(
         &self,
         handle: &Handle,

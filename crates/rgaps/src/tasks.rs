@@ -6,7 +6,7 @@
 //!
 //! Invariants  T1 A task is on the list before it looks for a message, so none comes between its look and its sleep unseen. T2 All tasks of the
 //!             list are woken at once: one that is woken and dropped takes no wake-up along. T3 When the last
-//!             task is gone, the node's thread lets go of the descriptor. T4 Who finds the descriptor readable, silences it and then takes a message makes it readable
+//!             task is gone, the node's thread releases the descriptor. T4 Who finds the descriptor readable, silences it and then takes a message makes it readable
 //!             again (`Subscriber::next_held`): what it did not take is for the others.
 
 use std::collections::HashMap;

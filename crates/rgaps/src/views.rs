@@ -77,8 +77,8 @@ impl<T: Payload> Sample<T> {
         self.meta().describe(&range).map_err(|source| self.view_error(source))
     }
 
-    /// Hands the sample to an array library. It is let go when the library calls the deleter, as if it were dropped there, on whichever
-    /// thread that is. If this fails, it is let go at once; `describe` tells beforehand.
+    /// Hands the sample to an array library. It is released when the library calls the deleter, as if it were dropped there, on whichever
+    /// thread that is. If this fails, it is released at once; `describe` tells beforehand.
     pub fn into_dlpack(self) -> Result<ManagedTensor, TakeError> {
         Ok(self.describe()?.manage(self))
     }

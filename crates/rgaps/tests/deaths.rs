@@ -102,7 +102,7 @@ fn role_of_a_victim() {
 }
 
 /// Forks. The child, with everything that it inherited, does what is asked, says its process id, and stays until it is killed or the
-/// test lets go of its input.
+/// test releases its input.
 fn fork_a_child_that(finds: impl FnOnce()) {
     // SAFETY: this process has other threads, and the child uses nothing of theirs: what it is asked to do fails before it takes a lock,
     // memory comes from glibc, whose allocator works after a fork, and it leaves by _exit.
@@ -503,7 +503,7 @@ impl Stream {
             let sample = match self.subscriber.wait(Duration::from_millis(2)) {
                 Ok(Some(sample)) => sample,
                 Ok(None) => break,
-                // What a manager received goes with it where nobody has mapped its pool yet: it is said, and let go.
+                // What a manager received goes with it where nobody has mapped its pool yet: it is said, and released.
                 Err(TakeError::Pool { .. }) => continue,
                 Err(error) => panic!("{error}"),
             };

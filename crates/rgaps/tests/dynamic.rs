@@ -1,4 +1,4 @@
-//! Messages whose kind is a value: who holds them, and in whose order they are let go. With a manager of its own for each test.
+//! Messages whose kind is a value: who holds them, and in whose order they are released. With a manager of its own for each test.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
@@ -58,7 +58,7 @@ fn until(what: impl Fn() -> bool) {
 }
 
 #[test]
-fn a_message_is_let_go_when_its_last_holder_lets_go() {
+fn a_message_is_released_when_its_last_holder_releases_it() {
     if !again(false) {
         return;
     }
@@ -132,7 +132,7 @@ fn an_array_of_a_loan_keeps_the_pool_mapped_and_nothing_else() {
 }
 
 #[test]
-fn a_view_on_another_stream_waits_for_the_bytes_and_is_let_go_behind_that_streams_work() {
+fn a_view_on_another_stream_waits_for_the_bytes_and_is_released_behind_its_work() {
     if !again(true) {
         return;
     }
@@ -155,5 +155,5 @@ fn a_view_on_another_stream_waits_for_the_bytes_and_is_let_go_behind_that_stream
     assert_eq!(bench.held(), 1, "streams that may read it have not got there");
     gpu.go();
     until(|| bench.held() == 0);
-    assert!(seen.query().unwrap(), "let go behind the viewer's work");
+    assert!(seen.query().unwrap(), "released behind the viewer's work");
 }

@@ -110,7 +110,7 @@ fn a_message_that_contradicts_itself_is_counted_and_passed_by_however_it_is_take
     };
     passes(next);
     assert!(subscriber.take().unwrap().is_none());
-    assert_eq!(subscriber.statistics().held, 0, "what is passed by is let go");
+    assert_eq!(subscriber.statistics().held, 0, "what is passed by is released");
 }
 
 #[test]

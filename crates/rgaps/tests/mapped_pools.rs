@@ -1,4 +1,4 @@
-//! The pools that a subscriber maps: what it cannot map now it gets later, and what nobody needs any more it lets go.
+//! The pools that a subscriber maps: what it cannot map now it gets later, and what nobody needs any more it releases it.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 

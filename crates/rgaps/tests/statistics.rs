@@ -33,7 +33,7 @@ fn a_stream_of_the_host_publishes_at_once_and_gives_back_what_it_reads() {
 }
 
 #[test]
-fn what_everybody_has_let_go_is_no_longer_outstanding_though_nothing_is_published_after_it() {
+fn what_all_have_released_is_not_outstanding_though_nothing_is_published_after_it() {
     let _watchdog = Watchdog::new(Duration::from_secs(100));
     let dir = RuntimeDir::new("statistics").unwrap();
     let node = Node::builder().runtime_dir(dir.path()).build().unwrap();

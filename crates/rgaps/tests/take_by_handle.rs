@@ -74,7 +74,7 @@ fn what_publish_returns_names_the_message_that_a_subscriber_takes() {
         let sample = subscriber.take_by_handle(&handles[n], Duration::ZERO).unwrap();
         assert_eq!((sample.bytes(), sample.handle()), (&[n as u8; 4][..], handles[n]));
     }
-    // All are let go. The first one's entry has another message then, or will have.
+    // All are released. The first one's entry has another message then, or will have.
     let again = subscriber.take_by_handle(&handles[0], LONG).unwrap_err();
     assert!(matches!(again, TakeByHandleError::Gone { sequence: 1, .. }), "{again}");
     let beyond = subscriber.take_by_handle(&Handle { sequence: 9, ..handles[2] }, LONG).unwrap_err();
@@ -202,7 +202,7 @@ fn handles_of_what_was_published_before_the_subscriber_are_early_as_many_as_it_i
     }
     let run = refused(&Handle { host_epoch: before[0].host_epoch - 1, ..before[0] });
     assert!(matches!(run, TakeByHandleError::AnotherRun { .. }), "{run}");
-    // What comes before anybody is told of messages is let go with the first that somebody is told of.
+    // What comes before anybody is told of messages is released with the first that somebody is told of.
     let unseen = push();
     let first = push();
     assert_eq!(subscriber.take_by_handle(&first, Duration::ZERO).unwrap().handle(), first);

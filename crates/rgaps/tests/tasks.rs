@@ -177,7 +177,7 @@ fn a_task_that_is_cancelled_leaves_nothing_behind() {
         let task = Task::waiting(&topic.subscriber);
         let wakes = task.wakes.clone();
         drop(task);
-        assert_eq!(Arc::strong_count(&wakes), 1, "the waker of a cancelled task is let go");
+        assert_eq!(Arc::strong_count(&wakes), 1, "the waker of a cancelled task is released");
     }
     // The publisher may have come to know of the subscriber's descriptor only now; a thousand tasks would have left more. What others of this
     // process have open meanwhile goes again.

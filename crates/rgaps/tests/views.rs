@@ -311,7 +311,7 @@ fn a_sample_on_a_gpu_is_kept_until_its_tensor_is_deleted() {
 }
 
 #[test]
-fn a_tensor_in_stream_order_is_let_go_behind_the_streams_work() {
+fn a_tensor_in_stream_order_is_released_behind_the_streams_work() {
     let rgapsd = programs::find("rgapsd");
     if !again_with(&[("RGAPSD", rgapsd.to_str().unwrap())], link_into) {
         return;

@@ -96,7 +96,7 @@ class Device {
     return with<DLManagedTensorVersioned *>([&](auto &message) { return message.dlpack(field, stream); });
   }
 
-  /// Ends this share of the lease. When it was the last one, the message is let go behind the work that `stream` has got by then. Whoever reads
+  /// Ends this share of the lease. When it was the last one, the message is released behind the work that `stream` has got by then. Whoever reads
   /// on several streams joins them before (cudaStreamWaitEvent).
   void release(rgaps::Stream stream) {
     if (lease_) lease_->release_on(stream);

@@ -4,7 +4,7 @@
  *
  * rclcpp tells an adapter neither the topic nor the subscription of a descriptor. So the payload subscriptions of a kind are asked in turn, and what one of
  * them gives is remembered for those who ask for the same message again: rclcpp converts once for each subscription. Other payload subscriptions of the topic
- * let go of that message then, since nobody will ask them for it.
+ * release that message then, since nobody will ask them for it.
  *
  * Bounds: at most 8 payload subscriptions of a kind, 64 publishers remembered, and of each payload subscription's leases the last 64, all but the newest weakly. A take by handle waits
  * at most the longest time-out, over all payload subscriptions together. Without a payload subscription one is looked for once a second and publisher at most.
@@ -85,7 +85,7 @@ class PayloadSubscriptions {
       const auto why = lease->failure();
       if (!why) {
         remember(described.handle.publisher, subscription);
-        let_go(*subscription, described.handle);
+        give_up(*subscription, described.handle);
         return lease;
       }
       if (failure.text.empty()) failure = *why;
@@ -140,8 +140,8 @@ class PayloadSubscriptions {
     return subscriptions;
   }
 
-  /// The other payload subscriptions of a topic let go of a message that one of them gave.
-  void let_go(const Content &of, const rgaps_message_handle_t &handle) {
+  /// The other payload subscriptions of a topic release a message that one of them gave.
+  void give_up(const Content &of, const rgaps_message_handle_t &handle) {
     std::vector<std::shared_ptr<Content>> subscriptions;
     {
       const std::lock_guard<std::mutex> lock(mutex_);

@@ -180,7 +180,7 @@ class Publisher {
     rgaps::Publisher<Meta> core;
     std::shared_ptr<Diagnostics> diagnostics;
     std::uint64_t refused_before = 0;
-    /// From a message's publication to that of its descriptor: who takes by handle in order has let go of one whose descriptor is overtaken. Recursive, for
+    /// From a message's publication to that of its descriptor: who takes by handle in order has released one whose descriptor is overtaken. Recursive, for
     /// a middleware that calls back from within.
     std::recursive_mutex turn;
 

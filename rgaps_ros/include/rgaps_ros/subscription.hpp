@@ -14,7 +14,7 @@
  * A message that was published before the subscription was there, but its descriptor came still, is early: that is counted alone.
  *
  * In a callback group that is not Reentrant, messages are taken by handle in the order in which each publisher has published them: what the executor
- * leaves out is let go, and counted as lost.
+ * leaves out is released, and counted as lost.
  */
 
 #ifndef RGAPS_ROS__SUBSCRIPTION_HPP_
@@ -44,7 +44,7 @@ struct SubscriptionOptions {
   rclcpp::SubscriptionOptions ros;
   /// Tells two subscriptions of a node and topic apart in the names of their parameters.
   std::string id;
-  /// The stream on which the callback works: messages come before their bytes do, and the stream waits for them; they are let go behind its work.
+  /// The stream on which the callback works: messages come before their bytes do, and the stream waits for them; they are released behind its work.
   std::optional<rgaps::Stream> stream;
   /// Gets what could not be taken: descriptor, metadata and error().
   std::function<void(const DeviceT &)> refused;

@@ -113,7 +113,7 @@ impl Tally {
         self.report.lost += info.sequence.saturating_sub(before + 1);
         self.report.route = info.route.name().to_owned();
         self.report.why_not = info.why_not.name().to_owned();
-        // Now: a pool is let go of soon after its publisher has gone.
+        // Now: a pool is release soon after its publisher has gone.
         let (memory, _) = frame.mapped_from();
         self.mapped.entry(memory).or_insert_with(|| is_read_only(memory.1));
         if topic == TOPICS[0] {

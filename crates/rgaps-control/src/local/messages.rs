@@ -89,7 +89,7 @@ pub enum Body {
         /// The newest generation of a slab that the publisher has seen.
         newest: u32,
     },
-    /// The publisher's pool is empty, and it has let go of the slabs in this part: the manager does too.
+    /// The publisher's pool is empty, and it has released the slabs in this part: the manager does too.
     Trim {
         /// The topic.
         topic: TopicId,

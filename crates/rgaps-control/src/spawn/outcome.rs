@@ -43,7 +43,7 @@ pub(super) enum Heard {
 }
 
 impl StartOutcome {
-    /// Says it, once, and lets go of standard output: whoever reads that to its end shall not wait until the manager ends.
+    /// Says it, once, and releases standard output: whoever reads that to its end shall not wait until the manager ends.
     pub fn say(&self) {
         if let Ok(line) = serde_json::to_string(self) {
             // Whoever has asked may be gone.

@@ -63,7 +63,7 @@ pub(crate) fn granularity(device: &Device) -> Result<u64, DriverError> {
     Ok((bytes as u64).max(1))
 }
 
-/// Physical memory. It lives until the last process that has it mapped, or holds this or a descriptor of it, lets go.
+/// Physical memory. It lives until the last process that has it mapped, or holds this or a descriptor of it, releases it.
 #[derive(Debug)]
 pub(crate) struct Slab {
     device: Arc<Device>,

@@ -9,7 +9,7 @@
 //! (pool_header.rs) to see whether what they have mapped at a place is what is there now.
 //!
 //! Invariants  C1 a slab's place holds what its generation says, or nothing. C2 a slab is released by the pool's maker and writer only, when
-//!             no message lies in it; a reader lets go of it when it next looks.
+//!             no message lies in it; a reader releases it when it next looks.
 //! Trusts      descriptions are checked (`PoolDescription::check`), then the header; what a descriptor is, the driver knows. A reader maps
 //!             memory for reading: on a GPU that guards against mistakes, not against malice (docs/promises.md).
 

@@ -248,7 +248,7 @@ fn memory_comes_with_the_first_message_that_needs_it_and_goes_when_the_pool_is_i
     backend.copy_out(&stream, place(reader.as_ref()), &mut found).unwrap();
     assert_eq!(found, [7; 8192]);
 
-    // Idle: the writer lets go, the manager is told, the reader sees it.
+    // Idle: the writer releases it, the manager is told, the reader sees it.
     let (mut idle, now) = (Idle::default(), Instant::now());
     assert_eq!(idle.look(writer.as_ref(), 0, now), None);
     assert_eq!(idle.look(writer.as_ref(), 8192, now + KEEP), None, "not while something lies in it");

@@ -369,7 +369,7 @@ impl RdmaSender {
         }
     }
 
-    /// Memory that nobody but this link holds any more is let go: its publisher has left.
+    /// Memory that nobody but this link holds any more is released: its publisher has left.
     fn forget_unused(&mut self) {
         self.regions.retain(|region| Arc::strong_count(region.mapping()) > 1);
     }

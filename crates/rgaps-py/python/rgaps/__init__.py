@@ -20,7 +20,7 @@ with rgaps.Node("camera") as node:
         print(sample.meta, sample.info.route, picture.mean())
 ```
 
-The message is let go when the sample and all its arrays are gone: in a loop, `with sample:` does so before the next one comes. `push`, a loan
+The message is released when the sample and all its arrays are gone: in a loop, `with sample:` does so before the next one comes. `push`, a loan
 and a sample have a `MessageHandle`, which names the message in another middleware's message; `subscriber.take_by_handle(handle)` gives what it names. The first node on a host starts its manager, `rgapsd`, which the package
 brings along.
 

@@ -63,7 +63,7 @@ class NoSpaceTimeoutError(NoSpaceError, TimeoutError):
 
 
 class TakeError(Error):
-    """A message could not be taken. It is let go; the next take goes on with the next message."""
+    """A message could not be taken. It is released; the next take goes on with the next message."""
 
     sequence: "int | None" = None
     """The publisher's count of the message."""
@@ -88,7 +88,7 @@ class StaleError(TakeError):
     """A handle names no message that this subscriber can have any more: it is of an earlier run, its message is over, or it was taken before."""
 
     reason: "str | None" = None
-    """"another_run": its host has been started anew since. "over": everybody has let the message go. "early": it was published before the
+    """"another_run": its host has been started anew since. "over": everybody has released the message. "early": it was published before the
     subscriber was there, which is said of as many of a publisher as the subscriber is deep (64 at most). "gone": it was taken before, or was
     lost."""
     publisher: "int | None" = None

@@ -134,7 +134,7 @@ fn panics(executor: &mut Executor) {
     .unwrap();
     let publisher = publisher(executor, &node, "panics", 1);
     publisher.push(image(), &[1; 8]).unwrap();
-    // rclrs passes it on, and its executor spins no more; the sample is let go.
+    // rclrs passes it on, and its executor spins no more; the sample is released.
     let panicked = catch_unwind(AssertUnwindSafe(|| until(executor, "a panic", || false)));
     let text = panicked.unwrap_err().downcast_ref::<&str>().map(|text| (*text).to_owned());
     assert_eq!(text.as_deref(), Some("on purpose"));

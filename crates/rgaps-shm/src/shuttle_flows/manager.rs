@@ -49,7 +49,7 @@ impl Manager {
         let words = &self.topic().subscribers[slot.0];
         let (active, free) = (slot_state(slot.1, ACTIVE), slot_state(slot.1, FREE));
         assert!(words.state.compare_exchange(active, free, Ordering::AcqRel, Ordering::Relaxed).is_ok());
-        // The state word has let go of all that it held.
+        // The state word has released all that it held.
         self.topic().truth().blocks.iter_mut().for_each(|block| block.release(slot));
         self.topic().subscriber_mask.fetch_and(!(1 << slot.0), Ordering::SeqCst);
         self.0.known[slot.0] = None;

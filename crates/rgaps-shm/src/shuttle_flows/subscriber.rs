@@ -1,4 +1,4 @@
-//! What a subscriber does, as `ReaderPort`: want what history keeps, take, hold, let go, sleep, close.
+//! What a subscriber does, as `ReaderPort`: want what history keeps, take, hold, released, sleep, close.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -84,7 +84,7 @@ impl Subscriber {
         while self.release_one() {}
     }
 
-    /// One who has nothing to take lets go now and then before it sleeps.
+    /// One who has nothing to take releases something now and then before it sleeps.
     fn is_released_first(&mut self) -> bool {
         one_in(2) && self.release_one()
     }
@@ -210,7 +210,7 @@ impl Subscriber {
         readiness
     }
 
-    /// Lets go of one of those that it holds. One whose bytes are awaited is let go when they have come, or never will.
+    /// Lets go of one of those that it holds. One whose bytes are awaited is released when they have come, or never will.
     fn release_one(&mut self) -> bool {
         if self.held.is_empty() {
             return false;

@@ -1,7 +1,7 @@
 //! A taken message of whichever kind, which several may hold: its taker, and array libraries that were given views of it.
 //!
-//! Invariants  H1 the message is let go once, when the last holder has let go. H2 it is let go behind the work of every stream that a holder
-//!             let go on, wherever that holder came in the order.
+//! Invariants  H1 the message is released once, when the last holder has released it. H2 it is released behind the work of every stream that a holder
+//!             released it on, wherever that holder came in the order.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -60,19 +60,19 @@ impl TypedSample {
 /// What the holders of a message share.
 #[derive(Debug)]
 struct Shared {
-    /// Taken when it is let go.
+    /// Taken when it is released.
     sample: Option<TypedSample>,
-    /// Work of streams on which holders let go before the last one did.
+    /// Work of streams on which holders released it before the last one did.
     behind: Mutex<Vec<StreamPoint>>,
 }
 
 impl Shared {
-    fn let_go_behind(&self, stream: &Stream) {
+    fn finish_behind(&self, stream: &Stream) {
         self.behind.lock().unwrap_or_else(PoisonError::into_inner).push(StreamPoint::of(stream));
     }
 
     /// The last holder's, on a stream of its own or on whichever there is.
-    fn let_go(&mut self, stream: Option<&Stream>) -> Result<(), TakeError> {
+    fn give_up(&mut self, stream: Option<&Stream>) -> Result<(), TakeError> {
         let Some(sample) = self.sample.take() else { return Ok(()) };
         let behind = std::mem::take(self.behind.get_mut().unwrap_or_else(PoisonError::into_inner));
         // A forked child has neither streams nor the segment: the sample's own drop knows.
@@ -87,13 +87,13 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        if let Err(error) = self.let_go(None) {
-            tracing::error!(%error, "a message could not be let go in stream order");
+        if let Err(error) = self.give_up(None) {
+            tracing::error!(%error, "a message could not be released in stream order");
         }
     }
 }
 
-/// A taken message. Cheap to clone; it is let go when the last clone and the last tensor made of it are gone.
+/// A taken message. Cheap to clone; it is released when the last clone and the last tensor made of it are gone.
 ///
 /// Behind which work: that of each stream that a holder released it on, and, if the last holder is dropped, that of the stream that it was
 /// taken on. A clone that is dropped before says nothing of streams: what a stream reads through it is released there.
@@ -179,7 +179,7 @@ impl DynamicSample {
     }
 
     /// What `describe` or `describe_field` described, as a tensor for an array library that works in the order of `stream`: the stream waits
-    /// for the bytes if another one was to. The tensor holds the message; its deleter lets go behind the stream's work by then, so the stream
+    /// for the bytes if another one was to. The tensor holds the message; its deleter releases it behind the stream's work by then, so the stream
     /// must live until then.
     pub fn to_dlpack(&self, described: &Descriptor, stream: Option<&Stream>) -> Result<ManagedTensor, TakeError> {
         if let (Some(taken), Some(stream)) = (self.sample().taken_on(), stream) {
@@ -192,9 +192,9 @@ impl DynamicSample {
     /// Lets go, of this clone, behind the work given to the stream so far. The call does not wait for it.
     pub fn release_on(self, stream: &Stream) -> Result<(), TakeError> {
         match Arc::try_unwrap(self.0) {
-            Ok(mut shared) => shared.let_go(Some(stream)),
+            Ok(mut shared) => shared.give_up(Some(stream)),
             Err(shared) => {
-                shared.let_go_behind(stream);
+                shared.finish_behind(stream);
                 Ok(())
             }
         }
@@ -215,7 +215,7 @@ impl Drop for Viewer {
             return;
         }
         if let Err(error) = message.release_on(stream) {
-            tracing::error!(%error, "a view could not be let go in stream order");
+            tracing::error!(%error, "a view could not be released in stream order");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The payload of a sample as a plain slice: the only unsafe code of this crate.
 //!
 //! Who may read plain slices of pool memory, and when: the holder of a loan those of its block (`OwnedRange`, no unsafe code), and the holder of a
-//! sample those of its payload, from when its bytes are there until it is let go. Everybody else copies (`SharedBytes`).
+//! sample those of its payload, from when its bytes are there until it is released. Everybody else copies (`SharedBytes`).
 //!
 //! A part of a loan is there to be filled while nobody sees the block as a slice:
 //!

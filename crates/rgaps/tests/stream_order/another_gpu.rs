@@ -154,7 +154,7 @@ fn a_node_on_another_gpu_that_does_not_reach_the_pools_publishes_by_one_copy() {
 }
 
 #[test]
-fn a_message_is_copied_to_another_gpu_in_stream_order_and_let_go_when_it_is() {
+fn a_message_is_copied_to_another_gpu_in_stream_order_and_released_then() {
     if !on_standin(&APART) {
         return;
     }

@@ -67,7 +67,7 @@ fn a_graph_that_is_captured_meanwhile_neither_disturbs_messages_nor_is_disturbed
     assert_eq!(
         bench.subscriber.statistics().held,
         2,
-        "work from before the capture may still read what could not be let go"
+        "work from before the capture may still read what could not be released"
     );
     assert!(bench.gpu.end_capture(handle), "the graph is as it should be");
     until(|| bench.subscriber.statistics().held == 0);
@@ -83,7 +83,7 @@ fn of_two_holders(bench: &Bench, source: &Source, taken_on: &Stream) -> (Dynamic
 }
 
 #[test]
-fn a_message_of_several_holders_waits_for_the_stream_that_was_captured_when_one_let_go() {
+fn a_message_of_several_holders_waits_for_the_stream_captured_when_one_released_it() {
     if !on_standin(&[]) {
         return;
     }

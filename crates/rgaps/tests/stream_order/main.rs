@@ -41,7 +41,7 @@ fn push_and_take_wait_for_nothing() {
         counts.push(driver.map(|call| bench.gpu.calls(call)));
         assert!(bench.subscriber.take().unwrap().is_none(), "its bytes are not there");
         let reader = bench.node.stream().unwrap();
-        // Nobody lets go of the device while this thread waits for it.
+        // Nobody releases the device while this thread waits for it.
         if waits {
             bench.gpu.go();
         }

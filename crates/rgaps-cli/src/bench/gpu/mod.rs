@@ -265,7 +265,7 @@ fn failed(cause: impl std::fmt::Display) -> BenchError {
     BenchError::failed("gpu", cause)
 }
 
-/// A publisher whose pool has room for one message, and for the blocks of others beside it: subscribers have let go of the last one before
+/// A publisher whose pool has room for one message, and for the blocks of others beside it: subscribers have released the last one before
 /// the next is loaned.
 fn publisher(bench: &'static str, node: &Node, topic: &str, bytes: u64) -> Result<Publisher<Bytes>, BenchError> {
     let qos = PublisherQos {

@@ -170,7 +170,7 @@ impl Worker {
         })
     }
 
-    /// Takes messages until the bench ends; reports when each was there, and what `look` tells of it, once it is let go.
+    /// Takes messages until the bench ends; reports when each was there, and what `look` tells of it, once it is released.
     fn take_all(
         &self,
         subscriber: &Subscriber<Bytes>,

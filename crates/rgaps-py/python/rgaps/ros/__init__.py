@@ -21,7 +21,7 @@ rclpy.spin(node)
 
 A publisher publishes in the core of RGAPS first, then a descriptor of rgaps_msgs (GpuImage, GpuPointCloud, GpuTensor) as an ordinary ROS message.
 A subscription has a core subscriber of its own, and an ordinary ROS subscription to the descriptor, in whose callback it takes the sample.
-So topics have their names, QoS, qos_overrides and graph from ROS; payloads never pass through the RMW. A sample is a lease: it is let go when
+So topics have their names, QoS, qos_overrides and graph from ROS; payloads never pass through the RMW. A sample is a lease: it is released when
 it and all arrays of it are gone.
 
 Parameters of a node, all for reading only, with the topic's fully qualified name as in qos_overrides:

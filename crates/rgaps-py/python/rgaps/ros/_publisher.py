@@ -97,7 +97,7 @@ class Publisher:
             node.destroy_publisher(self._publisher)
             raise
         self._topic_name = name
-        # From a message's publication to that of its descriptor: who takes by handle in order has let go of one whose descriptor is overtaken. Recursive, for
+        # From a message's publication to that of its descriptor: who takes by handle in order has released one whose descriptor is overtaken. Recursive, for
         # a middleware that calls back from within.
         self._turn = threading.RLock()
         _diagnostics.add(node, self)
