@@ -119,7 +119,7 @@ fn a_manager_outlives_the_client_that_started_it_and_was_killed_meanwhile() {
 }
 
 #[test]
-fn rgapsd_on_demand_lets_go_of_the_output_on_which_it_says_how_it_went() {
+fn rgapsd_on_demand_closes_the_output_on_which_it_says_how_it_went() {
     let host = Host::new("by-hand");
     let rgapsd = || {
         let mut command = Command::new(rgaps_testing::programs::find("rgapsd"));

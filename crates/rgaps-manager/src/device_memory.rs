@@ -133,7 +133,7 @@ impl Pools {
         Ok(memory.commit(slabs, newest)?)
     }
 
-    /// Lets go of what the writer has released.
+    /// Releases what the writer has released.
     pub(crate) fn trim(&self, slot: PublisherSlot, offset: u64, bytes: u64) -> Result<(), PoolError> {
         let memory = self.memory(slot).ok_or(PoolError::Unknown(slot.index, slot.generation))?;
         Ok(memory.release_unused(offset, bytes)?)

@@ -130,7 +130,7 @@ impl Outbox {
         }
     }
 
-    /// Lets go of what the other host has consumed. Whether anything was.
+    /// Releases what the other host has consumed. Whether anything was.
     pub(crate) fn acknowledge(&mut self, link: &mut dyn LinkSender) -> bool {
         let before = self.queue.len();
         while let Some(id) = link.next_acknowledged() {

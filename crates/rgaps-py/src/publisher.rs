@@ -64,7 +64,7 @@ impl PublisherCell {
         over
     }
 
-    /// Lets go of arrays that have been copied. They go without the lock, since their libraries may call Python.
+    /// Releases arrays that have been copied. They go without the lock, since their libraries may call Python.
     fn give_up(&self) {
         if !self.node.is_owner() {
             return;

@@ -145,7 +145,7 @@ def test_streams_are_named_in_every_way(on_standin):
     """)
 
 
-def test_a_consumer_waits_for_the_bytes_and_lets_go_behind_its_work_on_its_stream(on_standin):
+def test_a_consumer_waits_for_the_bytes_and_releases_behind_its_work_on_its_stream(on_standin):
     on_standin("""
         samples = node.subscriber("t", rgaps.Tensor)
         publisher.push(content)

@@ -109,7 +109,7 @@ impl Subscribers {
         }
     }
 
-    /// Lets go of what is known of those who have gone: their descriptors and mappings.
+    /// Forgets what is known of those who have gone: their descriptors and mappings.
     pub fn forget_gone(&mut self) {
         let segment = &self.segment;
         let has_gone = |known: &mut Known| !is_there(segment, &known.pages);

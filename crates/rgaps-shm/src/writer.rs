@@ -359,7 +359,7 @@ impl WriterPort {
         self.subscribers.count()
     }
 
-    /// Lets go of what is kept of a remote publisher that is gone.
+    /// Releases what is kept of a remote publisher that is gone.
     pub fn forget_publisher(&mut self, publisher: u64) {
         let segment = self.segment.clone();
         self.history.forget(publisher, |old| leave_history(&segment, old));

@@ -284,7 +284,7 @@ fn with_handles_in_order_earlier_messages_are_released_and_lost_but_those_before
         publisher.publish(10, Exhaustion::Refuse).unwrap();
     }
     let of_other = MessageName { publisher: other.port.slot().index.into(), sequence: 1 };
-    let _unready = other.publish_pending();
+    let _pending = other.publish_pending();
     let held = |reader: &rgaps_shm::ReaderPort| reader.counters().held;
     assert!(matches!(take_by_name(&mut reader, named(99)), TakenByName::NotYet), "what nothing comes of");
     assert_eq!(held(&reader), 0, "moves nothing");

@@ -139,7 +139,7 @@ fn a_reader_whose_slot_is_somebody_elses_changes_nothing_there() {
 }
 
 #[test]
-fn a_publisher_that_waits_goes_on_when_a_holder_lets_go() {
+fn a_publisher_that_waits_goes_on_when_a_holder_releases() {
     let host = Host::new(4);
     let mut publisher = host.publisher(8192, 0);
     let mut reader = host.subscriber(0);
@@ -240,7 +240,7 @@ fn a_message_whose_producer_died_before_its_bytes_came_is_poisoned() {
     let host = Host::new(16);
     let mut publisher = host.publisher(1 << 20, 0);
     let mut reader = host.subscriber(10);
-    let _unready = publisher.publish_pending();
+    let _pending = publisher.publish_pending();
     let held = reader.take_pending().unwrap().unwrap();
     let slot = publisher.port.slot();
     assert!(host.slot_table.drain_publisher(slot));

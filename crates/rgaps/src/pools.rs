@@ -242,7 +242,7 @@ impl SubscriberInner {
 }
 
 impl Tended {
-    /// Lets go of memory that publishers have given back, and of pools whose publishers have gone.
+    /// Releases memory that publishers have given back, and of pools whose publishers have gone.
     pub(crate) fn trim(&self, segment: &Segment) {
         // Who holds the lock is about to use a pool: then the next look does it.
         let Ok(mut pools) = self.pools.try_lock() else { return };

@@ -25,7 +25,7 @@ pub struct Sample<T> {
     pub(crate) taken: u64,
     pub(crate) info: MessageInfo,
     pub(crate) message: MessageRef,
-    // Let go in `drop`, before the pool may be unmapped and before the subscriber leaves.
+    // Released in `drop`, before the pool may be unmapped and before the subscriber leaves.
     pub(crate) held: Option<Held>,
     /// Behind whose work it is released.
     pub(crate) stream: Option<Stream>,

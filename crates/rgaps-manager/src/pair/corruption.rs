@@ -61,7 +61,7 @@ fn no_message_whose_header_has_swapped_words_arrives_and_none_is_lost() {
 }
 
 #[test]
-fn a_credit_with_swapped_words_lets_go_of_nothing() {
+fn a_credit_with_swapped_words_releases_nothing() {
     let (mut pair, mut subscriber, proxy) = proxied("crc32c");
     for sequence in 1..=3 {
         proxy.order(Swap { toward: Toward::Caller, after: 0, apart: 8 });

@@ -210,7 +210,7 @@ impl Subscriber {
         readiness
     }
 
-    /// Lets go of one of those that it holds. One whose bytes are awaited is released when they have come, or never will.
+    /// Releases one of those that it holds. One whose bytes are awaited is released when they have come, or never will.
     fn release_one(&mut self) -> bool {
         if self.held.is_empty() {
             return false;

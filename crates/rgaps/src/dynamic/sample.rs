@@ -189,7 +189,7 @@ impl DynamicSample {
         Ok(described.manage(Viewer { message: Some(self.clone()), stream: stream.cloned() }))
     }
 
-    /// Lets go, of this clone, behind the work given to the stream so far. The call does not wait for it.
+    /// Releases this clone behind the work given to the stream so far. The call does not wait for it.
     pub fn release_on(self, stream: &Stream) -> Result<(), TakeError> {
         match Arc::try_unwrap(self.0) {
             Ok(mut shared) => shared.give_up(Some(stream)),
