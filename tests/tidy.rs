@@ -589,6 +589,29 @@ fn the_architecture_page_names_every_crate() {
 }
 
 #[test]
+fn the_walks_of_the_architecture_name_functions_that_exist() {
+    let page = fs::read_to_string(root().join("docs/architecture.md")).unwrap();
+    let walks = page.split("## A message's walk").nth(1).and_then(|rest| rest.split("## Where to change what").next());
+    let code: Vec<String> = sources().into_iter().map(|file| blank(&file.text)).collect();
+    let has =
+        |text: &str, kind: &str, name: &str| text.lines().any(|line| has_word(line, kind) && has_word(line, name));
+    let mut breaches = Vec::new();
+    let mut count = 0;
+    for name in walks.unwrap().split('`').skip(1).step_by(2) {
+        let Some((owner, function)) = name.split_once("::") else { continue };
+        count += 1;
+        let is_there = code.iter().any(|text| {
+            (has(text, "impl", owner) || has(text, "trait", owner)) && text.contains(&format!("fn {function}"))
+        });
+        if !is_there {
+            breaches.push(name.to_owned());
+        }
+    }
+    assert!(count > 30, "only {count} functions are named");
+    none("docs/architecture.md names functions that are not there", &breaches);
+}
+
+#[test]
 fn no_machine_is_named_and_nothing_is_put_off() {
     // Put together here, so that this file does not find itself.
     let words: Vec<String> =
