@@ -1,10 +1,10 @@
 //! Two hosts with RDMA devices: what takes that way, and what becomes of it when a manager dies. `./dev test-rdma` gives the namespaces of these
-//! hosts the addresses of two Soft-RoCE devices; elsewhere the tests say that they were skipped.
+//! hosts the addresses of two Soft-RoCE devices; elsewhere the tests are ignored.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use rgaps_testing::{CrashPoint, skipped};
+use rgaps_testing::CrashPoint;
 
 use crate::world::{Program, World, within_limit};
 
@@ -12,19 +12,15 @@ const MIB: usize = 1 << 20;
 /// The largest message here: 64 chunks.
 const LARGE_BYTES: usize = 64 * MIB;
 
-fn world() -> Option<World> {
-    if std::env::var_os("RDMA_VM").is_none() {
-        skipped("no RDMA device (./dev test-rdma runs this in a virtual machine that has two)");
-        return None;
-    }
-    let mut world = World::new(2)?;
+fn world() -> World {
+    let mut world = World::new(2).unwrap();
     world.set("RGAPS_TRANSPORT", "rdma");
     // Software emulation is slow, and a slow host is not a dead one.
     world.set("RGAPS_KEEP_ALL_TIMEOUT_MS", "20000");
     world.set("RGAPS_PEER_TIMEOUT_MS", "10000");
     world.set("RGAPS_ARRIVAL_POOL_BYTES", "536870912");
     world.set("RGAPS_POOL_BYTES", "536870912");
-    Some(world)
+    world
 }
 
 /// An array of so many bytes as a file, every one of which follows from its place.
@@ -59,14 +55,16 @@ fn await_link(world: &World, over: &str) {
 }
 
 #[test]
+#[ignore = "needs the virtual machine of ./dev test-rdma"]
 fn payload_takes_rdma_and_says_so() {
-    let Some(world) = world() else { return };
+    let world = world();
     payload_takes_rdma(&world);
 }
 
 #[test]
+#[ignore = "needs the virtual machine of ./dev test-rdma"]
 fn payload_takes_rdma_from_staging_too() {
-    let Some(mut world) = world() else { return };
+    let mut world = world();
     world.set("RGAPS_STAGING", "always");
     payload_takes_rdma(&world);
 }
@@ -87,8 +85,9 @@ fn payload_takes_rdma(world: &World) {
 }
 
 #[test]
+#[ignore = "needs the virtual machine of ./dev test-rdma"]
 fn a_receiver_killed_in_the_middle_of_a_large_message_is_replaced() {
-    let Some(mut world) = world() else { return };
+    let mut world = world();
     let file = array(&world, LARGE_BYTES);
     // Managers by hand, so that one of them alone has the crash point; the subscriber starts its successor.
     let _sending = world.manager(0, "rgapsd");
@@ -110,8 +109,9 @@ fn a_receiver_killed_in_the_middle_of_a_large_message_is_replaced() {
 }
 
 #[test]
+#[ignore = "needs the virtual machine of ./dev test-rdma"]
 fn a_receiver_that_comes_back_with_another_ring_is_sent_to_again() {
-    let Some(mut world) = world() else { return };
+    let mut world = world();
     world.set("RGAPS_AUTOSTART", "0");
     let file = array(&world, 3 * MIB);
     let _sending = world.manager(0, "rgapsd");

@@ -100,7 +100,7 @@ fn a_demo_of_one_frame_reads_it_everywhere_and_leaves_nothing_unread() {
 }
 
 #[test]
-fn a_demo_on_devices_is_staged_sent_once_and_shared_there() {
+fn a_demo_on_devices_of_the_stand_in_shows_every_frame_right() {
     // The stand-in for libcuda: streams of their own, device memory that the CPU cannot touch.
     let host = Host::new("demo-cuda");
     rgaps_standin_cuda::link_into(host.dir.path()).unwrap();

@@ -1,4 +1,5 @@
-//! The contract suite of links: what every transport must do. A transport adds one line, `contract_suite!(its_fixture())`.
+//! The contract suite of links: what every transport must do. A transport adds one line, `contract_suite!(its_fixture())`,
+//! or `contract_suite!(its_fixture(), needs "an RDMA device")` if its tests cannot run everywhere: they are ignored then unless asked for.
 //!
 //! Written against the traits alone. What only a transport can arrange, a pair of ends and a peer that lies, comes from its
 //! `Fixture`. Nothing here sleeps; every wait ends after WATCHDOG with a failure.
@@ -32,11 +33,6 @@ pub struct Pair {
 
 /// What a transport arranges for the suite.
 pub trait Fixture {
-    /// Why the suite cannot run here, if it cannot.
-    fn unavailable(&self) -> Option<String> {
-        None
-    }
-
     /// Two ends joined by a ring of that shape.
     fn pair(&self, options: RingOptions) -> Pair;
 
@@ -53,7 +49,13 @@ pub trait Fixture {
 #[macro_export]
 macro_rules! contract_suite {
     ($fixture:expr) => {
-        $crate::contract_suite!(@ $fixture;
+        $crate::contract_suite!($fixture, #[test]);
+    };
+    ($fixture:expr, needs $what:literal) => {
+        $crate::contract_suite!($fixture, #[test] #[ignore = $what]);
+    };
+    ($fixture:expr, $(#[$attribute:meta])+) => {
+        $crate::contract_suite!(@ $fixture, $(#[$attribute])+;
             messages_arrive_in_order_and_unharmed_whatever_their_size
             a_message_larger_than_the_ring_streams_through
             every_watermark_keeps_the_link_alive
@@ -72,20 +74,21 @@ macro_rules! contract_suite {
         );
     };
     ($fixture:expr, without_flow_control) => {
-        $crate::contract_suite!(@ $fixture;
+        $crate::contract_suite!(@ $fixture, #[test];
             without_flow_control_the_sender_never_waits_and_no_torn_byte_is_believed
         );
     };
-    (@ $fixture:expr; $($name:ident)*) => {
-        $(
-            #[test]
-            fn $name() {
-                match $crate::contract::Fixture::unavailable(&$fixture) {
-                    None => $crate::contract::$name(&$fixture),
-                    Some(why) => println!("skipped: {why}"),
-                }
-            }
-        )*
+    (@ $fixture:expr, $(#[$attribute:meta])+; $($name:ident)*) => {
+        $crate::contract_suite!(@@ $fixture, { $(#[$attribute])+ }; $($name)*);
+    };
+    (@@ $fixture:expr, $attributes:tt; $($name:ident)*) => {
+        $($crate::contract_suite!(@@@ $fixture, $attributes; $name);)*
+    };
+    (@@@ $fixture:expr, { $(#[$attribute:meta])+ }; $name:ident) => {
+        $(#[$attribute])+
+        fn $name() {
+            $crate::contract::$name(&$fixture);
+        }
     };
 }
 

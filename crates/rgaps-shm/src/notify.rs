@@ -217,6 +217,8 @@ impl Wait for EventWait {
 
 #[cfg(test)]
 mod tests {
+    use rgaps_testing::system_calls::makes_no_system_call;
+
     use super::*;
     use crate::slot::SubscriberSlot;
     use crate::slot_table::SlotTable;
@@ -341,7 +343,10 @@ mod tests {
     #[test]
     fn nobody_asleep_costs_no_system_call() {
         let mut topic = Topic::new();
-        topic.subscribers.wake().unwrap();
-        assert_eq!(topic.segment.header().arrivals.0.load(Ordering::Relaxed), 0);
+        let mut waiter = topic.waiter();
+        assert!(makes_no_system_call(|| topic.subscribers.wake().unwrap()).unwrap());
+        waiter.arm().unwrap();
+        // A subscriber that sleeps is woken by one.
+        assert!(!makes_no_system_call(|| topic.subscribers.wake().unwrap()).unwrap());
     }
 }

@@ -21,6 +21,7 @@ pub mod proxy;
 mod raw;
 pub mod runtime_dir;
 pub mod skip;
+pub mod system_calls;
 pub mod watchdog;
 
 pub use again::{again_with, is_again};

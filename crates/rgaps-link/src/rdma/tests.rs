@@ -58,10 +58,6 @@ fn pair(ring: RingOptions) -> (RdmaSender, RdmaReceiver) {
 struct Verbs;
 
 impl Fixture for Verbs {
-    fn unavailable(&self) -> Option<String> {
-        candidates().err()
-    }
-
     fn pair(&self, options: RingOptions) -> Pair {
         let (sender, receiver) = pair(options);
         Pair { sender: Box::new(sender), receiver: Box::new(receiver), keep: Box::new(()) }
@@ -82,20 +78,7 @@ impl Fixture for Verbs {
     }
 }
 
-crate::contract_suite!(Verbs);
-
-/// What most tests here begin with: both ends, or the news that there is no device.
-macro_rules! ends {
-    ($options:expr) => {
-        match candidates() {
-            Ok(_) => pair($options),
-            Err(why) => {
-                println!("skipped: {why}");
-                return;
-            }
-        }
-    };
-}
+crate::contract_suite!(Verbs, needs "an RDMA device (./dev test-rdma)");
 
 /// Bytes that differ from message to message and cost little to make and to check: a window of one block of noise.
 struct Noise(Vec<u8>);
@@ -174,7 +157,7 @@ fn sizes(count: u64, max: u64) -> impl Iterator<Item = u64> {
 }
 
 fn exchange(options: RingOptions, sizes: Vec<u64>) {
-    let (mut sender, mut receiver) = ends!(options);
+    let (mut sender, mut receiver) = pair(options);
     let noise = Noise::new(sizes.iter().copied().max().unwrap_or(0));
     let memory = Arc::new(Mapping::anonymous(noise.0.len() as u64).unwrap());
     memory.copy_in(0, &noise.0).unwrap();
@@ -199,17 +182,20 @@ fn exchange(options: RingOptions, sizes: Vec<u64>) {
 }
 
 #[test]
+#[ignore = "needs an RDMA device (./dev test-rdma)"]
 fn ten_thousand_messages_of_random_sizes_arrive_unharmed() {
     let count = if std::env::var_os("RDMA_VM").is_some() { 10_000 } else { 1000 };
     exchange(RingOptions { ring_bytes: 16 << 20, ..RingOptions::default() }, sizes(count, 4 << 20).collect());
 }
 
 #[test]
+#[ignore = "needs an RDMA device (./dev test-rdma)"]
 fn a_message_of_256_mib_passes_a_ring_of_16_mib() {
     exchange(RingOptions { ring_bytes: 16 << 20, ..RingOptions::default() }, vec![256 << 20]);
 }
 
 #[test]
+#[ignore = "needs an RDMA device (./dev test-rdma)"]
 fn records_of_awkward_sizes_wrap_unharmed() {
     for chunk_bytes in [8_000, 20_001, 24_000] {
         let options =
@@ -231,10 +217,8 @@ fn told(tell: impl FnOnce(&mut RdmaSender)) -> String {
 }
 
 #[test]
+#[ignore = "needs an RDMA device (./dev test-rdma)"]
 fn a_lying_sender_is_cut_off_with_a_named_error() {
-    if let Err(why) = candidates() {
-        return println!("skipped: {why}");
-    }
     let record = |number: u64, payload: u32| {
         let flags = Flags::FIRST;
         let (message, origin) = (MessageId(1), Origin { publisher: 1, sequence: 1 });
@@ -264,9 +248,10 @@ fn a_lying_sender_is_cut_off_with_a_named_error() {
 }
 
 #[test]
+#[ignore = "needs an RDMA device (./dev test-rdma)"]
 fn a_write_beyond_the_ring_is_refused_by_the_device_and_named() {
     let (mut sender, _receiver) =
-        ends!(RingOptions { ring_bytes: 64 << 10, chunk_bytes: 8 << 10, ..RingOptions::default() });
+        pair(RingOptions { ring_bytes: 64 << 10, chunk_bytes: 8 << 10, ..RingOptions::default() });
     sender.write_raw((64 << 10) - 8, &[0; 64], Some(0)).unwrap();
     let error = loop {
         if let Err(error) = sender.progress() {
@@ -278,12 +263,10 @@ fn a_write_beyond_the_ring_is_refused_by_the_device_and_named() {
 }
 
 #[test]
+#[ignore = "needs the virtual machine of ./dev test-rdma"]
 fn a_peer_that_answers_nothing_is_given_up_by_name() {
-    if std::env::var_os("RDMA_VM").is_none() {
-        return println!("skipped: losing every packet needs the virtual machine of `./dev test-rdma`");
-    }
     let options = RingOptions { ring_bytes: 1 << 20, chunk_bytes: 64 << 10, ..RingOptions::default() };
-    let (mut sender, _receiver) = ends!(options);
+    let (mut sender, _receiver) = pair(options);
     let data = Noise::new(64 << 10);
     send(&mut sender, 1, data.message(1, 1000)).unwrap();
     let sent = Instant::now();
@@ -303,16 +286,14 @@ fn a_peer_that_answers_nothing_is_given_up_by_name() {
 }
 
 #[test]
+#[ignore = "needs the virtual machine of ./dev test-rdma"]
 fn a_link_that_goes_down_is_reported_in_time_and_a_new_one_goes_on_when_it_is_up_again() {
-    if std::env::var_os("RDMA_VM").is_none() {
-        return println!("skipped: taking a link down needs the virtual machine of `./dev test-rdma`");
-    }
     let ip = |state: &str| {
         let status = Command::new("ip").args(["link", "set", "wire_a", state]).status().unwrap();
         assert!(status.success());
     };
     let options = RingOptions { ring_bytes: 1 << 20, chunk_bytes: 64 << 10, ..RingOptions::default() };
-    let (mut sender, _receiver) = ends!(options);
+    let (mut sender, _receiver) = pair(options);
     let data = Noise::new(64 << 10);
     send(&mut sender, 1, data.message(1, 1000)).unwrap();
     ip("down");

@@ -44,7 +44,7 @@ impl Publisher {
             history: History::default(),
             history_depth: pick(3) as u32,
             drops_oldest: one_in(2),
-            set_aside: VecDeque::new(),
+            pending: VecDeque::new(),
             sequence: 0,
         }
     }
@@ -136,7 +136,7 @@ impl Publisher {
         self.outstanding.push_back(Outstanding { message, position: position.0, was_kept });
         self.sequence += 1;
         if state == State::Filling {
-            self.set_aside.push_back(message);
+            self.pending.push_back(message);
         }
         self.subscribers.wake();
         let mut truth = self.topic().truth();
@@ -151,7 +151,7 @@ impl Publisher {
 
     /// Its stream brings the bytes of a message.
     fn fill_one(&mut self) -> bool {
-        let Some(message) = self.set_aside.pop_front() else { return false };
+        let Some(message) = self.pending.pop_front() else { return false };
         self.topic().truth().write(message);
         self.topic().entry(message.index).ready.store(ready_word(message.generation), Ordering::Release);
         true

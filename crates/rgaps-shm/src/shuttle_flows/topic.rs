@@ -338,9 +338,9 @@ impl Subscribers {
 
     pub(super) fn readers(&self, offered: Offered) -> impl Iterator<Item = Reader<'_>> {
         self.topic.occupants().map(move |slot| {
-            let slot = &self.topic.subscribers[slot.0];
-            let joined = slot.joined.load(Ordering::Acquire);
-            let depth = slot.depth.load(Ordering::Relaxed);
+            let record = &self.topic.subscribers[slot.0];
+            let joined = record.joined.load(Ordering::Acquire);
+            let depth = record.depth.load(Ordering::Relaxed);
             let words = self.get(slot).map(|pages| {
                 let hold = pages.hold(offered.message.index);
                 ReaderWords { cursor: &pages.cursor, hold, joined, depth }
