@@ -3,12 +3,11 @@
 //! Publishers hear at once that there is a newcomer, and ask for it; they also ask for what gets lost, for want of descriptors, say, and for what
 //! was there before them. So descriptors go to those who read.
 
-use std::io;
 use std::os::fd::OwnedFd;
 
 use rgaps_control::local::{Notice, NoticedSubscriber, Refusal, Reply, TOLD_SUBSCRIBERS_MAX};
 use rgaps_control::{SubscriberSlot, TopicId};
-use rgaps_os::EventFd;
+use rgaps_os::{EventFd, SealError};
 
 use crate::clients::ClientId;
 use crate::manager::Manager;
@@ -67,7 +66,7 @@ impl Manager {
 }
 
 /// What publishers must have of a subscriber, if its words are known here.
-fn what_is_told(topic: &Topic, slot: SubscriberSlot) -> io::Result<Option<(NoticedSubscriber, Vec<OwnedFd>)>> {
+fn what_is_told(topic: &Topic, slot: SubscriberSlot) -> Result<Option<(NoticedSubscriber, Vec<OwnedFd>)>, SealError> {
     let Some(pages) = topic.slot_table.pages(slot) else { return Ok(None) };
     let Some(file) = pages.file() else { return Ok(None) };
     let event = topic.event_of(slot).map(EventFd::try_clone).transpose()?;

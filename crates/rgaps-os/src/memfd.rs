@@ -9,15 +9,20 @@
 //!   segment, ring, staging            at birth       never          at birth
 //!   pool on the host, label of one    at birth       by `seal`, when its writer has mapped it: both
 //! ```
+//!
+//! Trusts      nothing in a descriptor that came from another process: it may be of anybody's file, of a pipe that open(2) waits for, or of a
+//!             file system that its sender serves and where fstat(2) waits. So seals are asked for first, which only memory has; and only what is
+//!             sealed memory of this user's is opened anew or has its mode changed (`check_own`).
 
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{
     FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags, SeekFrom, fallocate, fchmod, fcntl_add_seals, fcntl_get_seals,
     fcntl_getfl, fstat, ftruncate, memfd_create, open, seek,
 };
+use rustix::process::geteuid;
 
 /// What a descriptor that arrives from another process must be sealed against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,8 +50,16 @@ pub enum SealError {
         /// The missing seals, by name.
         missing: String,
     },
+    /// It is another user's.
+    #[error("shared memory belongs to user {found} where rgapsd of user {own} made it")]
+    Owner {
+        /// This user.
+        own: u32,
+        /// The file's.
+        found: u32,
+    },
     /// The kernel refused.
-    #[error("shared memory could not be examined: {0}")]
+    #[error("shared memory could not be examined or opened: {0}")]
     Os(#[from] io::Error),
 }
 
@@ -70,25 +83,31 @@ pub fn seal_future_write(fd: impl AsFd) -> io::Result<()> {
     Ok(fcntl_add_seals(fd, SealFlags::FUTURE_WRITE | SealFlags::SEAL)?)
 }
 
-/// Another descriptor of a memfd, that can be mapped for reading and neither mapped for writing nor sealed. A process of the same
-/// user could open the file anew by way of /proc; one of another user cannot.
-pub fn read_only(fd: impl AsFd) -> io::Result<OwnedFd> {
+/// Another descriptor of a memfd of `bytes` of this user's, that can be mapped for reading and neither mapped for writing nor sealed. A process of
+/// the same user could open the file anew by way of /proc; one of another user cannot.
+pub fn read_only(fd: impl AsFd, bytes: u64) -> Result<OwnedFd, SealError> {
     let fd = fd.as_fd();
-    fchmod(fd, Mode::RUSR)?;
-    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
-    Ok(open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
+    check_own(fd, bytes)?;
+    fchmod(fd, Mode::RUSR).map_err(io::Error::from)?;
+    Ok(open_anew(fd, OFlags::RDONLY)?)
 }
 
-/// A descriptor of a memfd for writing, from one for reading; one for writing stays as it is. For a user to whom the file belongs.
-pub fn writable(fd: OwnedFd) -> io::Result<OwnedFd> {
-    if fcntl_getfl(&fd)?.contains(OFlags::RDWR) {
+/// A descriptor for writing of a memfd of `bytes` of this user's, from one for reading; one for writing stays as it is.
+pub fn writable(fd: OwnedFd, bytes: u64) -> Result<OwnedFd, SealError> {
+    check_own(&fd, bytes)?;
+    if fcntl_getfl(&fd).map_err(io::Error::from)?.contains(OFlags::RDWR) {
         return Ok(fd);
     }
-    fchmod(&fd, Mode::RUSR | Mode::WUSR)?;
-    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
-    let opened = open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
-    fchmod(&fd, Mode::RUSR)?;
+    fchmod(&fd, Mode::RUSR | Mode::WUSR).map_err(io::Error::from)?;
+    let opened = open_anew(fd.as_fd(), OFlags::RDWR);
+    fchmod(&fd, Mode::RUSR).map_err(io::Error::from)?;
     Ok(opened?)
+}
+
+/// For a descriptor that was checked. Memory is never waited for; the flags say that nothing else is either.
+fn open_anew(fd: BorrowedFd<'_>, access: OFlags) -> io::Result<OwnedFd> {
+    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    Ok(open(path, access | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
 /// Gives memory of a memfd back; it reads as zeros from now on.
@@ -112,6 +131,14 @@ pub fn check(fd: impl AsFd, bytes: u64, seals: Seals) -> Result<(), SealError> {
         return Err(SealError::Size { expected: bytes, found: size });
     }
     Ok(())
+}
+
+/// As `check` of a size, and that the memory is this user's.
+pub fn check_own(fd: impl AsFd, bytes: u64) -> Result<(), SealError> {
+    let fd = fd.as_fd();
+    check(fd, bytes, Seals::Size)?;
+    let (own, found) = (geteuid().as_raw(), fstat(fd).map_err(io::Error::from)?.st_uid);
+    if own == found { Ok(()) } else { Err(SealError::Owner { own, found }) }
 }
 
 /// The identity of the memory behind a descriptor: (device, inode). Equal for all descriptors of one memfd.
@@ -185,8 +212,8 @@ mod tests {
     #[test]
     fn what_is_read_only_is_opened_for_writing_by_its_user_alone() {
         let fd = create("test", 4096).unwrap();
-        let reading = || read_only(&fd).unwrap();
-        let again = writable(reading()).unwrap();
+        let reading = || read_only(&fd, 4096).unwrap();
+        let again = writable(reading(), 4096).unwrap();
         assert!(crate::Mapping::map(&again, 4096, crate::Access::ReadWrite).is_ok());
         if !rustix::process::geteuid().is_root() {
             return;
@@ -200,6 +227,49 @@ mod tests {
         assert!(opens("head -c 1 > /dev/null"), "it can read");
         assert!(!opens(": <> /proc/self/fd/0"), "the file belongs to another");
         assert!(!opens("chmod u+w /proc/self/fd/0"));
+    }
+
+    /// Files of this user's that are no sealed memory, each open for reading, and its mode.
+    fn others() -> Vec<(&'static str, OwnedFd, u32)> {
+        let path = std::env::temp_dir().join(format!("rgaps-memfd-{}", std::process::id()));
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let open_and_remove = || {
+            let fd = open(&path, flags, Mode::empty()).unwrap();
+            std::fs::remove_file(&path).unwrap();
+            fd
+        };
+        std::fs::write(&path, [0; 4096]).unwrap();
+        let file = open_and_remove();
+        let fifo = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, &path, fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        // Without a writer: who opens it for reading waits for one.
+        let pipe = open_and_remove();
+        let unsealed = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        ftruncate(&unsealed, 4096).unwrap();
+        let long = create("test", 8192).unwrap();
+        let named = [("a file", file), ("a pipe", pipe), ("unsealed memory", unsealed), ("longer memory", long)];
+        let with_mode = |(what, fd): (_, OwnedFd)| {
+            fchmod(&fd, Mode::from_raw_mode(0o755)).unwrap();
+            (what, fd, 0o755)
+        };
+        named.into_iter().map(with_mode).collect()
+    }
+
+    #[test]
+    fn nothing_but_sealed_memory_of_this_user_is_opened_anew_or_changes_its_mode() {
+        let mut others = others();
+        if geteuid().is_root() {
+            let fd = create("test", 4096).unwrap();
+            rustix::fs::fchown(&fd, Some(rustix::fs::Uid::from_raw(54_000)), None).unwrap();
+            others.push(("memory of another user", fd, 0o777));
+        }
+        for (what, fd, mode) in others {
+            let of = |fd: &OwnedFd| fstat(fd).unwrap().st_mode & 0o7777;
+            assert!(read_only(&fd, 4096).is_err(), "{what}");
+            assert_eq!(of(&fd), mode, "{what}, opened for reading");
+            assert!(writable(fd.try_clone().unwrap(), 4096).is_err(), "{what}");
+            assert_eq!(of(&fd), mode, "{what}, opened for writing");
+        }
     }
 
     #[test]

@@ -22,7 +22,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use rgaps_os::{Access, MapError, Mapping, memfd};
+use rgaps_os::{Access, MapError, Mapping, SealError, Seals, memfd};
 
 use crate::layout::{
     HOLDS_OFFSET, LAYOUT_VERSION, PAGES_MAGIC, SUBSCRIBER_PAGES_BYTES, SUBSCRIBERS_MAX, SubscriberWords,
@@ -67,7 +67,8 @@ impl SubscriberFile {
     }
 
     /// As `adopt`, or `current` if it is that one and somebody writes it still: its descriptor is not kept twice.
-    pub fn adopt_unless_known(fd: OwnedFd, current: &mut Weak<Self>) -> io::Result<Arc<Self>> {
+    pub fn adopt_unless_known(fd: OwnedFd, current: &mut Weak<Self>) -> Result<Arc<Self>, SealError> {
+        memfd::check(&fd, FILE_BYTES, Seals::Size)?;
         if let Some(known) = current.upgrade()
             && memfd::identity(&known.fd)? == memfd::identity(&fd)?
         {
@@ -104,8 +105,8 @@ impl SubscriberFile {
             let fd = File::options().read(true).custom_flags(OPEN_NONBLOCK).open(path).map(OwnedFd::from);
             let Ok(fd) = fd else { continue };
             let identity = |fd: &OwnedFd| memfd::identity(fd).ok();
-            let is_new = found.iter().all(|known| identity(&known.fd) != identity(&fd));
-            if is_new && memfd::check(&fd, FILE_BYTES, memfd::Seals::Size).is_ok() {
+            let is_new = || found.iter().all(|known| identity(&known.fd) != identity(&fd));
+            if memfd::check_own(&fd, FILE_BYTES).is_ok() && is_new() {
                 found.push(Self::adopt(fd));
             }
             if found.len() == FILES_MAX {
@@ -115,12 +116,12 @@ impl SubscriberFile {
         found
     }
 
-    /// A descriptor that can be mapped for reading and not for writing. An error if the file is another user's.
-    pub fn reading(&self) -> io::Result<BorrowedFd<'_>> {
+    /// A descriptor that can be mapped for reading and not for writing. An error if the file is another user's, or no such file.
+    pub fn reading(&self) -> Result<BorrowedFd<'_>, SealError> {
         if let Some(fd) = self.reading.get() {
             return Ok(fd.as_fd());
         }
-        let fd = memfd::read_only(&self.fd)?;
+        let fd = memfd::read_only(&self.fd, FILE_BYTES)?;
         Ok(self.reading.get_or_init(|| fd).as_fd())
     }
 }

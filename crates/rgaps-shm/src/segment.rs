@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rgaps_os::{Access, ForkGuard, MapError, Mapping, memfd};
+use rgaps_os::{Access, ForkGuard, MapError, Mapping, SealError, memfd};
 
 use crate::history::MessageRef;
 use crate::layout::{
@@ -89,7 +89,7 @@ impl Segment {
 
     /// As `attach`, for a manager that gets the segment from a client of its predecessor's, and maybe for reading only.
     pub fn take_over(fd: OwnedFd, topic: [u8; 16]) -> Result<Self, AttachError> {
-        let fd = memfd::writable(fd).map_err(|source| MapError::Os { bytes: SEGMENT_BYTES, source })?;
+        let fd = memfd::writable(fd, SEGMENT_BYTES).map_err(MapError::from)?;
         Self::open(fd, topic, Access::ReadWrite)
     }
 
@@ -118,8 +118,8 @@ impl Segment {
     }
 
     /// A descriptor for subscribers and who looks on: it can be mapped for reading, and not for writing.
-    pub fn read_only(&self) -> io::Result<OwnedFd> {
-        memfd::read_only(&self.fd)
+    pub fn read_only(&self) -> Result<OwnedFd, SealError> {
+        memfd::read_only(&self.fd, SEGMENT_BYTES)
     }
 
     /// The topic's identity.

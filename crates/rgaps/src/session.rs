@@ -242,7 +242,7 @@ impl Session {
 
     /// The file that this node's subscribers write, of which the manager has sent a descriptor once more.
     pub(crate) fn file(&self, fd: OwnedFd) -> std::io::Result<Arc<SubscriberFile>> {
-        SubscriberFile::adopt_unless_known(fd, &mut lock(&self.file))
+        SubscriberFile::adopt_unless_known(fd, &mut lock(&self.file)).map_err(std::io::Error::other)
     }
 
     /// `member` has the slot that was granted in an epoch. False if a later manager was handed back everything meanwhile, and so not this slot.

@@ -4,6 +4,7 @@
 
 mod floods;
 mod logs;
+mod members;
 mod places;
 mod strangers;
 

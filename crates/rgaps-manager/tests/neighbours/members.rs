@@ -1,0 +1,196 @@
+//! Members of `socket_group`, who are other users than the manager's: what they get, and what they hand back to its successor.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rgaps_control::local::{
+    Body, Connection, Handed, HandedSlot, HandedTopic, PROTOCOL_VERSION, Refusal, Reply, Request, Subscribed, ToClient,
+};
+use rgaps_control::{EndpointSlot, LockId, SubscriberQos, TopicKey};
+use rgaps_os::{PidFd, ProcessLock};
+use rgaps_shm::layout::LAYOUT_VERSION;
+use rgaps_testing::{Child, manager, skipped};
+use rustix::fs::{CWD, FileType, Mode, OFlags};
+
+use crate::{Host, LIMIT};
+
+/// The group that is let in.
+const GROUP: u32 = 54_321;
+/// A user in it.
+const MEMBER: u32 = 54_000;
+const TOPIC: &str = "members";
+const TYPE: &str = "rgaps/Bytes";
+
+/// A host that lets members in; `None`, and says so, where we cannot be other users.
+fn host(name: &str) -> Option<Host> {
+    if rustix::process::geteuid().is_root() {
+        return Some(Host::new(name));
+    }
+    skipped("needs root, to be other users");
+    None
+}
+
+fn rgapsd(host: &Host) -> Child {
+    let mut command = host.program("rgapsd");
+    command.env("RGAPS_NETWORK", "local").env_remove("RGAPS_LISTEN").env("RGAPS_SOCKET_GROUP", GROUP.to_string());
+    manager::start(&host.dir, command).unwrap()
+}
+
+/// What a member does, in a thread that is that user's for good.
+fn as_member<T: Send>(act: impl FnOnce() -> T + Send) -> T {
+    let (user, group) = (rustix::fs::Uid::from_raw(MEMBER), rustix::fs::Gid::from_raw(GROUP));
+    let act = move || {
+        rustix::thread::set_thread_groups(&[group]).unwrap();
+        rustix::thread::set_thread_res_gid(group, group, group).unwrap();
+        rustix::thread::set_thread_res_uid(user, user, user).unwrap();
+        act()
+    };
+    std::thread::scope(|scope| scope.spawn(act).join().unwrap())
+}
+
+/// A client that speaks the protocol by hand.
+struct Client {
+    connection: Connection,
+    lock: (LockId, ProcessLock),
+}
+
+/// Says hello. The lock's file comes beside the answer, unless the client holds one already.
+fn hello(path: &Path, locks: Vec<LockId>) -> (Connection, LockId, Option<OwnedFd>) {
+    let connection = Connection::connect(&path.join("rgapsd.sock")).unwrap().unwrap();
+    let pidfd = PidFd::own().unwrap();
+    let hello = Body::Hello { protocol: PROTOCOL_VERSION, program: TOPIC.to_owned(), layout: LAYOUT_VERSION, locks };
+    let (reply, files) = ask(&connection, hello, &[pidfd.as_fd()]);
+    let Ok(Reply::Welcome(welcome)) = reply else { panic!("{reply:?}") };
+    (connection, welcome.lock, files.into_iter().next())
+}
+
+fn ask(connection: &Connection, body: Body, descriptors: &[BorrowedFd<'_>]) -> (Result<Reply, Refusal>, Vec<OwnedFd>) {
+    connection.send(&Request { id: 1, body }, descriptors).unwrap();
+    loop {
+        let packet = connection.receive::<ToClient>(LIMIT).unwrap().expect("an answer");
+        if let ToClient::Reply { reply, .. } = packet.message {
+            return (reply, packet.descriptors);
+        }
+    }
+}
+
+impl Client {
+    fn connect(path: &Path) -> Self {
+        let (connection, lock, file) = hello(path, Vec::new());
+        let lock = (lock, ProcessLock::take(file.unwrap()).unwrap());
+        assert!(matches!(ask(&connection, Body::Locked, &[]).0, Ok(Reply::Done)));
+        Self { connection, lock }
+    }
+
+    /// Known to the next manager by the lock that it holds.
+    fn again(self, path: &Path) -> Self {
+        let (connection, lock, file) = hello(path, vec![self.lock.0]);
+        assert!(lock == self.lock.0 && file.is_none());
+        Self { connection, ..self }
+    }
+
+    /// Joins the topic. The segment comes, and the file of its own words.
+    fn subscribe(&self) -> (Subscribed, Vec<OwnedFd>) {
+        let key = TopicKey::new(0, TOPIC).unwrap();
+        let body = Body::Subscribe { key, type_name: TYPE.to_owned(), qos: SubscriberQos::default() };
+        let (reply, descriptors) = ask(&self.connection, body, &[]);
+        let Ok(Reply::Subscribed(subscribed)) = reply else { panic!("{reply:?}") };
+        (subscribed, descriptors)
+    }
+
+    /// Why its slot is not taken back, of a topic of this type and with these in place of segment and own words; nothing if it is.
+    fn hand_back(&self, subscribed: &Subscribed, type_name: &str, beside: [BorrowedFd<'_>; 2]) -> Vec<String> {
+        let of = Handed::Subscriber { slot: subscribed.slot, qos: SubscriberQos::default(), place: subscribed.place };
+        let topic = HandedTopic {
+            key: TopicKey::new(0, TOPIC).unwrap(),
+            topic: subscribed.topic,
+            type_name: type_name.to_owned(),
+            slots: vec![HandedSlot { descriptors: 1, of }],
+        };
+        let (reply, _) = ask(&self.connection, Body::HandBack { topics: vec![topic] }, &beside);
+        let Ok(Reply::HandedBack { refused }) = reply else { panic!("{reply:?}") };
+        assert!(refused.iter().all(|refused| refused.slot == EndpointSlot::from(subscribed.slot)));
+        refused.into_iter().map(|refused| refused.why).collect()
+    }
+}
+
+/// A member whose manager has died, with what it got of it; and the next manager, to which it is known.
+struct Successor {
+    member: Client,
+    subscribed: Subscribed,
+    segment: OwnedFd,
+    own: OwnedFd,
+    _manager: Child,
+    _host: Host,
+}
+
+impl Successor {
+    fn of(host: Host) -> Self {
+        let mut first = rgapsd(&host);
+        let member = as_member(|| Client::connect(host.path()));
+        let (subscribed, mut descriptors) = member.subscribe();
+        let (own, segment) = (descriptors.pop().unwrap(), descriptors.pop().unwrap());
+        first.kill().unwrap();
+        let manager = rgapsd(&host);
+        let member = as_member(|| member.again(host.path()));
+        Self { member, subscribed, segment, own, _manager: manager, _host: host }
+    }
+
+    fn hand_back(&self, segment: impl AsFd, own: impl AsFd) -> Vec<String> {
+        self.member.hand_back(&self.subscribed, TYPE, [segment.as_fd(), own.as_fd()])
+    }
+}
+
+/// A file of the manager's user at a path, removed with this.
+struct Other(PathBuf);
+
+impl Other {
+    fn mode(&self) -> u32 {
+        std::fs::metadata(&self.0).unwrap().permissions().mode() & 0o7777
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn a_file_that_a_member_hands_back_as_memory_keeps_its_mode() {
+    let Some(host) = host("modes") else { return };
+    let file = Other(std::env::temp_dir().join(format!("rgaps-program-{}", std::process::id())));
+    std::fs::write(&file.0, "#!/bin/sh\n").unwrap();
+    std::fs::set_permissions(&file.0, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let opened = as_member(|| {
+        assert!(std::fs::File::options().write(true).open(&file.0).is_err(), "it is another user's");
+        std::fs::File::open(&file.0).unwrap()
+    });
+    let next = Successor::of(host);
+    for (what, segment, own) in
+        [("segment", opened.as_fd(), next.own.as_fd()), ("own words", next.segment.as_fd(), opened.as_fd())]
+    {
+        let why = next.hand_back(segment, own);
+        assert_eq!(why.len(), 1, "as {what}: it is no memory of the topic's");
+        assert_eq!(file.mode(), 0o755, "as {what}, which was refused: {why:?}; octal {:o}", file.mode());
+    }
+    assert!(next.hand_back(&next.segment, &next.own).is_empty(), "what the member has is taken back all the same");
+}
+
+#[test]
+fn a_pipe_that_a_member_hands_back_as_memory_stops_no_manager() {
+    let Some(host) = host("pipes") else { return };
+    let pipe = Other(std::env::temp_dir().join(format!("rgaps-pipe-{}", std::process::id())));
+    rustix::fs::mknodat(CWD, &pipe.0, FileType::Fifo, Mode::from_raw_mode(0o644), 0).unwrap();
+    assert!(std::fs::metadata(&pipe.0).unwrap().file_type().is_fifo());
+    // Without a writer: who opens it for reading waits for one.
+    let opened = rustix::fs::open(&pipe.0, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty()).unwrap();
+    let next = Successor::of(host);
+    for (what, segment, own) in
+        [("segment", opened.as_fd(), next.own.as_fd()), ("own words", next.segment.as_fd(), opened.as_fd())]
+    {
+        assert_eq!(next.hand_back(segment, own).len(), 1, "as {what}: it is no memory of the topic's");
+    }
+    assert!(next.hand_back(&next.segment, &next.own).is_empty(), "what the member has is taken back all the same");
+}
