@@ -122,6 +122,8 @@ pub struct TopicNote {
     pub key: TopicKey,
     /// Its type.
     pub type_name: String,
+    /// Device and inode of its segment: whoever hands another one back does not have the topic's.
+    pub segment: (u64, u64),
     /// Who has slots in it.
     pub clients: Vec<ClientNote>,
 }
@@ -717,6 +719,7 @@ mod tests {
             topic: TopicId::random().unwrap(),
             key: TopicKey::new(0, "camera").unwrap(),
             type_name: "rgaps/Image".to_owned(),
+            segment: (1, u64::MAX),
             clients: vec![ClientNote {
                 lock: LockId([7; 16]),
                 pid: 1,

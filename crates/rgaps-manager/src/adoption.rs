@@ -11,11 +11,13 @@
 //! Invariants  A1 a slot that a living client has is never released, unless that client says that it has handed everything back.
 //!             A2 a slot of a dead client is released once its death and the segment are known.
 //!             A3 a topic is not made anew while a client lives that is noted in it.
+//!             A4 of a topic only its own segment is taken, of a client that hands back a slot of its own there (`segment_of`).
 //! Deaths      of this manager: its notes have what is awaited still (`note`), so that the next one decides the same.
 //! Shown by `no_living_client_loses_a_slot_and_no_dead_one_keeps_any`.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use rgaps_control::local::{HandedSlot, HandedTopic};
 use rgaps_control::runtime::{ClientNote, TopicNote};
 use rgaps_control::{EndpointSlot, LockId, TopicId, TopicKey};
 
@@ -52,6 +54,8 @@ struct Awaited {
 struct AwaitedTopic {
     key: TopicKey,
     type_name: String,
+    /// Device and inode of the one that this manager's predecessor made.
+    segment: (u64, u64),
     /// Whether its segment has come.
     is_here: bool,
     slots: BTreeMap<EndpointSlot, Awaited>,
@@ -82,8 +86,8 @@ impl Adoption {
             if slots.is_empty() {
                 adoption.decisions.push_back(Decision::Forget(note.topic));
             } else {
-                let TopicNote { topic, key, type_name, .. } = note;
-                adoption.topics.insert(topic, AwaitedTopic { key, type_name, is_here: false, slots });
+                let TopicNote { topic, key, type_name, segment, .. } = note;
+                adoption.topics.insert(topic, AwaitedTopic { key, type_name, segment, is_here: false, slots });
             }
         }
         adoption
@@ -116,10 +120,14 @@ impl Adoption {
         Some(awaited.client.pid)
     }
 
-    /// Whether a client is noted in a topic of this name.
-    pub(crate) fn names_in(&self, lock: LockId, topic: TopicId, key: &TopicKey) -> bool {
-        let topic = self.topics.get(&topic).filter(|topic| topic.key == *key);
-        topic.is_some_and(|topic| topic.slots.values().any(|awaited| awaited.client.lock == lock))
+    /// Device and inode of the segment that a client of this lock may bring for a topic of this identity, name and type; `None` if it is not noted that the
+    /// client has one of the slots that it hands back of it. Others may have them: what it says of the topic is not to cost them theirs.
+    pub(crate) fn segment_of(&self, lock: LockId, handed: &HandedTopic) -> Option<(u64, u64)> {
+        let topic = self.topics.get(&handed.topic)?;
+        let is_its =
+            |slot: &HandedSlot| topic.slots.get(&slot.of.slot()).is_some_and(|awaited| awaited.client.lock == lock);
+        let is_it = topic.key == handed.key && topic.type_name == handed.type_name;
+        (is_it && handed.slots.iter().any(is_its)).then_some(topic.segment)
     }
 
     /// A client has handed a slot back that was awaited of it.
@@ -170,8 +178,8 @@ impl Adoption {
     /// The note of a topic of which there is nothing else.
     pub(crate) fn only_note(&self, id: TopicId) -> Option<TopicNote> {
         let topic = self.topics.get(&id).filter(|topic| !topic.is_here)?;
-        let (key, type_name) = (topic.key.clone(), topic.type_name.clone());
-        Some(TopicNote { topic: id, key, type_name, clients: self.note(id, std::iter::empty()) })
+        let (key, type_name, segment) = (topic.key.clone(), topic.type_name.clone(), topic.segment);
+        Some(TopicNote { topic: id, key, type_name, segment, clients: self.note(id, std::iter::empty()) })
     }
 
     /// Clients of whom something is awaited.
@@ -256,7 +264,7 @@ impl Adoption {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use rgaps_control::local::Role;
+    use rgaps_control::local::{Handed, Role};
     use rgaps_control::{PublisherSlot, SubscriberSlot};
 
     const CLIENTS: usize = 3;
@@ -324,6 +332,15 @@ mod tests {
             Role::Publisher => PublisherSlot { index: 0, generation }.into(),
             Role::Subscriber => SubscriberSlot { index: 0, generation }.into(),
         }
+    }
+
+    fn segment_of(topic: TopicId) -> (u64, u64) {
+        (1, topic.0[0].into())
+    }
+
+    fn handed(topic: TopicId, slot: EndpointSlot) -> HandedTopic {
+        let slots = vec![HandedSlot { descriptors: 0, of: Handed::Kept { slot } }];
+        HandedTopic { key: key(topic), topic, type_name: String::new(), slots }
     }
 
     fn occupied((topic, role, generation): (TopicId, Role, u32)) -> Occupied {
@@ -421,7 +438,13 @@ mod tests {
             };
             let (id, role, generation) = slot;
             if !self.here.contains_key(&id) {
-                assert!(self.adoption.names_in(lock(client), id, &key(id)), "{client} is noted in {id:?}");
+                let handed = handed(id, slot_of(role, generation));
+                let segment = self.adoption.segment_of(lock(client), &handed);
+                assert_eq!(segment, Some(segment_of(id)), "{client} is noted in {id:?}");
+                let strangers = lock(CLIENTS);
+                assert_eq!(self.adoption.segment_of(strangers, &handed), None);
+                let lie = HandedTopic { type_name: "another".to_owned(), ..handed };
+                assert_eq!(self.adoption.segment_of(lock(client), &lie), None);
                 let taken: Vec<_> = self.segments[&id].keys().copied().collect();
                 self.here.insert(id, BTreeMap::new());
                 let taken = taken.into_iter().map(|(role, generation)| slot_of(role, generation));
@@ -477,6 +500,7 @@ mod tests {
                 topic: *id,
                 key: key(*id),
                 type_name: String::new(),
+                segment: segment_of(*id),
                 clients: clients.clone(),
             };
             let notes = self.notes.iter().map(name).collect();

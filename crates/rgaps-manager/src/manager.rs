@@ -426,7 +426,8 @@ impl Manager {
             own.map(move |occupied| (noted, occupied.slot))
         });
         let clients = self.adoption.note(id, here);
-        let note = TopicNote { topic: id, key: topic.key.clone(), type_name: topic.type_name.clone(), clients };
+        let (key, type_name, segment) = (topic.key.clone(), topic.type_name.clone(), topic.segment.identity());
+        let note = TopicNote { topic: id, key, type_name, segment, clients };
         if topic.noted.as_ref() == Some(&note) {
             return;
         }

@@ -247,10 +247,10 @@ impl Manager {
         }
         check_type(&handed.type_name).map_err(|error| NotTaken::Refused(error.to_string()))?;
         let lock = self.clients.lock_of(client);
-        if !lock.is_some_and(|lock| self.adoption.names_in(lock, handed.topic, &handed.key)) {
-            return Err("it is not noted that this client has slots in the topic".into());
-        }
-        let segment = Segment::take_over(segment, handed.topic.0).map_err(NotTaken::of_call)?;
+        let Some(noted) = lock.and_then(|lock| self.adoption.segment_of(lock, handed)) else {
+            return Err("it is not noted that this client has such a slot in a topic of this name and type".into());
+        };
+        let segment = Segment::take_over(segment, handed.topic.0, noted).map_err(NotTaken::of_call)?;
         let topic = Topic::of_segment(handed.key.clone(), &handed.type_name, handed.topic, Arc::new(segment));
         tracing::info!(topic = %handed.key, "topic taken over from a manager that died");
         let publishers = topic.slot_table.active_publishers().map(EndpointSlot::from);

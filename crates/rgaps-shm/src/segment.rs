@@ -54,6 +54,9 @@ pub enum AttachError {
     /// It belongs to another topic, or a subscriber's words to another subscriber.
     #[error("the segment, or a subscriber's words, belong to another topic or slot than the one asked for")]
     Topic,
+    /// It is not the memory that rgapsd made for the topic.
+    #[error("the segment is another than the one that rgapsd made for the topic")]
+    Another,
 }
 
 /// A topic's segment in this process. A forked child has it not: nothing of it may be looked at there.
@@ -62,6 +65,7 @@ pub struct Segment {
     mapping: Arc<Mapping>,
     topic: [u8; 16],
     fd: OwnedFd,
+    identity: (u64, u64),
     fork: ForkGuard,
 }
 
@@ -87,8 +91,14 @@ impl Segment {
         Self::open(fd, topic, Access::ReadWrite)
     }
 
-    /// As `attach`, for a manager that gets the segment from a client of its predecessor's, and maybe for reading only.
-    pub fn take_over(fd: OwnedFd, topic: [u8; 16]) -> Result<Self, AttachError> {
+    /// As `attach`, for a manager that gets the segment from a client of its predecessor's, and maybe for reading only. The predecessor made
+    /// the one with this `identity`.
+    pub fn take_over(fd: OwnedFd, topic: [u8; 16], identity: (u64, u64)) -> Result<Self, AttachError> {
+        // Whatever the client has sent: what is no memory may keep whoever asks for its identity waiting.
+        memfd::check_own(&fd, SEGMENT_BYTES).map_err(MapError::from)?;
+        if identity_of(&fd)? != identity {
+            return Err(AttachError::Another);
+        }
         let fd = memfd::writable(fd, SEGMENT_BYTES).map_err(MapError::from)?;
         Self::open(fd, topic, Access::ReadWrite)
     }
@@ -109,7 +119,8 @@ impl Segment {
 
     fn of(mapping: Mapping, topic: [u8; 16], fd: OwnedFd) -> Result<Self, AttachError> {
         let fork = ForkGuard::new().map_err(|source| MapError::Os { bytes: 4096, source })?;
-        Ok(Self { mapping: Arc::new(mapping), topic, fd, fork })
+        let identity = identity_of(&fd)?;
+        Ok(Self { mapping: Arc::new(mapping), topic, fd, identity, fork })
     }
 
     /// Whether it is mapped here: not in a process that was forked from the one that mapped it.
@@ -125,6 +136,11 @@ impl Segment {
     /// The topic's identity.
     pub fn topic(&self) -> [u8; 16] {
         self.topic
+    }
+
+    /// Its memory's device and inode: the same for all who map it, as long as one of them does.
+    pub fn identity(&self) -> (u64, u64) {
+        self.identity
     }
 
     /// Bytes of memory that the segment occupies.
@@ -224,6 +240,10 @@ impl Segment {
             _ => None,
         }
     }
+}
+
+fn identity_of(fd: &OwnedFd) -> Result<(u64, u64), MapError> {
+    memfd::identity(fd).map_err(|source| MapError::Os { bytes: SEGMENT_BYTES, source })
 }
 
 /// A publisher's run of the message table: its first entry, and how many there are. Never past the table's end.
@@ -332,6 +352,18 @@ mod tests {
         assert!(matches!(Segment::attach(fd(&made), [7; 16]), Err(AttachError::Magic { found: 1, .. })));
         let short = memfd::create("short", 100).unwrap();
         assert!(matches!(Segment::attach(short, [7; 16]), Err(AttachError::Length { mapped: 100, .. })));
+    }
+
+    #[test]
+    fn a_segment_is_taken_over_from_whoever_may_read_it_and_no_other_one_is() {
+        let (made, another) = (Segment::create([7; 16]).unwrap(), Segment::create([7; 16]).unwrap());
+        let take_over = |segment: &Segment| Segment::take_over(segment.read_only().unwrap(), [7; 16], made.identity());
+        let taken = take_over(&made).unwrap();
+        taken.header().version.store(99, Ordering::Relaxed);
+        assert_eq!(made.header().version.load(Ordering::Relaxed), 99, "it is written by the next manager");
+        assert!(matches!(take_over(&another), Err(AttachError::Another)));
+        let short = memfd::create("short", 100).unwrap();
+        assert!(matches!(Segment::take_over(short, [7; 16], made.identity()), Err(AttachError::Map(_))));
     }
 
     #[test]

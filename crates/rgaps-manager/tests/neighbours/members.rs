@@ -9,6 +9,7 @@ use rgaps_control::local::{
 };
 use rgaps_control::{EndpointSlot, LockId, SubscriberQos, TopicKey};
 use rgaps_os::{PidFd, ProcessLock};
+use rgaps_shm::Segment;
 use rgaps_shm::layout::LAYOUT_VERSION;
 use rgaps_testing::{Child, manager, skipped};
 use rustix::fs::{CWD, FileType, Mode, OFlags};
@@ -97,6 +98,13 @@ impl Client {
         let (reply, descriptors) = ask(&self.connection, body, &[]);
         let Ok(Reply::Subscribed(subscribed)) = reply else { panic!("{reply:?}") };
         (subscribed, descriptors)
+    }
+
+    /// How many topics there are.
+    fn topics(&self) -> usize {
+        let (reply, _) = ask(&self.connection, Body::Topics { after: None }, &[]);
+        let Ok(Reply::Topics { topics, .. }) = reply else { panic!("{reply:?}") };
+        topics.len()
     }
 
     /// Why its slot is not taken back, of a topic of this type and with these in place of segment and own words; nothing if it is.
@@ -193,4 +201,69 @@ fn a_pipe_that_a_member_hands_back_as_memory_stops_no_manager() {
         assert_eq!(next.hand_back(segment, own).len(), 1, "as {what}: it is no memory of the topic's");
     }
     assert!(next.hand_back(&next.segment, &next.own).is_empty(), "what the member has is taken back all the same");
+}
+
+/// A client of the manager's own user, and a member, in one topic whose manager has died; neither has handed anything back to the next one.
+struct Pair {
+    of_own: (Client, Subscribed, Vec<OwnedFd>),
+    of_member: (Client, Subscribed, Vec<OwnedFd>),
+    _manager: Child,
+    _host: Host,
+}
+
+impl Pair {
+    fn of(host: Host) -> Self {
+        let mut first = rgapsd(&host);
+        let (own, member) = (Client::connect(host.path()), as_member(|| Client::connect(host.path())));
+        let ((of_own, own_fds), (of_member, member_fds)) = (own.subscribe(), member.subscribe());
+        first.kill().unwrap();
+        let manager = rgapsd(&host);
+        let (own, member) = (own.again(host.path()), as_member(|| member.again(host.path())));
+        Self {
+            of_own: (own, of_own, own_fds),
+            of_member: (member, of_member, member_fds),
+            _manager: manager,
+            _host: host,
+        }
+    }
+}
+
+/// A member hands a lie back before the other client hands back what is true; both have their slots then.
+fn a_lie_that_comes_first_is_refused(pair: &Pair, type_name: &str, segment: BorrowedFd<'_>) {
+    let Pair { of_own: (own, own_slot, own_fds), of_member: (member, slot, fds), .. } = pair;
+    let believed = member.hand_back(slot, type_name, [segment, fds[1].as_fd()]).is_empty();
+    let lost = own.hand_back(own_slot, TYPE, [own_fds[0].as_fd(), own_fds[1].as_fd()]);
+    assert!(!believed && lost.is_empty(), "believed: {believed}; the other client is told {lost:?}");
+    assert!(member.hand_back(slot, TYPE, [fds[0].as_fd(), fds[1].as_fd()]).is_empty(), "the truth is believed");
+}
+
+#[test]
+fn a_member_that_hands_back_first_gives_a_topic_no_other_segment() {
+    let Some(host) = host("forged") else { return };
+    let pair = Pair::of(host);
+    let topic = pair.of_member.1.topic.0;
+    a_lie_that_comes_first_is_refused(&pair, TYPE, as_member(|| Segment::create(topic).unwrap()).as_fd());
+    let Some(host) = self::host("another") else { return };
+    let pair = Pair::of(host);
+    // Of the manager's own user, as a segment would be of which somebody has found a descriptor.
+    a_lie_that_comes_first_is_refused(&pair, TYPE, Segment::create(pair.of_member.1.topic.0).unwrap().as_fd());
+}
+
+#[test]
+fn a_member_that_hands_back_first_gives_a_topic_no_other_type() {
+    let Some(host) = host("type") else { return };
+    let pair = Pair::of(host);
+    a_lie_that_comes_first_is_refused(&pair, "somebody/Else", pair.of_member.2[0].as_fd());
+}
+
+#[test]
+fn a_topic_is_taken_over_from_no_member_that_hands_back_only_others_slots() {
+    let Some(host) = host("others") else { return };
+    let Pair { of_own: (own, own_slot, own_fds), of_member: (member, slot, fds), .. } = &Pair::of(host);
+    let own_fds = [own_fds[0].as_fd(), own_fds[1].as_fd()];
+    assert_eq!(member.hand_back(own_slot, TYPE, own_fds).len(), 1, "it is another's slot");
+    assert_eq!(member.topics(), 0, "topics that were taken over");
+    assert!(own.hand_back(own_slot, TYPE, own_fds).is_empty());
+    assert!(member.hand_back(slot, TYPE, [fds[0].as_fd(), fds[1].as_fd()]).is_empty());
+    assert_eq!(member.topics(), 1);
 }
