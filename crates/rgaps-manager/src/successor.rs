@@ -1,5 +1,6 @@
 //! After a manager's death: its successor takes segments, pools and slots back from those who have them, as `adoption` decides.
 
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +20,15 @@ use crate::topics::{LocalPublisher, LocalSubscriber, Topic};
 
 /// Clients that are not stopped have handed everything back by then, in most cases.
 const LOOK_FOR_WORDS_AFTER: Duration = Duration::from_secs(1);
+
+/// What a hand-back has changed: work follows from that alone, however much else is handed back and however often.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Taken {
+    /// The topic or the slot was not this client's here until now.
+    Anew,
+    /// It was.
+    AsBefore,
+}
 
 /// Why a slot is not taken back.
 #[derive(Clone, Debug)]
@@ -61,17 +71,28 @@ impl Manager {
         if slots > HANDED_SLOTS_MAX {
             return Err(Refusal::Invalid(format!("{slots} slots at once; {HANDED_SLOTS_MAX} are allowed")));
         }
+        // So there are no more topics than slots.
+        if let Some(topic) = topics.iter().find(|topic| topic.slots.is_empty()) {
+            return Err(Refusal::Invalid(format!("{} is handed back without slots", topic.key)));
+        }
         let mut descriptors = descriptors.into_iter();
         let (mut refused, mut lacking) = (Vec::new(), None);
+        let mut changed: BTreeMap<TopicId, Vec<SubscriberSlot>> = BTreeMap::new();
         for handed in topics {
             let adopted = descriptors.next().ok_or_else(|| NotTaken::from("no segment came"));
             let adopted = adopted.and_then(|segment| self.adopt_topic(client, handed, segment));
-            let mut taken = Vec::new();
+            if matches!(adopted, Ok(Taken::Anew)) {
+                changed.entry(handed.topic).or_default();
+            }
             for slot in &handed.slots {
                 let beside: Vec<OwnedFd> = descriptors.by_ref().take(slot.descriptors as usize).collect();
-                let done = adopted.clone().and_then(|()| self.take_back(client, handed.topic, slot, beside));
+                let done = adopted.clone().and_then(|_| self.take_back(client, handed.topic, slot, beside));
                 match done {
-                    Ok(()) => taken.push(slot),
+                    Ok(Taken::Anew) => {
+                        let subscribers = changed.entry(handed.topic).or_default();
+                        subscribers.extend(as_subscriber(&slot.of));
+                    }
+                    Ok(Taken::AsBefore) => {}
                     Err(NotTaken::Lacking(why)) => lacking = Some(why),
                     Err(not_taken) => {
                         let (topic, slot, why) = (handed.topic, slot.of.slot(), not_taken.why().to_owned());
@@ -80,13 +101,11 @@ impl Manager {
                     }
                 }
             }
-            self.topic_changed(handed.topic);
-            for slot in taken {
-                // Its words may be new to publishers that came before it was handed back.
-                if let Handed::Subscriber { slot, .. } = slot.of {
-                    self.spread_subscriber(handed.topic, slot);
-                }
-            }
+        }
+        for (id, subscribers) in changed {
+            self.topic_changed(id);
+            // Their words may be new to publishers that came before they were handed back.
+            subscribers.into_iter().for_each(|slot| self.spread_subscriber(id, slot));
         }
         // It hands them back again, fewer at once or later: none is to lose its slot for that.
         match lacking {
@@ -181,7 +200,7 @@ impl Manager {
         id: TopicId,
         handed: &HandedSlot,
         descriptors: Vec<OwnedFd>,
-    ) -> Result<(), NotTaken> {
+    ) -> Result<Taken, NotTaken> {
         let occupied = Occupied { topic: id, slot: handed.of.slot() };
         let occupant = self.clients.occupant(client, &occupied);
         let is_awaited = self.clients.lock_of(client).is_some_and(|lock| self.adoption.awaits_from(lock, &occupied));
@@ -191,15 +210,15 @@ impl Manager {
             let why = format!("{} is not this client's: it was given up, or is another's", occupied.slot);
             return Err(NotTaken::Refused(why));
         }
+        if occupant == Some(client) {
+            return Ok(Taken::AsBefore);
+        }
         match &handed.of {
-            Handed::Kept { .. } => {
-                if is_awaited {
-                    self.adoption.handle_kept(&occupied);
-                } else if let Some(occupant) = occupant {
-                    self.clients.hand_over(occupant, client, &occupied);
-                }
-                return Ok(());
+            Handed::Kept { .. } if is_awaited => {
+                self.adoption.handle_kept(&occupied);
+                return Ok(Taken::AsBefore);
             }
+            Handed::Kept { .. } => {}
             // The same manager: the client was cut off, and what it had is here.
             _ if occupant.is_some() => {}
             Handed::Publisher { slot, qos, pool } => {
@@ -232,13 +251,13 @@ impl Manager {
                 self.adoption.handle_handed_back(&occupied);
             }
         }
-        Ok(())
+        Ok(Taken::Anew)
     }
 
-    fn adopt_topic(&mut self, client: ClientId, handed: &HandedTopic, segment: OwnedFd) -> Result<(), NotTaken> {
+    fn adopt_topic(&mut self, client: ClientId, handed: &HandedTopic, segment: OwnedFd) -> Result<Taken, NotTaken> {
         if let Some(topic) = self.topics.get(&handed.topic) {
             return match topic.key == handed.key && topic.type_name == handed.type_name {
-                true => Ok(()),
+                true => Ok(Taken::AsBefore),
                 false => Err("the topic has another name or type here".into()),
             };
         }
@@ -258,7 +277,15 @@ impl Manager {
         self.add_topic(topic);
         self.adoption.handle_segment(handed.topic, taken.into_iter());
         self.decide();
-        Ok(())
+        Ok(Taken::Anew)
+    }
+}
+
+/// The slot, if it is a subscriber's that has words.
+fn as_subscriber(handed: &Handed) -> Option<SubscriberSlot> {
+    match handed {
+        Handed::Subscriber { slot, .. } => Some(*slot),
+        Handed::Publisher { .. } | Handed::Kept { .. } => None,
     }
 }
 

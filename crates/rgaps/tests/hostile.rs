@@ -189,6 +189,26 @@ fn slots_that_are_the_managers_own_cannot_be_handed_back() {
 }
 
 #[test]
+fn topics_that_are_handed_back_without_slots_are_refused() {
+    let _watchdog = Watchdog::new(Duration::from_secs(120));
+    let dir = RuntimeDir::new("nothing").unwrap();
+    let _manager = manager(&dir, &[]);
+    let node = node(&dir);
+    let subscriber = node.subscriber::<Bytes>(TOPIC).unwrap();
+    let hostile = Hostile::new(&dir);
+    let key = TopicKey::new(0, TOPIC).unwrap();
+    let (observed, segment) = hostile.ask(Body::Observe { key: key.clone() }, &[]);
+    let Ok(Reply::Observed { topic, .. }) = observed else { panic!("{observed:?}") };
+    let nothing = HandedTopic { key, topic, type_name: String::new(), slots: Vec::new() };
+    // As many as a message holds; each would cost a look at everybody who is in the topic.
+    for topics in [vec![nothing.clone(); 600], vec![nothing]] {
+        let (answer, _) = hostile.ask(Body::HandBack { topics }, &[segment[0].as_fd()]);
+        assert!(matches!(answer, Err(Refusal::Invalid(_))), "{answer:?}");
+    }
+    assert!(subscriber.take().unwrap().is_none(), "it is in its topic still");
+}
+
+#[test]
 fn the_kernel_lets_a_subscriber_write_its_own_words_and_nothing_else() {
     let _watchdog = Watchdog::new(Duration::from_secs(120));
     let dir = RuntimeDir::new("rights").unwrap();
