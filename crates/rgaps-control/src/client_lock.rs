@@ -1,9 +1,10 @@
 //! Which clients live: each holds the lock of a file of its own in the runtime directory (`client-<id>`) from its hello to its end.
 //!
 //! The manager makes the file, since members of `socket_group` may not write into the directory, and sends a descriptor of it with its
-//! welcome; the client locks it. It never opens the file itself, and nobody locks another's: a process loses such a lock when it closes any
-//! descriptor of the file (`rgaps_os::process_lock`, L1). A manager that finds a predecessor's notes asks the kernel who of their clients
-//! still holds a lock, as often as it likes. Where somebody has removed the file, the one that the client's process has open tells it.
+//! welcome, for reading: a member who could write there would fill the disk at the cost of the manager's user. The client locks it. It never
+//! opens the file itself, and nobody locks another's: a process loses such a lock when it closes any descriptor of the file
+//! (`rgaps_os::process_lock`, L1). A manager that finds a predecessor's notes asks the kernel who of their clients still holds a lock, as
+//! often as it likes. Where somebody has removed the file, the one that the client's process has open tells it.
 
 use std::fs::{self, File};
 use std::io;
@@ -13,7 +14,7 @@ use std::path::{Path, PathBuf};
 use rgaps_os::{Holder, PidFd};
 
 use crate::names::LockId;
-use crate::runtime::{RuntimeDir, RuntimeError, open_private};
+use crate::runtime::{RuntimeDir, RuntimeError, create_for_reading};
 
 /// No such process (errno(3)).
 const ESRCH: i32 = 3;
@@ -21,11 +22,11 @@ const ESRCH: i32 = 3;
 pub(crate) const PREFIX: &str = "client-";
 
 impl RuntimeDir {
-    /// A new file for a client to lock.
+    /// A new file for a client to lock, open for reading.
     pub fn new_client_lock(&self) -> Result<(LockId, File), RuntimeError> {
         let lock = LockId::random().map_err(|source| RuntimeError::Io { path: self.path().to_owned(), source })?;
         let path = self.client_path(lock);
-        let file = open_private(&path, File::options().read(true).write(true).create_new(true));
+        let file = create_for_reading(&path);
         file.map(|file| (lock, file)).map_err(|source| RuntimeError::Io { path, source })
     }
 
@@ -94,6 +95,19 @@ fn file_of_process(lock: LockId, pid: u32) -> io::Result<Option<File>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn the_file_of_a_lock_can_be_locked_and_not_written_by_whoever_gets_it() {
+        let path = std::env::temp_dir().join(format!("rgaps-lock-file-{}", std::process::id()));
+        let dir = RuntimeDir::open(&path).unwrap();
+        let (lock, mut file) = dir.new_client_lock().unwrap();
+        assert!(file.write(&[1]).is_err());
+        assert_eq!(fs::metadata(dir.client_path(lock)).unwrap().len(), 0);
+        drop(rgaps_os::ProcessLock::take(file.into()).unwrap());
+        dir.forget_client_lock(lock);
+        fs::remove_dir(&path).unwrap();
+    }
 
     #[test]
     fn a_client_without_a_file_or_whose_file_nobody_locks_is_dead() {

@@ -14,7 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use serde::{Deserialize, Serialize};
 
 use crate::announcements::Counters;
@@ -500,7 +500,18 @@ pub fn open_private(path: &Path, how: &mut fs::OpenOptions) -> io::Result<File> 
 }
 
 fn open_with(path: &Path, how: &mut fs::OpenOptions, mode: u32) -> io::Result<File> {
-    let file = how.create(true).mode(mode).open(path)?;
+    with_mode(how.create(true).mode(mode).open(path)?, mode)
+}
+
+/// Makes a file that was not there, which this user alone may read and write; open for reading.
+pub(crate) fn create_for_reading(path: &Path) -> io::Result<File> {
+    // The standard library makes no file that it does not write.
+    let flags = OFlags::RDONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    with_mode(rustix::fs::open(path, flags, Mode::from_raw_mode(PRIVATE))?.into(), PRIVATE)
+}
+
+/// What the umask or an earlier version has made of the mode is put right.
+fn with_mode(file: File, mode: u32) -> io::Result<File> {
     if file.metadata()?.mode() & 0o7777 != mode {
         file.set_permissions(fs::Permissions::from_mode(mode))?;
     }

@@ -4,6 +4,10 @@
 //! gone, keeps it while the process is stopped, and does not give it to a forked child. (A lock of the open file description would live
 //! on in a child, and flock(2) is one.) Whoever has the file asks who holds it, from any PID namespace.
 //!
+//! It is a lock for reading (F_RDLCK): the kernel gives one on a descriptor that is open for reading alone, so that who holds it can write nothing into the
+//! file, which may be another user's. The question is whether a lock for writing could be had, and is answered by any lock of another process. Two
+//! processes that have the file may both hold it: each file is given to one process, and what that passes on is its own loss.
+//!
 //! Invariants  L1 the kernel gives the lock up as soon as its process closes *any* descriptor of the file. So each lock has a file of its
 //!             own, and a process that holds one never opens that file again: `take` is given the one descriptor and keeps it.
 //!             L2 a file's own process does not see its lock: `holder` is for others.
@@ -19,9 +23,9 @@ use rustix::fs::{FlockOperation, fcntl_lock};
 pub struct ProcessLock(#[expect(dead_code, reason = "closing it gives the lock up")] OwnedFd);
 
 impl ProcessLock {
-    /// Takes the lock of a file that is open for writing; an error if another process has it.
+    /// Takes the lock of a file that is open for reading.
     pub fn take(file: OwnedFd) -> io::Result<Self> {
-        fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        fcntl_lock(&file, FlockOperation::NonBlockingLockShared)?;
         Ok(Self(file))
     }
 }
@@ -69,7 +73,8 @@ mod tests {
 
     fn scratch(name: &str) -> (PathBuf, File) {
         let path = std::env::temp_dir().join(format!("rgaps-lock-{}-{name}", std::process::id()));
-        (path.clone(), File::options().create(true).truncate(true).write(true).open(path).unwrap())
+        File::create(&path).unwrap();
+        (path.clone(), File::open(path).unwrap())
     }
 
     /// A child that takes the lock, says so, and stays.
@@ -104,8 +109,9 @@ mod tests {
         let child = holding_child(file);
         let held = Holder::Process(child.as_raw_nonzero().get().unsigned_abs());
         assert_eq!(holder(&asks).unwrap(), held);
-        let again = File::options().write(true).open(&path).unwrap();
-        assert!(ProcessLock::take(again.into()).is_err(), "it is another's");
+        let again = ProcessLock::take(File::open(&path).unwrap().into()).unwrap();
+        assert_eq!(holder(&asks).unwrap(), held, "whoever else holds it, it is not free");
+        drop(again);
         kill_process(child, Signal::STOP).unwrap();
         wait_for(child, WaitOptions::UNTRACED);
         assert_eq!(holder(&asks).unwrap(), held);

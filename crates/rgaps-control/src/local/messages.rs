@@ -7,7 +7,7 @@ use crate::qos::{PublisherQos, SubscriberQos};
 use crate::{EndpointSlot, PublisherSlot, SubscriberSlot};
 
 /// Of everything on this page; client and manager must agree.
-pub const PROTOCOL_VERSION: u32 = 8;
+pub const PROTOCOL_VERSION: u32 = 9;
 
 /// Most slots in one `HandBack`: as many refusals fit into its answer.
 pub const HANDED_SLOTS_MAX: usize = 96;
@@ -244,7 +244,7 @@ pub enum ToClient {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reply {
-    /// To `Hello`. Beside it: the file of the client's lock, unless the client holds that lock already; then `Locked` must follow.
+    /// To `Hello`. Beside it: the file of the client's lock, for reading, unless the client holds that lock already; then `Locked` must follow.
     Welcome(Welcome),
     /// To `Advertise`. Beside it: the segment for writing, then those of the pool.
     Advertised(Advertised),

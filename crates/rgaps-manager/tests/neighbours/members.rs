@@ -267,3 +267,19 @@ fn a_topic_is_taken_over_from_no_member_that_hands_back_only_others_slots() {
     assert!(member.hand_back(slot, TYPE, [fds[0].as_fd(), fds[1].as_fd()]).is_empty());
     assert_eq!(member.topics(), 1);
 }
+
+#[test]
+fn a_member_can_write_nothing_into_the_file_of_its_lock() {
+    use std::io::Write;
+    let Some(host) = host("lock-file") else { return };
+    let _manager = rgapsd(&host);
+    let (connection, lock, written) = as_member(|| {
+        let (connection, _, file) = hello(host.path(), Vec::new());
+        let file = file.unwrap();
+        let written = std::fs::File::from(file.try_clone().unwrap()).write(&[1; 4096]).unwrap_or(0);
+        (connection, ProcessLock::take(file).unwrap(), written)
+    });
+    assert_eq!(written, 0, "B into a file of the manager's user");
+    assert!(matches!(ask(&connection, Body::Locked, &[]).0, Ok(Reply::Done)), "it is seen to hold it");
+    drop(lock);
+}
