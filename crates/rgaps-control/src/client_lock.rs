@@ -4,14 +4,23 @@
 //! welcome, for reading: a member who could write there would fill the disk at the cost of the manager's user. The client locks it. It never
 //! opens the file itself, and nobody locks another's: a process loses such a lock when it closes any descriptor of the file
 //! (`rgaps_os::process_lock`, L1). A manager that finds a predecessor's notes asks the kernel who of their clients still holds a lock, as
-//! often as it likes. Where somebody has removed the file, the one that the client's process has open tells it.
+//! often as it likes.
+//!
+//! Invariants  K1 a lock is that of the file with the device and inode that are noted, whatever its name is by now, and whatever has its name.
+//!             K2 nothing is opened for reading but a regular file of this user's with that identity: a process may have anything open, and
+//!             the open of a pipe can wait for ever.
+//!             K3 a process is looked into once for each lock: the file that was found stays open here.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rgaps_os::{Holder, PidFd};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, StatxFlags};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
 use crate::names::LockId;
 use crate::runtime::{RuntimeDir, RuntimeError, create_for_reading};
@@ -20,6 +29,32 @@ use crate::runtime::{RuntimeDir, RuntimeError, create_for_reading};
 const ESRCH: i32 = 3;
 /// Of the files' names.
 pub(crate) const PREFIX: &str = "client-";
+
+/// Which file it is, whatever its name is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct FileId {
+    /// Of its file system.
+    pub device: u64,
+    /// Its number there.
+    pub inode: u64,
+}
+
+impl FileId {
+    fn of(found: &Stat) -> Self {
+        Self { device: found.st_dev, inode: found.st_ino }
+    }
+}
+
+/// A client as notes have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct NotedClient {
+    /// What it holds as long as it lives.
+    pub lock: LockId,
+    /// Its process, which is asked for the lock's file where that is not at its place.
+    pub pid: u32,
+    /// The lock's file.
+    pub file: FileId,
+}
 
 impl RuntimeDir {
     /// A new file for a client to lock, open for reading.
@@ -30,28 +65,13 @@ impl RuntimeDir {
         file.map(|file| (lock, file)).map_err(|source| RuntimeError::Io { path, source })
     }
 
-    /// Who holds a client's lock, if it is `pid`, the client's process, or if its file is there. An error says nothing of the client: ask again.
-    pub fn client_lock_holder(&self, lock: LockId, pid: u32) -> io::Result<Holder> {
-        let file = match File::open(self.client_path(lock)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => file_of_process(lock, pid)?,
-            opened => Some(opened?),
-        };
-        file.map_or(Ok(Holder::Nobody), |file| rgaps_os::process_lock::holder(&file))
-    }
-
-    /// Whether a client lives, or nobody can tell. Its process may go on without it, as another program or after the end of its node.
-    pub fn client_lives(&self, lock: LockId, pid: u32) -> bool {
-        self.client_lock_holder(lock, pid).map_or(true, |holder| holder != Holder::Nobody)
-    }
-
     /// Whether the file of a client's lock is where it was made.
-    pub fn has_client_file(&self, lock: LockId) -> bool {
-        self.client_path(lock).try_exists().unwrap_or(true)
-    }
-
-    /// A client is gone.
-    pub fn forget_client_lock(&self, lock: LockId) {
-        let _ = fs::remove_file(self.client_path(lock));
+    pub fn has_client_file(&self, lock: LockId, file: FileId) -> bool {
+        match rustix::fs::lstat(self.client_path(lock)) {
+            Ok(found) => FileId::of(&found) == file,
+            Err(Errno::NOENT | Errno::NOTDIR) => false,
+            Err(_) => true,
+        }
     }
 
     /// Removes what dead clients left.
@@ -59,10 +79,14 @@ impl RuntimeDir {
         let entries = fs::read_dir(self.path()).into_iter().flatten().flatten();
         let locks = entries.filter_map(|entry| entry.file_name().to_str()?.strip_prefix(PREFIX)?.parse().ok());
         let is_nobodys = |lock: &LockId| {
-            let file = File::open(self.client_path(*lock));
-            file.and_then(|file| rgaps_os::process_lock::holder(&file)).is_ok_and(|holder| holder == Holder::Nobody)
+            let file = open_lock_file(&self.client_path(*lock), OFlags::NOFOLLOW).and_then(|(file, _)| holder(&file));
+            file.is_ok_and(|holder| holder == Holder::Nobody)
         };
-        locks.filter(is_nobodys).for_each(|lock| self.forget_client_lock(lock));
+        locks.filter(is_nobodys).for_each(|lock| self.remove_client_file(lock));
+    }
+
+    fn remove_client_file(&self, lock: LockId) {
+        let _ = fs::remove_file(self.client_path(lock));
     }
 
     fn client_path(&self, lock: LockId) -> PathBuf {
@@ -70,26 +94,198 @@ impl RuntimeDir {
     }
 }
 
-/// The file of a client's lock as its process has it open (proc_pid_fd(5)), whether or not it has a name still. `None` if it has none; an error if
-/// that cannot be seen, but for a process that has ended.
-fn file_of_process(lock: LockId, pid: u32) -> io::Result<Option<File>> {
-    let name = format!("/{PREFIX}{lock} (deleted)");
+/// The files of clients' locks, open: who holds one is asked of the file itself, however it is named by now.
+#[derive(Debug, Default)]
+pub struct ClientLocks {
+    open: BTreeMap<LockId, (FileId, File)>,
+    /// How often a process was looked into.
+    #[cfg(test)]
+    looks: usize,
+}
+
+impl ClientLocks {
+    /// Keeps the file of a lock that was made for a client.
+    pub fn keep(&mut self, lock: LockId, file: File) -> io::Result<FileId> {
+        let found = FileId::of(&rustix::fs::fstat(&file)?);
+        self.open.insert(lock, (found, file));
+        Ok(found)
+    }
+
+    /// The lock that a client says it holds: its file, if it is where it was made and that process has it. An error says nothing of the client.
+    pub fn recognize(&mut self, dir: &RuntimeDir, lock: LockId, pid: u32) -> io::Result<Option<FileId>> {
+        let (file, found) = match open_lock_file(&dir.client_path(lock), OFlags::NOFOLLOW) {
+            Err(error) if is_no_lock_file(&error) => return Ok(None),
+            opened => opened?,
+        };
+        if holder(&file)? != Holder::Process(pid) {
+            return Ok(None);
+        }
+        self.open.insert(lock, (found, file));
+        Ok(Some(found))
+    }
+
+    /// Who holds a client's lock. An error says nothing of the client: ask again.
+    pub fn holder(&mut self, dir: &RuntimeDir, client: NotedClient) -> io::Result<Holder> {
+        self.holders(dir, [client]).remove(&client).unwrap_or(Ok(Holder::Nobody))
+    }
+
+    /// Whether a client lives, or nobody can tell. Its process may go on without it, as another program or after the end of its node.
+    pub fn lives(&mut self, dir: &RuntimeDir, client: NotedClient) -> bool {
+        lives(&self.holder(dir, client))
+    }
+
+    /// Which of these clients live, or nobody can tell.
+    pub fn living(
+        &mut self,
+        dir: &RuntimeDir,
+        clients: impl IntoIterator<Item = NotedClient>,
+    ) -> BTreeSet<NotedClient> {
+        let asked = self.holders(dir, clients).into_iter();
+        asked.filter(|(_, holder)| lives(holder)).map(|(client, _)| client).collect()
+    }
+
+    /// A client is gone: nobody asks for its lock any more.
+    pub fn forget(&mut self, dir: &RuntimeDir, lock: LockId) {
+        self.open.remove(&lock);
+        dir.remove_client_file(lock);
+    }
+
+    fn holders(
+        &mut self,
+        dir: &RuntimeDir,
+        clients: impl IntoIterator<Item = NotedClient>,
+    ) -> BTreeMap<NotedClient, io::Result<Holder>> {
+        let mut answers = BTreeMap::new();
+        let mut elsewhere: BTreeMap<u32, Vec<NotedClient>> = BTreeMap::new();
+        for client in clients {
+            match self.open_at_its_place(dir, client) {
+                Ok(true) => drop(answers.insert(client, self.ask(client))),
+                Ok(false) => elsewhere.entry(client.pid).or_default().push(client),
+                Err(error) => drop(answers.insert(client, Err(error))),
+            }
+        }
+        for (pid, clients) in elsewhere {
+            #[cfg(test)]
+            {
+                self.looks += 1;
+            }
+            match files_of_process(pid, clients.iter().map(|client| client.file).collect()) {
+                Ok(mut files) => {
+                    for client in clients {
+                        // Whoever lives has the file open.
+                        let asked = files.remove(&client.file).map_or(Ok(Holder::Nobody), |file| {
+                            self.open.insert(client.lock, (client.file, file));
+                            self.ask(client)
+                        });
+                        answers.insert(client, asked);
+                    }
+                }
+                Err(error) => answers.extend(clients.into_iter().map(|client| (client, Err(again(&error))))),
+            }
+        }
+        answers
+    }
+
+    /// Whether the file of a client's lock is open here, or is now, since it is where it was made.
+    fn open_at_its_place(&mut self, dir: &RuntimeDir, client: NotedClient) -> io::Result<bool> {
+        if self.open.get(&client.lock).is_some_and(|(file, _)| *file == client.file) {
+            return Ok(true);
+        }
+        match open_lock_file(&dir.client_path(client.lock), OFlags::NOFOLLOW) {
+            Ok((file, found)) if found == client.file => {
+                self.open.insert(client.lock, (found, file));
+                Ok(true)
+            }
+            Ok(_) => Ok(false),
+            Err(error) if is_no_lock_file(&error) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn ask(&self, client: NotedClient) -> io::Result<Holder> {
+        self.open.get(&client.lock).map_or(Ok(Holder::Nobody), |(_, file)| holder(file))
+    }
+}
+
+fn holder(file: &File) -> io::Result<Holder> {
+    rgaps_os::process_lock::holder(file)
+}
+
+fn lives(holder: &io::Result<Holder>) -> bool {
+    holder.as_ref().map_or(true, |holder| *holder != Holder::Nobody)
+}
+
+fn again(error: &io::Error) -> io::Error {
+    error.raw_os_error().map_or_else(|| error.kind().into(), io::Error::from_raw_os_error)
+}
+
+/// Whether there is no such file, or something that cannot be the file of a lock.
+fn is_no_lock_file(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::InvalidInput)
+}
+
+/// Opens a file of this user's for asking after its lock; InvalidInput if it is something else, which is not opened.
+fn open_lock_file(path: &Path, how: OFlags) -> io::Result<(File, FileId)> {
+    // This looks at what is there, and opens nothing (open(2)).
+    let place = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC | how, Mode::empty())?;
+    let found = rustix::fs::fstat(&place)?;
+    let is_one = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile
+        && found.st_uid == rustix::process::geteuid().as_raw();
+    if !is_one {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    Ok((open_again(&place)?, FileId::of(&found)))
+}
+
+/// Opens what a descriptor has been opened for looking only: the same file, whatever is at its path by now.
+fn open_again(place: &OwnedFd) -> io::Result<File> {
+    let how = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let path = format!("/proc/self/fd/{}", place.as_fd().as_raw_fd());
+    Ok(rustix::fs::open(path, how, Mode::empty())?.into())
+}
+
+/// Which of these files a process has open (proc_pid_fd(5)), whatever their names are. None of them if the process has ended; an error if
+/// that cannot be seen.
+fn files_of_process(pid: u32, mut wanted: BTreeSet<FileId>) -> io::Result<BTreeMap<FileId, File>> {
+    let mut files = BTreeMap::new();
     let is_dead = match PidFd::open(pid) {
         Err(error) if error.raw_os_error() == Some(ESRCH) => true,
         process => process?.is_dead()?,
     };
     if is_dead {
-        return Ok(None);
+        return Ok(files);
     }
     for entry in fs::read_dir(Path::new("/proc").join(pid.to_string()).join("fd"))? {
+        if wanted.is_empty() {
+            break;
+        }
         // Descriptors come and go meanwhile, and so may the process.
-        let Ok(entry) = entry else { continue };
-        let is_it = |target: PathBuf| target.as_os_str().as_bytes().ends_with(name.as_bytes());
-        if fs::read_link(entry.path()).is_ok_and(is_it) {
-            return File::open(entry.path()).map(Some);
+        let Some(file) = entry.ok().map(|entry| entry.path()).filter(|path| is_one_of(path, &wanted)) else { continue };
+        match open_lock_file(&file, OFlags::empty()) {
+            // Another file by now, or nothing.
+            Ok((_, found)) if !wanted.contains(&found) => {}
+            Err(error) if is_no_lock_file(&error) => {}
+            Ok((file, found)) => {
+                wanted.remove(&found);
+                files.insert(found, file);
+            }
+            Err(error) => return Err(error),
         }
     }
-    Ok(None)
+    Ok(files)
+}
+
+/// Whether a descriptor of a process seems to be of one of these files. No file system is asked that would have to ask somebody else.
+fn is_one_of(path: &Path, wanted: &BTreeSet<FileId>) -> bool {
+    let found = match rustix::fs::statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::INO) {
+        Ok(found) => {
+            Ok(FileId { device: rustix::fs::makedev(found.stx_dev_major, found.stx_dev_minor), inode: found.stx_ino })
+        }
+        // As some containers have it.
+        Err(Errno::NOSYS | Errno::PERM) => rustix::fs::stat(path).map(|found| FileId::of(&found)),
+        Err(error) => Err(error),
+    };
+    found.is_ok_and(|found| wanted.contains(&found))
 }
 
 #[cfg(test)]
@@ -109,19 +305,71 @@ mod tests {
         fs::remove_dir(&path).unwrap();
     }
 
+    fn scratch(name: &str) -> RuntimeDir {
+        let path = std::env::temp_dir().join(format!("rgaps-client-lock-{}-{name}", std::process::id()));
+        RuntimeDir::open(&path).unwrap()
+    }
+
+    fn noted(lock: LockId, file: &File, pid: u32) -> NotedClient {
+        NotedClient { lock, pid, file: FileId::of(&rustix::fs::fstat(file).unwrap()) }
+    }
+
     #[test]
     fn a_client_without_a_file_or_whose_file_nobody_locks_is_dead() {
-        let path = std::env::temp_dir().join(format!("rgaps-client-lock-{}", std::process::id()));
-        let dir = RuntimeDir::open(&path).unwrap();
-        let (lock, _file) = dir.new_client_lock().unwrap();
+        let dir = scratch("dead");
+        let (lock, file) = dir.new_client_lock().unwrap();
         let pid = std::process::id();
-        assert!(!dir.client_lives(lock, pid) && !dir.client_lives(LockId([1; 16]), pid));
-        assert!(dir.has_client_file(lock));
+        let client = noted(lock, &file, pid);
+        let mut locks = ClientLocks::default();
+        assert!(!locks.lives(&dir, client) && !locks.lives(&dir, NotedClient { lock: LockId([1; 16]), ..client }));
+        assert!(dir.has_client_file(lock, client.file));
         dir.forget_dead_clients();
-        assert!(!dir.has_client_file(lock));
+        assert!(!dir.has_client_file(lock, client.file));
         // The one that is open is asked, and nobody has locked it.
-        assert!(file_of_process(lock, pid).unwrap().is_some() && !dir.client_lives(lock, pid));
-        assert!(file_of_process(LockId([1; 16]), pid).unwrap().is_none());
-        fs::remove_dir(&path).unwrap();
+        assert!(!ClientLocks::default().lives(&dir, client));
+        assert!(files_of_process(pid, BTreeSet::from([client.file])).unwrap().contains_key(&client.file));
+        let other = FileId { inode: client.file.inode + 1_000_000, ..client.file };
+        assert!(files_of_process(pid, BTreeSet::from([other])).unwrap().is_empty());
+        fs::remove_dir(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn a_lock_file_is_another_once_something_else_has_its_name() {
+        let dir = scratch("other");
+        let (lock, file) = dir.new_client_lock().unwrap();
+        let client = noted(lock, &file, std::process::id());
+        let path = dir.client_path(lock);
+        let aside = path.with_extension("aside");
+        fs::copy(&path, &aside).unwrap();
+        fs::rename(&aside, &path).unwrap();
+        assert!(!dir.has_client_file(lock, client.file));
+        assert!(!ClientLocks::default().open_at_its_place(&dir, client).unwrap());
+        fs::remove_dir_all(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn what_is_no_regular_file_is_not_opened() {
+        let dir = scratch("pipe");
+        let path = dir.path().join("pipe");
+        rustix::fs::mknodat(CWD, &path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+        // The open of a pipe for reading waits for a writer.
+        let error = open_lock_file(&path, OFlags::NOFOLLOW).unwrap_err();
+        assert!(is_no_lock_file(&error), "{error}");
+        fs::remove_dir_all(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn a_process_is_looked_into_once_for_all_its_locks_and_not_again() {
+        let dir = scratch("once");
+        let made: Vec<(LockId, File)> = (0..3).map(|_| dir.new_client_lock().unwrap()).collect();
+        let clients: Vec<_> = made.iter().map(|(lock, file)| noted(*lock, file, std::process::id())).collect();
+        made.iter().for_each(|(lock, _)| dir.remove_client_file(*lock));
+        let mut locks = ClientLocks::default();
+        for _ in 0..4 {
+            // This process has all of them open, and sees no lock of its own.
+            assert!(locks.living(&dir, clients.clone()).is_empty());
+        }
+        assert_eq!((locks.looks, locks.open.len()), (1, clients.len()));
+        fs::remove_dir(dir.path()).unwrap();
     }
 }

@@ -11,7 +11,7 @@
 pub mod announcements;
 #[cfg(feature = "network")]
 mod announcer;
-mod client_lock;
+pub mod client_lock;
 pub mod config;
 pub mod directory;
 pub mod limits;

@@ -18,6 +18,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use serde::{Deserialize, Serialize};
 
 use crate::announcements::Counters;
+use crate::client_lock::NotedClient;
 use crate::config::Config;
 use crate::names::{HostId, LockId, TopicId, TopicKey};
 use crate::whereabouts::{Whereabouts, Why};
@@ -131,10 +132,9 @@ pub struct TopicNote {
 /// A client as its manager notes it, with what it has of the topic.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientNote {
-    /// What it holds as long as it lives.
-    pub lock: LockId,
-    /// Its process, which is asked for the lock where somebody has removed the lock's file.
-    pub pid: u32,
+    /// Who it is.
+    #[serde(flatten)]
+    pub client: NotedClient,
     /// Its publishers.
     pub publishers: Vec<PublisherSlot>,
     /// Its subscribers.
@@ -325,6 +325,11 @@ impl RuntimeDir {
         }
         let written = replace(&path, now.to_string().as_bytes(), PRIVATE);
         (now, written.map_err(|source| RuntimeError::Io { path, source }).err())
+    }
+
+    /// Whether the epoch is where it was noted.
+    pub fn has_epoch(&self) -> bool {
+        self.path.join(EPOCH_FILE).try_exists().unwrap_or(true)
     }
 
     /// Takes from others what a predecessor, perhaps of an earlier version, let them do with its files.
@@ -532,6 +537,7 @@ fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client_lock::FileId;
 
     fn scratch(name: &str) -> PathBuf {
         let path = std::env::temp_dir().join(format!("rgaps-runtime-{}-{name}", std::process::id()));
@@ -732,8 +738,7 @@ mod tests {
             type_name: "rgaps/Image".to_owned(),
             segment: (1, u64::MAX),
             clients: vec![ClientNote {
-                lock: LockId([7; 16]),
-                pid: 1,
+                client: NotedClient { lock: LockId([7; 16]), pid: 1, file: FileId { device: 2, inode: u64::MAX } },
                 publishers: vec![PublisherSlot { index: 3, generation: 9 }],
                 subscribers: Vec::new(),
             }],

@@ -17,19 +17,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use rgaps_control::client_lock::NotedClient;
 use rgaps_control::local::{HandedSlot, HandedTopic};
 use rgaps_control::runtime::{ClientNote, TopicNote};
 use rgaps_control::{EndpointSlot, LockId, TopicId, TopicKey};
 
 use crate::clients::Occupied;
-
-/// A client as notes have it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct NotedClient {
-    pub(crate) lock: LockId,
-    /// Its process, which is asked for the lock where somebody has removed the lock's file.
-    pub(crate) pid: u32,
-}
 
 /// What has to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,12 +67,11 @@ impl Adoption {
         let mut adoption = Self::default();
         for note in notes {
             let mut slots = BTreeMap::new();
-            for ClientNote { lock, pid, publishers, subscribers } in &note.clients {
-                let client = NotedClient { lock: *lock, pid: *pid };
-                if !lives(client) {
+            for ClientNote { client, publishers, subscribers } in &note.clients {
+                if !lives(*client) {
                     continue;
                 }
-                let awaited = Awaited { client, is_kept: false };
+                let awaited = Awaited { client: *client, is_kept: false };
                 slots.extend(publishers.iter().map(|slot| (EndpointSlot::from(*slot), awaited)));
                 slots.extend(subscribers.iter().map(|slot| (EndpointSlot::from(*slot), awaited)));
             }
@@ -157,13 +149,12 @@ impl Adoption {
     }
 
     /// A client holds another lock than before: what is awaited of it is, by the new one. Returns the topics that this concerns.
-    pub(crate) fn rename(&mut self, pid: u32, before: LockId, now: LockId) -> BTreeSet<TopicId> {
+    pub(crate) fn rename(&mut self, before: LockId, now: NotedClient) -> BTreeSet<TopicId> {
         let mut renamed = BTreeSet::new();
         for (id, topic) in &mut self.topics {
-            for awaited in
-                topic.slots.values_mut().filter(|awaited| awaited.client == NotedClient { lock: before, pid })
-            {
-                awaited.client.lock = now;
+            let is_its = |awaited: &&mut Awaited| awaited.client.lock == before && awaited.client.pid == now.pid;
+            for awaited in topic.slots.values_mut().filter(is_its) {
+                awaited.client = now;
                 renamed.insert(*id);
             }
         }
@@ -190,6 +181,11 @@ impl Adoption {
     /// Whether something of a client is awaited.
     pub(crate) fn names(&self, lock: LockId) -> bool {
         self.topics.values().any(|topic| topic.slots.values().any(|awaited| awaited.client.lock == lock))
+    }
+
+    /// Whether something of a client is awaited in a topic.
+    pub(crate) fn names_here(&self, lock: LockId, topic: TopicId) -> bool {
+        self.topics.get(&topic).is_some_and(|topic| topic.slots.values().any(|awaited| awaited.client.lock == lock))
     }
 
     /// The process of a client that has a topic's segment, of which there is only a note: the topic must not be made anew.
@@ -221,9 +217,9 @@ impl Adoption {
         let awaited = self.topics.get(&topic).into_iter().flat_map(|topic| &topic.slots);
         let awaited = awaited.map(|(slot, awaited)| (awaited.client, *slot));
         let mut notes: BTreeMap<LockId, ClientNote> = BTreeMap::new();
-        for (NotedClient { lock, pid }, slot) in here.chain(awaited) {
-            let empty = ClientNote { lock, pid, publishers: Vec::new(), subscribers: Vec::new() };
-            let note = notes.entry(lock).or_insert(empty);
+        for (client, slot) in here.chain(awaited) {
+            let empty = ClientNote { client, publishers: Vec::new(), subscribers: Vec::new() };
+            let note = notes.entry(client.lock).or_insert(empty);
             match slot {
                 EndpointSlot::Publisher(slot) => note.publishers.push(slot),
                 EndpointSlot::Subscriber(slot) => note.subscribers.push(slot),
@@ -264,6 +260,7 @@ impl Adoption {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use rgaps_control::client_lock::FileId;
     use rgaps_control::local::{Handed, Role};
     use rgaps_control::{PublisherSlot, SubscriberSlot};
 
@@ -371,7 +368,8 @@ mod tests {
 
         fn note(&mut self, id: TopicId) {
             let here = self.here.get(&id).into_iter().flatten().map(|((role, generation), client)| {
-                (NotedClient { lock: lock(*client), pid: *client as u32 }, slot_of(*role, *generation))
+                let client = NotedClient { lock: lock(*client), pid: *client as u32, file: FileId::default() };
+                (client, slot_of(*role, *generation))
             });
             let note = self.adoption.note(id, here);
             self.notes.insert(id, note);

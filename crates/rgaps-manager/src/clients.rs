@@ -2,7 +2,8 @@
 //! also holds a lock (`rgaps_control`'s `client_lock`), by which successors of this manager will know that it lives, and know it again.
 //!
 //! With pools on a GPU, the streams of a process go on while another that was forked from it has the driver's descriptors. It has the socket
-//! too: until that is hung up the slots of the dead stay taken, since those streams may still write there.
+//! too: until that is hung up the slots of the dead stay taken, since those streams may still write there. So of a connection that the manager
+//! ends it keeps its own end, until nobody has the other one.
 //!
 //! The manager's one thread waits for no client: one whose socket is full does not read, and is cut off. What it publishes and takes on
 //! this host goes on; when it reads again it finds the end, connects anew and hands its slots back, as after a manager's death.
@@ -11,12 +12,11 @@ use std::collections::{BTreeSet, HashMap};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Weak;
 
+use rgaps_control::client_lock::{FileId, NotedClient};
 use rgaps_control::local::{Connection, DESCRIPTORS_MAX, LocalError, Notice, Refusal, Reply, Role, ToClient};
 use rgaps_control::{EndpointSlot, LockId, TopicId};
 use rgaps_os::PidFd;
 use rgaps_shm::SubscriberFile;
-
-use crate::adoption::NotedClient;
 
 /// Connections that have not said hello.
 const STRANGERS_MAX: usize = 64;
@@ -55,6 +55,8 @@ pub(crate) struct Client {
     pub(crate) pid: u32,
     /// The lock that it holds, or is about to take.
     pub(crate) lock: Option<LockId>,
+    /// The file of that lock.
+    pub(crate) lock_file: FileId,
     /// Other locks that it held when it said hello, by which it may have been known until now.
     pub(crate) held_before: Vec<LockId>,
     /// Whether it was seen to hold it: then it may ask for slots.
@@ -76,6 +78,7 @@ impl Client {
             pidfd: None,
             pid: 0,
             lock: None,
+            lock_file: FileId::default(),
             held_before: Vec::new(),
             is_locked: false,
             program: String::new(),
@@ -89,7 +92,7 @@ impl Client {
     /// As notes have it.
     pub(crate) fn noted(&self) -> Option<NotedClient> {
         let lock = self.lock.filter(|_| self.is_locked)?;
-        Some(NotedClient { lock, pid: self.pid })
+        Some(NotedClient { lock, pid: self.pid, file: self.lock_file })
     }
 
     /// Takes the pidfd of a hello: it must be of the process that the kernel names as the socket's peer.
@@ -117,7 +120,7 @@ impl Client {
         Ok(())
     }
 
-    /// The connection ends.
+    /// The connection ends, since the client has hung up.
     pub(crate) fn hang_up(&mut self) {
         self.connection.take().into_iter().for_each(Connection::close_elsewhere);
     }
@@ -268,13 +271,30 @@ impl Clients {
     }
 
     /// A client holds another lock than before: earlier connections of it are known by the new one. Returns the topics that they are in.
-    pub(crate) fn rename(&mut self, pid: u32, before: LockId, now: LockId) -> BTreeSet<TopicId> {
-        let earlier = self.by_id.values_mut().filter(|other| other.pid == pid && other.lock == Some(before));
+    pub(crate) fn rename(&mut self, before: LockId, now: NotedClient) -> BTreeSet<TopicId> {
+        let earlier = self.by_id.values_mut().filter(|other| other.pid == now.pid && other.lock == Some(before));
         let renamed = earlier.flat_map(|other| {
-            other.lock = Some(now);
+            (other.lock, other.lock_file) = (Some(now.lock), now.file);
             other.slots.iter().map(|slot| slot.topic)
         });
         renamed.collect()
+    }
+
+    /// A hello is refused: nothing is kept of it.
+    pub(crate) fn forget_process(&mut self, client: ClientId) {
+        if let Some(client) = self.by_id.get_mut(&client) {
+            client.pidfd = None;
+        }
+    }
+
+    /// Whether a process is known by a lock.
+    pub(crate) fn has_lock(&self, pid: u32, lock: LockId) -> bool {
+        self.by_id.values().any(|client| client.pid == pid && client.lock == Some(lock))
+    }
+
+    /// Whether a client is in a topic, by whatever connection.
+    pub(crate) fn has_in(&self, lock: LockId, topic: TopicId) -> bool {
+        self.of_topic(topic).any(|client| client.lock == Some(lock))
     }
 
     /// What earlier connections of a client occupy, which give it up.

@@ -1,11 +1,12 @@
 //! The life of `rgapsd`: one manager a runtime directory, from its lock to its orderly end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
+use rgaps_control::client_lock::ClientLocks;
 use rgaps_control::config::ConfigError;
 use rgaps_control::local::LocalError;
 use rgaps_control::network::{Network, NetworkError};
@@ -118,7 +119,11 @@ pub fn run(options: &Options, listens: impl FnOnce()) -> Result<(), DaemonError>
         let inbox = inbox.clone();
         Network::open(&config, host, &host_name, move |event| inbox.handle(event))?
     };
-    let adoption = Adoption::new(dir.topics(), |client| dir.client_lives(client.lock, client.pid));
+    // Each client is asked once, however many topics it is in.
+    let (notes, mut locks) = (dir.topics(), ClientLocks::default());
+    let noted = notes.iter().flat_map(|note| note.clients.iter().map(|noted| noted.client));
+    let living = locks.living(&dir, noted.collect::<BTreeSet<_>>());
+    let adoption = Adoption::new(notes, |client| living.contains(&client));
     dir.forget_dead_clients();
     let verbs = Arc::new(Verbs::new(&config));
     let subscribe =
@@ -149,6 +154,7 @@ pub fn run(options: &Options, listens: impl FnOnce()) -> Result<(), DaemonError>
         publish,
         subscribe,
         network,
+        locks,
         adoption,
         premises,
         events,

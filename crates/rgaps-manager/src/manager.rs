@@ -12,11 +12,12 @@ use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use rgaps_control::announcements::Counters;
+use rgaps_control::client_lock::ClientLocks;
 use rgaps_control::local::{Body, LocalError, Packet, Request};
 use rgaps_control::network::Network;
 use rgaps_control::runtime::TopicNote;
 use rgaps_control::wire::Endpoint;
-use rgaps_control::{Config, EndpointSlot, HostId, RuntimeDir, TopicId, TopicKey};
+use rgaps_control::{Config, EndpointSlot, HostId, LockId, RuntimeDir, SubscriberSlot, TopicId, TopicKey};
 use rgaps_device::DeviceKind;
 use rgaps_os::{EventFd, closing};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -61,6 +62,8 @@ pub(crate) struct Manager {
     pub(crate) publish: PublishManager,
     pub(crate) subscribe: SubscribeManager,
     pub(crate) network: Network,
+    /// By which clients are known to live.
+    pub(crate) locks: ClientLocks,
     /// What a predecessor's clients have and have not handed back.
     pub(crate) adoption: Adoption,
     /// Topics whose note could not be written, and why: a successor would not know who is in them.
@@ -100,6 +103,7 @@ pub(crate) struct Parts {
     pub(crate) publish: PublishManager,
     pub(crate) subscribe: SubscribeManager,
     pub(crate) network: Network,
+    pub(crate) locks: ClientLocks,
     pub(crate) adoption: Adoption,
     pub(crate) premises: Premises,
     pub(crate) events: Receiver<Event>,
@@ -141,6 +145,7 @@ impl Manager {
             publish: parts.publish,
             subscribe: parts.subscribe,
             network: parts.network,
+            locks: parts.locks,
             adoption: parts.adoption,
             unnoted: BTreeMap::new(),
             deferred: Vec::new(),
@@ -330,7 +335,7 @@ impl Manager {
     /// while its process goes on. The pidfd tells nothing of that. Nobody has the socket any more, so no fork has its streams.
     fn end_if_given_up(&mut self, id: ClientId) {
         let Some(client) = self.clients.by_id.get(&id).filter(|client| client.connection.is_none()) else { return };
-        if client.noted().is_some_and(|noted| !self.dir.client_lives(noted.lock, noted.pid)) {
+        if client.noted().is_some_and(|noted| !self.locks.lives(&self.dir, noted)) {
             self.client_ended(id);
         }
     }
@@ -341,6 +346,7 @@ impl Manager {
         if !has_streams || !client.is_held_open() {
             return self.client_ended(id);
         }
+        let Some(client) = self.clients.by_id.get_mut(&id) else { return };
         tracing::warn!(
             pid = client.pid,
             program = client.program,
@@ -368,11 +374,17 @@ impl Manager {
     }
 
     /// A client has left: nobody asks for its lock any more.
-    fn remove(&mut self, id: ClientId) {
-        let Some(lock) = self.clients.by_id.remove(&id).and_then(|client| client.lock) else { return };
-        let has_come_again = self.clients.by_id.values().any(|client| client.lock == Some(lock));
-        if !has_come_again && !self.adoption.names(lock) {
-            self.dir.forget_client_lock(lock);
+    pub(crate) fn remove(&mut self, id: ClientId) {
+        if let Some(lock) = self.clients.by_id.remove(&id).and_then(|client| client.lock) {
+            self.forget_lock_unless_used(lock);
+        }
+    }
+
+    /// Nobody asks for a lock any more, unless there is another connection of the same client, or something is awaited of it.
+    pub(crate) fn forget_lock_unless_used(&mut self, lock: LockId) {
+        let is_used = self.clients.by_id.values().any(|client| client.lock == Some(lock)) || self.adoption.names(lock);
+        if !is_used {
+            self.locks.forget(&self.dir, lock);
         }
     }
 
@@ -419,7 +431,7 @@ impl Manager {
     }
 
     pub(crate) fn note(&mut self, id: TopicId) {
-        let Some(topic) = self.topics.get(&id) else { return };
+        let Some(topic) = self.topics.get(&id) else { return self.note_again(id) };
         let clients = self.clients.of_topic(id).filter_map(|client| Some((client.noted()?, client)));
         let here = clients.flat_map(|(noted, client)| {
             let own = client.slots.iter().filter(|occupied| occupied.topic == id);
@@ -431,26 +443,31 @@ impl Manager {
         if topic.noted.as_ref() == Some(&note) {
             return;
         }
-        let noted = match self.dir.note_topic(&note) {
-            Ok(()) => {
-                self.unnoted.remove(&id);
-                Some(note)
-            }
-            Err(error) => {
-                // Once, though it is tried again and again.
-                let is_new = self.unnoted.insert(id, error.to_string()).is_none();
-                if is_new {
-                    self.warn(
-                        id,
-                        format!("{}: a successor of this rgapsd will not know who is in it: {error}", note.key),
-                    );
-                }
-                None
-            }
-        };
+        let is_written = self.write_note(&note);
         if let Some(topic) = self.topics.get_mut(&id) {
-            topic.noted = noted;
+            topic.noted = Some(note).filter(|_| is_written);
         }
+    }
+
+    /// Notes a topic of which there is only a predecessor's note, or nothing any more.
+    fn note_again(&mut self, id: TopicId) {
+        match self.adoption.only_note(id) {
+            Some(note) => drop(self.write_note(&note)),
+            None => drop(self.unnoted.remove(&id)),
+        }
+    }
+
+    fn write_note(&mut self, note: &TopicNote) -> bool {
+        let Err(error) = self.dir.note_topic(note) else {
+            self.unnoted.remove(&note.topic);
+            return true;
+        };
+        // Said once, though it is tried again and again.
+        if self.unnoted.insert(note.topic, error.to_string()).is_none() {
+            let text = format!("{}: a successor of this rgapsd will not know who is in it: {error}", note.key);
+            self.warn(note.topic, text);
+        }
+        false
     }
 
     /// A request was refused for which a topic may just have been made.

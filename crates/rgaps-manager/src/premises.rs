@@ -2,12 +2,16 @@
 //! does with what is old. The manager watches both and makes them anew at once, and so the files by which a successor knows who lives and has what:
 //! many a cleaner leaves sockets alone. Who removes files takes nobody's lock away; only where the whole
 //! directory is removed can another manager come first, and then this one leaves. So does one without clients, whatever is removed.
+//!
+//! The watch says where to look, and is not believed: it tells of this manager's own removals too, and may lose what it has to tell. A client
+//! whose lock file is not in its place is hung up, and comes back with the lock of a new file; the others are left alone.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use rgaps_control::local::Listener;
+use rgaps_control::local::{Listener, Refusal};
 use rgaps_control::runtime::{ManagerLock, Noted, RuntimeError};
 use rgaps_control::{RuntimeDir, TopicId};
 use rustix::fs::inotify::{CreateFlags, ReadFlags, Reader, WatchFlags, add_watch, init};
@@ -17,6 +21,7 @@ use crate::clients::{Client, ClientId, Clients};
 use crate::daemon::DaemonError;
 use crate::log;
 use crate::manager::Manager;
+use crate::requests::exhausted;
 use crate::topics::Topics;
 
 /// How often files are looked for where the kernel does not tell of their removal.
@@ -28,6 +33,8 @@ pub(crate) struct Premises {
     lock: ManagerLock,
     listener: Listener,
     group: Option<u32>,
+    /// Whether the epoch was noted.
+    has_epoch: bool,
     /// Readable when something happens to the socket or the directory; `None` where they cannot be watched, and each turn looks.
     watch: Option<OwnedFd>,
     /// When the files were looked for last, where they cannot be watched.
@@ -37,13 +44,34 @@ pub(crate) struct Premises {
 /// What was found where the files should be.
 #[derive(Debug)]
 enum Found {
-    All,
-    /// Something was gone, and is there again.
-    Anew,
+    /// The directory is this manager's. `is_anew`: it or the socket was gone, and is there again.
+    Own { is_anew: bool, lacking: Lacking },
     /// Another manager has the directory.
     Taken,
     /// Something is gone that nobody needs.
     Unneeded,
+}
+
+/// What is not where it was written.
+#[derive(Debug, Default)]
+struct Lacking {
+    /// Whose lock files.
+    clients: BTreeSet<ClientId>,
+    /// Whose notes.
+    topics: BTreeSet<TopicId>,
+    epoch: bool,
+}
+
+impl Lacking {
+    fn is_empty(&self) -> bool {
+        self.clients.is_empty() && self.topics.is_empty() && !self.epoch
+    }
+
+    fn extend(&mut self, more: Self) {
+        self.clients.extend(more.clients);
+        self.topics.extend(more.topics);
+        self.epoch |= more.epoch;
+    }
 }
 
 impl Premises {
@@ -51,7 +79,7 @@ impl Premises {
     pub(crate) fn new(dir: &RuntimeDir, lock: ManagerLock, group: Option<u32>) -> Result<Self, DaemonError> {
         let listener = listen(dir, group)?;
         // The first turn begins the watch, and looks.
-        Ok(Self { watch: None, looked_at: None, lock, listener, group })
+        Ok(Self { watch: None, looked_at: None, has_epoch: dir.has_epoch(), lock, listener, group })
     }
 
     pub(crate) fn listener(&self) -> &Listener {
@@ -72,28 +100,27 @@ impl Premises {
     }
 
     fn look(&mut self, dir: &RuntimeDir, is_needed: bool, files: &Files<'_>) -> Result<Found, DaemonError> {
-        let mut found = Found::All;
+        let (mut is_anew, mut lacking) = (false, Lacking::default());
         loop {
-            // Before the look: what happens after it is seen by the watch.
-            let is_watched = self.watch.is_some();
-            let is_removed = match &self.watch {
-                Some(watch) => removed(watch, files),
-                None => {
-                    self.looked_at.is_none_or(|at| at.elapsed() >= UNWATCHED_LOOK) && {
-                        self.looked_at = Some(Instant::now());
-                        files.is_lacking()
-                    }
+            let was_watched = self.watch.is_some();
+            if !was_watched {
+                self.watch = watch(dir);
+            }
+            // From here on, and not before, a new watch tells what happens.
+            match &self.watch {
+                Some(watch) if was_watched => lacking.extend(told_of(watch, files)),
+                watch if watch.is_some() || self.looked_at.is_none_or(|at| at.elapsed() >= UNWATCHED_LOOK) => {
+                    self.looked_at = Some(Instant::now());
+                    lacking.extend(files.lacking());
                 }
-            };
-            if is_removed {
-                found = Found::Anew;
+                _ => {}
             }
             let (is_locked, listens) = (self.lock.is_in_place(), self.listener.is_in_place());
-            if !is_needed && (is_removed || !is_locked || !listens) {
+            if !is_needed && (!lacking.is_empty() || !is_locked || !listens) {
                 return Ok(Found::Unneeded);
             }
-            if is_locked && listens && is_watched {
-                return Ok(found);
+            if is_locked && listens {
+                return Ok(Found::Own { is_anew, lacking });
             }
             self.watch = None;
             if !is_locked {
@@ -103,14 +130,8 @@ impl Premises {
                     Err(error) => return Err(error.into()),
                 }
             }
-            if !is_locked || !listens {
-                self.listener = listen(dir, self.group)?;
-                found = Found::Anew;
-            }
-            self.watch = watch(dir);
-            if self.watch.is_none() && self.lock.is_in_place() && self.listener.is_in_place() {
-                return Ok(found);
-            }
+            self.listener = listen(dir, self.group)?;
+            (is_anew, self.looked_at) = (true, None);
         }
     }
 }
@@ -120,10 +141,12 @@ impl Manager {
     #[must_use]
     pub(crate) fn look_at_premises(&mut self) -> bool {
         let is_needed = !self.clients.by_id.is_empty() || !self.adoption.is_over();
-        let files = Files { dir: &self.dir, clients: &self.clients, topics: &self.topics, adoption: &self.adoption };
-        match self.premises.look(&self.dir, is_needed, &files) {
-            Ok(Found::All) => return true,
-            Ok(Found::Anew) => {}
+        let (dir, unnoted, has_epoch) = (&self.dir, &self.unnoted, self.premises.has_epoch);
+        let files =
+            Files { dir, has_epoch, unnoted, clients: &self.clients, topics: &self.topics, adoption: &self.adoption };
+        let lacking = match self.premises.look(&self.dir, is_needed, &files) {
+            Ok(Found::Own { is_anew: false, lacking }) if lacking.is_empty() => return true,
+            Ok(Found::Own { lacking, .. }) => lacking,
             Ok(Found::Taken) => {
                 tracing::error!(dir = %self.dir.path().display(), "somebody has removed this rgapsd's files, and another one serves here now; leaving");
                 return false;
@@ -136,86 +159,110 @@ impl Manager {
                 tracing::warn!(%error, "somebody has removed this rgapsd's files, and they cannot be made anew yet");
                 return true;
             }
-        }
+        };
         log::come_back();
         tracing::warn!(
             dir = %self.dir.path().display(),
             "somebody has removed this rgapsd's files; they are made anew, and clients connect again (XDG_RUNTIME_DIR is not cleaned)"
         );
-        let _ = self.dir.epoch(self.epoch);
+        self.premises.has_epoch = self.dir.epoch(self.epoch).1.is_none();
         if let Err(error) = self.dir.note_config(&self.config) {
             tracing::warn!(%error, "clients are not told what rgapsd runs with");
         }
-        // They come back with the locks of new files; what they have stays theirs.
-        self.clients.by_id.values_mut().for_each(|client| client.hang_up());
-        let topics: Vec<_> = self.topics.values().map(|topic| topic.id).collect();
-        for id in topics {
+        for id in lacking.clients {
+            // It comes back with the lock of a new file; what it has stays its own. The dead do not come back: their slots wait for their streams.
+            if let Some(client) = self.clients.by_id.get_mut(&id).filter(|client| !client.has_ended) {
+                client.hang_up();
+            }
+        }
+        for id in lacking.topics {
             if let Some(topic) = self.topics.get_mut(&id) {
                 topic.noted = None;
             }
             self.note(id);
         }
-        self.adoption.only_noted().collect::<Vec<_>>().into_iter().for_each(|id| self.note_again(id));
         true
     }
 
     /// A client holds the lock that it was given, and held others before. What earlier connections of it have and what is awaited of it is its own
-    /// by that lock from now on, also to a successor; then it may give up the others.
-    pub(crate) fn know_again(&mut self, id: ClientId) {
-        let Some(client) = self.clients.by_id.get_mut(&id).filter(|client| client.is_locked) else { return };
-        let (pid, Some(now), before) = (client.pid, client.lock, std::mem::take(&mut client.held_before)) else {
-            return;
-        };
-        for lock in before {
-            let mut topics = self.clients.rename(pid, lock, now);
-            topics.extend(self.adoption.rename(pid, lock, now));
-            for id in topics {
-                self.note(id);
-                self.note_again(id);
-            }
-            let is_anothers = self.clients.by_id.values().any(|other| other.lock == Some(lock));
-            if !is_anothers && !self.adoption.names(lock) {
-                self.dir.forget_client_lock(lock);
-            }
+    /// by that lock from now on, also to a successor; then it may give up the others. Until that is noted it is refused, and keeps them all.
+    pub(crate) fn know_again(&mut self, id: ClientId) -> Result<(), Refusal> {
+        let Some(client) = self.clients.by_id.get_mut(&id) else { return Ok(()) };
+        let (Some(now), before) = (client.noted(), client.held_before.clone()) else { return Ok(()) };
+        let mut topics = BTreeSet::new();
+        for lock in &before {
+            topics.extend(self.clients.rename(*lock, now));
+            topics.extend(self.adoption.rename(*lock, now));
         }
-    }
-
-    /// Notes a topic of which there is only a predecessor's note.
-    fn note_again(&self, id: TopicId) {
-        let written = self.adoption.only_note(id).map_or(Ok(()), |note| self.dir.note_topic(&note));
-        if let Err(error) = written {
-            tracing::warn!(%error, "a successor of this rgapsd will not know who is in a topic");
+        topics.into_iter().for_each(|id| self.note(id));
+        // Of an earlier attempt too.
+        let is_its =
+            |topic: &TopicId| self.adoption.names_here(now.lock, *topic) || self.clients.has_in(now.lock, *topic);
+        let unnoted = self.unnoted.iter().find(|(topic, _)| is_its(topic)).map(|(_, why)| why.clone());
+        let Some(client) = self.clients.by_id.get_mut(&id) else { return Ok(()) };
+        if let Some(why) = unnoted.filter(|_| !before.is_empty()) {
+            client.is_locked = false;
+            return Err(exhausted(&format!("it cannot be noted by which lock this client is known now: {why}")));
         }
+        client.held_before.clear();
+        before.into_iter().for_each(|lock| self.forget_lock_unless_used(lock));
+        Ok(())
     }
 }
 
 /// The files by which a successor knows who lives and has what.
 struct Files<'a> {
     dir: &'a RuntimeDir,
+    has_epoch: bool,
+    unnoted: &'a BTreeMap<TopicId, String>,
     clients: &'a Clients,
     topics: &'a Topics,
     adoption: &'a Adoption,
 }
 
 impl Files<'_> {
-    /// Whether a successor needs the file of this name.
-    fn has(&self, name: &str) -> bool {
+    /// What is lacking, of the file of this name.
+    fn lacking_of(&self, name: &str) -> Lacking {
+        let mut lacking = Lacking::default();
         match self.dir.meaning(name) {
-            Some(Noted::Epoch) => true,
+            Some(Noted::Epoch) => lacking.epoch = self.lacks_epoch(),
             Some(Noted::Client(lock)) => {
-                self.adoption.names(lock) || self.clients.by_id.values().any(|client| client.lock == Some(lock))
+                let its = self.clients.by_id.iter().filter(|(_, client)| client.lock == Some(lock));
+                lacking.clients.extend(its.filter(|(_, client)| self.lacks_its_file(client)).map(|(id, _)| *id));
             }
-            Some(Noted::Topic(topic)) => self.topics.get(&topic).is_some() || self.adoption.only_note(topic).is_some(),
-            None => false,
+            Some(Noted::Topic(topic)) if self.lacks_its_note(topic) => drop(lacking.topics.insert(topic)),
+            Some(Noted::Topic(_)) | None => {}
+        }
+        lacking
+    }
+
+    /// All that is lacking. Of a client that is not connected there is nothing to be made anew.
+    fn lacking(&self) -> Lacking {
+        let clients = self.clients.by_id.iter().filter(|(_, client)| self.lacks_its_file(client)).map(|(id, _)| *id);
+        let topics = self.topics.values().map(|topic| topic.id).chain(self.adoption.only_noted());
+        Lacking {
+            clients: clients.collect(),
+            topics: topics.filter(|topic| self.lacks_its_note(*topic)).collect(),
+            epoch: self.lacks_epoch(),
         }
     }
 
-    /// Whether one is not there that was written and that whoever is connected needs.
-    fn is_lacking(&self) -> bool {
-        let is_connected = |client: &&Client| client.connection.is_some() && client.is_locked;
-        let mut locks = self.clients.by_id.values().filter(is_connected).filter_map(|client| client.lock);
-        let mut noted = self.topics.values().filter(|topic| topic.noted.is_some());
-        locks.any(|lock| !self.dir.has_client_file(lock)) || noted.any(|topic| !self.dir.has_note(topic.id))
+    fn lacks_epoch(&self) -> bool {
+        self.has_epoch && !self.dir.has_epoch()
+    }
+
+    fn lacks_its_file(&self, client: &Client) -> bool {
+        let is_heard = client.connection.is_some() && !client.has_ended;
+        is_heard && client.lock.is_some_and(|lock| !self.dir.has_client_file(lock, client.lock_file))
+    }
+
+    /// Whether a note is not there that was written.
+    fn lacks_its_note(&self, id: TopicId) -> bool {
+        let was_written = match self.topics.get(&id) {
+            Some(topic) => topic.noted.is_some(),
+            None => self.adoption.only_note(id).is_some() && !self.unnoted.contains_key(&id),
+        };
+        was_written && !self.dir.has_note(id)
     }
 }
 
@@ -230,27 +277,28 @@ fn watch(dir: &RuntimeDir) -> Option<OwnedFd> {
     let watch = init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).ok()?;
     // Who removes a file that is open changes the count of its links. A directory that is removed was empty, so the socket has gone first.
     let gone = WatchFlags::ATTRIB | WatchFlags::MOVE_SELF | WatchFlags::DELETE_SELF;
-    for (path, events) in
-        [(dir.path().to_owned(), gone | WatchFlags::DELETE | WatchFlags::MOVED_FROM), (dir.socket(), gone)]
+    for (path, events) in [(dir.path().to_owned(), gone | WatchFlags::DELETE | WatchFlags::MOVE), (dir.socket(), gone)]
     {
         add_watch(&watch, path, events).ok()?;
     }
     Some(watch)
 }
 
-/// Reads all that a watch has to tell: whether a file of these was removed or renamed.
-fn removed(watch: &OwnedFd, files: &Files<'_>) -> bool {
+/// Reads all that a watch has to tell: what is lacking of the files that were removed, renamed or replaced.
+fn told_of(watch: &OwnedFd, files: &Files<'_>) -> Lacking {
     let mut buffer = [MaybeUninit::uninit(); 4096];
     let mut events = Reader::new(watch, &mut buffer);
-    let mut is_gone = false;
+    let (mut lacking, mut has_lost_some) = (Lacking::default(), false);
     loop {
         match events.next() {
-            Ok(event) if event.events().contains(ReadFlags::QUEUE_OVERFLOW) => is_gone = true,
-            Ok(event) if event.events().intersects(ReadFlags::DELETE | ReadFlags::MOVED_FROM) => {
-                is_gone |= event.file_name().and_then(|name| name.to_str().ok()).is_some_and(|name| files.has(name));
+            Ok(event) if event.events().contains(ReadFlags::QUEUE_OVERFLOW) => has_lost_some = true,
+            Ok(event) if event.events().intersects(ReadFlags::DELETE | ReadFlags::MOVED_FROM | ReadFlags::MOVED_TO) => {
+                let name = event.file_name().and_then(|name| name.to_str().ok());
+                name.into_iter().for_each(|name| lacking.extend(files.lacking_of(name)));
             }
             Ok(_) => {}
-            Err(_) => return is_gone,
+            Err(_) if has_lost_some => return files.lacking(),
+            Err(_) => return lacking,
         }
     }
 }

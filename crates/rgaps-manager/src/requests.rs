@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use rgaps_control::client_lock::NotedClient;
 use rgaps_control::local::{
     Advertised, Body, HELD_LOCKS_MAX, Notice, PROTOCOL_VERSION, Refusal, Reply, Role, Subscribed, TopicSummary, Welcome,
 };
@@ -17,7 +18,7 @@ use rgaps_shm::queue::MESSAGES_MAX;
 use rgaps_shm::slot_table::{Full, NotAdmitted, QUOTA};
 use rgaps_shm::{PublisherSpec, SubscriberFile, SubscriberSpec};
 
-use crate::clients::{ClientId, Occupied};
+use crate::clients::{Client, ClientId, Occupied};
 use crate::manager::Manager;
 use crate::topics::{LocalPublisher, LocalSubscriber, Topic};
 
@@ -110,24 +111,32 @@ impl Manager {
     ) -> Result<Answer, Refusal> {
         let Some(client) = self.clients.by_id.get_mut(&id) else { return Err(gone()) };
         client.identify(descriptors, program.chars().take(64).collect())?;
-        let mut own = None;
-        for lock in held.iter().take(HELD_LOCKS_MAX).filter(|lock| self.dir.has_client_file(**lock)) {
-            let holder = self.dir.client_lock_holder(*lock, client.pid).map_err(|error| exhausted(&error))?;
-            own = own.or(Some(*lock).filter(|_| holder == Holder::Process(client.pid)));
+        let (pid, mut own) = (client.pid, None);
+        for lock in held.iter().take(HELD_LOCKS_MAX) {
+            let found = self.locks.recognize(&self.dir, *lock, pid).map_err(|error| exhausted(&error))?;
+            own = found.map(|file| (*lock, file));
+            if own.is_some() {
+                break;
+            }
         }
-        let mut files = Vec::new();
-        let lock = match own {
-            Some(lock) => lock,
+        let (is_held, mut files) = (own.is_some(), Vec::new());
+        let (lock, lock_file) = match own {
+            Some(own) => own,
             None => {
                 let (lock, file) = self.dir.new_client_lock().map_err(|error| exhausted(&error))?;
+                let kept = file.try_clone().and_then(|file| self.locks.keep(lock, file));
+                let kept = kept.inspect_err(|_| self.locks.forget(&self.dir, lock));
                 files.push(file.into());
-                lock
+                (lock, kept.map_err(|error| exhausted(&error))?)
             }
         };
-        client.lock = Some(lock);
-        client.is_locked = own.is_some();
+        let Some(client) = self.clients.by_id.get_mut(&id) else { return Err(gone()) };
+        (client.lock, client.lock_file) = (Some(lock), lock_file);
+        client.is_locked = is_held;
         client.held_before = held.iter().take(HELD_LOCKS_MAX).copied().filter(|held| *held != lock).collect();
-        self.know_again(id);
+        if is_held {
+            self.know_again(id)?;
+        }
         let welcome = Reply::Welcome(Welcome {
             host: self.host,
             epoch: self.epoch,
@@ -143,12 +152,13 @@ impl Manager {
     fn locked(&mut self, id: ClientId) -> Result<Answer, Refusal> {
         let Some(client) = self.clients.by_id.get_mut(&id) else { return Err(gone()) };
         let Some(lock) = client.lock else { return Err(Refusal::Invalid("say hello first".to_owned())) };
-        let holder = self.dir.client_lock_holder(lock, client.pid).map_err(|error| exhausted(&error))?;
+        let noted = NotedClient { lock, pid: client.pid, file: client.lock_file };
+        let holder = self.locks.holder(&self.dir, noted).map_err(|error| exhausted(&error))?;
         if holder != Holder::Process(client.pid) {
             return Err(Refusal::Invalid(format!("process {} does not hold its lock: {holder:?}", client.pid)));
         }
         client.is_locked = true;
-        self.know_again(id);
+        self.know_again(id)?;
         Ok(Answer::bare(Reply::Done))
     }
 

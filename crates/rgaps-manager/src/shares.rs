@@ -3,7 +3,7 @@
 use rgaps_control::Budget;
 use rgaps_control::local::Refusal;
 
-use crate::clients::ClientId;
+use crate::clients::{Client, ClientId};
 use crate::manager::Manager;
 
 /// A process with fewer publishers and subscribers than this part of the spare descriptors has few.
@@ -27,8 +27,7 @@ impl Manager {
             return Ok(());
         }
         let pid = self.pid_of(client);
-        let of_process =
-            self.clients.by_id.values().filter(|client| client.pid == pid).map(|client| client.slots.len());
+        let of_process = self.clients.by_id.values().filter(|client| client.pid == pid).map(has);
         if (of_process.sum::<usize>() as u64) < spare / FEW_OF_SPARE {
             return Ok(());
         }

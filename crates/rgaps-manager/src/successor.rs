@@ -12,7 +12,7 @@ use rgaps_device::PoolDescription;
 use rgaps_os::{EventFd, Holder};
 use rgaps_shm::{Segment, SubscriberFile, SubscriberPages};
 
-use crate::adoption::{Decision, NotedClient};
+use crate::adoption::Decision;
 use crate::clients::{ClientId, Occupied};
 use crate::manager::Manager;
 use crate::requests::{Answer, exhausted};
@@ -133,8 +133,9 @@ impl Manager {
         if self.adoption.is_over() || self.started.elapsed() < LOOK_FOR_WORDS_AFTER {
             return;
         }
-        for NotedClient { lock, pid } in self.adoption.awaited_clients() {
-            let Ok(Holder::Process(pid)) = self.dir.client_lock_holder(lock, pid) else { continue };
+        for noted in self.adoption.awaited_clients() {
+            let lock = noted.lock;
+            let Ok(Holder::Process(pid)) = self.locks.holder(&self.dir, noted) else { continue };
             let is_lacking = |topic: &Topic, slot: &SubscriberSlot| {
                 let occupied = Occupied { topic: topic.id, slot: (*slot).into() };
                 self.adoption.awaits_from(lock, &occupied) && topic.slot_table.pages(*slot).is_none()
@@ -162,11 +163,9 @@ impl Manager {
 
     /// Asks the kernel which of those live of whom something is awaited, and does what follows.
     pub(crate) fn look_for_the_dead(&mut self) {
-        for NotedClient { lock, pid } in self.adoption.awaited_clients() {
-            if !self.dir.client_lives(lock, pid) {
-                self.forget_awaited(lock);
-            }
-        }
+        let awaited = self.adoption.awaited_clients();
+        let living = self.locks.living(&self.dir, awaited.iter().copied());
+        awaited.difference(&living).for_each(|dead| self.forget_awaited(dead.lock));
         self.decide();
         self.find_words_of_the_stopped();
     }
@@ -174,10 +173,10 @@ impl Manager {
     /// A client's process has ended.
     pub(crate) fn forget_awaited(&mut self, lock: LockId) {
         self.adoption.handle_death(lock);
-        self.dir.forget_client_lock(lock);
+        self.forget_lock_unless_used(lock);
     }
 
-    /// Does what was decided.
+    /// Does what was decided, or a share of it: a client may have had thousands of slots.
     pub(crate) fn decide(&mut self) {
         while let Some(decision) = self.adoption.poll_decision() {
             match decision {

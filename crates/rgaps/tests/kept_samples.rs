@@ -134,7 +134,8 @@ impl Held {
     }
 
     fn files(&self, prefix: &str) -> Vec<PathBuf> {
-        let files = std::fs::read_dir(self.dir.path()).unwrap().flatten().filter(|file| file.path().is_file());
+        let files = std::fs::read_dir(self.dir.path()).into_iter().flatten().flatten();
+        let files = files.filter(|file| file.path().is_file());
         let is_meant = |file: &std::fs::DirEntry| file.file_name().to_string_lossy().starts_with(prefix);
         files.filter(is_meant).map(|file| file.path()).collect()
     }
@@ -164,6 +165,18 @@ impl Held {
         });
         (0..100).for_each(|_| self.push(9));
         next
+    }
+
+    /// The manager has looked at what no descriptor tells: what it could not write it has written now.
+    fn ticks(&self) {
+        let note = self.files("topic-").remove(0);
+        let new = note.with_extension("new");
+        std::fs::create_dir(&new).unwrap();
+        std::fs::remove_file(&note).unwrap();
+        // It has seen that when it answers for the second time.
+        (0..2).for_each(|_| drop(self.own.topics().unwrap()));
+        std::fs::remove_dir(&new).unwrap();
+        until("the note is there again", || note.exists());
     }
 
     /// The client has come back with all that it had, and reads what it read.
@@ -233,6 +246,79 @@ fn samples_stay_though_the_lock_file_of_a_stopped_reader_is_removed_before_its_m
     }
     let _next = held.followed();
     held.client.child.go_on().unwrap();
+    held.is_whole();
+}
+
+#[test]
+fn samples_stay_though_the_lock_file_of_a_stopped_reader_is_renamed_or_replaced() {
+    for (how, is_followed) in [("mv", false), ("mv", true), ("mv all", false), ("mv all", true), ("cp; mv", true)] {
+        let mut held = Held::new("renamed", None);
+        held.client.child.stop().unwrap();
+        let (aside, before) = (held.dir.path().with_extension("aside"), held.files("client-"));
+        match how {
+            "mv all" => std::fs::rename(held.dir.path(), &aside).unwrap(),
+            _ => std::fs::create_dir(&aside).unwrap(),
+        }
+        for file in held.files("client-") {
+            let other = aside.join(file.file_name().unwrap());
+            match how {
+                "mv" => std::fs::rename(&file, &other).unwrap(),
+                _ => replaced(&file, &other),
+            }
+        }
+        until("the publishers' client is back", || {
+            held.files("client-").iter().any(|file| !before.contains(file)) && held.own.topics().is_ok()
+        });
+        let next = if is_followed { Some(held.followed()) } else { None };
+        (0..100).for_each(|_| held.push(9));
+        // A manager asks who lives before it answers, and whenever it looks at what no descriptor tells.
+        held.ticks();
+        (0..100).for_each(|_| held.push(9));
+        held.client.child.go_on().unwrap();
+        held.is_whole();
+        // Who leaves tells its manager.
+        drop(held);
+        drop(next);
+        std::fs::remove_dir_all(&aside).unwrap();
+    }
+}
+
+/// As `sed -i` does, or who restores a copy. By another process: this one would lose its own lock by opening the file.
+fn replaced(file: &Path, copy: &Path) {
+    assert!(Command::new("cp").args([file, copy]).status().unwrap().success());
+    std::fs::rename(copy, file).unwrap();
+}
+
+#[test]
+fn samples_stay_though_the_lock_file_of_a_reader_was_replaced_before_its_manager_died() {
+    let mut held = Held::new("replaced", None);
+    let copy = held.dir.path().with_extension("copy");
+    let before = held.files("client-");
+    for file in &before {
+        replaced(file, &copy);
+    }
+    until("both have locks of other files", || {
+        let now = held.files("client-");
+        now.len() == 2 && now.iter().all(|file| !before.contains(file))
+    });
+    held.is_noted_again();
+    let _next = held.followed();
+    held.is_whole();
+}
+
+#[test]
+fn samples_stay_though_nothing_could_be_noted_when_lock_files_were_removed() {
+    let mut held = Held::new("unwritable", None);
+    let new: Vec<PathBuf> = held.files("topic-").iter().map(|note| note.with_extension("new")).collect();
+    // As where the disk is full.
+    new.iter().for_each(|new| std::fs::create_dir(new).unwrap());
+    held.files("client-").iter().for_each(|file| std::fs::remove_file(file).unwrap());
+    until("both get new locks", || held.files("client-").len() == 2);
+    // Answered once the client has got in, or given up.
+    let _ = held.own.topics();
+    held.manager.kill().unwrap();
+    new.iter().for_each(|new| std::fs::remove_dir(new).unwrap());
+    let _next = held.followed();
     held.is_whole();
 }
 
