@@ -21,6 +21,9 @@ use rgaps_shm::SubscriberFile;
 /// Connections that have not said hello.
 const STRANGERS_MAX: usize = 64;
 
+/// Connections of a client that were cut off and are kept.
+const CUT_MAX: usize = 4;
+
 /// Descriptors that a client may leave unread before it is heard again: those of one answer.
 const UNREAD_DESCRIPTORS_MAX: usize = DESCRIPTORS_MAX;
 
@@ -47,8 +50,10 @@ impl Occupied {
 /// One process (or one node of it).
 #[derive(Debug)]
 pub(crate) struct Client {
-    /// `None` once it has hung up; its slots stay until it is dead.
+    /// `None` once it has hung up or was cut off; its slots stay until it is dead.
     pub(crate) connection: Option<Connection>,
+    /// Connections that were cut off, of which somebody may have the other end.
+    cut: Vec<Connection>,
     /// Of the process, once it has said hello.
     pub(crate) pidfd: Option<PidFd>,
     /// Its process id, for people.
@@ -75,6 +80,7 @@ impl Client {
     pub(crate) fn new(connection: Connection) -> Self {
         Self {
             connection: Some(connection),
+            cut: Vec::new(),
             pidfd: None,
             pid: 0,
             lock: None,
@@ -123,6 +129,23 @@ impl Client {
     /// The connection ends, since the client has hung up.
     pub(crate) fn hang_up(&mut self) {
         self.connection.take().into_iter().for_each(Connection::close_elsewhere);
+    }
+
+    /// The connection ends, though the client has not hung up: it is to connect again.
+    pub(crate) fn cut_off(&mut self) {
+        if let Some(connection) = self.connection.take() {
+            connection.end_sending();
+            self.keep_cut([connection]);
+        }
+    }
+
+    /// A process that was forked from the client's has the other ends of the connections of its time.
+    fn keep_cut(&mut self, cut: impl IntoIterator<Item = Connection>) {
+        self.cut.extend(cut);
+        let over = self.cut.extract_if(.., |connection| connection.has_hung_up());
+        over.for_each(Connection::close_elsewhere);
+        let more = self.cut.len().saturating_sub(CUT_MAX);
+        self.cut.drain(..more).for_each(Connection::close_elsewhere);
     }
 
     /// Answers a request; false if the answer does not reach the client.
@@ -183,13 +206,13 @@ impl Client {
                 tracing::warn!(pid = self.pid, program = self.program, %error, "a client is cut off until it connects anew");
             }
         }
-        self.hang_up();
+        self.cut_off();
         false
     }
 
     /// Whether a process that was forked from it has its descriptors.
     pub(crate) fn is_held_open(&self) -> bool {
-        self.connection.as_ref().is_some_and(|connection| !connection.has_hung_up())
+        self.connection.iter().chain(&self.cut).any(|connection| !connection.has_hung_up())
     }
 
     fn is_in(&self, topic: TopicId) -> bool {
@@ -209,6 +232,7 @@ impl Client {
 impl Drop for Client {
     fn drop(&mut self) {
         self.hang_up();
+        self.cut.drain(..).for_each(Connection::close_elsewhere);
     }
 }
 
@@ -312,6 +336,10 @@ impl Clients {
 
     /// A slot goes from one connection of a client to another.
     pub(crate) fn hand_over(&mut self, from: ClientId, to: ClientId, occupied: &Occupied) {
+        let cut = self.by_id.get_mut(&from).filter(|_| from != to).map(|from| std::mem::take(&mut from.cut));
+        if let Some(to) = self.by_id.get_mut(&to) {
+            to.keep_cut(cut.into_iter().flatten());
+        }
         self.release(from, occupied);
         self.occupy(to, *occupied);
     }

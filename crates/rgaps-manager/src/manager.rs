@@ -218,6 +218,8 @@ impl Manager {
             self.clients.by_id.iter_mut().filter_map(|(id, client)| client.is_behind().then_some(*id)).collect();
         let mut sources = vec![Source::Stop, Source::Mailbox];
         let mut fds: Vec<BorrowedFd<'_>> = vec![self.stop.as_fd(), self.wake.as_fd()];
+        let mut of_ended: Vec<PollFd<'_>> = Vec::new();
+        let mut ended = Vec::new();
         let is_full = self.full_until.is_some_and(|until| until > Instant::now());
         if !is_full {
             sources.push(Source::Listener);
@@ -228,16 +230,26 @@ impl Manager {
             fds.push(watch);
         }
         for (id, client) in &self.clients.by_id {
-            if let Some(connection) = client.connection.as_ref().filter(|_| !behind.contains(id)) {
-                sources.push(Source::Socket(*id));
-                fds.push(connection.as_fd());
+            match &client.connection {
+                // Of the dead only the end is waited for, whatever a process says that has their socket.
+                Some(connection) if client.has_ended => {
+                    ended.push(Source::Socket(*id));
+                    of_ended.push(PollFd::from_borrowed_fd(connection.as_fd(), PollFlags::empty()));
+                }
+                Some(connection) if !behind.contains(id) => {
+                    sources.push(Source::Socket(*id));
+                    fds.push(connection.as_fd());
+                }
+                _ => {}
             }
             if let Some(pidfd) = client.pidfd.as_ref().filter(|_| !client.has_ended) {
                 sources.push(Source::Death(*id));
                 fds.push(pidfd.as_fd());
             }
         }
-        let mut polled: Vec<PollFd<'_>> = fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+        let mut polled: Vec<PollFd<'_>> = fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
+        polled.extend(of_ended);
+        sources.extend(ended);
         let now = Instant::now();
         let tick = self.tick_due().map_or(Duration::ZERO, |due| due.saturating_duration_since(now));
         let tick = if is_full || !behind.is_empty() { tick.min(TICK) } else { tick };
@@ -284,6 +296,9 @@ impl Manager {
 
     /// A few requests of a client; then it is the others' turn.
     fn read_client(&mut self, id: ClientId) {
+        if self.clients.by_id.get(&id).is_some_and(|client| client.has_ended) {
+            return self.hung_up(id, &LocalError::Closed);
+        }
         for _ in 0..REQUESTS_A_TURN {
             if self.clients.by_id.get_mut(&id).is_some_and(Client::is_behind) {
                 return;
@@ -320,9 +335,6 @@ impl Manager {
             tracing::warn!(pid = client.pid, %error, "a client is cut off");
         }
         client.hang_up();
-        if client.has_ended {
-            return self.client_ended(id);
-        }
         // Slots stay until the process is dead (its pidfd says so) or has given its lock up: a fork may keep it alive, or a driver may still copy.
         if client.is_over() {
             self.remove(id);
@@ -332,18 +344,23 @@ impl Manager {
     }
 
     /// A process that becomes another program (execve) closes what its clients had: socket and lock, one after the other. So does a node that ends
-    /// while its process goes on. The pidfd tells nothing of that. Nobody has the socket any more, so no fork has its streams.
+    /// while its process goes on. The pidfd tells nothing of that. Where nobody has the socket any more, no fork has its streams.
     fn end_if_given_up(&mut self, id: ClientId) {
         let Some(client) = self.clients.by_id.get(&id).filter(|client| client.connection.is_none()) else { return };
-        if client.noted().is_some_and(|noted| !self.locks.lives(&self.dir, noted)) {
+        let is_over = client.has_ended || client.noted().is_some_and(|noted| !self.locks.lives(&self.dir, noted));
+        if is_over && !self.has_streams(id) {
             self.client_ended(id);
         }
     }
 
+    /// Whether streams of a client may go on when its process ends: one that was forked from it has its GPU.
+    fn has_streams(&self, id: ClientId) -> bool {
+        let has = |client: &Client| !client.slots.is_empty() && client.is_held_open();
+        self.memory.backend().kind() == DeviceKind::Cuda && self.clients.by_id.get(&id).is_some_and(has)
+    }
+
     fn client_died(&mut self, id: ClientId) {
-        let Some(client) = self.clients.by_id.get_mut(&id) else { return };
-        let has_streams = !client.slots.is_empty() && self.memory.backend().kind() == DeviceKind::Cuda;
-        if !has_streams || !client.is_held_open() {
+        if !self.has_streams(id) {
             return self.client_ended(id);
         }
         let Some(client) = self.clients.by_id.get_mut(&id) else { return };

@@ -172,7 +172,7 @@ impl Manager {
         for id in lacking.clients {
             // It comes back with the lock of a new file; what it has stays its own. The dead do not come back: their slots wait for their streams.
             if let Some(client) = self.clients.by_id.get_mut(&id).filter(|client| !client.has_ended) {
-                client.hang_up();
+                client.cut_off();
             }
         }
         for id in lacking.topics {

@@ -170,7 +170,7 @@ impl Manager {
         self.find_words_of_the_stopped();
     }
 
-    /// A client's process has ended.
+    /// A client has ended.
     pub(crate) fn forget_awaited(&mut self, lock: LockId) {
         self.adoption.handle_death(lock);
         self.forget_lock_unless_used(lock);

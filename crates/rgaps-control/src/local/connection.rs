@@ -5,6 +5,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -120,6 +121,8 @@ pub struct Connection {
     socket: OwnedFd,
     /// Whoever is at the other end must not keep this process waiting.
     is_of_client: bool,
+    /// The other side was found to have ended it: nothing that is sent would be answered, though the kernel may take it (`end_sending`).
+    is_over: AtomicBool,
 }
 
 impl Connection {
@@ -147,7 +150,7 @@ impl Connection {
     fn new(socket: OwnedFd) -> Result<Self, LocalError> {
         rustix::net::sockopt::set_socket_timeout(&socket, rustix::net::sockopt::Timeout::Send, Some(SEND_TIMEOUT))
             .map_err(io::Error::from)?;
-        Ok(Self { socket, is_of_client: false })
+        Ok(Self { socket, is_of_client: false, is_over: AtomicBool::new(false) })
     }
 
     /// Sends a message and the descriptors beside it; waits for a peer that is slow, up to a time-out.
@@ -166,6 +169,9 @@ impl Connection {
         descriptors: &[BorrowedFd<'_>],
         wait: SendFlags,
     ) -> Result<(), LocalError> {
+        if self.is_over.load(Ordering::Acquire) {
+            return Err(LocalError::Closed);
+        }
         let text = serde_json::to_vec(message).map_err(|error| LocalError::Garbage(error.to_string()))?;
         if text.len() > MESSAGE_BYTES_MAX || descriptors.len() > DESCRIPTORS_MAX {
             return Err(LocalError::Oversized);
@@ -226,6 +232,7 @@ impl Connection {
             return Err(LocalError::Oversized);
         }
         if received.bytes == 0 {
+            self.is_over.store(true, Ordering::Release);
             return Err(LocalError::Closed);
         }
         let message =
@@ -255,6 +262,11 @@ impl Connection {
     pub fn close_elsewhere(self) {
         self.shut_down();
         rgaps_os::closing::elsewhere([self.socket]);
+    }
+
+    /// Ends the connection for the other side, which finds nothing more to read. Whether somebody has that end still is seen here (`has_hung_up`).
+    pub fn end_sending(&self) {
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Write);
     }
 
     /// Ends the connection in both directions; a thread that waits in `receive` returns.

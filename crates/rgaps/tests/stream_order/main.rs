@@ -5,12 +5,20 @@
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 use std::cell::Cell;
 use std::io::{BufRead, BufReader, Read};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rgaps::device::Stream;
 use rgaps::types::Bytes;
-use rgaps::{Exhaustion, Node, NodeError, Origin, PublishError, Readiness, Subscriber, TakeByHandleError, TakeError};
+use rgaps::{
+    Exhaustion, Node, NodeError, Origin, PublishError, Readiness, Subscriber, SubscriberQos, TakeByHandleError,
+    TakeError,
+};
+use rgaps_control::TopicKey;
+use rgaps_control::local::{Body, Connection, PROTOCOL_VERSION, Request, ToClient};
+use rgaps_os::{PidFd, ProcessLock};
+use rgaps_shm::layout::LAYOUT_VERSION;
 use rgaps_standin_cuda::Control;
 use rgaps_testing::{Child, Watchdog, is_again};
 use rustix::event::Timespec;
@@ -325,6 +333,83 @@ fn what_a_dead_producers_streams_may_still_write_is_left_alone_while_a_fork_keep
     let sample = bench.subscriber.take_on(&bench.stream).unwrap().unwrap();
     child.kill().unwrap();
     let log = || std::fs::read_to_string(bench.dir.path().join("rgapsd.log")).unwrap();
+    until(|| log().contains("one that was forked from it has its GPU still"));
+    assert_eq!(sample.status(), Readiness::Pending);
+    drop(forked); // which ends it
+    bench.stream.synchronize(LONG).unwrap();
+    assert_eq!(sample.status(), Readiness::Poisoned);
+}
+
+#[test]
+fn a_file_that_is_removed_frees_no_slot_of_the_dead_whose_fork_keeps_its_gpu() {
+    if !on_standin(&[]) {
+        return;
+    }
+    let bench = Bench::new(8 * MIB);
+    let mut child = a_producer(&bench, "forks");
+    let forked = child.std().stdin.take();
+    let sample = bench.subscriber.take_on(&bench.stream).unwrap().unwrap();
+    child.kill().unwrap();
+    let log = || std::fs::read_to_string(bench.dir.path().join("rgapsd.log")).unwrap();
+    until(|| log().contains("one that was forked from it has its GPU still"));
+    // As a cleaner of /tmp does.
+    let files: Vec<_> = std::fs::read_dir(bench.dir.path()).unwrap().flatten().map(|file| file.path()).collect();
+    let named =
+        |prefix| files.iter().filter(move |path| path.file_name().unwrap().to_string_lossy().starts_with(prefix));
+    let note = named("topic-").next().unwrap();
+    named("client-").chain([note]).for_each(|path| std::fs::remove_file(path).unwrap());
+    // Clients are hung up before notes are made anew.
+    until(|| note.exists());
+    ticked(&bench);
+    assert_eq!(sample.status(), Readiness::Pending);
+    drop(forked); // which ends it
+    bench.stream.synchronize(LONG).unwrap();
+    assert_eq!(sample.status(), Readiness::Poisoned);
+}
+
+/// Waits until the manager has looked twice at what no descriptor tells: that a client which has hung up has given its lock up.
+fn ticked(bench: &Bench) {
+    for _ in 0..2 {
+        let connection = Connection::connect(&bench.dir.path().join("rgapsd.sock")).unwrap().unwrap();
+        let ask = |body: Body, beside: &[BorrowedFd<'_>]| {
+            connection.send(&Request { id: 1, body }, beside).unwrap();
+            let packet = connection.receive::<ToClient>(LONG).unwrap().expect("an answer");
+            let ToClient::Reply { reply, .. } = packet.message else { panic!("{:?}", packet.message) };
+            reply.unwrap();
+            packet.descriptors
+        };
+        let (program, pidfd) = ("ticked".to_owned(), PidFd::own().unwrap());
+        let hello = Body::Hello { protocol: PROTOCOL_VERSION, program, layout: LAYOUT_VERSION, locks: Vec::new() };
+        let lock = ProcessLock::take(ask(hello, &[pidfd.as_fd()]).remove(0)).unwrap();
+        ask(Body::Locked, &[]);
+        let (key, type_name) = (TopicKey::new(0, "ticked").unwrap(), "rgaps/Bytes".to_owned());
+        ask(Body::Subscribe { key: key.clone(), type_name, qos: SubscriberQos::default() }, &[]);
+        drop(connection);
+        let is_there = || bench.node.topics().unwrap().iter().any(|topic| topic.key == key);
+        // It has seen the end of the connection when it answers for the second time.
+        assert!(is_there() && is_there());
+        drop(lock);
+        until(|| !is_there());
+    }
+}
+
+#[test]
+fn a_producer_that_is_cut_off_and_dies_keeps_its_slot_while_a_fork_keeps_its_gpu() {
+    if !on_standin(&[]) {
+        return;
+    }
+    let bench = Bench::new(8 * MIB);
+    let mut child = a_producer(&bench, "forks");
+    let forked = child.std().stdin.take();
+    let sample = bench.subscriber.take_on(&bench.stream).unwrap().unwrap();
+    let log = || std::fs::read_to_string(bench.dir.path().join("rgapsd.log")).unwrap();
+    child.stop().unwrap();
+    until(|| {
+        // Each makes a notice that the producer does not read.
+        bench.node.subscriber::<Bytes>(TOPIC).unwrap().descriptor().unwrap();
+        log().contains("a client is cut off")
+    });
+    child.kill().unwrap();
     until(|| log().contains("one that was forked from it has its GPU still"));
     assert_eq!(sample.status(), Readiness::Pending);
     drop(forked); // which ends it
