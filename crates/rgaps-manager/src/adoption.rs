@@ -203,6 +203,11 @@ impl Adoption {
         self.topics.contains_key(&topic) || self.decisions.iter().any(is_next)
     }
 
+    /// Whether something was decided that has not been done.
+    pub(crate) fn has_decisions(&self) -> bool {
+        !self.decisions.is_empty()
+    }
+
     /// Whether nothing is awaited.
     pub(crate) fn is_over(&self) -> bool {
         self.topics.is_empty() && self.decisions.is_empty()

@@ -5,7 +5,7 @@
 //! clients have their turn again soon. A turn costs as much as what it serves and a look at each client; what costs a look at each topic is
 //! done when it is due (`tick`), however many turns there are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -40,6 +40,8 @@ use crate::topics::{Topic, Topics};
 const REQUESTS_A_TURN: usize = 8;
 /// Events of workers before clients have their turn again.
 const EVENTS_A_TURN: usize = 32;
+/// Slots of clients that have ended before clients have their turn again.
+const RELEASED_A_TURN: usize = 32;
 /// How often the manager looks at what no descriptor tells: draining pools, offers, deaths of clients that are not connected, idleness.
 const TICK: Duration = Duration::from_millis(50);
 const TICK_IDLE: Duration = Duration::from_millis(500);
@@ -69,6 +71,10 @@ pub(crate) struct Manager {
     /// Topics whose note could not be written, and why: a successor would not know who is in them.
     pub(crate) unnoted: BTreeMap<TopicId, String>,
     pub(crate) deferred: Vec<Deferred>,
+    /// Slots of clients that have ended, to be released. They are in no note any more.
+    pub(crate) departing: VecDeque<Occupied>,
+    /// Subscribers of stopped clients whose words were looked for.
+    pub(crate) words_looked_for: BTreeSet<(TopicId, SubscriberSlot)>,
     pub(crate) premises: Premises,
     events: Receiver<Event>,
     pub(crate) wake: Arc<EventFd>,
@@ -149,6 +155,8 @@ impl Manager {
             adoption: parts.adoption,
             unnoted: BTreeMap::new(),
             deferred: Vec::new(),
+            departing: VecDeque::new(),
+            words_looked_for: BTreeSet::new(),
             premises: parts.premises,
             events: parts.events,
             wake: parts.wake,
@@ -190,6 +198,7 @@ impl Manager {
             self.read_mailbox();
             let now = Instant::now();
             self.decide();
+            self.release_departing();
             // What a deferred request waits for is a client's word or death.
             if woken.iter().any(|source| matches!(source, Source::Socket(_) | Source::Death(_))) {
                 self.retry_deferred();
@@ -255,7 +264,7 @@ impl Manager {
         let tick = if is_full || !behind.is_empty() { tick.min(TICK) } else { tick };
         let due = self.inbox.announcements().due();
         let tick = match due.map(|due| due.saturating_duration_since(now)) {
-            _ if self.has_more => Duration::ZERO,
+            _ if self.has_more || !self.departing.is_empty() || self.adoption.has_decisions() => Duration::ZERO,
             Some(due) => tick.min(due),
             None => tick,
         };
@@ -385,7 +394,13 @@ impl Manager {
             slots = client.slots.len(),
             "a client's process has ended"
         );
-        for occupied in std::mem::take(&mut client.slots) {
+        self.departing.extend(std::mem::take(&mut client.slots));
+    }
+
+    /// A share of the slots that nobody has any more: a client may have had thousands.
+    fn release_departing(&mut self) {
+        let share = self.departing.len().min(RELEASED_A_TURN);
+        for occupied in self.departing.drain(..share).collect::<Vec<_>>() {
             self.release_slot(occupied);
         }
     }
@@ -428,8 +443,10 @@ impl Manager {
     pub(crate) fn topic_changed(&mut self, id: TopicId) {
         self.announce(id);
         self.relink(id);
-        self.note(id);
-        self.end_if_over(id);
+        // What ends now needs no note.
+        if !self.end_if_over(id) {
+            self.note(id);
+        }
     }
 
     /// Something of a topic may be draining: what is left of it is looked at soon.
@@ -489,7 +506,9 @@ impl Manager {
 
     /// A request was refused for which a topic may just have been made.
     pub(crate) fn end_if_unused(&mut self, key: &TopicKey) {
-        self.topics.id_of(key).into_iter().for_each(|id| self.end_if_over(id));
+        if let Some(id) = self.topics.id_of(key) {
+            self.end_if_over(id);
+        }
     }
 
     /// A topic is here, and what other hosts say of it matters.
@@ -498,7 +517,8 @@ impl Manager {
         self.topics.insert(topic);
     }
 
-    pub(crate) fn end_if_over(&mut self, id: TopicId) {
+    /// Ends a topic if nobody needs it any more; whether it has ended.
+    pub(crate) fn end_if_over(&mut self, id: TopicId) -> bool {
         let is_over = self.topics.get(&id).is_some_and(Topic::is_over) && !self.adoption.awaits(id);
         if is_over && let Some(topic) = self.topics.remove(&id) {
             tracing::info!(topic = %topic.key, "topic ended");
@@ -509,6 +529,7 @@ impl Manager {
             self.dir.forget_topic(id);
             self.unnoted.remove(&id);
         }
+        is_over
     }
 
     /// A share of what workers and the network say.
@@ -599,7 +620,8 @@ impl Manager {
     }
 
     fn is_idle(&mut self) -> bool {
-        let busy = !self.clients.by_id.is_empty() || !self.topics.is_empty() || !self.adoption.is_over();
+        let is_left = !self.adoption.is_over() || !self.departing.is_empty();
+        let busy = is_left || !self.clients.by_id.is_empty() || !self.topics.is_empty();
         if busy {
             self.idle_since = None;
             return false;

@@ -21,6 +21,9 @@ use crate::topics::{LocalPublisher, LocalSubscriber, Topic};
 /// Clients that are not stopped have handed everything back by then, in most cases.
 const LOOK_FOR_WORDS_AFTER: Duration = Duration::from_secs(1);
 
+/// Decisions before clients have their turn again.
+const DECISIONS_A_TURN: usize = 64;
+
 /// What a hand-back has changed: work follows from that alone, however much else is handed back and however often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Taken {
@@ -119,9 +122,7 @@ impl Manager {
         if let Some(lock) = self.clients.lock_of(client) {
             self.adoption.handle_all_handed_back(lock);
             // What it had with this manager when it was cut off, and has given up since.
-            for occupied in self.clients.take_slots_of_earlier(client, lock) {
-                self.release_slot(occupied);
-            }
+            self.departing.extend(self.clients.take_slots_of_earlier(client, lock));
             self.decide();
         }
         Ok(Answer { reply: Reply::Done, descriptors: Vec::new() })
@@ -130,7 +131,10 @@ impl Manager {
     /// A client that is stopped hands nothing back, and publishers that do not know the words of its subscribers keep every message for them. The
     /// words are read where the client has them open, as far as the kernel lets this user look.
     fn find_words_of_the_stopped(&mut self) {
-        if self.adoption.is_over() || self.started.elapsed() < LOOK_FOR_WORDS_AFTER {
+        if self.adoption.is_over() {
+            return self.words_looked_for.clear();
+        }
+        if self.started.elapsed() < LOOK_FOR_WORDS_AFTER {
             return;
         }
         for noted in self.adoption.awaited_clients() {
@@ -144,11 +148,16 @@ impl Manager {
                 let lacking = topic.slot_table.active_subscribers().filter(|slot| is_lacking(topic, slot));
                 lacking.map(|slot| (topic.id, slot)).collect::<Vec<_>>()
             };
-            let lacking: Vec<(TopicId, SubscriberSlot)> = self.topics.values().flat_map(of_topic).collect();
+            let mut lacking: Vec<(TopicId, SubscriberSlot)> = self.topics.values().flat_map(of_topic).collect();
+            // What a stopped process has open stays the same, and may be much.
+            lacking.retain(|slot| !self.words_looked_for.contains(slot));
             if lacking.is_empty() {
                 continue;
             }
             let files = SubscriberFile::of_process(pid);
+            if !files.is_empty() {
+                self.words_looked_for.extend(&lacking);
+            }
             for (id, slot) in lacking {
                 let Some(topic) = self.topics.get(&id) else { continue };
                 let place = topic.slot_table.place_of(slot);
@@ -178,7 +187,8 @@ impl Manager {
 
     /// Does what was decided, or a share of it: a client may have had thousands of slots.
     pub(crate) fn decide(&mut self) {
-        while let Some(decision) = self.adoption.poll_decision() {
+        for _ in 0..DECISIONS_A_TURN {
+            let Some(decision) = self.adoption.poll_decision() else { return };
             match decision {
                 Decision::Release(occupied) => {
                     if let Some(topic) = self.topics.get(&occupied.topic) {
