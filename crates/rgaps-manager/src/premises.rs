@@ -205,6 +205,7 @@ impl Manager {
             return Err(exhausted(&format!("it cannot be noted by which lock this client is known now: {why}")));
         }
         client.held_before.clear();
+        self.make_way(id, now.lock);
         before.into_iter().for_each(|lock| self.forget_lock_unless_used(lock));
         Ok(())
     }

@@ -123,6 +123,11 @@ impl Manager {
         let (lock, lock_file) = match own {
             Some(own) => own,
             None => {
+                // Who is known, and whose file was removed, comes in as before.
+                let is_known = |lock: &LockId| self.adoption.names(*lock) || self.clients.has_lock(pid, *lock);
+                if !held.iter().take(HELD_LOCKS_MAX).any(is_known) {
+                    self.check_connections(id).inspect_err(|_| self.clients.forget_process(id))?;
+                }
                 let (lock, file) = self.dir.new_client_lock().map_err(|error| exhausted(&error))?;
                 let kept = file.try_clone().and_then(|file| self.locks.keep(lock, file));
                 let kept = kept.inspect_err(|_| self.locks.forget(&self.dir, lock));
@@ -147,6 +152,15 @@ impl Manager {
             lacks: self.lacks.clone(),
         });
         Ok(Answer { reply: welcome, descriptors: files })
+    }
+
+    /// A client has one connection: earlier ones of it make way, but for those whose slots it has still to hand over.
+    pub(crate) fn make_way(&mut self, id: ClientId, lock: LockId) {
+        let is_earlier = |other: &Client| other.lock == Some(lock) && other.slots.is_empty();
+        let earlier = self.clients.by_id.iter().filter(|(other, client)| **other != id && is_earlier(client));
+        for earlier in earlier.map(|(earlier, _)| *earlier).collect::<Vec<_>>() {
+            self.remove(earlier);
+        }
     }
 
     fn locked(&mut self, id: ClientId) -> Result<Answer, Refusal> {

@@ -6,7 +6,7 @@ use rgaps_control::local::Refusal;
 use crate::clients::{Client, ClientId};
 use crate::manager::Manager;
 
-/// A process with fewer publishers and subscribers than this part of the spare descriptors has few.
+/// A process with fewer publishers and subscribers, or connections, than this part of the spare descriptors has few.
 const FEW_OF_SPARE: u64 = 4;
 
 impl Manager {
@@ -21,6 +21,15 @@ impl Manager {
 
     /// The last descriptors that this process may have are for processes that have few publishers and subscribers.
     pub(crate) fn check_descriptors(&self, client: ClientId) -> Result<(), Refusal> {
+        self.check_spare(client, |client| client.slots.len())
+    }
+
+    /// The same of processes that have few connections.
+    pub(crate) fn check_connections(&self, client: ClientId) -> Result<(), Refusal> {
+        self.check_spare(client, |client| usize::from(client.pidfd.is_some()))
+    }
+
+    fn check_spare(&self, client: ClientId, has: impl Fn(&Client) -> usize) -> Result<(), Refusal> {
         let limit = rgaps_os::descriptors::limit();
         let spare = limit / 100 * self.budgets.limits.of(Budget::SpareDescriptors);
         if spare == 0 || rgaps_os::descriptors::in_use(self.wake.as_ref()) < limit - spare {
@@ -33,8 +42,8 @@ impl Manager {
         }
         self.budgets.refusals.count(Budget::SpareDescriptors);
         Err(Refusal::Exhausted(format!(
-            "rgapsd may have {limit} descriptors open, and keeps the last {spare} for programs with few publishers and subscribers \
-             (spare_descriptors_percent): raise its limit (LimitNOFILE=, ulimit -Hn), or have fewer topics on this host"
+            "rgapsd may have {limit} descriptors open, and keeps the last {spare} for programs with few nodes, publishers and \
+             subscribers (spare_descriptors_percent): raise its limit (LimitNOFILE=, ulimit -Hn), or have fewer topics on this host"
         )))
     }
 

@@ -41,6 +41,12 @@ fn hello(protocol: u32, layout: u32, locks: Vec<LockId>) -> Body {
 /// A client that speaks the protocol by hand.
 struct Hostile(Connection, Option<ProcessLock>);
 
+/// What a welcome says of a client's lock, and the file that came beside it.
+fn lock_of((welcome, files): (Result<Reply, Refusal>, Vec<OwnedFd>)) -> (LockId, Option<OwnedFd>) {
+    let Ok(Reply::Welcome(welcome)) = welcome else { panic!("{welcome:?}") };
+    (welcome.lock, files.into_iter().next())
+}
+
 impl Hostile {
     fn stranger(dir: &RuntimeDir) -> Connection {
         Connection::connect(&Dir::open(dir.path()).unwrap().socket()).unwrap().unwrap()
@@ -48,8 +54,7 @@ impl Hostile {
 
     fn new(dir: &RuntimeDir) -> Self {
         let mut client = Self(Self::stranger(dir), None);
-        let pidfd = PidFd::own().unwrap();
-        let (welcome, mut files) = client.ask(hello(PROTOCOL_VERSION, LAYOUT_VERSION, Vec::new()), &[pidfd.as_fd()]);
+        let (welcome, mut files) = client.hello(Vec::new());
         assert!(matches!(welcome, Ok(Reply::Welcome(_))), "{welcome:?}");
         assert!(client.ask(Body::Topics { after: None }, &[]).0.is_err(), "it has locked nothing yet");
         assert!(client.ask(Body::Locked, &[]).0.is_err(), "saying so is not enough");
@@ -58,8 +63,36 @@ impl Hostile {
         client
     }
 
+    fn hello(&self, locks: Vec<LockId>) -> (Result<Reply, Refusal>, Vec<OwnedFd>) {
+        let pidfd = PidFd::own().unwrap();
+        self.ask(hello(PROTOCOL_VERSION, LAYOUT_VERSION, locks), &[pidfd.as_fd()])
+    }
+
+    fn subscribe(&self, topic: &str) -> Result<(), Refusal> {
+        let (key, type_name) = (TopicKey::new(0, topic).unwrap(), "rgaps/Bytes".to_owned());
+        self.ask(Body::Subscribe { key, type_name, qos: SubscriberQos::default() }, &[]).0.map(drop)
+    }
+
+    /// Whether a topic is there.
+    fn observes(&self, topic: &str) -> bool {
+        matches!(self.asks(topic), Some(Reply::Observed { .. }))
+    }
+
+    /// What a manager answers that listens; `None` if it has hung up.
+    fn asks(&self, topic: &str) -> Option<Reply> {
+        let key = TopicKey::new(0, topic).unwrap();
+        self.0.send(&Request { id: 1, body: Body::Observe { key } }, &[]).ok()?;
+        let answer = self.0.receive::<ToClient>(LONG).ok()?.expect("an answer").message;
+        let ToClient::Reply { reply, .. } = answer else { panic!("{answer:?}") };
+        Some(reply.unwrap_or(Reply::Done))
+    }
+
     fn ask(&self, body: Body, descriptors: &[BorrowedFd<'_>]) -> (Result<Reply, Refusal>, Vec<OwnedFd>) {
         self.0.send(&Request { id: 1, body }, descriptors).unwrap();
+        self.hear()
+    }
+
+    fn hear(&self) -> (Result<Reply, Refusal>, Vec<OwnedFd>) {
         loop {
             let packet = self.0.receive::<ToClient>(LONG).unwrap().expect("an answer");
             if let ToClient::Reply { reply, .. } = packet.message {
@@ -279,13 +312,7 @@ fn a_lock_that_another_process_holds_makes_nobody_its_client() {
     let _watchdog = Watchdog::new(Duration::from_secs(120));
     let dir = RuntimeDir::new("locks").unwrap();
     let _manager = manager(&dir, &[]);
-    let mut other = Command::new(std::env::current_exe().unwrap());
-    other.args(["--exact", "role_of_another_client", "--ignored", "--nocapture"]);
-    other.env("RGAPS_TEST_OTHER_CLIENT", "1").env("RGAPS_RUNTIME_DIR", dir.path());
-    other.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut other = Child::spawn(&mut other).unwrap();
-    let said = BufReader::new(other.std().stdout.take().unwrap());
-    said.lines().map_while(Result::ok).find(|line| line.ends_with("ready")).expect("it starts");
+    let _other = another_client(&dir).expect("it starts");
     let names = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let locks: Vec<LockId> = names.filter_map(|name| name.strip_prefix("client-")?.parse().ok()).collect();
     assert_eq!(locks.len(), 1);
@@ -299,6 +326,142 @@ fn a_lock_that_another_process_holds_makes_nobody_its_client() {
     let _lock = ProcessLock::take(files.into_iter().next().unwrap()).unwrap();
     client.ask(Body::Locked, &[]).0.unwrap();
     assert!(dir.path().join(format!("client-{}", locks[0])).exists(), "the other client's file stays");
+}
+
+/// A client by hand that has a lock and a slot, and another connection of the same client; `_1` of both is empty.
+fn two_of_one_lock(dir: &RuntimeDir) -> (Hostile, Hostile, LockId, ProcessLock) {
+    let one = Hostile(Hostile::stranger(dir), None);
+    let (lock, file) = lock_of(one.hello(Vec::new()));
+    let held = ProcessLock::take(file.expect("a new lock")).unwrap();
+    one.ask(Body::Locked, &[]).0.unwrap();
+    one.subscribe("hostile_one").unwrap();
+    let two = Hostile(Hostile::stranger(dir), None);
+    assert_eq!(lock_of(two.hello(vec![lock])).0, lock);
+    (one, two, lock, held)
+}
+
+#[test]
+fn a_client_that_gives_its_lock_up_on_one_of_two_connections_hangs_nobody_else_up() {
+    let _watchdog = Watchdog::new(Duration::from_secs(120));
+    let dir = RuntimeDir::new("twice").unwrap();
+    let _manager = manager(&dir, &[]);
+    let bystander = Hostile::new(&dir);
+    for _ in 0..3 {
+        let (one, two, lock, held) = two_of_one_lock(&dir);
+        // The manager takes the client for ended, by the one connection, while it has the other.
+        drop((held, one));
+        while bystander.observes("hostile_one") {
+            std::thread::yield_now();
+        }
+        assert!(two.0.receive::<ToClient>(Duration::ZERO).is_ok(), "nor itself");
+        assert!(dir.path().join(format!("client-{lock}")).exists(), "a connection of the same lock is there");
+    }
+    // What the manager does at one moment is done when it answers.
+    assert!(bystander.asks("anything").is_some(), "a client that has done nothing is hung up");
+}
+
+#[test]
+fn a_pipe_that_is_named_like_a_removed_lock_file_stops_no_manager() {
+    let _watchdog = Watchdog::new(Duration::from_secs(120));
+    let dir = RuntimeDir::new("pipe").unwrap();
+    let mut first = manager(&dir, &[]);
+    let (one, two, lock, held) = two_of_one_lock(&dir);
+    two.subscribe("hostile_two").unwrap();
+    std::fs::remove_file(dir.path().join(format!("client-{lock}"))).unwrap();
+    let aside = dir.path().with_extension("pipes");
+    std::fs::create_dir(&aside).unwrap();
+    let pipe = aside.join(format!("client-{lock} (deleted)"));
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    let how = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::NONBLOCK;
+    let pipe = rustix::fs::open(&pipe, how, rustix::fs::Mode::empty()).unwrap();
+    // This one asks whether the client lives, and so does the next.
+    drop((held, one));
+    let bystander = Hostile::new(&dir);
+    while bystander.observes("hostile_one") {
+        std::thread::yield_now();
+    }
+    first.kill().unwrap();
+    let _next = manager(&dir, &[]);
+    assert!(Hostile::new(&dir).asks("anything").is_some());
+    drop((pipe, two));
+    std::fs::remove_dir_all(&aside).unwrap();
+}
+
+#[test]
+fn a_client_of_many_connections_keeps_nobody_out() {
+    let _watchdog = Watchdog::new(Duration::from_secs(120));
+    rgaps_os::descriptors::raise_limit().unwrap();
+    for is_one_lock in [true, false] {
+        let dir = RuntimeDir::new("connections").unwrap();
+        let mut command = Command::new("sh");
+        command.args(["-c", "ulimit -n 512 && exec \"$0\""]).arg(programs::find("rgapsd"));
+        command.env("RGAPS_DEVICE", "host").env("RGAPS_NETWORK", "local");
+        let _manager = manager::start(&dir, command).unwrap();
+        let (mut locks, mut connections, mut refusals) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..300 {
+            let client = Hostile(Hostile::stranger(&dir), None);
+            let held = if is_one_lock { locks.iter().map(|(lock, _)| *lock).collect() } else { Vec::new() };
+            match client.hello(held) {
+                (Err(refusal), _) => refusals.push(refusal.to_string()),
+                welcome => {
+                    if let (lock, Some(file)) = lock_of(welcome) {
+                        locks.push((lock, ProcessLock::take(file).unwrap()));
+                        client.ask(Body::Locked, &[]).0.unwrap();
+                    }
+                }
+            }
+            connections.push(client);
+        }
+        assert!(refusals.iter().all(|refusal| refusal.contains("spare_descriptors_percent")), "{refusals:?}");
+        assert_eq!(refusals.is_empty(), is_one_lock, "a client of one lock has one connection");
+        // Another process's client.
+        assert!(another_client(&dir).is_some());
+    }
+}
+
+#[test]
+fn a_client_of_many_topics_that_ends_keeps_nobody_waiting_and_nothing_is_noted() {
+    const TOPICS: usize = 200;
+    let _watchdog = Watchdog::new(Duration::from_secs(120));
+    let dir = RuntimeDir::new("shares").unwrap();
+    let manager = manager(&dir, &[]);
+    let (bystander, mut many) = (Hostile::new(&dir), Hostile::new(&dir));
+    let topic = |number: usize| format!("many_{number}");
+    (0..TOPICS).for_each(|number| many.subscribe(&topic(number)).unwrap());
+    let notes = rustix::fs::inotify::init(rustix::fs::inotify::CreateFlags::NONBLOCK).unwrap();
+    rustix::fs::inotify::add_watch(&notes, dir.path(), rustix::fs::inotify::WatchFlags::MOVED_TO).unwrap();
+    manager.stop().unwrap();
+    many.1 = None;
+    drop(many);
+    // All of it is there when the manager goes on.
+    const ASKED: usize = 60;
+    for number in 0..ASKED {
+        let key = TopicKey::new(0, &topic(if number % 2 == 0 { 0 } else { TOPICS - 1 })).unwrap();
+        bystander.0.send(&Request { id: 1, body: Body::Observe { key } }, &[]).unwrap();
+    }
+    manager.go_on().unwrap();
+    let is_there: Vec<bool> = (0..ASKED).map(|_| matches!(bystander.hear().0, Ok(Reply::Observed { .. }))).collect();
+    let is_between = |pair: &[bool]| !pair[0] && pair[1];
+    assert!(is_there.chunks(2).any(is_between), "it is answered while topics end: {is_there:?}");
+    while bystander.observes(&topic(TOPICS - 1)) {
+        std::thread::yield_now();
+    }
+    let mut buffer = [std::mem::MaybeUninit::uninit(); 4096];
+    let mut events = rustix::fs::inotify::Reader::new(notes, &mut buffer);
+    let written = std::iter::from_fn(|| Some(events.next().ok()?.file_name()?.to_string_lossy().into_owned()));
+    assert_eq!(written.filter(|name| name.starts_with("topic-")).count(), 0, "notes of topics that had ended");
+}
+
+/// A client in a process of its own, if it gets in.
+fn another_client(dir: &RuntimeDir) -> Option<Child> {
+    let mut other = Command::new(std::env::current_exe().unwrap());
+    other.args(["--exact", "role_of_another_client", "--ignored", "--nocapture"]);
+    other.env("RGAPS_TEST_OTHER_CLIENT", "1").env("RGAPS_RUNTIME_DIR", dir.path());
+    other.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut other = Child::spawn(&mut other).unwrap();
+    let said = BufReader::new(other.std().stdout.take().unwrap());
+    said.lines().map_while(Result::ok).find(|line| line.ends_with("ready")).map(|_| other)
 }
 
 #[test]
