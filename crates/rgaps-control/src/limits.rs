@@ -53,7 +53,7 @@ pub struct Limits {
     pub client_endpoints_max: u64,
     /// Requests of one client that wait for other clients to hand their topics back, after a manager's death.
     pub client_requests_max: u64,
-    /// Percent of the descriptors that `rgapsd` may have open that are kept for processes with few publishers and subscribers; links with other hosts get none of them.
+    /// Percent of the descriptors that `rgapsd` may have open that are kept for processes with few nodes, publishers and subscribers; links with other hosts get none of them.
     pub spare_descriptors_percent: u64,
 }
 
