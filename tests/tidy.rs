@@ -52,7 +52,6 @@ const CIRCLES: &[(&str, &[&str], &str)] = &[
     ("rgaps-device", &["raw/dlpack.rs", "view.rs"], "a view and its DLPack struct"),
     ("rgaps-link", &["geometry.rs", "record.rs"], "the cut of a ring and its records"),
     ("rgaps-manager", &["budgets.rs", "links.rs"], "budgets and the permits that count links"),
-    ("rgaps-manager", &["adoption.rs", "clients.rs"], "clients, and what a successor awaits of them"),
     ("rgaps-os", &["mapping.rs", "range.rs", "shared.rs"], "a mapping and its parts"),
     ("rgaps-py", &["layout.rs", "meta/cloud.rs"], "layouts of arrays and of clouds"),
     ("rgaps-shm", &["notify.rs", "pages.rs", "segment.rs"], "the mapped words and the futexes among them"),

@@ -301,7 +301,7 @@ mod tests {
         assert!(file.write(&[1]).is_err());
         assert_eq!(fs::metadata(dir.client_path(lock)).unwrap().len(), 0);
         drop(rgaps_os::ProcessLock::take(file.into()).unwrap());
-        dir.forget_client_lock(lock);
+        dir.remove_client_file(lock);
         fs::remove_dir(&path).unwrap();
     }
 

@@ -19,6 +19,7 @@ mod callers;
 mod clients;
 pub mod daemon;
 mod deferred;
+mod departures;
 mod device_memory;
 pub mod envelope;
 mod event;

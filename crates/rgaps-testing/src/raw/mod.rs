@@ -1,4 +1,4 @@
-//! The system calls of this crate that have no safe wrapper: making a TAP interface, and a fork that gives system calls up.
+//! The system calls of this crate that have no safe wrapper: making a TAP interface, and giving system calls up.
 
 use std::ffi::c_int;
 use std::io;
@@ -21,22 +21,21 @@ struct InterfaceRequest {
     rest: [u8; 22],
 }
 
-/// Forks. The child may call nothing of the kernel but read, write and exit (seccomp(2), strict mode), runs `body`, and ends with 0; it ends with
-/// 1 if it cannot give system calls up. Returns the child's process id.
-pub(crate) fn fork_without_system_calls(body: impl FnOnce()) -> io::Result<i32> {
-    // SAFETY: the child uses nothing of other threads: `body` takes no lock, and it leaves by exit(2), without destructors.
-    let pid = unsafe { libc::fork() };
-    if pid != 0 {
-        return if pid < 0 { Err(io::Error::last_os_error()) } else { Ok(pid) };
-    }
+/// From now on the calling thread may call nothing of the kernel but read, write and its own exit (seccomp(2), strict mode): anything else ends
+/// it.
+pub(crate) fn give_up_system_calls() -> io::Result<()> {
     // SAFETY: it takes two numbers and touches no memory of ours.
-    let given_up = unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_STRICT) } == 0;
-    if given_up {
-        body();
+    match unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_STRICT) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
+}
+
+/// Ends the calling thread, and nothing else: no destructor runs.
+pub(crate) fn exit_thread() -> ! {
     loop {
-        // SAFETY: exit(2) takes a number and does not return. Strict mode allows it, and not exit_group(2), which _exit(3) calls.
-        unsafe { libc::syscall(libc::SYS_exit, i32::from(!given_up)) };
+        // SAFETY: exit(2) of a thread takes a number and does not return; what the thread had borrowed stays borrowed for ever.
+        unsafe { libc::syscall(libc::SYS_exit, 0) };
     }
 }
 
