@@ -289,7 +289,7 @@ fn who_was_cut_off_from_a_topic_hears_so_at_the_next_call_asleep_or_not() {
     client.child.go_on().unwrap();
     let mut said: Vec<String> = (0..3).map(|_| client.hear(&format!(": /{TOPIC}: "))).collect();
     said.sort();
-    let cut_off = |who: &str| format!("the {who} was cut off from its topic: make it anew");
+    let cut_off = |who: &str| format!("the {who} was cut off from its topic: create it again");
     assert_eq!(said, [cut_off("publisher"), cut_off("subscriber"), cut_off("subscriber")]);
     let topics = next.topics().unwrap();
     assert_eq!((topics.len(), topics[0].publishers, topics[0].subscribers), (1, 1, 0));
