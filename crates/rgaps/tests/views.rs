@@ -188,17 +188,17 @@ fn each_type_has_the_shape_that_an_array_library_expects() {
 fn what_no_tensor_can_say_is_refused_with_numbers_and_a_remedy() {
     let image = Image::new(4, 4, Encoding::Mono16).unwrap().with_step(9).unwrap();
     let error = image.describe(&range(36)).unwrap_err().to_string();
-    assert!(error.starts_with("the step of 9 B is no multiple of the 2 B of an element; align it"), "{error}");
+    assert!(error.starts_with("the step of 9 B is not a multiple of the element's 2 B; align it"), "{error}");
     let fields = [("x", Datatype::Float32), ("ring", Datatype::Uint16)];
     let cloud = PointCloud::packed(10, &fields).unwrap();
     let error = cloud.field_tensor("x").unwrap_err().to_string();
-    assert!(error.starts_with("the point step of 6 B is no multiple of the 4 B of an element"), "{error}");
+    assert!(error.starts_with("the point step of 6 B is not a multiple of the element's 4 B"), "{error}");
     let error = cloud.field_tensor("time").unwrap_err().to_string();
     assert_eq!(error, "the cloud has no field 'time'; it has: x, ring");
     assert_eq!(cloud.with_bigendian(true).field_tensor("ring"), Err(ViewError::ByteOrder { what: "cloud" }));
     let crooked = Tensor::strided(DType::FLOAT32, &[2], &[1], 6).unwrap();
     let error = crooked.describe(&range(14)).unwrap_err().to_string();
-    assert!(error.starts_with("the byte offset of 6 B is no multiple of the 4 B of an element"), "{error}");
+    assert!(error.starts_with("the byte offset of 6 B is not a multiple of the element's 4 B"), "{error}");
     let lies = DeviceRange { address: u64::MAX, ..range(60) };
     assert!(matches!(cloud.describe(&lies), Err(ViewError::OutOfBounds { needed: 60, .. })));
 }
