@@ -16,7 +16,7 @@ fn made() -> String {
 }
 
 #[test]
-fn the_header_is_made_of_the_library() {
+fn the_header_is_what_cbindgen_generates() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("include/rgaps.h");
     let made = made();
     if std::env::var_os("UPDATE").is_some() {

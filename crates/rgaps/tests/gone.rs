@@ -37,7 +37,7 @@ fn soon(mut is_true: impl FnMut() -> bool) -> bool {
 }
 
 #[test]
-fn pools_of_publishers_that_made_way_for_others_go_with_them() {
+fn rgapsd_releases_the_pools_of_replaced_publishers() {
     let _watchdog = Watchdog::new(Duration::from_secs(150));
     let dir = RuntimeDir::new("made-way").unwrap();
     let mut manager = rgapsd(&dir);
@@ -68,7 +68,7 @@ fn pools_of_publishers_that_made_way_for_others_go_with_them() {
 
 #[test]
 #[ignore = "the program that is replaced, started by the test below"]
-fn role_of_who_is_replaced() {
+fn role_of_the_program_that_calls_exec() {
     if std::env::var("RGAPS_TEST_GONE").is_err() {
         return;
     }
@@ -83,13 +83,13 @@ fn role_of_who_is_replaced() {
 }
 
 #[test]
-fn what_a_program_had_that_has_become_another_program_is_free_again() {
+fn slots_of_a_program_that_called_exec_are_freed() {
     let _watchdog = Watchdog::new(Duration::from_secs(100));
     let dir = RuntimeDir::new("exec").unwrap();
     let _manager = rgapsd(&dir);
     let node = node(&dir);
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "role_of_who_is_replaced", "--ignored", "--nocapture"]);
+    command.args(["--exact", "role_of_the_program_that_calls_exec", "--ignored", "--nocapture"]);
     command.env("RGAPS_TEST_GONE", "1").env("RGAPS_RUNTIME_DIR", dir.path());
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = Child::spawn(&mut command).unwrap();

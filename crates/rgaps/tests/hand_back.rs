@@ -190,7 +190,7 @@ fn a_stopped_subscriber_keeps_its_slot_when_the_manager_dies_and_a_dead_one_does
 }
 
 #[test]
-fn a_publisher_that_comes_after_a_managers_death_does_not_wait_for_who_is_stopped() {
+fn a_publisher_that_joins_a_successor_does_not_wait_for_a_stopped_subscriber() {
     if !is_isolated() {
         return;
     }
@@ -245,7 +245,7 @@ fn a_client_of_many_topics_hands_all_of_them_to_the_next_manager() {
 }
 
 #[test]
-fn who_leaves_while_slots_are_handed_back_has_left() {
+fn a_client_that_detaches_during_its_hand_back_stays_detached() {
     if !is_isolated() {
         return;
     }
@@ -267,7 +267,7 @@ fn who_leaves_while_slots_are_handed_back_has_left() {
 }
 
 #[test]
-fn who_was_cut_off_from_a_topic_hears_so_at_the_next_call_asleep_or_not() {
+fn a_cut_off_client_gets_an_error_in_its_wait_or_at_its_next_call() {
     if !is_isolated() {
         return;
     }
@@ -296,7 +296,7 @@ fn who_was_cut_off_from_a_topic_hears_so_at_the_next_call_asleep_or_not() {
 }
 
 #[test]
-fn who_joins_and_leaves_while_managers_die_has_what_was_made_and_nothing_else() {
+fn joins_and_leaves_take_effect_even_while_managers_die() {
     if !is_isolated() {
         return;
     }
@@ -344,7 +344,7 @@ fn who_joins_and_leaves_while_managers_die_has_what_was_made_and_nothing_else() 
 }
 
 #[test]
-fn a_topic_of_a_stopped_client_is_not_made_anew_and_who_wants_it_hears_for_whom_it_waits() {
+fn a_stopped_clients_topic_is_not_recreated_and_a_joiner_learns_whom_it_awaits() {
     if !is_isolated() {
         return;
     }
@@ -366,7 +366,7 @@ fn a_topic_of_a_stopped_client_is_not_made_anew_and_who_wants_it_hears_for_whom_
 }
 
 #[test]
-fn a_message_of_a_stopped_publisher_is_read_when_that_goes_on_under_the_next_manager() {
+fn a_stopped_publishers_message_is_read_after_it_continues_under_a_successor() {
     if !is_isolated() {
         return;
     }
@@ -389,7 +389,7 @@ fn a_message_of_a_stopped_publisher_is_read_when_that_goes_on_under_the_next_man
 }
 
 #[test]
-fn a_client_that_is_stopped_while_it_starts_a_manager_keeps_nobody_from_starting_one() {
+fn a_client_stopped_while_starting_a_manager_does_not_block_another_start() {
     if !is_isolated() {
         return;
     }

@@ -83,7 +83,7 @@ fn is_isolated() -> bool {
 }
 
 #[test]
-fn who_joins_at_any_step_of_a_publication_pins_nothing() {
+fn a_subscriber_that_joins_at_any_step_of_a_publication_pins_no_message() {
     if !is_isolated() {
         return;
     }
@@ -107,7 +107,7 @@ fn who_joins_at_any_step_of_a_publication_pins_nothing() {
 }
 
 #[test]
-fn who_joins_late_at_any_step_gets_the_latched_message() {
+fn a_late_joiner_at_any_step_of_a_publication_gets_the_latched_message() {
     if !is_isolated() {
         return;
     }

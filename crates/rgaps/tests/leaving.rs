@@ -11,7 +11,7 @@ use rgaps::types::Bytes;
 use rgaps_testing::{RuntimeDir, Watchdog, manager, programs};
 
 #[test]
-fn many_leave_a_manager_that_does_not_answer_as_soon_as_one_does() {
+fn dropping_many_subscribers_waits_for_a_silent_manager_only_once() {
     const MANY: usize = 200;
     let _watchdog = Watchdog::new(Duration::from_secs(100));
     let dir = RuntimeDir::new("ends").unwrap();

@@ -83,7 +83,7 @@ impl Bench {
 }
 
 #[test]
-fn a_message_that_contradicts_itself_is_counted_and_passed_by_however_it_is_taken() {
+fn every_take_in_order_counts_and_skips_a_malformed_message() {
     let bench = Bench::new("malformed");
     let subscriber = &bench.subscriber;
     let mut passed = 0;
@@ -114,7 +114,7 @@ fn a_message_that_contradicts_itself_is_counted_and_passed_by_however_it_is_take
 }
 
 #[test]
-fn who_asks_for_one_message_hears_that_it_contradicts_itself_and_takes_the_next() {
+fn a_take_by_handle_returns_the_error_of_a_malformed_message() {
     let bench = Bench::new("malformed-handle");
     let handle = bench.lie();
     let refused = bench.subscriber.take_by_handle(&handle, LONG).unwrap_err();

@@ -77,7 +77,7 @@ impl Topic {
 }
 
 #[test]
-fn what_cannot_be_mapped_since_the_manager_is_stopped_is_kept() {
+fn a_message_that_cannot_be_mapped_while_the_manager_is_stopped_is_kept() {
     let topic = Topic::new("stopped");
     topic.manager.stop().unwrap();
     topic.push_three();
@@ -87,7 +87,7 @@ fn what_cannot_be_mapped_since_the_manager_is_stopped_is_kept() {
 }
 
 #[test]
-fn what_cannot_be_mapped_since_there_is_no_manager_is_kept() {
+fn a_message_that_cannot_be_mapped_without_a_manager_is_kept() {
     let mut topic = Topic::new("gone");
     topic.manager.kill().unwrap();
     topic.push_three();
@@ -97,7 +97,7 @@ fn what_cannot_be_mapped_since_there_is_no_manager_is_kept() {
 }
 
 #[test]
-fn what_cannot_be_mapped_for_lack_of_descriptors_is_kept() {
+fn a_message_that_cannot_be_mapped_for_lack_of_descriptors_is_kept() {
     if !again() {
         return;
     }
@@ -130,7 +130,7 @@ fn a_message_taken_by_handle_that_cannot_be_mapped_is_taken_again() {
 }
 
 #[test]
-fn what_could_not_be_taken_by_name_is_taken_in_its_order() {
+fn a_message_that_a_take_by_handle_could_not_map_is_taken_in_order() {
     if !again() {
         return;
     }
@@ -145,7 +145,7 @@ fn what_could_not_be_taken_by_name_is_taken_in_its_order() {
 }
 
 #[test]
-fn what_waits_in_a_mapped_pool_is_taken_though_the_manager_is_stopped() {
+fn a_message_in_a_mapped_pool_is_taken_while_the_manager_is_stopped() {
     let topic = Topic::new("mapped");
     topic.publisher.push(&Bytes::new(1), &[0]).unwrap();
     drop(topic.subscriber.wait(LONG).unwrap().unwrap());
@@ -163,7 +163,7 @@ fn pools_mapped() -> usize {
 }
 
 #[test]
-fn the_memory_of_publishers_that_have_gone_goes_though_subscribers_stay() {
+fn a_subscriber_unmaps_the_pools_of_publishers_that_are_gone() {
     if !again() {
         return;
     }

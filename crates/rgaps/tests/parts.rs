@@ -18,7 +18,7 @@ fn again() -> bool {
 }
 
 #[test]
-fn a_part_of_a_loan_or_a_sample_leads_to_no_other_message() {
+fn a_part_of_a_loan_or_a_sample_gives_no_access_to_other_messages() {
     if !again() {
         return;
     }

@@ -60,7 +60,7 @@ fn keep_all() -> SubscriberQos {
 }
 
 #[test]
-fn what_publish_returns_names_the_message_that_a_subscriber_takes() {
+fn the_handle_that_publish_returns_takes_that_message() {
     if !again() {
         return;
     }
@@ -83,7 +83,7 @@ fn what_publish_returns_names_the_message_that_a_subscriber_takes() {
 }
 
 #[test]
-fn a_handle_of_another_kind_layout_run_or_life_is_refused_at_once() {
+fn a_handle_of_another_kind_layout_run_or_generation_is_refused_at_once() {
     if !again() {
         return;
     }
@@ -111,7 +111,7 @@ fn a_handle_of_another_kind_layout_run_or_life_is_refused_at_once() {
 }
 
 #[test]
-fn what_names_a_message_is_taken_without_its_pool() {
+fn take_described_does_not_map_the_pool() {
     if !again() {
         return;
     }
@@ -139,7 +139,7 @@ fn what_names_a_message_is_taken_without_its_pool() {
 }
 
 #[test]
-fn a_take_by_handle_that_its_caller_ends_is_not_remembered_as_one_in_vain() {
+fn a_take_by_handle_that_its_caller_ends_does_not_mark_the_publisher_absent() {
     if !again() {
         return;
     }
@@ -163,7 +163,7 @@ fn a_take_by_handle_that_its_caller_ends_is_not_remembered_as_one_in_vain() {
 }
 
 #[test]
-fn a_late_joiner_takes_by_name_what_history_keeps_and_a_plain_take_what_was_passed_by() {
+fn a_late_joiner_takes_history_by_handle_and_the_skipped_messages_in_order() {
     if !again() {
         return;
     }
@@ -181,7 +181,7 @@ fn a_late_joiner_takes_by_name_what_history_keeps_and_a_plain_take_what_was_pass
 }
 
 #[test]
-fn handles_of_what_was_published_before_the_subscriber_are_early_as_many_as_it_is_deep_and_gone_then() {
+fn handles_from_before_the_join_are_early_up_to_the_depth_and_then_gone() {
     if !again() {
         return;
     }
@@ -219,7 +219,7 @@ fn handles_of_what_was_published_before_the_subscriber_are_early_as_many_as_it_i
 }
 
 #[test]
-fn a_handle_may_come_before_its_message_and_a_replayed_one_waits_once() {
+fn a_handle_may_arrive_before_its_message_and_a_replayed_one_waits_once() {
     let _watchdog = Watchdog::new(LONG * 2);
     let a = Host::new("handle-a", "127.0.0.61", "127.0.0.62");
     let b = Host::new("handle-b", "127.0.0.62", "127.0.0.61");
@@ -329,7 +329,7 @@ fn programs_that_outlive_an_orderly_manager_take_what_is_published_under_the_nex
 }
 
 #[test]
-fn a_keep_last_slot_from_which_nobody_takes_by_handle_stops_no_publisher() {
+fn a_keep_last_subscriber_that_takes_no_handles_blocks_no_publisher() {
     if !again() {
         return;
     }

@@ -256,7 +256,7 @@ fn more_messages_than_tasks_are_all_taken_though_tasks_are_cancelled() {
 }
 
 #[test]
-fn the_descriptor_that_many_ask_for_at_once_is_the_one_that_is_rung() {
+fn concurrent_requests_get_the_one_descriptor_that_publishers_signal() {
     if !again() {
         return;
     }

@@ -128,7 +128,7 @@ fn tasks_are_woken_by_local_publications_while_there_is_no_manager() {
 }
 
 #[test]
-fn a_task_gets_what_is_there_though_the_manager_is_stopped() {
+fn a_task_gets_a_ready_message_while_the_manager_is_stopped() {
     let topic = Topic::new("stopped");
     topic.push(1);
     drop(topic.subscriber.wait(LONG).unwrap().unwrap());
@@ -175,7 +175,7 @@ fn a_task_is_woken_by_the_answer_of_a_managers_successor() {
 }
 
 #[test]
-fn a_waker_that_panics_takes_nothing_of_its_node_along() {
+fn a_waker_that_panics_does_not_stop_its_node() {
     /// As of an executor whose queue has gone.
     #[derive(Default)]
     struct Panics(Wakes);

@@ -17,7 +17,7 @@ fn is_connected(publisher: &Publisher<Bytes>, subscriber: &Subscriber<Bytes>) {
 }
 
 #[test]
-fn programs_of_one_directory_meet_though_a_cleaner_of_tmp_has_been_there() {
+fn programs_of_one_directory_meet_after_a_tmp_cleaner_removed_its_files() {
     let rgapsd = programs::find("rgapsd");
     let settings = [("RGAPSD", rgapsd.to_str().unwrap()), ("RGAPS_NETWORK", "local"), ("RGAPS_DEVICE", "host")];
     if !again_with(&settings, |_| Ok(())) {

@@ -146,21 +146,21 @@ fn joins_while_few_are_free(role: &str, free: usize) {
 }
 
 #[test]
-fn who_had_no_descriptors_when_a_subscriber_came_learns_of_it_later() {
+fn a_publisher_without_free_descriptors_learns_of_a_new_subscriber_later() {
     if again_with(&[], |_| Ok(())) {
         joins_while_few_are_free("words", 0);
     }
 }
 
 #[test]
-fn who_had_one_descriptor_when_a_subscriber_came_rings_it_later() {
+fn a_publisher_with_one_free_descriptor_signals_a_new_subscriber_later() {
     if again_with(&[], |_| Ok(())) {
         joins_while_few_are_free("event", 1);
     }
 }
 
 #[test]
-fn a_manager_that_had_few_descriptors_tells_of_all_subscribers_later() {
+fn a_manager_short_of_descriptors_announces_all_subscribers_later() {
     let _watchdog = Watchdog::new(Duration::from_secs(100));
     let dir = RuntimeDir::new("unknown-few").unwrap();
     let _manager = manager(&dir, "ulimit -n 128 &&");

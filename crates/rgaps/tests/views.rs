@@ -185,7 +185,7 @@ fn each_type_has_the_shape_that_an_array_library_expects() {
 }
 
 #[test]
-fn what_no_tensor_can_say_is_refused_with_numbers_and_a_remedy() {
+fn a_payload_that_no_tensor_can_describe_is_refused_with_numbers() {
     let image = Image::new(4, 4, Encoding::Mono16).unwrap().with_step(9).unwrap();
     let error = image.describe(&range(36)).unwrap_err().to_string();
     assert!(error.starts_with("the step of 9 B is not a multiple of the element's 2 B; align it"), "{error}");

@@ -248,7 +248,7 @@ fn an_error_at_each_call_of_a_copy_to_another_gpu_is_named_and_leaks_nothing() {
 }
 
 #[test]
-fn a_node_on_another_gpu_that_has_no_way_to_the_pools_is_told_so() {
+fn a_node_on_another_gpu_with_no_way_to_the_pools_gets_an_error() {
     if !on_standin(&[APART[0], APART[1], ("RGAPS_TEST_STANDIN_NO_MEMORY_POOLS", "1")]) {
         return;
     }

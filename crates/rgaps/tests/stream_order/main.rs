@@ -89,7 +89,7 @@ fn a_device_without_stream_memory_operations_publishes_without_waiting_too() {
 }
 
 #[test]
-fn a_device_that_reads_no_memory_that_may_only_be_read_publishes_without_waiting_too() {
+fn a_device_that_cannot_read_read_only_memory_publishes_without_waiting_too() {
     if on_standin(&[("RGAPS_TEST_STANDIN_NO_READ_ONLY_REGISTER", "1")]) {
         push_and_take_wait_for_nothing();
     }
@@ -108,7 +108,7 @@ fn an_integrated_device_is_read_in_place() {
 }
 
 #[test]
-fn who_waits_by_the_cpu_gets_the_message_once_its_bytes_are_there() {
+fn a_wait_on_the_cpu_returns_a_message_once_its_bytes_are_written() {
     if !on_standin(&[]) {
         return;
     }
@@ -144,7 +144,7 @@ fn who_waits_by_the_cpu_gets_the_message_once_its_bytes_are_there() {
 }
 
 #[test]
-fn bytes_that_are_awaited_behind_a_message_that_was_taken_ring_when_they_come() {
+fn awaited_bytes_behind_a_taken_message_signal_the_descriptor() {
     if !on_standin(&[]) {
         return;
     }
@@ -267,7 +267,7 @@ fn an_error_at_each_call_of_a_publication_leaves_the_publisher_whole() {
 }
 
 #[test]
-fn a_word_that_a_stream_cannot_be_told_to_write_is_awaited_by_nobody() {
+fn a_word_that_a_stream_refuses_to_write_is_not_awaited() {
     if !on_standin(&[]) {
         return;
     }
@@ -285,7 +285,7 @@ fn a_word_that_a_stream_cannot_be_told_to_write_is_awaited_by_nobody() {
 }
 
 #[test]
-fn a_producer_that_dies_under_way_leaves_poisoned() {
+fn a_publisher_that_dies_before_its_bytes_are_written_leaves_poisoned() {
     if on_standin(&[]) {
         let bench = Bench::new(8 * MIB);
         let (subscriber, stream) = (&bench.subscriber, &bench.stream);
@@ -294,7 +294,7 @@ fn a_producer_that_dies_under_way_leaves_poisoned() {
 }
 
 #[test]
-fn a_producer_that_dies_before_its_message_is_copied_leaves_poisoned() {
+fn a_publisher_that_dies_before_its_message_is_copied_leaves_poisoned() {
     if on_standin(&APART) {
         let bench = Bench::new(8 * MIB);
         let other = beside(&bench).unwrap();
@@ -315,7 +315,7 @@ fn a_producer(bench: &Bench, how: &str) -> Child {
 }
 
 #[test]
-fn what_a_dead_producers_streams_may_still_write_is_left_alone_while_a_fork_keeps_its_gpu() {
+fn a_dead_publishers_messages_stay_pending_while_a_fork_keeps_its_gpu() {
     if !on_standin(&[]) {
         return;
     }
@@ -344,7 +344,7 @@ fn a_producer_dies_under_way(bench: &Bench, subscriber: &Subscriber<Bytes>, stre
 }
 
 #[test]
-#[ignore = "run by a_producer_that_dies_under_way_leaves_poisoned"]
+#[ignore = "run by a_publisher_that_dies_before_its_bytes_are_written_leaves_poisoned"]
 fn role_of_the_producer() {
     let Some(how) = std::env::var_os("RGAPS_TEST_PRODUCER") else { return };
     assert!(is_again());
