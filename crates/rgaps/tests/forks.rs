@@ -68,7 +68,7 @@ impl Bench {
         if pid == 0 {
             // SAFETY: the parent's value is moved out and dropped once, in the child alone, which then ends.
             drop(unsafe { std::ptr::read(&raw const self.subscriber) });
-            // SAFETY: ends the child without its parent's destructors.
+            // SAFETY: ends the child without running its parent's destructors.
             unsafe { libc::_exit(0) };
         }
         let mut status = 0;
@@ -116,7 +116,7 @@ fn a_forked_child_may_use_an_observer_of_its_parent() {
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         let found = observer.poll().is_some();
-        // SAFETY: ends the child without its parent's destructors.
+        // SAFETY: ends the child without running its parent's destructors.
         unsafe { libc::_exit(i32::from(found)) };
     }
     let mut status = 0;

@@ -1,4 +1,4 @@
-//! What has gone leaves nothing behind: neither pools nor slots nor descriptors.
+//! Publishers, subscribers and programs that are gone leave no pools, slots or descriptors behind.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
@@ -24,7 +24,7 @@ fn node(dir: &RuntimeDir) -> Node {
     Node::builder().runtime_dir(dir.path()).no_autostart().build().unwrap()
 }
 
-/// Whether something comes true before the watchdog's patience is over.
+/// Whether a condition becomes true in time.
 fn soon(mut is_true: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + LONG;
     while !is_true() {
@@ -44,7 +44,7 @@ fn rgapsd_releases_the_pools_of_replaced_publishers() {
     let rgapsd = manager.std().id();
     let node = node(&dir);
     let deep = SubscriberQos { history: History::KeepLast(30_000), ..SubscriberQos::default() };
-    // Never reads, so that who has published stays until its place is needed: there are 256.
+    // Never reads, so that dropped publishers keep their slots until these are needed: there are 256.
     let idle = node.subscriber_with::<Bytes>(TOPIC, deep).unwrap();
     let other = node.subscriber::<Bytes>(TOPIC).unwrap();
     let pools = || {
@@ -106,7 +106,7 @@ fn slots_of_a_program_that_called_exec_are_freed() {
 
 #[test]
 fn a_publisher_keeps_no_descriptor_of_subscribers_that_have_gone() {
-    // No other test's are counted.
+    // In its own process, so that no other test's descriptors count.
     if !rgaps_testing::again_with(&[], |_| Ok(())) {
         return;
     }

@@ -73,7 +73,7 @@ fn role_of_a_client() {
             say("ready");
             while let Some(tick) = ticks.next_tick() {
                 match publish(&publisher, OTHERS + tick) {
-                    // A full table is no reason to end: the survivor keeps all.
+                    // The table may be full, because the survivor is keep-all.
                     Ok(()) | Err(PublishError::NoSpace { .. }) => {}
                     Err(error) => panic!("{error}"),
                 }
@@ -189,7 +189,7 @@ impl Listener {
         }
     }
 
-    /// Takes what there is.
+    /// Takes all ready messages.
     fn drain(&mut self) {
         while self.subscriber.ready_count(1) > 0 {
             let taken = self.subscriber.take();
@@ -227,7 +227,7 @@ impl Listener {
 
 // ---- The test's side of them ---------------------------------------------------------------------------------------------------
 
-/// This test program again, as a client of its own.
+/// This test program in a new process, as a client of its own.
 struct Client {
     role: &'static str,
     child: Child,
@@ -594,7 +594,7 @@ fn check_refusal(refused: Result<(), NodeError>, owner: u32) {
     assert!(said.contains(&format!("process {owner} has slots in /{}", own_topic(owner, 3))), "{said}");
 }
 
-/// Whether this is a process whose managers, which clients start, look for no other hosts, and which reaps them.
+/// Whether this is a process whose clients start managers without a network, and which reaps them.
 fn is_isolated() -> bool {
     let is_isolated = again_with(&[("RGAPS_NETWORK", "local"), ("RGAPS_DEVICE", "host")], |_| Ok(()));
     if is_isolated {

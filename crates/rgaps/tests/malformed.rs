@@ -1,4 +1,4 @@
-//! Messages that contradict themselves: counted, named once and passed by, whichever way messages are taken.
+//! Malformed messages: every take counts and skips them, and the log names the first.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
@@ -14,7 +14,7 @@ use rgaps_testing::{RuntimeDir, Watchdog};
 const TOPIC: &str = "camera";
 const LONG: Duration = Duration::from_secs(20);
 
-/// Passes for an image, and describes another number of bytes than come with it.
+/// Has the type name of an image, but describes a number of bytes other than its payload's.
 #[derive(Clone, Debug, PartialEq)]
 struct Lie(Image);
 
@@ -74,7 +74,7 @@ impl Bench {
         self.bad.loan(Lie(Self::image())).unwrap().publish().unwrap()
     }
 
-    /// Two that cannot be taken, and one that can.
+    /// Publishes two malformed messages and a good one.
     fn publish(&self) {
         self.lie();
         self.lie();
@@ -110,7 +110,7 @@ fn every_take_in_order_counts_and_skips_a_malformed_message() {
     };
     passes(next);
     assert!(subscriber.take().unwrap().is_none());
-    assert_eq!(subscriber.statistics().held, 0, "what is passed by is released");
+    assert_eq!(subscriber.statistics().held, 0, "skipped messages are released");
 }
 
 #[test]

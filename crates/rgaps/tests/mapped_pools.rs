@@ -1,4 +1,4 @@
-//! The pools that a subscriber maps: what it cannot map now it gets later, and what nobody needs any more it releases it.
+//! The pools that a subscriber maps: it maps later what it cannot map now, and unmaps pools that are no longer needed.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
@@ -12,7 +12,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 const LONG: Duration = Duration::from_secs(30);
 
-/// A process of its own, whose limits are its own.
+/// Runs the test again in a new process, whose limits it may change.
 fn again() -> bool {
     again_with(&[], |_| Ok(()))
 }
@@ -27,7 +27,7 @@ fn node(dir: &RuntimeDir) -> Node {
     Node::builder().runtime_dir(dir.path()).no_autostart().build().unwrap()
 }
 
-/// A subscriber that loses nothing, and a publisher whose pool it has not mapped yet.
+/// A keep-all subscriber, and a publisher whose pool it has not mapped yet.
 struct Topic {
     manager: Child,
     subscriber: Subscriber<Bytes>,
@@ -53,7 +53,7 @@ impl Topic {
         }
     }
 
-    /// The message that waits first cannot be opened: that is an error, it is kept, and counted neither as taken nor as lost.
+    /// Checks that the first message cannot be opened: the take returns an error, keeps the message, and counts it neither as taken nor as lost.
     fn fails_to_take(&self) {
         let error = self.subscriber.take().unwrap_err();
         let counted = self.subscriber.statistics();
@@ -61,7 +61,7 @@ impl Topic {
         assert_eq!(self.subscriber.ready_count(10), 3, "{error}");
     }
 
-    /// All three come, in their order.
+    /// Checks that all three messages are taken in order.
     fn takes_three(&self) {
         let (deadline, mut taken, mut errors) = (Instant::now() + LONG, Vec::new(), Vec::new());
         while taken.len() < 3 && Instant::now() < deadline {
@@ -156,7 +156,7 @@ fn a_message_in_a_mapped_pool_is_taken_while_the_manager_is_stopped() {
     assert_eq!(taken, [1, 2, 3]);
 }
 
-/// Mappings of pools in this process.
+/// The number of pool mappings in this process.
 fn pools_mapped() -> usize {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     maps.lines().filter(|line| line.contains("rgaps-pool")).count()

@@ -1,4 +1,4 @@
-//! What a publisher's counters say, asked at any time.
+//! A publisher's counters at any time.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Publishers that were not told of a subscriber, for whatever reason, learn of it: nothing stays in their pools for it.
+//! Publishers that missed a subscriber's announcement learn of it later, so that no message stays in their pools for it.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
@@ -16,7 +16,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 const TOPIC: &str = "unknown";
 const LONG: Duration = Duration::from_secs(20);
-/// Two of them fit into a pool.
+/// Two such payloads fit into a pool.
 static PAYLOAD: [u8; 20_000] = [1; 20_000];
 
 /// `rgapsd`, with a limit on its descriptors if there is one.
@@ -36,7 +36,7 @@ fn publisher(node: &Node) -> Publisher<Bytes> {
     node.publisher_with(TOPIC, qos).unwrap()
 }
 
-/// Everybody takes and drops what is published, so the pool is never full for long if the publisher knows the subscribers.
+/// All subscribers take and drop each message, so the pool is never full for long if the publisher knows the subscribers.
 fn assert_knows(publisher: &Publisher<Bytes>, subscribers: &[Subscriber<Bytes>]) {
     for round in 0..5 {
         let deadline = Instant::now() + LONG;
@@ -62,7 +62,7 @@ fn publishers_and_subscribers_that_join_at_once_know_each_other() {
     let busy = publisher(&publishing);
     let (turn, over, made) = (Barrier::new(2), AtomicBool::new(false), Mutex::new(None));
     std::thread::scope(|scope| {
-        // It keeps the node's thread waiting for its port.
+        // This keeps the node's thread waiting for the port.
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
                 let _ = busy.push(&Bytes::new(8000), &PAYLOAD[..8000]);
@@ -115,7 +115,7 @@ fn role_of_a_subscriber() {
     std::thread::park();
 }
 
-/// A subscriber joins while the publisher's process has no more than so many descriptors free, for a moment.
+/// A subscriber joins while the publisher's process has only `free` descriptors left for a moment.
 fn joins_while_few_are_free(role: &str, free: usize) {
     let _watchdog = Watchdog::new(Duration::from_secs(100));
     let dir = RuntimeDir::new("unknown-fds").unwrap();
@@ -136,8 +136,8 @@ fn joins_while_few_are_free(role: &str, free: usize) {
     taken.truncate(taken.len() - free);
     child.std().stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
     hear("joined");
-    // The node's thread has read what the manager said of the subscriber, and asks for it, once it has read what that answered afterwards; it has had
-    // the answer soon after.
+    // Once the node's thread has read a later answer of the manager, it has read the announcement and requests the subscriber. It has
+    // that answer soon after.
     (0..5).for_each(|_| drop(node.topics()));
     drop(taken);
     setrlimit(Resource::Nofile, before).unwrap();

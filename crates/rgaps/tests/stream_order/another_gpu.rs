@@ -158,7 +158,7 @@ fn a_message_is_copied_to_another_gpu_in_stream_order_and_released_then() {
     if !on_standin(&APART) {
         return;
     }
-    // Room for one message.
+    // The pool has room for one message.
     let bench = Bench::with(3 * MIB, Exhaustion::Refuse);
     let other = beside(&bench).unwrap();
     let (subscriber, stream) = (other.subscriber::<Bytes>(TOPIC).unwrap(), other.stream().unwrap());

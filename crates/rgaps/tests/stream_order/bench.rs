@@ -30,7 +30,7 @@ pub struct Bench {
     pub publisher: Publisher<Bytes>,
     pub subscriber: Subscriber<Bytes>,
     pub stream: Stream,
-    // Last: it ends the manager.
+    // Last: dropping it ends the manager.
     pub dir: RuntimeDir,
     _watchdog: Watchdog,
 }
@@ -61,7 +61,7 @@ impl Bench {
     }
 }
 
-/// Device memory of the caller's, with something in it.
+/// The caller's device memory, filled.
 pub struct Source {
     pub part: DevicePart,
     pub content: Vec<u8>,
@@ -83,7 +83,7 @@ impl Source {
     }
 }
 
-/// Until it is so; the watchdog ends a wait for ever.
+/// Waits until the condition holds; the watchdog ends an endless wait.
 pub fn until(what: impl Fn() -> bool) {
     while !what() {
         std::thread::yield_now();

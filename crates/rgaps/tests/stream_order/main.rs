@@ -168,7 +168,7 @@ fn awaited_bytes_behind_a_taken_message_signal_the_descriptor() {
         while rung(Some(&Timespec::default())) {}
         bench.gpu.go();
         bench.stream.synchronize(LONG).unwrap();
-        // The watchdog ends a wait for ever.
+        // The watchdog ends an endless wait.
         assert!(rung(None));
         assert_eq!(bench.subscriber.ready_count(10), 1);
         assert!(bench.subscriber.take().unwrap().is_some());
@@ -205,7 +205,7 @@ fn a_block_is_used_again_only_after_the_streams_that_read_it() {
     if !on_standin(&[]) {
         return;
     }
-    // Room for one message.
+    // The pool has room for one message.
     let bench = Bench::with(3 * MIB, Exhaustion::Refuse);
     let source = bench.source(2 * MIB);
     bench.push(&source);

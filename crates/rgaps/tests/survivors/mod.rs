@@ -79,7 +79,7 @@ impl Witness {
         proven(sample)
     }
 
-    /// Takes what there is.
+    /// Takes all ready messages.
     pub fn drain(&self) {
         while let Some(sample) = self.subscriber.take().unwrap() {
             self.check(&sample);
