@@ -474,7 +474,9 @@ impl Session {
                     lock(&self.mapped).insert(key, Arc::downgrade(known.pages()));
                     publishers.iter().for_each(|publisher| known.tell(publisher));
                 }
-                Err(error) => tracing::debug!(%error, slot = noticed.slot.index, "a subscriber could not be mapped yet"),
+                Err(error) => {
+                    tracing::debug!(%error, slot = noticed.slot.index, "a subscriber could not be mapped yet")
+                }
             }
         }
     }
