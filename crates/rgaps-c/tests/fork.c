@@ -1,4 +1,4 @@
-/* A program that forks: the child has nothing of its parent's, cannot harm it, and may make a node of its own. */
+/* A program that forks: the child cannot use or harm its parent's objects, and can create its own node. */
 
 #include <pthread.h>
 #include <sched.h>
@@ -16,7 +16,7 @@ static rgaps_loan_t *loan;
 static struct DLManagedTensorVersioned *tensor;
 static int32_t descriptor;
 
-/* Runs the body in a child, which must end well. */
+/* Runs the body in a child, which must exit with 0. */
 static void in_child(void (*body)(void)) {
   int status = -1;
   pid_t child = fork();
@@ -143,7 +143,7 @@ static void a_child_exchanges_messages_with_its_parent_by_a_node_of_its_own(void
     rgaps_subscriber_t *subscribed = subscriber_of(own, "/ctest/to_child", RGAPS_KIND_BYTES);
     CHECK(write(ready[1], "!", 1) == 1);
     for (uint64_t number = 0; number < 10; number++) CHECK(next_number(subscribed) == number);
-    /* It ends with its handles held, by exit. */
+    /* The child calls exit while it holds handles. */
     exit(0);
   }
   CHECK(read(ready[0], &byte, 1) == 1);
@@ -154,7 +154,7 @@ static void a_child_exchanges_messages_with_its_parent_by_a_node_of_its_own(void
   close(ready[1]);
 }
 
-/* ---- A fork finds other threads in the middle of calls. ---- */
+/* ---- A fork while other threads are inside calls. ---- */
 
 static atomic_int is_over;
 

@@ -1,4 +1,4 @@
-/* Every kind of message, published and taken in every way. With an argument, such as "cuda:0", on that device. */
+/* Publishes and takes every kind of message in every way. An argument such as "cuda:0" selects the device. */
 
 #include <poll.h>
 
@@ -56,7 +56,7 @@ static int is_filled(const void *from, uint64_t bytes, uint8_t seed) {
   return 1;
 }
 
-/* The next message has this metadata and these bytes; it is released. */
+/* Checks the next message's metadata and bytes, and releases it. */
 static rgaps_info_t take_and_look(const struct topic *topic, uint8_t seed) {
   rgaps_sample_t *message = next_of(topic->subscriber);
   rgaps_meta_t meta;
@@ -102,7 +102,7 @@ static void every_kind_is_loaned_pushed_and_taken_as_it_was_described(void) {
     OK(rgaps_loan_publish(loan, NULL, &loaned));
     info = take_and_look(&topic, 1);
     CHECK(loaned.sequence == 1 && info.sequence == 1 && info.position == loaned.position);
-    /* What the CPU wrote for a GPU is copied there. */
+    /* On a GPU, publishing copies what the CPU wrote. */
     CHECK(info.origin == (is_on_host ? 1 : 2));
 
     fill(buffer, topic.bytes, 2);
@@ -138,13 +138,13 @@ static void who_holds_half_of_what_a_publisher_has_lets_one_go_and_takes_the_nex
   FAILS(rgaps_subscriber_take(topic.subscriber, &held[count]), RGAPS_TOO_MANY_HELD, "drop some before the next take");
   CHECK(strcmp(rgaps_status_name(RGAPS_TOO_MANY_HELD), "RGAPS_TOO_MANY_HELD") == 0);
   OK(rgaps_sample_release(held[0], NULL));
-  /* A device releases it behind the work that it has. */
+  /* A device releases it after its work so far. */
   do {
     status = rgaps_subscriber_take(topic.subscriber, &held[0]);
   } while (status == RGAPS_TOO_MANY_HELD);
   CHECK(status == RGAPS_OK);
   OK(rgaps_sample_info(held[0], &info));
-  CHECK(info.sequence == count + 1); /* It was not lost. */
+  CHECK(info.sequence == count + 1); /* None was lost. */
   for (size_t index = 0; index < count; index++) OK(rgaps_sample_release(held[index], NULL));
   free(buffer);
   end(&topic);
@@ -253,7 +253,7 @@ static void a_loan_that_is_discarded_is_not_published_and_its_block_is_free(void
   rgaps_meta_t meta = bytes_meta(1 << 20);
   rgaps_publisher_statistics_t statistics;
   rgaps_sample_t *message = NULL;
-  /* More in sum than the pool has. */
+  /* More bytes in total than the pool has. */
   for (int count = 0; count < 300; count++) {
     rgaps_loan_t *loan = NULL;
     OK(rgaps_publisher_loan(publisher, &meta, &loan));
@@ -289,7 +289,7 @@ static void what_is_ready_is_taken_as_one_batch_and_counted(void) {
   OK(rgaps_publisher_statistics(publisher, &published));
   CHECK(published.published == 15 && published.published_bytes == 15 * sizeof(uint64_t) && published.pool_bytes > 0);
   for (int index = 0; index < 10; index++) OK(rgaps_sample_release(messages[index], NULL));
-  /* A device releases it in the order of its stream, a little later. */
+  /* A device releases it in stream order, a little later. */
   do OK(rgaps_subscriber_statistics(subscriber, &taken));
   while (taken.held > 0 && !is_on_host);
   CHECK(taken.held == 0);

@@ -1,4 +1,4 @@
-/* One handle, many threads: what is allowed works, and what is not is an error of the one who came too late. */
+/* Many threads share a handle: allowed uses work, and a call that is too late gets an error. */
 
 #include <pthread.h>
 #include <sched.h>
@@ -18,7 +18,7 @@ static void join(pthread_t *threads, int count) {
   for (int index = 0; index < count; index++) CHECK(pthread_join(threads[index], NULL) == 0);
 }
 
-/* ---- Many wait on one subscriber, one of them briefly. ---- */
+/* ---- Many threads wait on one subscriber, one of them briefly. ---- */
 
 #define END UINT64_MAX
 
@@ -27,14 +27,14 @@ struct waiting {
   atomic_ullong taken, brief_rounds, brief_done;
 };
 
-/* Sleeps until there is a message. */
+/* Waits for a message. */
 static void *wait_long(void *argument) {
   struct waiting *waiting = argument;
   while (next_number(waiting->subscriber) != END) atomic_fetch_add(&waiting->taken, 1);
   return NULL;
 }
 
-/* Comes and goes between two messages, while the others go to sleep. */
+/* Starts and ends short waits between two messages, while the other threads go to sleep. */
 static void *wait_briefly(void *argument) {
   struct waiting *waiting = argument;
   for (unsigned long long done = 0;; done++) {
@@ -138,7 +138,7 @@ static void what_many_threads_publish_many_threads_take_each_once(void) {
   rgaps_publisher_destroy(shared.publisher);
 }
 
-/* ---- The end of an object that others use. ---- */
+/* ---- Destroying an object that other threads use. ---- */
 
 struct ending {
   rgaps_subscriber_t *subscriber;
@@ -154,7 +154,7 @@ static void *wait_until_the_end(void *argument) {
   return NULL;
 }
 
-/* Of a message that another host might still send. */
+/* The handle of a message that another host might still send. */
 static void *take_by_handle_until_the_end(void *argument) {
   struct ending *ending = argument;
   rgaps_message_handle_t handle = {.source_host = {7}, .publisher = 9, .sequence = 1, .layout_version = 1, .kind = RGAPS_KIND_BYTES};
@@ -172,7 +172,7 @@ static void waits_and_takes_by_handle_end_when_their_subscriber_is_destroyed(voi
     start(threads, THREADS / 2, wait_until_the_end, &ending);
     start(threads + THREADS / 2, THREADS / 2, take_by_handle_until_the_end, &ending);
     while (atomic_load(&ending.waiting) < THREADS) sched_yield();
-    /* Some rounds find them asleep, others on their way. */
+    /* In some rounds the threads sleep already, in others not yet. */
     for (int turn = 0; turn < round * 20; turn++) sched_yield();
     rgaps_subscriber_destroy(ending.subscriber);
     join(threads, THREADS);
@@ -223,7 +223,7 @@ struct used {
   atomic_int rounds;
 };
 
-/* Uses what is there until it is gone. */
+/* Uses the objects until they are destroyed. */
 static void *use_until_it_is_gone(void *argument) {
   struct used *used = argument;
   rgaps_meta_t meta = bytes_meta(8);
@@ -322,7 +322,7 @@ static void what_two_threads_release_is_released_once(void) {
   rgaps_publisher_destroy(publisher);
 }
 
-/* ---- Nodes come and go, and errors are their thread's. ---- */
+/* ---- Nodes are created and destroyed, and each thread has its own errors. ---- */
 
 static void *come_and_go(void *argument) {
   atomic_int *number = argument;

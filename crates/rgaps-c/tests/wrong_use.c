@@ -1,4 +1,4 @@
-/* What no program should do, done to every call: each says what is wrong, leaves its outputs alone, and the program goes on. */
+/* Misuse of every call: each returns an error with a reason and does not write its outputs, and the program continues. */
 
 #include <limits.h>
 
@@ -11,10 +11,10 @@ static rgaps_loan_t *loan;
 static rgaps_sample_t *message;
 static rgaps_meta_t meta;
 
-/* A value that outputs have before a call, and keep. */
+/* The value of outputs before a call, which must not change. */
 #define MARK ((void *)0x5a5a5a5a)
 
-/* Handles of other objects, of none, and of some that are gone, made to fit any call. */
+/* Handles of other kinds, non-handles and released handles, for use in any call. */
 struct wrong {
   void *handle;
   const char *said;
@@ -91,7 +91,7 @@ static void a_call_says_which_argument_is_null(void) {
   CHECK(made == MARK && advertised == MARK && subscribed == MARK && loaned == MARK && taken == MARK);
   CHECK(number == 7 && pointer == MARK && read == MARK && memcmp(&cloud, &untouched, sizeof cloud) == 0);
 
-  /* NULL where it is allowed. */
+  /* NULL where NULL is allowed. */
   rgaps_node_destroy(NULL);
   rgaps_publisher_destroy(NULL);
   rgaps_subscriber_destroy(NULL);
@@ -103,7 +103,7 @@ static void a_call_says_which_argument_is_null(void) {
   OK(rgaps_meta_tensor(&cloud, 2, 32, 0, NULL));
 }
 
-/* Every call that takes a handle of the kind, with one that is none. */
+/* Every call with a handle parameter of this kind, with an invalid handle. */
 static void no_node_is(struct wrong wrong) {
   rgaps_publisher_t *advertised = MARK;
   rgaps_subscriber_t *subscribed = MARK;
@@ -392,7 +392,7 @@ static void texts_that_are_none_or_too_long_are_refused(void) {
   FAILS(rgaps_meta_image(&cloud, 1, 1, crooked), RGAPS_INVALID_ARGUMENT, "encoding is not UTF-8");
   CHECK(advertised == MARK && subscribed == MARK && cloud.kind == RGAPS_KIND_POINT_CLOUD);
   CHECK(cloud.as.header.frame_id[0] == 0 && cloud.as.point_cloud.field_count == 0);
-  /* The longest names that there are. */
+  /* The longest valid names. */
   lengthy[255] = 0;
   OK(rgaps_publisher_create(node, lengthy, 0, NULL, &advertised));
   rgaps_publisher_destroy(advertised);
@@ -432,7 +432,7 @@ static void sizes_beyond_all_memory_are_refused(void) {
   CHECK(rgaps_publisher_create(node, "/ctest/huge", 0, &offered, &advertised) == RGAPS_REFUSED);
   offered.pool_bytes = 1;
   if (rgaps_publisher_create(node, "/ctest/tiny", 0, &offered, &advertised) == RGAPS_OK) rgaps_publisher_destroy(advertised);
-  /* Every number of the QoS at its limit. */
+  /* Every number of a QoS at its limit. */
   offered = rgaps_publisher_qos_default();
   offered.durability = RGAPS_TRANSIENT_LOCAL;
   offered.history_depth = UINT32_MAX;
