@@ -94,7 +94,7 @@ static void what_is_ended_leaves_no_descriptor_and_no_thread(void) {
 }
 
 /* A held message keeps its memory, but its destroyed subscriber has left the topic. */
-static void a_subscriber_that_is_destroyed_holds_nobody_up_though_its_message_is_held(void) {
+static void a_destroyed_subscriber_blocks_no_publisher_while_its_message_is_held(void) {
   rgaps_subscriber_qos_t all = rgaps_subscriber_qos_default();
   rgaps_publisher_qos_t offered = rgaps_publisher_qos_default();
   rgaps_publisher_t *publisher = NULL;
@@ -250,7 +250,7 @@ int main(void) {
   no_handle_comes_back_in_a_long_run();
   bytes_at_odd_addresses_are_published();
   without_descriptors_calls_fail_and_with_them_they_work_again();
-  a_subscriber_that_is_destroyed_holds_nobody_up_though_its_message_is_held();
+  a_destroyed_subscriber_blocks_no_publisher_while_its_message_is_held();
   rgaps_node_destroy(node);
   return 0;
 }

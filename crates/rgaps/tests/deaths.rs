@@ -259,7 +259,7 @@ fn stop_the_manager(manager: u32, survivors: &mut Survivors) {
     for _ in 0..4 {
         survivors.go_on();
     }
-    assert_eq!(state_of(manager), Some('T'), "nobody else continued it");
+    assert_eq!(state_of(manager), Some('T'), "no other process continued it");
     signal(manager, Signal::CONT);
     until("the manager answers, and the topic is as it was", || survivors.are_alone());
 }

@@ -101,7 +101,7 @@ fn a_subscriber_that_joins_at_any_step_of_a_publication_pins_no_message() {
         assert_eq!((taken, statistics.lost), (is_before.then(|| vec![1]), 0), "joined at {step}");
         let deadline = Instant::now() + LONG;
         while publisher.used_bytes() > 0 {
-            assert!(Instant::now() < deadline, "what nobody has still to read is kept after a join at {step}");
+            assert!(Instant::now() < deadline, "a message that no subscriber needs is kept after a join at {step}");
         }
     }
 }

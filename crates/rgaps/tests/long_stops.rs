@@ -411,7 +411,7 @@ impl Host {
 
     fn kill_the_manager(&mut self) {
         self.until("there is a manager", |host| host.manager().is_some());
-        let Some(manager) = self.manager() else { unreachable!("nobody else kills it") };
+        let Some(manager) = self.manager() else { unreachable!("only this test kills it") };
         kill_and_reap(manager);
         self.notes.manager_deaths += 1;
     }
@@ -482,7 +482,7 @@ impl Host {
             self.go_on();
         }
         refused.into_iter().zip(owner).for_each(|(refused, owner)| check_refusal(refused.join().unwrap(), owner));
-        clients.iter_mut().for_each(|client| assert!(client.is_stopped(), "nobody else continued the {}", client.role));
+        clients.iter_mut().for_each(|client| assert!(client.is_stopped(), "another process continued the {}", client.role));
 
         let living = self.resume(clients);
         if let Some(late) = self.late.take() {
@@ -564,7 +564,7 @@ impl Host {
         self.until("only the survivors' files are there", |host| {
             (notes(&host.dir, "client-"), notes(&host.dir, "topic-")) == (1, 2)
         });
-        let Some(manager) = self.manager() else { panic!("nobody has killed this one") };
+        let Some(manager) = self.manager() else { panic!("the last manager is gone") };
         let (descriptors, maps) = *self.held_at_start.get_or_insert_with(|| holdings(manager));
         self.until("the manager holds no more than one before", |_| {
             let now = holdings(manager);
@@ -590,7 +590,7 @@ fn join_topic_of(owner: u32, dir: &RuntimeDir) -> std::thread::JoinHandle<Result
 }
 
 fn check_refusal(refused: Result<(), NodeError>, owner: u32) {
-    let said = refused.expect_err("a topic of somebody who lives is not made anew").to_string();
+    let said = refused.expect_err("a living client's topic is not recreated").to_string();
     assert!(said.contains(&format!("process {owner} has slots in /{}", own_topic(owner, 3))), "{said}");
 }
 

@@ -122,7 +122,7 @@ fn tasks_are_woken_by_local_publications_while_there_is_no_manager() {
         let wakes = Arc::<Wakes>::default();
         assert_eq!(poll(&mut task, &Waker::from(wakes.clone())), None);
         topic.push(byte);
-        assert!(wakes.within(LONG), "message {byte} wakes nobody");
+        assert!(wakes.within(LONG), "message {byte} wakes no task");
         assert_eq!(poll(&mut task, Waker::noop()), Some(Ok(byte)));
     }
 }

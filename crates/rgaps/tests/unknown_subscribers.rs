@@ -104,7 +104,7 @@ fn role_of_a_subscriber() {
     let mut taken = 0;
     while taken < 5 {
         if let Some(event) = event {
-            assert!(rgaps_os::poll::readable(event, LONG).unwrap(), "nobody rings");
+            assert!(rgaps_os::poll::readable(event, LONG).unwrap(), "the descriptor was not signalled");
         }
         while subscriber.take().unwrap().is_some() {
             taken += 1;

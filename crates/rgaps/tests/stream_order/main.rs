@@ -128,7 +128,7 @@ fn a_wait_on_the_cpu_returns_a_message_once_its_bytes_are_written() {
                     return bench.subscriber.wait(LONG).unwrap().unwrap();
                 }
                 loop {
-                    assert!(epoll(60), "nobody rang");
+                    assert!(epoll(60), "the descriptor was not signalled");
                     if let Some(sample) = bench.subscriber.take().unwrap() {
                         return sample;
                     }
