@@ -109,7 +109,7 @@ static void *delete_it(void *argument) {
   return NULL;
 }
 
-static void a_tensor_outlives_message_subscriber_publisher_and_node_and_is_deleted_by_any_thread(void) {
+static void a_tensor_outlives_its_message_and_node_and_any_thread_may_delete_it(void) {
   rgaps_node_t *own = node_on(NULL);
   rgaps_publisher_t *publisher = publisher_of(own, "/ctest/outlives", RGAPS_KIND_TENSOR);
   rgaps_subscriber_t *subscriber = subscriber_of(own, "/ctest/outlives", RGAPS_KIND_TENSOR);
@@ -187,7 +187,7 @@ int main(void) {
   node = node_on(NULL);
   a_picture_is_rows_of_pixels_of_channels();
   each_field_of_a_cloud_is_a_column_that_holds_the_message();
-  a_tensor_outlives_message_subscriber_publisher_and_node_and_is_deleted_by_any_thread();
+  a_tensor_outlives_its_message_and_node_and_any_thread_may_delete_it();
   a_tensor_that_is_deleted_last_frees_the_block();
   rgaps_node_destroy(node);
   return 0;

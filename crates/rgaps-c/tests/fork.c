@@ -41,7 +41,7 @@ static void the_parent_goes_on(void) {
 
 #define FORKED(call) FAILS(call, RGAPS_FORKED, "make a node after fork")
 
-static void every_call_says_that_it_was_forked(void) {
+static void every_call_in_a_forked_child_says_so(void) {
   rgaps_meta_t meta = bytes_meta(8);
   rgaps_publisher_t *advertised = NULL;
   rgaps_subscriber_t *subscribed = NULL;
@@ -119,7 +119,7 @@ static void the_grandchild_publishes(void) {
   rgaps_node_destroy(own);
 }
 
-static void a_child_exchanges_messages_with_its_parent_by_a_node_of_its_own(void) {
+static void a_child_exchanges_messages_with_its_parent_through_its_own_node(void) {
   rgaps_subscriber_qos_t wanted = rgaps_subscriber_qos_default();
   rgaps_subscriber_t *from_child = NULL;
   rgaps_publisher_t *to_child;
@@ -197,7 +197,7 @@ static void a_child_of_a_parent_whose_threads_are_busy_finds_no_lock_taken(void)
 }
 
 int main(void) {
-  void (*const children[])(void) = {every_call_says_that_it_was_forked, the_child_ends_what_is_not_its_own, the_child_ends_at_once, nothing};
+  void (*const children[])(void) = {every_call_in_a_forked_child_says_so, the_child_ends_what_is_not_its_own, the_child_ends_at_once, nothing};
   rgaps_sample_t *taken = NULL;
   rgaps_meta_t meta = bytes_meta(8);
   uint64_t number = 2;
@@ -216,7 +216,7 @@ int main(void) {
     in_child(children[index]);
     the_parent_goes_on();
   }
-  a_child_exchanges_messages_with_its_parent_by_a_node_of_its_own();
+  a_child_exchanges_messages_with_its_parent_through_its_own_node();
   a_child_of_a_parent_whose_threads_are_busy_finds_no_lock_taken();
 
   OK(rgaps_loan_publish(loan, NULL, NULL));

@@ -23,8 +23,5 @@ fn the_header_is_what_cbindgen_generates() {
         std::fs::write(&path, &made).unwrap();
     }
     let found = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(
-        found == made,
-        "include/rgaps.h is out of date: run UPDATE=1 cargo test -p rgaps-c --test header"
-    );
+    assert!(found == made, "include/rgaps.h is out of date: run UPDATE=1 cargo test -p rgaps-c --test header");
 }

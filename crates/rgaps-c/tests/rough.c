@@ -70,7 +70,7 @@ static void signals_disturb_no_call(void) {
 
 /* ---- Destroyed objects leave nothing behind. ---- */
 
-static void what_is_ended_leaves_no_descriptor_and_no_thread(void) {
+static void destroyed_objects_leave_no_descriptor_and_no_thread(void) {
   int descriptors = 0, threads = 0;
   for (int round = 0; round < 30; round++) {
     rgaps_node_t *own = node_on(NULL);
@@ -145,7 +145,7 @@ static void without_descriptors_calls_fail_and_with_them_they_work_again(void) {
   }
 }
 
-static void a_topic_that_is_full_refuses_one_more_and_takes_another_when_one_has_left(void) {
+static void a_full_topic_refuses_one_more_until_one_leaves(void) {
   static rgaps_subscriber_t *subscribers[1025];
   rgaps_status_t status = RGAPS_OK;
   struct rlimit descriptors;
@@ -181,7 +181,7 @@ static void *publish_and_take(void *argument) {
   return NULL;
 }
 
-static void threads_of_little_stack_and_threads_that_end_may_call(void) {
+static void threads_with_small_stacks_and_ending_threads_may_call(void) {
   rgaps_publisher_t *publisher = publisher_of(node, "/ctest/stack", RGAPS_KIND_BYTES);
   rgaps_subscriber_t *subscriber = subscriber_of(node, "/ctest/stack", RGAPS_KIND_BYTES);
   pthread_attr_t attributes;
@@ -197,7 +197,7 @@ static void threads_of_little_stack_and_threads_that_end_may_call(void) {
 
 /* ---- Long runs. ---- */
 
-static void no_handle_comes_back_in_a_long_run(void) {
+static void no_handle_is_reused_in_a_long_run(void) {
   enum { OLD = 64, ROUNDS = 200000 };
   rgaps_publisher_t *publisher = publisher_of(node, "/ctest/long", RGAPS_KIND_BYTES);
   rgaps_subscriber_t *subscriber = subscriber_of(node, "/ctest/long", RGAPS_KIND_BYTES);
@@ -244,10 +244,10 @@ static void bytes_at_odd_addresses_are_published(void) {
 int main(void) {
   node = node_on(NULL);
   signals_disturb_no_call();
-  what_is_ended_leaves_no_descriptor_and_no_thread();
-  a_topic_that_is_full_refuses_one_more_and_takes_another_when_one_has_left();
-  threads_of_little_stack_and_threads_that_end_may_call();
-  no_handle_comes_back_in_a_long_run();
+  destroyed_objects_leave_no_descriptor_and_no_thread();
+  a_full_topic_refuses_one_more_until_one_leaves();
+  threads_with_small_stacks_and_ending_threads_may_call();
+  no_handle_is_reused_in_a_long_run();
   bytes_at_odd_addresses_are_published();
   without_descriptors_calls_fail_and_with_them_they_work_again();
   a_destroyed_subscriber_blocks_no_publisher_while_its_message_is_held();

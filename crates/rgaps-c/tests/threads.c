@@ -119,7 +119,7 @@ static void *take_many(void *argument) {
   return NULL;
 }
 
-static void what_many_threads_publish_many_threads_take_each_once(void) {
+static void many_threads_take_each_message_of_many_threads_once(void) {
   const unsigned long long all = (unsigned long long)THREADS * EACH;
   rgaps_subscriber_qos_t wanted = rgaps_subscriber_qos_default();
   rgaps_publisher_qos_t offered = rgaps_publisher_qos_default();
@@ -198,7 +198,7 @@ static void *take_by_handle_until_interrupted(void *argument) {
   return NULL;
 }
 
-static void an_interrupt_ends_waits_and_takes_by_handle_and_what_is_there_is_still_taken(void) {
+static void an_interrupt_ends_waits_and_ready_messages_are_still_taken(void) {
   rgaps_publisher_t *publisher = publisher_of(node, "/ctest/interrupt", RGAPS_KIND_BYTES);
   for (int round = 0; round < 20; round++) {
     struct ending ending = {.subscriber = subscriber_of(node, "/ctest/interrupt", RGAPS_KIND_BYTES)};
@@ -288,7 +288,7 @@ static void *release_once(void *argument) {
   return NULL;
 }
 
-static void what_two_threads_release_is_released_once(void) {
+static void a_handle_that_two_threads_release_is_released_once(void) {
   rgaps_publisher_t *publisher = publisher_of(node, "/ctest/once", RGAPS_KIND_BYTES);
   rgaps_subscriber_t *subscriber = subscriber_of(node, "/ctest/once", RGAPS_KIND_BYTES);
   rgaps_publisher_statistics_t statistics;
@@ -343,7 +343,7 @@ static void *come_and_go(void *argument) {
   return NULL;
 }
 
-static void each_thread_has_its_own_errors_and_nodes_come_and_go_at_once(void) {
+static void each_thread_has_its_own_errors_while_nodes_are_created_and_destroyed(void) {
   atomic_int number = 0;
   pthread_t threads[16];
   start(threads, 16, come_and_go, &number);
@@ -352,13 +352,13 @@ static void each_thread_has_its_own_errors_and_nodes_come_and_go_at_once(void) {
 
 int main(void) {
   node = node_on(NULL);
-  each_thread_has_its_own_errors_and_nodes_come_and_go_at_once();
-  what_many_threads_publish_many_threads_take_each_once();
-  what_two_threads_release_is_released_once();
+  each_thread_has_its_own_errors_while_nodes_are_created_and_destroyed();
+  many_threads_take_each_message_of_many_threads_once();
+  a_handle_that_two_threads_release_is_released_once();
   objects_may_be_destroyed_while_other_threads_use_them();
   a_brief_wait_does_not_keep_another_thread_asleep();
   waits_and_takes_by_handle_end_when_their_subscriber_is_destroyed();
-  an_interrupt_ends_waits_and_takes_by_handle_and_what_is_there_is_still_taken();
+  an_interrupt_ends_waits_and_ready_messages_are_still_taken();
   rgaps_node_destroy(node);
   return 0;
 }

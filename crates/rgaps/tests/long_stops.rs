@@ -482,7 +482,9 @@ impl Host {
             self.go_on();
         }
         refused.into_iter().zip(owner).for_each(|(refused, owner)| check_refusal(refused.join().unwrap(), owner));
-        clients.iter_mut().for_each(|client| assert!(client.is_stopped(), "another process continued the {}", client.role));
+        clients
+            .iter_mut()
+            .for_each(|client| assert!(client.is_stopped(), "another process continued the {}", client.role));
 
         let living = self.resume(clients);
         if let Some(late) = self.late.take() {

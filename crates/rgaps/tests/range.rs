@@ -48,7 +48,7 @@ fn manager_of(host: &Host, kind: &str) -> (String, String) {
 }
 
 #[test]
-fn a_host_that_nobody_opened_is_closed_and_a_ros_2_node_opens_it_and_both_say_so() {
+fn a_plain_host_stays_closed_and_a_ros_2_node_opens_its_host_and_both_log_it() {
     let _watchdog = Watchdog::new(Duration::from_secs(120));
     let hosts = match Hosts::new(1) {
         Ok(hosts) => hosts,
