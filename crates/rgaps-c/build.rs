@@ -1,5 +1,5 @@
-//! Names the shared library by the version of its ABI, so that a program built against another one is not started with it, and keeps it
-//! loaded after dlclose: a node's thread, and whoever holds a DLPack tensor, would return into memory that is gone.
+//! Sets the shared library's soname to its ABI version, so that a program built against another ABI does not start with it. Keeps the library
+//! loaded after dlclose, since a node's thread or the deleter of a DLPack tensor would return into unmapped code.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

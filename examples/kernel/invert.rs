@@ -1,7 +1,7 @@
-//! A subscriber on a GPU: a kernel reads each picture where it lies, behind the work that brings it. Only the result comes to the CPU, which
-//! checks every pixel of it.
+//! A subscriber on a GPU: a kernel reads each picture in place, after the work that writes it. Only the result is copied to the CPU, which
+//! checks every pixel.
 //!
-//! `cargo run -p rgaps --example invert`; ends after the number of pictures given, or when none comes for ten seconds.
+//! `cargo run -p rgaps --example invert`; ends after the given number of pictures, or when none arrives for ten seconds.
 
 mod gpu;
 
@@ -36,7 +36,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         };
         let view = picture.view()?;
         let mut negative = gpu.stream.alloc_zeros::<u8>(view.width as usize * view.height as usize)?;
-        // SAFETY: the kernel's arguments; it reads the view's pixels, which stay while the picture is held, and writes as many as there are.
+        // SAFETY: the arguments match the kernel. It reads the view's pixels, which stay while the picture is held, and writes as many.
         unsafe { gpu.stream.launch_builder(&gpu.kernel).arg(&view).arg(&mut negative).launch(each_pixel(&view)) }?;
         let negative = gpu.stream.clone_dtoh(&negative)?;
         gpu.stream.synchronize()?;
@@ -51,6 +51,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             return Err(format!("picture {number}: {wrong} pixels are wrong").into());
         }
         println!("picture {number}: {} pixels inverted ({route})", negative.len());
-    } // each picture is released behind the work that read it
+    } // dropping the picture releases it after the kernel
     Ok(())
 }

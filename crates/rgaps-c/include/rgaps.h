@@ -5,10 +5,10 @@
  * Made by cbindgen of crates/rgaps-c/src; do not edit.
  *
  * - **Handles**: rgaps_node_t and the like are handles, not pointers to memory: NULL, released and wrong ones are errors, never crashes.
- * - **Results**: RGAPS_OK, or a status whose reason rgaps_error_text() tells. Outputs are written on RGAPS_OK only.
- * - **Threads**: nodes, publishers and subscribers may be used by any thread at once; a loan or a message by one thread at a time.
- * - **fork**: the child cannot use what its parent made (RGAPS_FORKED); it makes a node of its own.
- * - **Devices**: payloads are where rgaps_node_device says: on a GPU, or in the host's memory. A call that takes a stream is in its order.
+ * - **Results**: a call returns RGAPS_OK, or a status with a reason in rgaps_error_text(). Outputs are written on RGAPS_OK only.
+ * - **Threads**: any threads may use a node, publisher or subscriber at the same time; a loan or a message, one thread at a time.
+ * - **fork**: a child cannot use its parent's objects (RGAPS_FORKED); it creates a node of its own.
+ * - **Devices**: rgaps_node_device says where payloads are: on a GPU or in host memory. A call that takes a stream works in stream order.
  */
 
 #ifndef RGAPS_H
@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A tensor of dlpack.h, which is needed only by who looks into it. */
+/* Declared in dlpack.h, which only programs that read tensors need. */
 struct DLManagedTensorVersioned;
 
 
@@ -27,93 +27,92 @@ struct DLManagedTensorVersioned;
 #define RGAPS_ABI_VERSION 2
 
 /**
- * ns that a pull waits for a message.
+ * Maximum wait of a pull in ns.
  */
 #define RGAPS_PULL_TIMEOUT_NS 1000000000
 
 /**
- * What a call returns. Everything but `RGAPS_OK` leaves its outputs as they were; `rgaps_error_text` says the rest, for all but
- * `RGAPS_NO_MESSAGE`.
+ * The result of a call. Outputs are unchanged unless it is `RGAPS_OK`. `rgaps_error_text` has the details of all others but `RGAPS_NO_MESSAGE`.
  */
 typedef enum {
   /**
-   * Done.
+   * Success.
    */
   RGAPS_OK = 0,
   /**
-   * Nothing is wrong, and there is no message now.
+   * No message is ready. Not an error.
    */
   RGAPS_NO_MESSAGE = 1,
   /**
-   * The time-out came first.
+   * The time-out expired.
    */
   RGAPS_TIMED_OUT = 2,
   /**
-   * An argument is NULL where it must not be, contradicts itself, or is out of its range.
+   * An argument is NULL but must not be, contradicts itself, or is out of range.
    */
   RGAPS_INVALID_ARGUMENT = 3,
   /**
-   * A handle is NULL, was released, is of another kind of object, or never was one.
+   * A handle is NULL, released, of another kind of object, or not a handle.
    */
   RGAPS_INVALID_HANDLE = 4,
   /**
-   * The program was built for another version of the ABI than the library's.
+   * The program and the library, or two programs, have different versions.
    */
   RGAPS_WRONG_VERSION = 5,
   /**
-   * Message, metadata, topic or question are of different kinds.
+   * The message, metadata, topic or call are not of the same kind.
    */
   RGAPS_WRONG_KIND = 6,
   /**
-   * The pool or the message table is full; messages must be released, or the pool be larger.
+   * The pool or the message table is full. Release messages or make the pool larger.
    */
   RGAPS_NO_SPACE = 7,
   /**
-   * The manager, rgapsd, is not there, could not be started or does not answer.
+   * The manager, rgapsd, is not running, could not be started or does not answer.
    */
   RGAPS_NO_MANAGER = 8,
   /**
-   * The manager refused: no free place in the topic, no such topic, no memory.
+   * The manager refused the request: no free slot in the topic, no such topic, no memory.
    */
   RGAPS_REFUSED = 9,
   /**
-   * The device refused or failed.
+   * A device operation failed.
    */
   RGAPS_DEVICE_ERROR = 10,
   /**
-   * The message's bytes never came: its producer died, or its device failed.
+   * The message's bytes were never written: its publisher died, or its device failed.
    */
   RGAPS_POISONED = 11,
   /**
-   * This process was forked from the one that made the object.
+   * This process was forked from the one that created the object.
    */
   RGAPS_FORKED = 12,
   /**
-   * What another process wrote makes no sense. It was not followed.
+   * Shared memory has invalid values, written by another process. They were not used.
    */
   RGAPS_CORRUPT = 13,
   /**
-   * The kernel refused.
+   * A system call failed.
    */
   RGAPS_SYSTEM_ERROR = 14,
   /**
-   * A defect of the library. The call was given up.
+   * A defect of the library. The call was aborted.
    */
   RGAPS_INTERNAL_ERROR = 15,
   /**
-   * A message's handle names nothing that this subscriber has or will have.
+   * A handle names a message that this subscriber neither has nor will get.
    */
   RGAPS_STALE = 16,
   /**
-   * A message's handle names one that was published before the subscriber was there.
+   * A handle names a message that was published before the subscriber joined.
    */
   RGAPS_EARLY = 17,
   /**
-   * The publisher or subscriber has lost its place in the topic: the manager that followed one that died did not take it back. Make it anew.
+   * The publisher or subscriber has lost its slot: the manager died, and its successor did not take the slot back. Create it again.
    */
   RGAPS_CUT_OFF = 18,
   /**
-   * The subscriber holds half of what a publisher may have. Nothing is lost: release some messages, and take again.
+   * The subscriber holds half of the messages that a publisher can have. Nothing is lost: release some messages and take again.
    */
   RGAPS_TOO_MANY_HELD = 19,
 } rgaps_status_t;
@@ -127,7 +126,7 @@ typedef enum {
    */
   RGAPS_KIND_BYTES = 0,
   /**
-   * Pictures.
+   * Images.
    */
   RGAPS_KIND_IMAGE = 1,
   /**
@@ -141,21 +140,21 @@ typedef enum {
 } rgaps_kind_t;
 
 /**
- * Whether what was published must arrive.
+ * Whether a link that was cut sends messages again.
  */
 typedef enum {
   /**
-   * A link that is cut loses what was on its way.
+   * Messages in flight are lost when a link is cut.
    */
   RGAPS_BEST_EFFORT = 0,
   /**
-   * A link that is cut sends again what history still has.
+   * A link that was cut sends the messages again that history still has.
    */
   RGAPS_RELIABLE = 1,
 } rgaps_reliability_t;
 
 /**
- * Whether late joiners get what was published before.
+ * Whether late joiners get earlier messages.
  */
 typedef enum {
   /**
@@ -173,7 +172,7 @@ typedef enum {
  */
 typedef enum {
   /**
-   * Waits until subscribers release messages, at most `exhaustion_timeout_ms`; then `RGAPS_TIMED_OUT`.
+   * Waits at most `exhaustion_timeout_ms` until subscribers release messages; then returns `RGAPS_TIMED_OUT`.
    */
   RGAPS_WAIT = 0,
   /**
@@ -181,17 +180,17 @@ typedef enum {
    */
   RGAPS_DROP_OLDEST = 1,
   /**
-   * Says `RGAPS_NO_SPACE`.
+   * Returns `RGAPS_NO_SPACE`.
    */
   RGAPS_REFUSE = 2,
 } rgaps_exhaustion_t;
 
 /**
- * Whether a message's bytes are there.
+ * Whether a message's bytes are written.
  */
 typedef enum {
   /**
-   * Not yet: the device is still to bring them. Only for messages of `rgaps_subscriber_take_on`.
+   * Not yet: a device still has to write them. Only for messages of `rgaps_subscriber_take_on`.
    */
   RGAPS_PENDING = 0,
   /**
@@ -199,7 +198,7 @@ typedef enum {
    */
   RGAPS_READY = 1,
   /**
-   * Never: their producer died, or its device failed.
+   * Never: the publisher died, or its device failed.
    */
   RGAPS_NEVER_READY = 2,
 } rgaps_readiness_t;
@@ -243,7 +242,7 @@ typedef enum {
 } rgaps_datatype_t;
 
 /**
- * Kind of the elements of a tensor, with the codes of DLPack's DLDataTypeCode; their size is given in bits.
+ * Type of a tensor's elements, with the codes of DLPack's DLDataTypeCode. Their size is given separately, in bits.
  */
 typedef enum {
   /**
@@ -267,19 +266,18 @@ typedef enum {
    */
   RGAPS_COMPLEX = 5,
   /**
-   * Truth values, of 8 bits.
+   * Booleans of 8 bits.
    */
   RGAPS_BOOL = 6,
 } rgaps_type_code_t;
 
 /**
- * A block of a publisher's pool that is being filled. Used by one thread at a time.
+ * A loaned block of a publisher's pool, to be filled. Use it from one thread at a time.
  */
 typedef struct rgaps_loan_t rgaps_loan_t;
 
 /**
- * A process's part in RGAPS: its connection to the host's manager, and the factory of publishers and subscribers. Usable from any thread;
- * not after fork.
+ * A process's connection to the host's manager, and the factory of publishers and subscribers. Usable from any thread, but not after fork.
  */
 typedef struct rgaps_node_t rgaps_node_t;
 
@@ -289,8 +287,8 @@ typedef struct rgaps_node_t rgaps_node_t;
 typedef struct rgaps_publisher_t rgaps_publisher_t;
 
 /**
- * A message that is being read, in the memory where its publisher (or, from another host, the manager) put it. It stays as it is until it is
- * released, however far the publisher runs ahead, and outlives its subscriber.
+ * A taken message, in the memory where its publisher wrote it (or the manager, for a message from another host). It stays valid until it is
+ * released, however many messages the publisher publishes, and may outlive its subscriber.
  */
 typedef struct rgaps_sample_t rgaps_sample_t;
 
@@ -304,7 +302,7 @@ typedef struct rgaps_subscriber_t rgaps_subscriber_t;
  */
 typedef struct {
   /**
-   * Seconds since 1970-01-01 UTC, as builtin_interfaces/Time.
+   * Seconds since 1970-01-01 UTC, as in builtin_interfaces/Time.
    */
   int32_t sec;
   /**
@@ -312,17 +310,17 @@ typedef struct {
    */
   uint32_t nanosec;
   /**
-   * Coordinate frame (of a tensor, perhaps its name): UTF-8, filled up with zeros; all 64 bytes may be used.
+   * Coordinate frame; for a tensor also its name. UTF-8, padded with zeros; all 64 bytes may be used.
    */
   char frame_id[64];
   /**
-   * Free for the application.
+   * The application's own bytes.
    */
   uint8_t user[32];
 } rgaps_header_t;
 
 /**
- * A payload of raw bytes.
+ * Metadata of a payload of raw bytes.
  */
 typedef struct {
   /**
@@ -336,7 +334,7 @@ typedef struct {
 } rgaps_bytes_t;
 
 /**
- * What the payload of an image message is, as sensor_msgs/Image. Made by `rgaps_meta_image`.
+ * Metadata of an image, like sensor_msgs/Image. Initialise it with `rgaps_meta_image`.
  */
 typedef struct {
   /**
@@ -356,7 +354,7 @@ typedef struct {
    */
   uint32_t step;
   /**
-   * Pixel format, by its code: `rgaps_encoding_code`, `rgaps_encoding_name`.
+   * Code of the pixel format: `rgaps_encoding_code`, `rgaps_encoding_name`.
    */
   uint32_t encoding;
   /**
@@ -370,11 +368,11 @@ typedef struct {
 } rgaps_image_t;
 
 /**
- * One field of every point. Made by `rgaps_meta_add_field`.
+ * One field of every point. Add it with `rgaps_meta_add_field`.
  */
 typedef struct {
   /**
-   * UTF-8, filled up with zeros; all 32 bytes may be used.
+   * Name in UTF-8, padded with zeros; all 32 bytes may be used.
    */
   char name[32];
   /**
@@ -392,7 +390,7 @@ typedef struct {
 } rgaps_point_field_t;
 
 /**
- * What the payload of a point cloud message is, as sensor_msgs/PointCloud2. Made by `rgaps_meta_point_cloud`.
+ * Metadata of a point cloud, like sensor_msgs/PointCloud2. Initialise it with `rgaps_meta_point_cloud`.
  */
 typedef struct {
   /**
@@ -404,7 +402,7 @@ typedef struct {
    */
   uint32_t width;
   /**
-   * Rows; 1 for a cloud without order.
+   * Rows; 1 for an unordered cloud.
    */
   uint32_t height;
   /**
@@ -416,7 +414,7 @@ typedef struct {
    */
   uint32_t row_step;
   /**
-   * Fields, at most 16.
+   * Number of fields, at most 16.
    */
   uint32_t field_count;
   /**
@@ -432,13 +430,13 @@ typedef struct {
    */
   uint8_t reserved[2];
   /**
-   * Those past `field_count` are zero.
+   * The fields; those past `field_count` are zero.
    */
   rgaps_point_field_t fields[16];
 } rgaps_point_cloud_t;
 
 /**
- * What the payload of a tensor message is, as DLPack's DLTensor. Made by `rgaps_meta_tensor`.
+ * Metadata of a tensor, like DLPack's DLTensor. Initialise it with `rgaps_meta_tensor`.
  */
 typedef struct {
   /**
@@ -446,7 +444,7 @@ typedef struct {
    */
   rgaps_header_t header;
   /**
-   * Dimensions, at most 8.
+   * Number of dimensions, at most 8.
    */
   uint32_t ndim;
   /**
@@ -470,7 +468,7 @@ typedef struct {
    */
   int64_t strides[8];
   /**
-   * First byte of element (0, 0, ...) in the payload.
+   * Byte offset of element (0, 0, ...) in the payload.
    */
   uint64_t byte_offset;
 } rgaps_tensor_t;
@@ -480,33 +478,33 @@ typedef struct {
  */
 typedef union {
   /**
-   * What all kinds begin with.
+   * The start of all kinds.
    */
   rgaps_header_t header;
   /**
-   * Of raw bytes.
+   * Metadata of raw bytes.
    */
   rgaps_bytes_t bytes;
   /**
-   * Of a picture.
+   * Metadata of an image.
    */
   rgaps_image_t image;
   /**
-   * Of a point cloud.
+   * Metadata of a point cloud.
    */
   rgaps_point_cloud_t point_cloud;
   /**
-   * Of a tensor.
+   * Metadata of a tensor.
    */
   rgaps_tensor_t tensor;
 } rgaps_any_meta_t;
 
 /**
- * Metadata, and of which kind it is.
+ * Metadata with its kind.
  */
 typedef struct {
   /**
-   * An `rgaps_kind_t`: which member of `as` there is.
+   * An `rgaps_kind_t`: selects the member of `as`.
    */
   uint32_t kind;
   /**
@@ -524,15 +522,15 @@ typedef struct {
  */
 typedef struct {
   /**
-   * For people; NULL takes the program's name.
+   * The name that tools show; NULL takes the program's name.
    */
   const char *name;
   /**
-   * The directory of the manager to use; NULL takes RGAPS_RUNTIME_DIR, else this user's.
+   * The runtime directory of the manager to connect to; NULL takes RGAPS_RUNTIME_DIR, else the user's own.
    */
   const char *runtime_dir;
   /**
-   * The GPU whose streams work on the host's pools, as "cuda:0"; NULL takes the one that they lie on.
+   * The GPU whose streams this node uses, such as "cuda:0"; NULL takes the GPU that has the host's pools.
    */
   const char *device;
   /**
@@ -544,22 +542,22 @@ typedef struct {
    */
   uint32_t no_autostart;
   /**
-   * Not 0: it works for a node of ROS 2. If it starts the manager and nothing is said of the network, other hosts are let in, as the RMW
-   * does it.
+   * Not 0: the node is part of a ROS 2 node. If it starts the manager and no setting limits the network, the manager admits other hosts of the
+   * subnet, as the RMW does.
    */
   uint32_t ros_node;
 } rgaps_node_options_t;
 
 /**
- * Where memory is, in DLPack's terms.
+ * A device in DLPack's terms.
  */
 typedef struct {
   /**
-   * A DLDeviceType: 1 memory of the host, 2 an NVIDIA GPU.
+   * A DLDeviceType: 1 host memory, 2 an NVIDIA GPU.
    */
   int32_t device_type;
   /**
-   * Its number as this process counts them; 0 for the host.
+   * Its number in this process; 0 for the host.
    */
   int32_t device_id;
 } rgaps_device_t;
@@ -603,7 +601,7 @@ typedef struct {
 } rgaps_topic_t;
 
 /**
- * What a publisher offers. Start from `rgaps_publisher_qos_default`.
+ * The QoS that a publisher offers. Start from `rgaps_publisher_qos_default`.
  */
 typedef struct {
   /**
@@ -615,7 +613,7 @@ typedef struct {
    */
   uint32_t durability;
   /**
-   * How many last messages are kept for late joiners, and sent again by a link that was cut.
+   * How many of the last messages are kept for late joiners, and for a link that was cut to send again.
    */
   uint32_t history_depth;
   /**
@@ -623,15 +621,15 @@ typedef struct {
    */
   uint32_t exhaustion;
   /**
-   * Milliseconds that a full pool is waited for.
+   * Maximum wait for space in a full pool, in ms.
    */
   uint64_t exhaustion_timeout_ms;
   /**
-   * Bytes of the publisher's pool; 0 takes the configuration's.
+   * Bytes of the publisher's pool; 0 takes the configured size.
    */
   uint64_t pool_bytes;
   /**
-   * 0: links wait for no credit, and a slow receiver's oldest messages are overwritten and counted. Else they wait.
+   * Not 0: links wait for credit. 0: they do not, and a slow receiver's oldest messages are overwritten and counted.
    */
   uint32_t flow_control;
   /**
@@ -641,7 +639,8 @@ typedef struct {
 } rgaps_publisher_qos_t;
 
 /**
- * Names a message outside RGAPS: the bytes of rgaps_msgs/GpuHandle. It holds nothing; `rgaps_subscriber_take_by_handle` says what it still names.
+ * The name of a message outside RGAPS: the bytes of rgaps_msgs/GpuHandle. It does not hold the message; `rgaps_subscriber_take_by_handle` checks
+ * whether it still names one.
  */
 typedef struct {
   /**
@@ -653,7 +652,7 @@ typedef struct {
    */
   uint8_t topic_id[16];
   /**
-   * ns since 1970 when the publisher's host came to life.
+   * When the publisher's host started, in ns since 1970.
    */
   uint64_t host_epoch;
   /**
@@ -661,11 +660,11 @@ typedef struct {
    */
   uint64_t publisher;
   /**
-   * The publisher's count of its messages, from 1.
+   * The publisher's sequence number, from 1.
    */
   uint64_t sequence;
   /**
-   * Place in the order of the topic on the host that wrote this.
+   * Position in the topic's order on the host that wrote this.
    */
   uint64_t position;
   /**
@@ -673,15 +672,15 @@ typedef struct {
    */
   uint64_t payload_bytes;
   /**
-   * Entry of that host's message table.
+   * Index of the message's entry in that host's message table.
    */
   uint32_t slot;
   /**
-   * Which of the entry's lives.
+   * Generation of the entry.
    */
   uint32_t generation;
   /**
-   * Of this layout.
+   * Version of this layout.
    */
   uint32_t layout_version;
   /**
@@ -699,7 +698,7 @@ typedef struct {
    */
   uint64_t published;
   /**
-   * Their bytes.
+   * Payload bytes published.
    */
   uint64_t published_bytes;
   /**
@@ -707,25 +706,25 @@ typedef struct {
    */
   uint64_t refused;
   /**
-   * Bytes of the pool.
+   * Capacity of the pool in bytes.
    */
   uint64_t pool_bytes;
   /**
-   * Bytes of it in use.
+   * Bytes of the pool in use.
    */
   uint64_t used_bytes;
   /**
-   * Messages that are still read or kept.
+   * Messages that subscribers still need or history keeps.
    */
   uint64_t outstanding;
 } rgaps_publisher_statistics_t;
 
 /**
- * Where a message came from, the path that it took, and when it passed each stage.
+ * A message's origin, its route and the time of each stage.
  */
 typedef struct {
   /**
-   * Place in the order of the topic on this host.
+   * Position in the topic's order on this host.
    */
   uint64_t position;
   /**
@@ -733,7 +732,7 @@ typedef struct {
    */
   uint64_t publisher;
   /**
-   * The publisher's count of its messages, from 1.
+   * The publisher's sequence number, from 1.
    */
   uint64_t sequence;
   /**
@@ -745,7 +744,7 @@ typedef struct {
    */
   uint8_t source_host[16];
   /**
-   * ns since 1970 when it was published, on the publisher's host; as all that follow, 0 where there was no such stage.
+   * When it was published, in ns since 1970 on the publisher's host. This and the following times are 0 if there was no such stage.
    */
   uint64_t published_ns;
   /**
@@ -753,7 +752,7 @@ typedef struct {
    */
   uint64_t staged_ns;
   /**
-   * When its first byte was handed to the link.
+   * When its first byte was given to the link.
    */
   uint64_t sent_ns;
   /**
@@ -769,7 +768,7 @@ typedef struct {
    */
   uint64_t taken_ns;
   /**
-   * The memory that it lies in: device of the pool's file. The same for every subscriber of a host, as the two that follow.
+   * Device number of the pool's file. This and the next two are the same for every subscriber of a host.
    */
   uint64_t pool_device;
   /**
@@ -777,7 +776,7 @@ typedef struct {
    */
   uint64_t pool_inode;
   /**
-   * First byte of the payload in the pool.
+   * Offset of the payload in the pool.
    */
   uint64_t pool_offset;
   /**
@@ -785,19 +784,19 @@ typedef struct {
    */
   uint32_t kind;
   /**
-   * How it was handed over: 0 not stated, 1 loaned, 2 pushed.
+   * How it was published: 0 unknown, 1 loaned, 2 pushed.
    */
   uint8_t origin;
   /**
-   * How it came to this host: 0 published here, 1 over TCP, 2 over RDMA.
+   * How it reached this host: 0 published here, 1 over TCP, 2 over RDMA.
    */
   uint8_t route;
   /**
-   * Why not by a better route: 0 there is none, 1 pushed, 2 configured so, 3 no RDMA device, 4 RDMA failed, 5 no flow control.
+   * Why it took no better route: 0 there is none, 1 pushed, 2 by configuration, 3 no RDMA device, 4 RDMA failed, 5 no flow control.
    */
   uint8_t why_not;
   /**
-   * Copies on the device, by push.
+   * Copies on the device by a push.
    */
   uint8_t copies_pushed;
   /**
@@ -815,7 +814,7 @@ typedef struct {
 } rgaps_info_t;
 
 /**
- * What a subscriber requests. Start from `rgaps_subscriber_qos_default`.
+ * The QoS that a subscriber requests. Start from `rgaps_subscriber_qos_default`.
  */
 typedef struct {
   /**
@@ -827,7 +826,7 @@ typedef struct {
    */
   uint32_t durability;
   /**
-   * How many unread messages are kept; older ones are counted as lost. 0 keeps all, and publishers wait.
+   * How many unread messages are kept (keep-last); older ones are lost and counted. 0 is keep-all: publishers wait.
    */
   uint32_t depth;
   /**
@@ -845,11 +844,11 @@ typedef struct {
    */
   uint64_t taken;
   /**
-   * Messages lost: older than the depth, or needed for their space, or lost on the way from another host.
+   * Messages lost: they exceeded the depth, their publisher needed their space, or they were lost between hosts.
    */
   uint64_t lost;
   /**
-   * Messages whose bytes never came.
+   * Messages whose bytes were never written.
    */
   uint64_t poisoned;
   /**
@@ -857,11 +856,11 @@ typedef struct {
    */
   uint64_t held;
   /**
-   * Bytes that were copied for this subscriber alone: 0, unless it asked for a copy of device memory.
+   * Bytes that were copied for this subscriber: device memory copied to the host, or to a GPU without peer access. Usually 0.
    */
   uint64_t copied_bytes;
   /**
-   * Messages that were passed by because what they say of themselves contradicts itself.
+   * Messages that were skipped because their metadata does not fit their payload, or their bytes are outside their pool.
    */
   uint64_t malformed;
 } rgaps_subscriber_statistics_t;
@@ -876,18 +875,15 @@ extern "C" {
 rgaps_status_t rgaps_meta_bytes(rgaps_meta_t *meta, uint64_t bytes);
 
 /**
- * Metadata of a picture whose rows follow each other without gaps. For rows with gaps, raise `as.image.step` afterwards.
+ * Metadata of an image whose rows follow each other without gaps. For rows with gaps, raise `as.image.step` afterwards.
  *
  * @param encoding  a name of sensor_msgs/image_encodings, such as "rgb8", "mono8", "16UC1" or "nv12"
  */
-rgaps_status_t rgaps_meta_image(rgaps_meta_t *meta,
-                                uint32_t width,
-                                uint32_t height,
-                                const char *encoding);
+rgaps_status_t rgaps_meta_image(rgaps_meta_t *meta, uint32_t width, uint32_t height, const char *encoding);
 
 /**
- * Metadata of a cloud of `width` x `height` points of `point_step` bytes that follow each other without gaps; dense, little-endian. Fields
- * are added by `rgaps_meta_add_field`.
+ * Metadata of a cloud of `width` x `height` points of `point_step` bytes that follow each other without gaps; dense, little-endian. Add fields with
+ * `rgaps_meta_add_field`.
  */
 rgaps_status_t rgaps_meta_point_cloud(rgaps_meta_t *meta,
                                       uint32_t width,
@@ -899,7 +895,7 @@ rgaps_status_t rgaps_meta_point_cloud(rgaps_meta_t *meta,
  *
  * @param name      such as "x" or "intensity", at most 32 bytes
  * @param offset    its first byte in a point
- * @param datatype  an rgaps_datatype_t, such as RGAPS_FLOAT32. For several elements set `count` of the field in `as.point_cloud.fields`.
+ * @param datatype  an rgaps_datatype_t, such as RGAPS_FLOAT32. For several elements, set `count` of the field in `as.point_cloud.fields`.
  */
 rgaps_status_t rgaps_meta_add_field(rgaps_meta_t *meta,
                                     const char *name,
@@ -907,7 +903,7 @@ rgaps_status_t rgaps_meta_add_field(rgaps_meta_t *meta,
                                     uint32_t datatype);
 
 /**
- * Metadata of a tensor in C order: the last dimension is contiguous, nothing lies between or before the elements.
+ * Metadata of a tensor in C order: the last dimension is contiguous, without gaps and without offset.
  *
  * @param code   an rgaps_type_code_t, such as RGAPS_FLOAT, or another DLDataTypeCode of DLPack's
  * @param bits   of an element
@@ -919,28 +915,28 @@ rgaps_status_t rgaps_meta_tensor(rgaps_meta_t *meta, uint32_t code, uint32_t bit
 /**
  * Sets stamp and frame of metadata.
  *
- * @param ns        since 1970; `rgaps_now` tells it
+ * @param ns        ns since 1970, such as `rgaps_now()`
  * @param frame_id  at most 64 bytes; NULL leaves it empty
  */
 rgaps_status_t rgaps_meta_set_header(rgaps_meta_t *meta, uint64_t ns, const char *frame_id);
 
 /**
- * Now, in ns since 1970 on this host's clock.
+ * The present time in ns since 1970 on this host's clock.
  */
 uint64_t rgaps_now(void);
 
 /**
- * Bytes of payload that metadata describes; 0 if it contradicts itself, which `rgaps_error_text` then explains.
+ * Bytes of the payload that metadata describes; 0 if the metadata is invalid (see `rgaps_error_text`).
  */
 uint64_t rgaps_meta_payload_bytes(const rgaps_meta_t *meta);
 
 /**
- * The code of an encoding's name; 0 if there is none.
+ * The code of an encoding's name; 0 if the name is unknown.
  */
 uint32_t rgaps_encoding_code(const char *name);
 
 /**
- * The name of an encoding's code; NULL if there is none.
+ * The name of an encoding's code; NULL if the code is unknown.
  */
 const char *rgaps_encoding_name(uint32_t code);
 
@@ -965,30 +961,30 @@ const char *rgaps_version(void);
 rgaps_node_options_t rgaps_node_options_default(void);
 
 /**
- * Makes a node: connects to the host's manager, and starts one if none runs. Called through `rgaps_node_create`.
+ * Creates a node: connects to the host's manager, and starts one if none runs. Call it through `rgaps_node_create`.
  *
  * @param abi_version  RGAPS_ABI_VERSION of the header that the program was built with
  * @param options      NULL takes the defaults
- * @param node         the node; `rgaps_node_destroy` ends it
+ * @param node         the node; destroy it with `rgaps_node_destroy`
  */
 rgaps_status_t rgaps_node_create_abi(uint32_t abi_version, const rgaps_node_options_t *options, rgaps_node_t **node);
 
 /**
- * Ends a node. Its publishers, subscribers and messages stay usable until they are destroyed. NULL is no error.
+ * Destroys a node. Its publishers, subscribers and messages stay usable until they are destroyed. NULL is not an error.
  */
 void rgaps_node_destroy(rgaps_node_t *node);
 
 /**
- * Where the payloads of this host are. Pointers to payloads are of this device; on the host backend they are plain pointers.
+ * The device that has the node's payloads. Pointers to payloads are pointers of this device; on the host backend, plain pointers.
  */
 rgaps_status_t rgaps_node_device(const rgaps_node_t *node,
                                  rgaps_device_t *device);
 
 /**
- * The topics that this host knows of.
+ * The topics that this host knows.
  *
- * @param topics    `capacity` places; as many as there are topics are filled
- * @param count     how many topics there are, perhaps more than `capacity`
+ * @param topics    an array of `capacity` elements to fill
+ * @param count     the number of topics, which may exceed `capacity`
  */
 rgaps_status_t rgaps_node_topics(const rgaps_node_t *node, rgaps_topic_t *topics, uint64_t capacity, uint64_t *count);
 
@@ -998,12 +994,12 @@ rgaps_status_t rgaps_node_topics(const rgaps_node_t *node, rgaps_topic_t *topics
 rgaps_publisher_qos_t rgaps_publisher_qos_default(void);
 
 /**
- * Makes a publisher. The topic is made if it does not exist; its type must be of this kind.
+ * Creates a publisher, and the topic if it does not exist. The topic's type must be of this kind.
  *
- * @param topic      a ROS name; with or without the leading slash it is one
+ * @param topic      a ROS name; the leading slash is optional
  * @param kind       an rgaps_kind_t
  * @param qos        NULL takes the default
- * @param publisher  the publisher; `rgaps_publisher_destroy` ends it
+ * @param publisher  the publisher; destroy it with `rgaps_publisher_destroy`
  */
 rgaps_status_t rgaps_publisher_create(const rgaps_node_t *node,
                                       const char *topic,
@@ -1012,29 +1008,29 @@ rgaps_status_t rgaps_publisher_create(const rgaps_node_t *node,
                                       rgaps_publisher_t **publisher);
 
 /**
- * Ends a publisher. What it has published stays until subscribers release messages. Its loans can still be published. NULL is no error.
+ * Destroys a publisher. Its messages stay until subscribers release them. Its loans can still be published. NULL is not an error.
  */
 void rgaps_publisher_destroy(rgaps_publisher_t *publisher);
 
 /**
- * A block of the pool for the bytes that `meta` describes, to be filled in place and published without a copy. What happens while the pool
- * is full is the publisher's QoS.
+ * Loans a block of the pool for the bytes that `meta` describes. Fill it in place and publish it without a copy. If the pool is full, the
+ * publisher's QoS decides what happens.
  *
- * A block that has been used before still holds its old bytes: fill all of it.
+ * A block that was used before still has its old bytes: fill all of it.
  *
- * @param loan  ends with `rgaps_loan_publish` or `rgaps_loan_discard`
+ * @param loan  end it with `rgaps_loan_publish` or `rgaps_loan_discard`
  */
 rgaps_status_t rgaps_publisher_loan(const rgaps_publisher_t *publisher,
                                     const rgaps_meta_t *meta,
                                     rgaps_loan_t **loan);
 
 /**
- * Publishes bytes that lie on the device elsewhere: one copy on the device into the pool, behind the work given to the stream so far,
- * whatever the number of subscribers. The call does not wait for the device.
+ * Publishes a copy of the caller's device memory: one copy on the device into the pool, after the work that the stream has so far, whatever the
+ * number of subscribers. The call does not wait for the device.
  *
  * @param meta     describes `bytes` bytes
- * @param data     a pointer of the node's device, on the host backend a plain one. It stays, and nobody writes there, until the stream has
- *                 made the copy; on the host backend, until the call returns.
+ * @param data     a pointer of the node's device; a plain pointer on the host backend. Do not free or change the memory before the stream has made
+ *                 the copy; on the host backend, before the call returns.
  * @param stream   a CUstream or cudaStream_t of the device's primary context; NULL is CUDA's default stream. Of no meaning on the host
  *                 backend.
  * @param handle   names the message; may be NULL
@@ -1047,7 +1043,7 @@ rgaps_status_t rgaps_publisher_push_message(const rgaps_publisher_t *publisher,
                                             rgaps_message_handle_t *handle);
 
 /**
- * Publishes bytes that lie in the CPU's memory, on whatever device the node works: one copy into the pool, done when the call returns.
+ * Publishes a copy of host memory, whatever the node's device: one copy into the pool, complete when the call returns.
  *
  * @param meta     describes `bytes` bytes
  * @param handle   names the message; may be NULL
@@ -1059,7 +1055,7 @@ rgaps_status_t rgaps_publisher_push_host(const rgaps_publisher_t *publisher,
                                          rgaps_message_handle_t *handle);
 
 /**
- * How many subscribers the topic has on this host; each remote host that wants it counts as one. 0 if the handle is none.
+ * The number of subscribers on this host, plus one for each remote host that subscribes. 0 if the handle is invalid.
  */
 uint64_t rgaps_publisher_subscriber_count(const rgaps_publisher_t *publisher);
 
@@ -1069,8 +1065,8 @@ uint64_t rgaps_publisher_subscriber_count(const rgaps_publisher_t *publisher);
 rgaps_status_t rgaps_publisher_statistics(const rgaps_publisher_t *publisher, rgaps_publisher_statistics_t *statistics);
 
 /**
- * Where the CPU fills a loan: the block itself, or on a GPU memory that is copied there when the loan is published. Valid until the loan is
- * published or discarded.
+ * The memory in which the CPU fills a loan: the block itself, or, on a GPU, host memory that publishing copies into the block. Valid until the loan
+ * is published or discarded.
  *
  * @param bytes  may be NULL
  */
@@ -1079,22 +1075,22 @@ rgaps_status_t rgaps_loan_data(const rgaps_loan_t *loan,
                                uint64_t *bytes);
 
 /**
- * Where the device fills a loan: a kernel, or a copy. What writes there is given to the stream that the loan is published on. Valid until
- * the loan is published or discarded. On the host backend the same as `rgaps_loan_data`.
+ * The device memory in which a kernel or a copy fills a loan. Work that writes there must be in the stream that the loan is published on. Valid
+ * until the loan is published or discarded. On the host backend the same as `rgaps_loan_data`.
  */
 rgaps_status_t rgaps_loan_device_pointer(const rgaps_loan_t *loan,
                                          void **pointer);
 
 /**
- * Completes a loan's metadata before it is published. It keeps describing the same number of bytes.
+ * Replaces a loan's metadata before publishing. The new one must describe the same number of bytes.
  */
 rgaps_status_t rgaps_loan_set_meta(const rgaps_loan_t *loan, const rgaps_meta_t *meta);
 
 /**
- * A loan as a DLPack tensor for an array library to fill. Delete it by its deleter. It keeps memory mapped, not the loan: after the loan is
- * published or discarded nobody may write there.
+ * A loan as a DLPack tensor for an array library to fill. Delete it with its deleter. It keeps the memory mapped, not the loan: do not write to it
+ * after the loan is published or discarded.
  *
- * @param field   of a cloud, one field of its points; NULL for the whole payload
+ * @param field   a field of a cloud's points; NULL for the whole payload
  * @param tensor  a DLManagedTensorVersioned of dlpack.h
  */
 rgaps_status_t rgaps_loan_dlpack(const rgaps_loan_t *loan,
@@ -1102,8 +1098,8 @@ rgaps_status_t rgaps_loan_dlpack(const rgaps_loan_t *loan,
                                  struct DLManagedTensorVersioned **tensor);
 
 /**
- * Publishes a loan: zero copies. On a GPU in stream order: behind the work given to the stream so far, which fills the block; the call does
- * not wait for it. The handle is released, whatever is returned.
+ * Publishes a loan without a copy. On a GPU in stream order: the work that the stream has so far fills the block, and the call does not wait for
+ * it. The handle is released even if the call fails.
  *
  * @param stream   a CUstream or cudaStream_t of the device's primary context; NULL is CUDA's default stream. Of no meaning on the host
  *                 backend.
@@ -1114,29 +1110,29 @@ rgaps_status_t rgaps_loan_publish(rgaps_loan_t *loan,
                                   rgaps_message_handle_t *handle);
 
 /**
- * Gives a loan's block back unpublished. What a device was writing there must be done. NULL is no error.
+ * Gives a loan's block back unpublished. All device writes to it must be complete. NULL is not an error.
  */
 rgaps_status_t rgaps_loan_discard(rgaps_loan_t *loan);
 
 /**
- * What the payload is.
+ * The metadata, which describes the payload.
  */
 rgaps_status_t rgaps_sample_meta(const rgaps_sample_t *message, rgaps_meta_t *meta);
 
 /**
- * Where the message came from, the path that it took and when it passed each stage.
+ * The message's origin, its route and the time of each stage.
  */
 rgaps_status_t rgaps_sample_info(const rgaps_sample_t *message, rgaps_info_t *info);
 
 /**
- * What names the message outside RGAPS.
+ * The handle that names the message outside RGAPS.
  */
 rgaps_status_t rgaps_sample_handle(const rgaps_sample_t *message, rgaps_message_handle_t *handle);
 
 /**
- * The payload for the CPU: in place where it can read it; from a GPU a copy, fetched at the first call and counted
- * (`rgaps_subscriber_statistics_t::copied_bytes`). Valid until the message is released. It must not be written: the memory is mapped for
- * reading, and writing there ends the process.
+ * The payload for the CPU: in place if the CPU can read it there, else a copy that the first call makes and counts
+ * (`rgaps_subscriber_statistics_t::copied_bytes`). Valid until the message is released. Do not write to it: the memory is mapped read-only, and
+ * writing ends the process.
  *
  * @param bytes  may be NULL
  */
@@ -1145,8 +1141,8 @@ rgaps_status_t rgaps_sample_data(const rgaps_sample_t *message,
                                  uint64_t *bytes);
 
 /**
- * Where the payload lies on the device, for a kernel or a copy to read it; on the host backend a plain pointer. Valid until the message is
- * released; what reads it is given to the stream that it is released on. NULL for a payload without bytes. It must not be written.
+ * The payload's pointer on the device, for a kernel or a copy to read it; a plain pointer on the host backend. Valid until the message is released.
+ * Work that reads it must be in the stream that the message is released on. NULL for an empty payload. Do not write to it.
  *
  * @param bytes  may be NULL
  */
@@ -1155,17 +1151,17 @@ rgaps_status_t rgaps_sample_device_pointer(const rgaps_sample_t *message,
                                            uint64_t *bytes);
 
 /**
- * Whether the message's bytes are there: an rgaps_readiness_t.
+ * Whether the message's bytes are written: an rgaps_readiness_t.
  */
 rgaps_status_t rgaps_sample_readiness(const rgaps_sample_t *message, uint32_t *readiness);
 
 /**
- * A message as a DLPack tensor for an array library to read. The tensor holds the message, whatever becomes of its handle, until its deleter
- * is called, and then releases it behind the work that the stream has got by then.
+ * A message as a DLPack tensor for an array library to read. The tensor holds the message, even after its handle is released. Its deleter releases
+ * the message after the work that the stream has by then.
  *
- * @param field   of a cloud, one field of its points; NULL for the whole payload
- * @param stream  on which the library works, as for `rgaps_sample_release`; it must live until the deleter has been called
- * @param tensor  a DLManagedTensorVersioned of dlpack.h, read only
+ * @param field   a field of a cloud's points; NULL for the whole payload
+ * @param stream  the library's stream, as for `rgaps_sample_release`; it must exist until the deleter has been called
+ * @param tensor  a DLManagedTensorVersioned of dlpack.h, read-only
  */
 rgaps_status_t rgaps_sample_dlpack(const rgaps_sample_t *message,
                                    const char *field,
@@ -1173,11 +1169,10 @@ rgaps_status_t rgaps_sample_dlpack(const rgaps_sample_t *message,
                                    struct DLManagedTensorVersioned **tensor);
 
 /**
- * Lets a message go. On a GPU behind the work given to the stream so far, which reads it; the call does not wait for it. The handle is
- * released, whatever is returned.
+ * Releases a message. On a GPU, after the work that the stream has so far, without waiting for it. The handle is released even if the call fails.
  *
- * A stream that is being captured into a CUDA graph takes no message back, which is the error: the message is held until the capture is
- * over and `rgaps_subscriber_statistics` counts it no longer, and the stream has to live for so long.
+ * The call fails if the stream is being captured into a CUDA graph. The message is then held until the capture ends, and the stream must exist
+ * until `rgaps_subscriber_statistics` no longer counts the message as held.
  *
  * @param stream  a CUstream or cudaStream_t of the device's primary context; NULL is CUDA's default stream. Of no meaning on the host
  *                backend.
@@ -1186,7 +1181,7 @@ rgaps_status_t rgaps_sample_release(rgaps_sample_t *message,
                                     void *stream);
 
 /**
- * Attaches the calling process as a publisher of raw bytes. Called through `rgaps_publisher_init`.
+ * Creates a publisher of raw bytes with its own node. Call it through `rgaps_publisher_init`.
  *
  * @param abi_version  RGAPS_ABI_VERSION of the header that the program was built with
  * @return             NULL on failure: see `rgaps_error_text`
@@ -1196,8 +1191,8 @@ rgaps_publisher_t *rgaps_publisher_init_abi(uint32_t abi_version, const char *to
 /**
  * Publishes one message of raw bytes.
  *
- * @param device_pointer  `message_size` bytes of device memory, on the host backend of plain memory. The copy is behind the work of CUDA's
- *                        default stream so far; the memory stays as it is until that stream has made it.
+ * @param device_pointer  `message_size` bytes of device memory; of plain memory on the host backend. The copy follows the work that CUDA's default
+ *                        stream has so far. Do not change the memory before that stream has made the copy.
  * @return                0, or an rgaps_status_t
  */
 int32_t rgaps_publisher_push(rgaps_publisher_t *publisher,
@@ -1205,7 +1200,7 @@ int32_t rgaps_publisher_push(rgaps_publisher_t *publisher,
                              const void *device_pointer);
 
 /**
- * Attaches the calling process as a subscriber of raw bytes. Called through `rgaps_subscriber_init`.
+ * Creates a subscriber of raw bytes with its own node. Call it through `rgaps_subscriber_init`.
  *
  * @param abi_version  RGAPS_ABI_VERSION of the header that the program was built with
  * @return             NULL on failure: see `rgaps_error_text`
@@ -1213,33 +1208,33 @@ int32_t rgaps_publisher_push(rgaps_publisher_t *publisher,
 rgaps_subscriber_t *rgaps_subscriber_init_abi(uint32_t abi_version, const char *topic_name);
 
 /**
- * Retrieves one message; waits at most RGAPS_PULL_TIMEOUT_NS for it. Releases the message that this handle pulled before, behind the work
- * that CUDA's default stream has got by then.
+ * Takes one message; waits at most RGAPS_PULL_TIMEOUT_NS for it. Releases the message that this handle pulled before, after the work that CUDA's
+ * default stream has by then.
  *
- * @return  the payload on the device, on the host backend a plain pointer; it must not be written, and is valid until the handle's next pull
- *          or destroy. NULL if none came (`rgaps_error_status` is RGAPS_TIMED_OUT), if the message has no bytes (RGAPS_OK: see
+ * @return  the payload on the device, a plain pointer on the host backend. Do not write to it. It is valid until the handle's next pull or destroy.
+ *          NULL if no message arrived (`rgaps_error_status` is RGAPS_TIMED_OUT), if the message has no bytes (RGAPS_OK: see
  *          `rgaps_subscriber_pulled`), or on failure.
  */
 void *rgaps_subscriber_pull(rgaps_subscriber_t *subscriber);
 
 /**
- * The message that a handle has pulled last, for its size and all else; NULL if none. It is the handle's: do not release it.
+ * The message that a handle pulled last, for its size and metadata; NULL if there is none. The handle owns it: do not release it.
  */
 const rgaps_sample_t *rgaps_subscriber_pulled(const rgaps_subscriber_t *subscriber);
 
 /**
- * What the last failed call of this thread said, with its numbers and the next step. Never NULL; empty if none has failed. Valid until
- * the thread's next failed call.
+ * The text of this thread's last failed call: what failed, the numbers, and what to do. Never NULL; empty if no call has failed. Valid until the
+ * thread's next failed call.
  */
 const char *rgaps_error_text(void);
 
 /**
- * The status of the last failed call of this thread, for calls that return something else; `RGAPS_OK` if none has failed.
+ * The status of this thread's last failed call, for calls that do not return a status. `RGAPS_OK` if no call has failed.
  */
 rgaps_status_t rgaps_error_status(void);
 
 /**
- * The name of a status, such as "RGAPS_NO_SPACE"; "unknown" for a number that is none.
+ * The name of a status, such as "RGAPS_NO_SPACE"; "unknown" for other numbers.
  */
 const char *rgaps_status_name(int32_t status);
 
@@ -1249,12 +1244,13 @@ const char *rgaps_status_name(int32_t status);
 rgaps_subscriber_qos_t rgaps_subscriber_qos_default(void);
 
 /**
- * Makes a subscriber. The topic is made if it does not exist; its type must be of this kind. From the return on, no message is missed.
+ * Creates a subscriber, and the topic if it does not exist. The topic's type must be of this kind. The subscriber gets every message that is
+ * published after this call returns.
  *
- * @param topic       a ROS name; with or without the leading slash it is one
+ * @param topic       a ROS name; the leading slash is optional
  * @param kind        an rgaps_kind_t
  * @param qos         NULL takes the default
- * @param subscriber  the subscriber; `rgaps_subscriber_destroy` ends it
+ * @param subscriber  the subscriber; destroy it with `rgaps_subscriber_destroy`
  */
 rgaps_status_t rgaps_subscriber_create(const rgaps_node_t *node,
                                        const char *topic,
@@ -1263,42 +1259,42 @@ rgaps_status_t rgaps_subscriber_create(const rgaps_node_t *node,
                                        rgaps_subscriber_t **subscriber);
 
 /**
- * Ends a subscriber; threads that wait for its messages, or for one that they take by handle, are told that it is gone (`RGAPS_INVALID_HANDLE`). Messages that it has taken stay
- * until they are released, but for the one that `rgaps_subscriber_pull` gave out. NULL is no error.
+ * Destroys a subscriber. Waits and takes by handle in other threads return `RGAPS_INVALID_HANDLE`. Taken messages stay valid until they are
+ * released, except the last one of `rgaps_subscriber_pull`. NULL is not an error.
  */
 void rgaps_subscriber_destroy(rgaps_subscriber_t *subscriber);
 
 /**
- * Ends the waits and takes by handle of a subscriber that other threads are in, with `RGAPS_TIMED_OUT`, and lets no later one wait: what is there is taken
- * and taken as before. For a program that shuts down.
+ * Ends the subscriber's waits and takes by handle in other threads, with `RGAPS_TIMED_OUT`. Later calls do not wait, but take messages that are
+ * ready. For a program that shuts down.
  */
 rgaps_status_t rgaps_subscriber_interrupt(const rgaps_subscriber_t *subscriber);
 
 /**
- * The next message if one is ready, with its bytes there; else `RGAPS_NO_MESSAGE`.
+ * Takes the next message if one is ready; else returns `RGAPS_NO_MESSAGE`.
  *
- * @param message  ends with `rgaps_sample_release`
+ * @param message  release it with `rgaps_sample_release`
  */
 rgaps_status_t rgaps_subscriber_take(const rgaps_subscriber_t *subscriber, rgaps_sample_t **message);
 
 /**
- * The next message, whose bytes the device may still have to bring: later work of the stream waits for them. The call does not wait for the
- * device. `rgaps_sample_readiness` tells, after the stream has been synchronised, whether they came.
+ * Takes the next message in stream order: its bytes may not be written yet, and later work of the stream waits for them. The call does not wait for
+ * the device. After synchronising the stream, `rgaps_sample_readiness` tells whether the bytes were written.
  *
  * @param stream   a CUstream or cudaStream_t of the device's primary context; NULL is CUDA's default stream. On the host backend this is
  *                 `rgaps_subscriber_take`.
- * @param message  ends with `rgaps_sample_release`
+ * @param message  release it with `rgaps_sample_release`
  */
 rgaps_status_t rgaps_subscriber_take_on(const rgaps_subscriber_t *subscriber,
                                         void *stream,
                                         rgaps_sample_t **message);
 
 /**
- * Everything that can be taken now, oldest first, at most `capacity` messages. What fails after the first one ends the batch; it is told by a
- * call that takes nothing, and so by the next one if it lasts, as RGAPS_TOO_MANY_HELD does while the batch is held.
+ * Takes all messages that are ready, oldest first, at most `capacity`. An error ends the batch and is returned only if the batch is empty. An error
+ * that lasts (RGAPS_TOO_MANY_HELD while the batch is held) is therefore returned by the next call.
  *
- * @param messages  `capacity` places; each message that was given out ends with `rgaps_sample_release`
- * @param count     how many there are; 0 if the call fails
+ * @param messages  an array of `capacity` elements; release each message with `rgaps_sample_release`
+ * @param count     the number of messages taken; 0 if the call fails
  */
 rgaps_status_t rgaps_subscriber_take_all(const rgaps_subscriber_t *subscriber,
                                          rgaps_sample_t **messages,
@@ -1306,27 +1302,27 @@ rgaps_status_t rgaps_subscriber_take_all(const rgaps_subscriber_t *subscriber,
                                          uint64_t *count);
 
 /**
- * The next message, with its bytes there; `RGAPS_TIMED_OUT` if none came in time. Other threads may use the subscriber meanwhile.
+ * Waits for the next message; returns `RGAPS_TIMED_OUT` if none arrives in time. Other threads may use the subscriber meanwhile.
  *
- * @param timeout_ns  ns to wait at most; UINT64_MAX for as long as it takes
- * @param message     ends with `rgaps_sample_release`
+ * @param timeout_ns  maximum wait in ns; UINT64_MAX waits without limit
+ * @param message     release it with `rgaps_sample_release`
  */
 rgaps_status_t rgaps_subscriber_wait(const rgaps_subscriber_t *subscriber,
                                      uint64_t timeout_ns,
                                      rgaps_sample_t **message);
 
 /**
- * The message that a handle names, as this subscriber gets it: in its order or out of it. Waits at most `timeout_ns` for it to come from
- * another host. Messages before it stay as if they had not been read, for later takes by handle and in turn; of a keep-all subscriber, the newest 64.
+ * Takes the message that a handle names, in any order, and waits at most `timeout_ns` for it to arrive from another host. Earlier messages stay
+ * untaken, for later takes of any kind; a keep-all subscriber keeps the newest 64 of them.
  *
- * `RGAPS_STALE` if the handle names nothing that this subscriber has or will have: of an earlier run (replayed), released, or taken before.
- * `RGAPS_EARLY` if it was published before the subscriber was there; that is said of as many of a publisher as the subscriber is deep (64 at
- * most), and more of them are `RGAPS_STALE`.
+ * Returns `RGAPS_STALE` if this subscriber neither has nor will get the message: it is of an earlier run (a replayed handle), released, or taken
+ * already. Returns `RGAPS_EARLY` if the message was published before the subscriber joined: for as many handles of a publisher as the subscriber's
+ * depth (64 at most), then `RGAPS_STALE`.
  *
- * @param handle      from a publisher of this topic, or another subscriber, by any way; it may be wrong
- * @param timeout_ns  ns to wait at most; UINT64_MAX for as long as it takes
+ * @param handle      a handle from a publisher or another subscriber of this topic; it may be wrong
+ * @param timeout_ns  maximum wait in ns; UINT64_MAX waits without limit
  * @param stream      as for `rgaps_subscriber_take_on`: NULL with a node on a GPU is CUDA's default stream
- * @param message     ends with `rgaps_sample_release`
+ * @param message     release it with `rgaps_sample_release`
  */
 rgaps_status_t rgaps_subscriber_take_by_handle_on(const rgaps_subscriber_t *subscriber,
                                                   const rgaps_message_handle_t *handle,
@@ -1335,7 +1331,7 @@ rgaps_status_t rgaps_subscriber_take_by_handle_on(const rgaps_subscriber_t *subs
                                                   rgaps_sample_t **message);
 
 /**
- * As `rgaps_subscriber_take_by_handle_on`, with the message's bytes there.
+ * Like `rgaps_subscriber_take_by_handle_on`, but without a stream: waits for the message's bytes, too.
  */
 rgaps_status_t rgaps_subscriber_take_by_handle(const rgaps_subscriber_t *subscriber,
                                                const rgaps_message_handle_t *handle,
@@ -1343,14 +1339,14 @@ rgaps_status_t rgaps_subscriber_take_by_handle(const rgaps_subscriber_t *subscri
                                                rgaps_sample_t **message);
 
 /**
- * From now on takes by handle come in the order in which each publisher has published: what lies before a message that is taken, of its publisher,
- * is released and not kept for later takes by handle. It counts as lost, but for what came before the first take by handle of that publisher.
+ * Promises that from now on takes by handle follow each publisher's order of publication. Taking a message then releases that publisher's earlier
+ * untaken messages. They count as lost, except those before the first take by handle of that publisher.
  */
 rgaps_status_t rgaps_subscriber_expect_handles_in_order(const rgaps_subscriber_t *subscriber);
 
 /**
- * A descriptor that is readable while a message may be ready, for epoll, poll and select. Do not read or close it: take until there is no
- * message, which silences it. It is the subscriber's, and ends with it.
+ * A file descriptor that is readable while a message may be ready, for epoll, poll and select. Do not read or close it. Take until there is no
+ * message, which resets it. The subscriber owns it and closes it.
  */
 rgaps_status_t rgaps_subscriber_fd(const rgaps_subscriber_t *subscriber,
                                    int32_t *fd);
@@ -1369,19 +1365,19 @@ rgaps_status_t rgaps_subscriber_statistics(const rgaps_subscriber_t *subscriber,
 extern "C" {
 #endif
 
-/* These tell the library which header the program was built with. */
+/* These pass the header's ABI version to the library. */
 
-/** Makes a node. See rgaps_node_create_abi. */
+/** Creates a node. See rgaps_node_create_abi. */
 static inline rgaps_status_t rgaps_node_create(const rgaps_node_options_t *options, rgaps_node_t **node) {
   return rgaps_node_create_abi(RGAPS_ABI_VERSION, options, node);
 }
 
-/** Attaches the calling process as a publisher of raw bytes. See rgaps_publisher_init_abi. */
+/** Creates a publisher of raw bytes with its own node. See rgaps_publisher_init_abi. */
 static inline rgaps_publisher_t *rgaps_publisher_init(const char *topic_name) {
   return rgaps_publisher_init_abi(RGAPS_ABI_VERSION, topic_name);
 }
 
-/** Attaches the calling process as a subscriber of raw bytes. See rgaps_subscriber_init_abi. */
+/** Creates a subscriber of raw bytes with its own node. See rgaps_subscriber_init_abi. */
 static inline rgaps_subscriber_t *rgaps_subscriber_init(const char *topic_name) {
   return rgaps_subscriber_init_abi(RGAPS_ABI_VERSION, topic_name);
 }

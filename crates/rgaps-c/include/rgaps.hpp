@@ -8,11 +8,11 @@
  *     for (auto &pixel : loan.as<std::uint8_t>().value()) pixel = 128;
  *     std::move(loan).publish().value();
  *
- * - **Errors**: every call that may fail returns a Result. Whoever likes exceptions says .value(), which throws rgaps::Error; whoever does not
- *   asks the Result, as of std::expected. Nothing else throws but what the standard library throws for want of memory.
- * - **Owners**: Node, Publisher, Subscriber, Loan and Sample are moved, not copied, and end what they own. An owner that was moved from, or
- *   whose message was published or released, answers RGAPS_INVALID_HANDLE.
- * - **Streams**: a cudaStream_t or CUstream of the device's primary context; nullptr is CUDA's default stream. Of no meaning on the host backend.
+ * - **Errors**: every call that may fail returns a Result. With exceptions, call .value(), which throws rgaps::Error. Without, check the Result,
+ *   as with std::expected. Nothing else throws, except std::bad_alloc.
+ * - **Owners**: Node, Publisher, Subscriber, Loan and Sample are move-only and destroy what they own. After a move, a publication or a release,
+ *   their calls return RGAPS_INVALID_HANDLE.
+ * - **Streams**: a cudaStream_t or CUstream of the device's primary context; nullptr is CUDA's default stream. Ignored on the host backend.
  */
 
 #ifndef RGAPS_HPP
@@ -50,7 +50,7 @@ struct Failure {
 class Error : public std::runtime_error {
  public:
   explicit Error(const Failure &failure) : std::runtime_error(failure.text), status_(failure.status) {}
-  /// What kind of failure.
+  /// The status.
   rgaps_status_t status() const noexcept { return status_; }
 
  private:
@@ -59,7 +59,7 @@ class Error : public std::runtime_error {
 
 namespace detail {
 
-/// What this thread's last call said.
+/// The last failure of this thread.
 inline Failure failure() { return Failure{rgaps_error_status(), rgaps_error_text()}; }
 
 [[noreturn]] inline void raise(const Failure &failure) {
@@ -73,7 +73,7 @@ inline Failure failure() { return Failure{rgaps_error_status(), rgaps_error_text
 
 }  // namespace detail
 
-/// What a call returned, or why it failed.
+/// The value of a call, or its failure.
 template <class T>
 class [[nodiscard]] Result {
  public:
@@ -83,17 +83,17 @@ class [[nodiscard]] Result {
   bool has_value() const noexcept { return content_.index() == 0; }
   explicit operator bool() const noexcept { return has_value(); }
 
-  /// The value; throws Error if there is none (ends the program where exceptions are off).
+  /// The value. Throws Error if the call failed (without exceptions, ends the program).
   T &value() & { return check(), *std::get_if<0>(&content_); }
   const T &value() const & { return check(), *std::get_if<0>(&content_); }
   T value() && { return check(), std::move(*std::get_if<0>(&content_)); }
 
-  /// The value, which there must be.
+  /// The value. The call must have succeeded.
   T &operator*() & { return *std::get_if<0>(&content_); }
   T operator*() && { return std::move(*std::get_if<0>(&content_)); }
   T *operator->() { return std::get_if<0>(&content_); }
 
-  /// Why there is no value, which there must not be.
+  /// The failure. The call must have failed.
   const Failure &error() const { return *std::get_if<1>(&content_); }
 
  private:
@@ -104,7 +104,7 @@ class [[nodiscard]] Result {
   std::variant<T, Failure> content_;
 };
 
-/// That a call was made, or why it failed.
+/// The success of a call, or its failure.
 template <>
 class [[nodiscard]] Result<void> {
  public:
@@ -117,14 +117,14 @@ class [[nodiscard]] Result<void> {
   void value() const {
     if (failure_) detail::raise(*failure_);
   }
-  /// Why the call failed, which it must have.
+  /// The failure. The call must have failed.
   const Failure &error() const { return *failure_; }
 
  private:
   std::optional<Failure> failure_;
 };
 
-/// Elements of memory that somebody else owns, as C++20's std::span, which can be made of it.
+/// A view of contiguous elements, like C++20's std::span, to which it converts.
 template <class T>
 class Span {
  public:
@@ -149,14 +149,14 @@ inline Result<void> done(rgaps_status_t status) {
   return status == RGAPS_OK ? Result<void>() : Result<void>(failure());
 }
 
-/// The value of a call that wrote it to `made`.
+/// Makes a Result of a status and the value that the call wrote to `made`.
 template <class T>
 Result<T> made(rgaps_status_t status, T &&made) {
   if (status != RGAPS_OK) return failure();
   return Result<T>(std::forward<T>(made));
 }
 
-/// Memory as elements of T: as many as there are whole ones.
+/// Memory as elements of T; a partial element at the end is left out.
 template <class T, class Void>
 Result<Span<T>> as(Void *data, std::uint64_t bytes) {
   if (reinterpret_cast<std::uintptr_t>(data) % alignof(T) != 0) {
@@ -172,7 +172,7 @@ inline std::string_view fixed(const char *text, std::size_t most) {
 
 }  // namespace detail
 
-/// What all kinds of metadata have.
+/// The common part of all kinds of metadata.
 class Meta {
  public:
   /// The C struct, for the calls of rgaps.h.
@@ -192,9 +192,9 @@ class Meta {
   std::string_view frame_id() const {
     return detail::fixed(meta_.as.header.frame_id, sizeof meta_.as.header.frame_id);
   }
-  /// 32 bytes that are free for the application.
+  /// The application's own 32 bytes.
   Span<std::uint8_t> user() noexcept { return {meta_.as.header.user, sizeof meta_.as.header.user}; }
-  /// Bytes of payload that it describes; 0 if it contradicts itself.
+  /// Bytes of the payload that it describes; 0 if it is invalid.
   std::uint64_t payload_bytes() const { return rgaps_meta_payload_bytes(&meta_); }
 
  protected:
@@ -205,7 +205,7 @@ class Meta {
 class Bytes : public Meta {
  public:
   static constexpr rgaps_kind_t kind = RGAPS_KIND_BYTES;
-  /// A payload of so many bytes.
+  /// Describes a payload of `bytes` bytes.
   static Result<Bytes> create(std::uint64_t bytes) {
     Bytes meta;
     const auto status = rgaps_meta_bytes(&meta.meta_, bytes);
@@ -214,11 +214,11 @@ class Bytes : public Meta {
   std::uint64_t bytes() const noexcept { return meta_.as.bytes.bytes; }
 };
 
-/// A picture.
+/// An image.
 class Image : public Meta {
  public:
   static constexpr rgaps_kind_t kind = RGAPS_KIND_IMAGE;
-  /// A picture whose rows follow each other without gaps. `encoding` is a name of sensor_msgs/image_encodings.
+  /// An image whose rows follow each other without gaps. `encoding` is a name of sensor_msgs/image_encodings.
   static Result<Image> create(std::uint32_t width, std::uint32_t height, const std::string &encoding) {
     Image meta;
     const auto status = rgaps_meta_image(&meta.meta_, width, height, encoding.c_str());
@@ -240,7 +240,7 @@ class Image : public Meta {
 class PointCloud : public Meta {
  public:
   static constexpr rgaps_kind_t kind = RGAPS_KIND_POINT_CLOUD;
-  /// A cloud of `width` x `height` points of `point_step` bytes, without fields as yet.
+  /// A cloud of `width` x `height` points of `point_step` bytes, without fields.
   static Result<PointCloud> create(std::uint32_t width, std::uint32_t height, std::uint32_t point_step) {
     PointCloud meta;
     const auto status = rgaps_meta_point_cloud(&meta.meta_, width, height, point_step);
@@ -284,11 +284,11 @@ class Tensor : public Meta {
   std::uint64_t byte_offset() const noexcept { return meta_.as.tensor.byte_offset; }
 };
 
-/// A block of a publisher's pool that is being filled. Given back if it is not published.
+/// A loaned block of a publisher's pool, to be filled. Destroying it without publishing gives the block back.
 template <class M>
 class [[nodiscard]] Loan {
  public:
-  /// The block for the CPU: in place where it can reach it, else memory that is copied there when the loan is published.
+  /// The block for the CPU: in place if the CPU can map it, else host memory that publishing copies into the block.
   template <class T = std::byte>
   Result<Span<T>> as() {
     void *data = nullptr;
@@ -296,13 +296,13 @@ class [[nodiscard]] Loan {
     if (rgaps_loan_data(loan_.get(), &data, &bytes) != RGAPS_OK) return detail::failure();
     return detail::as<T>(data, bytes);
   }
-  /// Where the device fills the block: a kernel, or a copy.
+  /// The block's pointer on the device, for a kernel or a copy to fill it.
   Result<void *> device_pointer() const {
     void *pointer = nullptr;
     const auto status = rgaps_loan_device_pointer(loan_.get(), &pointer);
     return detail::made(status, std::move(pointer));
   }
-  /// Completes the metadata; it keeps describing the same number of bytes.
+  /// Replaces the metadata. The new one must describe the same number of bytes.
   Result<void> set_meta(const M &meta) { return detail::done(rgaps_loan_set_meta(loan_.get(), &meta.c())); }
   /// A DLPack tensor for an array library to fill; see rgaps_loan_dlpack.
   Result<DLManagedTensorVersioned *> dlpack(const char *field = nullptr) const {
@@ -310,7 +310,7 @@ class [[nodiscard]] Loan {
     const auto status = rgaps_loan_dlpack(loan_.get(), field, &tensor);
     return detail::made(status, std::move(tensor));
   }
-  /// Publishes, behind the stream's work so far. The loan is over, whatever is returned.
+  /// Publishes the loan, in stream order. The loan ends even if the call fails.
   Result<rgaps_message_handle_t> publish(Stream stream = nullptr) && {
     rgaps_message_handle_t handle{};
     const auto status = rgaps_loan_publish(loan_.release(), stream, &handle);
@@ -331,25 +331,25 @@ class [[nodiscard]] Loan {
 template <class M>
 class Publisher {
  public:
-  /// A block for the bytes that `meta` describes, to be filled in place and published without a copy.
+  /// Loans a block for the bytes that `meta` describes. Fill it in place and publish it without a copy.
   Result<Loan<M>> loan(const M &meta) const {
     rgaps_loan_t *loan = nullptr;
     const auto status = rgaps_publisher_loan(publisher_.get(), &meta.c(), &loan);
     return detail::made(status, Loan<M>(loan));
   }
-  /// Publishes device memory, behind the stream's work so far: one copy on the device. See rgaps_publisher_push_message.
+  /// Publishes a copy of device memory, in stream order: one copy on the device. See rgaps_publisher_push_message.
   Result<rgaps_message_handle_t> push(const M &meta, const void *data, std::uint64_t bytes, Stream stream = nullptr) const {
     rgaps_message_handle_t handle{};
     const auto status = rgaps_publisher_push_message(publisher_.get(), &meta.c(), data, bytes, stream, &handle);
     return detail::made(status, std::move(handle));
   }
-  /// Publishes memory of the CPU's, on whatever device: one copy, done when the call returns.
+  /// Publishes a copy of host memory, whatever the node's device: one copy, complete when the call returns.
   Result<rgaps_message_handle_t> push_host(const M &meta, const void *data, std::uint64_t bytes) const {
     rgaps_message_handle_t handle{};
     const auto status = rgaps_publisher_push_host(publisher_.get(), &meta.c(), data, bytes, &handle);
     return detail::made(status, std::move(handle));
   }
-  /// Subscribers on this host; each remote host that wants the topic counts as one.
+  /// The number of subscribers on this host, plus one for each remote host that subscribes.
   std::uint64_t subscriber_count() const { return rgaps_publisher_subscriber_count(publisher_.get()); }
   /// Counters of the publisher and its pool.
   Result<rgaps_publisher_statistics_t> statistics() const {
@@ -369,29 +369,29 @@ class Publisher {
   std::unique_ptr<rgaps_publisher_t, End> publisher_;
 };
 
-/// A taken message, in the memory where its publisher put it. Released behind the work of the stream that it was taken on, or released on.
+/// A taken message, in the memory where its publisher wrote it. Released after the work of the stream that it was taken on, or released on.
 template <class M>
 class [[nodiscard]] Sample {
  public:
-  /// What the payload is.
+  /// The metadata.
   Result<M> meta() const {
     M meta;
     const auto status = rgaps_sample_meta(sample_.get(), &meta.c());
     return detail::made(status, std::move(meta));
   }
-  /// Where it came from, the path that it took and when it passed each stage.
+  /// The message's origin, its route and the time of each stage.
   Result<rgaps_info_t> info() const {
     rgaps_info_t info{};
     const auto status = rgaps_sample_info(sample_.get(), &info);
     return detail::made(status, std::move(info));
   }
-  /// What names it elsewhere, as in a ROS message.
+  /// The handle that names the message outside RGAPS, for example in a ROS message.
   Result<rgaps_message_handle_t> handle() const {
     rgaps_message_handle_t handle{};
     const auto status = rgaps_sample_handle(sample_.get(), &handle);
     return detail::made(status, std::move(handle));
   }
-  /// The payload for the CPU: in place where it can read it, else a copy of its own, counted. It must not be written.
+  /// The payload for the CPU: in place if the CPU can read it there, else a copy, which is counted. Do not write to it.
   template <class T = std::byte>
   Result<Span<const T>> as() const {
     const void *data = nullptr;
@@ -399,13 +399,13 @@ class [[nodiscard]] Sample {
     if (rgaps_sample_data(sample_.get(), &data, &bytes) != RGAPS_OK) return detail::failure();
     return detail::as<const T>(data, bytes);
   }
-  /// Where the device reads the payload. It must not be written.
+  /// The payload's pointer on the device. Do not write to it.
   Result<const void *> device_pointer() const {
     const void *pointer = nullptr;
     const auto status = rgaps_sample_device_pointer(sample_.get(), &pointer, nullptr);
     return detail::made(status, std::move(pointer));
   }
-  /// Whether its bytes are there.
+  /// Whether the bytes are written.
   Result<rgaps_readiness_t> readiness() const {
     std::uint32_t readiness = 0;
     const auto status = rgaps_sample_readiness(sample_.get(), &readiness);
@@ -417,7 +417,7 @@ class [[nodiscard]] Sample {
     const auto status = rgaps_sample_dlpack(sample_.get(), field, stream, &tensor);
     return detail::made(status, std::move(tensor));
   }
-  /// Lets it go behind the stream's work so far, without waiting for that. The message is over, whatever is returned.
+  /// Releases the message after the stream's work so far, without waiting for it. The Sample ends even if the call fails.
   Result<void> release(Stream stream) && { return detail::done(rgaps_sample_release(sample_.release(), stream)); }
 
  private:
@@ -435,20 +435,20 @@ class [[nodiscard]] Sample {
 template <class M>
 class Subscriber {
  public:
-  /// The next message if one is ready, with its bytes there.
+  /// Takes the next message if one is ready.
   Result<std::optional<Sample<M>>> take() const {
     rgaps_sample_t *message = nullptr;
     const auto status = rgaps_subscriber_take(subscriber_.get(), &message);
     return given(status, RGAPS_NO_MESSAGE, message, nullptr);
   }
-  /// The next message, whose bytes the device may still have to bring: later work of the stream waits for them.
+  /// Takes the next message in stream order: later work of the stream waits for its bytes.
   Result<std::optional<Sample<M>>> take_on(Stream stream) const {
     rgaps_sample_t *message = nullptr;
     const auto status = rgaps_subscriber_take_on(subscriber_.get(), stream, &message);
     return given(status, RGAPS_NO_MESSAGE, message, stream);
   }
-  /// Everything that can be taken now, oldest first. An error ends a batch; it is told where nothing could be taken, and so by the next call
-  /// if it lasts, as RGAPS_TOO_MANY_HELD does while the batch is held.
+  /// Takes all messages that are ready, oldest first. An error ends the batch and is returned only if the batch is empty. An error that lasts
+  /// (RGAPS_TOO_MANY_HELD while the batch is held) is therefore returned by the next call.
   Result<std::vector<Sample<M>>> take_all() const {
     std::vector<Sample<M>> all;
     for (;;) {
@@ -458,34 +458,34 @@ class Subscriber {
       all.push_back(std::move(**next));
     }
   }
-  /// The next message, or none within the time.
+  /// Waits for the next message; none if the time-out expires.
   Result<std::optional<Sample<M>>> wait(std::chrono::nanoseconds timeout) const {
     rgaps_sample_t *message = nullptr;
     const auto ns = timeout.count() > 0 ? static_cast<std::uint64_t>(timeout.count()) : 0;
     const auto status = rgaps_subscriber_wait(subscriber_.get(), ns, &message);
     return given(status, RGAPS_TIMED_OUT, message, nullptr);
   }
-  /// From now on takes by handle come in the order of each publisher. See rgaps_subscriber_expect_handles_in_order.
+  /// Promises that takes by handle follow each publisher's order. See rgaps_subscriber_expect_handles_in_order.
   Result<void> expect_handles_in_order() const {
     return detail::done(rgaps_subscriber_expect_handles_in_order(subscriber_.get()));
   }
-  /// The message that a handle names, in its order or out of it; waits for it to come from another host. See rgaps_subscriber_take_by_handle.
+  /// Takes the message that a handle names, in any order; waits for it to arrive from another host. See rgaps_subscriber_take_by_handle.
   Result<Sample<M>> take_by_handle(const rgaps_message_handle_t &handle, std::chrono::nanoseconds timeout) const {
     rgaps_sample_t *message = nullptr;
     const auto ns = timeout.count() > 0 ? static_cast<std::uint64_t>(timeout.count()) : 0;
     const auto status = rgaps_subscriber_take_by_handle(subscriber_.get(), &handle, ns, &message);
     return detail::made(status, Sample<M>(message, nullptr));
   }
-  /// The same for a stream, whose later work waits for the bytes.
+  /// The same in stream order: later work of the stream waits for the bytes.
   Result<Sample<M>> take_by_handle_on(const rgaps_message_handle_t &handle, std::chrono::nanoseconds timeout, Stream stream) const {
     rgaps_sample_t *message = nullptr;
     const auto ns = timeout.count() > 0 ? static_cast<std::uint64_t>(timeout.count()) : 0;
     const auto status = rgaps_subscriber_take_by_handle_on(subscriber_.get(), &handle, ns, stream, &message);
     return detail::made(status, Sample<M>(message, stream));
   }
-  /// Ends waits and takes by handle that other threads are in, and lets no later one wait; see rgaps_subscriber_interrupt.
+  /// Ends waits and takes by handle in other threads; later calls do not wait. See rgaps_subscriber_interrupt.
   Result<void> interrupt() const { return detail::done(rgaps_subscriber_interrupt(subscriber_.get())); }
-  /// A descriptor for epoll; see rgaps_subscriber_fd.
+  /// A file descriptor for epoll; see rgaps_subscriber_fd.
   Result<int> fd() const {
     std::int32_t fd = -1;
     const auto status = rgaps_subscriber_fd(subscriber_.get(), &fd);
@@ -517,22 +517,22 @@ class Subscriber {
   std::unique_ptr<rgaps_subscriber_t, End> subscriber_;
 };
 
-/// A process's part in RGAPS: its connection to the host's manager. Usable from any thread; not after fork.
+/// A process's connection to the host's manager. Usable from any thread, but not after fork.
 class Node {
  public:
-  /// A node with default settings; an empty name is the program's.
+  /// Creates a node with default settings. An empty name takes the program's name.
   static Result<Node> create(const std::string &name = {}) {
     auto options = rgaps_node_options_default();
     if (!name.empty()) options.name = name.c_str();
     return create(options);
   }
-  /// A node with settings: start from rgaps_node_options_default().
+  /// Creates a node with settings; start from rgaps_node_options_default().
   static Result<Node> create(const rgaps_node_options_t &options) {
     rgaps_node_t *node = nullptr;
     const auto status = rgaps_node_create(&options, &node);
     return detail::made(status, Node(node));
   }
-  /// A publisher; the default QoS is ROS 2's.
+  /// Creates a publisher. The default QoS is ROS 2's.
   template <class M>
   Result<Publisher<M>> publisher(const std::string &topic,
                                  const rgaps_publisher_qos_t &qos = rgaps_publisher_qos_default()) const {
@@ -540,7 +540,7 @@ class Node {
     const auto status = rgaps_publisher_create(node_.get(), topic.c_str(), M::kind, &qos, &publisher);
     return detail::made(status, Publisher<M>(publisher));
   }
-  /// A subscriber; the default QoS is ROS 2's.
+  /// Creates a subscriber. The default QoS is ROS 2's.
   template <class M>
   Result<Subscriber<M>> subscriber(const std::string &topic,
                                    const rgaps_subscriber_qos_t &qos = rgaps_subscriber_qos_default()) const {
@@ -548,7 +548,7 @@ class Node {
     const auto status = rgaps_subscriber_create(node_.get(), topic.c_str(), M::kind, &qos, &subscriber);
     return detail::made(status, Subscriber<M>(subscriber));
   }
-  /// Where the payloads of this host are.
+  /// The device that has the node's payloads.
   Result<rgaps_device_t> device() const {
     rgaps_device_t device{};
     const auto status = rgaps_node_device(node_.get(), &device);
@@ -565,7 +565,7 @@ class Node {
   std::unique_ptr<rgaps_node_t, End> node_;
 };
 
-/// Now, on this host's clock.
+/// The present time on this host's clock.
 inline std::chrono::nanoseconds now() { return std::chrono::nanoseconds(rgaps_now()); }
 
 }  // namespace rgaps

@@ -1,20 +1,20 @@
-//! Handles: what a C program holds in place of an object. They look like pointers and are none.
+//! Handles: opaque numbers that a C program holds instead of objects. They look like pointers, but are not followed.
 //!
 //! ```text
 //!   63        32 31       10 9      5 4     1   0
-//!  ┌────────────┬───────────┬────────┬───────┬───┐   generation  of the place: another one than now means that the handle was released
-//!  │ generation │   index   │ forks  │ what  │ 1 │   index       place in the table of that kind of object
-//!  └────────────┴───────────┴────────┴───────┴───┘   forks       how many there were before the process, so that no child uses its parent's
-//!                                                    what        kind of object, so that none passes for another
+//!  ┌────────────┬───────────┬────────┬───────┬───┐   generation  of the table's place; differs from the place's present one if released
+//!  │ generation │   index   │ forks  │ what  │ 1 │   index       of the place in the table for that kind of object
+//!  └────────────┴───────────┴────────┴───────┴───┘   forks       number of forks before this process, so that a child detects its parent's
+//!                                                    what        kind of object
 //! ```
 //!
-//! The low bit is in no pointer. A child begins with empty tables: those of its parent may be locked by threads that it does not have.
+//! No aligned pointer has the low bit set. A child starts with empty tables, because threads that it does not have may hold locks of its parent's.
 //!
-//! Invariants  H1 places are made and never unmade, so that any number may be asked for. H2 a place changes its generation when its object
-//!             goes; generation 0 is never given out. H3 a look-up gives a clone, so that an object that is being used outlives its handle.
-//!             H4 nothing of a parent's table is touched in a child, neither its locks nor its objects.
+//! Invariants  H1 places are never freed, so that a look-up of any number is safe. H2 a place's generation changes when its object is removed;
+//!             generation 0 is never used. H3 a look-up returns a clone, so that an object in use outlives its handle. H4 a child touches neither
+//!             locks nor objects of its parent's tables.
 //!
-//! Costs       a look-up is an uncontended lock and a clone of an `Arc`; places are used again, so that handles need no heap per message.
+//! Costs       a look-up is an uncontended lock and a clone of an `Arc`. Places are reused, so that a message's handle needs no heap allocation.
 
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -25,9 +25,9 @@ use crate::raw;
 const FIRST_BLOCK: u32 = 64;
 /// Places of a table, so that indices fit their bits.
 pub(crate) const PLACES_MAX: u32 = 1 << 22;
-/// Blocks that have so many.
+/// Blocks needed for `PLACES_MAX` places.
 const BLOCKS: usize = 17;
-/// Tables of processes that were forked from each other; the 33rd has the first one's again.
+/// Generations of forked processes with their own tables; the 33rd uses the first one's again.
 const FORKS: u32 = 32;
 
 /// Kinds of objects that have handles.
@@ -62,18 +62,18 @@ impl fmt::Display for What {
     }
 }
 
-/// A handle that stands for nothing that was asked for.
+/// Why a handle names no object of the required kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadHandle {
     /// NULL.
     Null(What),
-    /// Not one of ours, or one that was never given out.
+    /// It is not a handle, or was never returned.
     Foreign(What, u64),
-    /// Of another kind of object.
+    /// It is the handle of another kind of object.
     Other(What, What),
-    /// Its object is gone.
+    /// Its object was released.
     Released(What),
-    /// It was given out by the process that this one was forked from.
+    /// The process that this one was forked from created it.
     Forked(What),
 }
 
@@ -86,7 +86,7 @@ impl fmt::Display for BadHandle {
             }
             Self::Other(wanted, found) => write!(f, "a {wanted} is needed, this is the handle of a {found}"),
             Self::Released(wanted) => {
-                write!(f, "the {wanted} has been released or destroyed; its handle means nothing any more")
+                write!(f, "the {wanted} has been released or destroyed; its handle is no longer valid")
             }
             Self::Forked(wanted) => write!(f, "the {wanted} belongs to the parent process; make a node after fork"),
         }
@@ -101,9 +101,9 @@ struct Entry<T> {
 
 #[derive(Debug, Default)]
 struct Free {
-    /// Places to be used again.
+    /// Places to reuse.
     list: Vec<u32>,
-    /// Places that have been used.
+    /// Places that were ever used.
     used: u32,
 }
 
@@ -119,7 +119,7 @@ struct Places<T> {
 #[derive(Debug)]
 pub struct Table<T> {
     what: What,
-    /// Those of this process and of the ones that it was forked from.
+    /// The tables of this process and of its forebears, indexed by forks.
     of: [OnceLock<Box<Places<T>>>; FORKS as usize],
 }
 
@@ -129,7 +129,7 @@ impl<T: Clone> Table<T> {
         Self { what, of: [const { OnceLock::new() }; FORKS as usize] }
     }
 
-    /// Gives an object a handle. `None` if there are `PLACES_MAX` already.
+    /// Gives an object a handle. `None` if all `PLACES_MAX` places are in use.
     pub fn insert(&self, object: T) -> Option<u64> {
         self.insert_after(raw::forks() % FORKS, object)
     }
@@ -139,7 +139,7 @@ impl<T: Clone> Table<T> {
         self.look_up_after(raw::forks() % FORKS, handle)
     }
 
-    /// Takes the object away from its handle.
+    /// Removes the object and invalidates its handle.
     pub fn remove(&self, handle: u64) -> Result<T, BadHandle> {
         self.remove_after(raw::forks() % FORKS, handle)
     }
@@ -199,7 +199,7 @@ impl<T> Default for Places<T> {
 }
 
 impl<T> Places<T> {
-    /// Where the object is now, and the place's generation.
+    /// Stores the object; returns its index and the place's generation.
     fn insert(&self, object: T) -> Option<(u32, u32)> {
         let mut free = lock(&self.free);
         let index = match free.list.pop() {
@@ -222,7 +222,7 @@ impl<T> Places<T> {
         self.blocks.get(block)?.get()?.get(offset)
     }
 
-    /// There is a place of this index.
+    /// Creates the block of this index if it does not exist.
     fn make(&self, index: u32) -> Option<()> {
         let (block, _) = block_of(Some(index).filter(|index| *index < PLACES_MAX)?);
         let empty = || Mutex::new(Entry { generation: 1, object: None });
@@ -253,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_index_has_a_place_of_its_own() {
+    fn every_index_has_its_own_place() {
         let mut expected = (0, 0);
         for index in 0..100_000 {
             assert_eq!(block_of(index), expected);
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handle_stands_for_its_object_until_it_is_released_and_for_nothing_afterwards() {
+    fn a_handle_names_its_object_until_it_is_released_and_is_an_error_afterwards() {
         let table = Table::new(What::Message);
         let handles: Vec<u64> = (0..1000).map(|number| table.insert(number).unwrap()).collect();
         for (number, handle) in handles.iter().enumerate() {
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_handle_of_the_table_is_refused_by_its_reason() {
+    fn an_invalid_handle_is_refused_with_its_reason() {
         let (nodes, loans) = (Table::new(What::Node), Table::new(What::Loan));
         let (node, loan) = (nodes.insert(()).unwrap(), loans.insert(()).unwrap());
         assert_eq!(nodes.look_up(0), Err(BadHandle::Null(What::Node)));
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forked_process_begins_with_an_empty_table_and_is_told_of_its_parents_handles() {
+    fn a_forked_process_has_empty_tables_and_gets_an_error_for_its_parents_handles() {
         let table = Table::new(What::Loan);
         let parents = table.insert_after(0, 1).unwrap();
         let forked = Err(BadHandle::Forked(What::Loan));
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_is_used_outlives_its_handle() {
+    fn an_object_in_use_outlives_its_handle() {
         let table = Table::new(What::Publisher);
         let handle = table.insert(Arc::new(5)).unwrap();
         let used = table.look_up(handle).unwrap();

@@ -1,17 +1,17 @@
-//! The C API, `include/rgaps.h`: everything that Rust programs can do, for programs that cannot call Rust.
+//! The C API, `include/rgaps.h`: the whole Rust API for programs in other languages.
 //!
-//! `handle` has the handles that C programs hold, `status` what they are told, `types` the structs of the header; `node`, `metadata`,
-//! `publisher`, `subscriber` and `message` have the calls, `simple` those of the paper. `raw` turns C's pointers into Rust's values.
+//! `handle` has the handles that C programs hold, `status` the statuses and error texts, `types` the structs of the header. `node`, `metadata`,
+//! `publisher`, `subscriber` and `sample` have the calls, `simple` the calls of the paper. `raw` converts C's pointers to Rust's values.
 //!
 //! Invariants  C1 a handle is never followed as a pointer: NULL, released, foreign and wrong handles are errors. C2 no panic leaves a call.
 //!             C3 outputs are written on success only. C4 a caller's pointer is not kept beyond the call.
-//! Trusts      pointers to memory of the caller's: null is an error, any other is followed, as every C library does.
+//! Trusts      the caller's pointers to memory: null is an error, any other is followed, as in every C library.
 //!
-//! The header is made of these files by cbindgen; `tests/header.rs` keeps it so.
+//! cbindgen generates the header from these files; `tests/header.rs` checks that it is current.
 
 // The names of the C API.
 #![allow(non_camel_case_types)]
-// The docs are the header's, whose preamble says what all calls ask of their pointers.
+// These docs become the header's, whose preamble states the rules for pointers.
 #![allow(clippy::missing_safety_doc)]
 
 pub mod handle;

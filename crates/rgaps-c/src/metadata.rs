@@ -1,4 +1,4 @@
-//! Constructors of metadata, so that programs need not fill structs by hand.
+//! Constructors and accessors of metadata.
 
 use std::ffi::c_char;
 use std::mem::MaybeUninit;
@@ -16,7 +16,7 @@ pub unsafe extern "C" fn rgaps_meta_bytes(meta: Option<&mut MaybeUninit<rgaps_me
     made(meta, || Ok(Bytes::new(bytes).into()))
 }
 
-/// Metadata of a picture whose rows follow each other without gaps. For rows with gaps, raise `as.image.step` afterwards.
+/// Metadata of an image whose rows follow each other without gaps. For rows with gaps, raise `as.image.step` afterwards.
 ///
 /// @param encoding  a name of sensor_msgs/image_encodings, such as "rgb8", "mono8", "16UC1" or "nv12"
 #[unsafe(no_mangle)]
@@ -29,8 +29,8 @@ pub unsafe extern "C" fn rgaps_meta_image(
     made(meta, || Ok(Image::new(width, height, encoding_of(raw::text(encoding, "encoding")?)?)?.into()))
 }
 
-/// Metadata of a cloud of `width` x `height` points of `point_step` bytes that follow each other without gaps; dense, little-endian. Fields
-/// are added by `rgaps_meta_add_field`.
+/// Metadata of a cloud of `width` x `height` points of `point_step` bytes that follow each other without gaps; dense, little-endian. Add fields with
+/// `rgaps_meta_add_field`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_meta_point_cloud(
     meta: Option<&mut MaybeUninit<rgaps_meta_t>>,
@@ -45,7 +45,7 @@ pub unsafe extern "C" fn rgaps_meta_point_cloud(
 ///
 /// @param name      such as "x" or "intensity", at most 32 bytes
 /// @param offset    its first byte in a point
-/// @param datatype  an rgaps_datatype_t, such as RGAPS_FLOAT32. For several elements set `count` of the field in `as.point_cloud.fields`.
+/// @param datatype  an rgaps_datatype_t, such as RGAPS_FLOAT32. For several elements, set `count` of the field in `as.point_cloud.fields`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_meta_add_field(
     meta: Option<&mut rgaps_meta_t>,
@@ -74,7 +74,7 @@ pub unsafe extern "C" fn rgaps_meta_add_field(
     })
 }
 
-/// Metadata of a tensor in C order: the last dimension is contiguous, nothing lies between or before the elements.
+/// Metadata of a tensor in C order: the last dimension is contiguous, without gaps and without offset.
 ///
 /// @param code   an rgaps_type_code_t, such as RGAPS_FLOAT, or another DLDataTypeCode of DLPack's
 /// @param bits   of an element
@@ -89,7 +89,7 @@ pub unsafe extern "C" fn rgaps_meta_tensor(
     shape: *const i64,
 ) -> rgaps_status_t {
     made(meta, || {
-        // Before so many numbers are believed to be there.
+        // Checked before `shape` is read.
         if ndim as usize > NDIM_MAX {
             return Err(Failure::argument(format_args!("{ndim} dimensions; at most {NDIM_MAX} fit")));
         }
@@ -99,7 +99,7 @@ pub unsafe extern "C" fn rgaps_meta_tensor(
 
 /// Sets stamp and frame of metadata.
 ///
-/// @param ns        since 1970; `rgaps_now` tells it
+/// @param ns        ns since 1970, such as `rgaps_now()`
 /// @param frame_id  at most 64 bytes; NULL leaves it empty
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_meta_set_header(
@@ -118,25 +118,25 @@ pub unsafe extern "C" fn rgaps_meta_set_header(
     })
 }
 
-/// Now, in ns since 1970 on this host's clock.
+/// The present time in ns since 1970 on this host's clock.
 #[unsafe(no_mangle)]
 pub extern "C" fn rgaps_now() -> u64 {
     u64::try_from(Stamp::now().to_ns()).unwrap_or(0)
 }
 
-/// Bytes of payload that metadata describes; 0 if it contradicts itself, which `rgaps_error_text` then explains.
+/// Bytes of the payload that metadata describes; 0 if the metadata is invalid (see `rgaps_error_text`).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_meta_payload_bytes(meta: Option<&rgaps_meta_t>) -> u64 {
     guard_or(|| Ok(meta.ok_or_else(|| Failure::null("meta"))?.check()?.payload_bytes())).unwrap_or(0)
 }
 
-/// The code of an encoding's name; 0 if there is none.
+/// The code of an encoding's name; 0 if the name is unknown.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_encoding_code(name: *const c_char) -> u32 {
     guard_or(|| Ok(encoding_of(raw::text(name, "encoding")?)?.code())).unwrap_or(0)
 }
 
-/// The name of an encoding's code; NULL if there is none.
+/// The name of an encoding's code; NULL if the code is unknown.
 #[unsafe(no_mangle)]
 pub extern "C" fn rgaps_encoding_name(code: u32) -> *const c_char {
     Encoding::from_code(code).map_or(std::ptr::null(), |encoding| encoding.c_name().as_ptr())

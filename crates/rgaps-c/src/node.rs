@@ -1,4 +1,4 @@
-//! Nodes, and what the library says of itself.
+//! Nodes, and the versions of the library.
 
 use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
@@ -14,8 +14,7 @@ use crate::types::{fixed_text, rgaps_device_t};
 /// The version of this ABI. It changes when a program built against an older rgaps.h cannot work with this library.
 pub const RGAPS_ABI_VERSION: u32 = 2;
 
-/// A process's part in RGAPS: its connection to the host's manager, and the factory of publishers and subscribers. Usable from any thread;
-/// not after fork.
+/// A process's connection to the host's manager, and the factory of publishers and subscribers. Usable from any thread, but not after fork.
 pub struct rgaps_node_t {
     _handle: c_void,
 }
@@ -26,18 +25,18 @@ static NODES: Table<Node> = Table::new(What::Node);
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct rgaps_node_options_t {
-    /// For people; NULL takes the program's name.
+    /// The name that tools show; NULL takes the program's name.
     pub name: *const c_char,
-    /// The directory of the manager to use; NULL takes RGAPS_RUNTIME_DIR, else this user's.
+    /// The runtime directory of the manager to connect to; NULL takes RGAPS_RUNTIME_DIR, else the user's own.
     pub runtime_dir: *const c_char,
-    /// The GPU whose streams work on the host's pools, as "cuda:0"; NULL takes the one that they lie on.
+    /// The GPU whose streams this node uses, such as "cuda:0"; NULL takes the GPU that has the host's pools.
     pub device: *const c_char,
     /// ROS domain id; -1 takes ROS_DOMAIN_ID, else 0.
     pub domain: i64,
     /// Not 0: never start a manager.
     pub no_autostart: u32,
-    /// Not 0: it works for a node of ROS 2. If it starts the manager and nothing is said of the network, other hosts are let in, as the RMW
-    /// does it.
+    /// Not 0: the node is part of a ROS 2 node. If it starts the manager and no setting limits the network, the manager admits other hosts of the
+    /// subnet, as the RMW does.
     pub ros_node: u32,
 }
 
@@ -82,11 +81,11 @@ pub extern "C" fn rgaps_node_options_default() -> rgaps_node_options_t {
     rgaps_node_options_t { name: none, runtime_dir: none, device: none, domain: -1, no_autostart: 0, ros_node: 0 }
 }
 
-/// Makes a node: connects to the host's manager, and starts one if none runs. Called through `rgaps_node_create`.
+/// Creates a node: connects to the host's manager, and starts one if none runs. Call it through `rgaps_node_create`.
 ///
 /// @param abi_version  RGAPS_ABI_VERSION of the header that the program was built with
 /// @param options      NULL takes the defaults
-/// @param node         the node; `rgaps_node_destroy` ends it
+/// @param node         the node; destroy it with `rgaps_node_destroy`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_node_create_abi(
     abi_version: u32,
@@ -105,7 +104,7 @@ pub unsafe extern "C" fn rgaps_node_create_abi(
     })
 }
 
-/// Ends a node. Its publishers, subscribers and messages stay usable until they are destroyed. NULL is no error.
+/// Destroys a node. Its publishers, subscribers and messages stay usable until they are destroyed. NULL is not an error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_node_destroy(node: *mut rgaps_node_t) {
     let _ = guard(|| {
@@ -116,7 +115,7 @@ pub unsafe extern "C" fn rgaps_node_destroy(node: *mut rgaps_node_t) {
     });
 }
 
-/// Where the payloads of this host are. Pointers to payloads are of this device; on the host backend they are plain pointers.
+/// The device that has the node's payloads. Pointers to payloads are pointers of this device; on the host backend, plain pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_node_device(
     node: *const rgaps_node_t,
@@ -134,10 +133,10 @@ pub unsafe extern "C" fn rgaps_node_device(
     })
 }
 
-/// The topics that this host knows of.
+/// The topics that this host knows.
 ///
-/// @param topics    `capacity` places; as many as there are topics are filled
-/// @param count     how many topics there are, perhaps more than `capacity`
+/// @param topics    an array of `capacity` elements to fill
+/// @param count     the number of topics, which may exceed `capacity`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_node_topics(
     node: *const rgaps_node_t,
@@ -171,7 +170,7 @@ pub(crate) fn look_up(node: *const rgaps_node_t) -> Result<Node, Failure> {
     Ok(NODES.look_up(node as u64)?)
 }
 
-/// A handle of an object, as C holds it.
+/// Gives an object a handle.
 pub(crate) fn handle<T: Clone, H>(table: &Table<T>, object: T) -> Result<*mut H, Failure> {
     let handle = table
         .insert(object)

@@ -21,7 +21,7 @@ pub struct rgaps_publisher_t {
     _handle: c_void,
 }
 
-/// A block of a publisher's pool that is being filled. Used by one thread at a time.
+/// A loaned block of a publisher's pool, to be filled. Use it from one thread at a time.
 pub struct rgaps_loan_t {
     _handle: c_void,
 }
@@ -32,7 +32,7 @@ pub(crate) struct PublisherObject {
     pub(crate) publisher: DynamicPublisher,
 }
 
-/// A loan; taken out when it is published or discarded. The lock is for misuse only: a loan is one thread's.
+/// A loan; `None` once it is published or discarded. The lock only guards against misuse, since a loan belongs to one thread.
 #[derive(Clone)]
 struct LoanObject {
     node: Node,
@@ -55,12 +55,12 @@ pub extern "C" fn rgaps_publisher_qos_default() -> rgaps_publisher_qos_t {
     rgaps_publisher_qos_t::of(&PublisherQos::default())
 }
 
-/// Makes a publisher. The topic is made if it does not exist; its type must be of this kind.
+/// Creates a publisher, and the topic if it does not exist. The topic's type must be of this kind.
 ///
-/// @param topic      a ROS name; with or without the leading slash it is one
+/// @param topic      a ROS name; the leading slash is optional
 /// @param kind       an rgaps_kind_t
 /// @param qos        NULL takes the default
-/// @param publisher  the publisher; `rgaps_publisher_destroy` ends it
+/// @param publisher  the publisher; destroy it with `rgaps_publisher_destroy`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_publisher_create(
     node: *const rgaps_node_t,
@@ -79,7 +79,7 @@ pub unsafe extern "C" fn rgaps_publisher_create(
     })
 }
 
-/// Ends a publisher. What it has published stays until subscribers release messages. Its loans can still be published. NULL is no error.
+/// Destroys a publisher. Its messages stay until subscribers release them. Its loans can still be published. NULL is not an error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_publisher_destroy(publisher: *mut rgaps_publisher_t) {
     let _ = guard(|| {
@@ -90,12 +90,12 @@ pub unsafe extern "C" fn rgaps_publisher_destroy(publisher: *mut rgaps_publisher
     });
 }
 
-/// A block of the pool for the bytes that `meta` describes, to be filled in place and published without a copy. What happens while the pool
-/// is full is the publisher's QoS.
+/// Loans a block of the pool for the bytes that `meta` describes. Fill it in place and publish it without a copy. If the pool is full, the
+/// publisher's QoS decides what happens.
 ///
-/// A block that has been used before still holds its old bytes: fill all of it.
+/// A block that was used before still has its old bytes: fill all of it.
 ///
-/// @param loan  ends with `rgaps_loan_publish` or `rgaps_loan_discard`
+/// @param loan  end it with `rgaps_loan_publish` or `rgaps_loan_discard`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_publisher_loan(
     publisher: *const rgaps_publisher_t,
@@ -112,12 +112,12 @@ pub unsafe extern "C" fn rgaps_publisher_loan(
     })
 }
 
-/// Publishes bytes that lie on the device elsewhere: one copy on the device into the pool, behind the work given to the stream so far,
-/// whatever the number of subscribers. The call does not wait for the device.
+/// Publishes a copy of the caller's device memory: one copy on the device into the pool, after the work that the stream has so far, whatever the
+/// number of subscribers. The call does not wait for the device.
 ///
 /// @param meta     describes `bytes` bytes
-/// @param data     a pointer of the node's device, on the host backend a plain one. It stays, and nobody writes there, until the stream has
-///                 made the copy; on the host backend, until the call returns.
+/// @param data     a pointer of the node's device; a plain pointer on the host backend. Do not free or change the memory before the stream has made
+///                 the copy; on the host backend, before the call returns.
 /// @param stream   a CUstream or cudaStream_t of the device's primary context; NULL is CUDA's default stream. Of no meaning on the host
 ///                 backend.
 /// @param handle   names the message; may be NULL
@@ -144,7 +144,7 @@ pub unsafe extern "C" fn rgaps_publisher_push_message(
     })
 }
 
-/// Publishes bytes that lie in the CPU's memory, on whatever device the node works: one copy into the pool, done when the call returns.
+/// Publishes a copy of host memory, whatever the node's device: one copy into the pool, complete when the call returns.
 ///
 /// @param meta     describes `bytes` bytes
 /// @param handle   names the message; may be NULL
@@ -163,7 +163,7 @@ pub unsafe extern "C" fn rgaps_publisher_push_host(
     })
 }
 
-/// How many subscribers the topic has on this host; each remote host that wants it counts as one. 0 if the handle is none.
+/// The number of subscribers on this host, plus one for each remote host that subscribes. 0 if the handle is invalid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_publisher_subscriber_count(publisher: *const rgaps_publisher_t) -> u64 {
     guard_or(|| Ok(PUBLISHERS.look_up(publisher as u64)?.publisher.subscriber_count() as u64)).unwrap_or(0)
@@ -182,8 +182,8 @@ pub unsafe extern "C" fn rgaps_publisher_statistics(
     })
 }
 
-/// Where the CPU fills a loan: the block itself, or on a GPU memory that is copied there when the loan is published. Valid until the loan is
-/// published or discarded.
+/// The memory in which the CPU fills a loan: the block itself, or, on a GPU, host memory that publishing copies into the block. Valid until the loan
+/// is published or discarded.
 ///
 /// @param bytes  may be NULL
 #[unsafe(no_mangle)]
@@ -205,8 +205,8 @@ pub unsafe extern "C" fn rgaps_loan_data(
     })
 }
 
-/// Where the device fills a loan: a kernel, or a copy. What writes there is given to the stream that the loan is published on. Valid until
-/// the loan is published or discarded. On the host backend the same as `rgaps_loan_data`.
+/// The device memory in which a kernel or a copy fills a loan. Work that writes there must be in the stream that the loan is published on. Valid
+/// until the loan is published or discarded. On the host backend the same as `rgaps_loan_data`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_loan_device_pointer(
     loan: *const rgaps_loan_t,
@@ -220,7 +220,7 @@ pub unsafe extern "C" fn rgaps_loan_device_pointer(
     })
 }
 
-/// Completes a loan's metadata before it is published. It keeps describing the same number of bytes.
+/// Replaces a loan's metadata before publishing. The new one must describe the same number of bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_loan_set_meta(loan: *const rgaps_loan_t, meta: Option<&rgaps_meta_t>) -> rgaps_status_t {
     guard(|| {
@@ -229,10 +229,10 @@ pub unsafe extern "C" fn rgaps_loan_set_meta(loan: *const rgaps_loan_t, meta: Op
     })
 }
 
-/// A loan as a DLPack tensor for an array library to fill. Delete it by its deleter. It keeps memory mapped, not the loan: after the loan is
-/// published or discarded nobody may write there.
+/// A loan as a DLPack tensor for an array library to fill. Delete it with its deleter. It keeps the memory mapped, not the loan: do not write to it
+/// after the loan is published or discarded.
 ///
-/// @param field   of a cloud, one field of its points; NULL for the whole payload
+/// @param field   a field of a cloud's points; NULL for the whole payload
 /// @param tensor  a DLManagedTensorVersioned of dlpack.h
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_loan_dlpack(
@@ -255,8 +255,8 @@ pub unsafe extern "C" fn rgaps_loan_dlpack(
     })
 }
 
-/// Publishes a loan: zero copies. On a GPU in stream order: behind the work given to the stream so far, which fills the block; the call does
-/// not wait for it. The handle is released, whatever is returned.
+/// Publishes a loan without a copy. On a GPU in stream order: the work that the stream has so far fills the block, and the call does not wait for
+/// it. The handle is released even if the call fails.
 ///
 /// @param stream   a CUstream or cudaStream_t of the device's primary context; NULL is CUDA's default stream. Of no meaning on the host
 ///                 backend.
@@ -277,7 +277,7 @@ pub unsafe extern "C" fn rgaps_loan_publish(
     })
 }
 
-/// Gives a loan's block back unpublished. What a device was writing there must be done. NULL is no error.
+/// Gives a loan's block back unpublished. All device writes to it must be complete. NULL is not an error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_loan_discard(loan: *mut rgaps_loan_t) -> rgaps_status_t {
     guard(|| {

@@ -1,4 +1,4 @@
-//! Messages that have been taken.
+//! Taken messages and their handles.
 
 use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
@@ -13,13 +13,14 @@ use crate::raw;
 use crate::status::{Failure, guard, rgaps_status_t};
 use crate::types::{rgaps_info_t, rgaps_meta_t};
 
-/// A message that is being read, in the memory where its publisher (or, from another host, the manager) put it. It stays as it is until it is
-/// released, however far the publisher runs ahead, and outlives its subscriber.
+/// A taken message, in the memory where its publisher wrote it (or the manager, for a message from another host). It stays valid until it is
+/// released, however many messages the publisher publishes, and may outlive its subscriber.
 pub struct rgaps_sample_t {
     _handle: c_void,
 }
 
-/// Names a message outside RGAPS: the bytes of rgaps_msgs/GpuHandle. It holds nothing; `rgaps_subscriber_take_by_handle` says what it still names.
+/// The name of a message outside RGAPS: the bytes of rgaps_msgs/GpuHandle. It does not hold the message; `rgaps_subscriber_take_by_handle` checks
+/// whether it still names one.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct rgaps_message_handle_t {
@@ -27,21 +28,21 @@ pub struct rgaps_message_handle_t {
     pub source_host: [u8; 16],
     /// The topic's segment on the host that wrote this.
     pub topic_id: [u8; 16],
-    /// ns since 1970 when the publisher's host came to life.
+    /// When the publisher's host started, in ns since 1970.
     pub host_epoch: u64,
     /// Identity of the publisher.
     pub publisher: u64,
-    /// The publisher's count of its messages, from 1.
+    /// The publisher's sequence number, from 1.
     pub sequence: u64,
-    /// Place in the order of the topic on the host that wrote this.
+    /// Position in the topic's order on the host that wrote this.
     pub position: u64,
     /// Bytes of the payload.
     pub payload_bytes: u64,
-    /// Entry of that host's message table.
+    /// Index of the message's entry in that host's message table.
     pub slot: u32,
-    /// Which of the entry's lives.
+    /// Generation of the entry.
     pub generation: u32,
-    /// Of this layout.
+    /// Version of this layout.
     pub layout_version: u32,
     /// An rgaps_kind_t.
     pub kind: u32,
@@ -108,7 +109,7 @@ pub(crate) fn device_pointer(message: *const rgaps_sample_t) -> Result<*const c_
     Ok(range.address as *const c_void)
 }
 
-/// Lets a message go behind a stream of the caller's.
+/// Releases a message after the work of the caller's stream.
 pub(crate) fn release(message: *mut rgaps_sample_t, stream: *mut c_void) -> Result<(), Failure> {
     let MessageObject { node, message } = MESSAGES.remove(message as u64)?;
     if let Some(stream) = raw::stream(&node, stream) {
@@ -117,7 +118,7 @@ pub(crate) fn release(message: *mut rgaps_sample_t, stream: *mut c_void) -> Resu
     Ok(())
 }
 
-/// What the payload is.
+/// The metadata, which describes the payload.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_sample_meta(
     message: *const rgaps_sample_t,
@@ -130,7 +131,7 @@ pub unsafe extern "C" fn rgaps_sample_meta(
     })
 }
 
-/// Where the message came from, the path that it took and when it passed each stage.
+/// The message's origin, its route and the time of each stage.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_sample_info(
     message: *const rgaps_sample_t,
@@ -144,7 +145,7 @@ pub unsafe extern "C" fn rgaps_sample_info(
     })
 }
 
-/// What names the message outside RGAPS.
+/// The handle that names the message outside RGAPS.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_sample_handle(
     message: *const rgaps_sample_t,
@@ -157,9 +158,9 @@ pub unsafe extern "C" fn rgaps_sample_handle(
     })
 }
 
-/// The payload for the CPU: in place where it can read it; from a GPU a copy, fetched at the first call and counted
-/// (`rgaps_subscriber_statistics_t::copied_bytes`). Valid until the message is released. It must not be written: the memory is mapped for
-/// reading, and writing there ends the process.
+/// The payload for the CPU: in place if the CPU can read it there, else a copy that the first call makes and counts
+/// (`rgaps_subscriber_statistics_t::copied_bytes`). Valid until the message is released. Do not write to it: the memory is mapped read-only, and
+/// writing ends the process.
 ///
 /// @param bytes  may be NULL
 #[unsafe(no_mangle)]
@@ -180,8 +181,8 @@ pub unsafe extern "C" fn rgaps_sample_data(
     })
 }
 
-/// Where the payload lies on the device, for a kernel or a copy to read it; on the host backend a plain pointer. Valid until the message is
-/// released; what reads it is given to the stream that it is released on. NULL for a payload without bytes. It must not be written.
+/// The payload's pointer on the device, for a kernel or a copy to read it; a plain pointer on the host backend. Valid until the message is released.
+/// Work that reads it must be in the stream that the message is released on. NULL for an empty payload. Do not write to it.
 ///
 /// @param bytes  may be NULL
 #[unsafe(no_mangle)]
@@ -201,7 +202,7 @@ pub unsafe extern "C" fn rgaps_sample_device_pointer(
     })
 }
 
-/// Whether the message's bytes are there: an rgaps_readiness_t.
+/// Whether the message's bytes are written: an rgaps_readiness_t.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_sample_readiness(
     message: *const rgaps_sample_t,
@@ -219,12 +220,12 @@ pub unsafe extern "C" fn rgaps_sample_readiness(
     })
 }
 
-/// A message as a DLPack tensor for an array library to read. The tensor holds the message, whatever becomes of its handle, until its deleter
-/// is called, and then releases it behind the work that the stream has got by then.
+/// A message as a DLPack tensor for an array library to read. The tensor holds the message, even after its handle is released. Its deleter releases
+/// the message after the work that the stream has by then.
 ///
-/// @param field   of a cloud, one field of its points; NULL for the whole payload
-/// @param stream  on which the library works, as for `rgaps_sample_release`; it must live until the deleter has been called
-/// @param tensor  a DLManagedTensorVersioned of dlpack.h, read only
+/// @param field   a field of a cloud's points; NULL for the whole payload
+/// @param stream  the library's stream, as for `rgaps_sample_release`; it must exist until the deleter has been called
+/// @param tensor  a DLManagedTensorVersioned of dlpack.h, read-only
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_sample_dlpack(
     message: *const rgaps_sample_t,
@@ -245,11 +246,10 @@ pub unsafe extern "C" fn rgaps_sample_dlpack(
     })
 }
 
-/// Lets a message go. On a GPU behind the work given to the stream so far, which reads it; the call does not wait for it. The handle is
-/// released, whatever is returned.
+/// Releases a message. On a GPU, after the work that the stream has so far, without waiting for it. The handle is released even if the call fails.
 ///
-/// A stream that is being captured into a CUDA graph takes no message back, which is the error: the message is held until the capture is
-/// over and `rgaps_subscriber_statistics` counts it no longer, and the stream has to live for so long.
+/// The call fails if the stream is being captured into a CUDA graph. The message is then held until the capture ends, and the stream must exist
+/// until `rgaps_subscriber_statistics` no longer counts the message as held.
 ///
 /// @param stream  a CUstream or cudaStream_t of the device's primary context; NULL is CUDA's default stream. Of no meaning on the host
 ///                backend.

@@ -1,9 +1,9 @@
-//! The paper's calls: publishers and subscribers of raw bytes with one name each. They have the same handles as the others, so that
-//! statistics, descriptors and time-outs are there for them too.
+//! The paper's six calls: publishers and subscribers of raw bytes, each created from a topic name alone. They use the same handles as the other
+//! calls, so statistics, descriptors and time-outs work for them too.
 //!
-//! Source      the paper's §3.7, whose names get the prefix `rgaps_` where they have none. Where it is silent: each handle has a node of its
-//!             own; the kind is bytes; device work is in CUDA's default stream; a pull waits, and releases what was pulled before, because
-//!             there is no call for that.
+//! Source      the paper's §3.7, with the prefix `rgaps_` added to names. Decided here, since the paper does not say: each handle has its own node;
+//!             the kind is bytes; device work is in CUDA's default stream; a pull waits, and releases the previous message, because there is no
+//!             call for that.
 
 use std::ffi::{c_char, c_void};
 use std::sync::PoisonError;
@@ -20,10 +20,10 @@ use crate::sample::{device_pointer, hand_out, release, rgaps_sample_t};
 use crate::status::{Failure, guard, guard_or, rgaps_status_t};
 use crate::subscriber::{SUBSCRIBERS, State, SubscriberObject, rgaps_subscriber_t, wait};
 
-/// ns that a pull waits for a message.
+/// Maximum wait of a pull in ns.
 pub const RGAPS_PULL_TIMEOUT_NS: u64 = 1_000_000_000;
 
-/// Attaches the calling process as a publisher of raw bytes. Called through `rgaps_publisher_init`.
+/// Creates a publisher of raw bytes with its own node. Call it through `rgaps_publisher_init`.
 ///
 /// @param abi_version  RGAPS_ABI_VERSION of the header that the program was built with
 /// @return             NULL on failure: see `rgaps_error_text`
@@ -44,8 +44,8 @@ pub unsafe extern "C" fn rgaps_publisher_init_abi(
 
 /// Publishes one message of raw bytes.
 ///
-/// @param device_pointer  `message_size` bytes of device memory, on the host backend of plain memory. The copy is behind the work of CUDA's
-///                        default stream so far; the memory stays as it is until that stream has made it.
+/// @param device_pointer  `message_size` bytes of device memory; of plain memory on the host backend. The copy follows the work that CUDA's default
+///                        stream has so far. Do not change the memory before that stream has made the copy.
 /// @return                0, or an rgaps_status_t
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_publisher_push(
@@ -69,7 +69,7 @@ pub unsafe extern "C" fn rgaps_publisher_push(
     status as i32
 }
 
-/// Attaches the calling process as a subscriber of raw bytes. Called through `rgaps_subscriber_init`.
+/// Creates a subscriber of raw bytes with its own node. Call it through `rgaps_subscriber_init`.
 ///
 /// @param abi_version  RGAPS_ABI_VERSION of the header that the program was built with
 /// @return             NULL on failure: see `rgaps_error_text`
@@ -88,11 +88,11 @@ pub unsafe extern "C" fn rgaps_subscriber_init_abi(
     made.unwrap_or(std::ptr::null_mut())
 }
 
-/// Retrieves one message; waits at most RGAPS_PULL_TIMEOUT_NS for it. Releases the message that this handle pulled before, behind the work
-/// that CUDA's default stream has got by then.
+/// Takes one message; waits at most RGAPS_PULL_TIMEOUT_NS for it. Releases the message that this handle pulled before, after the work that CUDA's
+/// default stream has by then.
 ///
-/// @return  the payload on the device, on the host backend a plain pointer; it must not be written, and is valid until the handle's next pull
-///          or destroy. NULL if none came (`rgaps_error_status` is RGAPS_TIMED_OUT), if the message has no bytes (RGAPS_OK: see
+/// @return  the payload on the device, a plain pointer on the host backend. Do not write to it. It is valid until the handle's next pull or destroy.
+///          NULL if no message arrived (`rgaps_error_status` is RGAPS_TIMED_OUT), if the message has no bytes (RGAPS_OK: see
 ///          `rgaps_subscriber_pulled`), or on failure.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_subscriber_pull(subscriber: *mut rgaps_subscriber_t) -> *mut c_void {
@@ -111,7 +111,7 @@ pub unsafe extern "C" fn rgaps_subscriber_pull(subscriber: *mut rgaps_subscriber
         let before =
             std::mem::replace(&mut *object.state.pulled.lock().unwrap_or_else(PoisonError::into_inner), message as u64);
         if before != 0 {
-            // Another thread has pulled by the same handle meanwhile; its pointer ends here, as the contract says.
+            // Another thread has pulled with the same handle meanwhile. This pull ends the validity of its pointer, as documented.
             let _ = release(before as *mut rgaps_sample_t, std::ptr::null_mut());
         }
         Ok(device_pointer(message)?.cast_mut())
@@ -119,7 +119,7 @@ pub unsafe extern "C" fn rgaps_subscriber_pull(subscriber: *mut rgaps_subscriber
     pulled.unwrap_or(std::ptr::null_mut())
 }
 
-/// The message that a handle has pulled last, for its size and all else; NULL if none. It is the handle's: do not release it.
+/// The message that a handle pulled last, for its size and metadata; NULL if there is none. The handle owns it: do not release it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_subscriber_pulled(subscriber: *const rgaps_subscriber_t) -> *const rgaps_sample_t {
     let pulled = guard_or(|| {
@@ -130,7 +130,7 @@ pub unsafe extern "C" fn rgaps_subscriber_pulled(subscriber: *const rgaps_subscr
     pulled.unwrap_or(std::ptr::null())
 }
 
-/// Releases what a handle has pulled, if its user has not.
+/// Releases the message that a handle pulled last, unless the program has released it.
 pub(crate) fn release_pulled(state: &State) {
     let pulled = std::mem::take(&mut *state.pulled.lock().unwrap_or_else(PoisonError::into_inner));
     if pulled != 0 {

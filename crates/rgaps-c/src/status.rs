@@ -1,4 +1,4 @@
-//! What a call says: a status for the program, and a text for people, kept for each thread until its next failure.
+//! Results of calls: a status for the program and a text for people. Each thread keeps its last failure.
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_char};
@@ -12,56 +12,55 @@ use rgaps::{LoanError, NodeError, PublishError, Refusal, SessionError, TakeByHan
 
 use crate::handle::BadHandle;
 
-/// What a call returns. Everything but `RGAPS_OK` leaves its outputs as they were; `rgaps_error_text` says the rest, for all but
-/// `RGAPS_NO_MESSAGE`.
+/// The result of a call. Outputs are unchanged unless it is `RGAPS_OK`. `rgaps_error_text` has the details of all others but `RGAPS_NO_MESSAGE`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum rgaps_status_t {
-    /// Done.
+    /// Success.
     RGAPS_OK = 0,
-    /// Nothing is wrong, and there is no message now.
+    /// No message is ready. Not an error.
     RGAPS_NO_MESSAGE = 1,
-    /// The time-out came first.
+    /// The time-out expired.
     RGAPS_TIMED_OUT = 2,
-    /// An argument is NULL where it must not be, contradicts itself, or is out of its range.
+    /// An argument is NULL but must not be, contradicts itself, or is out of range.
     RGAPS_INVALID_ARGUMENT = 3,
-    /// A handle is NULL, was released, is of another kind of object, or never was one.
+    /// A handle is NULL, released, of another kind of object, or not a handle.
     RGAPS_INVALID_HANDLE = 4,
-    /// The program was built for another version of the ABI than the library's.
+    /// The program and the library, or two programs, have different versions.
     RGAPS_WRONG_VERSION = 5,
-    /// Message, metadata, topic or question are of different kinds.
+    /// The message, metadata, topic or call are not of the same kind.
     RGAPS_WRONG_KIND = 6,
-    /// The pool or the message table is full; messages must be released, or the pool be larger.
+    /// The pool or the message table is full. Release messages or make the pool larger.
     RGAPS_NO_SPACE = 7,
-    /// The manager, rgapsd, is not there, could not be started or does not answer.
+    /// The manager, rgapsd, is not running, could not be started or does not answer.
     RGAPS_NO_MANAGER = 8,
-    /// The manager refused: no free place in the topic, no such topic, no memory.
+    /// The manager refused the request: no free slot in the topic, no such topic, no memory.
     RGAPS_REFUSED = 9,
-    /// The device refused or failed.
+    /// A device operation failed.
     RGAPS_DEVICE_ERROR = 10,
-    /// The message's bytes never came: its producer died, or its device failed.
+    /// The message's bytes were never written: its publisher died, or its device failed.
     RGAPS_POISONED = 11,
-    /// This process was forked from the one that made the object.
+    /// This process was forked from the one that created the object.
     RGAPS_FORKED = 12,
-    /// What another process wrote makes no sense. It was not followed.
+    /// Shared memory has invalid values, written by another process. They were not used.
     RGAPS_CORRUPT = 13,
-    /// The kernel refused.
+    /// A system call failed.
     RGAPS_SYSTEM_ERROR = 14,
-    /// A defect of the library. The call was given up.
+    /// A defect of the library. The call was aborted.
     RGAPS_INTERNAL_ERROR = 15,
-    /// A message's handle names nothing that this subscriber has or will have.
+    /// A handle names a message that this subscriber neither has nor will get.
     RGAPS_STALE = 16,
-    /// A message's handle names one that was published before the subscriber was there.
+    /// A handle names a message that was published before the subscriber joined.
     RGAPS_EARLY = 17,
-    /// The publisher or subscriber has lost its place in the topic: the manager that followed one that died did not take it back. Make it anew.
+    /// The publisher or subscriber has lost its slot: the manager died, and its successor did not take the slot back. Create it again.
     RGAPS_CUT_OFF = 18,
-    /// The subscriber holds half of what a publisher may have. Nothing is lost: release some messages, and take again.
+    /// The subscriber holds half of the messages that a publisher can have. Nothing is lost: release some messages and take again.
     RGAPS_TOO_MANY_HELD = 19,
 }
 
 use rgaps_status_t::*;
 
-/// A failure on its way to the caller.
+/// A failure to report to the caller.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) status: rgaps_status_t,
@@ -73,7 +72,7 @@ impl Failure {
         Self { status, text: text.to_string() }
     }
 
-    /// An argument that must not be NULL is.
+    /// The argument `name` is NULL but must not be.
     pub(crate) fn null(name: &str) -> Self {
         Self::new(RGAPS_INVALID_ARGUMENT, format_args!("{name} is NULL"))
     }
@@ -212,46 +211,46 @@ thread_local! {
     static LAST: RefCell<(rgaps_status_t, CString)> = RefCell::new((RGAPS_OK, CString::default()));
 }
 
-/// Remembers a failure for the thread that will ask. Its text may quote what others have said, and is to be shown.
+/// Stores a failure for this thread, with its text escaped for display, since it may quote other processes.
 pub(crate) fn remember(failure: Failure) -> rgaps_status_t {
     let status = failure.status;
     let text = CString::new(plain_lines(&failure.text).into_owned()).unwrap_or_default();
-    // A thread that is ending has no memory for it, and asks no more.
+    // A thread that is ending has no thread-local memory any more.
     let _ = LAST.try_with(|last| *last.borrow_mut() = (status, text));
     status
 }
 
-/// Runs the body of a call: its failure is remembered, and a panic becomes one.
+/// Runs the body of a call and stores its failure. A panic becomes a failure.
 pub(crate) fn guard(body: impl FnOnce() -> Result<(), Failure>) -> rgaps_status_t {
     guard_or(|| body().map(|()| RGAPS_OK)).unwrap_or_else(|status| status)
 }
 
-/// As `guard`, for calls that return something else.
+/// Like `guard`, for calls that do not return a status.
 pub(crate) fn guard_or<T>(body: impl FnOnce() -> Result<T, Failure>) -> Result<T, rgaps_status_t> {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(failure)) => Err(remember(failure)),
         Err(_) => Err(remember(Failure::new(
             RGAPS_INTERNAL_ERROR,
-            "a defect of RGAPS: what it was is on the standard error stream; please report it",
+            "a defect of RGAPS: the details are on the standard error stream; please report it",
         ))),
     }
 }
 
-/// What the last failed call of this thread said, with its numbers and the next step. Never NULL; empty if none has failed. Valid until
-/// the thread's next failed call.
+/// The text of this thread's last failed call: what failed, the numbers, and what to do. Never NULL; empty if no call has failed. Valid until the
+/// thread's next failed call.
 #[unsafe(no_mangle)]
 pub extern "C" fn rgaps_error_text() -> *const c_char {
     LAST.try_with(|last| last.borrow().1.as_ptr()).unwrap_or(c"".as_ptr())
 }
 
-/// The status of the last failed call of this thread, for calls that return something else; `RGAPS_OK` if none has failed.
+/// The status of this thread's last failed call, for calls that do not return a status. `RGAPS_OK` if no call has failed.
 #[unsafe(no_mangle)]
 pub extern "C" fn rgaps_error_status() -> rgaps_status_t {
     LAST.try_with(|last| last.borrow().0).unwrap_or(RGAPS_INTERNAL_ERROR)
 }
 
-/// The name of a status, such as "RGAPS_NO_SPACE"; "unknown" for a number that is none.
+/// The name of a status, such as "RGAPS_NO_SPACE"; "unknown" for other numbers.
 #[unsafe(no_mangle)]
 pub extern "C" fn rgaps_status_name(status: i32) -> *const c_char {
     let name = match status {
@@ -287,7 +286,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_becomes_a_status_and_goes_no_further() {
+    fn a_panic_becomes_a_status_and_does_not_unwind_into_c() {
         assert_eq!(guard(|| panic!("on purpose")), RGAPS_INTERNAL_ERROR);
         assert_eq!(rgaps_error_status(), RGAPS_INTERNAL_ERROR);
     }
@@ -296,12 +295,12 @@ mod tests {
     fn each_thread_has_its_own_text() {
         guard(|| Err(Failure::argument("with a\0zero and an \x1b")));
         std::thread::spawn(|| assert_eq!(rgaps_error_status(), RGAPS_OK)).join().unwrap();
-        // SAFETY: a text of the library's, and no call fails meanwhile.
+        // SAFETY: the library's own text, and no call of this thread fails meanwhile.
         assert_eq!(unsafe { CStr::from_ptr(rgaps_error_text()) }, c"with a\\0zero and an \\u{1b}");
     }
 
     #[test]
-    fn who_was_cut_off_is_told_so_whatever_was_called() {
+    fn a_cut_off_publisher_or_subscriber_gets_the_same_status_from_every_call() {
         let topic = || "/camera".to_owned();
         assert_eq!(Failure::from(TakeError::CutOff { topic: topic() }).status, RGAPS_CUT_OFF);
         assert_eq!(Failure::from(PublishError::CutOff { topic: topic() }).status, RGAPS_CUT_OFF);

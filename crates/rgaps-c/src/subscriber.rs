@@ -32,20 +32,20 @@ pub(crate) struct SubscriberObject {
     pub(crate) state: Arc<State>,
 }
 
-/// What the users of a subscriber's handle share.
+/// The state behind a subscriber's handle.
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    /// The message that `rgaps_subscriber_pull` gave out last: its handle.
+    /// The handle of the message that `rgaps_subscriber_pull` returned last.
     pub(crate) pulled: Mutex<u64>,
-    /// Its handle is released; whoever still waits gives up.
+    /// The handle is destroyed; waiting calls return an error.
     is_ended: AtomicBool,
-    /// Nobody is to wait any more.
+    /// `rgaps_subscriber_interrupt` was called; no call waits any more.
     is_interrupted: AtomicBool,
 }
 
 impl Drop for State {
     fn drop(&mut self) {
-        // A pull that was under way when the handle was released.
+        // A pull may have stored its message after the handle was destroyed.
         release_pulled(self);
     }
 }
@@ -55,7 +55,7 @@ impl SubscriberObject {
         self.state.is_ended.load(Ordering::Acquire) || self.state.is_interrupted.load(Ordering::Acquire)
     }
 
-    /// Why nothing was waited for, if it was for that.
+    /// The reason why a wait ended early, if it did.
     fn check_over(&self) -> Result<(), Failure> {
         if self.state.is_ended.load(Ordering::Acquire) {
             return Err(BadHandle::Released(What::Subscriber).into());
@@ -79,12 +79,13 @@ pub extern "C" fn rgaps_subscriber_qos_default() -> rgaps_subscriber_qos_t {
     rgaps_subscriber_qos_t::of(&SubscriberQos::default())
 }
 
-/// Makes a subscriber. The topic is made if it does not exist; its type must be of this kind. From the return on, no message is missed.
+/// Creates a subscriber, and the topic if it does not exist. The topic's type must be of this kind. The subscriber gets every message that is
+/// published after this call returns.
 ///
-/// @param topic       a ROS name; with or without the leading slash it is one
+/// @param topic       a ROS name; the leading slash is optional
 /// @param kind        an rgaps_kind_t
 /// @param qos         NULL takes the default
-/// @param subscriber  the subscriber; `rgaps_subscriber_destroy` ends it
+/// @param subscriber  the subscriber; destroy it with `rgaps_subscriber_destroy`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_subscriber_create(
     node: *const rgaps_node_t,
@@ -104,8 +105,8 @@ pub unsafe extern "C" fn rgaps_subscriber_create(
     })
 }
 
-/// Ends a subscriber; threads that wait for its messages, or for one that they take by handle, are told that it is gone (`RGAPS_INVALID_HANDLE`). Messages that it has taken stay
-/// until they are released, but for the one that `rgaps_subscriber_pull` gave out. NULL is no error.
+/// Destroys a subscriber. Waits and takes by handle in other threads return `RGAPS_INVALID_HANDLE`. Taken messages stay valid until they are
+/// released, except the last one of `rgaps_subscriber_pull`. NULL is not an error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_subscriber_destroy(subscriber: *mut rgaps_subscriber_t) {
     let _ = guard(|| {
@@ -120,8 +121,8 @@ pub unsafe extern "C" fn rgaps_subscriber_destroy(subscriber: *mut rgaps_subscri
     });
 }
 
-/// Ends the waits and takes by handle of a subscriber that other threads are in, with `RGAPS_TIMED_OUT`, and lets no later one wait: what is there is taken
-/// and taken as before. For a program that shuts down.
+/// Ends the subscriber's waits and takes by handle in other threads, with `RGAPS_TIMED_OUT`. Later calls do not wait, but take messages that are
+/// ready. For a program that shuts down.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_subscriber_interrupt(subscriber: *const rgaps_subscriber_t) -> rgaps_status_t {
     guard(|| {
@@ -132,9 +133,9 @@ pub unsafe extern "C" fn rgaps_subscriber_interrupt(subscriber: *const rgaps_sub
     })
 }
 
-/// The next message if one is ready, with its bytes there; else `RGAPS_NO_MESSAGE`.
+/// Takes the next message if one is ready; else returns `RGAPS_NO_MESSAGE`.
 ///
-/// @param message  ends with `rgaps_sample_release`
+/// @param message  release it with `rgaps_sample_release`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_subscriber_take(
     subscriber: *const rgaps_subscriber_t,
@@ -143,12 +144,12 @@ pub unsafe extern "C" fn rgaps_subscriber_take(
     give(subscriber, message, RGAPS_NO_MESSAGE, |object| Ok(object.subscriber.take()?))
 }
 
-/// The next message, whose bytes the device may still have to bring: later work of the stream waits for them. The call does not wait for the
-/// device. `rgaps_sample_readiness` tells, after the stream has been synchronised, whether they came.
+/// Takes the next message in stream order: its bytes may not be written yet, and later work of the stream waits for them. The call does not wait for
+/// the device. After synchronising the stream, `rgaps_sample_readiness` tells whether the bytes were written.
 ///
 /// @param stream   a CUstream or cudaStream_t of the device's primary context; NULL is CUDA's default stream. On the host backend this is
 ///                 `rgaps_subscriber_take`.
-/// @param message  ends with `rgaps_sample_release`
+/// @param message  release it with `rgaps_sample_release`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_subscriber_take_on(
     subscriber: *const rgaps_subscriber_t,
@@ -161,11 +162,11 @@ pub unsafe extern "C" fn rgaps_subscriber_take_on(
     })
 }
 
-/// Everything that can be taken now, oldest first, at most `capacity` messages. What fails after the first one ends the batch; it is told by a
-/// call that takes nothing, and so by the next one if it lasts, as RGAPS_TOO_MANY_HELD does while the batch is held.
+/// Takes all messages that are ready, oldest first, at most `capacity`. An error ends the batch and is returned only if the batch is empty. An error
+/// that lasts (RGAPS_TOO_MANY_HELD while the batch is held) is therefore returned by the next call.
 ///
-/// @param messages  `capacity` places; each message that was given out ends with `rgaps_sample_release`
-/// @param count     how many there are; 0 if the call fails
+/// @param messages  an array of `capacity` elements; release each message with `rgaps_sample_release`
+/// @param count     the number of messages taken; 0 if the call fails
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_subscriber_take_all(
     subscriber: *const rgaps_subscriber_t,
@@ -190,10 +191,10 @@ pub unsafe extern "C" fn rgaps_subscriber_take_all(
     })
 }
 
-/// The next message, with its bytes there; `RGAPS_TIMED_OUT` if none came in time. Other threads may use the subscriber meanwhile.
+/// Waits for the next message; returns `RGAPS_TIMED_OUT` if none arrives in time. Other threads may use the subscriber meanwhile.
 ///
-/// @param timeout_ns  ns to wait at most; UINT64_MAX for as long as it takes
-/// @param message     ends with `rgaps_sample_release`
+/// @param timeout_ns  maximum wait in ns; UINT64_MAX waits without limit
+/// @param message     release it with `rgaps_sample_release`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_subscriber_wait(
     subscriber: *const rgaps_subscriber_t,
@@ -230,17 +231,17 @@ fn timeout_of(timeout_ns: u64) -> Duration {
     if timeout_ns == u64::MAX { Duration::MAX } else { Duration::from_nanos(timeout_ns) }
 }
 
-/// The message that a handle names, as this subscriber gets it: in its order or out of it. Waits at most `timeout_ns` for it to come from
-/// another host. Messages before it stay as if they had not been read, for later takes by handle and in turn; of a keep-all subscriber, the newest 64.
+/// Takes the message that a handle names, in any order, and waits at most `timeout_ns` for it to arrive from another host. Earlier messages stay
+/// untaken, for later takes of any kind; a keep-all subscriber keeps the newest 64 of them.
 ///
-/// `RGAPS_STALE` if the handle names nothing that this subscriber has or will have: of an earlier run (replayed), released, or taken before.
-/// `RGAPS_EARLY` if it was published before the subscriber was there; that is said of as many of a publisher as the subscriber is deep (64 at
-/// most), and more of them are `RGAPS_STALE`.
+/// Returns `RGAPS_STALE` if this subscriber neither has nor will get the message: it is of an earlier run (a replayed handle), released, or taken
+/// already. Returns `RGAPS_EARLY` if the message was published before the subscriber joined: for as many handles of a publisher as the subscriber's
+/// depth (64 at most), then `RGAPS_STALE`.
 ///
-/// @param handle      from a publisher of this topic, or another subscriber, by any way; it may be wrong
-/// @param timeout_ns  ns to wait at most; UINT64_MAX for as long as it takes
+/// @param handle      a handle from a publisher or another subscriber of this topic; it may be wrong
+/// @param timeout_ns  maximum wait in ns; UINT64_MAX waits without limit
 /// @param stream      as for `rgaps_subscriber_take_on`: NULL with a node on a GPU is CUDA's default stream
-/// @param message     ends with `rgaps_sample_release`
+/// @param message     release it with `rgaps_sample_release`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_subscriber_take_by_handle_on(
     subscriber: *const rgaps_subscriber_t,
@@ -254,7 +255,7 @@ pub unsafe extern "C" fn rgaps_subscriber_take_by_handle_on(
     })
 }
 
-/// As `rgaps_subscriber_take_by_handle_on`, with the message's bytes there.
+/// Like `rgaps_subscriber_take_by_handle_on`, but without a stream: waits for the message's bytes, too.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_subscriber_take_by_handle(
     subscriber: *const rgaps_subscriber_t,
@@ -265,8 +266,8 @@ pub unsafe extern "C" fn rgaps_subscriber_take_by_handle(
     give(subscriber, message, RGAPS_TIMED_OUT, |object| take_by_handle(object, handle, timeout_ns, None))
 }
 
-/// From now on takes by handle come in the order in which each publisher has published: what lies before a message that is taken, of its publisher,
-/// is released and not kept for later takes by handle. It counts as lost, but for what came before the first take by handle of that publisher.
+/// Promises that from now on takes by handle follow each publisher's order of publication. Taking a message then releases that publisher's earlier
+/// untaken messages. They count as lost, except those before the first take by handle of that publisher.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_subscriber_expect_handles_in_order(
     subscriber: *const rgaps_subscriber_t,
@@ -277,8 +278,8 @@ pub unsafe extern "C" fn rgaps_subscriber_expect_handles_in_order(
     })
 }
 
-/// A descriptor that is readable while a message may be ready, for epoll, poll and select. Do not read or close it: take until there is no
-/// message, which silences it. It is the subscriber's, and ends with it.
+/// A file descriptor that is readable while a message may be ready, for epoll, poll and select. Do not read or close it. Take until there is no
+/// message, which resets it. The subscriber owns it and closes it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_subscriber_fd(
     subscriber: *const rgaps_subscriber_t,
@@ -305,7 +306,7 @@ pub unsafe extern "C" fn rgaps_subscriber_statistics(
     })
 }
 
-/// Gives a message out if there is one; if not, says `none`.
+/// Returns a message's handle if there is a message, else the status `none`.
 fn give(
     subscriber: *const rgaps_subscriber_t,
     message: Option<&mut MaybeUninit<*mut rgaps_sample_t>>,

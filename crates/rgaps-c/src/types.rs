@@ -1,7 +1,7 @@
-//! The structs of the header, and their ways to the Rust types of the same names.
+//! The structs of the header, and conversions to the Rust types of the same names.
 //!
-//! Metadata has the encoded layout of its kind (crates/rgaps/src/types), so that it passes `decode`, the one check of all metadata, whoever
-//! made it. Numbers that stand for something (kinds, policies) are plain integers here, because a C program may put anything there.
+//! Metadata has the encoded layout of its kind (crates/rgaps/src/types), so that `decode` checks it like any other metadata. Enumerations (kinds,
+//! policies) are plain integers here, because a C program may store any number in them.
 
 use std::ffi::c_char;
 use std::mem::{offset_of, size_of};
@@ -20,7 +20,7 @@ use rgaps::{
 use crate::raw;
 use crate::status::Failure;
 
-/// Bytes of the longest metadata, a point cloud's.
+/// Bytes of the longest metadata: a point cloud's.
 pub(crate) const META_BYTES: usize = 832;
 
 /// A kind of message: the type of a topic.
@@ -28,7 +28,7 @@ pub(crate) const META_BYTES: usize = 832;
 pub enum rgaps_kind_t {
     /// Raw bytes.
     RGAPS_KIND_BYTES = 0,
-    /// Pictures.
+    /// Images.
     RGAPS_KIND_IMAGE = 1,
     /// Point clouds.
     RGAPS_KIND_POINT_CLOUD = 2,
@@ -40,17 +40,17 @@ pub enum rgaps_kind_t {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct rgaps_header_t {
-    /// Seconds since 1970-01-01 UTC, as builtin_interfaces/Time.
+    /// Seconds since 1970-01-01 UTC, as in builtin_interfaces/Time.
     pub sec: i32,
     /// Nanoseconds of that second.
     pub nanosec: u32,
-    /// Coordinate frame (of a tensor, perhaps its name): UTF-8, filled up with zeros; all 64 bytes may be used.
+    /// Coordinate frame; for a tensor also its name. UTF-8, padded with zeros; all 64 bytes may be used.
     pub frame_id: [c_char; 64],
-    /// Free for the application.
+    /// The application's own bytes.
     pub user: [u8; 32],
 }
 
-/// What the payload of an image message is, as sensor_msgs/Image. Made by `rgaps_meta_image`.
+/// Metadata of an image, like sensor_msgs/Image. Initialise it with `rgaps_meta_image`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct rgaps_image_t {
@@ -62,7 +62,7 @@ pub struct rgaps_image_t {
     pub height: u32,
     /// Bytes from one row of the first plane to the next.
     pub step: u32,
-    /// Pixel format, by its code: `rgaps_encoding_code`, `rgaps_encoding_name`.
+    /// Code of the pixel format: `rgaps_encoding_code`, `rgaps_encoding_name`.
     pub encoding: u32,
     /// 1 if channels of more than 8 bits have their high byte first, else 0.
     pub is_bigendian: u8,
@@ -91,7 +91,7 @@ pub enum rgaps_datatype_t {
     RGAPS_FLOAT64 = 8,
 }
 
-/// Kind of the elements of a tensor, with the codes of DLPack's DLDataTypeCode; their size is given in bits.
+/// Type of a tensor's elements, with the codes of DLPack's DLDataTypeCode. Their size is given separately, in bits.
 #[repr(C)]
 pub enum rgaps_type_code_t {
     /// Signed integers.
@@ -104,15 +104,15 @@ pub enum rgaps_type_code_t {
     RGAPS_BFLOAT = 4,
     /// Pairs of floats; the bits count both.
     RGAPS_COMPLEX = 5,
-    /// Truth values, of 8 bits.
+    /// Booleans of 8 bits.
     RGAPS_BOOL = 6,
 }
 
-/// One field of every point. Made by `rgaps_meta_add_field`.
+/// One field of every point. Add it with `rgaps_meta_add_field`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct rgaps_point_field_t {
-    /// UTF-8, filled up with zeros; all 32 bytes may be used.
+    /// Name in UTF-8, padded with zeros; all 32 bytes may be used.
     pub name: [c_char; 32],
     /// Its first byte in a point.
     pub offset: u32,
@@ -122,7 +122,7 @@ pub struct rgaps_point_field_t {
     pub count: u32,
 }
 
-/// What the payload of a point cloud message is, as sensor_msgs/PointCloud2. Made by `rgaps_meta_point_cloud`.
+/// Metadata of a point cloud, like sensor_msgs/PointCloud2. Initialise it with `rgaps_meta_point_cloud`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct rgaps_point_cloud_t {
@@ -130,13 +130,13 @@ pub struct rgaps_point_cloud_t {
     pub header: rgaps_header_t,
     /// Points of a row.
     pub width: u32,
-    /// Rows; 1 for a cloud without order.
+    /// Rows; 1 for an unordered cloud.
     pub height: u32,
     /// Bytes from point to point.
     pub point_step: u32,
     /// Bytes from row to row.
     pub row_step: u32,
-    /// Fields, at most 16.
+    /// Number of fields, at most 16.
     pub field_count: u32,
     /// 1 if elements have their high byte first, else 0.
     pub is_bigendian: u8,
@@ -144,17 +144,17 @@ pub struct rgaps_point_cloud_t {
     pub is_dense: u8,
     /// 0.
     pub reserved: [u8; 2],
-    /// Those past `field_count` are zero.
+    /// The fields; those past `field_count` are zero.
     pub fields: [rgaps_point_field_t; 16],
 }
 
-/// What the payload of a tensor message is, as DLPack's DLTensor. Made by `rgaps_meta_tensor`.
+/// Metadata of a tensor, like DLPack's DLTensor. Initialise it with `rgaps_meta_tensor`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct rgaps_tensor_t {
     /// Stamp, frame or name, the application's bytes.
     pub header: rgaps_header_t,
-    /// Dimensions, at most 8.
+    /// Number of dimensions, at most 8.
     pub ndim: u32,
     /// An rgaps_type_code_t, or another DLDataTypeCode.
     pub code: u8,
@@ -166,11 +166,11 @@ pub struct rgaps_tensor_t {
     pub shape: [i64; 8],
     /// Elements (not bytes) from one to the next in each dimension.
     pub strides: [i64; 8],
-    /// First byte of element (0, 0, ...) in the payload.
+    /// Byte offset of element (0, 0, ...) in the payload.
     pub byte_offset: u64,
 }
 
-/// A payload of raw bytes.
+/// Metadata of a payload of raw bytes.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct rgaps_bytes_t {
@@ -184,23 +184,23 @@ pub struct rgaps_bytes_t {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union rgaps_any_meta_t {
-    /// What all kinds begin with.
+    /// The start of all kinds.
     pub header: rgaps_header_t,
-    /// Of raw bytes.
+    /// Metadata of raw bytes.
     pub bytes: rgaps_bytes_t,
-    /// Of a picture.
+    /// Metadata of an image.
     pub image: rgaps_image_t,
-    /// Of a point cloud.
+    /// Metadata of a point cloud.
     pub point_cloud: rgaps_point_cloud_t,
-    /// Of a tensor.
+    /// Metadata of a tensor.
     pub tensor: rgaps_tensor_t,
 }
 
-/// Metadata, and of which kind it is.
+/// Metadata with its kind.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct rgaps_meta_t {
-    /// An `rgaps_kind_t`: which member of `as` there is.
+    /// An `rgaps_kind_t`: selects the member of `as`.
     pub kind: u32,
     /// 0.
     pub reserved: u32,
@@ -214,7 +214,7 @@ const _: () = assert!(size_of::<rgaps_point_cloud_t>() == rgaps::types::PointClo
 const _: () = assert!(size_of::<rgaps_tensor_t>() == rgaps::types::Tensor::ENCODED_BYTES);
 const _: () = assert!(size_of::<rgaps_bytes_t>() == rgaps::types::Bytes::ENCODED_BYTES);
 const _: () = assert!(size_of::<rgaps_any_meta_t>() == META_BYTES && offset_of!(rgaps_meta_t, r#as) == 8);
-// The lengths that the header says in numbers.
+// The header has these lengths as numbers.
 const _: () =
     assert!(FRAME_ID_BYTES == 64 && USER_BYTES == 32 && FIELD_NAME_BYTES == 32 && FIELDS_MAX == 16 && NDIM_MAX == 8);
 
@@ -233,16 +233,16 @@ impl rgaps_meta_t {
     }
 }
 
-/// Whether what was published must arrive.
+/// Whether a link that was cut sends messages again.
 #[repr(C)]
 pub enum rgaps_reliability_t {
-    /// A link that is cut loses what was on its way.
+    /// Messages in flight are lost when a link is cut.
     RGAPS_BEST_EFFORT = 0,
-    /// A link that is cut sends again what history still has.
+    /// A link that was cut sends the messages again that history still has.
     RGAPS_RELIABLE = 1,
 }
 
-/// Whether late joiners get what was published before.
+/// Whether late joiners get earlier messages.
 #[repr(C)]
 pub enum rgaps_durability_t {
     /// No.
@@ -254,15 +254,15 @@ pub enum rgaps_durability_t {
 /// What a publisher does when its pool is full.
 #[repr(C)]
 pub enum rgaps_exhaustion_t {
-    /// Waits until subscribers release messages, at most `exhaustion_timeout_ms`; then `RGAPS_TIMED_OUT`.
+    /// Waits at most `exhaustion_timeout_ms` until subscribers release messages; then returns `RGAPS_TIMED_OUT`.
     RGAPS_WAIT = 0,
     /// Takes the oldest unread messages from keep-last subscribers.
     RGAPS_DROP_OLDEST = 1,
-    /// Says `RGAPS_NO_SPACE`.
+    /// Returns `RGAPS_NO_SPACE`.
     RGAPS_REFUSE = 2,
 }
 
-/// What a publisher offers. Start from `rgaps_publisher_qos_default`.
+/// The QoS that a publisher offers. Start from `rgaps_publisher_qos_default`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct rgaps_publisher_qos_t {
@@ -270,21 +270,21 @@ pub struct rgaps_publisher_qos_t {
     pub reliability: u32,
     /// An `rgaps_durability_t`.
     pub durability: u32,
-    /// How many last messages are kept for late joiners, and sent again by a link that was cut.
+    /// How many of the last messages are kept for late joiners, and for a link that was cut to send again.
     pub history_depth: u32,
     /// An `rgaps_exhaustion_t`.
     pub exhaustion: u32,
-    /// Milliseconds that a full pool is waited for.
+    /// Maximum wait for space in a full pool, in ms.
     pub exhaustion_timeout_ms: u64,
-    /// Bytes of the publisher's pool; 0 takes the configuration's.
+    /// Bytes of the publisher's pool; 0 takes the configured size.
     pub pool_bytes: u64,
-    /// 0: links wait for no credit, and a slow receiver's oldest messages are overwritten and counted. Else they wait.
+    /// Not 0: links wait for credit. 0: they do not, and a slow receiver's oldest messages are overwritten and counted.
     pub flow_control: u32,
     /// 0.
     pub reserved: u32,
 }
 
-/// What a subscriber requests. Start from `rgaps_subscriber_qos_default`.
+/// The QoS that a subscriber requests. Start from `rgaps_subscriber_qos_default`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct rgaps_subscriber_qos_t {
@@ -292,7 +292,7 @@ pub struct rgaps_subscriber_qos_t {
     pub reliability: u32,
     /// An `rgaps_durability_t`.
     pub durability: u32,
-    /// How many unread messages are kept; older ones are counted as lost. 0 keeps all, and publishers wait.
+    /// How many unread messages are kept (keep-last); older ones are lost and counted. 0 is keep-all: publishers wait.
     pub depth: u32,
     /// 0.
     pub reserved: u32,
@@ -378,36 +378,36 @@ impl rgaps_subscriber_qos_t {
     }
 }
 
-/// Whether a message's bytes are there.
+/// Whether a message's bytes are written.
 #[repr(C)]
 pub enum rgaps_readiness_t {
-    /// Not yet: the device is still to bring them. Only for messages of `rgaps_subscriber_take_on`.
+    /// Not yet: a device still has to write them. Only for messages of `rgaps_subscriber_take_on`.
     RGAPS_PENDING = 0,
     /// Yes.
     RGAPS_READY = 1,
-    /// Never: their producer died, or its device failed.
+    /// Never: the publisher died, or its device failed.
     RGAPS_NEVER_READY = 2,
 }
 
-/// Where a message came from, the path that it took, and when it passed each stage.
+/// A message's origin, its route and the time of each stage.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct rgaps_info_t {
-    /// Place in the order of the topic on this host.
+    /// Position in the topic's order on this host.
     pub position: u64,
     /// Identity of the publisher.
     pub publisher: u64,
-    /// The publisher's count of its messages, from 1.
+    /// The publisher's sequence number, from 1.
     pub sequence: u64,
     /// Bytes of the payload.
     pub bytes: u64,
     /// Identity of the publisher's host.
     pub source_host: [u8; 16],
-    /// ns since 1970 when it was published, on the publisher's host; as all that follow, 0 where there was no such stage.
+    /// When it was published, in ns since 1970 on the publisher's host. This and the following times are 0 if there was no such stage.
     pub published_ns: u64,
     /// When the publisher's manager took it.
     pub staged_ns: u64,
-    /// When its first byte was handed to the link.
+    /// When its first byte was given to the link.
     pub sent_ns: u64,
     /// When its last byte was in the receive ring, on this host.
     pub landed_ns: u64,
@@ -415,21 +415,21 @@ pub struct rgaps_info_t {
     pub pooled_ns: u64,
     /// When it was taken.
     pub taken_ns: u64,
-    /// The memory that it lies in: device of the pool's file. The same for every subscriber of a host, as the two that follow.
+    /// Device number of the pool's file. This and the next two are the same for every subscriber of a host.
     pub pool_device: u64,
     /// Inode of the pool's file.
     pub pool_inode: u64,
-    /// First byte of the payload in the pool.
+    /// Offset of the payload in the pool.
     pub pool_offset: u64,
     /// An `rgaps_kind_t`.
     pub kind: u32,
-    /// How it was handed over: 0 not stated, 1 loaned, 2 pushed.
+    /// How it was published: 0 unknown, 1 loaned, 2 pushed.
     pub origin: u8,
-    /// How it came to this host: 0 published here, 1 over TCP, 2 over RDMA.
+    /// How it reached this host: 0 published here, 1 over TCP, 2 over RDMA.
     pub route: u8,
-    /// Why not by a better route: 0 there is none, 1 pushed, 2 configured so, 3 no RDMA device, 4 RDMA failed, 5 no flow control.
+    /// Why it took no better route: 0 there is none, 1 pushed, 2 by configuration, 3 no RDMA device, 4 RDMA failed, 5 no flow control.
     pub why_not: u8,
-    /// Copies on the device, by push.
+    /// Copies on the device by a push.
     pub copies_pushed: u8,
     /// Copies from the device to staging.
     pub copies_staged: u8,
@@ -476,15 +476,15 @@ impl rgaps_info_t {
 pub struct rgaps_publisher_statistics_t {
     /// Messages published.
     pub published: u64,
-    /// Their bytes.
+    /// Payload bytes published.
     pub published_bytes: u64,
     /// Loans that were refused or timed out.
     pub refused: u64,
-    /// Bytes of the pool.
+    /// Capacity of the pool in bytes.
     pub pool_bytes: u64,
-    /// Bytes of it in use.
+    /// Bytes of the pool in use.
     pub used_bytes: u64,
-    /// Messages that are still read or kept.
+    /// Messages that subscribers still need or history keeps.
     pub outstanding: u64,
 }
 
@@ -501,15 +501,15 @@ impl From<PublisherStatistics> for rgaps_publisher_statistics_t {
 pub struct rgaps_subscriber_statistics_t {
     /// Messages taken.
     pub taken: u64,
-    /// Messages lost: older than the depth, or needed for their space, or lost on the way from another host.
+    /// Messages lost: they exceeded the depth, their publisher needed their space, or they were lost between hosts.
     pub lost: u64,
-    /// Messages whose bytes never came.
+    /// Messages whose bytes were never written.
     pub poisoned: u64,
     /// Messages held now.
     pub held: u64,
-    /// Bytes that were copied for this subscriber alone: 0, unless it asked for a copy of device memory.
+    /// Bytes that were copied for this subscriber: device memory copied to the host, or to a GPU without peer access. Usually 0.
     pub copied_bytes: u64,
-    /// Messages that were passed by because what they say of themselves contradicts itself.
+    /// Messages that were skipped because their metadata does not fit their payload, or their bytes are outside their pool.
     pub malformed: u64,
 }
 
@@ -520,13 +520,13 @@ impl From<SubscriberStatistics> for rgaps_subscriber_statistics_t {
     }
 }
 
-/// Where memory is, in DLPack's terms.
+/// A device in DLPack's terms.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct rgaps_device_t {
-    /// A DLDeviceType: 1 memory of the host, 2 an NVIDIA GPU.
+    /// A DLDeviceType: 1 host memory, 2 an NVIDIA GPU.
     pub device_type: i32,
-    /// Its number as this process counts them; 0 for the host.
+    /// Its number in this process; 0 for the host.
     pub device_id: i32,
 }
 
@@ -536,7 +536,7 @@ impl From<DLDevice> for rgaps_device_t {
     }
 }
 
-/// A text in a fixed place of C's.
+/// Copies a text into a fixed-size array of C.
 pub(crate) fn fixed_text<const N: usize>(field: &'static str, text: &str) -> Result<[c_char; N], Failure> {
     Ok(Text::<N>::new(field, text)?.bytes().map(|byte| byte as c_char))
 }
@@ -546,7 +546,7 @@ pub(crate) fn encoding_of(name: &str) -> Result<Encoding, Failure> {
     Ok(name.parse()?)
 }
 
-/// The type of a field, by its code.
+/// The field type with this code.
 pub(crate) fn datatype_of(code: u32) -> Result<Datatype, Failure> {
     Datatype::from_code(code)
         .ok_or_else(|| Failure::argument(format_args!("datatype is {code}; there are 1 (int8) to 8 (float64)")))

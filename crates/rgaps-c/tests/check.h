@@ -1,4 +1,4 @@
-/* What the tests share: a check that says what did not hold, and the calls that every test begins with. */
+/* Helpers of the tests: checks that print what failed, and common calls. */
 
 #ifndef CHECK_H
 #define CHECK_H
@@ -10,10 +10,10 @@
 
 #include "rgaps.h"
 
-/* ns that a test waits for what must come: a test that hangs is ended by the script `run`, and no test depends on how long anything takes. */
+/* Maximum wait in ns for what must arrive. No test depends on timing; the script `run` ends a test that hangs. */
 #define LONG_NS UINT64_C(60000000000)
 
-/* Fails the test, with where and why. _exit, because other threads and atexit handlers may be in the middle of something. */
+/* Fails the test with place and reason. _exit, because other threads may still run and atexit handlers must not. */
 #define CHECK(condition)                                                                                        \
   do {                                                                                                          \
     if (!(condition)) {                                                                                         \
@@ -27,7 +27,7 @@
 /* A call that must succeed. */
 #define OK(call) CHECK((call) == RGAPS_OK)
 
-/* A call that must fail with this status, and with a text that has this part. */
+/* A call that must fail with this status and a text that contains this part. */
 #define FAILS(call, expected, part)                                                                             \
   do {                                                                                                          \
     CHECK((call) == (expected));                                                                                \
@@ -35,7 +35,7 @@
     CHECK(strstr(rgaps_error_text(), (part)) != NULL);                                                          \
   } while (0)
 
-/* A node, on the device that the test was told to use if any. */
+/* A node, on the device that the test selects, if any. */
 static inline rgaps_node_t *node_on(const char *device) {
   rgaps_node_options_t options = rgaps_node_options_default();
   rgaps_node_t *node = NULL;
@@ -70,7 +70,7 @@ static inline void publish_number(const rgaps_publisher_t *publisher, uint64_t n
   OK(rgaps_publisher_push_host(publisher, &meta, &number, sizeof number, NULL));
 }
 
-/* The number in a message. */
+/* The number in a message's payload. */
 static inline uint64_t number_in(const rgaps_sample_t *message) {
   const void *data = NULL;
   uint64_t bytes = 0, number = 0;
@@ -88,7 +88,7 @@ static inline rgaps_sample_t *next_of(const rgaps_subscriber_t *subscriber) {
   return message;
 }
 
-/* Waits for a message, and takes the number out of it. */
+/* Waits for a message, and returns the number in it. */
 static inline uint64_t next_number(const rgaps_subscriber_t *subscriber) {
   rgaps_sample_t *message = next_of(subscriber);
   uint64_t number = number_in(message);

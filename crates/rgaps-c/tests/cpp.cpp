@@ -1,4 +1,4 @@
-// rgaps.hpp: owners that end what they own, errors as values and as exceptions, and types. With static objects that end after main.
+// rgaps.hpp: owners, errors as values and as exceptions, and typed metadata; also static objects that are destroyed after main.
 
 #include <array>
 #include <atomic>
@@ -10,7 +10,7 @@
 
 namespace {
 
-// Owned by static objects, whose destructors run at the end of the program.
+// Static objects, whose destructors run at the end of the program.
 std::optional<rgaps::Node> last_node;
 std::optional<rgaps::Subscriber<rgaps::Bytes>> last_subscriber;
 std::optional<rgaps::Sample<rgaps::Bytes>> last_message;
@@ -86,7 +86,7 @@ void what_fails_is_a_value_or_an_exception() {
   auto subscriber = node.subscriber<rgaps::Bytes>("/cpp/kind").value();
   CHECK(!subscriber.wait(std::chrono::nanoseconds(-5)).value().has_value());
   CHECK(subscriber.fd().value() >= 0);
-  /* Nothing, of whatever type. */
+  /* An empty payload, as any type. */
   auto empty = rgaps::Bytes::create(0).value();
   publisher.push_host(empty, nullptr, 0).value();
   CHECK(next(subscriber).as<double>().value().empty());

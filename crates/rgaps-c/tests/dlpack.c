@@ -1,4 +1,4 @@
-/* DLPack as an array library takes it: what a tensor says, and how long its memory stays. */
+/* DLPack as an array library uses it: the contents of a tensor, and the lifetime of its memory. */
 
 #include <pthread.h>
 
@@ -109,7 +109,7 @@ static void *delete_it(void *argument) {
   return NULL;
 }
 
-static void a_tensor_outlives_message_subscriber_publisher_and_node_and_is_deleted_by_any_thread(void) {
+static void a_tensor_outlives_its_message_and_node_and_any_thread_may_delete_it(void) {
   rgaps_node_t *own = node_on(NULL);
   rgaps_publisher_t *publisher = publisher_of(own, "/ctest/outlives", RGAPS_KIND_TENSOR);
   rgaps_subscriber_t *subscriber = subscriber_of(own, "/ctest/outlives", RGAPS_KIND_TENSOR);
@@ -127,7 +127,7 @@ static void a_tensor_outlives_message_subscriber_publisher_and_node_and_is_delet
   tensor = tensor_of(message, NULL);
   OK(rgaps_sample_release(message, NULL));
 
-  /* A tensor of no elements has no memory to point to. */
+  /* An empty tensor has no data pointer. */
   {
     const int64_t nothing[] = {0, 3};
     OK(rgaps_meta_tensor(&meta, FLOATING_POINT, 64, 2, nothing));
@@ -141,7 +141,7 @@ static void a_tensor_outlives_message_subscriber_publisher_and_node_and_is_delet
 
   rgaps_subscriber_destroy(subscriber);
   rgaps_node_destroy(own);
-  /* What is held stays, however much is published afterwards: more than the pool has. */
+  /* A held message stays unchanged while more bytes than the pool has are published. */
   OK(rgaps_meta_tensor(&meta, FLOATING_POINT, 64, 2, shape));
   OK(rgaps_publisher_statistics(publisher, &statistics));
   for (uint64_t count = 0; count < 3000; count++) {
@@ -187,7 +187,7 @@ int main(void) {
   node = node_on(NULL);
   a_picture_is_rows_of_pixels_of_channels();
   each_field_of_a_cloud_is_a_column_that_holds_the_message();
-  a_tensor_outlives_message_subscriber_publisher_and_node_and_is_deleted_by_any_thread();
+  a_tensor_outlives_its_message_and_node_and_any_thread_may_delete_it();
   a_tensor_that_is_deleted_last_frees_the_block();
   rgaps_node_destroy(node);
   return 0;

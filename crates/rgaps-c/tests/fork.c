@@ -1,4 +1,4 @@
-/* A program that forks: the child has nothing of its parent's, cannot harm it, and may make a node of its own. */
+/* A program that forks: the child cannot use or harm its parent's objects, and can create its own node. */
 
 #include <pthread.h>
 #include <sched.h>
@@ -16,7 +16,7 @@ static rgaps_loan_t *loan;
 static struct DLManagedTensorVersioned *tensor;
 static int32_t descriptor;
 
-/* Runs the body in a child, which must end well. */
+/* Runs the body in a child, which must exit with 0. */
 static void in_child(void (*body)(void)) {
   int status = -1;
   pid_t child = fork();
@@ -41,7 +41,7 @@ static void the_parent_goes_on(void) {
 
 #define FORKED(call) FAILS(call, RGAPS_FORKED, "make a node after fork")
 
-static void every_call_says_that_it_was_forked(void) {
+static void every_call_in_a_forked_child_says_so(void) {
   rgaps_meta_t meta = bytes_meta(8);
   rgaps_publisher_t *advertised = NULL;
   rgaps_subscriber_t *subscribed = NULL;
@@ -119,7 +119,7 @@ static void the_grandchild_publishes(void) {
   rgaps_node_destroy(own);
 }
 
-static void a_child_exchanges_messages_with_its_parent_by_a_node_of_its_own(void) {
+static void a_child_exchanges_messages_with_its_parent_through_its_own_node(void) {
   rgaps_subscriber_qos_t wanted = rgaps_subscriber_qos_default();
   rgaps_subscriber_t *from_child = NULL;
   rgaps_publisher_t *to_child;
@@ -143,7 +143,7 @@ static void a_child_exchanges_messages_with_its_parent_by_a_node_of_its_own(void
     rgaps_subscriber_t *subscribed = subscriber_of(own, "/ctest/to_child", RGAPS_KIND_BYTES);
     CHECK(write(ready[1], "!", 1) == 1);
     for (uint64_t number = 0; number < 10; number++) CHECK(next_number(subscribed) == number);
-    /* It ends with its handles held, by exit. */
+    /* The child calls exit while it holds handles. */
     exit(0);
   }
   CHECK(read(ready[0], &byte, 1) == 1);
@@ -154,7 +154,7 @@ static void a_child_exchanges_messages_with_its_parent_by_a_node_of_its_own(void
   close(ready[1]);
 }
 
-/* ---- A fork finds other threads in the middle of calls. ---- */
+/* ---- A fork while other threads are inside calls. ---- */
 
 static atomic_int is_over;
 
@@ -197,7 +197,7 @@ static void a_child_of_a_parent_whose_threads_are_busy_finds_no_lock_taken(void)
 }
 
 int main(void) {
-  void (*const children[])(void) = {every_call_says_that_it_was_forked, the_child_ends_what_is_not_its_own, the_child_ends_at_once, nothing};
+  void (*const children[])(void) = {every_call_in_a_forked_child_says_so, the_child_ends_what_is_not_its_own, the_child_ends_at_once, nothing};
   rgaps_sample_t *taken = NULL;
   rgaps_meta_t meta = bytes_meta(8);
   uint64_t number = 2;
@@ -216,7 +216,7 @@ int main(void) {
     in_child(children[index]);
     the_parent_goes_on();
   }
-  a_child_exchanges_messages_with_its_parent_by_a_node_of_its_own();
+  a_child_exchanges_messages_with_its_parent_through_its_own_node();
   a_child_of_a_parent_whose_threads_are_busy_finds_no_lock_taken();
 
   OK(rgaps_loan_publish(loan, NULL, NULL));

@@ -1,11 +1,11 @@
-//! rgaps.h is what cbindgen makes of the library, and the library exports what rgaps.h declares.
+//! rgaps.h is what cbindgen generates from the library.
 
-// A test program: what does not work here is a failed test.
+// In a test program every failure is a failed test.
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;
 
-/// What cbindgen makes of the crate.
+/// The header that cbindgen generates from the crate.
 fn made() -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let config = cbindgen::Config::from_file(root.join("cbindgen.toml")).unwrap();
@@ -16,15 +16,12 @@ fn made() -> String {
 }
 
 #[test]
-fn the_header_is_made_of_the_library() {
+fn the_header_is_what_cbindgen_generates() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("include/rgaps.h");
     let made = made();
     if std::env::var_os("UPDATE").is_some() {
         std::fs::write(&path, &made).unwrap();
     }
     let found = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(
-        found == made,
-        "include/rgaps.h is not what the library says: UPDATE=1 cargo test -p rgaps-c --test header"
-    );
+    assert!(found == made, "include/rgaps.h is out of date: run UPDATE=1 cargo test -p rgaps-c --test header");
 }

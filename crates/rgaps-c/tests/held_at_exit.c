@@ -1,4 +1,4 @@
-/* Programs that end with messages, loans and tensors in their hands, in whatever way: they end, and a survivor gets the space back. */
+/* Programs that end in different ways while they hold messages, loans and tensors: they end, and a survivor gets the space back. */
 
 #include <pthread.h>
 #include <signal.h>
@@ -7,7 +7,7 @@
 #include "check.h"
 #include "tensor.h"
 
-/* Static, because what a program can still reach when it ends is no leak of its own. */
+/* Static, so that the leak checker finds them reachable at the end. */
 static rgaps_node_t *node;
 static rgaps_publisher_t *publisher;
 static rgaps_subscriber_t *subscriber;
@@ -17,7 +17,7 @@ static struct DLManagedTensorVersioned *tensor, *written;
 
 static void call_again(void) {
   uint64_t number;
-  /* atexit handlers and destructors of static objects may come after main. */
+  /* atexit handlers and destructors of static objects run after main. */
   CHECK(number_in(message) == 7);
   OK(rgaps_meta_bytes(&(rgaps_meta_t){0}, 1));
   CHECK(rgaps_sample_release(NULL, NULL) == RGAPS_INVALID_HANDLE && rgaps_error_text()[0] != 0);
@@ -36,7 +36,7 @@ static void *end_by_exit(void *argument) {
   exit((int)(intptr_t)argument);
 }
 
-/* The program that holds all it can, and ends. */
+/* The program that ends while it holds one of everything. */
 static int hold(const char *way) {
   rgaps_meta_t meta = bytes_meta(sizeof(uint64_t));
   pthread_t waiting, ending;
@@ -59,7 +59,7 @@ static int hold(const char *way) {
   return 1;
 }
 
-/* A holder in a process of its own. */
+/* A holder in a new process. */
 static pid_t start(const char *program, const char *way) {
   pid_t child = fork();
   CHECK(child >= 0);
@@ -83,13 +83,13 @@ int main(int count, char **arguments) {
   offered.exhaustion_timeout_ms = 60000;
   OK(rgaps_publisher_create(node, "/ctest/held", RGAPS_KIND_BYTES, &offered, &publisher));
   subscriber = subscriber_of(node, "/ctest/holder", RGAPS_KIND_BYTES);
-  /* More rounds than a topic has places for publishers, and for subscribers. */
+  /* More rounds than a topic has publisher slots and subscriber slots. */
   for (int round = 0; round < 70; round++) {
     const char *way = ways[round % 5];
     uint64_t number = 7;
     int status = -1;
     pid_t child = start(arguments[0], way);
-    /* Once the holder's message is here, it waits for ours. */
+    /* Once the holder's message has arrived, the holder waits for ours. */
     message = next_of(subscriber);
     CHECK(number_in(message) == 1);
     OK(rgaps_publisher_push_host(publisher, &meta, &number, sizeof number, NULL));
@@ -101,7 +101,7 @@ int main(int count, char **arguments) {
     }
     CHECK(number_in(message) == 1);
     OK(rgaps_sample_release(message, NULL));
-    /* The block of what it held is free again: the pool has no place for this else. */
+    /* This loan fits only if the held block is free again. */
     OK(rgaps_publisher_loan(publisher, &large, &loan));
     OK(rgaps_loan_discard(loan));
   }

@@ -1,8 +1,8 @@
-//! The examples in C, C++ and Python, built and run as their first lines say, beside those in Rust.
+//! Builds and runs the examples in C, C++ and Python as their first lines say, together with those in Rust.
 //!
-//! `./dev test` says by TEST_PREFIX where RGAPS is installed, and by TEST_PYTHON which Python has the package.
+//! `./dev test` sets TEST_PREFIX to the prefix of an installed RGAPS, and TEST_PYTHON to a Python that has the package.
 
-// A test program: what does not work here is a failed test.
+// In a test program every failure is a failed test.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
@@ -18,7 +18,7 @@ use rgaps_testing::{Child, Ended, RuntimeDir, Watchdog, programs, skipped};
 const LIMIT: Duration = Duration::from_secs(60);
 const COUNT: &str = "5";
 
-/// An installed RGAPS, and a manager's directory.
+/// An installed RGAPS, and a runtime directory.
 struct Installed {
     prefix: PathBuf,
     dir: RuntimeDir,
@@ -33,7 +33,7 @@ impl Installed {
         Some(Self { prefix: prefix.into(), dir: RuntimeDir::new(name).unwrap() })
     }
 
-    /// Compiles an example with a compiler and its flags, as a user would: with what pkg-config says.
+    /// Compiles an example like a user: with a compiler, its flags and those of pkg-config.
     fn compiled(&self, compiler: &str, flags: &[&str], source: &str) -> PathBuf {
         self.compiled_from(compiler, flags, &repository().join("examples").join(source))
     }
@@ -68,7 +68,7 @@ impl Installed {
         Running { child, lines }
     }
 
-    /// Starts a program that takes, and waits until it does.
+    /// Starts a subscribing program, and waits until it is ready.
     fn start_ready(&self, program: &Path, arguments: &[&str]) -> Running {
         let mut running = self.start(program, arguments);
         assert_eq!(running.lines.next().transpose().unwrap().as_deref(), Some("ready"), "{program:?} {arguments:?}");
@@ -82,7 +82,7 @@ struct Running {
 }
 
 impl Running {
-    /// The last line of a program that ends well.
+    /// Waits for the program's successful end, and returns its last line.
     fn last_line(mut self) -> String {
         let last = self.lines.map_while(Result::ok).last().unwrap_or_default();
         let ended = self.child.wait_within(LIMIT).unwrap();
@@ -95,12 +95,12 @@ fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().parent().unwrap()
 }
 
-/// An example of the Rust API, beside this test's folder.
+/// The built example of the Rust API, found relative to this test's program.
 fn rust_example(name: &str) -> PathBuf {
     programs::find("rgaps").with_file_name("examples").join(name)
 }
 
-/// Every kind goes from Rust to another language and back.
+/// Sends every kind from Rust to another language and back.
 fn exchanges(installed: &Installed, program: &Path, before: &[&str]) {
     let rust = rust_example("exchange");
     for kind in ["bytes", "image", "point_cloud", "tensor"] {
@@ -156,7 +156,7 @@ fn the_papers_calls_publish_and_pull() {
     assert_eq!(giver.last_line(), "pushed 5 messages of 4194304 B");
 }
 
-/// What a program that takes one topic and publishes another makes of a file, and what it says of it.
+/// Runs a program that takes one topic and publishes another on a file. Returns its last line and the published message.
 fn stage<T: Meta>(
     installed: &Installed,
     (program, arguments): (&Path, &[&str]),
@@ -164,7 +164,7 @@ fn stage<T: Meta>(
     input: &str,
 ) -> (String, Sample<T>) {
     let stage = installed.start_ready(program, arguments);
-    // The stage has started the manager.
+    // The stage program has started the manager.
     let node = Node::builder().runtime_dir(installed.dir.path()).no_autostart().build().unwrap();
     let subscriber = node.subscriber::<T>(to).unwrap();
     let input = repository().join("examples/data").join(input);

@@ -1,4 +1,4 @@
-/* Every kind of message, published and taken in every way. With an argument, such as "cuda:0", on that device. */
+/* Publishes and takes every kind of message in every way. An argument such as "cuda:0" selects the device. */
 
 #include <poll.h>
 
@@ -56,7 +56,7 @@ static int is_filled(const void *from, uint64_t bytes, uint8_t seed) {
   return 1;
 }
 
-/* The next message has this metadata and these bytes; it is released. */
+/* Checks the next message's metadata and bytes, and releases it. */
 static rgaps_info_t take_and_look(const struct topic *topic, uint8_t seed) {
   rgaps_sample_t *message = next_of(topic->subscriber);
   rgaps_meta_t meta;
@@ -102,7 +102,7 @@ static void every_kind_is_loaned_pushed_and_taken_as_it_was_described(void) {
     OK(rgaps_loan_publish(loan, NULL, &loaned));
     info = take_and_look(&topic, 1);
     CHECK(loaned.sequence == 1 && info.sequence == 1 && info.position == loaned.position);
-    /* What the CPU wrote for a GPU is copied there. */
+    /* On a GPU, publishing copies what the CPU wrote. */
     CHECK(info.origin == (is_on_host ? 1 : 2));
 
     fill(buffer, topic.bytes, 2);
@@ -121,7 +121,7 @@ static void every_kind_is_loaned_pushed_and_taken_as_it_was_described(void) {
   }
 }
 
-static void who_holds_half_of_what_a_publisher_has_lets_one_go_and_takes_the_next(void) {
+static void a_subscriber_at_its_limit_of_held_messages_releases_one_and_takes_the_next(void) {
   struct topic topic = topic_of("/ctest/held", RGAPS_KIND_BYTES);
   uint8_t *buffer = malloc(topic.bytes);
   rgaps_sample_t *held[4096] = {NULL};
@@ -138,13 +138,13 @@ static void who_holds_half_of_what_a_publisher_has_lets_one_go_and_takes_the_nex
   FAILS(rgaps_subscriber_take(topic.subscriber, &held[count]), RGAPS_TOO_MANY_HELD, "drop some before the next take");
   CHECK(strcmp(rgaps_status_name(RGAPS_TOO_MANY_HELD), "RGAPS_TOO_MANY_HELD") == 0);
   OK(rgaps_sample_release(held[0], NULL));
-  /* A device releases it behind the work that it has. */
+  /* A device releases it after its work so far. */
   do {
     status = rgaps_subscriber_take(topic.subscriber, &held[0]);
   } while (status == RGAPS_TOO_MANY_HELD);
   CHECK(status == RGAPS_OK);
   OK(rgaps_sample_info(held[0], &info));
-  CHECK(info.sequence == count + 1); /* It was not lost. */
+  CHECK(info.sequence == count + 1); /* None was lost. */
   for (size_t index = 0; index < count; index++) OK(rgaps_sample_release(held[index], NULL));
   free(buffer);
   end(&topic);
@@ -197,7 +197,7 @@ static void a_handle_names_the_message_that_is_taken(void) {
   end(&topic);
 }
 
-static void metadata_says_what_it_was_made_of(void) {
+static void metadata_has_the_values_it_was_created_with(void) {
   rgaps_meta_t meta;
   rgaps_point_field_t field;
   OK(rgaps_meta_image(&meta, 5, 3, "bgra8"));
@@ -221,7 +221,7 @@ static void metadata_says_what_it_was_made_of(void) {
   CHECK(strcmp(rgaps_version(), "") != 0 && rgaps_abi_version() == RGAPS_ABI_VERSION);
 }
 
-static void a_message_without_bytes_is_a_message(void) {
+static void an_empty_message_is_delivered(void) {
   rgaps_subscriber_t *subscriber = subscriber_of(node, "/ctest/empty", RGAPS_KIND_BYTES);
   rgaps_publisher_t *publisher = publisher_of(node, "ctest/empty", RGAPS_KIND_BYTES);
   rgaps_meta_t meta = bytes_meta(0);
@@ -253,7 +253,7 @@ static void a_loan_that_is_discarded_is_not_published_and_its_block_is_free(void
   rgaps_meta_t meta = bytes_meta(1 << 20);
   rgaps_publisher_statistics_t statistics;
   rgaps_sample_t *message = NULL;
-  /* More in sum than the pool has. */
+  /* More bytes in total than the pool has. */
   for (int count = 0; count < 300; count++) {
     rgaps_loan_t *loan = NULL;
     OK(rgaps_publisher_loan(publisher, &meta, &loan));
@@ -267,7 +267,7 @@ static void a_loan_that_is_discarded_is_not_published_and_its_block_is_free(void
   rgaps_subscriber_destroy(subscriber);
 }
 
-static void what_is_ready_is_taken_as_one_batch_and_counted(void) {
+static void ready_messages_are_taken_as_one_batch_and_counted(void) {
   rgaps_publisher_t *publisher = publisher_of(node, "/ctest/batch", RGAPS_KIND_BYTES);
   rgaps_subscriber_t *subscriber = subscriber_of(node, "/ctest/batch", RGAPS_KIND_BYTES);
   rgaps_sample_t *messages[20];
@@ -289,7 +289,7 @@ static void what_is_ready_is_taken_as_one_batch_and_counted(void) {
   OK(rgaps_publisher_statistics(publisher, &published));
   CHECK(published.published == 15 && published.published_bytes == 15 * sizeof(uint64_t) && published.pool_bytes > 0);
   for (int index = 0; index < 10; index++) OK(rgaps_sample_release(messages[index], NULL));
-  /* A device releases it in the order of its stream, a little later. */
+  /* A device releases it in stream order, a little later. */
   do OK(rgaps_subscriber_statistics(subscriber, &taken));
   while (taken.held > 0 && !is_on_host);
   CHECK(taken.held == 0);
@@ -399,7 +399,7 @@ static void a_full_pool_does_what_the_qos_says(void) {
   }
 }
 
-static void nothing_comes_in_time_is_a_status(void) {
+static void a_time_out_is_a_status(void) {
   rgaps_subscriber_t *subscriber = subscriber_of(node, "/ctest/silence", RGAPS_KIND_BYTES);
   rgaps_sample_t *message = NULL;
   FAILS(rgaps_subscriber_wait(subscriber, 0, &message), RGAPS_TIMED_OUT, "/ctest/silence");
@@ -430,7 +430,7 @@ static void the_papers_calls_push_and_pull(void) {
   rgaps_publisher_destroy(publisher);
 }
 
-static void objects_outlive_what_they_were_made_by(void) {
+static void objects_outlive_the_objects_that_created_them(void) {
   rgaps_node_t *another = node_on(NULL);
   rgaps_publisher_t *publisher = publisher_of(another, "/ctest/outlive", RGAPS_KIND_BYTES);
   rgaps_subscriber_t *subscriber = subscriber_of(another, "/ctest/outlive", RGAPS_KIND_BYTES);
@@ -456,20 +456,20 @@ int main(int count, char **arguments) {
   OK(rgaps_node_device(node, &device));
   is_on_host = device.device_type == 1;
   CHECK(is_on_host == (count == 1));
-  metadata_says_what_it_was_made_of();
+  metadata_has_the_values_it_was_created_with();
   every_kind_is_loaned_pushed_and_taken_as_it_was_described();
-  who_holds_half_of_what_a_publisher_has_lets_one_go_and_takes_the_next();
+  a_subscriber_at_its_limit_of_held_messages_releases_one_and_takes_the_next();
   a_handle_names_the_message_that_is_taken();
-  a_message_without_bytes_is_a_message();
+  an_empty_message_is_delivered();
   a_loan_that_is_discarded_is_not_published_and_its_block_is_free();
-  what_is_ready_is_taken_as_one_batch_and_counted();
+  ready_messages_are_taken_as_one_batch_and_counted();
   a_descriptor_is_readable_while_a_message_may_be_ready();
   late_joiners_get_what_a_transient_local_publisher_keeps();
   keep_all_loses_nothing_and_the_publisher_times_out();
   a_full_pool_does_what_the_qos_says();
-  nothing_comes_in_time_is_a_status();
+  a_time_out_is_a_status();
   the_papers_calls_push_and_pull();
-  objects_outlive_what_they_were_made_by();
+  objects_outlive_the_objects_that_created_them();
   rgaps_node_destroy(node);
   return 0;
 }

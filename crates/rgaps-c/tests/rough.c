@@ -1,4 +1,4 @@
-/* What the world does to a program: signals, little stack, no descriptors left, libraries that are unloaded, ends of threads, long runs. */
+/* Rough conditions: signals, small stacks, no free descriptors, ending threads, long runs. */
 
 #include <dirent.h>
 #include <errno.h>
@@ -41,7 +41,7 @@ static void *publish_after_signals(void *argument) {
   return NULL;
 }
 
-/* Handlers without SA_RESTART, so that every system call that can be is interrupted. */
+/* Without SA_RESTART, so that signals interrupt every system call that can be interrupted. */
 static void signals_disturb_no_call(void) {
   struct sigaction action = {.sa_handler = on_signal};
   struct itimerval often = {{0, 300}, {0, 300}}, never = {{0, 0}, {0, 0}};
@@ -68,9 +68,9 @@ static void signals_disturb_no_call(void) {
   CHECK(setitimer(ITIMER_REAL, &never, NULL) == 0 && atomic_load(&signals) > 0);
 }
 
-/* ---- Nothing is left of what was ended. ---- */
+/* ---- Destroyed objects leave nothing behind. ---- */
 
-static void what_is_ended_leaves_no_descriptor_and_no_thread(void) {
+static void destroyed_objects_leave_no_descriptor_and_no_thread(void) {
   int descriptors = 0, threads = 0;
   for (int round = 0; round < 30; round++) {
     rgaps_node_t *own = node_on(NULL);
@@ -84,7 +84,7 @@ static void what_is_ended_leaves_no_descriptor_and_no_thread(void) {
     CHECK(fcntl(fd, F_GETFD) == -1 && errno == EBADF);
     rgaps_publisher_destroy(publisher);
     rgaps_node_destroy(own);
-    /* What is made once for all is there after the first round. */
+    /* One-time allocations exist after the first round. */
     if (round == 0) {
       descriptors = entries_of("/proc/self/fd");
       threads = entries_of("/proc/self/task");
@@ -93,8 +93,8 @@ static void what_is_ended_leaves_no_descriptor_and_no_thread(void) {
   CHECK(entries_of("/proc/self/fd") == descriptors && entries_of("/proc/self/task") == threads);
 }
 
-/* A held message keeps its memory, and nothing else of its subscriber: that takes no part in the topic any more. */
-static void a_subscriber_that_is_destroyed_holds_nobody_up_though_its_message_is_held(void) {
+/* A held message keeps its memory, but its destroyed subscriber has left the topic. */
+static void a_destroyed_subscriber_blocks_no_publisher_while_its_message_is_held(void) {
   rgaps_subscriber_qos_t all = rgaps_subscriber_qos_default();
   rgaps_publisher_qos_t offered = rgaps_publisher_qos_default();
   rgaps_publisher_t *publisher = NULL;
@@ -123,7 +123,7 @@ static void without_descriptors_calls_fail_and_with_them_they_work_again(void) {
   few = before;
   for (int room = 0; room < 14; room++) {
     rgaps_node_t *own = NULL;
-    /* The lowest number that is free. */
+    /* The lowest free descriptor number. */
     int next = dup(STDERR_FILENO);
     CHECK(next >= 0 && close(next) == 0);
     few.rlim_cur = (rlim_t)(next + room);
@@ -145,12 +145,12 @@ static void without_descriptors_calls_fail_and_with_them_they_work_again(void) {
   }
 }
 
-static void a_topic_that_is_full_refuses_one_more_and_takes_another_when_one_has_left(void) {
+static void a_full_topic_refuses_one_more_until_one_leaves(void) {
   static rgaps_subscriber_t *subscribers[1025];
   rgaps_status_t status = RGAPS_OK;
   struct rlimit descriptors;
   int count = 0;
-  /* Each subscriber has a descriptor. */
+  /* Each subscriber's fd uses a descriptor. */
   CHECK(getrlimit(RLIMIT_NOFILE, &descriptors) == 0);
   descriptors.rlim_cur = descriptors.rlim_max;
   CHECK(setrlimit(RLIMIT_NOFILE, &descriptors) == 0);
@@ -161,12 +161,12 @@ static void a_topic_that_is_full_refuses_one_more_and_takes_another_when_one_has
   while (count > 0) rgaps_subscriber_destroy(subscribers[--count]);
 }
 
-/* ---- Threads that have little stack, or are ending. ---- */
+/* ---- Threads with small stacks, and ending threads. ---- */
 
 static pthread_key_t key;
 
 static void call_while_the_thread_ends(void *argument) {
-  /* Its last error is gone already, and the status still says it. */
+  /* The thread's error text is gone already, but the returned status is right. */
   CHECK(rgaps_sample_release(NULL, NULL) == RGAPS_INVALID_HANDLE && rgaps_error_text() != NULL);
   publish_number(argument, 6);
 }
@@ -181,7 +181,7 @@ static void *publish_and_take(void *argument) {
   return NULL;
 }
 
-static void threads_of_little_stack_and_threads_that_end_may_call(void) {
+static void threads_with_small_stacks_and_ending_threads_may_call(void) {
   rgaps_publisher_t *publisher = publisher_of(node, "/ctest/stack", RGAPS_KIND_BYTES);
   rgaps_subscriber_t *subscriber = subscriber_of(node, "/ctest/stack", RGAPS_KIND_BYTES);
   pthread_attr_t attributes;
@@ -197,13 +197,13 @@ static void threads_of_little_stack_and_threads_that_end_may_call(void) {
 
 /* ---- Long runs. ---- */
 
-static void no_handle_comes_back_in_a_long_run(void) {
+static void no_handle_is_reused_in_a_long_run(void) {
   enum { OLD = 64, ROUNDS = 200000 };
   rgaps_publisher_t *publisher = publisher_of(node, "/ctest/long", RGAPS_KIND_BYTES);
   rgaps_subscriber_t *subscriber = subscriber_of(node, "/ctest/long", RGAPS_KIND_BYTES);
   rgaps_publisher_statistics_t statistics;
   void *old[OLD];
-  /* Three by three, so that places are used again in another order. */
+  /* In groups of three, so that places of the handle table are reused in another order. */
   for (uint64_t number = 0; number < ROUNDS; number += 3) {
     rgaps_sample_t *messages[3];
     uint64_t count = 0;
@@ -221,7 +221,7 @@ static void no_handle_comes_back_in_a_long_run(void) {
   rgaps_publisher_destroy(publisher);
 }
 
-/* Payloads may lie anywhere. */
+/* Payloads may have any alignment. */
 static void bytes_at_odd_addresses_are_published(void) {
   rgaps_publisher_t *publisher = publisher_of(node, "/ctest/odd", RGAPS_KIND_BYTES);
   rgaps_subscriber_t *subscriber = subscriber_of(node, "/ctest/odd", RGAPS_KIND_BYTES);
@@ -244,13 +244,13 @@ static void bytes_at_odd_addresses_are_published(void) {
 int main(void) {
   node = node_on(NULL);
   signals_disturb_no_call();
-  what_is_ended_leaves_no_descriptor_and_no_thread();
-  a_topic_that_is_full_refuses_one_more_and_takes_another_when_one_has_left();
-  threads_of_little_stack_and_threads_that_end_may_call();
-  no_handle_comes_back_in_a_long_run();
+  destroyed_objects_leave_no_descriptor_and_no_thread();
+  a_full_topic_refuses_one_more_until_one_leaves();
+  threads_with_small_stacks_and_ending_threads_may_call();
+  no_handle_is_reused_in_a_long_run();
   bytes_at_odd_addresses_are_published();
   without_descriptors_calls_fail_and_with_them_they_work_again();
-  a_subscriber_that_is_destroyed_holds_nobody_up_though_its_message_is_held();
+  a_destroyed_subscriber_blocks_no_publisher_while_its_message_is_held();
   rgaps_node_destroy(node);
   return 0;
 }

@@ -1,5 +1,5 @@
-/* The structures of DLPack 1.1, as https://github.com/dmlc/dlpack describes them: written anew, so that the tests need no other header, and
- * so that what the library makes is looked at by other eyes than its own. */
+/* The structs of DLPack 1.1 (https://github.com/dmlc/dlpack), declared here so that the tests need no other header and do not share
+ * the library's own declarations. */
 
 #ifndef TENSOR_H
 #define TENSOR_H

@@ -1,4 +1,4 @@
-/* One handle, many threads: what is allowed works, and what is not is an error of the one who came too late. */
+/* Many threads share a handle: allowed uses work, and a call that is too late gets an error. */
 
 #include <pthread.h>
 #include <sched.h>
@@ -18,7 +18,7 @@ static void join(pthread_t *threads, int count) {
   for (int index = 0; index < count; index++) CHECK(pthread_join(threads[index], NULL) == 0);
 }
 
-/* ---- Many wait on one subscriber, one of them briefly. ---- */
+/* ---- Many threads wait on one subscriber, one of them briefly. ---- */
 
 #define END UINT64_MAX
 
@@ -27,14 +27,14 @@ struct waiting {
   atomic_ullong taken, brief_rounds, brief_done;
 };
 
-/* Sleeps until there is a message. */
+/* Waits for a message. */
 static void *wait_long(void *argument) {
   struct waiting *waiting = argument;
   while (next_number(waiting->subscriber) != END) atomic_fetch_add(&waiting->taken, 1);
   return NULL;
 }
 
-/* Comes and goes between two messages, while the others go to sleep. */
+/* Starts and ends short waits between two messages, while the other threads go to sleep. */
 static void *wait_briefly(void *argument) {
   struct waiting *waiting = argument;
   for (unsigned long long done = 0;; done++) {
@@ -119,7 +119,7 @@ static void *take_many(void *argument) {
   return NULL;
 }
 
-static void what_many_threads_publish_many_threads_take_each_once(void) {
+static void many_threads_take_each_message_of_many_threads_once(void) {
   const unsigned long long all = (unsigned long long)THREADS * EACH;
   rgaps_subscriber_qos_t wanted = rgaps_subscriber_qos_default();
   rgaps_publisher_qos_t offered = rgaps_publisher_qos_default();
@@ -138,7 +138,7 @@ static void what_many_threads_publish_many_threads_take_each_once(void) {
   rgaps_publisher_destroy(shared.publisher);
 }
 
-/* ---- The end of an object that others use. ---- */
+/* ---- Destroying an object that other threads use. ---- */
 
 struct ending {
   rgaps_subscriber_t *subscriber;
@@ -154,7 +154,7 @@ static void *wait_until_the_end(void *argument) {
   return NULL;
 }
 
-/* Of a message that another host might still send. */
+/* The handle of a message that another host might still send. */
 static void *take_by_handle_until_the_end(void *argument) {
   struct ending *ending = argument;
   rgaps_message_handle_t handle = {.source_host = {7}, .publisher = 9, .sequence = 1, .layout_version = 1, .kind = RGAPS_KIND_BYTES};
@@ -172,7 +172,7 @@ static void waits_and_takes_by_handle_end_when_their_subscriber_is_destroyed(voi
     start(threads, THREADS / 2, wait_until_the_end, &ending);
     start(threads + THREADS / 2, THREADS / 2, take_by_handle_until_the_end, &ending);
     while (atomic_load(&ending.waiting) < THREADS) sched_yield();
-    /* Some rounds find them asleep, others on their way. */
+    /* In some rounds the threads sleep already, in others not yet. */
     for (int turn = 0; turn < round * 20; turn++) sched_yield();
     rgaps_subscriber_destroy(ending.subscriber);
     join(threads, THREADS);
@@ -198,7 +198,7 @@ static void *take_by_handle_until_interrupted(void *argument) {
   return NULL;
 }
 
-static void an_interrupt_ends_waits_and_takes_by_handle_and_what_is_there_is_still_taken(void) {
+static void an_interrupt_ends_waits_and_ready_messages_are_still_taken(void) {
   rgaps_publisher_t *publisher = publisher_of(node, "/ctest/interrupt", RGAPS_KIND_BYTES);
   for (int round = 0; round < 20; round++) {
     struct ending ending = {.subscriber = subscriber_of(node, "/ctest/interrupt", RGAPS_KIND_BYTES)};
@@ -223,7 +223,7 @@ struct used {
   atomic_int rounds;
 };
 
-/* Uses what is there until it is gone. */
+/* Uses the objects until they are destroyed. */
 static void *use_until_it_is_gone(void *argument) {
   struct used *used = argument;
   rgaps_meta_t meta = bytes_meta(8);
@@ -288,7 +288,7 @@ static void *release_once(void *argument) {
   return NULL;
 }
 
-static void what_two_threads_release_is_released_once(void) {
+static void a_handle_that_two_threads_release_is_released_once(void) {
   rgaps_publisher_t *publisher = publisher_of(node, "/ctest/once", RGAPS_KIND_BYTES);
   rgaps_subscriber_t *subscriber = subscriber_of(node, "/ctest/once", RGAPS_KIND_BYTES);
   rgaps_publisher_statistics_t statistics;
@@ -322,7 +322,7 @@ static void what_two_threads_release_is_released_once(void) {
   rgaps_publisher_destroy(publisher);
 }
 
-/* ---- Nodes come and go, and errors are their thread's. ---- */
+/* ---- Nodes are created and destroyed, and each thread has its own errors. ---- */
 
 static void *come_and_go(void *argument) {
   atomic_int *number = argument;
@@ -343,7 +343,7 @@ static void *come_and_go(void *argument) {
   return NULL;
 }
 
-static void each_thread_has_its_own_errors_and_nodes_come_and_go_at_once(void) {
+static void each_thread_has_its_own_errors_while_nodes_are_created_and_destroyed(void) {
   atomic_int number = 0;
   pthread_t threads[16];
   start(threads, 16, come_and_go, &number);
@@ -352,13 +352,13 @@ static void each_thread_has_its_own_errors_and_nodes_come_and_go_at_once(void) {
 
 int main(void) {
   node = node_on(NULL);
-  each_thread_has_its_own_errors_and_nodes_come_and_go_at_once();
-  what_many_threads_publish_many_threads_take_each_once();
-  what_two_threads_release_is_released_once();
+  each_thread_has_its_own_errors_while_nodes_are_created_and_destroyed();
+  many_threads_take_each_message_of_many_threads_once();
+  a_handle_that_two_threads_release_is_released_once();
   objects_may_be_destroyed_while_other_threads_use_them();
   a_brief_wait_does_not_keep_another_thread_asleep();
   waits_and_takes_by_handle_end_when_their_subscriber_is_destroyed();
-  an_interrupt_ends_waits_and_takes_by_handle_and_what_is_there_is_still_taken();
+  an_interrupt_ends_waits_and_ready_messages_are_still_taken();
   rgaps_node_destroy(node);
   return 0;
 }

@@ -1,4 +1,4 @@
-/* A plugin's library is unloaded while it works: the node's thread must not return into memory that is gone. */
+/* A plugin is unloaded while its node runs: the node's thread must not return into unmapped code. */
 
 #include <dlfcn.h>
 #include <poll.h>
@@ -7,7 +7,7 @@
 
 #define LOOK_UP(name) __typeof__(&name) name##_ = (__typeof__(&name))(uintptr_t)dlsym(library, #name)
 
-/* As CHECK, whose calls of the library this program is not linked to. */
+/* Like CHECK, without calls of the library, to which this program is not linked. */
 #define HOLDS(condition)                                                              \
   do {                                                                                \
     if (!(condition)) {                                                               \
@@ -29,7 +29,7 @@ int main(int count, char **arguments) {
   HOLDS(rgaps_node_create_abi_(RGAPS_ABI_VERSION, NULL, &node) == RGAPS_OK);
   HOLDS(rgaps_subscriber_create_(node, "/ctest/unload", RGAPS_KIND_BYTES, NULL, &subscriber) == RGAPS_OK);
   HOLDS(dlclose(library) == 0);
-  /* The thread looks around twice a second: no matter how long it takes, it must find its code. */
+  /* The node's thread wakes up twice a second, and its code must still be mapped. */
   poll(NULL, 0, 1200);
   rgaps_subscriber_destroy_(subscriber);
   rgaps_node_destroy_(node);

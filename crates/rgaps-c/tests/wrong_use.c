@@ -1,4 +1,4 @@
-/* What no program should do, done to every call: each says what is wrong, leaves its outputs alone, and the program goes on. */
+/* Misuse of every call: each returns an error with a reason and does not write its outputs, and the program continues. */
 
 #include <limits.h>
 
@@ -11,10 +11,10 @@ static rgaps_loan_t *loan;
 static rgaps_sample_t *message;
 static rgaps_meta_t meta;
 
-/* A value that outputs have before a call, and keep. */
+/* The value of outputs before a call, which must not change. */
 #define MARK ((void *)0x5a5a5a5a)
 
-/* Handles of other objects, of none, and of some that are gone, made to fit any call. */
+/* Handles of other kinds, non-handles and released handles, for use in any call. */
 struct wrong {
   void *handle;
   const char *said;
@@ -91,7 +91,7 @@ static void a_call_says_which_argument_is_null(void) {
   CHECK(made == MARK && advertised == MARK && subscribed == MARK && loaned == MARK && taken == MARK);
   CHECK(number == 7 && pointer == MARK && read == MARK && memcmp(&cloud, &untouched, sizeof cloud) == 0);
 
-  /* NULL where it is allowed. */
+  /* NULL where NULL is allowed. */
   rgaps_node_destroy(NULL);
   rgaps_publisher_destroy(NULL);
   rgaps_subscriber_destroy(NULL);
@@ -103,7 +103,7 @@ static void a_call_says_which_argument_is_null(void) {
   OK(rgaps_meta_tensor(&cloud, 2, 32, 0, NULL));
 }
 
-/* Every call that takes a handle of the kind, with one that is none. */
+/* Every call with a handle parameter of this kind, with an invalid handle. */
 static void no_node_is(struct wrong wrong) {
   rgaps_publisher_t *advertised = MARK;
   rgaps_subscriber_t *subscribed = MARK;
@@ -185,7 +185,7 @@ static void no_message_is(struct wrong wrong) {
   CHECK(told.kind == 0x77777777 && info.position == UINT64_C(0x7777777777777777));
 }
 
-static void a_handle_of_nothing_is_refused_by_every_call(void) {
+static void every_call_refuses_an_invalid_handle(void) {
   char text[64] = "a pointer to memory";
   void *foreign[] = {text, text + 1, (void *)1, (void *)UINTPTR_MAX, (void *)((uintptr_t)node ^ UINT64_C(1) << 40),
                      (void *)((uintptr_t)node | UINT64_C(0x3fffff) << 10)};
@@ -236,7 +236,7 @@ static void a_released_handle_is_refused_by_every_call_and_its_place_serves_anot
   }
 }
 
-static void what_is_out_of_its_range_is_refused_with_numbers(void) {
+static void an_argument_out_of_range_is_refused_with_numbers(void) {
   rgaps_publisher_qos_t offered = rgaps_publisher_qos_default();
   rgaps_subscriber_qos_t wanted = rgaps_subscriber_qos_default();
   rgaps_node_options_t options = rgaps_node_options_default();
@@ -307,7 +307,7 @@ static void what_is_out_of_its_range_is_refused_with_numbers(void) {
   CHECK(advertised == MARK && subscribed == MARK && made == MARK);
 }
 
-static void metadata_that_lies_is_refused(void) {
+static void invalid_metadata_is_refused(void) {
   rgaps_publisher_t *images = publisher_of(node, "/ctest/lies", RGAPS_KIND_IMAGE);
   rgaps_loan_t *loaned = MARK;
   rgaps_meta_t wrong;
@@ -341,7 +341,7 @@ static void metadata_that_lies_is_refused(void) {
   rgaps_publisher_destroy(images);
 }
 
-static void another_kind_than_the_topics_is_refused(void) {
+static void a_kind_other_than_the_topics_is_refused(void) {
   rgaps_publisher_t *advertised = MARK;
   rgaps_subscriber_t *subscribed = MARK;
   struct DLManagedTensorVersioned *tensor = MARK;
@@ -357,7 +357,7 @@ static void another_kind_than_the_topics_is_refused(void) {
   CHECK(advertised == MARK && subscribed == MARK && tensor == MARK);
 }
 
-static void texts_that_are_none_or_too_long_are_refused(void) {
+static void invalid_and_too_long_texts_are_refused(void) {
   const char *crooked = "caf\xe9";
   rgaps_node_options_t options = rgaps_node_options_default();
   rgaps_node_t *made = MARK;
@@ -392,7 +392,7 @@ static void texts_that_are_none_or_too_long_are_refused(void) {
   FAILS(rgaps_meta_image(&cloud, 1, 1, crooked), RGAPS_INVALID_ARGUMENT, "encoding is not UTF-8");
   CHECK(advertised == MARK && subscribed == MARK && cloud.kind == RGAPS_KIND_POINT_CLOUD);
   CHECK(cloud.as.header.frame_id[0] == 0 && cloud.as.point_cloud.field_count == 0);
-  /* The longest names that there are. */
+  /* The longest valid names. */
   lengthy[255] = 0;
   OK(rgaps_publisher_create(node, lengthy, 0, NULL, &advertised));
   rgaps_publisher_destroy(advertised);
@@ -432,7 +432,7 @@ static void sizes_beyond_all_memory_are_refused(void) {
   CHECK(rgaps_publisher_create(node, "/ctest/huge", 0, &offered, &advertised) == RGAPS_REFUSED);
   offered.pool_bytes = 1;
   if (rgaps_publisher_create(node, "/ctest/tiny", 0, &offered, &advertised) == RGAPS_OK) rgaps_publisher_destroy(advertised);
-  /* Every number of the QoS at its limit. */
+  /* Every number of a QoS at its limit. */
   offered = rgaps_publisher_qos_default();
   offered.durability = RGAPS_TRANSIENT_LOCAL;
   offered.history_depth = UINT32_MAX;
@@ -453,7 +453,7 @@ static void sizes_beyond_all_memory_are_refused(void) {
   }
 }
 
-static void what_was_used_wrongly_still_works(void) {
+static void objects_still_work_after_misuse(void) {
   void *data = NULL;
   OK(rgaps_loan_data(loan, &data, NULL));
   memset(data, 0x22, sizeof(uint64_t));
@@ -478,14 +478,14 @@ int main(void) {
   OK(rgaps_publisher_loan(publisher, &meta, &loan));
 
   a_call_says_which_argument_is_null();
-  a_handle_of_nothing_is_refused_by_every_call();
+  every_call_refuses_an_invalid_handle();
   a_released_handle_is_refused_by_every_call_and_its_place_serves_another();
-  what_is_out_of_its_range_is_refused_with_numbers();
-  metadata_that_lies_is_refused();
-  another_kind_than_the_topics_is_refused();
-  texts_that_are_none_or_too_long_are_refused();
+  an_argument_out_of_range_is_refused_with_numbers();
+  invalid_metadata_is_refused();
+  a_kind_other_than_the_topics_is_refused();
+  invalid_and_too_long_texts_are_refused();
   another_version_of_the_abi_is_refused_by_number();
   sizes_beyond_all_memory_are_refused();
-  what_was_used_wrongly_still_works();
+  objects_still_work_after_misuse();
   return 0;
 }

@@ -1,4 +1,4 @@
-//! What a publisher or subscriber has of its topic: its slot, and what a manager's successor must be told of it.
+//! A publisher's or subscriber's slot in a topic, with everything needed to hand it back to a manager's successor.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,23 +17,23 @@ pub(crate) struct Attachment<S> {
     pub(crate) type_name: String,
     pub(crate) slot: S,
     pub(crate) segment: Arc<Segment>,
-    /// A successor did not take the slot back: it is nobody's, or another's.
+    /// Set if a successor did not take the slot back: it is free, or has another occupant.
     pub(crate) cut_off: Arc<AtomicBool>,
 }
 
 impl<S: Copy + Into<EndpointSlot>> Attachment<S> {
-    /// Whichever kind of slot it is.
+    /// The same attachment, for either kind of slot.
     pub(crate) fn of_either(&self) -> Attachment<EndpointSlot> {
         let Self { key, topic, type_name, slot, segment, cut_off } = self.clone();
         Attachment { key, topic, type_name, slot: slot.into(), segment, cut_off }
     }
 
-    /// Whether the slot belongs to nobody or to another by now.
+    /// Whether this publisher or subscriber has lost the slot.
     pub(crate) fn is_cut_off(&self) -> bool {
         self.cut_off.load(Ordering::Relaxed)
     }
 
-    /// The slot belongs to nobody or to another from now on.
+    /// Notes that this publisher or subscriber has lost the slot.
     pub(crate) fn cut_off(&self) {
         self.cut_off.store(true, Ordering::SeqCst);
     }
@@ -44,7 +44,7 @@ impl<S: Copy + Into<EndpointSlot>> Attachment<S> {
     }
 }
 
-/// A slot that the manager has granted, and that is given back when this is dropped, unless it was `attached`.
+/// A slot that the manager has granted. Dropping this gives the slot back, unless it was `attached`.
 #[must_use]
 pub(crate) struct GrantedSlot<'a> {
     session: &'a Session,
@@ -56,7 +56,7 @@ impl<'a> GrantedSlot<'a> {
         Self { session, detach: Some(detach) }
     }
 
-    /// An `Attachment` owns the slot now, and gives it back.
+    /// From now on an `Attachment` owns the slot and gives it back.
     pub(crate) fn attached(mut self) {
         self.detach = None;
     }

@@ -1,15 +1,15 @@
-//! What streams have still to do for a publisher or a subscriber: words that they will write, and what must live until they have.
+//! Stream completions: the words that streams still have to write for a publisher or subscriber, and the objects that must live until then.
 //!
 //! ```text
-//!   push_on, publish_on ──▶ a message without its bytes ──event──▶ forgotten; poisoned if the device failed
+//!   push_on, publish_on ──▶ a message without its bytes ──event──▶ done; poisoned if the device failed
 //!     if refused        ──▶ a block                     ──event──▶ given back
-//!   release_on          ──▶ a held message              ──event──▶ dropped, which tells its publisher
+//!   release_on          ──▶ a held message              ──event──▶ dropped, which wakes its publisher
 //! ```
 //!
-//! Invariants  S1 segment and pool stay known to the device until every event is complete. S2 a slot is left after that only: a late write
-//!             would hit a word that is somebody else's by then.
-//! Deaths      Of the process: the driver ends its streams before the manager sees it dead, or gone from all that were forked from it, and
-//!             the manager poisons what was under way.
+//! Invariants  S1 segment and pool stay registered with the device until every event is complete. S2 a slot is detached only after that: a late
+//!             write would hit a word of the slot's next occupant.
+//! Deaths      of the process: the driver ends its streams before the manager sees the process dead and its socket closed, also in forked children.
+//!             Then the manager poisons its pending messages.
 
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,23 +20,23 @@ use rgaps_os::{MapError, Mapping};
 use rgaps_shm::history::MessageRef;
 use rgaps_shm::{Held, LoanedMessage, PendingMessage, Segment, SubscriberPages, WriterPort};
 
-/// Between two looks of a thread that waits for all of it.
+/// Polling interval of `Completions::end`.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// What is done once a stream has got there.
+/// The action on an item when its stream's work is complete.
 pub(crate) trait OnCompletion {
-    /// The stream has written the word (`true`), or never will.
+    /// `written`: the stream has written the word. Otherwise it never will.
     fn completed(self, written: bool);
 }
 
-/// What streams have still to do for a publisher.
+/// A stream's pending work for a publisher.
 #[derive(Debug)]
 pub(crate) enum Filling {
-    /// A message without its bytes.
+    /// A published message whose bytes the stream writes.
     Message(PendingMessage),
-    /// A block that was not published after all, which work of before may still fill.
+    /// The block of a failed publication, which earlier work of the stream may still fill.
     Block(LoanedMessage, Arc<Mutex<WriterPort>>),
-    /// The word of a message that a damaged topic did not take.
+    /// The ready word of a message that a damaged segment did not accept.
     Word,
 }
 
@@ -44,7 +44,7 @@ impl OnCompletion for Filling {
     fn completed(self, written: bool) {
         match self {
             Self::Message(pending) if !written && pending.poison() => {
-                tracing::error!("the device failed before a message was complete: its subscribers will pass it by");
+                tracing::error!("the device failed before a message was complete: its subscribers will skip it");
             }
             Self::Block(loan, port) => lock(&port).give_back(loan),
             Self::Message(_) | Self::Word => {}
@@ -52,21 +52,21 @@ impl OnCompletion for Filling {
     }
 }
 
-/// A message, and the pool, or the copy of it, that the stream reads it from.
+/// A message that a stream reads, and the memory that it reads: the pool or a copy.
 #[derive(Debug)]
 pub(crate) struct Releasing {
-    /// `None`: it was released when its copy was made.
+    /// `None` if the message was released when its copy was complete.
     pub(crate) _held: Option<Held>,
     pub(crate) _pool: Arc<dyn PoolMemory>,
 }
 
 impl OnCompletion for Releasing {
     fn completed(self, _: bool) {
-        // Dropped: a stream that will never write reads no more either.
+        // Dropping releases it, also after a failure: a failed stream no longer reads.
     }
 }
 
-/// The end of the work that a stream was given by a moment (a CUDA event).
+/// A point in a stream's work: after everything that the stream had when the point was made (a CUDA event).
 #[derive(Debug)]
 pub(crate) struct StreamPoint {
     stream: Stream,
@@ -74,7 +74,7 @@ pub(crate) struct StreamPoint {
 }
 
 impl StreamPoint {
-    /// The end of the work that the stream was given so far.
+    /// The point after the work that the stream has so far.
     pub(crate) fn of(stream: &Stream) -> Self {
         Self { stream: stream.clone(), event: stream.record() }
     }
@@ -84,18 +84,18 @@ impl StreamPoint {
         &self.stream
     }
 
-    /// Makes later work of another stream wait until this has been reached.
+    /// Makes later work of another stream wait for this point.
     pub(crate) fn precedes(&self, stream: &Stream, timeout: Duration) -> Result<(), DeviceError> {
         stream.wait(&self.event, timeout)
     }
 
-    /// Whether the stream has got there; `Some(false)`: it never will.
+    /// `None`: not reached yet. `Some(true)`: reached. `Some(false)`: the stream failed and never reaches it.
     fn outcome(&mut self) -> Option<bool> {
         match self.event.query() {
             Ok(false) => None,
             Ok(true) => Some(true),
             Err(_) => {
-                // The question may have failed, and not the work: a later place is asked.
+                // The query may have failed, and not the work: query a later point.
                 let again = self.stream.record();
                 if again.query().is_err() {
                     return Some(false);
@@ -109,42 +109,42 @@ impl StreamPoint {
 
 #[derive(Debug)]
 struct Awaited<T> {
-    /// Of the stream that writes the word.
+    /// In the stream that writes the word.
     point: StreamPoint,
-    /// Places of other streams that have to be reached, too.
+    /// Points of other streams that must be reached as well.
     others: Vec<StreamPoint>,
     item: T,
 }
 
 impl<T> Awaited<T> {
-    /// Whether all of it is over, and if so whether the word was written.
+    /// `None` until all points are reached; then whether the word was written.
     fn outcome(&mut self) -> Option<bool> {
         self.others.retain_mut(|point| point.outcome().is_none());
         if self.others.is_empty() { self.point.outcome() } else { None }
     }
 }
 
-/// Words of a segment that streams of this process write, and what they have not written yet.
+/// The words of a segment that streams of this process write, and the items that await these writes.
 #[derive(Debug)]
 pub(crate) struct Completions<T: OnCompletion> {
     backend: Arc<dyn Backend>,
     segment: Arc<Segment>,
-    /// Of the subscriber whose hold words are written; of a publisher, the ready words are.
+    /// The subscriber whose hold words the streams write. `None` for a publisher, whose ready words they write.
     pages: Option<Arc<SubscriberPages>>,
-    // Dropped last: S1.
+    // Declared before `ready` and `hold`, so that it is dropped before them: S1.
     awaited: Mutex<Vec<Awaited<T>>>,
     ready: Mutex<Option<Arc<dyn StreamMemory>>>,
     hold: Mutex<Option<Arc<dyn StreamMemory>>>,
 }
 
 impl<T: OnCompletion> Completions<T> {
-    /// For a publisher, or for the subscriber whose words these are.
+    /// For a publisher (`pages` is `None`), or for the subscriber of `pages`.
     pub(crate) fn new(backend: Arc<dyn Backend>, segment: Arc<Segment>, pages: Option<Arc<SubscriberPages>>) -> Self {
         let (awaited, ready, hold) = (Mutex::default(), Mutex::default(), Mutex::default());
         Self { backend, segment, pages, awaited, ready, hold }
     }
 
-    /// The words that say which messages have their bytes, as this device knows them; told at the first call.
+    /// The segment's ready words as device memory. The first call registers them with the device.
     pub(crate) fn ready_words(&self) -> Result<Arc<dyn StreamMemory>, DeviceError> {
         self.known(&self.ready, || self.segment.ready_words())
     }
@@ -169,27 +169,27 @@ impl<T: OnCompletion> Completions<T> {
         Ok(words.insert(self.backend.stream_memory(&mapping)?).clone())
     }
 
-    /// Tells a stream to write a word of the segment. What must live until it has is added next (`add`).
+    /// Makes a stream write a word of the segment. The caller must then `add` what has to live until the write.
     pub(crate) fn write(&self, stream: &Stream, (offset, value): (u64, u32)) -> Result<(), DeviceError> {
         let words = self.written_words()?;
         stream.write_value(&StreamWord { memory: words.as_ref(), offset }, value)
     }
 
-    /// Tells a stream to write that the bytes of a message are there.
+    /// Makes a stream write READY into a message's ready word.
     pub(crate) fn write_ready(&self, stream: &Stream, message: MessageRef) -> Result<(), DeviceError> {
         self.write(stream, self.segment.ready_word(message))
     }
 
-    /// Completes `item` once a stream has done the work that it was given so far.
+    /// Completes `item` after the stream's work so far.
     pub(crate) fn add(&self, stream: &Stream, item: T) {
         self.add_behind(stream, Vec::new(), item);
     }
 
-    /// As `add`, and once these places have been reached.
+    /// Like `add`, and also after the points `others`.
     pub(crate) fn add_behind(&self, stream: &Stream, others: Vec<StreamPoint>, item: T) {
         let awaited = Awaited { point: StreamPoint::of(stream), others, item };
         lock(&self.awaited).push(awaited);
-        // Two out for one in, so that the list stays short; the node's thread looks at all of it.
+        // Each addition removes up to two complete items, so that the list stays short. The node's thread checks all of it.
         for _ in 0..2 {
             let over = next_over(&mut lock(&self.awaited), 1);
             let Some((item, written)) = over else { break };
@@ -197,7 +197,7 @@ impl<T: OnCompletion> Completions<T> {
         }
     }
 
-    /// Completes all that is over. True if nothing is left.
+    /// Completes all items whose work is over. Returns true if none is left.
     pub(crate) fn poll(&self) -> bool {
         loop {
             let mut awaited = lock(&self.awaited);
@@ -208,7 +208,7 @@ impl<T: OnCompletion> Completions<T> {
         }
     }
 
-    /// Waits until all is over, before the slot is left. False if it takes too long: then all of it stays for as long as the process does.
+    /// Waits for all items, before the slot is detached. Returns false after the time-out: then the rest stays allocated until the process ends.
     pub(crate) fn end(&self, timeout: Duration) -> bool {
         let start = Instant::now();
         while !self.poll() {
@@ -216,7 +216,7 @@ impl<T: OnCompletion> Completions<T> {
                 let left = std::mem::take(&mut *lock(&self.awaited));
                 tracing::error!(
                     left = left.len(),
-                    "a stream is stuck: what it was to write is kept until the process ends"
+                    "a stream is stuck: its messages and their memory are kept until the process ends"
                 );
                 let _ = ManuallyDrop::new((left, lock(&self.ready).take(), lock(&self.hold).take()));
                 return false;
@@ -227,7 +227,7 @@ impl<T: OnCompletion> Completions<T> {
     }
 }
 
-/// The first of the oldest `look_at` that is over, and whether its word was written.
+/// Removes the first completed item among the oldest `look_at`. Returns it, and whether its word was written.
 fn next_over<T>(awaited: &mut Vec<Awaited<T>>, look_at: usize) -> Option<(T, bool)> {
     for index in 0..awaited.len().min(look_at) {
         if let Some(written) = awaited[index].outcome() {

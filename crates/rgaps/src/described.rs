@@ -1,4 +1,4 @@
-//! Taking what names and describes a message, for whoever passes that on: the payload stays where it is, and is not even mapped.
+//! Taking only the name and description of a message, for programs that forward them. The payload's pool is not even mapped.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use crate::handle::Handle;
 use crate::subscriber::{Subscriber, SubscriberInner, TakeError};
 use crate::types::Meta;
 
-/// A message's name and description. Dropping it releases the message.
+/// A taken message's name and description, without its payload. Dropping it releases the message.
 #[derive(Debug)]
 pub struct Described<T> {
-    /// What names it.
+    /// The message's handle.
     pub handle: Handle,
     /// The typed metadata.
     pub meta: T,
-    /// Where it came from, the path that it took and when it passed each stage.
+    /// The message's origin, its route and the time of each stage.
     pub info: MessageInfo,
     /// When it was taken, in ns since 1970 on this host's clock.
     pub taken_ns: u64,
@@ -27,14 +27,14 @@ pub struct Described<T> {
 #[derive(Debug)]
 struct Hold {
     held: Option<Held>,
-    // Leaves after the message was released.
+    // Declared after `held`: the subscriber detaches after the message is released.
     subscriber: Arc<SubscriberInner>,
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
         if !self.subscriber.node.is_owner() {
-            // In a forked child the segment is not mapped, and the message is the parent's to release.
+            // In a forked child the segment is not mapped, and only the parent may release the message.
             std::mem::forget(self.held.take());
         }
     }
@@ -48,8 +48,18 @@ impl<T: Into<DynamicMeta>> Described<T> {
 }
 
 impl<T: Meta> Subscriber<T> {
-    /// As `take`, of the message only what names and describes it: its pool is not mapped. Who wants the payload takes it by its handle, by another
-    /// subscriber. Leaves `descriptor` as it is, for whoever watches its edges.
+    /// Like `take`, but returns only the message's name and description and does not map its pool. To get the payload, take the handle with another
+    /// subscriber. Does not reset `descriptor`, for programs that watch it edge-triggered.
+    ///
+    /// ```no_run
+    /// # use rgaps::{Subscriber, TakeError, types::Image};
+    /// fn forward(subscriber: &Subscriber<Image>, send: impl Fn(&[u8])) -> Result<(), TakeError> {
+    ///     while let Some(described) = subscriber.take_described()? {
+    ///         send(&described.handle.to_bytes());
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn take_described(&self) -> Result<Option<Described<T>>, TakeError> {
         self.check_attached()?;
         self.take_next(|| self.inner().next_held(false), |held| self.described(held))

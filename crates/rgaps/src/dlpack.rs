@@ -2,16 +2,16 @@
 //!
 //! ```text
 //!   sample.describe() ──▶ Descriptor ──manage(owner)──▶ ManagedTensor ──into_raw──▶ the library, which calls the deleter
-//!   sample.into_dlpack() ─────────────────────────────▶    (the owner is the sample: deleted, it is released)
+//!   sample.into_dlpack() ─────────────────────────────▶    (the owner is the sample: the deleter releases it)
 //! ```
 //!
-//! Several tensors of one sample, such as the fields of a cloud, share it: `describe_field` for each, and an `Arc` of the sample as owner.
+//! Several tensors can share one sample, for example the fields of a cloud: call `describe_field` for each, with an `Arc` of the sample as owner.
 //!
-//! Nothing here waits for a device. A library that works on the payload does so behind the work that brings it: on the stream that the sample
-//! was taken on, or once `Sample::status` is ready. Its own work must be over, or given to that stream, when it calls the deleter.
+//! Nothing here waits for a device. A library must order its work after the work that writes the payload: on the stream that the sample was taken
+//! on, or once `Sample::status` is `Ready`. When it calls the deleter, its own work must be complete or in that stream.
 //!
-//! Memory of a GPU is kDLCUDA, with the number that the device has in this process; so is memory that an integrated GPU shares with the
-//! host, because the address is the device's. Of the host backend it is kDLCPU.
+//! GPU memory is kDLCUDA, with the device's number in this process. Memory that an integrated GPU shares with the host is kDLCUDA too, because the
+//! address is the device's. Memory of the host backend is kDLCPU.
 //!
 //! Source      DLPack 1.1, dlpack.h of dmlc/dlpack.
 
@@ -24,7 +24,18 @@ pub use rgaps_device::dlpack::{
 
 use crate::types::{DType, Meta, Tensor, ViewError};
 
-/// What an array library is told of a payload: a tensor of elements in a device's memory. All of it lies inside the payload.
+/// Describes a payload to an array library: a tensor in device memory, entirely inside the payload.
+///
+/// ```
+/// use rgaps::dlpack::{Descriptor, DeviceRange, DLDevice};
+/// use rgaps::types::{DType, Tensor};
+///
+/// let data = [0_f32; 6];
+/// let range = DeviceRange { address: data.as_ptr() as u64, bytes: 24, device: DLDevice::CPU, is_read_only: true };
+/// let descriptor = Descriptor::new(&Tensor::new(DType::FLOAT32, &[2, 3])?, &range)?;
+/// assert_eq!((descriptor.shape(), descriptor.strides()), (&[2, 3][..], &[3, 1][..]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Descriptor {
     tensor: Tensor,
@@ -32,7 +43,7 @@ pub struct Descriptor {
 }
 
 impl Descriptor {
-    /// A tensor in memory that holds all of it. Elements must lie at multiples of their size (of a lane, of a part of a complex number).
+    /// Describes `tensor` in `range`, which must hold all of it. Elements must be aligned to their size (of a lane; of a part of a complex number).
     pub fn new(tensor: &Tensor, range: &DeviceRange) -> Result<Self, ViewError> {
         let (needed, &DeviceRange { address, bytes, .. }) = (tensor.payload_bytes(), range);
         if needed > bytes || address.checked_add(bytes).is_none() {
@@ -49,7 +60,7 @@ impl Descriptor {
         Ok(descriptor)
     }
 
-    /// Where the memory is.
+    /// The device that has the memory.
     pub fn device(&self) -> DLDevice {
         self.range.device
     }
@@ -59,7 +70,7 @@ impl Descriptor {
         self.range.address + self.tensor.byte_offset()
     }
 
-    /// Bytes of the payload before that element.
+    /// Byte offset of element (0, 0, ...) in the payload.
     pub fn byte_offset(&self) -> u64 {
         self.tensor.byte_offset()
     }
@@ -79,17 +90,17 @@ impl Descriptor {
         self.tensor.strides()
     }
 
-    /// Whether the library must not write: so it is for a sample, and not for a loan.
+    /// Whether the library must not write: true for samples, false for loans.
     pub fn is_read_only(&self) -> bool {
         self.range.is_read_only
     }
 
-    /// What a kernel is told of it.
+    /// The tensor as a kernel argument.
     pub fn view(&self) -> TensorView {
         self.tensor.view_at(self.data())
     }
 
-    /// A managed tensor, whose deleter drops `owner`: what keeps the payload where it is.
+    /// A managed tensor whose deleter drops `owner`, which must keep the payload in place.
     pub fn manage<O: Send + 'static>(&self, owner: O) -> ManagedTensor {
         ManagedTensor::new(&self.view(), self.device(), self.is_read_only(), owner)
     }

@@ -1,5 +1,5 @@
-//! `Debug` of this crate's errors is their text: it is what `main() -> Result<(), NodeError>` and `unwrap` print, and a user should read
-//! there what happened and what to do, not the names of variants.
+//! Makes `Debug` of this crate's errors their text. `main() -> Result<(), NodeError>` and `unwrap` print `Debug`, and a user should read there what
+//! failed and what to do, not the names of variants.
 
 use std::fmt;
 
@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_inside_another_is_read_as_text_in_both_ways() {
+    fn a_nested_error_shows_its_text_in_display_and_debug() {
         let text = "rgapsd did not answer within 7 ms; is it stopped? its log is in the runtime directory";
         let error = NodeError::from(SessionError::TimedOut(7));
         assert_eq!((format!("{error}"), format!("{error:?}")), (text.to_owned(), text.to_owned()));

@@ -1,19 +1,27 @@
-//! Handles: how a message is named outside RGAPS, in a ROS message above all.
+//! Handles: the name of a message outside RGAPS, usually inside a ROS message.
 //!
 //! ```text
 //!   publish ──▶ Handle ──any middleware──▶ Handle ──take──▶ Sample
 //! ```
 //!
-//! A handle is data: whoever has one has no hold of the message, and may have it from anywhere. `Subscriber::take_by_handle` says what it still names.
+//! A handle is plain data. Having one does not hold the message, and it may come from any source. `Subscriber::take_by_handle` checks whether it
+//! still names a message.
 
 use rgaps_shm::history::MessageRef;
 use rgaps_shm::info::MessageInfo;
 use rgaps_shm::sightings::MessageName;
 
-/// Names a message. rgaps_msgs/GpuHandle, and `rgaps_handle_t` in C, are these bytes.
+/// The name of a message. rgaps_msgs/GpuHandle and `rgaps_handle_t` in C have the same bytes.
 ///
-/// (`source_host`, `host_epoch`, `publisher`, `sequence`) name it everywhere. (`topic_id`, `position`, `slot`, `generation`) say where it lies
-/// in one host's segment, and mean something on that host only.
+/// (`source_host`, `host_epoch`, `publisher`, `sequence`) name the message on every host. (`topic_id`, `position`, `slot`, `generation`) locate it in
+/// one host's segment, and are valid on that host only.
+///
+/// ```
+/// use rgaps::Handle;
+///
+/// let handle = Handle { publisher: 7, sequence: 3, ..Handle::default() };
+/// assert_eq!(Handle::from_bytes(&handle.to_bytes()), handle);
+/// ```
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Handle {
@@ -21,30 +29,30 @@ pub struct Handle {
     pub source_host: [u8; 16],
     /// The topic's segment on the host that wrote this handle.
     pub topic_id: [u8; 16],
-    /// When the publisher's host came to life, in ns since 1970 on its clock. A handle of an earlier run has another.
+    /// When the publisher's host started, in ns since 1970 on its clock. It differs for each run of the host.
     pub host_epoch: u64,
     /// Identity of the publisher.
     pub publisher: u64,
-    /// The publisher's count of its messages, from 1.
+    /// The publisher's sequence number, from 1.
     pub sequence: u64,
-    /// Place in the order of the topic on the host that wrote this handle.
+    /// Position in the topic's order on the host that wrote this handle.
     pub position: u64,
     /// Bytes of the payload.
     pub payload_bytes: u64,
-    /// Entry of that host's message table.
+    /// Index of the message's entry in that host's message table.
     pub slot: u32,
-    /// Which of the entry's lives.
+    /// Generation of the entry.
     pub generation: u32,
-    /// Of the layout; another one is refused.
+    /// Version of this layout. A take refuses other versions.
     pub layout_version: u32,
-    /// The kind of message (`any::Kind`).
+    /// The kind of message (`dynamic::Kind`).
     pub kind: u32,
 }
 
 impl Handle {
-    /// Length of its bytes.
+    /// Length of the encoded handle.
     pub const BYTES: usize = 88;
-    /// What `layout_version` is; GpuHandle.LAYOUT_VERSION.
+    /// The present `layout_version`; equals GpuHandle.LAYOUT_VERSION.
     pub const LAYOUT_VERSION: u32 = 1;
 
     pub(crate) fn new(topic_id: [u8; 16], message: MessageRef, info: &MessageInfo) -> Self {
@@ -63,7 +71,7 @@ impl Handle {
         }
     }
 
-    /// As it lies in memory, and in a ROS message.
+    /// The handle's bytes, as in memory and in a ROS message.
     pub fn to_bytes(&self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         bytes[..16].copy_from_slice(&self.source_host);
@@ -75,7 +83,7 @@ impl Handle {
         bytes
     }
 
-    /// What `to_bytes` made. Anything can be read; what it names, if anything, only taking it tells.
+    /// Reads the bytes of `to_bytes`. Any bytes are accepted; only a take checks what they name.
     pub fn from_bytes(bytes: &[u8; Self::BYTES]) -> Self {
         let word = |place: usize| u64::from_ne_bytes(bytes[32..72].as_chunks().0[place]);
         let half = |place: usize| u32::from_ne_bytes(bytes[72..].as_chunks().0[place]);

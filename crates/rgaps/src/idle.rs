@@ -1,4 +1,4 @@
-//! The pool of a publisher that has nothing in it: its memory goes back, and the manager is told.
+//! Gives memory of a publisher's idle pool back to the system, and tells the manager.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
@@ -19,13 +19,13 @@ impl IdlePool {
         Self { port: Arc::downgrade(port), pool: Arc::downgrade(pool), idle: Idle::default() }
     }
 
-    /// Gives back what is due, and tells which part: first byte, bytes.
+    /// Gives back memory that is due, and calls `tell` with its offset and length in bytes.
     pub(crate) fn look(&mut self, tell: impl FnOnce(u64, u64)) {
         let (Some(port), Some(pool)) = (self.port.upgrade(), self.pool.upgrade()) else { return };
         if !Idle::is_worth_a_look(pool.as_ref()) {
             return;
         }
-        // While the port is locked no block is given out, and nobody asks for memory before the manager has released it too.
+        // While the port is locked, no block can be loaned, so no loan requests this memory before the manager has released it too.
         let mut port = port.lock().unwrap_or_else(PoisonError::into_inner);
         port.reclaim();
         if let Some((offset, bytes)) = self.idle.look(pool.as_ref(), port.pool().used_bytes, Instant::now()) {

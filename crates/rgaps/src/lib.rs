@@ -1,5 +1,5 @@
-//! Publish and subscribe device buffers. All subscribers on a host read one shared copy in place; another host receives it once and
-//! shares it there.
+//! Publish and subscribe device buffers. All subscribers on a host read one shared copy in place. Another host receives one copy, which all its
+//! subscribers share.
 //!
 //! ```no_run
 //! use rgaps::types::{Encoding, Image};
@@ -15,16 +15,15 @@
 //! if let Some(sample) = subscriber.wait(std::time::Duration::from_secs(1))? {
 //!     let sample: Sample<Image> = sample;
 //!     println!("{} x {}: {} B", sample.meta().width, sample.meta().height, sample.bytes().len());
-//! } // dropped: the publisher may use the block again
+//! } // dropping the sample releases it, and the publisher can reuse the block
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! On a GPU a kernel reads and fills payloads where they lie: `Loan::view` and `Sample::view` are what it is told of them, `publish_on` and
-//! `take_on` put it in stream order (`examples/kernel`). `dlpack` describes payloads to array libraries. `dynamic` is for programs that know the type
-//! of a topic only when they run.
+//! On a GPU, kernels read and fill payloads in place: `Loan::view` and `Sample::view` return the kernel argument that describes a payload, and
+//! `publish_on` and `take_on` order the work on a stream (`examples/kernel`). `dlpack` describes payloads to array libraries. `dynamic` is for
+//! programs that learn the type of a topic at run time.
 //!
-//! A program that only uses this crate links neither zenoh nor verbs nor CUDA: `rgapsd`, the host's manager, does that for it, and is
-//! started if it does not run.
+//! This crate links neither zenoh nor verbs nor CUDA. The host's manager, `rgapsd`, does the networking; a node starts it if it is not running.
 
 #![deny(unsafe_code)]
 
@@ -56,7 +55,7 @@ mod tasks;
 pub mod types;
 mod views;
 
-/// What the README shows compiles.
+/// Compiles the README's examples.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;

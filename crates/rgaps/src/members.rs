@@ -1,4 +1,4 @@
-//! A node's publishers and subscribers, as its thread knows them: none of them is kept alive here.
+//! A node's publishers and subscribers, as weak references for the node's thread.
 
 use std::sync::{Arc, Weak};
 
@@ -11,24 +11,24 @@ use crate::idle::IdlePool;
 use crate::publisher::PublisherInner;
 use crate::subscriber::{self, SubscriberInner};
 
-/// Who must be handed back, and who wants event descriptors.
+/// A publisher or subscriber that the node hands back to a manager's successor.
 #[derive(Debug)]
 pub(crate) enum Member {
     Publisher(Weak<PublisherInner>),
     Subscriber(Weak<SubscriberInner>, rgaps_control::SubscriberQos),
 }
 
-/// Everybody who must be handed back.
+/// All that the node hands back.
 #[derive(Debug, Default)]
 pub(crate) struct Members {
     pub(crate) all: Vec<Member>,
-    /// Up to which manager's they were: who joins one of these now comes too late for the hand-back.
+    /// All managers of lower epochs have been replaced by a hand-back. A member that joined one of these is too late for it.
     pub(crate) handed_back: u64,
-    /// Slots that nobody has any more and that a stream may still write to, until this process ends.
+    /// Slots whose publisher or subscriber is gone, but to which a stream may still write until this process ends.
     pub(crate) kept: Vec<Attachment<EndpointSlot>>,
 }
 
-/// What is looked after for each: nothing whose drop would ask the manager, and so wait for the thread that holds it.
+/// The parts of a member that the node's thread maintains. Dropping them must not call the manager: that call would wait for this thread.
 #[derive(Debug)]
 pub(crate) enum Tended {
     Publisher {
@@ -47,7 +47,7 @@ pub(crate) enum Tended {
 }
 
 impl Tended {
-    /// Whose it is.
+    /// The member's topic and slot.
     pub(crate) fn slot(&self) -> (TopicId, EndpointSlot) {
         match *self {
             Self::Publisher { topic, slot, .. } => (topic, slot.into()),
@@ -56,7 +56,7 @@ impl Tended {
     }
 }
 
-/// What is looked after for a member, if it is there still.
+/// The parts of a member to maintain, if it still exists.
 pub(crate) fn tended(member: &Member) -> Option<Tended> {
     match member {
         Member::Publisher(publisher) => {

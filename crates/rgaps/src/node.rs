@@ -31,54 +31,60 @@ use crate::session::{Answer, Session};
 use crate::subscriber::{Subscriber, SubscriberInner};
 use crate::types::Meta;
 
-/// How long a caller waits for a device.
+/// How long a call waits for a device.
 pub(crate) const DEVICE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long the end of a publisher or subscriber waits for streams that have still to write into its segment.
+/// How long dropping a publisher or subscriber waits for streams that still have to write into its segment.
 pub(crate) const STREAM_TIMEOUT: Duration = Duration::from_secs(2);
-/// How often somebody who waits looks whether a device has completed a message.
+/// How often a waiting thread polls whether a device has completed a message.
 pub(crate) const READY_TICK: Duration = Duration::from_micros(500);
 
-/// The last ROS domain id: the ports that DDS makes of more do not exist ("The ROS_DOMAIN_ID", ROS 2 documentation).
+/// The largest ROS domain id: larger ids map to DDS ports above 65535 ("The ROS_DOMAIN_ID", ROS 2 documentation).
 const DOMAIN_MAX: u32 = 232;
 
-/// A node, publisher or subscriber could not be made. Nothing of it is left behind.
+/// Why a node, publisher or subscriber could not be created. Nothing is left behind.
 #[derive(thiserror::Error)]
 pub enum NodeError {
     /// The topic's name breaks a rule.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// It is no ROS domain id.
-    #[error("{found:?} is no ROS domain id: {origin} goes from 0 to {DOMAIN_MAX}")]
+    /// The domain is not a ROS domain id.
+    #[error("{found:?} is not a ROS domain id: {origin} must be from 0 to {DOMAIN_MAX}")]
     Domain {
-        /// What was given.
+        /// The value found.
         found: String,
-        /// Where: "ROS_DOMAIN_ID" or "the node's domain".
+        /// Its origin: "ROS_DOMAIN_ID" or "the node's domain".
         origin: &'static str,
     },
     /// The runtime directory cannot be used.
     #[error(transparent)]
     Runtime(#[from] RuntimeError),
-    /// The manager is not there, refused, or did not answer.
+    /// The manager could not be reached, refused the request, or did not answer.
     #[error(transparent)]
     Session(#[from] SessionError),
     /// The topic's segment cannot be used.
     #[error(transparent)]
     Segment(#[from] AttachError),
-    /// The slot is not ours.
+    /// The slot does not belong to this publisher or subscriber.
     #[error(transparent)]
     Port(#[from] PortError),
     /// The pool cannot be used.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// The kernel refused.
+    /// A system call failed.
     #[error("{0}")]
     Io(#[from] std::io::Error),
-    /// This process was forked from the one that made the node.
+    /// This process was forked from the one that created the node.
     #[error("the node belongs to the parent process; make a node after fork")]
     Forked,
 }
 
-/// Settings of a node; each has a default that works on one machine.
+/// Settings of a node. Each has a default that works on one machine.
+///
+/// ```no_run
+/// let node = rgaps::Node::builder().name("camera").domain(7).runtime_dir("/tmp/robot").build()?;
+/// assert_eq!(node.domain(), 7);
+/// # Ok::<(), rgaps::NodeError>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct NodeBuilder {
     name: Option<String>,
@@ -89,46 +95,51 @@ pub struct NodeBuilder {
 }
 
 impl NodeBuilder {
-    /// For people; default: the program's name.
+    /// The name that tools show. Default: the program's name.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// ROS domain id; default: ROS_DOMAIN_ID, else 0.
+    /// The ROS domain id. Default: ROS_DOMAIN_ID, else 0.
     #[must_use]
     pub fn domain(mut self, domain: u32) -> Self {
         self.domain = Some(domain);
         self
     }
 
-    /// Which manager to use, by its runtime directory; default: RGAPS_RUNTIME_DIR, else this user's.
+    /// The runtime directory of the manager to connect to. Default: RGAPS_RUNTIME_DIR, else the user's own.
     #[must_use]
     pub fn runtime_dir(mut self, path: impl Into<PathBuf>) -> Self {
         self.runtime_dir = Some(path.into());
         self
     }
 
-    /// The GPU whose streams work on the host's pools; default: the one that the pools lie on. Another one works on them in place where it
-    /// reaches that one's memory (peer mapping). Else messages are copied to it, each once a node, and counted
-    /// (`SubscriberStatistics::copied_bytes`); what it publishes is copied into the pool, as if pushed; and the process has a context on both
-    /// GPUs, with the memory that the driver takes for one. `build` says so where a GPU cannot do that either.
+    /// The GPU whose streams this node uses. Default: the GPU that has the host's pools.
+    ///
+    /// Another GPU works on the pools in place if it has peer access to their GPU. Without peer access:
+    /// * each message that the node takes is copied to its GPU once (`SubscriberStatistics::copied_bytes`);
+    /// * each message that it publishes is copied into the pool, as if pushed;
+    /// * the process has a context on both GPUs, each with the memory that the driver needs for one.
+    ///
+    /// `build` returns an error if the GPU supports neither.
     #[must_use]
     pub fn device(mut self, device: Choice) -> Self {
         self.device = device;
         self
     }
 
-    /// Never start a manager, neither now nor when it dies: a service manager does, or `rgapsd` was started by hand.
+    /// Never starts a manager, not even when the running one dies: for hosts where a service manager or a person starts `rgapsd`.
     #[must_use]
     pub fn no_autostart(mut self) -> Self {
         self.autostart = Autostart::Never;
         self
     }
 
-    /// It works for a ROS 2 node. If it starts the manager and nothing is said of the network (no `network`, `peers` or `listen`, and
-    /// ROS_AUTOMATIC_DISCOVERY_RANGE is not set), other hosts of the subnet are let in, as the RMW does it; without this, none is.
+    /// Marks the node as part of a ROS 2 node. If it starts the manager, and neither the configuration (`network`, `peers`, `listen`) nor
+    /// ROS_AUTOMATIC_DISCOVERY_RANGE says anything about the network, the manager admits other hosts of the subnet, as the RMW does. Without this
+    /// mark it admits none.
     #[must_use]
     pub fn ros_node(mut self) -> Self {
         if self.autostart == Autostart::OnDemand {
@@ -158,7 +169,18 @@ impl NodeBuilder {
     }
 }
 
-/// A process's part in RGAPS. Cheap to clone; usable from any thread; not across `fork`.
+/// A process's connection to RGAPS. Cheap to clone and usable from any thread, but not across `fork`.
+///
+/// ```no_run
+/// use rgaps::types::Bytes;
+///
+/// let node = rgaps::Node::new("monitor")?;
+/// let subscriber = node.subscriber::<Bytes>("status")?;
+/// for topic in node.topics()? {
+///     println!("{topic:?}");
+/// }
+/// # Ok::<(), rgaps::NodeError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Node {
     inner: Arc<NodeInner>,
@@ -171,29 +193,38 @@ pub(crate) struct NodeInner {
     host: [u8; 16],
     host_epoch: u64,
     backend: Arc<dyn Backend>,
-    /// For copies that a caller waits for; made when first needed.
+    /// For copies that a caller waits for; created on first use.
     own_stream: Mutex<Option<Stream>>,
     fork: ForkGuard,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Node {
-    /// A node with default settings.
+    /// Creates a node with default settings.
     pub fn new(name: impl Into<String>) -> Result<Self, NodeError> {
         Self::builder().name(name).build()
     }
 
-    /// Settings first.
+    /// Starts a node's settings; `NodeBuilder::build` creates the node.
     pub fn builder() -> NodeBuilder {
         NodeBuilder::default()
     }
 
-    /// A publisher with ROS 2's default QoS.
+    /// Creates a publisher with ROS 2's default QoS.
     pub fn publisher<T: Meta>(&self, topic: &str) -> Result<Publisher<T>, NodeError> {
         self.publisher_with(topic, PublisherQos::default())
     }
 
-    /// A publisher. The topic is made if it does not exist; its type must be `T`.
+    /// Creates a publisher, and the topic if it does not exist. The topic's type must be `T`.
+    ///
+    /// ```no_run
+    /// use rgaps::{Exhaustion, PublisherQos, types::Image};
+    ///
+    /// # let node = rgaps::Node::new("camera")?;
+    /// let qos = PublisherQos { exhaustion: Exhaustion::DropOldest, ..PublisherQos::default() };
+    /// let publisher = node.publisher_with::<Image>("camera/front", qos)?;
+    /// # Ok::<(), rgaps::NodeError>(())
+    /// ```
     pub fn publisher_with<T: Meta>(&self, topic: &str, qos: PublisherQos) -> Result<Publisher<T>, NodeError> {
         let node = &self.inner;
         node.check_owner()?;
@@ -201,7 +232,7 @@ impl Node {
         node.session.make(|| self.join_as_publisher(&key, qos))
     }
 
-    /// `None` if the manager died before its successor could have learned of the publisher.
+    /// `None` if the manager died before its successor could learn of the publisher.
     fn join_as_publisher<T: Meta>(&self, key: &TopicKey, qos: PublisherQos) -> Result<Option<Publisher<T>>, NodeError> {
         let node = &self.inner;
         let body = Body::Advertise { key: key.clone(), type_name: T::TYPE_NAME.to_owned(), qos };
@@ -248,12 +279,13 @@ impl Node {
         Ok(Some(publisher))
     }
 
-    /// A subscriber with ROS 2's default QoS.
+    /// Creates a subscriber with ROS 2's default QoS.
     pub fn subscriber<T: Meta>(&self, topic: &str) -> Result<Subscriber<T>, NodeError> {
         self.subscriber_with(topic, SubscriberQos::default())
     }
 
-    /// A subscriber. The topic is made if it does not exist; its type must be `T`. From the return on, no message is missed.
+    /// Creates a subscriber, and the topic if it does not exist. The topic's type must be `T`. The subscriber gets every message that is published
+    /// after this call returns.
     pub fn subscriber_with<T: Meta>(&self, topic: &str, qos: SubscriberQos) -> Result<Subscriber<T>, NodeError> {
         let node = &self.inner;
         node.check_owner()?;
@@ -261,7 +293,7 @@ impl Node {
         node.session.make(|| self.join_as_subscriber(&key, qos))
     }
 
-    /// `None` if the manager died before its successor could have learned of the subscriber.
+    /// `None` if the manager died before its successor could learn of the subscriber.
     fn join_as_subscriber<T: Meta>(
         &self,
         key: &TopicKey,
@@ -309,7 +341,8 @@ impl Node {
         Ok(node.session.add_member(member, answer.epoch).then_some(subscriber))
     }
 
-    /// Looks on at a topic without joining it: its messages' descriptions, not their payload. The type's name comes with it.
+    /// Observes a topic without joining it: an observer reads the descriptions of messages, not their payload. Also returns the name of the topic's
+    /// type.
     pub fn observe(&self, topic: &str) -> Result<(Observer, String), NodeError> {
         self.inner.check_owner()?;
         let key = TopicKey::new(self.inner.domain, topic)?;
@@ -321,12 +354,12 @@ impl Node {
         Ok((Observer::new(Arc::new(segment)), type_name))
     }
 
-    /// The ROS domain id whose topics it publishes and subscribes to.
+    /// The ROS domain id of this node's topics.
     pub fn domain(&self) -> u32 {
         self.inner.domain
     }
 
-    /// The topics that this host knows of, of all domains.
+    /// The topics that this host knows, of all domains.
     pub fn topics(&self) -> Result<Vec<TopicSummary>, NodeError> {
         self.inner.check_owner()?;
         let mut all: Vec<TopicSummary> = Vec::new();
@@ -337,7 +370,7 @@ impl Node {
             else {
                 return Err(SessionError::Confused.into());
             };
-            // Each part goes on where the one before it ended, so that the list ends.
+            // Each part must start after the previous one ended, so that the list ends.
             if topics.first().is_some_and(|first| after.as_ref().is_some_and(|after| first.key <= *after)) {
                 return Err(SessionError::Confused.into());
             }
@@ -349,27 +382,28 @@ impl Node {
         }
     }
 
-    /// The device that this node works on: the one that pools of this host live on, unless `NodeBuilder::device` named another. Its streams and buffers are what `push_on`, `publish_on`, `take_on` and `release_on` take.
+    /// The device of this node: the one that has this host's pools, unless `NodeBuilder::device` chose another. `push_on`, `publish_on`, `take_on`
+    /// and `release_on` take its streams and buffers.
     pub fn device(&self) -> &Arc<dyn Backend> {
         &self.inner.backend
     }
 
-    /// A new stream of the device.
+    /// Creates a stream on the device.
     pub fn stream(&self) -> Result<Stream, NodeError> {
         Ok(self.inner.backend.stream()?)
     }
 
-    /// This host's identity, as messages carry it.
+    /// The identity of this host, as in `MessageInfo::source_host`.
     pub fn host(&self) -> [u8; 16] {
         self.inner.host
     }
 
-    /// False in a process that was forked from the node's: there every call of it and of what it has made is an error.
+    /// False in a process that was forked from the node's. There, calls of the node and of everything created from it fail.
     pub fn is_owner(&self) -> bool {
         self.inner.is_owner()
     }
 
-    /// When this host came to life, in ns since 1970, as handles carry it.
+    /// When this host started, in ns since 1970, as in `Handle::host_epoch`.
     pub fn host_epoch(&self) -> u64 {
         self.inner.host_epoch
     }
@@ -394,7 +428,7 @@ impl NodeInner {
         }
     }
 
-    /// The slot stays taken until this process ends, and what a stream may still write to stays mapped.
+    /// Keeps the slot until this process ends, and keeps mapped the memory that a stream may still write to.
     pub(crate) fn keep(&self, attachment: &Attachment<impl Copy + Into<EndpointSlot>>, mapped: impl Sized) {
         std::mem::forget(mapped);
         if self.is_owner() {
@@ -410,7 +444,7 @@ impl NodeInner {
         Ok(self.backend.import_pool(description, descriptors, PoolRole::Reader)?)
     }
 
-    /// Has the node's thread ask the manager.
+    /// Sends a request to the manager from the node's thread; `waker` is woken by the answer.
     pub(crate) fn ask(&self, body: Body, waker: Waker) -> Arc<Question> {
         self.session.ask(body, waker)
     }
@@ -419,12 +453,12 @@ impl NodeInner {
         Ok(self.session.await_answer(question)?)
     }
 
-    /// Whether what a manager said is of before the last hand-back, which did not know of it.
+    /// Whether a reply of this epoch is older than the last hand-back, which did not include it.
     pub(crate) fn is_handed_back(&self, epoch: u64) -> bool {
         self.session.is_handed_back(epoch)
     }
 
-    /// Gets memory for slabs of this node's own pool.
+    /// Requests memory for slabs of one of this node's own pools.
     pub(crate) fn add_memory(
         &self,
         attachment: &Attachment<PublisherSlot>,
@@ -436,7 +470,7 @@ impl NodeInner {
         let answer = self.session.request(&body, &[])?;
         let Reply::Slabs(slabs) = answer.reply else { return Err(SessionError::Confused.into()) };
         let slabs: Vec<SlabDescription> = serde_json::from_value(slabs)
-            .map_err(|error| DeviceError::Description(format!("slabs cannot be read: {error}")))?;
+            .map_err(|error| DeviceError::Description(format!("slabs cannot be parsed: {error}")))?;
         Ok(pool.add_slabs(&slabs, answer.descriptors.collect())?)
     }
 
@@ -452,7 +486,7 @@ impl NodeInner {
         }
     }
 
-    /// The node's thread looks after its publishers and subscribers now.
+    /// Makes the node's thread check its publishers and subscribers now.
     pub(crate) fn look_again(&self) {
         self.session.kick();
     }
@@ -470,11 +504,11 @@ impl Drop for NodeInner {
     fn drop(&mut self) {
         let thread = self.thread.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if !self.fork.is_owner() {
-            // The thread lives in the parent only; joining it here would wait for ever.
+            // The thread exists in the parent only; joining it here would block forever.
             return std::mem::forget(thread);
         }
         self.session.stop();
-        // Who waits for this one, or is it, cannot be waited for.
+        // The node's thread cannot join itself, and the finder cannot join a thread that waits for the finder.
         let is_own = self.session.is_runner() || self.session.is_finder();
         if let Some(thread) = thread.filter(|_| !is_own) {
             let _ = thread.join();
@@ -482,7 +516,7 @@ impl Drop for NodeInner {
     }
 }
 
-/// An empty one is 0, as for ROS 2.
+/// Parses a domain id. An empty text is 0, as in ROS 2.
 fn domain_id(found: &str, origin: &'static str) -> Result<u32, NodeError> {
     let domain = if found.is_empty() { Ok(0) } else { found.parse() };
     let refused = || NodeError::Domain { found: found.chars().take(80).collect(), origin };
@@ -490,7 +524,7 @@ fn domain_id(found: &str, origin: &'static str) -> Result<u32, NodeError> {
 }
 
 impl Answer {
-    /// A pool, as other processes map it.
+    /// The description of a pool and its descriptors, for mapping it.
     pub(crate) fn pool(self) -> Result<(PoolDescription, Vec<OwnedFd>), NodeError> {
         let Reply::Pool(description) = self.reply else { return Err(SessionError::Confused.into()) };
         Ok((pool_description(description)?, self.descriptors.collect()))
@@ -499,7 +533,7 @@ impl Answer {
 
 fn pool_description(value: serde_json::Value) -> Result<PoolDescription, NodeError> {
     serde_json::from_value(value)
-        .map_err(|error| DeviceError::Description(format!("it cannot be read: {error}")).into())
+        .map_err(|error| DeviceError::Description(format!("it cannot be parsed: {error}")).into())
 }
 
 fn program_name() -> String {
@@ -512,14 +546,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_domain_id_that_no_ros_node_could_have_is_refused_with_its_origin() {
+    fn a_domain_id_outside_the_range_of_ros_is_refused_with_its_origin() {
         assert_eq!(
             (domain_id("", "x").unwrap(), domain_id("0", "x").unwrap(), domain_id("232", "x").unwrap()),
             (0, 0, 232)
         );
         for bad in ["233", "-1", "4294967296", "seven", " 7"] {
             let error = domain_id(bad, "ROS_DOMAIN_ID").unwrap_err().to_string();
-            assert_eq!(error, format!("{bad:?} is no ROS domain id: ROS_DOMAIN_ID goes from 0 to 232"));
+            assert_eq!(error, format!("{bad:?} is not a ROS domain id: ROS_DOMAIN_ID must be from 0 to 232"));
         }
     }
 }

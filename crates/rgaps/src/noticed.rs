@@ -1,4 +1,4 @@
-//! What the manager tells the publishers of a topic about one subscriber.
+//! A subscriber as the manager announces it to the publishers of its topic.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::hello::SessionError;
 use crate::node::NodeError;
 use crate::publisher::PublisherInner;
 
-/// What publishers must have of a subscriber.
+/// What publishers need of a subscriber: its own words, and its event descriptor if it has one.
 #[derive(Debug)]
 pub(crate) struct Noticed {
     pages: Arc<SubscriberPages>,
@@ -20,7 +20,7 @@ pub(crate) struct Noticed {
 }
 
 impl Noticed {
-    /// Of what came beside a notice. Words that are mapped already, as `known`, are not mapped once more.
+    /// Maps the words and takes the descriptors that came with an announcement. Uses `known` if it is the same slot's mapping.
     pub(crate) fn new(
         topic: TopicId,
         noticed: NoticedSubscriber,
@@ -42,7 +42,7 @@ impl Noticed {
         &self.pages
     }
 
-    /// Tells a publisher of it.
+    /// Adds the subscriber to a publisher's port.
     pub(crate) fn tell(&self, publisher: &PublisherInner) {
         let event = self.event.as_ref().and_then(|event| event.try_clone().ok());
         publisher.port().add_subscriber(self.pages.clone(), event);

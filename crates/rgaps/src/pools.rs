@@ -1,10 +1,11 @@
-//! What a subscriber asks of the manager: the pools that messages lie in, and its event descriptor.
+//! A subscriber's requests to the manager: the pools of messages, and its event descriptor.
 //!
-//! A pool is mapped when its first message is taken, and released when its publisher's slot is nobody's or another's. One question each is open
-//! at a time. Who may not wait for the answer (`Call::Polling`) is woken by it; who gave up waiting leaves it to the next call.
+//! A subscriber maps a pool when it takes the pool's first message, and unmaps it when the publisher's slot is free or has another occupant. At most
+//! one request for each is open. A call that may not wait for the answer (`Call::Polling`) is woken by it. If a call gives up waiting, the next call
+//! uses the answer.
 //!
-//! Invariants  P1 a message whose pool cannot be had now is put back, and all who wait are woken. P2 it is lost only where nobody will ever
-//!             have the pool.
+//! Invariants  P1 if a message's pool cannot be mapped now, the message is put back and all waiters are woken. P2 the message is lost only if the
+//!             pool can never be mapped again.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -26,7 +27,7 @@ use crate::session::Answer;
 use crate::subscriber::{SubscriberInner, TakeError, Tended};
 use crate::tasks::Tasks;
 
-/// Where a message lies: in which pool, and its offset there.
+/// A message's pool and offset.
 pub(crate) type Lies = (Arc<dyn PoolMemory>, u64);
 
 /// Whether a caller may wait for the manager.
@@ -36,28 +37,28 @@ pub(crate) enum Call {
     Polling,
 }
 
-/// What the manager is asked for.
+/// The subject of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Wanted {
     Event,
     Pool(PublisherSlot),
 }
 
-/// Questions that are open, or whose answers nobody has used.
+/// Requests that are open, or whose answer is unused.
 #[derive(Debug, Default)]
 pub(crate) struct Asked(Mutex<HashMap<Wanted, Arc<Question>>>);
 
-/// What became of a question.
+/// The result of a request.
 enum Asking<R> {
-    /// Its answer, used.
+    /// This call used the answer.
     Used(R),
-    /// Another has used it.
+    /// Another call used the answer.
     UsedByAnother,
     /// There is no answer yet.
     Open,
 }
 
-/// Wakes whoever waits for a subscriber's messages, however they wait.
+/// Wakes all waiters of a subscriber: threads, tasks and the event descriptor's.
 #[derive(Debug)]
 struct Ring {
     tasks: Arc<Tasks>,
@@ -75,7 +76,7 @@ impl Wake for Ring {
     }
 }
 
-/// Whether a pool is still its publisher's, or a dead one's some of whose messages are there.
+/// Whether the pool's publisher still has its slot, or is gone while some of its messages remain (draining).
 pub(crate) fn is_occupied(segment: &Segment, pool: PublisherSlot) -> bool {
     let state = segment.publisher(pool.index).map_or(0, |slot| slot.state.load(Ordering::Acquire));
     let (generation, state) = SlotState::decode(state);
@@ -83,7 +84,7 @@ pub(crate) fn is_occupied(segment: &Segment, pool: PublisherSlot) -> bool {
 }
 
 impl SubscriberInner {
-    /// Wakes whoever waits for its messages, however they wait.
+    /// Wakes all waiters: threads, tasks and the event descriptor's.
     pub(crate) fn ring(&self) {
         self.ringer().wake();
     }
@@ -93,15 +94,15 @@ impl SubscriberInner {
         Waker::from(Arc::new(Ring { tasks, tended, waiter: self.waiter.another() }))
     }
 
-    /// The pool of a held message, with memory where the message lies, and its offset there: read once, since another process may change it.
-    /// `None` if the manager has still to answer, and only for who polls.
+    /// The pool of a held message, with the message's memory mapped, and the message's offset. The offset is read once, since another process may
+    /// change it. `None` if a polling call must wait for the manager's answer.
     pub(crate) fn memory_of(&self, held: &Held, call: Call) -> Result<Option<Lies>, TakeError> {
         let info = held.info();
         let (offset, bytes, pool) = (held.offset(), info.bytes, held.pool());
         let failed = |source| TakeError::Pool { topic: self.topic.clone(), slot: pool.index, source };
         let outside = |_| TakeError::OutOfBounds { topic: self.topic.clone(), sequence: info.sequence, offset, bytes };
         let Some(memory) = self.pool(pool, call).map_err(failed)? else { return Ok(None) };
-        // An answer may be of before the message, if who asked did not wait for it.
+        // The first answer may be older than the message, if an earlier call requested it and did not wait.
         let mut answers = 0..2;
         loop {
             let missing = memory.missing(offset, bytes).map_err(outside)?;
@@ -143,7 +144,8 @@ impl SubscriberInner {
         }
     }
 
-    /// What becomes readable while a message may be ready. The manager makes another one for each request, and publishers ring the last.
+    /// The event descriptor, which is readable while a message may be ready. The manager makes a new one for each request, and publishers signal only
+    /// the last.
     pub(crate) fn event(&self, call: Call) -> Result<Option<&Arc<EventFd>>, NodeError> {
         loop {
             if let Some(event) = self.tended.event.get() {
@@ -151,7 +153,7 @@ impl SubscriberInner {
             }
             let keep = |mut answer: Answer| {
                 let event = EventFd::from_fd(answer.descriptor()?);
-                // A successor that was not told of it knows of none.
+                // After a hand-back without this descriptor, publishers do not signal it: request another.
                 if !self.node.is_handed_back(answer.epoch) {
                     self.tended.event.get_or_init(|| Arc::new(event));
                 }
@@ -163,8 +165,9 @@ impl SubscriberInner {
         }
     }
 
-    /// Asks, unless somebody has asked, and uses the answer. One at a time does: the others find what was made of it, as `is_here` says of it. Who
-    /// looked before is not to ask again: publishers would ring the descriptor of the second answer, and nobody would hear it.
+    /// Requests `wanted` from the manager, unless a request is open, and passes the answer to `with`. One call uses the answer; other calls find its
+    /// result by `is_here`. A call that looked before the answer was used must not request again: publishers would signal the descriptor of the
+    /// second answer, on which no thread waits.
     fn asking<R>(
         &self,
         wanted: Wanted,
@@ -176,7 +179,7 @@ impl SubscriberInner {
         let question = {
             let mut asked = asked();
             if !asked.contains_key(&wanted) {
-                // Under the lock, under which an answer is used.
+                // Under the same lock under which answers are used.
                 if is_here() {
                     return Ok(Asking::UsedByAnother);
                 }
@@ -204,14 +207,14 @@ impl SubscriberInner {
         }
     }
 
-    /// A message cannot be opened now: it stays the next one, unless nobody will ever have its pool. Then it is lost. A message that is to
-    /// blame itself is counted, and the first one is named.
+    /// Handles a message that could not be opened. It is put back as the next one, or counted as lost if its pool can never be mapped again. A
+    /// malformed message is counted, and the first one logged.
     pub(crate) fn not_opened(&self, held: Held, error: TakeError) -> TakeError {
         match &error {
             TakeError::Pool { source, .. } if self.is_lasting(held.pool(), source) => self.reader().lose(held),
             TakeError::Pool { .. } => {
                 self.reader().put_back(held);
-                // Who looked meanwhile found nothing.
+                // Other takes found nothing meanwhile.
                 self.ring();
             }
             _ => self.blame(&error),
@@ -219,10 +222,10 @@ impl SubscriberInner {
         error
     }
 
-    /// Whether the next attempt would meet the same.
+    /// Whether the next attempt would fail the same way.
     fn is_lasting(&self, pool: PublisherSlot, error: &NodeError) -> bool {
         match error {
-            // A publisher that lives may not have come back to the manager's successor yet.
+            // A living publisher may not have handed its slot back to the manager's successor yet.
             NodeError::Session(SessionError::Refused(_)) => {
                 let slot = self.attachment.segment.publisher(pool.index);
                 let state = slot.map_or(0, |slot| slot.state.load(Ordering::Acquire));
@@ -242,9 +245,9 @@ impl SubscriberInner {
 }
 
 impl Tended {
-    /// Releases memory that publishers have given back, and of pools whose publishers have gone.
+    /// Unmaps memory that publishers have given back, and pools whose publishers are gone.
     pub(crate) fn trim(&self, segment: &Segment) {
-        // Who holds the lock is about to use a pool: then the next look does it.
+        // The holder of the lock is about to use a pool: trim next time.
         let Ok(mut pools) = self.pools.try_lock() else { return };
         pools.values().for_each(|pool| pool.trim());
         let gone: Vec<_> = pools.extract_if(|pool, _| !is_occupied(segment, *pool)).collect();

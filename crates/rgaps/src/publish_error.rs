@@ -6,10 +6,10 @@ use rgaps_shm::{LoanError, writer};
 use crate::node::NodeError;
 use crate::types::{MetaError, ViewError};
 
-/// A message was not published. Nothing of it is left behind, and the publisher goes on.
+/// Why a message was not published. Nothing of it is left behind, and the publisher remains usable.
 #[derive(thiserror::Error)]
 pub enum PublishError {
-    /// There is no space, and the publisher's QoS does not make any.
+    /// The pool or the message table is full, and the publisher's QoS makes no space (`Exhaustion`).
     #[error("{topic}: {source}")]
     NoSpace {
         /// The topic.
@@ -17,7 +17,7 @@ pub enum PublishError {
         /// What was missing.
         source: LoanError,
     },
-    /// The metadata describes another number of bytes than there are, or contradicts itself.
+    /// The metadata contradicts itself, or describes a number of bytes other than the payload's.
     #[error("{topic}: {source}")]
     Metadata {
         /// The topic.
@@ -25,7 +25,7 @@ pub enum PublishError {
         /// What is wrong.
         source: MetaError,
     },
-    /// `push` was given another number of bytes than the metadata describes.
+    /// The buffer given to `push` does not have the number of bytes that the metadata describes.
     #[error("{topic}: the metadata describes {described} B, the buffer has {given} B")]
     Length {
         /// The topic.
@@ -43,15 +43,15 @@ pub enum PublishError {
         /// What is wrong.
         source: writer::PublishError,
     },
-    /// The block does not lie in the pool: the segment was tampered with.
+    /// The block is outside the pool: the segment was tampered with.
     #[error("{topic}: {source}")]
     Block {
         /// The topic.
         topic: String,
-        /// Where it lies.
+        /// The block and the pool's bounds.
         source: rgaps_os::OutOfRange,
     },
-    /// The device refused or failed.
+    /// A device operation failed.
     #[error("{topic}: {source}")]
     Device {
         /// The topic.
@@ -59,12 +59,12 @@ pub enum PublishError {
         /// What happened.
         source: DeviceError,
     },
-    /// The block cannot be seen as asked; it is as good as before.
+    /// The block cannot be viewed as requested. The loan is unchanged.
     #[error("{topic}: {source}")]
     View {
         /// The topic.
         topic: String,
-        /// Why not.
+        /// The reason.
         source: ViewError,
     },
     /// The manager has no memory for the block.
@@ -72,16 +72,16 @@ pub enum PublishError {
     Memory {
         /// The topic.
         topic: String,
-        /// What it said.
+        /// The manager's error.
         source: NodeError,
     },
-    /// The publisher has lost its place in the topic: the manager that followed one that died did not take its slot back.
-    #[error("{topic}: the publisher was cut off from its topic: make it anew")]
+    /// The publisher has lost its slot: the manager died, and its successor did not take the slot back.
+    #[error("{topic}: the publisher was cut off from its topic: create it again")]
     CutOff {
         /// The topic.
         topic: String,
     },
-    /// This process was forked from the one that made the publisher.
+    /// This process was forked from the one that created the publisher.
     #[error("{topic}: the publisher belongs to the parent process; make a node after fork")]
     Forked {
         /// The topic.

@@ -1,4 +1,4 @@
-//! Publishing: loan a block and fill it in place, or push a buffer that lies elsewhere.
+//! Publishing: loan a block of the pool and fill it in place, or push a buffer from elsewhere.
 
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
@@ -27,6 +27,17 @@ use crate::statistics::PublisherStatistics;
 use crate::types::{Meta, MetaError, ViewError};
 
 /// Publishes messages of one type on one topic. Cheap to clone; every clone is the same publisher.
+///
+/// ```no_run
+/// use rgaps::types::Bytes;
+///
+/// let publisher = rgaps::Node::new("camera")?.publisher::<Bytes>("raw")?;
+/// publisher.push(&Bytes::new(5), b"hello")?;
+/// let mut loan = publisher.loan(Bytes::new(5))?;
+/// loan.copy_from_slice(b"world");
+/// loan.publish()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Publisher<T> {
     inner: Arc<PublisherInner>,
@@ -100,7 +111,7 @@ impl PublisherInner {
         }
     }
 
-    /// After the time-out, whoever has read nothing meanwhile stops this publisher no more.
+    /// Waits for space. After the time-out, subscribers that read nothing meanwhile no longer block this publisher.
     fn wait_for_space(&self, bytes: u64, exhaustion: Exhaustion) -> Result<LoanedMessage, LoanError> {
         let (readers, mut space) = {
             let port = self.port();
@@ -115,7 +126,7 @@ impl PublisherInner {
         port.try_loan(bytes, exhaustion).map_err(|_| in_vain.kept_by(port.keeper()))
     }
 
-    /// Asks for what a block still lacks: a pool of a GPU gets its memory when a message first needs it.
+    /// Requests memory that the block still lacks: a GPU pool gets its memory when a message first needs it.
     fn give_memory(&self, loan: &LoanedMessage, bytes: u64) -> Result<(), PublishError> {
         let missing = self.pool.missing(loan.offset(), bytes);
         let missing = missing.map_err(|source| PublishError::Block { topic: self.topic.clone(), source })?;
@@ -126,7 +137,7 @@ impl PublisherInner {
         added.map_err(|source| PublishError::Memory { topic: self.topic.clone(), source })
     }
 
-    /// Copies bytes of the CPU's into a block: in the order of a stream, or so that they are there when this returns.
+    /// Copies host bytes into a block: in stream order, or without a stream before this returns.
     fn fill(&self, message: &mut LoanedMessage, bytes: &[u8], stream: Option<&Stream>) -> Result<(), PublishError> {
         match self.pool.block_mut(message.block_mut().range_mut()) {
             Ok(block) => {
@@ -147,7 +158,7 @@ impl PublisherInner {
         copied.map_err(|source| self.device(source))
     }
 
-    /// As `fill`, from memory of the node's device that does not reach the block.
+    /// Like `fill`, from memory of the node's device, which has no peer access to the block.
     fn fill_from(
         &self,
         message: &LoanedMessage,
@@ -167,8 +178,8 @@ impl PublisherInner {
         copied.map_err(|source| self.device(source))
     }
 
-    /// The message that could not be filled is given back: behind the work of the stream that fills it, or now, unless the device may still
-    /// write into its block.
+    /// Gives back a message that could not be filled: after the stream's work so far, or now without a stream. After a time-out without a stream it
+    /// is never given back, since the device may still write into the block.
     fn not_filled(&self, message: LoanedMessage, stream: Option<&Stream>, error: PublishError) -> PublishError {
         let is_under_way = matches!(&error, PublishError::Device { source: DeviceError::TimedOut(_), .. });
         match stream {
@@ -183,7 +194,7 @@ impl PublisherInner {
         PublishError::Device { topic: self.topic.clone(), source }
     }
 
-    /// Publishes, with the bytes there, or with a stream behind whose work so far they will be.
+    /// Publishes a message whose bytes are complete, or, with a stream, will be complete after the stream's work so far.
     fn publish(
         &self,
         loan: LoanedMessage,
@@ -236,7 +247,7 @@ impl PublisherInner {
         position.map(handle).map_err(topic)
     }
 
-    /// What would fail a publication in stream order is found before there is anything to publish.
+    /// Finds what would make a publication in stream order fail, before a block is loaned.
     fn check_order(&self) -> Result<(), PublishError> {
         self.completions.ready_words().map(drop).map_err(|source| self.device(source))
     }
@@ -266,7 +277,7 @@ struct Filled {
     origin: Origin,
 }
 
-/// What publishing needs of the metadata, so that it is compiled once for all types.
+/// What `PublisherInner::publish` needs of the metadata. As a trait object it lets that function be compiled once for all types.
 trait Encode {
     fn encode_into(&self, to: &mut [u8; META_BYTES_MAX]) -> usize;
     fn kind(&self) -> u32;
@@ -291,9 +302,9 @@ impl<T: Meta> Publisher<T> {
         &self.inner
     }
 
-    /// A block of the pool for the bytes that `meta` describes, to be filled in place and published without a copy.
+    /// Loans a block of the pool for the bytes that `meta` describes. Fill it in place and publish it without a copy.
     ///
-    /// What happens while the pool is full is the publisher's QoS (`Exhaustion`).
+    /// If the pool is full, the publisher's QoS decides what happens (`Exhaustion`).
     pub fn loan(&self, meta: T) -> Result<Loan<T>, PublishError> {
         self.inner.check_attached()?;
         let bytes = meta.payload_bytes();
@@ -304,7 +315,7 @@ impl<T: Meta> Publisher<T> {
         Ok(Loan { publisher, message: Some(message), meta, bytes, beside, scratch, is_scratch_written: false })
     }
 
-    /// Publishes bytes that lie elsewhere: one copy into the pool, whatever the number of subscribers.
+    /// Publishes a copy of `bytes`: one copy into the pool, whatever the number of subscribers.
     pub fn push(&self, meta: &T, bytes: &[u8]) -> Result<Handle, PublishError> {
         self.inner.check_attached()?;
         let described = meta.payload_bytes();
@@ -319,8 +330,19 @@ impl<T: Meta> Publisher<T> {
         self.inner.publish(message, meta, Filled { bytes: described, origin: Origin::Pushed }, None)
     }
 
-    /// Publishes what `fill` copies into the block, from memory that lies elsewhere and perhaps in pieces: one copy, as `push`. The block has
-    /// the bytes that `meta` describes, and what it does not write of them is what the block held before.
+    /// Publishes what `fill` writes into the block, for sources in several pieces: one copy, like `push`. The block has as many bytes as `meta`
+    /// describes. Bytes that `fill` does not write keep the block's old content.
+    ///
+    /// ```no_run
+    /// # use rgaps::{Publisher, PublishError, types::Bytes};
+    /// fn publish(publisher: &Publisher<Bytes>, head: &[u8; 8], body: &[u8; 56]) -> Result<(), PublishError> {
+    ///     publisher.push_with(&Bytes::new(64), |block| {
+    ///         block[..8].copy_from_slice(head);
+    ///         block[8..].copy_from_slice(body);
+    ///     })?;
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn push_with(&self, meta: &T, fill: impl FnOnce(&mut [u8])) -> Result<Handle, PublishError> {
         let mut loan = self.loan(meta.clone())?;
         fill(&mut loan);
@@ -328,10 +350,10 @@ impl<T: Meta> Publisher<T> {
         self.inner.publish(message, meta, Filled { origin: Origin::Pushed, ..outcome }, None)
     }
 
-    /// Publishes device memory of the caller's in stream order: one copy on the device, behind the work given to the stream so far. The
-    /// call does not wait for the device, whatever the size; subscribers get the message once the copy is done.
+    /// Publishes a copy of the caller's device memory in stream order: one copy on the device, after the work that the stream has so far. The call
+    /// does not wait for the device, whatever the size. Subscribers get the message when the copy is complete.
     ///
-    /// If the device fails before that, they never get it (`SubscriberStatistics::poisoned`).
+    /// If the device fails before that, subscribers skip the message (`SubscriberStatistics::poisoned`).
     pub fn push_on(&self, meta: &T, from: &DevicePart, stream: &Stream) -> Result<Handle, PublishError> {
         let inner = &self.inner;
         inner.check_attached()?;
@@ -355,18 +377,18 @@ impl<T: Meta> Publisher<T> {
         &self.inner.topic
     }
 
-    /// Counters of this publisher and its pool; zeros in a forked child, where neither is mapped.
+    /// Counters of this publisher and its pool. All zero in a forked child, where neither is mapped.
     pub fn statistics(&self) -> PublisherStatistics {
         if !self.inner.node.is_owner() {
             return PublisherStatistics::default();
         }
         let mut port = self.inner.port();
-        // What was read and released since the last loan is free, though nobody has asked for its space yet.
+        // Messages that were released since the last loan count as free; only loans reclaim them otherwise.
         port.reclaim();
         PublisherStatistics::of(&port)
     }
 
-    /// Subscribers on this host, remote hosts included: each remote host that wants the topic counts as one. None in a forked child.
+    /// The number of subscribers on this host, plus one for each remote host that subscribes. 0 in a forked child.
     pub fn subscriber_count(&self) -> usize {
         if !self.inner.node.is_owner() {
             return 0;
@@ -379,11 +401,22 @@ impl<T: Meta> Publisher<T> {
     }
 }
 
-/// A block of the publisher's pool that is being filled. Dropping it gives the block back.
+/// A loaned block of the publisher's pool, to be filled. Dropping it without publishing gives the block back.
 ///
-/// A block that has been used before still holds its old bytes: fill all of it. On a GPU a kernel fills it in place (`device_address`,
-/// `publish_on`); used as a slice there, it is memory of the CPU that is copied into the block when the message is published, as if pushed.
-/// Empty in a forked child, where the pool is not mapped.
+/// A block that was used before still has its old bytes: fill all of it. On a GPU, let a kernel fill it in place (`device_address`,
+/// `publish_on`). If you use the loan as a slice there, you fill host memory, which `publish` copies into the block, as if pushed.
+/// The slice is empty in a forked child, where the pool is not mapped.
+///
+/// ```no_run
+/// # use rgaps::{Publisher, PublishError, types::{Image, Stamp, Meta}};
+/// fn capture(publisher: &Publisher<Image>, image: Image) -> Result<(), PublishError> {
+///     let mut loan = publisher.loan(image)?;
+///     loan.fill(0);
+///     loan.set_meta(image.stamped(Stamp::now()))?;
+///     loan.publish()?;
+///     Ok(())
+/// }
+/// ```
 #[derive(Debug)]
 #[must_use = "a loan does nothing until it is published"]
 pub struct Loan<T> {
@@ -391,24 +424,24 @@ pub struct Loan<T> {
     message: Option<LoanedMessage>,
     meta: T,
     bytes: u64,
-    /// What kernels fill of a block that the node's device does not reach.
+    /// Device memory that kernels fill instead of the block, if the node's device has no peer access to it.
     beside: OnceLock<Arc<dyn PoolMemory>>,
-    /// What the CPU sees of a block that it cannot reach.
+    /// Host memory that the CPU fills instead of a block that it cannot map.
     scratch: OnceLock<Vec<u8>>,
-    /// Whether it may have written there, so that the block gets it.
+    /// Whether the CPU may have written to `scratch`, so that publishing copies it into the block.
     is_scratch_written: bool,
 }
 
 impl<T: Meta> Loan<T> {
-    /// Publishes the message: zero copies.
+    /// Publishes the message without a copy.
     pub fn publish(mut self) -> Result<Handle, PublishError> {
         self.publisher.check_attached()?;
         let (message, outcome) = self.complete(None)?;
         self.publisher.publish(message, &self.meta, outcome, None)
     }
 
-    /// Publishes the message in stream order: behind the work given to the stream so far, which fills the block. The call does not wait
-    /// for it, whatever the size; subscribers get the message once it is done.
+    /// Publishes the message in stream order: the work that the stream has so far fills the block. The call does not wait for that work, whatever
+    /// the size. Subscribers get the message when it is complete.
     pub fn publish_on(mut self, stream: &Stream) -> Result<Handle, PublishError> {
         self.publisher.check_attached()?;
         self.publisher.check_order()?;
@@ -416,14 +449,14 @@ impl<T: Meta> Loan<T> {
         self.publisher.publish(message, &self.meta, outcome, Some(stream))
     }
 
-    /// The block, with what the CPU wrote of it.
+    /// The loaned message, after copying `beside` and `scratch` into its block.
     fn complete(&mut self, stream: Option<&Stream>) -> Result<(LoanedMessage, Filled), PublishError> {
         let Some(mut message) = self.message.take() else { unreachable!("only publish and drop take it") };
         let (scratch, beside) = (self.scratch.get().filter(|_| self.is_scratch_written), self.beside.get());
         if scratch.is_none() && beside.is_none() {
             return Ok((message, Filled { bytes: self.bytes, origin: Origin::Loaned }));
         }
-        // Both in this order, as a kernel and then a slice would have filled the block itself.
+        // In this order: the CPU's bytes win over the kernel's.
         let mut filled = Ok(());
         if let Some(beside) = beside {
             filled = self.publisher.fill_from(&message, beside.as_ref(), self.bytes, stream);
@@ -441,7 +474,7 @@ impl<T: Meta> Loan<T> {
         &self.publisher.node
     }
 
-    /// The pool that the block lies in, or the memory that is filled in its place (`device_address`).
+    /// The block's pool, or the memory that is filled instead of it (`device_address`).
     pub(crate) fn memory(&self) -> Arc<dyn PoolMemory> {
         self.beside.get().unwrap_or(&self.publisher.pool).clone()
     }
@@ -450,24 +483,25 @@ impl<T: Meta> Loan<T> {
         PublishError::View { topic: self.publisher.topic.clone(), source }
     }
 
-    /// Where the block lies on the device, for a kernel or a copy to fill it; on the host backend, a pointer. Where the node's device does not
-    /// reach the block, memory of its own, which is copied into the block when the message is published, as if pushed.
+    /// The block's address on the device, for a kernel or a copy to fill it; a pointer on the host backend. If the node's device has no peer access
+    /// to the block, this is the address of other device memory, which publishing copies into the block, as if pushed.
     ///
-    /// What writes there must be done when the loan is dropped or published, or be in the stream that it is published on.
+    /// All writes there must be complete before the loan is dropped or published, or be in the stream that it is published on.
     pub fn device_address(&self) -> Result<u64, PublishError> {
         let (pool, offset) = self.place()?;
         let failed = |source| PublishError::Block { topic: self.publisher.topic.clone(), source };
         pool.device_address(offset).map_err(failed)
     }
 
-    /// The block as part of its pool (of the node's own memory, as for `device_address`), for copies that the device makes into it (`Backend::copy_to_device`, `copy_within`). They are over when
-    /// the loan is dropped or published, or in the stream that it is published on. An error in a forked child, where the pool is not mapped.
+    /// The block as the target of copies on the device (`Backend::copy_to_device`, `copy_within`). Like `device_address`, it may be other memory of
+    /// the node's device. The copies must be complete before the loan is dropped or published, or be in the stream that it is published on. Returns
+    /// an error in a forked child, where the pool is not mapped.
     pub fn part(&mut self) -> Result<PoolPart<'_>, PublishError> {
         let (pool, offset) = self.place()?;
         Ok(PoolPart::to_fill(pool, offset, self.bytes))
     }
 
-    /// What kernels and copies fill: the block, or memory of the node's own.
+    /// The memory that kernels and copies fill: the block, or memory of the node's device (`beside`), and the offset in it.
     fn place(&self) -> Result<(&dyn PoolMemory, u64), PublishError> {
         self.publisher.check_attached()?;
         if let Some(beside) = self.beside.get() {
@@ -481,7 +515,7 @@ impl<T: Meta> Loan<T> {
         Ok((self.publisher.pool.as_ref(), offset))
     }
 
-    /// The metadata, to be completed before publishing. It keeps describing the same number of bytes.
+    /// Replaces the metadata before publishing. The new one must describe the same number of bytes.
     pub fn set_meta(&mut self, meta: T) -> Result<(), PublishError> {
         meta.check(self.bytes)
             .map_err(|source| PublishError::Metadata { topic: self.publisher.topic.clone(), source })?;
@@ -526,7 +560,7 @@ impl<T> DerefMut for Loan<T> {
 
 impl<T> Drop for Loan<T> {
     fn drop(&mut self) {
-        // In a forked child nothing is mapped, and the block is the parent's to give back.
+        // In a forked child nothing is mapped, and only the parent may give the block back.
         if let Some(message) = self.message.take().filter(|_| self.publisher.node.is_owner()) {
             self.publisher.port().give_back(message);
         }

@@ -1,8 +1,8 @@
-//! A question to the manager that the node's thread asks, so that nobody need wait for the answer: it is kept until somebody uses it.
+//! A request that the node's thread sends to the manager, so that callers need not wait. The answer is kept until a caller uses it.
 //!
 //! ```text
-//!   NEW ──node's thread──▶ ASKED of a manager ──it answers, all are woken──▶ ANSWERED ──first who looks──▶ USED
-//!                             └────────it dies: asked of its successor
+//!   NEW ──node's thread sends──▶ ASKED ──manager answers, callers are woken──▶ ANSWERED ──first caller──▶ USED
+//!                                  └────manager dies: sent to its successor
 //! ```
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,7 @@ use rgaps_control::local::Body;
 use crate::hello::SessionError;
 use crate::session::Answer;
 
-/// See above.
+/// A request and its state.
 #[derive(Debug)]
 pub(crate) struct Question {
     body: Body,
@@ -26,19 +26,19 @@ pub(crate) struct Question {
 #[derive(Debug)]
 enum State {
     New,
-    /// Of which manager, as `Session::epoch` counts them.
+    /// Sent to the manager of this `Session::epoch`.
     Asked(u64),
     Answered(Result<Answer, SessionError>),
     Used,
 }
 
 impl Question {
-    /// `waker` is told of the answer.
+    /// The answer wakes `waker`.
     pub(crate) fn new(body: Body, waker: Waker) -> Self {
         Self { body, waker, state: Mutex::new(State::New), answered: Condvar::new() }
     }
 
-    /// What is to be said to this manager, unless it was.
+    /// The request to send to this manager, unless it was sent already.
     pub(crate) fn ask(&self, epoch: u64) -> Option<Body> {
         let mut state = self.lock();
         match *state {
@@ -50,7 +50,7 @@ impl Question {
         Some(self.body.clone())
     }
 
-    /// It could not be said, and is asked once more.
+    /// Notes that the request could not be sent; it will be sent again.
     pub(crate) fn not_asked(&self) {
         let mut state = self.lock();
         if matches!(*state, State::Asked(_)) {
@@ -58,7 +58,7 @@ impl Question {
         }
     }
 
-    /// The answer is here.
+    /// Stores the answer and wakes the callers.
     pub(crate) fn answer(&self, answer: Result<Answer, SessionError>) {
         *self.lock() = State::Answered(answer);
         self.answered.notify_all();
@@ -76,7 +76,7 @@ impl Question {
         drop(self.answered.wait_timeout_while(self.lock(), limit, is_open));
     }
 
-    /// The answer, to the first who asks for it.
+    /// Takes the answer; only the first call gets it.
     pub(crate) fn use_answer(&self) -> Option<Result<Answer, SessionError>> {
         let mut state = self.lock();
         match std::mem::replace(&mut *state, State::Used) {

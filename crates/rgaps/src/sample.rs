@@ -1,4 +1,4 @@
-//! A message that is being read: its metadata, its payload for the CPU or for a device, and how it is released.
+//! Samples: a taken message's metadata, its payload for the CPU or a device, and its release.
 
 use std::sync::{Arc, OnceLock};
 
@@ -14,10 +14,18 @@ use crate::raw;
 use crate::subscriber::{SubscriberInner, TakeError};
 use crate::types::{Meta, ViewError};
 
-/// A message that is being read, in the memory where its publisher (or, from another host, the manager) put it; where the node's device does
-/// not reach that (`NodeBuilder::device`), in a copy on that device.
+/// A taken message, in the memory where its publisher wrote it (or the manager, for a message from another host). If the node's device has no peer
+/// access to that memory (`NodeBuilder::device`), the sample is a copy on that device.
 ///
-/// It stays valid however far the publisher runs ahead, and outlives its subscriber. Dropping it releases the message.
+/// A sample stays valid however many messages the publisher publishes, and may outlive its subscriber. Dropping it releases the message.
+///
+/// ```no_run
+/// # use rgaps::{Subscriber, TakeError, types::Image};
+/// fn brightness(subscriber: &Subscriber<Image>) -> Result<Option<u8>, TakeError> {
+///     let Some(sample) = subscriber.take()? else { return Ok(None) };
+///     Ok(sample.bytes().iter().copied().max()) // read in place
+/// } // releases the message
+/// ```
 #[derive(Debug)]
 pub struct Sample<T> {
     pub(crate) meta: T,
@@ -25,22 +33,22 @@ pub struct Sample<T> {
     pub(crate) taken: u64,
     pub(crate) info: MessageInfo,
     pub(crate) message: MessageRef,
-    // Released in `drop`, before the pool may be unmapped and before the subscriber leaves.
+    // Declared before `pool` and `subscriber`: the message is released before the pool is unmapped and the subscriber detaches.
     pub(crate) held: Option<Held>,
-    /// Behind whose work it is released.
+    /// The stream that it was taken on; dropping the sample releases it after that stream's work.
     pub(crate) stream: Option<Stream>,
-    /// Where the node's device does not reach the message: the end of its copy, which is in the place of the pool then.
+    /// Without peer access: the completion of the copy. `pool` is then the copy's memory.
     pub(crate) copied: Option<Completion>,
     pub(crate) pool: Arc<dyn PoolMemory>,
     pub(crate) subscriber: Arc<SubscriberInner>,
-    /// A copy for the CPU, of device memory.
+    /// The CPU's copy of device memory.
     pub(crate) fetched: OnceLock<Vec<u8>>,
 }
 
 impl<T> Drop for Sample<T> {
     fn drop(&mut self) {
         if !self.subscriber.node.is_owner() {
-            // In a forked child the segment is not mapped, and the message is the parent's to release.
+            // In a forked child the segment is not mapped, and only the parent may release the message.
             return std::mem::forget(self.held.take());
         }
         if let Some(stream) = self.stream.take()
@@ -52,8 +60,8 @@ impl<T> Drop for Sample<T> {
 }
 
 impl<T> Sample<T> {
-    /// Makes the sample one that the node's device reaches: where it does not reach the pool, a copy takes its place, once a message and
-    /// node. With a stream, its later work waits for the bytes; without, this waits, and releases the message.
+    /// Makes the payload accessible to the node's device. Without peer access, a copy replaces the pool; all samples of a message in this node share
+    /// it. With a stream, the stream's later work waits for the bytes. Without a stream, this call waits for the copy and releases the message.
     pub(crate) fn bring(&mut self, awaited: Option<(u64, u32)>, stream: Option<&Stream>) -> Result<(), DeviceError> {
         let inner = &self.subscriber;
         let words = awaited.is_some().then(|| inner.completions.ready_words()).transpose()?;
@@ -78,7 +86,7 @@ impl<T> Sample<T> {
             Err(_) => matches!(mirror.copied.wait(DEVICE_TIMEOUT), Err(DeviceError::TimedOut(_))),
         };
         if goes_on {
-            // What the copy reads and waits for stays until the process ends.
+            // The copy still runs: keep what it reads and waits for until the process ends.
             std::mem::forget((self.held.take(), mirror, inner.clone()));
             return brought;
         }
@@ -90,11 +98,10 @@ impl<T> Sample<T> {
         Ok(())
     }
 
-    /// Lets the message, and the copy if there is one, go once a stream has done the work that it was given so far, and these places of
-    /// others have been reached.
+    /// Releases the message, and the copy if there is one, after the stream's work so far and after the points `others` of other streams.
     fn finish_on(&mut self, stream: &Stream, others: Vec<StreamPoint>) -> Result<(), DeviceError> {
         let is_copied = self.copied.as_ref().is_some_and(Completion::is_complete);
-        // A message whose copy is made has no more to do with that work.
+        // Once the copy is complete, the stream's work no longer needs the original message.
         let held = self.held.take().filter(|_| !is_copied);
         if held.is_none() && self.copied.is_none() {
             return Ok(());
@@ -109,9 +116,9 @@ impl<T: Meta> Sample<T> {
         &self.meta
     }
 
-    /// The payload for the CPU: in place where it can read it, else a copy of its own, fetched at the first call and counted
-    /// (`SubscriberStatistics::copied_bytes`). Empty if it cannot be fetched, which is logged, and which `to_host` tells; and in a forked
-    /// child, where the pool is not mapped.
+    /// The payload for the CPU: in place if the CPU can read it there, else a copy that the first call makes and counts
+    /// (`SubscriberStatistics::copied_bytes`). If the copy fails, this logs the error and returns an empty slice; `to_host` returns the error. Empty
+    /// in a forked child, where the pool is not mapped.
     pub fn bytes(&self) -> &[u8] {
         if !self.subscriber.node.is_owner() {
             return &[];
@@ -122,7 +129,7 @@ impl<T: Meta> Sample<T> {
         })
     }
 
-    /// As `bytes`, with the reason why not. Waits for bytes that a device has still to bring, at most 10 s.
+    /// Like `bytes`, but returns errors. Waits at most 10 s for bytes that a device still has to write.
     pub fn to_host(&self) -> Result<&[u8], TakeError> {
         let inner = &self.subscriber;
         if !inner.node.is_owner() {
@@ -154,7 +161,7 @@ impl<T: Meta> Sample<T> {
         Ok(self.fetched.get_or_init(|| bytes))
     }
 
-    /// Whether `bytes` reads the payload where it lies.
+    /// Whether `bytes` reads the payload in place.
     pub fn is_in_place(&self) -> bool {
         self.subscriber.node.is_owner() && self.pool.shared(self.offset, self.info.bytes).is_ok()
     }
@@ -176,9 +183,10 @@ impl<T: Meta> Sample<T> {
         TakeError::View { topic: self.subscriber.topic.clone(), sequence: self.info.sequence, source }
     }
 
-    /// Where the payload lies on the device, for a kernel or a copy to read it; on the host backend, a pointer.
+    /// The payload's address on the device, for a kernel or a copy to read it; a pointer on the host backend.
     ///
-    /// What reads it must be done when the sample is dropped, or be in the stream that it is released on, or was taken on if it is dropped.
+    /// All reads must be complete before the sample is dropped. Reads in the stream of `release_on`, or in the stream of `take_on` if the sample is
+    /// dropped, may still be running.
     pub fn device_address(&self) -> Result<u64, TakeError> {
         let topic = || self.subscriber.topic.clone();
         if !self.subscriber.node.is_owner() {
@@ -188,8 +196,8 @@ impl<T: Meta> Sample<T> {
         self.pool.device_address(offset).map_err(|_| TakeError::OutOfBounds { topic: topic(), sequence, offset, bytes })
     }
 
-    /// The payload as part of its pool, for copies that the device makes out of it (`Backend::copy_to_host`, `copy_out`) and no others. They are
-    /// over when the sample is dropped, or in the stream that it is released on, or was taken on if it is dropped. An error in a forked child, where the pool is not mapped.
+    /// The payload as the source of copies on the device (`Backend::copy_to_host`, `copy_out`). The rule of `device_address` applies to them. Returns
+    /// an error in a forked child, where the pool is not mapped.
     pub fn part(&self) -> Result<PoolPart<'_>, TakeError> {
         if !self.subscriber.node.is_owner() {
             return Err(TakeError::Forked { topic: self.subscriber.topic.clone() });
@@ -197,21 +205,34 @@ impl<T: Meta> Sample<T> {
         Ok(PoolPart::to_read(self.pool.as_ref(), self.offset, self.info.bytes))
     }
 
-    /// Whether its bytes are there. `Pending` can only be the answer for a sample of `take_on`.
+    /// Whether the bytes are written. Only a sample of `take_on` can be `Pending`.
     pub fn status(&self) -> Readiness {
         if !self.subscriber.node.is_owner() {
             return Readiness::Poisoned;
         }
-        // Only a message that was copied with its bytes there has been released.
+        // `held` is `None` only after a complete message was copied and released.
         self.held.as_ref().map_or(Readiness::Ready, Held::readiness)
     }
 
-    /// Lets the message go once a stream has done the work that it was given so far. The call does not wait for it.
+    /// Releases the message after the work that the stream has so far. The call does not wait for that work.
+    ///
+    /// ```no_run
+    /// # use rgaps::{Node, Subscriber, types::Image};
+    /// # fn launch(image: rgaps::device::ImageView, stream: &rgaps::device::Stream) {}
+    /// # fn example(node: &Node, subscriber: &Subscriber<Image>) -> Result<(), Box<dyn std::error::Error>> {
+    /// let stream = node.stream()?;
+    /// if let Some(sample) = subscriber.take_on(&stream)? {
+    ///     launch(sample.view()?, &stream); // a kernel that reads the image
+    ///     sample.release_on(&stream)?; // after the kernel
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn release_on(self, stream: &Stream) -> Result<(), TakeError> {
         self.release_behind(stream, Vec::new())
     }
 
-    /// As `release_on`, and once these places of other streams have been reached.
+    /// Like `release_on`, and also after the points `others` of other streams.
     pub(crate) fn release_behind(mut self, stream: &Stream, others: Vec<StreamPoint>) -> Result<(), TakeError> {
         if !self.subscriber.node.is_owner() {
             return Err(TakeError::Forked { topic: self.subscriber.topic.clone() });
@@ -221,12 +242,12 @@ impl<T: Meta> Sample<T> {
         released.map_err(|source| TakeError::Device { topic: self.subscriber.topic.clone(), source })
     }
 
-    /// Where it came from, the path that it took and when it passed each stage.
+    /// The message's origin, its route and the time of each stage.
     pub fn info(&self) -> &MessageInfo {
         &self.info
     }
 
-    /// What names it elsewhere.
+    /// The handle that names this message outside RGAPS.
     pub fn handle(&self) -> Handle {
         Handle::new(self.subscriber.attachment.topic.0, self.message, &self.info)
     }
@@ -236,8 +257,8 @@ impl<T: Meta> Sample<T> {
         self.taken
     }
 
-    /// What the payload is mapped from: (device, inode) of the pool's memory, and the offset in it. The same for every subscriber; where the
-    /// node's device does not reach the pool, the same for every sample of the node that shares a copy.
+    /// The memory that the payload is mapped from: (device, inode) of the pool's file, and the offset in it. The same for every subscriber. Without
+    /// peer access, the same for every sample of the node that shares a copy.
     pub fn mapped_from(&self) -> ((u64, u64), u64) {
         (self.pool.identity(), self.offset)
     }

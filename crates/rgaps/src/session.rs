@@ -1,12 +1,12 @@
-//! The connection to the manager: requests and answers, notices, and what to do when the manager dies.
+//! The connection to the manager: requests and answers, notices, and the hand-back when the manager dies.
 //!
-//! One thread a node reads the socket. Callers send a request and sleep on its answer, with a time-out. When the manager is gone, local
-//! publish and take go on without it; the thread connects to its successor (starting one if nobody has) and hands back every slot, with
-//! the segment and the pool, so that the successor makes nothing anew. A slot that it does not take back is cut off: its owner hears so at
-//! the next call.
+//! Each node has one thread that reads the socket. Callers send a request and wait for its answer, with a time-out. When the manager dies, local
+//! publish and take continue without it. The thread connects to its successor (starting one if none runs) and hands back every slot with its segment
+//! and pool, so that the successor recreates nothing. If the successor does not take a slot back, its publisher or subscriber is cut off and returns
+//! an error at its next call.
 //!
-//! Invariants  S1 a slot is a member before the hand-back looks at the members, or its maker begins anew (`add_member`).
-//!             S2 a leave that was not acknowledged is said again to whoever is the manager then (`unsaid`).
+//! Invariants  S1 a new publisher or subscriber is a member before the hand-back reads the members, or is created again (`add_member`).
+//!             S2 a detach that was not acknowledged is sent again, to the manager of that time (`unsaid`).
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -41,17 +41,17 @@ mod requests;
 
 use requests::Awaiting;
 
-/// How long leaving may hold up a drop.
+/// How long dropping a publisher or subscriber may wait for the manager.
 pub(crate) const DETACH_TIMEOUT: Duration = Duration::from_secs(2);
-/// How many managers may die on who makes something.
+/// Attempts to create a publisher or subscriber while managers die.
 const MAKE_ATTEMPTS: u32 = 20;
-/// How many may die in a row on one request: that may be what they die of.
+/// Managers that may die in a row during one request: the request may be what kills them.
 const DEATHS_MAX: u32 = 64;
-/// How often who makes something may wait in vain for an answer while managers die.
+/// Time-outs that creating a publisher or subscriber tolerates while managers die.
 const TIMED_OUT_MAX: u32 = 2;
-/// How often the thread looks whether it should stop.
+/// How often the thread checks whether it should stop.
 const TICK: Duration = Duration::from_millis(500);
-/// Things that are said before the answers to them are read: far fewer than a socket holds.
+/// Requests that are sent before their answers are read: far fewer than a socket holds.
 const UNREAD_ANSWERS_MAX: usize = 32;
 
 /// A reply and the descriptors beside it.
@@ -59,7 +59,7 @@ const UNREAD_ANSWERS_MAX: usize = 32;
 pub(crate) struct Answer {
     pub(crate) reply: Reply,
     pub(crate) descriptors: std::vec::IntoIter<OwnedFd>,
-    /// Which manager's it is, as `Session::epoch` counts them.
+    /// The `Session::epoch` of the manager that answered.
     pub(crate) epoch: u64,
 }
 
@@ -79,31 +79,32 @@ pub(crate) struct Session {
     program: String,
     autostart: Autostart,
     connection: Mutex<Arc<Connection>>,
-    /// Counts connections, so that a caller sees that a new one has come.
+    /// Counts connections, so that a caller notices a new one.
     epoch: AtomicU64,
-    /// Whether there is no manager that knows what this node has: it is looked for.
+    /// Whether the manager is gone and its successor does not have this node's slots yet.
     is_away: AtomicBool,
-    /// Whether publishers have to ask for subscribers now.
+    /// Whether the manager has announced subscribers that this node's publishers must request.
     has_newcomers: AtomicBool,
     locks: Mutex<Locks>,
-    /// Whether an answer was waited for in vain, and nothing has come since: who leaves does not wait for another.
+    /// Whether a request timed out and nothing was received since: a detach then does not wait for its answer.
     is_silent: AtomicBool,
     pending: Mutex<HashMap<u64, Awaiting>>,
     questions: Mutex<Vec<Weak<Question>>>,
     next_id: AtomicU64,
     members: Mutex<Members>,
-    /// Slots that were given up without a manager that said it knows.
+    /// Detach requests that no manager has acknowledged.
     unsaid: Mutex<Vec<Body>>,
     tended: Mutex<Vec<Tended>>,
-    /// Words of subscribers that publishers of this node read, so that each is mapped once.
+    /// Subscribers' own words that publishers of this node read, so that each is mapped once.
     mapped: Mutex<HashMap<(TopicId, u16), Weak<SubscriberPages>>>,
-    /// What this node's subscribers write.
+    /// The file that this node's subscribers write.
     file: Mutex<Weak<SubscriberFile>>,
     sleepers: Sleepers,
     stopping: AtomicBool,
     kick: EventFd,
-    /// The thread, and the one that looks for a successor for it.
+    /// The node's thread.
     runner: OnceLock<ThreadId>,
+    /// The thread that looks for a manager's successor.
     finder: Mutex<Option<ThreadId>>,
 }
 
@@ -116,7 +117,7 @@ impl Session {
         let mut locks = Locks::default();
         let mut hello = Hello { dir: &dir, program: &program, locks: &mut locks };
         let Greeted { connection, welcome } = hello.say_until_answered(autostart)?;
-        // Once a node, and not to those who leave the manager and its configuration to others.
+        // Warn once a node, and not if it never starts a manager: then its configuration is not this process's concern.
         let running = Running::new(dir.path(), welcome.manager_pid);
         let warning = || running.warning(Given::load(&BTreeMap::new(), autostart.unset()));
         if let Some(warning) = (autostart != Autostart::Never).then(warning).flatten() {
@@ -155,7 +156,7 @@ impl Session {
         })
     }
 
-    /// Gives up a slot. If its manager does not say that it knows, the node's thread tells it, or its successor.
+    /// Detaches from a slot. If the manager does not acknowledge it, the node's thread sends it again, to the manager or its successor.
     pub(crate) fn detach(&self, attachment: &Attachment<impl Copy + Into<EndpointSlot>>) {
         let (topic, slot) = (attachment.topic, attachment.slot.into());
         let body = Body::Detach { topic, slot };
@@ -171,17 +172,17 @@ impl Session {
             Member::Publisher(publisher) => publisher.strong_count() > 0,
             Member::Subscriber(subscriber, _) => subscriber.strong_count() > 0,
         });
-        // Under this lock the thread holds what it tends: it must not be the one who closes a subscriber's descriptor, later.
+        // The node's thread upgrades these references under the same lock. Removing them here keeps it from dropping a subscriber's descriptor later.
         lock(&self.tended).retain(|tended| tended.slot() != (topic, slot));
         lock(&self.mapped).retain(|_, pages| pages.strong_count() > 0);
     }
 
-    /// Keeps a slot that nobody has any more, for a stream that may still write to it, until this process ends.
+    /// Keeps the slot of a dropped publisher or subscriber until this process ends, because a stream may still write to it.
     pub(crate) fn keep(&self, attachment: &Attachment<impl Copy + Into<EndpointSlot>>) {
         lock(&self.members).kept.push(attachment.of_either());
     }
 
-    /// Whether there is no manager, or one that does not answer: who leaves does not wait for it.
+    /// Whether there is no manager or it does not answer, so that a detach should not wait for it.
     pub(crate) fn would_wait_in_vain(&self) -> bool {
         self.is_away.load(Ordering::Acquire) || self.is_silent.load(Ordering::Acquire)
     }
@@ -196,27 +197,27 @@ impl Session {
         self.runner.get() == Some(&std::thread::current().id())
     }
 
-    /// Whether this is the thread for whose end that one waits.
+    /// Whether this is the thread that looks for a successor, which the node's thread joins.
     pub(crate) fn is_finder(&self) -> bool {
         *lock(&self.finder) == Some(std::thread::current().id())
     }
 
-    /// Whether a later manager was handed back everything.
+    /// Whether a later manager than that of `epoch` was handed this node's slots.
     pub(crate) fn is_handed_back(&self, epoch: u64) -> bool {
         lock(&self.members).handed_back > epoch
     }
 
-    /// Whether a manager has, or is about to have, a successor, which knows nothing of what was being made meanwhile.
+    /// Whether the manager of `epoch` has, or is about to have, a successor, which does not know what is being created now.
     fn is_past(&self, epoch: u64) -> bool {
         self.epoch() != epoch || self.is_handed_back(epoch)
     }
 
-    /// Which manager this is, counted from 0: a later one is a successor.
+    /// The number of the present manager, from 0. Each successor counts one more.
     pub(crate) fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Acquire)
     }
 
-    /// Makes something, again if the manager dies in the middle of it: it has a part of it then that its successor does not know.
+    /// Creates a publisher or subscriber. If the manager dies meanwhile, it starts again, since the successor knows nothing of the first attempt.
     pub(crate) fn make<M>(&self, make: impl Fn() -> Result<Option<M>, NodeError>) -> Result<M, NodeError> {
         let (mut attempts, mut timed_out) = (1..MAKE_ATTEMPTS, 0);
         loop {
@@ -230,22 +231,22 @@ impl Session {
                     return Err(error);
                 }
                 Err(NodeError::Session(SessionError::TimedOut(_))) => timed_out += 1,
-                Err(error) => tracing::debug!(%error, "rgapsd died meanwhile; once more"),
+                Err(error) => tracing::debug!(%error, "rgapsd died meanwhile; trying again"),
             }
         }
     }
 
-    /// The manager has granted a slot, which is given back unless something is attached to it.
+    /// Guards a slot that the manager has granted: it is given back unless it is attached.
     pub(crate) fn granted(&self, topic: TopicId, slot: EndpointSlot) -> GrantedSlot<'_> {
         GrantedSlot::new(self, Body::Detach { topic, slot })
     }
 
-    /// The file that this node's subscribers write, of which the manager has sent a descriptor once more.
+    /// The file that this node's subscribers write. `fd` is another descriptor of it, or the first one.
     pub(crate) fn file(&self, fd: OwnedFd) -> std::io::Result<Arc<SubscriberFile>> {
         SubscriberFile::adopt_unless_known(fd, &mut lock(&self.file)).map_err(std::io::Error::other)
     }
 
-    /// `member` has the slot that was granted in an epoch. False if a later manager was handed back everything meanwhile, and so not this slot.
+    /// Adds the member whose slot the manager of `epoch` granted. Returns false if a hand-back without this slot went to a later manager meanwhile.
     #[must_use]
     pub(crate) fn add_member(&self, member: Member, epoch: u64) -> bool {
         lock(&self.tended).extend(tended(&member));
@@ -257,7 +258,7 @@ impl Session {
         true
     }
 
-    /// Asks for what a new publisher must have of the subscribers that are there. What cannot be had now is asked for again later.
+    /// Requests the existing subscribers for a new publisher. The node's thread requests missing ones again later.
     pub(crate) fn meet_subscribers(&self, publisher: &PublisherInner) {
         for slots in unknown(publisher).chunks(TOLD_SUBSCRIBERS_MAX) {
             let body = Body::Subscribers { topic: publisher.attachment.topic, slots: slots.to_vec() };
@@ -268,9 +269,9 @@ impl Session {
         }
     }
 
-    /// As `meet_subscribers`, without waiting for the answers: a few topics at a time, and of each a few subscribers, others in each turn.
+    /// Like `meet_subscribers`, without waiting for the answers. Each turn requests a few subscribers of a few topics.
     fn ask_for_subscribers(&self, connection: &Connection, turn: usize) {
-        // An answer is for all publishers of its topic.
+        // One answer serves all publishers of its topic.
         let mut topics: HashMap<TopicId, Vec<SubscriberSlot>> = HashMap::new();
         for publisher in self.publishers() {
             let slots = unknown(&publisher);
@@ -278,7 +279,7 @@ impl Session {
                 topics.insert(publisher.attachment.topic, slots);
             }
         }
-        // Each map has an order of its own, so that all topics have their turn.
+        // Each `HashMap` has a random order, so that all topics get their turn.
         for (topic, slots) in topics.into_iter().take(UNREAD_ANSWERS_MAX) {
             let mut parts = slots.chunks(TOLD_SUBSCRIBERS_MAX);
             let part = turn % parts.len();
@@ -288,7 +289,7 @@ impl Session {
         }
     }
 
-    /// Wakes once a descriptor is readable; with no waker, nobody waits for it any more, and the thread releases it now.
+    /// Wakes `waker` once when the descriptor is readable. Without a waker, the thread stops watching the descriptor and drops it.
     pub(crate) fn wake_when_readable(&self, event: &Arc<EventFd>, waker: Option<Waker>) {
         if self.sleepers.set(event, waker) {
             let _ = self.kick.signal();
@@ -300,7 +301,7 @@ impl Session {
         let _ = self.kick.signal();
     }
 
-    /// The thread: reads the socket, wakes tasks, and reconnects. Ends at `stop`.
+    /// The node's thread: reads the socket, wakes tasks and reconnects. Returns after `stop`.
     pub(crate) fn run(&self) {
         let _ = self.runner.set(std::thread::current().id());
         let (mut asked, mut turn) = (Instant::now(), 0_usize);
@@ -315,14 +316,14 @@ impl Session {
             self.sleep(Some(&connection), if soon { READY_TICK } else { TICK });
             if let Err(error) = self.say_detached(&connection).and_then(|()| self.read(&connection)) {
                 self.is_away.store(true, Ordering::Release);
-                tracing::warn!(%error, "rgapsd is gone; local topics go on, looking for its successor");
+                tracing::warn!(%error, "rgapsd is gone; local topics continue, looking for its successor");
                 drop(std::mem::take(&mut *lock(&self.pending)));
                 self.reconnect();
             }
         }
     }
 
-    /// Says what was given up and not acknowledged.
+    /// Sends the detach requests that were not acknowledged.
     fn say_detached(&self, connection: &Connection) -> Result<(), LocalError> {
         loop {
             let mut unsaid = lock(&self.unsaid);
@@ -337,7 +338,7 @@ impl Session {
                 if let Err(error) = connection.send_now(&Request { id, body: body.clone() }, &[]) {
                     some.push(body);
                     lock(&self.unsaid).append(&mut some);
-                    // A manager that does not read is told when it does, or its successor is.
+                    // If the manager does not read, they are sent when it does, or to its successor.
                     return if matches!(error, LocalError::Full) { Ok(()) } else { Err(error) };
                 }
             }
@@ -345,7 +346,7 @@ impl Session {
         }
     }
 
-    /// Looks after publishers and subscribers, with a manager or without. True if that should be done again soon.
+    /// Maintains publishers and subscribers, with or without a manager. Returns true if it should be called again soon.
     fn tend(&self, connection: Option<&Connection>) -> bool {
         let mut soon = false;
         lock(&self.tended).retain_mut(|tended| match tended {
@@ -370,20 +371,20 @@ impl Session {
         soon
     }
 
-    /// Says something from the thread that would bring the answer, so that nobody waits for it.
+    /// Sends a request without waiting for the answer, for the node's thread, which reads the answers.
     fn tell(&self, connection: &Connection, body: Body) {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         if let Err(error) = connection.send(&Request { id, body }, &[]) {
-            tracing::debug!(%error, "rgapsd could not be told");
+            tracing::debug!(%error, "a request could not be sent to rgapsd");
         }
     }
 
-    /// The thread looks around now.
+    /// Wakes the node's thread.
     pub(crate) fn kick(&self) {
         let _ = self.kick.signal();
     }
 
-    /// Until the socket, the kick or a sleeping task's descriptor is readable.
+    /// Sleeps until the socket, `kick` or the descriptor of a waiting task is readable, at most `tick`. Wakes the tasks.
     fn sleep(&self, connection: Option<&Connection>, tick: Duration) {
         let sleeping = self.sleepers.all();
         let mut fds: Vec<PollFd<'_>> = vec![PollFd::new(&self.kick, PollFlags::IN)];
@@ -405,7 +406,7 @@ impl Session {
             match packet.message {
                 ToClient::Reply { id, reply } => {
                     let awaiting = lock(&self.pending).remove(&id).filter(Awaiting::is_there);
-                    // Not under the lock: who is woken may ask at once.
+                    // Not under the lock: a woken task may send a request at once.
                     match (awaiting, complete) {
                         (Some(awaiting), Ok(())) => {
                             let outcome = reply.map(|reply| (reply, packet.descriptors));
@@ -425,8 +426,8 @@ impl Session {
         Ok(())
     }
 
-    /// An answer for which no caller waits. Of subscribers, it was asked for by this thread. A slot is given back: one that nobody will ever
-    /// leave would hold messages, and with keep-all its publishers.
+    /// Handles an answer for which no caller waits. This thread requested the list of subscribers itself. A granted slot is given back: without an
+    /// owner it would hold messages for ever, and with keep-all block its publishers.
     fn unawaited(&self, connection: &Connection, answer: Result<Reply, Refusal>, descriptors: Vec<OwnedFd>) {
         let (topic, slot) = match answer {
             Ok(Reply::Subscribed(of)) => (of.topic, of.slot.into()),
@@ -442,7 +443,7 @@ impl Session {
     fn notice(&self, notice: Notice) {
         match notice {
             Notice::Warning { text, .. } => tracing::warn!("{text}"),
-            // They are asked for once all is read that the manager has sent, however many these are.
+            // One request covers all such notices that are read in this turn.
             Notice::Subscribers { .. } => self.has_newcomers.store(true, Ordering::Release),
         }
     }
@@ -454,7 +455,7 @@ impl Session {
         self.told(topic, subscribers, descriptors.into_iter(), &of_topic);
     }
 
-    /// Tells publishers of a topic what came of subscribers. What did not come whole is asked for again.
+    /// Adds the announced subscribers to the topic's publishers. Incomplete ones are requested again.
     fn told(
         &self,
         topic: TopicId,
@@ -473,7 +474,9 @@ impl Session {
                     lock(&self.mapped).insert(key, Arc::downgrade(known.pages()));
                     publishers.iter().for_each(|publisher| known.tell(publisher));
                 }
-                Err(error) => tracing::debug!(%error, slot = noticed.slot.index, "a subscriber is not known yet"),
+                Err(error) => {
+                    tracing::debug!(%error, slot = noticed.slot.index, "a subscriber could not be mapped yet")
+                }
             }
         }
     }
@@ -490,7 +493,7 @@ impl Session {
             .collect()
     }
 
-    /// Looks for a successor, in a thread of its own: one that has started may take its time to answer, and tasks are woken meanwhile.
+    /// Looks for a successor in a separate thread, so that tasks are woken while a starting manager takes its time to answer.
     fn reconnect(&self) {
         let is_over = AtomicBool::new(false);
         let find = || {
@@ -503,7 +506,7 @@ impl Session {
         std::thread::scope(|scope| {
             let finder = std::thread::Builder::new().name("rgaps-finder".to_owned()).spawn_scoped(scope, find);
             if let Err(error) = &finder {
-                tracing::warn!(%error, "no thread can be had; tasks sleep until rgapsd has a successor");
+                tracing::warn!(%error, "no thread could be started; tasks sleep until rgapsd has a successor");
                 return find();
             }
             while !is_over.load(Ordering::Acquire) {
@@ -526,8 +529,8 @@ impl Session {
                     self.epoch.fetch_add(1, Ordering::AcqRel);
                     self.is_silent.store(false, Ordering::Release);
                     self.is_away.store(false, Ordering::Release);
-                    tracing::info!("rgapsd has a successor, which knows what this node has");
-                    // What was given up meanwhile is said now.
+                    tracing::info!("rgapsd has a successor, which took back this node's publishers and subscribers");
+                    // Sends detach requests of the meantime now.
                     return self.kick();
                 }
                 Err(error) => {
@@ -545,7 +548,7 @@ impl Session {
         }
     }
 
-    /// Hands everything back that this node has. An error if this manager died too, or is stopped.
+    /// Hands all slots of this node back. Returns an error if this manager died too, or is stopped.
     fn hand_back(&self, greeted: Greeted) -> Result<Connection, SessionError> {
         let Greeted { connection, .. } = greeted;
         let notice = |notice| self.notice(notice);
@@ -554,7 +557,7 @@ impl Session {
         Ok(connection)
     }
 
-    /// Who has what, a topic's slots in a row. Who joins the manager that is gone from now on begins anew.
+    /// All slots to hand back with their owners, ordered by topic. From now on, whatever was joining the dead manager must start again (S1).
     fn owners(&self) -> Vec<(Attachment<EndpointSlot>, Owner)> {
         let mut members = lock(&self.members);
         members.handed_back = self.epoch() + 1;
@@ -566,7 +569,7 @@ impl Session {
         let mut owners: Vec<(Attachment<EndpointSlot>, Owner)> =
             owners.map(|owner| (owner.attachment(), owner)).chain(kept).collect();
         drop(members);
-        // Not under the lock: the last of an owner may be its end, which comes back here.
+        // Not under the lock: this may drop the last reference to an owner, whose drop takes the lock.
         owners.retain(|(attachment, _)| !attachment.is_cut_off());
         owners.sort_by_key(|(attachment, _)| attachment.topic);
         owners
@@ -575,7 +578,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // A stream may still write to a slot of this node: its process is to be waited for, not the node.
+        // A stream may still write to a kept slot. Keeping the locks makes managers wait for the end of the process, not of the node.
         if !lock(&self.members).kept.is_empty() {
             std::mem::forget(std::mem::take(&mut *lock(&self.locks)));
         }
@@ -605,7 +608,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_that_comes_after_its_caller_has_gone_is_given_back() {
+    fn a_slot_granted_after_the_request_timed_out_is_given_back() {
         let (session, manager) = session("late");
         let asked = session.request_within(&Body::Topics { after: None }, &[], Duration::ZERO);
         assert!(matches!(asked, Err(SessionError::TimedOut(0))));
@@ -620,7 +623,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_successor_takes_away_while_it_is_made_is_made_anew() {
+    fn a_slot_that_a_successor_frees_during_creation_is_created_again() {
         let (session, _manager) = session("anew");
         let attempts = std::cell::Cell::new(0);
         let made = session.make(|| {
@@ -628,7 +631,7 @@ mod tests {
             if attempts.get() == 2 {
                 return Ok(Some("made"));
             }
-            // Its successor was told of everything but this, and frees the slot.
+            // The successor got all slots but this one, and frees it.
             lock(&session.members).handed_back = session.epoch() + 1;
             Err(NodeError::from(io::Error::other("slot 0 is no more that of generation 1")))
         });
@@ -639,7 +642,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_of_which_one_manager_after_the_other_dies_ends_with_where_to_look() {
+    fn a_request_that_kills_every_manager_ends_with_an_error_that_names_the_log() {
         let (session, manager) = session("died");
         drop(manager);
         let died = std::thread::scope(|scope| {

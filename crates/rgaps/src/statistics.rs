@@ -11,15 +11,15 @@ use serde::Serialize;
 pub struct PublisherStatistics {
     /// Messages published.
     pub published: u64,
-    /// Their bytes.
+    /// Payload bytes published.
     pub published_bytes: u64,
     /// Loans that were refused or timed out.
     pub refused: u64,
-    /// Bytes of the pool.
+    /// Capacity of the pool in bytes.
     pub pool_bytes: u64,
-    /// Bytes of it in use.
+    /// Bytes of the pool in use.
     pub used_bytes: u64,
-    /// Messages that are still read or kept.
+    /// Messages that subscribers still need or history keeps.
     pub outstanding: u64,
 }
 
@@ -46,19 +46,18 @@ impl PublisherStatistics {
 pub struct SubscriberStatistics {
     /// Messages taken.
     pub taken: u64,
-    /// Messages that this subscriber came too late for, because they were older than the depth or their publisher needed their space, or that
-    /// were lost on the way from another host.
+    /// Messages that this subscriber never got: they exceeded its depth, their publisher needed their space, or they were lost between hosts.
     pub lost: u64,
-    /// Messages whose producer died before their bytes were there.
+    /// Messages whose publisher died, or whose device failed, before their bytes were complete.
     pub poisoned: u64,
-    /// Messages that were passed by because what they say of themselves contradicts itself: metadata that does not fit its payload, or bytes
-    /// outside their pool. The log names the first.
+    /// Messages that were skipped as malformed: their metadata does not fit their payload, or their bytes are outside their pool. The log
+    /// names the first.
     pub malformed: u64,
     /// Messages held now.
     pub held: u64,
-    /// Bytes that were copied for this subscriber: 0, since the publisher's block is read in place, unless it asked for a copy of device
-    /// memory (`Sample::to_host`), or the node's device does not reach that memory. Then each message is copied to the device once a node, and
-    /// counted for the subscriber of the node that took it first.
+    /// Bytes that were copied for this subscriber. Usually 0, since a sample is read in place. Two things are counted: device memory copied to the
+    /// host (`Sample::to_host`), and messages copied to a device that has no peer access to their pool. A node makes that copy once a message; it
+    /// counts for the node's subscriber that took the message first.
     pub copied_bytes: u64,
 }
 

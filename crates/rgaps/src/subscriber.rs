@@ -1,4 +1,4 @@
-//! Subscribing: take what is ready. What was taken is read where it lies, and dropped to release it (`sample`).
+//! Subscribing: take messages that are ready. A taken message is read in place; dropping its sample releases it (`sample`).
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -28,32 +28,33 @@ use crate::take_by_handle::{Absent, Early};
 use crate::tasks::{self, Tasks};
 use crate::types::{Meta, MetaError, ViewError};
 
-/// A message could not be taken. It is released, and the next take goes on with the next message, unless its pool cannot be mapped now.
+/// Why a message could not be taken. The message is released, and the next take continues with the next message; after `Pool` it tries the same
+/// message again.
 ///
-/// Who takes what comes next never gets `OutOfBounds` and `Metadata`: such messages are counted (`SubscriberStatistics::malformed`), the first
-/// is named in the log, and what comes behind them is taken. Who asks for one message (`take_by_handle`) is told of it.
+/// Takes in order never return `OutOfBounds` or `Metadata`: they skip and count such messages (`SubscriberStatistics::malformed`) and log the
+/// first. Only `take_by_handle` returns these errors.
 #[derive(thiserror::Error)]
 pub enum TakeError {
-    /// The publisher's pool could not be mapped. The message is the next one to be taken; it is lost only where nobody has the pool any more.
+    /// The publisher's pool could not be mapped. The next take tries the same message again; it is lost only if the pool no longer exists.
     #[error("{topic}: the pool of publisher slot {slot} could not be mapped: {source}")]
     Pool {
         /// The topic.
         topic: String,
         /// The publisher slot.
         slot: u16,
-        /// Why.
+        /// The reason.
         source: NodeError,
     },
-    /// A message names bytes outside its pool: its publisher lied, or the segment was tampered with.
-    #[error("{topic}: message {sequence} lies at {offset} + {bytes} B, outside its pool; it is dropped")]
+    /// A message names bytes outside its pool: its publisher is faulty, or the segment was tampered with.
+    #[error("{topic}: message {sequence} has {bytes} B at offset {offset}, outside its pool; it is dropped")]
     OutOfBounds {
         /// The topic.
         topic: String,
         /// The publisher's count.
         sequence: u64,
-        /// Offset taken.
+        /// Offset in the pool.
         offset: u64,
-        /// Length taken.
+        /// Length.
         bytes: u64,
     },
     /// The typed metadata is malformed or does not fit the payload.
@@ -66,57 +67,57 @@ pub enum TakeError {
         /// What is wrong.
         source: MetaError,
     },
-    /// The device refused or failed.
+    /// A device operation failed.
     #[error("{topic}: {source}")]
     Device {
         /// The topic.
         topic: String,
-        /// What happened.
+        /// What failed.
         source: DeviceError,
     },
-    /// The bytes never came: the message's producer died, or its device failed.
-    #[error("{topic}: message {sequence} was never completed: its producer died, or its device failed")]
+    /// The message's bytes were never written: its publisher died, or its device failed.
+    #[error("{topic}: message {sequence} was never completed: its publisher died, or its device failed")]
     Poisoned {
         /// The topic.
         topic: String,
         /// The publisher's count.
         sequence: u64,
     },
-    /// The payload cannot be seen as asked; unless the sample was consumed, it is as good as before.
+    /// The payload cannot be viewed as requested. The sample is unchanged, unless the call consumed it.
     #[error("{topic}: message {sequence}: {source}")]
     View {
         /// The topic.
         topic: String,
         /// The publisher's count.
         sequence: u64,
-        /// Why not.
+        /// The reason.
         source: ViewError,
     },
-    /// The wait itself failed.
+    /// The wait failed.
     #[error("{topic}: waiting failed: {source}")]
     Wait {
         /// The topic.
         topic: String,
-        /// The kernel's answer.
+        /// The error of the system call.
         source: std::io::Error,
     },
-    /// The subscriber holds half of what a publisher can have, and the others would have to go without. Nothing is lost.
+    /// The subscriber holds half of the messages that a publisher can have; other subscribers need the rest. Nothing is lost.
     #[error(
-        "{topic}: {held} messages of one publisher are held, which is half of all that it has; drop some before the next take"
+        "{topic}: {held} messages of one publisher are held, half of all that it can have; drop some before the next take"
     )]
     TooManyHeld {
         /// The topic.
         topic: String,
-        /// How many.
+        /// Messages held.
         held: u32,
     },
-    /// The subscriber has lost its place in the topic: the manager that followed one that died did not take its slot back.
-    #[error("{topic}: the subscriber was cut off from its topic: make it anew")]
+    /// The subscriber has lost its slot: the manager died, and its successor did not take the slot back.
+    #[error("{topic}: the subscriber was cut off from its topic: create it again")]
     CutOff {
         /// The topic.
         topic: String,
     },
-    /// This process was forked from the one that made the subscriber.
+    /// This process was forked from the one that created the subscriber.
     #[error("{topic}: the subscriber belongs to the parent process; make a node after fork")]
     Forked {
         /// The topic.
@@ -125,6 +126,17 @@ pub enum TakeError {
 }
 
 /// Takes messages of one type from one topic. Cheap to clone; every clone is the same subscriber.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use rgaps::types::Bytes;
+///
+/// let subscriber = rgaps::Node::new("logger")?.subscriber::<Bytes>("raw")?;
+/// while let Some(sample) = subscriber.wait(Duration::from_secs(1))? {
+///     println!("{} B", sample.bytes().len());
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Subscriber<T> {
     inner: Arc<SubscriberInner>,
@@ -132,7 +144,7 @@ pub struct Subscriber<T> {
     kind: PhantomData<fn() -> T>,
 }
 
-/// That there is somebody who takes: samples, which have the inner part too, outlive it.
+/// Shared by all clones of a `Subscriber`. The last clone closes the reader, while samples may keep `SubscriberInner` alive.
 #[derive(Debug)]
 struct Presence(Arc<SubscriberInner>);
 
@@ -156,7 +168,7 @@ pub(crate) struct SubscriberInner {
     pub(crate) topic: String,
     pub(crate) attachment: Attachment<SubscriberSlot>,
     pub(crate) reader: Mutex<ReaderPort>,
-    /// Apart from the reader, so that its waiters can be woken while it is in use.
+    /// Outside the reader's lock, so that waiting threads can be woken while a take holds it.
     pub(crate) waiter: FutexWait,
     pub(crate) pages: Arc<SubscriberPages>,
     pub(crate) completions: Arc<Completions<Releasing>>,
@@ -167,17 +179,17 @@ pub(crate) struct SubscriberInner {
     pub(crate) early: Mutex<Early>,
 }
 
-/// What the node's thread looks after for a subscriber.
+/// What the node's thread maintains for a subscriber.
 #[derive(Debug, Default)]
 pub(crate) struct Tended {
     pub(crate) pools: Mutex<HashMap<PublisherSlot, Arc<dyn PoolMemory>>>,
     pub(crate) event: OnceLock<Arc<EventFd>>,
-    /// Messages were passed by whose bytes a device has still to bring; it rings nobody when it has.
+    /// Whether a take skipped messages whose bytes a device still has to write. The device wakes no waiter when it has written them.
     pub(crate) awaits_bytes: AtomicBool,
 }
 
 impl Tended {
-    /// Who sleeps on the descriptor looks again. True if this should be called again soon.
+    /// Makes the descriptor readable, so that its waiters take again. Returns true if this should be called again soon.
     pub(crate) fn ring_while_bytes_are_awaited(&self) -> bool {
         let Some(event) = self.event.get().filter(|_| self.awaits_bytes.load(Ordering::Acquire)) else { return false };
         let _ = event.signal();
@@ -186,7 +198,7 @@ impl Tended {
 }
 
 impl TakeError {
-    /// Whether the message itself is to blame, and no other will meet the same.
+    /// Whether the message itself is malformed, so that other messages are not affected.
     fn is_malformed(&self) -> bool {
         matches!(self, Self::OutOfBounds { .. } | Self::Metadata { .. })
     }
@@ -197,20 +209,20 @@ impl SubscriberInner {
         self.reader.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next message: for a stream that waits for its bytes, or with its bytes there.
+    /// The next message: with `pending`, one whose bytes a stream will wait for; else one whose bytes are complete.
     pub(crate) fn next_held(&self, pending: bool) -> Result<Option<Held>, TakeError> {
         let mut reader = self.reader();
         let held = if pending { reader.take_pending() } else { reader.take() };
         let held = held.map_err(|refused| self.refused(refused))?;
-        // What lies behind a message that is given out was not looked at.
+        // A successful take did not look at later messages.
         self.note_awaited(reader.awaits_bytes(), held.is_none());
         Ok(held)
     }
 
-    /// A message cannot be taken: if it is to blame itself, it is counted, and the first one is named.
+    /// Counts a malformed message, and logs the first one.
     pub(crate) fn blame(&self, error: &TakeError) {
         if error.is_malformed() && self.reader().count_malformed() == 0 {
-            tracing::warn!("{error}; it is passed by, and so is every other one like it, counted");
+            tracing::warn!("{error}; it is skipped and counted, like every other malformed message from now on");
         }
     }
 
@@ -222,7 +234,7 @@ impl SubscriberInner {
         }
     }
 
-    /// Whether bytes are awaited, of all that is there or of what was seen of it.
+    /// Notes whether bytes are awaited. `of_all`: the take looked at all messages, so that `awaits == false` is conclusive.
     fn note_awaited(&self, awaits: bool, of_all: bool) {
         if !awaits && !of_all {
             return;
@@ -232,7 +244,7 @@ impl SubscriberInner {
         }
     }
 
-    /// Lets a message go once a stream has done the work that it was given so far, and these places of others have been reached.
+    /// Releases a message after the stream's work so far and after the points `others` of other streams.
     pub(crate) fn release_on(
         &self,
         held: Option<Held>,
@@ -240,14 +252,14 @@ impl SubscriberInner {
         stream: &Stream,
         mut others: Vec<StreamPoint>,
     ) -> Result<(), DeviceError> {
-        // Those that the stream cannot wait for are looked at by the node.
+        // The node's thread polls the points that the stream cannot wait for.
         others.retain(|place| place.precedes(stream, DEVICE_TIMEOUT).is_err());
         let written = match held.as_ref().map(Held::release_word) {
             Some(word) if others.is_empty() => self.completions.write(stream, word),
             Some(_) => stream.check(),
             None => Ok(()),
         };
-        // A stream that cannot be told is followed all the same: the message is released behind its work.
+        // Even if the stream takes no write, its work so far is awaited before the message is released.
         self.completions.add_behind(stream, others, Releasing { _held: held, _pool: pool });
         written
     }
@@ -274,23 +286,24 @@ impl<T: Meta> Subscriber<T> {
         Self { presence: Arc::new(Presence(inner.clone())), inner, kind: PhantomData }
     }
 
-    /// The next message if one is ready. The call does not wait, unless the node's device does not reach the message: then for a copy of it,
-    /// at most 10 s.
+    /// Takes the next message if one is ready. The call does not wait, unless the node's device has no peer access to the message: then it waits for
+    /// a copy, at most 10 s.
     pub fn take(&self) -> Result<Option<Sample<T>>, TakeError> {
         self.take_next(|| self.next_held(false), |held| self.sample_of(held, None))
     }
 
-    /// The next message, whose bytes a device may still have to bring: later work of `stream` waits for them. The call does not wait for
-    /// the device, whatever the size (unless the device cannot wait for words; then for the bytes, at most 10 s).
+    /// Takes the next message in stream order: its bytes may not be written yet, and later work of `stream` waits for them. The call does not wait
+    /// for the device, whatever the size. (A device that cannot wait for a word in memory is the exception: the call then waits for the bytes, at
+    /// most 10 s.)
     ///
-    /// `Sample::status` tells, after the stream has been synchronised, whether they came. When the sample is dropped, it is released behind the
-    /// work given to the stream by then.
+    /// After synchronising the stream, `Sample::status` tells whether the bytes were written. Dropping the sample releases it after the work that
+    /// the stream has by then.
     pub fn take_on(&self, stream: &Stream) -> Result<Option<Sample<T>>, TakeError> {
         self.check_stream(stream)?;
         self.take_next(|| self.next_held(true), |held| self.sample_of(held, Some(stream)))
     }
 
-    /// The next message that is well-formed, as `open` makes it.
+    /// Opens the next message, skipping malformed ones.
     pub(crate) fn take_next<M>(
         &self,
         next: impl Fn() -> Result<Option<Held>, TakeError>,
@@ -305,8 +318,8 @@ impl<T: Meta> Subscriber<T> {
         }
     }
 
-    /// Everything that can be taken now, as one batch, oldest first. An error ends a batch; it is told where nothing could be taken, and
-    /// so by the next call if it lasts, as `TooManyHeld` does while the batch is held.
+    /// Takes all messages that are ready, oldest first. An error ends the batch and is returned only if the batch is empty. An error that lasts
+    /// (`TooManyHeld` while the batch is held) is therefore returned by the next call.
     pub fn take_all(&self) -> Result<Vec<Sample<T>>, TakeError> {
         let mut batch = Vec::new();
         loop {
@@ -322,13 +335,13 @@ impl<T: Meta> Subscriber<T> {
         }
     }
 
-    /// The next message, or `None` if none came within `timeout`.
+    /// Waits for the next message. Returns `None` if none arrives within `timeout`.
     pub fn wait(&self, timeout: Duration) -> Result<Option<Sample<T>>, TakeError> {
         self.wait_unless(timeout, || false)
     }
 
-    /// The next message, or `None` if none came within `timeout`, or if `is_over` when there is none. That is asked before each sleep;
-    /// `wake_waiters` has it asked again.
+    /// Like `wait`, and returns `None` also when there is no message and `is_over` returns true. `is_over` is called before each sleep;
+    /// `wake_waiters` makes waiting threads call it again.
     pub fn wait_unless(&self, timeout: Duration, is_over: impl Fn() -> bool) -> Result<Option<Sample<T>>, TakeError> {
         self.check_attached()?;
         let deadline = Instant::now().checked_add(timeout);
@@ -351,29 +364,38 @@ impl<T: Meta> Subscriber<T> {
         }
     }
 
-    /// Threads that wait look again: each for a message, and `wait_unless` whether it is over.
+    /// Wakes the threads that wait on this subscriber. Each looks for a message again, and `wait_unless` calls its `is_over` again.
     pub fn wake_waiters(&self) {
         if self.inner.node.is_owner() {
             self.inner.waiter.wake_own();
         }
     }
 
-    /// The next message, in async code of any runtime. The node's thread wakes the task, and every other one that waits on this subscriber:
-    /// who finds nothing waits on. A task that is cancelled takes no message along. No poll waits for the manager; unless the node's device
-    /// does not reach the message, none waits at all.
+    /// Waits for the next message in async code, with any runtime. The node's thread wakes all tasks that wait on this subscriber; a task that finds
+    /// no message waits again. Cancelling a task loses no message. Polling never waits for the manager, and waits for the device only if the message
+    /// must be copied for lack of peer access.
+    ///
+    /// ```no_run
+    /// # use rgaps::{Subscriber, TakeError, types::Image};
+    /// async fn display(subscriber: Subscriber<Image>) -> Result<(), TakeError> {
+    ///     loop {
+    ///         let sample = subscriber.next().await?;
+    ///         println!("{} x {}", sample.meta().width, sample.meta().height);
+    ///     }
+    /// }
+    /// ```
     pub async fn next(&self) -> Result<Sample<T>, TakeError> {
         let place = tasks::Enlistment::new(&self.inner.tasks, &self.inner.node, &self.inner.tended.event);
         poll_fn(|context| {
-            // What is there is taken whoever else is there.
             if let Some(Some(sample)) = self.poll_take()? {
                 return Poll::Ready(Ok(sample));
             }
-            // On the list first: what comes after this look, be it an answer, wakes the task.
+            // Enlist before looking again, so that any later message or answer wakes the task.
             place.enlist(context.waker());
             let event = self.inner.event(Call::Polling).map_err(|source| self.event_error(source))?;
             match self.poll_take()? {
                 Some(Some(sample)) => return Poll::Ready(Ok(sample)),
-                // The descriptor is readable, and says nothing new until the manager answers.
+                // The descriptor is readable already; only the manager's answer helps.
                 Some(None) => {}
                 None => event.into_iter().for_each(|_| place.watch()),
             }
@@ -382,7 +404,7 @@ impl<T: Meta> Subscriber<T> {
         .await
     }
 
-    /// As `take`, without waiting for the manager: `Some(None)` if it has to answer first.
+    /// Like `take`, without waiting for the manager: `Some(None)` if the manager must answer first.
     fn poll_take(&self) -> Result<Option<Option<Sample<T>>>, TakeError> {
         self.take_next(
             || self.next_held(false),
@@ -397,28 +419,28 @@ impl<T: Meta> Subscriber<T> {
         )
     }
 
-    /// How many messages `take` would give out now, each dropped before the next one is taken; `limit` at most. None is taken, and once as many
-    /// of a publisher are held as may be, none waits (`TooManyHeld`).
+    /// The number of messages, up to `limit`, that `take` would return now if each were dropped before the next take. Takes nothing. The count ends
+    /// at a message for which `take` would return `TooManyHeld`.
     pub fn ready_count(&self, limit: usize) -> usize {
         if !self.inner.node.is_owner() {
             return 0;
         }
         let reader = self.inner.reader();
         let count = reader.ready_count(limit);
-        // As for `take`: nobody rings when awaited bytes have come.
+        // Like `take`: no wake-up follows when a device has written awaited bytes.
         self.inner.note_awaited(count.awaits_bytes, count.ready < limit);
         count.ready
     }
 
-    /// A descriptor that is readable while a message may be ready, for epoll, select and wait sets. Do not read it: `take` until it
-    /// returns `None`, which silences it.
+    /// A file descriptor that is readable while a message may be ready, for epoll, select and wait sets. Do not read it. Call `take` until it
+    /// returns `None`, which resets it.
     ///
-    /// The first call asks the manager for it; from then on each publication costs its publisher one system call for this subscriber.
+    /// The first call requests it from the manager. From then on, each publication costs its publisher one system call for this subscriber.
     pub fn descriptor(&self) -> Result<BorrowedFd<'_>, TakeError> {
         self.check_attached()?;
         match self.inner.event(Call::Blocking).map_err(|source| self.event_error(source))? {
             Some(event) => Ok(event.as_fd()),
-            None => unreachable!("the answer was waited for"),
+            None => unreachable!("a blocking call waits for the answer"),
         }
     }
 
@@ -427,7 +449,7 @@ impl<T: Meta> Subscriber<T> {
         &self.inner.topic
     }
 
-    /// Counters of this subscriber; zeros in a forked child, where the segment is not mapped.
+    /// Counters of this subscriber. All zero in a forked child, where the segment is not mapped.
     pub fn statistics(&self) -> SubscriberStatistics {
         if !self.inner.node.is_owner() {
             return SubscriberStatistics::default();
@@ -436,7 +458,7 @@ impl<T: Meta> Subscriber<T> {
     }
 
     fn event_error(&self, source: NodeError) -> TakeError {
-        // The manager that was asked may have been followed by one that did not take the slot back.
+        // The manager may have died, and its successor may not have taken the slot back: that error says more.
         self.check_attached().err().unwrap_or_else(|| self.wait_error(std::io::Error::other(source)))
     }
 
@@ -444,19 +466,19 @@ impl<T: Meta> Subscriber<T> {
         self.check_attached()?;
         let held = self.inner.next_held(pending)?;
         let Some(event) = self.inner.tended.event.get().filter(|_| held.is_none()) else { return Ok(held) };
-        // Nothing left: the descriptor falls silent, and a message that came meanwhile is looked for once more.
+        // Nothing left: reset the descriptor, then look once more for a message that arrived before the reset.
         event.drain().map_err(|source| self.wait_error(source))?;
         let looked = self.inner.next_held(pending);
-        // What came beside it, or could not be taken, is for others, who may sleep on the descriptor: it is readable until somebody finds nothing.
+        // More messages may have arrived before the reset, and other threads may sleep on the descriptor. It is readable until a take finds nothing.
         if !matches!(looked, Ok(None))
             && let Err(error) = event.signal()
         {
-            tracing::warn!(topic = self.inner.topic, %error, "who else waits for messages may wait until the next one");
+            tracing::warn!(topic = self.inner.topic, %error, "other waiting threads could not be woken; they wait until the next message");
         }
         looked
     }
 
-    /// A message as the node's device reaches it: its bytes there, or for a stream that waits for them.
+    /// Opens a message for the node's device, with a copy if the device has no peer access. With a stream, the stream waits for the bytes.
     pub(crate) fn sample_of(&self, held: Held, stream: Option<&Stream>) -> Result<Sample<T>, TakeError> {
         let awaited = stream.filter(|_| held.readiness() == Readiness::Pending).map(|_| held.ready_word());
         let mut sample = self.open(held)?;
@@ -469,7 +491,7 @@ impl<T: Meta> Subscriber<T> {
         let info = *held.info();
         let (pool, offset) = match self.inner.memory_of(&held, Call::Blocking) {
             Ok(Some(found)) => found,
-            Ok(None) => unreachable!("the answer was waited for"),
+            Ok(None) => unreachable!("a blocking call waits for the answer"),
             Err(error) => return Err(self.inner.not_opened(held, error)),
         };
         let meta = self.meta_of(&held)?;
@@ -497,7 +519,7 @@ impl<T: Meta> Subscriber<T> {
         }
     }
 
-    /// A stream that takes no work now costs no message.
+    /// Checks the stream before a message is taken, so that a stream that takes no work costs no message.
     pub(crate) fn check_stream(&self, stream: &Stream) -> Result<(), TakeError> {
         self.check_attached()?;
         stream.check().map_err(|source| self.device_error(source))

@@ -1,10 +1,10 @@
 //! Taking the message that a handle names.
 //!
-//! Trusts      nothing in a handle: it may be of another run, another topic or another kind, replayed or made up. What decides is whether the
-//!             subscriber's own slot has, or gets, a message of that name.
+//! Trusts      nothing in a handle: it may be of another run, topic or kind, replayed or made up. A take succeeds only if the subscriber's own slot
+//!             has, or gets, a message of that name.
 //!
-//! Bounds      A handle that can name nothing any more is refused at once. One that may still come is waited for, once a publisher: a publisher
-//!             of whom nothing came within a time-out is not waited for again until something has, be it another message.
+//! Bounds      A handle whose message can no longer arrive is an error at once. A message that may still arrive is waited for. After a time-out,
+//!             messages of that publisher are not waited for again until any message of it arrives.
 
 use std::collections::VecDeque;
 use std::sync::{MutexGuard, PoisonError};
@@ -23,19 +23,19 @@ use crate::sample::Sample;
 use crate::subscriber::{Subscriber, TakeError};
 use crate::types::Meta;
 
-/// How often who waits is asked whether it still wants to.
+/// How often a waiting take calls `is_over`.
 const ASK_EVERY: Duration = Duration::from_millis(100);
-/// Publishers remembered of whom nothing came.
+/// Publishers remembered as absent (`Absent`).
 const ABSENT_MAX: usize = 16;
-/// Publishers remembered of whom messages were taken by handle that came too early.
+/// Publishers remembered with early handles (`Early`).
 const EARLY_MAX: usize = 64;
-/// Of each of them so many at most.
+/// Handles of one publisher that are answered with `Early`, at most.
 const EARLY_EACH_MAX: u64 = 64;
 
-/// A handle names no message that this subscriber can have. Nothing else is lost.
+/// Why a handle's message cannot be taken. No other message is lost.
 #[derive(thiserror::Error)]
 pub enum TakeByHandleError {
-    /// It is of another version of RGAPS, or no handle.
+    /// The handle has another layout version, or is no handle.
     #[error(
         "{topic}: a descriptor has layout version {found}, this program speaks {}; was it filled by RGAPS?",
         Handle::LAYOUT_VERSION
@@ -43,22 +43,22 @@ pub enum TakeByHandleError {
     Layout {
         /// The topic.
         topic: String,
-        /// Its version.
+        /// The handle's layout version.
         found: u32,
     },
-    /// It names another kind of message.
-    #[error("{topic}: a descriptor of kind {found} on a topic of {wanted}")]
+    /// The handle names another kind of message.
+    #[error("{topic}: the descriptor is of kind {found}, the topic of {wanted}")]
     Kind {
         /// The topic.
         topic: String,
-        /// Its kind, by code.
+        /// The handle's kind, as a code.
         found: u32,
-        /// The topic's.
+        /// The topic's kind.
         wanted: Kind,
     },
-    /// Its host has been started anew since.
+    /// The publisher's host was restarted since.
     #[error(
-        "{topic}: a descriptor of message {sequence} is of an earlier run: its host came to life at {found} ns, and runs since {now} ns now; a \
+        "{topic}: the descriptor of message {sequence} is of an earlier run: its host started at {found} ns, the present run at {now} ns; a \
          replayed descriptor names no memory, record and play the pictures instead (rgaps_ros converter)"
     )]
     AnotherRun {
@@ -68,13 +68,13 @@ pub enum TakeByHandleError {
         sequence: u64,
         /// The handle's epoch, in ns since 1970.
         found: u64,
-        /// The host's.
+        /// The host's epoch.
         now: u64,
     },
-    /// Everybody has released it, and its entry has another message.
+    /// All subscribers have released the message, and its entry has another one now.
     #[error(
-        "{topic}: message {sequence} of publisher {publisher:#x} is over: its entry is in generation {now}, the descriptor is of {found}; take \
-         earlier, or raise the subscription's depth"
+        "{topic}: message {sequence} of publisher {publisher:#x} is over: its entry is in generation {now}, the descriptor names {found}; take \
+         sooner, or raise the subscription's depth"
     )]
     Stale {
         /// The topic.
@@ -85,12 +85,12 @@ pub enum TakeByHandleError {
         sequence: u64,
         /// The handle's generation.
         found: u32,
-        /// The entry's.
+        /// The entry's generation.
         now: u32,
     },
-    /// It was published before the subscriber was there, which is said of as many of a publisher as the subscriber is deep (64 at most): whoever
-    /// passes descriptors on may have kept so many. More than those are replayed, and `Gone`.
-    #[error("{topic}: message {sequence} of publisher {publisher:#x} was published before this subscriber was there")]
+    /// The message was published before the subscriber joined. The middleware that carries descriptors may have kept some: as many a publisher as
+    /// the subscriber's depth (64 at most) are answered with `Early`. Further ones must be replayed, and are `Gone`.
+    #[error("{topic}: message {sequence} of publisher {publisher:#x} was published before this subscriber joined")]
     Early {
         /// The topic.
         topic: String,
@@ -99,10 +99,10 @@ pub enum TakeByHandleError {
         /// Its count.
         sequence: u64,
     },
-    /// This subscriber does not have it and will not get it.
+    /// This subscriber does not have the message and will not get it.
     #[error(
-        "{topic}: message {sequence} of publisher {publisher:#x} is not this subscriber's: it was taken before, was published before the \
-         subscription, or was lost to a depth that is too small; or its descriptor is replayed, or of another topic"
+        "{topic}: message {sequence} of publisher {publisher:#x} is not this subscriber's: it was taken already, was published before the \
+         subscription, or was lost because the depth is too small; or its descriptor is replayed, or of another topic"
     )]
     Gone {
         /// The topic.
@@ -112,10 +112,10 @@ pub enum TakeByHandleError {
         /// Its count.
         sequence: u64,
     },
-    /// It has not come.
+    /// The message has not arrived in time.
     #[error(
         "{topic}: message {sequence} of publisher {publisher:#x} has not come within {waited_ms} ms: its descriptor is replayed, or the hosts' \
-         managers do not reach each other (rgaps topic info)"
+         managers cannot reach each other (rgaps topic info)"
     )]
     NotHere {
         /// The topic.
@@ -124,15 +124,15 @@ pub enum TakeByHandleError {
         publisher: u64,
         /// Its count.
         sequence: u64,
-        /// How long it was waited for.
+        /// How long the take waited.
         waited_ms: u128,
     },
-    /// It is here and cannot be read.
+    /// The message is here but cannot be taken.
     #[error(transparent)]
     Take(#[from] TakeError),
 }
 
-/// Publishers of whom nothing came, each with the newest message that had been seen of it by then (0 for none); the most recent first.
+/// Publishers whose message did not arrive within a time-out, each with the newest sequence seen of it by then (0 for none); most recent first.
 #[derive(Debug, Default)]
 pub(crate) struct Absent(VecDeque<(u64, u64)>);
 
@@ -143,7 +143,7 @@ impl Absent {
         self.0.truncate(ABSENT_MAX);
     }
 
-    /// Whether nothing has come since, the message that was waited for or another one.
+    /// Whether no message of the publisher has arrived since.
     fn has(&self, publisher: u64, newest: u64) -> bool {
         self.0.contains(&(publisher, newest))
     }
@@ -152,13 +152,13 @@ impl Absent {
 /// What a look for a message found.
 enum Found {
     Here(Held),
-    /// It may come still. The newest message that was seen of its publisher, 0 for none.
+    /// It may still arrive. `newest`: the newest sequence seen of its publisher, 0 for none.
     NotYet {
         newest: u64,
     },
 }
 
-/// How many messages of a publisher were taken by handle that were published before the subscriber was there; the most recent first.
+/// For each publisher, the number of handles whose messages were published before the subscriber joined; most recent first.
 #[derive(Debug, Default)]
 pub(crate) struct Early(VecDeque<(u64, u64)>);
 
@@ -173,22 +173,33 @@ impl Early {
 }
 
 impl<T: Meta> Subscriber<T> {
-    /// From now on takes by handle come in the order in which each publisher has published, as those of descriptors do that one thread handles: what lies
-    /// before a message that is taken, of its publisher, is released and does not wait on. It counts as lost, but for what came before the first take by handle
-    /// of that publisher.
+    /// Promises that from now on takes by handle follow each publisher's order of publication, as when one thread handles all descriptors. Taking a
+    /// message then releases that publisher's earlier untaken messages. They count as lost, except those before the first take by handle of that
+    /// publisher.
     pub fn expect_handles_in_order(&self) {
         if self.inner().node.is_owner() {
             self.inner().reader().expect_handles_in_order();
         }
     }
 
-    /// The message that `handle` names, with its bytes there; waits at most `timeout` for it to come. Messages before it stay as if they had not
-    /// been read, for takes by handle in another order and for `take`; of a keep-all subscriber, the newest 64 of them.
+    /// Takes the message that `handle` names, and waits at most `timeout` for it and its bytes. Earlier messages stay untaken, for `take` and for
+    /// later takes by handle; a keep-all subscriber keeps the newest 64 of them.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use rgaps::{Handle, Subscriber, TakeByHandleError, types::Image};
+    /// fn on_descriptor(subscriber: &Subscriber<Image>, bytes: &[u8; Handle::BYTES]) -> Result<(), TakeByHandleError> {
+    ///     let handle = Handle::from_bytes(bytes);
+    ///     let sample = subscriber.take_by_handle(&handle, Duration::from_millis(100))?;
+    ///     assert_eq!(sample.info().sequence, handle.sequence);
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn take_by_handle(&self, handle: &Handle, timeout: Duration) -> Result<Sample<T>, TakeByHandleError> {
         self.take_by_handle_unless(handle, timeout, None, || false)
     }
 
-    /// As `take_by_handle`, for a stream: later work of `stream` waits for the bytes, as for `take_on`.
+    /// Like `take_by_handle`, in stream order: later work of `stream` waits for the bytes, as with `take_on`.
     pub fn take_by_handle_on(
         &self,
         handle: &Handle,
@@ -198,8 +209,9 @@ impl<T: Meta> Subscriber<T> {
         self.take_by_handle_unless(handle, timeout, Some(stream), || false)
     }
 
-    /// As `take_by_handle`, or as `take_by_handle_on` with a stream, until `is_over` says so: it is asked ten times a second while the message has not come, or its
-    /// bytes have not (then it is released), and the answer is `NotHere` then. `wake_waiters` has it asked at once.
+    /// Like `take_by_handle`, or `take_by_handle_on` with a stream, but stops waiting when `is_over` returns true. `is_over` is called ten times a
+    /// second while the message or its bytes are missing, and at once after `wake_waiters`. The error is then `NotHere`, and a message that had
+    /// arrived without its bytes is released.
     pub fn take_by_handle_unless(
         &self,
         handle: &Handle,
@@ -253,7 +265,7 @@ impl<T: Meta> Subscriber<T> {
             let left = deadline.map_or(timeout, |deadline| deadline.saturating_duration_since(Instant::now()));
             if left.is_zero() || self.absent().has(handle.publisher, newest) {
                 waiter.disarm();
-                // Who did not wait has not waited in vain.
+                // A take with no time-out did not wait, so the publisher is not absent.
                 if !timeout.is_zero() {
                     self.absent().add(handle.publisher, newest);
                 }
@@ -272,7 +284,7 @@ impl<T: Meta> Subscriber<T> {
         TakeByHandleError::NotHere { topic: self.topic().to_owned(), publisher, sequence, waited_ms }
     }
 
-    /// What can be said without looking for the message.
+    /// Refuses a handle by its own fields and its host's epoch, without looking for the message.
     fn check_handle(&self, handle: &Handle) -> Result<(), TakeByHandleError> {
         let topic = || self.topic().to_owned();
         if handle.layout_version != Handle::LAYOUT_VERSION {
@@ -298,7 +310,7 @@ impl<T: Meta> Subscriber<T> {
             return Ok(Found::Here(held));
         }
         let of_host = reader.seen().filter(|seen| seen.source_host == handle.source_host);
-        // Of a later run than any that was seen, it may be the first one of that.
+        // A handle with a later epoch than the latest seen may be of a new run's first message.
         let latest = of_host.max_by_key(|seen| seen.position).map(|seen| seen.host_epoch);
         if let Some(now) = latest.filter(|now| handle.host_epoch < *now) {
             let (topic, found) = (self.topic().to_owned(), handle.host_epoch);
@@ -311,7 +323,7 @@ impl<T: Meta> Subscriber<T> {
             let (topic, found) = (self.topic().to_owned(), handle.generation);
             return Err(TakeByHandleError::Stale { topic, publisher, sequence, found, now });
         }
-        // What is published on this host is in the queue before anybody has its handle.
+        // A local publisher queues a message before it returns the handle, so a missing local message is gone.
         let is_local = handle.source_host == self.inner().node.host();
         if is_local || matches!(taken, TakenByName::Passed) {
             return Err(TakeByHandleError::Gone { topic: self.topic().to_owned(), publisher, sequence });
@@ -320,7 +332,7 @@ impl<T: Meta> Subscriber<T> {
         Ok(Found::NotYet { newest: seen.next().map_or(0, |seen| seen.name.sequence) })
     }
 
-    /// Whether it is one of those before this subscriber that may still be on their way to it.
+    /// Whether the message was published before this subscriber joined, within the number of handles that the middleware may have kept.
     fn is_early(&self, reader: &ReaderPort, handle: &Handle) -> bool {
         let is_before = match reader.seen().find(|seen| seen.name.publisher == handle.publisher) {
             Some(seen) => handle.sequence < seen.first,
@@ -333,7 +345,7 @@ impl<T: Meta> Subscriber<T> {
         is_before && self.inner().early.lock().unwrap_or_else(PoisonError::into_inner).add(handle.publisher) <= depth
     }
 
-    /// Which life the entry is in that the handle names, if it names one of this segment.
+    /// The present generation of the entry that the handle names, if the handle names this segment.
     fn entry_generation(&self, handle: &Handle) -> Option<u32> {
         let attachment = &self.inner().attachment;
         let index = u16::try_from(handle.slot).ok().filter(|_| handle.topic_id == attachment.topic.0)?;

@@ -1,13 +1,13 @@
-//! Tasks that wait for a subscriber's messages (`Subscriber::next`): each is woken when one may be ready.
+//! Tasks that wait for a subscriber's messages (`Subscriber::next`). The node's thread wakes them when a message may be ready.
 //!
 //! ```text
-//!  node's thread ──descriptor readable──▶ Tasks ──wakes all, and forgets them──▶ each takes, or waits again
+//!  node's thread ──descriptor readable──▶ Tasks ──wakes all and clears the list──▶ each takes, or waits again
 //! ```
 //!
-//! Invariants  T1 A task is on the list before it looks for a message, so none comes between its look and its sleep unseen. T2 All tasks of the
-//!             list are woken at once: one that is woken and dropped takes no wake-up along. T3 When the last
-//!             task is gone, the node's thread releases the descriptor. T4 Who finds the descriptor readable, silences it and then takes a message makes it readable
-//!             again (`Subscriber::next_held`): what it did not take is for the others.
+//! Invariants  T1 a task enlists before it looks for a message, so it misses no message between its look and its sleep. T2 all listed tasks are
+//!             woken at once, so a task that is woken and dropped loses no wake-up of another. T3 when the last task is gone, the node's thread
+//!             stops watching the descriptor. T4 a take that resets the descriptor and then gets a message makes it readable again
+//!             (`Subscriber::next_held`): other tasks take the rest.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,7 +18,7 @@ use rgaps_os::EventFd;
 
 use crate::node::NodeInner;
 
-/// The tasks that wait on one subscriber. It is itself what the node's thread wakes.
+/// The tasks that wait on one subscriber. The node's thread wakes this object, which wakes them all.
 #[derive(Debug, Default)]
 pub(crate) struct Tasks {
     waiting: Mutex<Waiting>,
@@ -44,19 +44,19 @@ impl Wake for Tasks {
     }
 }
 
-/// Wakes a task whose executor may panic: that is not to end the thread that wakes, nor to leave others asleep.
+/// Wakes a task. If its executor panics, this thread goes on and wakes the others.
 pub(crate) fn wake(waker: Waker) {
     if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
         tracing::error!("the waker of a task panicked; the task may sleep on, its node goes on");
     }
 }
 
-/// What wakes when which descriptor is readable: one waker a descriptor, the last that was given.
+/// For each descriptor, the waker to wake when the descriptor is readable: the last one that was set.
 #[derive(Debug, Default)]
 pub(crate) struct Sleepers(Mutex<Vec<(Arc<EventFd>, Waker)>>);
 
 impl Sleepers {
-    /// Whether that changed anything: a waker always does.
+    /// Sets or removes the waker of a descriptor. Returns whether that changed anything; setting a waker always does.
     pub(crate) fn set(&self, event: &Arc<EventFd>, waker: Option<Waker>) -> bool {
         let mut sleepers = self.lock();
         let before = sleepers.len();
@@ -75,7 +75,7 @@ impl Sleepers {
     }
 }
 
-/// One task on the list of those to be woken, given up with its future.
+/// A task's place on the list of tasks to wake. Its future owns it; dropping the future removes the task.
 #[derive(Debug)]
 pub(crate) struct Enlistment<'a> {
     tasks: &'a Arc<Tasks>,
@@ -91,16 +91,16 @@ impl<'a> Enlistment<'a> {
         Self { tasks, node, event, number: waiting.next }
     }
 
-    /// Has the task woken, once, with all others.
+    /// Puts the task on the list: it will be woken once, together with all others.
     pub(crate) fn enlist(&self, waker: &Waker) {
         let former = self.tasks.lock().wakers.insert(self.number, waker.clone());
-        // Not under the lock: the task may end with its waker, and its end come back here.
+        // Not under the lock: dropping the waker may drop its task, whose `Enlistment` takes the lock.
         drop(former);
     }
 
-    /// Has all that are on the list woken when a message may be ready, if the descriptor is there.
+    /// Makes the node's thread wake all listed tasks when the descriptor is readable, if there is one.
     pub(crate) fn watch(&self) {
-        // Under the lock, so that nobody who leaves ends what begins here.
+        // Under the lock, so that a task that leaves does not undo this.
         let waiting = self.tasks.lock();
         match self.event.get() {
             Some(event) if waiting.wakers.contains_key(&self.number) => {
@@ -115,14 +115,14 @@ impl Drop for Enlistment<'_> {
     fn drop(&mut self) {
         let mut waiting = self.tasks.lock();
         let own = waiting.wakers.remove(&self.number);
-        // Also if it has been woken: others may have told the thread anew since, and have been woken with it.
+        // Also if this task was woken: the thread may watch again for other tasks, which may have been woken since.
         if waiting.wakers.is_empty()
             && let Some(event) = self.event.get()
         {
             self.node.wake_when_readable(event, None);
         }
         drop(waiting);
-        // The task may end with its waker, and its end come back here.
+        // Not under the lock: dropping the waker may drop its task.
         drop(own);
     }
 }

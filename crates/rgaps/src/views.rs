@@ -1,4 +1,4 @@
-//! Loans and samples seen by a kernel or an array library: where they lie, and in which shape.
+//! Views of loans and samples for kernels and array libraries: address and shape.
 
 use rgaps_device::dlpack::{DLDevice, ManagedTensor};
 use rgaps_device::{Backend, DeviceRange, FieldView};
@@ -16,8 +16,8 @@ fn dl_device(backend: &dyn Backend) -> DLDevice {
 }
 
 impl<T: Meta> Loan<T> {
-    /// Where the block lies. What writes there must be done when the loan is dropped or published, or be in the stream that it is published
-    /// on.
+    /// The block's range of device memory. All writes there must be complete before the loan is dropped or published, or be in the stream that it is
+    /// published on.
     pub fn device_range(&self) -> Result<DeviceRange, PublishError> {
         let bytes = self.meta().payload_bytes();
         // A block without bytes has no address.
@@ -27,13 +27,13 @@ impl<T: Meta> Loan<T> {
 }
 
 impl<T: Payload> Loan<T> {
-    /// What a kernel that fills the block is told of it: an argument, by value. As for `device_range`.
+    /// A view of the block, to pass by value to a kernel that fills it. The rule of `device_range` applies.
     pub fn view(&self) -> Result<T::View, PublishError> {
         let range = self.device_range()?;
         self.meta().view(&range).map_err(|source| self.view_error(source))
     }
 
-    /// What an array library that fills the block is told of it. As for `device_range`.
+    /// Describes the block for an array library that fills it. The rule of `device_range` applies.
     pub fn describe(&self) -> Result<Descriptor, PublishError> {
         let range = self.device_range()?;
         self.meta().describe(&range).map_err(|source| self.view_error(source))
@@ -41,13 +41,13 @@ impl<T: Payload> Loan<T> {
 }
 
 impl Loan<PointCloud> {
-    /// What a kernel is told of one field of the points.
+    /// A view of one field of the points, to pass to a kernel.
     pub fn field_view(&self, name: &str) -> Result<FieldView, PublishError> {
         let range = self.device_range()?;
         self.meta().field_view(name, &range).map_err(|source| self.view_error(source))
     }
 
-    /// What an array library is told of one field of the points.
+    /// Describes one field of the points for an array library.
     pub fn describe_field(&self, name: &str) -> Result<Descriptor, PublishError> {
         let range = self.device_range()?;
         self.meta().describe_field(name, &range).map_err(|source| self.view_error(source))
@@ -55,8 +55,7 @@ impl Loan<PointCloud> {
 }
 
 impl<T: Meta> Sample<T> {
-    /// Where the payload lies. What reads it must be done when the sample is dropped, or be in the stream that it is released on, or
-    /// was taken on if it is dropped.
+    /// The payload's range of device memory. The rule of `device_address` applies.
     pub fn device_range(&self) -> Result<DeviceRange, TakeError> {
         let bytes = self.info().bytes;
         let address = if bytes > 0 { self.device_address()? } else { 0 };
@@ -65,33 +64,33 @@ impl<T: Meta> Sample<T> {
 }
 
 impl<T: Payload> Sample<T> {
-    /// What a kernel that reads the payload is told of it: an argument, by value. As for `device_range`; it must not write.
+    /// A view of the payload, to pass by value to a kernel that reads it. The kernel must not write. The rule of `device_range` applies.
     pub fn view(&self) -> Result<T::View, TakeError> {
         let range = self.device_range()?;
         self.meta().view(&range).map_err(|source| self.view_error(source))
     }
 
-    /// What an array library that reads the payload is told of it. As for `device_range`.
+    /// Describes the payload for an array library that reads it. The rule of `device_range` applies.
     pub fn describe(&self) -> Result<Descriptor, TakeError> {
         let range = self.device_range()?;
         self.meta().describe(&range).map_err(|source| self.view_error(source))
     }
 
-    /// Hands the sample to an array library. It is released when the library calls the deleter, as if it were dropped there, on whichever
-    /// thread that is. If this fails, it is released at once; `describe` tells beforehand.
+    /// Gives the sample to an array library. The library's call of the deleter drops the sample, on any thread. If this fails, the sample is
+    /// dropped at once; call `describe` first to find such an error while you keep the sample.
     pub fn into_dlpack(self) -> Result<ManagedTensor, TakeError> {
         Ok(self.describe()?.manage(self))
     }
 }
 
 impl Sample<PointCloud> {
-    /// What a kernel is told of one field of the points.
+    /// A view of one field of the points, to pass to a kernel.
     pub fn field_view(&self, name: &str) -> Result<FieldView, TakeError> {
         let range = self.device_range()?;
         self.meta().field_view(name, &range).map_err(|source| self.view_error(source))
     }
 
-    /// What an array library is told of one field of the points.
+    /// Describes one field of the points for an array library.
     pub fn describe_field(&self, name: &str) -> Result<Descriptor, TakeError> {
         let range = self.device_range()?;
         self.meta().describe_field(name, &range).map_err(|source| self.view_error(source))

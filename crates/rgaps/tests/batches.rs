@@ -1,4 +1,4 @@
-//! A subscriber that may hold no more of a publisher: batches are given out, and what is said to wait can be taken.
+//! A subscriber at its limit of held messages: what batches and `ready_count` return.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
@@ -10,7 +10,7 @@ use rgaps_testing::{RuntimeDir, Watchdog, again_with, programs};
 
 const MESSAGES: u8 = 200;
 
-/// More messages than a subscriber may hold wait for one that loses none.
+/// Runs a test with a keep-all subscriber that has more unread messages than it may hold.
 fn with_more_than_may_be_held(name: &str, test: impl FnOnce(&Subscriber<Bytes>)) {
     let rgapsd = programs::find("rgapsd");
     let settings = [("RGAPSD", rgapsd.to_str().unwrap()), ("RGAPS_NETWORK", "local"), ("RGAPS_DEVICE", "host")];
@@ -30,7 +30,7 @@ fn with_more_than_may_be_held(name: &str, test: impl FnOnce(&Subscriber<Bytes>))
 }
 
 #[test]
-fn a_batch_that_holds_all_it_may_is_given_out_and_nothing_is_lost() {
+fn a_batch_ends_at_the_limit_of_held_messages_and_loses_none() {
     with_more_than_may_be_held("batches", |subscriber| {
         let mut given = Vec::new();
         loop {
@@ -39,7 +39,7 @@ fn a_batch_that_holds_all_it_may_is_given_out_and_nothing_is_lost() {
                 break;
             }
             given.extend(batch.iter().map(|sample| sample.bytes()[0]));
-            // While they are held, the reason why there are no more is told.
+            // While the batch is held, the next call returns the reason.
             if given.len() < usize::from(MESSAGES) {
                 assert!(matches!(subscriber.take_all(), Err(TakeError::TooManyHeld { .. })));
             }
@@ -49,7 +49,7 @@ fn a_batch_that_holds_all_it_may_is_given_out_and_nothing_is_lost() {
 }
 
 #[test]
-fn what_is_said_to_wait_can_be_taken() {
+fn ready_count_counts_what_take_would_return() {
     with_more_than_may_be_held("unread", |subscriber| {
         assert_eq!(subscriber.ready_count(1000), usize::from(MESSAGES), "each dropped before the next");
         let mut held: Vec<_> = std::iter::from_fn(|| subscriber.take().ok().flatten()).collect();

@@ -1,4 +1,4 @@
-//! A client that does not read its socket (stopped, or busy elsewhere) holds up nobody: its manager cuts it off, and it comes back.
+//! A client that does not read its socket (stopped or busy) blocks no other client: the manager closes its connection, and it reconnects.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
@@ -12,7 +12,7 @@ use rgaps::{Node, Publisher};
 use rgaps_testing::{Child, RuntimeDir, Watchdog, is_again, manager, programs, skipped};
 
 const TOPIC: &str = "cut_off";
-/// Each subscriber makes one notice; far more than any socket holds.
+/// Each subscriber causes one notice: far more than a socket holds.
 const SUBSCRIBERS_MAX: u32 = 20_000;
 const LONG: Duration = Duration::from_secs(20);
 
@@ -38,7 +38,7 @@ fn role_of_the_stopped() {
     }
 }
 
-/// A client that publishes, and is stopped.
+/// A publishing client, stopped.
 fn stopped_client(dir: &RuntimeDir) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "role_of_the_stopped", "--ignored", "--nocapture"]);
@@ -52,7 +52,7 @@ fn stopped_client(dir: &RuntimeDir) -> Child {
 }
 
 #[test]
-fn a_stopped_client_is_cut_off_delays_nobody_and_goes_on_with_its_slot_later() {
+fn a_stopped_client_blocks_no_other_client_and_keeps_its_slot() {
     let _watchdog = Watchdog::new(Duration::from_secs(100));
     let dir = RuntimeDir::new("cut-off").unwrap();
     let node = Node::builder().runtime_dir(dir.path()).build().unwrap();
@@ -69,7 +69,7 @@ fn a_stopped_client_is_cut_off_delays_nobody_and_goes_on_with_its_slot_later() {
         }
     }
     assert!(log().contains("stopped"), "it is named\n{}", log());
-    // Others of the topic go on.
+    // Other clients of the topic continue.
     let own = node.publisher::<Bytes>(TOPIC).unwrap();
     let subscriber = node.subscriber::<Bytes>(TOPIC).unwrap();
     let event = subscriber.descriptor().unwrap().try_clone_to_owned().unwrap();
@@ -78,7 +78,7 @@ fn a_stopped_client_is_cut_off_delays_nobody_and_goes_on_with_its_slot_later() {
     assert_eq!(subscriber.take().unwrap().expect("it was published").bytes()[0], 2);
     drop(own);
 
-    // Back again, it learns of a subscriber whose notice it has missed: the subscriber's descriptor is rung.
+    // After it reconnects, it learns of a subscriber whose notice it missed, and signals that subscriber's descriptor.
     child.go_on().unwrap();
     let deadline = Instant::now() + LONG;
     let came = std::iter::from_fn(|| (Instant::now() < deadline).then_some(())).any(|()| {
@@ -89,12 +89,12 @@ fn a_stopped_client_is_cut_off_delays_nobody_and_goes_on_with_its_slot_later() {
 }
 
 #[test]
-fn a_stopped_publisher_keeps_nobody_else_from_getting_descriptors() {
+fn a_stopped_publisher_does_not_use_up_the_descriptors_of_others() {
     if !is_again() {
         if !rustix::process::geteuid().is_root() {
             return skipped("not root: it becomes another user, whom the kernel does not spare");
         }
-        // The kernel counts descriptors on their way for each user, and excuses root.
+        // The kernel limits descriptors in flight per user, except for root.
         let name = std::thread::current().name().unwrap().to_owned();
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", &name, "--nocapture"]).env("AGAIN_IN_A_PROCESS_OF_ITS_OWN", "1");
@@ -112,7 +112,7 @@ fn a_stopped_publisher_keeps_nobody_else_from_getting_descriptors() {
     let _stopped = stopped_client(&dir);
     let node = Node::builder().runtime_dir(dir.path()).no_autostart().build().unwrap();
     for number in 0..400 {
-        // One at a time, and gone again.
+        // One at a time: each is dropped before the next.
         let made = node.subscriber::<Bytes>(TOPIC);
         assert!(made.is_ok(), "subscriber {number}: {}", made.unwrap_err());
     }

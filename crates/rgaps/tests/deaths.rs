@@ -1,5 +1,4 @@
-//! Sudden death at every named step: kill -9 and SIGSTOP of publishers, subscribers, clients that have forked, and managers, with
-//! survivors that go on.
+//! Sudden death at every named step: kill -9 and SIGSTOP of publishers, subscribers, forked clients and managers, while survivors continue.
 //!
 //! RGAPS_TEST_DEATH_ROUNDS sets how many rounds the loop runs (default 160; `./dev test-deaths` runs 10,000).
 
@@ -24,7 +23,7 @@ use survivors::{
     kill_and_reap, pid_of, proven, publish, publisher_qos, signal, state_of, until,
 };
 
-/// What a manager's own memory may grow by in the last rounds, while its allocator and its stacks settle: eight pages.
+/// How much a manager's own memory may grow in the last rounds, while its allocator and stacks settle: eight pages.
 const SETTLING_BYTES: u64 = 8 * 4096;
 /// So many rounds strike every role at every step in both ways: a forked publisher, at seven steps, has two rounds of ten.
 const ALL_STEPS_ROUNDS: u32 = 70;
@@ -36,7 +35,7 @@ fn rounds() -> u32 {
     std::env::var("RGAPS_TEST_DEATH_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(160)
 }
 
-/// This test program again, as a victim in a role.
+/// This test program in a new process, as a victim in a role.
 fn victim(role: &str, dir: &RuntimeDir) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "role_of_a_victim", "--ignored", "--nocapture"]);
@@ -68,7 +67,7 @@ fn role_of_a_victim() {
             }
             println!("ready");
             for number in 1_000_000.. {
-                // A full table is no reason to end: the survivor keeps all.
+                // The table may be full, because the survivor is keep-all.
                 match publish(&publisher, number) {
                     Ok(()) | Err(PublishError::NoSpace { .. }) => std::thread::yield_now(),
                     Err(error) => panic!("{error}"),
@@ -103,18 +102,17 @@ fn role_of_a_victim() {
     }
 }
 
-/// Forks. The child, with everything that it inherited, does what is asked, says its process id, and stays until it is killed or the
-/// test releases its input.
+/// Forks. The child runs `finds` with everything it inherited, prints its process id, and stays until it is killed or its input ends.
 fn fork_a_child_that(finds: impl FnOnce()) {
-    // SAFETY: this process has other threads, and the child uses nothing of theirs: what it is asked to do fails before it takes a lock,
-    // memory comes from glibc, whose allocator works after a fork, and it leaves by _exit.
+    // SAFETY: this process has other threads, whose locks the child must not take: the calls in `finds` fail before they take a lock, glibc's
+    // allocator works after a fork, and the child ends with _exit.
     if unsafe { libc::fork() } > 0 {
         return;
     }
     let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(finds));
     println!("{} {}", if found.is_ok() { "forked" } else { "wrong" }, std::process::id());
     let _ = std::io::stdin().read(&mut [0]);
-    // SAFETY: ends the child without its parent's destructors.
+    // SAFETY: ends the child without running its parent's destructors.
     unsafe { libc::_exit(0) };
 }
 
@@ -123,7 +121,7 @@ fn manager_of(dir: &RuntimeDir) -> u32 {
     let deadline = Instant::now() + LONG;
     while Instant::now() < deadline {
         let managers = dir.users().unwrap().into_iter().filter(|pid| {
-            // Not the process that only starts it in a session of its own and leaves.
+            // Not the intermediate process that starts it in a new session and exits.
             std::fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.contains("--detached"))
         });
         if let Some(pid) = managers.max() {
@@ -134,11 +132,11 @@ fn manager_of(dir: &RuntimeDir) -> u32 {
     panic!("no manager in {}", dir.path().display());
 }
 
-/// Bytes of memory that a process has for itself: heap, stacks and written data. What it shares with clients is not among them.
+/// Bytes of a process's private memory: heap, stacks and written data, without the memory that it shares with clients.
 ///
-/// The heap's own figures would be finer, but only the process itself can ask its allocator, and a question for the sake of a test is none
-/// that a manager should answer. So this is the kernel's count of the real program, in pages, and many rounds tell a leak from an allocator
-/// that settles: malloc's least block is 32 bytes, and one of them lost in each of 750 rounds is six pages, two are twelve.
+/// The allocator's own figures would be finer, but only the process itself can read them, and a manager should not have a request for tests only.
+/// So this is the kernel's count, in pages. Many rounds distinguish a leak from an allocator that settles: malloc's smallest block is 32 bytes; one
+/// lost in each of 750 rounds is six pages, two are twelve.
 fn own_memory_bytes(pid: u32) -> u64 {
     let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
     let line = |name: &str| {
@@ -148,11 +146,11 @@ fn own_memory_bytes(pid: u32) -> u64 {
     line("Anonymous:") + line("Swap:")
 }
 
-/// Reads what a victim says until it is ready, and has forked as often as it should; the process ids of its children.
+/// Reads a victim's output until it is ready and has forked `forks` times. Returns the process ids of its children.
 fn wait_until_ready(child: &mut Child, forks: usize) -> Vec<u32> {
     let stdout = child.std().stdout.take().unwrap();
     let (mut forked, mut ready) = (Vec::new(), false);
-    // The pipe ends if the victim dies first, which at an early step it does.
+    // The pipe ends if the victim dies before, as it does at early steps.
     for line in BufReader::new(stdout).lines().map_while(Result::ok) {
         assert!(!line.contains("wrong"), "a forked child was not told that it is one");
         forked.extend(line.split_once("forked ").and_then(|(_, pid)| pid.parse::<u32>().ok()));
@@ -164,7 +162,7 @@ fn wait_until_ready(child: &mut Child, forks: usize) -> Vec<u32> {
     forked
 }
 
-/// What happens to whom, and where.
+/// The victim's role, the step at which it is hit, and the signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Strike {
     role: &'static str,
@@ -172,7 +170,7 @@ struct Strike {
     stop: bool,
 }
 
-/// Strikes at victims of one role: at every step in turn, by kill -9 and by SIGSTOP, sooner and later in the victim's life.
+/// The strikes at victims of one role: at every step in turn, by kill -9 and by SIGSTOP, at different passages of the step.
 struct Plan {
     role: &'static str,
     steps: &'static [&'static str],
@@ -202,16 +200,16 @@ impl Plan {
     }
 }
 
-/// One round: a victim dies, or is stopped and goes on and dies, at a named step.
+/// One round: at a named step, a victim is killed, or is stopped, continued and then killed.
 fn round(dir: &RuntimeDir, survivors: &mut Survivors, strike: Strike, passage: u32) {
     let Strike { role, step, stop } = strike;
     let mut command = victim(role, dir);
     let action = if stop { Action::Stop } else { Action::Kill };
-    // A publisher that forks has a loan then: its first passage of the steps of a loan is over.
+    // A forking publisher has a loan already, so its first passage of the loan's steps is over.
     let passage = passage + u32::from(role == "forked publisher");
     CrashPoint::new(step).at_passage(passage).doing(action).arm(&mut command);
     let mut child = Child::spawn(&mut command).unwrap();
-    // Kept open: forked children stay for as long as it is.
+    // Kept open: forked children stay until it ends.
     let _input = child.std().stdin.take();
     let mut forked = Vec::new();
     if role != "publisher" {
@@ -228,7 +226,7 @@ fn round(dir: &RuntimeDir, survivors: &mut Survivors, strike: Strike, passage: u
     };
     match (ended, action) {
         (Ended::Stopped, _) => {
-            // Who joins while another is in the middle of something misses nothing.
+            // A subscriber that joins while the victim is stopped misses no message.
             let joiner = Witness::new(&survivors.node);
             survivors.go_on();
             child.go_on().unwrap();
@@ -244,8 +242,8 @@ fn round(dir: &RuntimeDir, survivors: &mut Survivors, strike: Strike, passage: u
     survivors.go_on();
     if role.starts_with("forked") {
         assert_eq!(forked.len(), 1, "{role} at {step} forked once");
-        // The child has the dead one's socket and memory still, and yet its slot is free; unless it has a GPU of the dead one's too, whose
-        // streams may still write there.
+        // The child still has the dead process's socket and memory, yet the slot is freed. With a GPU it is not, since the dead process's streams may
+        // still write to the slot.
         if !is_again() {
             until("the dead have left the topic though a child of theirs lives", || survivors.are_alone());
         } else {
@@ -256,19 +254,19 @@ fn round(dir: &RuntimeDir, survivors: &mut Survivors, strike: Strike, passage: u
     }
 }
 
-/// SIGSTOP of a manager: local topics do not notice. After SIGCONT it answers, and the topic is as it was.
+/// Stops the manager: local topics do not notice. After SIGCONT it answers, and the topic is unchanged.
 fn stop_the_manager(manager: u32, survivors: &mut Survivors) {
     signal(manager, Signal::STOP);
     until("the manager is stopped", || state_of(manager) == Some('T'));
     for _ in 0..4 {
         survivors.go_on();
     }
-    assert_eq!(state_of(manager), Some('T'), "nobody else continued it");
+    assert_eq!(state_of(manager), Some('T'), "no other process continued it");
     signal(manager, Signal::CONT);
     until("the manager answers, and the topic is as it was", || survivors.are_alone());
 }
 
-/// The manager dies: local topics go on, its successor takes them over.
+/// Kills the manager: local topics continue, and its successor takes them over.
 fn kill_the_manager(manager: u32, dir: &RuntimeDir, survivors: &mut Survivors) -> u32 {
     kill_and_reap(manager);
     survivors.go_on();
@@ -302,8 +300,7 @@ fn survivors_go_on_whatever_instruction_a_victim_dies_at() {
     until("the topic has the memory that it had", || TopicMemory::of(&mut survivors) == topic_at_start);
 }
 
-/// Lets a victim work for some turns of the survivors, then stops it where it is, lets it do so many single instructions more while the survivors
-/// go on, and kills it there.
+/// Runs a victim for `turns` turns of the survivors, stops it, single-steps it for `steps` instructions while the survivors continue, and kills it.
 fn die_at_an_instruction(dir: &RuntimeDir, survivors: &mut Survivors, role: &'static str, turns: u64, steps: u64) {
     let mut child = Child::spawn(&mut victim(role, dir)).unwrap();
     let _input = child.std().stdin.take();
@@ -314,7 +311,7 @@ fn die_at_an_instruction(dir: &RuntimeDir, survivors: &mut Survivors, role: &'st
     trace(libc::PTRACE_INTERRUPT, victim);
     for step in 0..steps {
         await_a_stop(victim, survivors);
-        // Somebody who is stopped in the middle of something disturbs nobody.
+        // The stopped victim must not disturb the survivors.
         if step % 500 == 0 {
             survivors.go_on();
         }
@@ -323,7 +320,7 @@ fn die_at_an_instruction(dir: &RuntimeDir, survivors: &mut Survivors, role: &'st
     await_a_stop(victim, survivors);
     survivors.go_on();
     signal(child.id(), Signal::KILL);
-    // A thread that is traced stays until its tracer has heard of its end.
+    // A traced thread remains until its tracer has waited for it.
     until("the victim is dead", || match waitpid(Some(victim), WaitOptions::NOHANG) {
         Ok(status) => status.is_some_and(|(_, status)| status.signaled()),
         Err(rustix::io::Errno::CHILD) => true,
@@ -346,12 +343,12 @@ fn worker_of(pid: u32) -> Pid {
 
 fn trace(request: libc::c_uint, victim: Pid) {
     let none = std::ptr::null_mut::<libc::c_void>();
-    // SAFETY: none of the requests that are made here reads or writes memory of this process.
+    // SAFETY: none of the requests used here reads or writes memory of this process.
     let outcome = unsafe { libc::ptrace(request, victim.as_raw_nonzero().get(), none, none) };
     assert_eq!(outcome, 0, "ptrace {request}: {}", std::io::Error::last_os_error());
 }
 
-/// A step that is a system call ends when that does: a subscriber waits for messages, which come.
+/// Waits for the end of a single step. A step into a system call ends with the call: a subscriber waits for messages, so the survivors publish.
 fn await_a_stop(victim: Pid, survivors: &mut Survivors) {
     until("the victim has made its step", || {
         let status = waitpid(Some(victim), WaitOptions::NOHANG | WaitOptions::UNTRACED).unwrap();
@@ -367,7 +364,7 @@ fn await_a_stop(victim: Pid, survivors: &mut Survivors) {
 
 #[test]
 fn survivors_on_devices_go_on_whatever_dies() {
-    // The stand-in for libcuda in every process; whoever is killed leaves its streams in the middle of something.
+    // Every process uses the stand-in for libcuda, so a killed process leaves its streams in the middle of their work.
     let rgapsd = programs::find("rgapsd");
     let device = [("RGAPS_DEVICE", "cuda"), ("RGAPS_TEST_STANDIN_DELAY_US", "0"), ("RGAPS_NETWORK", "local")];
     if again_with(&[&device[..], &[("RGAPSD", rgapsd.to_str().unwrap())]].concat(), link_into) {
@@ -379,7 +376,7 @@ fn survive(rounds: u32) {
     let _watchdog = Watchdog::new(Duration::from_secs(1800));
     let dir = RuntimeDir::new("deaths").unwrap();
     isolate();
-    // What victims and managers leave behind comes to this process, which reaps it.
+    // This process becomes the parent of orphans of victims and managers, and reaps them.
     set_child_subreaper(Some(rustix::process::getpid())).unwrap();
     let mut survivors = Survivors::new(&dir);
     survivors.touch_everything();
@@ -395,7 +392,7 @@ fn survive(rounds: u32) {
     let topic_at_start = TopicMemory::of(&mut survivors);
     let (settled_after, mut settled_bytes) = (rounds / 8 * 5, None);
     for number in 0..rounds {
-        // Managers die in the first half. The one that is left sees all of the second, and soon has what it will ever need.
+        // Managers die in the first half only. The last one sees the whole second half, and soon has all the memory that it needs.
         let managers_die = number < rounds / 2;
         if number == settled_after {
             settled_bytes = Some(own_memory_bytes(manager));
@@ -414,7 +411,7 @@ fn survive(rounds: u32) {
             }
         }
         until("the dead have left the topic", || survivors.are_alone());
-        // A connection is closed a moment after its client has left the topic. A new manager first gets all that it needs.
+        // A connection is closed a moment after its client has left the topic. A new manager first allocates what it needs.
         let (descriptors, maps) = *start.get_or_insert_with(|| holdings(manager));
         until("the manager holds no more than at its start", || {
             let now = holdings(manager);
@@ -435,10 +432,10 @@ fn survive(rounds: u32) {
     assert!(missed.is_empty() || rounds < ALL_STEPS_ROUNDS, "not struck at every step in both ways: {missed:?}");
 }
 
-/// Managers that this process starts look for nobody.
+/// Makes managers that this process starts use no network.
 fn isolate() {
-    // SAFETY: no other thread of this test program reads or writes the environment at this moment: tests that start managers do so
-    // through commands of their own, and this is the only one that relies on inheritance.
+    // SAFETY: no other thread of this test program reads or writes the environment now: other tests start managers with commands that set their own
+    // environment.
     unsafe { std::env::set_var("RGAPS_NETWORK", "local") };
 }
 
@@ -473,7 +470,7 @@ impl TwoHosts {
 
     fn node(&self, host: usize) -> Node {
         until("the manager listens", || self.dirs[host].path().join("rgapsd.sock").exists());
-        // The manager that takes over is the test's, which knows the other host, not one that the node would start.
+        // The test starts the successor, which knows the other host; a node's own would not.
         Node::builder().runtime_dir(self.dirs[host].path()).no_autostart().build().unwrap()
     }
 }
@@ -489,7 +486,7 @@ struct Stream {
 impl Stream {
     fn new(hosts: &TwoHosts) -> Self {
         let (sending, receiving) = (hosts.node(0), hosts.node(1));
-        // Room for more than the 64 messages that a sender may keep for a host that is silent.
+        // Room for more than the 64 messages that a sender may keep for a silent host.
         let qos =
             PublisherQos { durability: Durability::Volatile, pool_bytes: Some(128 * PAYLOAD_BYTES), ..publisher_qos() };
         let publisher = sending.publisher_with::<Bytes>(TOPIC, qos).unwrap();
@@ -497,7 +494,7 @@ impl Stream {
         Self { publisher, subscriber, number: 0, newest: 0 }
     }
 
-    /// Publishes one and takes what has come; the newest number published, and taken.
+    /// Publishes one message and takes all that have arrived. Returns the newest numbers published and taken.
     fn exchange(&mut self) -> (u64, u64) {
         self.number += 1;
         publish(&self.publisher, self.number).unwrap();
@@ -505,7 +502,7 @@ impl Stream {
             let sample = match self.subscriber.wait(Duration::from_millis(2)) {
                 Ok(Some(sample)) => sample,
                 Ok(None) => break,
-                // What a manager received goes with it where nobody has mapped its pool yet: it is said, and released.
+                // Messages that a dead manager received are lost if no subscriber has mapped its pool; the take returns an error and releases them.
                 Err(TakeError::Pool { .. }) => continue,
                 Err(error) => panic!("{error}"),
             };
@@ -517,7 +514,7 @@ impl Stream {
     }
 }
 
-/// A manager dies at a named step of a link; the other host gets whole samples only, and after the restart the newest ones.
+/// A manager dies at a named step of a link. The other host gets whole samples only, and after the restart the newest ones.
 fn a_manager_dies_at(step: &str, mortal: usize) {
     let hosts = TwoHosts::new("l");
     let mut managers = BTreeMap::new();
@@ -530,8 +527,8 @@ fn a_manager_dies_at(step: &str, mortal: usize) {
     }
     let mut stream = Stream::new(&hosts);
     let mut dead = managers.remove(&mortal).unwrap();
-    // Whoever exchanges may wait for an answer of the manager when it dies, and gets it from the next one: another thread starts that, with
-    // the same command without the crash point, as a service manager would.
+    // `exchange` may wait for an answer when the manager dies, and gets it from the next one. So another thread starts the next one, as a service
+    // manager would: with the same command, but without the crash point.
     let successor = std::thread::scope(|scope| {
         let successor = scope.spawn(|| {
             let ended = dead.wait_within(Duration::from_secs(60)).unwrap();
@@ -549,10 +546,10 @@ fn a_manager_dies_at(step: &str, mortal: usize) {
     until("samples published after the restart arrive", || stream.exchange().1 > at_restart);
 }
 
-/// Far behind the burst with which a link begins: by then the subscriber has the pool from its manager, which cannot give it while stopped.
+/// Well after the burst at the start of a link: by then the subscriber has mapped its manager's pool, which a stopped manager cannot provide.
 const STOP_PASSAGE: u32 = 1000;
 
-/// A manager is stopped at a named step of a link, and continued: what is published meanwhile disturbs nobody, and samples come again.
+/// A manager is stopped at a named step of a link and continued. Publications meanwhile do no harm, and samples arrive again.
 fn a_manager_is_stopped_at(step: &str, stopped: usize) {
     let hosts = TwoHosts::new("s");
     let mut managers: Vec<Child> = (0..2)
@@ -569,7 +566,7 @@ fn a_manager_is_stopped_at(step: &str, stopped: usize) {
         stream.exchange();
         managers[stopped].wait_end_or_stop_within(Duration::ZERO).unwrap() == Ended::Stopped
     });
-    // More than the pool and the outbox hold.
+    // More messages than the pool and the outbox hold.
     for _ in 0..200 {
         stream.exchange();
     }

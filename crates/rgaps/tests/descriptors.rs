@@ -1,5 +1,5 @@
-//! How many descriptors a topic takes; who has none left hears so, with the number, on the side where they are missing; and what one client may
-//! have of them and of topics.
+//! File descriptors: how many a topic uses, what the error says on the side that runs out of them, and how many descriptors and topics one client
+//! may have.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
@@ -11,7 +11,7 @@ use rgaps::{Node, NodeError, Subscriber};
 use rgaps_testing::{Child, RuntimeDir, Watchdog, again_with, manager, programs};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// `rgapsd` with a limit on its descriptors, as the shell sets it.
+/// Starts `rgapsd` with a limit on its descriptors, set by the shell's ulimit.
 fn manager(dir: &RuntimeDir, limit: &str) -> Child {
     let mut command = Command::new("sh");
     command.args(["-c", &format!("ulimit {limit} && exec \"$0\"")]).arg(programs::find("rgapsd"));
@@ -23,7 +23,7 @@ fn node(dir: &RuntimeDir) -> Node {
     Node::builder().runtime_dir(dir.path()).no_autostart().build().unwrap()
 }
 
-/// Subscribes to one topic after the other, and what ends that.
+/// Subscribes to one topic after another. Returns the subscribers and the error that ended it.
 fn subscribe(node: &Node, topics: usize) -> (Vec<Subscriber<Bytes>>, Option<NodeError>) {
     let mut made = Vec::new();
     for number in 0..topics {
@@ -36,8 +36,8 @@ fn subscribe(node: &Node, topics: usize) -> (Vec<Subscriber<Bytes>>, Option<Node
 }
 
 #[test]
-fn a_client_that_may_have_no_more_descriptors_hears_its_own_limit() {
-    // The limit is the whole process's.
+fn a_client_out_of_descriptors_gets_an_error_with_its_own_limit() {
+    // The limit applies to the whole process.
     if !again_with(&[], |_| Ok(())) {
         return;
     }
@@ -58,7 +58,7 @@ fn a_client_that_may_have_no_more_descriptors_hears_its_own_limit() {
 
 #[test]
 fn a_topic_takes_one_descriptor_of_a_subscriber_two_of_a_publisher_and_two_of_rgapsd() {
-    // No other test's are counted.
+    // In its own process, so that no other test's descriptors count.
     if !again_with(&[("RGAPS_DEVICE", "host")], |_| Ok(())) {
         return;
     }
@@ -90,7 +90,7 @@ fn a_topic_takes_one_descriptor_of_a_subscriber_two_of_a_publisher_and_two_of_rg
 }
 
 #[test]
-fn rgapsd_takes_what_descriptors_it_may_have_and_says_when_these_are_used_up() {
+fn rgapsd_raises_its_descriptor_limit_and_names_it_when_it_is_used_up() {
     let _watchdog = Watchdog::new(Duration::from_secs(100));
     let dir = RuntimeDir::new("manager-fds").unwrap();
     let soft = manager(&dir, "-Sn 128");
@@ -128,7 +128,7 @@ fn one_program_that_uses_up_descriptors_leaves_some_to_others() {
     let _watchdog = Watchdog::new(Duration::from_secs(100));
     let dir = RuntimeDir::new("spare-fds").unwrap();
     let _manager = manager(&dir, "-n 256");
-    // As many nodes as it likes: what a process has is counted.
+    // The limit counts the whole process, whatever the number of its nodes.
     let nodes: Vec<Node> = (0..4).map(|_| node(&dir)).collect();
     let mut made = Vec::new();
     let mut said = String::new();

@@ -1,4 +1,4 @@
-//! Messages whose kind is a value: who holds them, and in whose order they are released. With a manager of its own for each test.
+//! Dynamic messages: holders, and the order of releases. Each test has its own manager.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
@@ -12,7 +12,7 @@ use rgaps_testing::{RuntimeDir, Watchdog, again_with, programs};
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// A process of its own, with the given settings and, if asked for, the stand-in for libcuda.
+/// Runs the test again in a new process with these settings and, if requested, the stand-in for libcuda.
 fn again(on_standin: bool) -> bool {
     let rgapsd = programs::find("rgapsd");
     let device = if on_standin { "cuda:0" } else { "host" };
@@ -24,7 +24,7 @@ struct Bench {
     node: Node,
     publisher: DynamicPublisher,
     subscriber: DynamicSubscriber,
-    // Last: it ends the manager.
+    // Last: dropping it ends the manager.
     _dir: RuntimeDir,
     _watchdog: Watchdog,
 }
@@ -50,7 +50,7 @@ impl Bench {
     }
 }
 
-/// Until it is so; the watchdog ends a wait for ever.
+/// Waits until the condition holds; the watchdog ends an endless wait.
 fn until(what: impl Fn() -> bool) {
     while !what() {
         std::thread::yield_now();
@@ -82,7 +82,7 @@ fn a_message_is_released_when_its_last_holder_releases_it() {
 }
 
 #[test]
-fn what_waits_is_counted_without_being_taken() {
+fn ready_messages_are_counted_without_being_taken() {
     if !again(false) {
         return;
     }
@@ -97,7 +97,7 @@ fn what_waits_is_counted_without_being_taken() {
 }
 
 #[test]
-fn metadata_and_questions_of_another_kind_are_refused_with_both_names() {
+fn metadata_and_calls_of_another_kind_are_refused_with_both_names() {
     if !again(false) {
         return;
     }
@@ -140,7 +140,7 @@ fn a_view_on_another_stream_waits_for_the_bytes_and_is_released_behind_its_work(
     let gpu = Control::load();
     let (maker, taker, viewer) =
         (bench.node.stream().unwrap(), bench.node.stream().unwrap(), bench.node.stream().unwrap());
-    // Its memory comes with the first message.
+    // The pool gets its memory with the first message.
     bench.publish(Bytes::new(1000), 1);
     drop(bench.subscriber.wait(LONG).unwrap().unwrap());
     gpu.hold();

@@ -61,7 +61,7 @@ fn a_kernels_example_without_a_gpu_says_what_it_needs() {
 }
 
 #[test]
-fn pictures_that_a_kernel_made_are_inverted_by_another_where_they_lie() {
+fn a_second_kernel_inverts_the_pictures_of_a_first_in_place() {
     match Device::count() {
         Ok(1..) => {}
         Ok(0) => return skipped("no GPU is visible"),

@@ -1,4 +1,4 @@
-//! A forked child may drop what it has of its parent's, and ask it: that harms nobody, whatever streams have still to do.
+//! A forked child may drop and call its parent's objects without harm, also while streams still have work for them.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
@@ -61,14 +61,14 @@ impl Bench {
         self.publisher.push_on(&Bytes::new(1024), &self.source, stream).unwrap();
     }
 
-    /// How a child ends that drops the subscriber.
+    /// The exit of a child that drops the subscriber.
     fn child_drops_the_subscriber(&mut self) -> i32 {
-        // SAFETY: the child drops what it has of its parent's, as a program would that ends by returning, and leaves by _exit.
+        // SAFETY: the child drops its copy of the parent's subscriber, like a program that returns from `main`, and ends with _exit.
         let pid = unsafe { libc::fork() };
         if pid == 0 {
             // SAFETY: the parent's value is moved out and dropped once, in the child alone, which then ends.
             drop(unsafe { std::ptr::read(&raw const self.subscriber) });
-            // SAFETY: ends the child without its parent's destructors.
+            // SAFETY: ends the child without running its parent's destructors.
             unsafe { libc::_exit(0) };
         }
         let mut status = 0;
@@ -80,7 +80,7 @@ impl Bench {
 }
 
 #[test]
-fn a_forked_child_may_drop_a_subscriber_whose_stream_has_still_to_let_a_message_go() {
+fn a_forked_child_may_drop_a_subscriber_whose_stream_still_has_to_release() {
     let Some(mut bench) = Bench::new() else { return };
     bench.push(&bench.stream);
     let sample = bench.subscriber.wait(LONG).unwrap().unwrap();
@@ -101,7 +101,7 @@ fn a_forked_child_may_drop_a_subscriber_that_awaits_the_bytes_of_a_message() {
 }
 
 #[test]
-fn a_forked_child_may_ask_an_observer_of_its_parents() {
+fn a_forked_child_may_use_an_observer_of_its_parent() {
     let _watchdog = Watchdog::new(Duration::from_secs(100));
     let dir = RuntimeDir::new("observer").unwrap();
     let mut command = std::process::Command::new(programs::find("rgapsd"));
@@ -116,7 +116,7 @@ fn a_forked_child_may_ask_an_observer_of_its_parents() {
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         let found = observer.poll().is_some();
-        // SAFETY: ends the child without its parent's destructors.
+        // SAFETY: ends the child without running its parent's destructors.
         unsafe { libc::_exit(i32::from(found)) };
     }
     let mut status = 0;

@@ -1,4 +1,4 @@
-//! What has gone leaves nothing behind: neither pools nor slots nor descriptors.
+//! Publishers, subscribers and programs that are gone leave no pools, slots or descriptors behind.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
@@ -24,7 +24,7 @@ fn node(dir: &RuntimeDir) -> Node {
     Node::builder().runtime_dir(dir.path()).no_autostart().build().unwrap()
 }
 
-/// Whether something comes true before the watchdog's patience is over.
+/// Whether a condition becomes true in time.
 fn soon(mut is_true: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + LONG;
     while !is_true() {
@@ -37,14 +37,14 @@ fn soon(mut is_true: impl FnMut() -> bool) -> bool {
 }
 
 #[test]
-fn pools_of_publishers_that_made_way_for_others_go_with_them() {
+fn rgapsd_releases_the_pools_of_replaced_publishers() {
     let _watchdog = Watchdog::new(Duration::from_secs(150));
     let dir = RuntimeDir::new("made-way").unwrap();
     let mut manager = rgapsd(&dir);
     let rgapsd = manager.std().id();
     let node = node(&dir);
     let deep = SubscriberQos { history: History::KeepLast(30_000), ..SubscriberQos::default() };
-    // Never reads, so that who has published stays until its place is needed: there are 256.
+    // Never reads, so that dropped publishers keep their slots until these are needed: there are 256.
     let idle = node.subscriber_with::<Bytes>(TOPIC, deep).unwrap();
     let other = node.subscriber::<Bytes>(TOPIC).unwrap();
     let pools = || {
@@ -68,7 +68,7 @@ fn pools_of_publishers_that_made_way_for_others_go_with_them() {
 
 #[test]
 #[ignore = "the program that is replaced, started by the test below"]
-fn role_of_who_is_replaced() {
+fn role_of_the_program_that_calls_exec() {
     if std::env::var("RGAPS_TEST_GONE").is_err() {
         return;
     }
@@ -83,13 +83,13 @@ fn role_of_who_is_replaced() {
 }
 
 #[test]
-fn what_a_program_had_that_has_become_another_program_is_free_again() {
+fn slots_of_a_program_that_called_exec_are_freed() {
     let _watchdog = Watchdog::new(Duration::from_secs(100));
     let dir = RuntimeDir::new("exec").unwrap();
     let _manager = rgapsd(&dir);
     let node = node(&dir);
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "role_of_who_is_replaced", "--ignored", "--nocapture"]);
+    command.args(["--exact", "role_of_the_program_that_calls_exec", "--ignored", "--nocapture"]);
     command.env("RGAPS_TEST_GONE", "1").env("RGAPS_RUNTIME_DIR", dir.path());
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = Child::spawn(&mut command).unwrap();
@@ -106,7 +106,7 @@ fn what_a_program_had_that_has_become_another_program_is_free_again() {
 
 #[test]
 fn a_publisher_keeps_no_descriptor_of_subscribers_that_have_gone() {
-    // No other test's are counted.
+    // In its own process, so that no other test's descriptors count.
     if !rgaps_testing::again_with(&[], |_| Ok(())) {
         return;
     }

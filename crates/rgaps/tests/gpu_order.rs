@@ -1,5 +1,5 @@
-//! Publishing, taking and releasing in stream order without the help of a stand-in's controls: a stream is held by a word that it waits
-//! for. `cargo test` runs it on the stand-in for libcuda, `./dev test-gpu` on a real GPU.
+//! Publishing, taking and releasing in stream order, without the stand-in's controls: to hold a stream, a test makes it wait for a word in
+//! memory. `cargo test` runs it on the stand-in for libcuda, `./dev test-gpu` on a real GPU.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
@@ -14,14 +14,14 @@ use rgaps::{Exhaustion, Node, PublishError, Publisher, PublisherQos, Readiness, 
 use rgaps_os::{Access, Mapping, memfd};
 use rgaps_testing::{RuntimeDir, Watchdog, again_with, programs, skipped};
 
-/// Set where the device is a real GPU, which must be there.
+/// Set to require a real GPU.
 const REQUIRED: &str = "RGAPS_TEST_GPU";
 const TOPIC: &str = "gpu/order";
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const LONG: Duration = Duration::from_secs(60);
 
-/// On a real GPU, or in a process of its own whose libcuda, and whose manager's, is the stand-in.
+/// Runs the test on a real GPU, or in a new process in which the stand-in replaces libcuda, also for the manager.
 fn on_a_device() -> bool {
     if std::env::var_os(REQUIRED).is_some() {
         return true;
@@ -38,13 +38,13 @@ struct Bench {
     stream: Stream,
     reader: Stream,
     gate: Arc<dyn StreamMemory>,
-    // Last: it ends the manager.
+    // Last: dropping it ends the manager.
     _dir: RuntimeDir,
     _watchdog: Watchdog,
 }
 
 impl Bench {
-    /// `None`, and said so, where streams cannot wait for words.
+    /// `None`, with a note in the output, if streams cannot wait for words.
     fn new(pool_bytes: u64, exhaustion: Exhaustion) -> Option<Self> {
         let _watchdog = Watchdog::new(Duration::from_secs(240));
         let _dir = RuntimeDir::new("gpu-order").unwrap();
@@ -72,7 +72,7 @@ impl Bench {
         StreamWord { memory: self.gate.as_ref(), offset: 0 }
     }
 
-    /// A stream goes no further until `open`.
+    /// Holds a stream until `open`.
     fn hold(&self, stream: &Stream) {
         self.gate().write(0).unwrap();
         stream.wait_value(&self.gate(), 1, LONG).unwrap();
@@ -82,8 +82,8 @@ impl Bench {
         self.gate().write(1).unwrap();
     }
 
-    /// Makes memory, words and streams known to the driver, which may wait for the device while it learns of them. With as many messages as the
-    /// pool has room for, later ones need no memory that is new.
+    /// Registers memory, words and streams with the driver, which may wait for the device meanwhile. With as many messages as the
+    /// pool has room for, later messages need no new memory.
     fn warm_up(&self, source: &Source, messages: usize) {
         let samples: Vec<_> = (0..messages)
             .map(|_| {
@@ -100,7 +100,7 @@ impl Bench {
     }
 }
 
-/// Device memory of the caller's, with something in it.
+/// The caller's device memory, filled.
 struct Source {
     part: DevicePart,
     content: Vec<u8>,
@@ -144,7 +144,7 @@ fn on_a_device_a_block_is_used_again_only_after_the_stream_that_reads_it() {
     if !on_a_device() {
         return;
     }
-    // Room for one message.
+    // The pool has room for one message.
     let Some(bench) = Bench::new(3 * MIB, Exhaustion::Refuse) else { return };
     let source = Source::new(&bench.node, 2 * MIB);
     bench.warm_up(&source, 1);

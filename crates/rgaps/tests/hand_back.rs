@@ -1,4 +1,4 @@
-//! What clients have outlives their manager: its successor gives nobody's slot away who lives, and keeps none for those who do not.
+//! Slots outlive the manager: its successor keeps the slots of living clients, and frees those of dead ones.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
@@ -19,7 +19,7 @@ use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, se
 const TOPIC: &str = "hand_back";
 const LONG: Duration = Duration::from_secs(20);
 
-/// This test program again, as a client of its own.
+/// This test program in a new process, as a client.
 struct Client {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
@@ -38,7 +38,7 @@ impl Client {
         client
     }
 
-    /// The rest of the next line that has the word.
+    /// The rest of the next output line that contains the word.
     fn hear(&mut self, word: &str) -> String {
         let lines = self.lines.by_ref().map_while(Result::ok);
         let heard = lines.filter_map(|line| Some(line.split_once(word)?.1.to_owned())).next();
@@ -95,7 +95,7 @@ fn role_of_a_client() {
     std::thread::park();
 }
 
-/// What a runtime does, with nothing but a thread.
+/// A minimal async runtime on one thread.
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     struct Unpark(std::thread::Thread);
     impl Wake for Unpark {
@@ -113,12 +113,12 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// Whether this is a process whose managers, which clients start, look for no other hosts.
+/// Whether this is a process whose clients start managers without a network.
 fn is_isolated() -> bool {
     again_with(&[("RGAPS_NETWORK", "local"), ("RGAPS_DEVICE", "host")], |_| Ok(()))
 }
 
-/// The manager of a runtime directory, which some client has started.
+/// The manager of a runtime directory, started by a client.
 fn manager_of(dir: &RuntimeDir, other_than: u32) -> u32 {
     let deadline = Instant::now() + LONG;
     while Instant::now() < deadline {
@@ -154,7 +154,7 @@ fn publish(publisher: &Publisher<Bytes>, byte: u8) {
     publisher.push(&Bytes::new(1), &[byte]).unwrap();
 }
 
-/// A publisher and a subscriber on each of many topics, with pools as small as they get.
+/// A publisher and a subscriber on each of many topics, with the smallest possible pools.
 fn many(node: &Node, topics: usize) -> Vec<(Publisher<Bytes>, Subscriber<Bytes>)> {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }).unwrap();
@@ -181,7 +181,7 @@ fn a_stopped_subscriber_keeps_its_slot_when_the_manager_dies_and_a_dead_one_does
     kill(manager_of(&dir, 0));
     dead.child.kill().unwrap();
     until("the slot of the dead is free", || publisher.subscriber_count() < 2);
-    // What the manager decides at one moment is done when it answers.
+    // When the manager answers, its earlier decisions are carried out.
     assert_eq!(node.topics().unwrap().len(), 1);
     assert_eq!(publisher.subscriber_count(), 1, "the stopped one has its slot still");
     publish(&publisher, 7);
@@ -190,7 +190,7 @@ fn a_stopped_subscriber_keeps_its_slot_when_the_manager_dies_and_a_dead_one_does
 }
 
 #[test]
-fn a_publisher_that_comes_after_a_managers_death_does_not_wait_for_who_is_stopped() {
+fn a_publisher_that_joins_a_successor_does_not_wait_for_a_stopped_subscriber() {
     if !is_isolated() {
         return;
     }
@@ -203,7 +203,7 @@ fn a_publisher_that_comes_after_a_managers_death_does_not_wait_for_who_is_stoppe
     let manager = manager_of(&dir, 0);
     kill(manager);
     manager_of(&dir, manager);
-    // Nobody has told this one of the words of the stopped subscriber; the first one knows them.
+    // This publisher does not know the stopped subscriber's words; the first one does.
     let qos = PublisherQos { exhaustion: Exhaustion::DropOldest, pool_bytes: Some(1 << 16), ..Default::default() };
     let late = Node::builder().runtime_dir(dir.path()).build().unwrap().publisher_with::<Bytes>(TOPIC, qos).unwrap();
     assert_eq!(late.subscriber_count(), 1);
@@ -230,7 +230,7 @@ fn a_client_of_many_topics_hands_all_of_them_to_the_next_manager() {
     let manager = manager_of(&dir, 0);
     kill(manager);
     manager_of(&dir, manager);
-    // The manager answers when everything is handed back.
+    // The manager answers once everything is handed back.
     let is_whole = |topic: &rgaps::TopicSummary| (topic.publishers, topic.subscribers) == (1, 1);
     until("all topics are handed back", || {
         let listed = node.topics();
@@ -245,7 +245,7 @@ fn a_client_of_many_topics_hands_all_of_them_to_the_next_manager() {
 }
 
 #[test]
-fn who_leaves_while_slots_are_handed_back_has_left() {
+fn a_client_that_detaches_during_its_hand_back_stays_detached() {
     if !is_isolated() {
         return;
     }
@@ -267,7 +267,7 @@ fn who_leaves_while_slots_are_handed_back_has_left() {
 }
 
 #[test]
-fn who_was_cut_off_from_a_topic_hears_so_at_the_next_call_asleep_or_not() {
+fn a_cut_off_client_gets_an_error_in_its_wait_or_at_its_next_call() {
     if !is_isolated() {
         return;
     }
@@ -278,7 +278,7 @@ fn who_was_cut_off_from_a_topic_hears_so_at_the_next_call_asleep_or_not() {
     client.child.stop().unwrap();
     drop(first);
     kill(manager_of(&dir, 0));
-    // Without notes the next manager cannot know of the topic, and makes it anew.
+    // Without notes the next manager does not know the topic, and creates it again.
     for entry in std::fs::read_dir(dir.path()).unwrap().flatten() {
         if entry.file_name().to_string_lossy().starts_with("topic-") {
             std::fs::remove_file(entry.path()).unwrap();
@@ -289,14 +289,14 @@ fn who_was_cut_off_from_a_topic_hears_so_at_the_next_call_asleep_or_not() {
     client.child.go_on().unwrap();
     let mut said: Vec<String> = (0..3).map(|_| client.hear(&format!(": /{TOPIC}: "))).collect();
     said.sort();
-    let cut_off = |who: &str| format!("the {who} was cut off from its topic: make it anew");
+    let cut_off = |who: &str| format!("the {who} was cut off from its topic: create it again");
     assert_eq!(said, [cut_off("publisher"), cut_off("subscriber"), cut_off("subscriber")]);
     let topics = next.topics().unwrap();
     assert_eq!((topics.len(), topics[0].publishers, topics[0].subscribers), (1, 1, 0));
 }
 
 #[test]
-fn who_joins_and_leaves_while_managers_die_has_what_was_made_and_nothing_else() {
+fn joins_and_leaves_take_effect_even_while_managers_die() {
     if !is_isolated() {
         return;
     }
@@ -310,7 +310,7 @@ fn who_joins_and_leaves_while_managers_die_has_what_was_made_and_nothing_else() 
             for number in 0_usize.. {
                 let topic = format!("t{}", number % 7);
                 pairs.push((node.publisher(&topic).unwrap(), node.subscriber(&topic).unwrap()));
-                // Some leave at once, some stay for a while.
+                // Some are dropped at once, some later.
                 if number % 3 == 0 || pairs.len() > 12 {
                     pairs.remove(number % pairs.len());
                 }
@@ -331,7 +331,7 @@ fn who_joins_and_leaves_while_managers_die_has_what_was_made_and_nothing_else() 
         is_over.store(true, Ordering::Relaxed);
         joins.join().unwrap()
     });
-    // Each is in its topic, with as many others as there should be.
+    // Each is in its topic, and no others are.
     for (publisher, subscriber) in &pairs {
         while subscriber.take().unwrap().is_some() {}
         publish(publisher, 3);
@@ -344,7 +344,7 @@ fn who_joins_and_leaves_while_managers_die_has_what_was_made_and_nothing_else() 
 }
 
 #[test]
-fn a_topic_of_a_stopped_client_is_not_made_anew_and_who_wants_it_hears_for_whom_it_waits() {
+fn a_stopped_clients_topic_is_not_recreated_and_a_joiner_learns_whom_it_awaits() {
     if !is_isolated() {
         return;
     }
@@ -366,7 +366,7 @@ fn a_topic_of_a_stopped_client_is_not_made_anew_and_who_wants_it_hears_for_whom_
 }
 
 #[test]
-fn a_message_of_a_stopped_publisher_is_read_when_that_goes_on_under_the_next_manager() {
+fn a_stopped_publishers_message_is_read_after_it_continues_under_a_successor() {
     if !is_isolated() {
         return;
     }
@@ -380,7 +380,7 @@ fn a_message_of_a_stopped_publisher_is_read_when_that_goes_on_under_the_next_man
     kill(manager);
     manager_of(&dir, manager);
     assert_eq!(node.topics().unwrap().len(), 1);
-    // Its pool is not mapped, and the manager that is asked for it does not have it yet.
+    // The pool is not mapped, and the successor does not have it yet.
     std::thread::scope(|scope| {
         let taken = scope.spawn(|| subscriber.take().unwrap().expect("it was published").bytes()[0]);
         client.child.go_on().unwrap();
@@ -389,13 +389,13 @@ fn a_message_of_a_stopped_publisher_is_read_when_that_goes_on_under_the_next_man
 }
 
 #[test]
-fn a_client_that_is_stopped_while_it_starts_a_manager_keeps_nobody_from_starting_one() {
+fn a_client_stopped_while_starting_a_manager_does_not_block_another_start() {
     if !is_isolated() {
         return;
     }
     let _watchdog = Watchdog::new(Duration::from_secs(100));
     let dir = RuntimeDir::new("starter").unwrap();
-    // As that client holds it.
+    // Hold the lock as the stopped client does.
     let lock = std::fs::File::create(dir.path().join("start.lock")).unwrap();
     rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
     assert_eq!(node(&dir).topics().unwrap(), []);

@@ -1,4 +1,4 @@
-//! Clients that ask for what they must not have, or for too much: the manager answers the others as before.
+//! Clients that request what they must not have, or too much: the manager goes on serving other clients.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 use std::io::{BufRead, BufReader};
@@ -22,7 +22,7 @@ use rgaps_testing::{Child, RuntimeDir, Watchdog, again_with, manager, programs};
 const TOPIC: &str = "hostile";
 const LONG: Duration = Duration::from_secs(60);
 
-/// `rgapsd` of a host, with settings, in a directory of its own.
+/// Starts `rgapsd` with settings in a runtime directory.
 fn manager(dir: &RuntimeDir, settings: &[(&str, String)]) -> Child {
     let mut command = Command::new(programs::find("rgapsd"));
     command.env("RGAPS_LISTEN", "tcp/127.0.0.1:0").env("RGAPS_DATA_ADDRESS", "127.0.0.1");
@@ -38,7 +38,7 @@ fn hello(protocol: u32, layout: u32, locks: Vec<LockId>) -> Body {
     Body::Hello { protocol, program: "hostile".to_owned(), layout, locks }
 }
 
-/// A client that speaks the protocol by hand.
+/// A client that sends hand-made requests.
 struct Hostile(Connection, Option<ProcessLock>);
 
 /// What a welcome says of a client's lock, and the file that came beside it.
@@ -127,7 +127,7 @@ fn a_topic_for_which_a_request_was_refused_does_not_stay() {
 }
 
 #[test]
-fn callers_that_never_say_hello_keep_nobody_out() {
+fn callers_that_never_say_hello_block_no_client() {
     let _watchdog = Watchdog::new(Duration::from_secs(120));
     let dir = RuntimeDir::new("strangers").unwrap();
     let _manager = manager(&dir, &[]);
@@ -138,7 +138,7 @@ fn callers_that_never_say_hello_keep_nobody_out() {
     drop(strangers);
 }
 
-/// Two hosts on loopback, the second of which knows where the first is and has settings of its own.
+/// Two hosts on loopback. The second one knows the first one's address, and has these settings.
 fn linked(a: &RuntimeDir, b: &RuntimeDir, settings: &[(&str, &str)]) -> [Child; 2] {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let address = format!("tcp/127.0.0.1:{port}");
@@ -148,8 +148,8 @@ fn linked(a: &RuntimeDir, b: &RuntimeDir, settings: &[(&str, &str)]) -> [Child; 
 }
 
 #[test]
-fn a_pool_larger_than_the_other_hosts_memory_keeps_small_messages_from_nobody() {
-    // Devices of different size, as only the stand-in has them on one machine.
+fn a_pool_larger_than_the_other_hosts_memory_still_delivers_small_messages() {
+    // Two devices of different size on one machine, which only the stand-in has.
     if !again_with(&[("RGAPS_DEVICE", "cuda")], link_into) {
         return;
     }
@@ -186,7 +186,7 @@ fn slots_that_are_the_managers_own_cannot_be_handed_back() {
         send();
     }
 
-    // On each host: the segment, by looking on, and a pool of one's own.
+    // On each host: observe the segment, and create a publisher with its pool.
     for dir in [&a, &b] {
         let hostile = Hostile::new(dir);
         let key = TopicKey::new(0, TOPIC).unwrap();
@@ -209,7 +209,7 @@ fn slots_that_are_the_managers_own_cannot_be_handed_back() {
             let topics =
                 vec![HandedTopic { key: key.clone(), topic: TopicId(topic.0), type_name: type_name.clone(), slots }];
             let (answer, _) = hostile.ask(Body::HandBack { topics }, &descriptors);
-            // Neither the manager's slots nor those of the nodes, which have locks of their own, though in this process.
+            // The manager's slots are refused, and so are the nodes' slots: their locks differ, although they are in this process.
             let Ok(Reply::HandedBack { refused }) = &answer else { panic!("{answer:?}") };
             assert_eq!(refused.len(), 1, "{slot}");
         }
@@ -262,7 +262,7 @@ fn the_kernel_lets_a_subscriber_write_its_own_words_and_nothing_else() {
         assert_eq!(map(fd, Access::ReadWrite).is_ok(), is_its_own);
         assert!(rgaps_os::memfd::seal_future_write(fd).is_err(), "nor can it shut anybody out");
     }
-    // Lies about itself harm itself only.
+    // A subscriber that writes garbage into its own words harms only itself.
     let words = map(&own, Access::ReadWrite).unwrap();
     for offset in (0..8192).step_by(8) {
         words.atomic_u64(offset).unwrap().store(0x5a5a_5a5a_5a5a_5a5a, std::sync::atomic::Ordering::Relaxed);
@@ -276,7 +276,7 @@ fn the_kernel_lets_a_subscriber_write_its_own_words_and_nothing_else() {
 }
 
 #[test]
-fn a_client_of_another_version_hears_both_versions() {
+fn a_client_of_another_version_gets_an_error_with_both_versions() {
     let _watchdog = Watchdog::new(Duration::from_secs(120));
     let dir = RuntimeDir::new("versions").unwrap();
     let _manager = manager(&dir, &[]);
@@ -295,7 +295,7 @@ fn a_client_of_another_version_hears_both_versions() {
         "rgapsd makes topics of layout {LAYOUT_VERSION}, this program reads layout {layout}; run one version of RGAPS on a host"
     );
     assert_eq!(ask(PROTOCOL_VERSION, layout), text);
-    // As protocols before this one said it.
+    // The hello of an earlier protocol.
     let pidfd = PidFd::own().unwrap();
     let old = Hostile::stranger(&dir);
     let text = r#"{"id":1,"body":{"hello":{"protocol":3,"program":"old"}}}"#;
@@ -308,7 +308,7 @@ fn a_client_of_another_version_hears_both_versions() {
 }
 
 #[test]
-fn a_lock_that_another_process_holds_makes_nobody_its_client() {
+fn a_client_cannot_use_a_lock_that_another_process_holds() {
     let _watchdog = Watchdog::new(Duration::from_secs(120));
     let dir = RuntimeDir::new("locks").unwrap();
     let _manager = manager(&dir, &[]);

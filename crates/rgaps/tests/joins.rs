@@ -1,4 +1,4 @@
-//! Who joins while a publisher is stopped at any step of a publication gets the message or does not, and pins nothing.
+//! A subscriber that joins while a publisher is stopped at any step of a publication gets the message or does not, and pins no message.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
@@ -12,7 +12,7 @@ use rgaps_testing::{Action, Child, CrashPoint, Ended, RuntimeDir, Watchdog, agai
 
 const TOPIC: &str = "joins";
 const LONG: Duration = Duration::from_secs(20);
-/// Steps of a publication, in its order.
+/// The steps of a publication, in order.
 const STEPS: [&str; 5] = ["loan.block", "publish.described", "publish.complete", "publish.reserved", "publish.woken"];
 
 fn publisher_qos(durability: Durability) -> PublisherQos {
@@ -34,13 +34,13 @@ fn role_of_a_publisher() {
     let publisher = node.publisher_with::<Bytes>(TOPIC, publisher_qos(durability)).unwrap();
     publisher.push(&Bytes::new(1), &[1]).unwrap();
     println!("published");
-    // It asks for nothing more, and says what its pool has in use when it is asked.
+    // It loans nothing more, and prints the bytes in use in its pool for each line of input.
     for line in std::io::stdin().lines().map_while(Result::ok) {
         println!("{line} {}", publisher.statistics().used_bytes);
     }
 }
 
-/// A publisher in a process of its own, which stops at a step of its only publication.
+/// A publisher in a new process, which stops at a step of its only publication.
 struct Publisher {
     child: Child,
     lines: std::io::Lines<BufReader<ChildStdout>>,
@@ -70,7 +70,7 @@ impl Publisher {
         self.hear("used ").parse().unwrap()
     }
 
-    /// The rest of the next line that has the word.
+    /// The rest of the next output line that contains the word.
     fn hear(&mut self, word: &str) -> String {
         let lines = self.lines.by_ref().map_while(Result::ok);
         let heard = lines.filter_map(|line| Some(line.split_once(word)?.1.to_owned())).next();
@@ -83,7 +83,7 @@ fn is_isolated() -> bool {
 }
 
 #[test]
-fn who_joins_at_any_step_of_a_publication_pins_nothing() {
+fn a_subscriber_that_joins_at_any_step_of_a_publication_pins_no_message() {
     if !is_isolated() {
         return;
     }
@@ -96,18 +96,18 @@ fn who_joins_at_any_step_of_a_publication_pins_nothing() {
         publisher.go_on();
         let taken = joined.take().unwrap().map(|sample| sample.bytes().to_vec());
         let statistics = joined.statistics();
-        // Before the message has its position it is this subscriber's, and afterwards it is not.
+        // A subscriber that joins before the message has its position gets it; a later one does not.
         let is_before = matches!(step, "loan.block" | "publish.described" | "publish.complete");
         assert_eq!((taken, statistics.lost), (is_before.then(|| vec![1]), 0), "joined at {step}");
         let deadline = Instant::now() + LONG;
         while publisher.used_bytes() > 0 {
-            assert!(Instant::now() < deadline, "what nobody has still to read is kept after a join at {step}");
+            assert!(Instant::now() < deadline, "a message that no subscriber needs is kept after a join at {step}");
         }
     }
 }
 
 #[test]
-fn who_joins_late_at_any_step_gets_the_latched_message() {
+fn a_late_joiner_at_any_step_of_a_publication_gets_the_latched_message() {
     if !is_isolated() {
         return;
     }

@@ -1,4 +1,4 @@
-//! A sample that is read keeps its bytes whatever its manager lacks: descriptors when it takes slots back, on either side, or the files that it had.
+//! A held sample keeps its bytes when the manager or client lacks descriptors during the hand-back, or when files of theirs were removed.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
@@ -39,14 +39,14 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// This test program again, as a client that holds a sample of each topic.
+/// This test program in a new process, as a client that holds a sample of each topic.
 struct Client {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
 }
 
 impl Client {
-    /// `spare`: how many descriptors it may still open while it reads its samples.
+    /// `spare`: how many more descriptors it may open while it holds its samples.
     fn start(dir: &RuntimeDir, spare: Option<usize>) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "role_of_a_client", "--ignored", "--nocapture"]);
@@ -60,14 +60,14 @@ impl Client {
         client
     }
 
-    /// The rest of the next line that has the word.
+    /// The rest of the next output line that contains the word.
     fn hear(&mut self, word: &str) -> String {
         let lines = self.lines.by_ref().map_while(Result::ok);
         let heard = lines.filter_map(|line| Some(line.split_once(word)?.1.to_owned())).next();
         heard.unwrap_or_else(|| panic!("the client ended without {word:?}"))
     }
 
-    /// Has it go on, and says what it read then.
+    /// Makes the client go on, and returns what it reads then.
     fn reads(&mut self) -> String {
         writeln!(self.child.std().stdin.as_mut().unwrap(), "go on").unwrap();
         self.hear("read ")
@@ -101,7 +101,7 @@ fn role_of_a_client() {
     }
 }
 
-/// A publisher of each topic, and a client that reads a sample of each.
+/// A publisher of each topic, and a client that holds a sample of each.
 struct Held {
     publishers: Vec<Publisher<Bytes>>,
     own: Node,
@@ -125,7 +125,7 @@ impl Held {
         held
     }
 
-    /// Of a subscriber whose words it does not know yet a publisher takes all to be needed, and may be refused.
+    /// A publisher that does not know a subscriber's words yet treats all messages as needed, so a loan may be refused.
     fn push(&self, byte: u8) {
         for publisher in &self.publishers {
             let payload = [byte; PAYLOAD_BYTES as usize];
@@ -140,7 +140,7 @@ impl Held {
         files.filter(is_meant).map(|file| file.path()).collect()
     }
 
-    /// Both clients have come back after their files had been removed: each note names locks that are there.
+    /// Waits until both clients have reconnected after their files were removed: each note names existing locks.
     fn is_noted_again(&self) {
         let is_noted = |path: &PathBuf| {
             let note: serde_json::Value = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
@@ -156,7 +156,7 @@ impl Held {
         });
     }
 
-    /// The manager is followed by another one, and publishers use every block that they may.
+    /// Replaces the manager by a successor, and lets publishers use every block that they may.
     fn followed(&mut self) -> Child {
         self.manager.kill().unwrap();
         let next = rgapsd(&self.dir, 1024);
@@ -179,7 +179,7 @@ impl Held {
         until("the note is there again", || note.exists());
     }
 
-    /// The client has come back with all that it had, and reads what it read.
+    /// Checks that the client has reconnected with all slots, and reads the same bytes.
     fn is_whole(&mut self) {
         until("the client's slots are handed back", || {
             self.own.topics().is_ok_and(|topics| topics.iter().all(|topic| topic.subscribers == 1))
@@ -191,7 +191,7 @@ impl Held {
 
 #[test]
 fn samples_stay_though_their_reader_hands_back_one_slot_at_a_time() {
-    // For the connection, and for two that go along with a slot.
+    // One for the connection, two for the descriptors of a slot.
     let mut held = Held::new("few", Some(3));
     let _next = held.followed();
     held.is_whole();
@@ -201,7 +201,7 @@ fn samples_stay_though_their_reader_hands_back_one_slot_at_a_time() {
 fn samples_stay_though_their_reader_has_no_descriptors_when_its_manager_dies() {
     let mut held = Held::new("none", Some(2));
     let _next = held.followed();
-    // From now on it has some.
+    // From now on it may open some.
     assert_eq!(held.client.reads(), "[7, 7, 7, 7], cut off from 0");
     held.is_whole();
 }
@@ -213,7 +213,7 @@ fn samples_stay_though_a_cleaner_removes_files_and_leaves_the_socket() {
     let rename = |held: &Held, path: &Path| std::fs::rename(path, aside(held));
     for (prefix, is_renamed) in [("", false), ("client-", false), ("topic-", false), ("client-", true)] {
         let mut held = Held::new("cleaned", None);
-        // As `find -type f -mtime +10 -delete` does, and `mv`.
+        // Like `find -type f -mtime +10 -delete`, and `mv`.
         for file in held.files(prefix) {
             let _ = if is_renamed { rename(&held, &file) } else { remove(&file) };
         }
@@ -353,7 +353,7 @@ fn a_manager_that_may_have_few_descriptors_takes_back_as_many_slots_as_it_gave()
     let dir = RuntimeDir::new("manager").unwrap();
     let mut manager = rgapsd(&dir, 128);
     let own = node(&dir);
-    // Far more descriptors in a message than it may have.
+    // One message carries far more descriptors than it may have.
     let subscribers: Vec<Subscriber<Bytes>> =
         (0..60).map(|number| own.subscriber(&format!("t{number}")).unwrap()).collect();
     manager.kill().unwrap();

@@ -1,4 +1,4 @@
-//! Ending what a node has, with a manager that does not answer.
+//! Dropping a node's subscribers while the manager does not answer.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
@@ -11,7 +11,7 @@ use rgaps::types::Bytes;
 use rgaps_testing::{RuntimeDir, Watchdog, manager, programs};
 
 #[test]
-fn many_leave_a_manager_that_does_not_answer_as_soon_as_one_does() {
+fn dropping_many_subscribers_waits_for_a_silent_manager_only_once() {
     const MANY: usize = 200;
     let _watchdog = Watchdog::new(Duration::from_secs(100));
     let dir = RuntimeDir::new("ends").unwrap();
@@ -28,11 +28,11 @@ fn many_leave_a_manager_that_does_not_answer_as_soon_as_one_does() {
         ended.send(()).unwrap();
         leaves
     });
-    // One takes two seconds, and one after the other would take minutes.
+    // One waits two seconds; if each waited, this would take minutes.
     let has_ended = end.recv_timeout(Duration::from_secs(60));
     manager.go_on().unwrap();
     has_ended.expect("they leave one after the other");
-    // The manager is told what it was not asked.
+    // The manager gets the detach requests that were not sent before.
     let leaves = thread.join().unwrap();
     let deadline = Instant::now() + Duration::from_secs(30);
     while stays.topics().unwrap().iter().any(|topic| topic.subscribers > 0) {

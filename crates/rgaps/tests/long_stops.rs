@@ -1,8 +1,8 @@
-//! Long stops: clients are stopped for longer than any time-out while their manager dies, and perhaps the next one too. Survivors go on
-//! meanwhile; who is continued has what it had, and who is killed leaves nothing behind.
+//! Long stops: clients are stopped for longer than any time-out while their manager dies, and perhaps its successor too. Survivors continue
+//! meanwhile. A continued client still has its slots, and a killed one leaves nothing behind.
 //!
-//! RGAPS_TEST_LONG_STOPS sets the rounds (default 2; `./dev test-deaths` runs 200). A round is the death of a manager while each client of
-//! a host but the survivors is stopped. Up to ten hosts run rounds at a time; each is a runtime directory with processes of its own.
+//! RGAPS_TEST_LONG_STOPS sets the rounds (default 2; `./dev test-deaths` runs 200). In a round, a manager dies while all clients of a
+//! host except the survivors are stopped. Up to ten hosts run rounds at a time; each is a runtime directory with its own processes.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
@@ -28,34 +28,34 @@ use survivors::{
     kill_and_reap, proven, publish, publisher_qos,
 };
 
-/// The longest time-outs are 10 s, for which a client waits for an answer and an idle manager stays, and 5 s, for which a join waits for a
-/// client that is stopped and a manager for another host.
+/// Longer than the longest time-outs: 10 s (a client's wait for an answer, an idle manager's stay) and 5 s (a join's wait for a stopped client, a
+/// manager's wait for another host).
 const STOP: Duration = Duration::from_secs(12);
-/// Every fifth round of a host: longer than the 30 s for which a client waits for the manager that it has started.
+/// In every fifth round of a host. Longer than the 30 s that a client waits for the manager it has started.
 const LONGEST_STOP: Duration = Duration::from_secs(32);
 const HOSTS_AT_A_TIME: u32 = 10;
-/// What survivors wait for messages of others between two of their own.
+/// How long survivors wait for others' messages between two of their own.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// A topic with a keep-all subscriber, which is stopped too: its publisher is refused then, and what it has published is kept.
+/// A topic whose keep-all subscriber is stopped too: its publisher's loans are then refused, and published messages are kept.
 const KEPT: &str = "kept";
-/// The survivors' messages have numbers from 1 on, and clients answer them; other publishers begin here.
+/// The survivors' messages are numbered from 1, and clients answer them. Other publishers' numbers start here.
 const OTHERS: u64 = 1_000_000;
-/// What the survivors publish last.
+/// The number of the survivors' last message.
 const END: u64 = u64::MAX;
 
 fn rounds() -> u32 {
     std::env::var("RGAPS_TEST_LONG_STOPS").ok().and_then(|text| text.parse().ok()).unwrap_or(2)
 }
 
-/// Whether this is no quick look among other tests.
+/// Whether this is a long run, not one of many tests.
 fn is_long() -> bool {
     rounds() > 2
 }
 
 // ---- The clients -------------------------------------------------------------------------------------------------------------
 
-/// What a client says to the test.
+/// Prints a line for the test.
 fn say(words: impl std::fmt::Display) {
     println!("client: {words}");
 }
@@ -73,7 +73,7 @@ fn role_of_a_client() {
             say("ready");
             while let Some(tick) = ticks.next_tick() {
                 match publish(&publisher, OTHERS + tick) {
-                    // A full table is no reason to end: the survivor keeps all.
+                    // The table may be full, because the survivor is keep-all.
                     Ok(()) | Err(PublishError::NoSpace { .. }) => {}
                     Err(error) => panic!("{error}"),
                 }
@@ -95,7 +95,7 @@ fn role_of_a_client() {
             let own = own_topics(&node, topics);
             let mut kept = Listener::new(&node, KEPT, History::KeepAll);
             let mut ticks = Listener::new(&node, TOPIC, History::KeepLast(10));
-            // Whoever has mapped its pools asks no manager for them.
+            // Map the pools now, so that no later take needs the manager.
             own.iter().for_each(works);
             say("ready");
             while let Some(tick) = ticks.next_tick() {
@@ -123,7 +123,7 @@ fn role_of_a_client() {
 
 type Pair = (Publisher<Bytes>, Subscriber<Bytes>);
 
-/// A publisher and a subscriber on each of many topics that nobody else has, with pools as small as they get.
+/// A publisher and a subscriber on each of many topics of this client alone, with the smallest possible pools.
 fn own_topics(node: &Node, topics: usize) -> Vec<Pair> {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }).unwrap();
@@ -139,16 +139,16 @@ fn own_topic(pid: u32, number: usize) -> String {
     format!("own_{pid}_{number}")
 }
 
-/// What is published is taken.
+/// Checks that a published message is taken.
 fn works((publisher, subscriber): &Pair) {
     publisher.push(&Bytes::new(1), &[7]).unwrap();
     assert_eq!(subscriber.take().unwrap().expect("it was published").bytes(), [7]);
 }
 
-/// A subscriber that checks each sample, and whenever it has caught up that each position since the first was taken or counted as lost.
+/// A subscriber that checks each sample. Whenever it has caught up, it checks that each position since the first was taken or counted as lost.
 struct Listener {
     subscriber: Subscriber<Bytes>,
-    /// A position at which it had caught up, and what was counted before it.
+    /// The first position at which it had caught up, and the messages counted before.
     first: Option<(u64, u64)>,
     /// Whether it had caught up at the last message.
     is_level: bool,
@@ -163,10 +163,10 @@ impl Listener {
         Self { subscriber, first: None, is_level: false, has_ended: false, errors: Vec::new() }
     }
 
-    /// The next message; none behind the last of all.
+    /// The next message; `None` after the last one.
     fn next(&mut self) -> Option<(u64, Sample<Bytes>)> {
         loop {
-            // Nothing comes if it is stopped for so long.
+            // The wait may time out because the process was stopped.
             let taken = self.subscriber.wait(LONG);
             let checked = self.check(taken);
             if self.has_ended && self.is_level {
@@ -189,7 +189,7 @@ impl Listener {
         }
     }
 
-    /// Takes what there is.
+    /// Takes all ready messages.
     fn drain(&mut self) {
         while self.subscriber.ready_count(1) > 0 {
             let taken = self.subscriber.take();
@@ -208,7 +208,7 @@ impl Listener {
         };
         let (number, position, statistics) = (proven(&sample), sample.info().position, self.subscriber.statistics());
         self.has_ended |= number == END;
-        // Losses ahead of what was taken are counted at once. There are none where nothing is unread.
+        // Losses after the taken message are counted at once; without unread messages there are none.
         self.is_level = self.subscriber.ready_count(1) == 0;
         if self.is_level {
             let counted = statistics.taken + statistics.lost;
@@ -227,12 +227,12 @@ impl Listener {
 
 // ---- The test's side of them ---------------------------------------------------------------------------------------------------
 
-/// This test program again, as a client of its own.
+/// This test program in a new process, as a client.
 struct Client {
     role: &'static str,
     child: Child,
     lines: Receiver<String>,
-    /// Where it stops of itself.
+    /// The step at which it stops itself.
     step: Option<&'static str>,
     is_ready: bool,
 }
@@ -257,7 +257,7 @@ impl Client {
         Self { role, child, lines, step: step.map(|(step, _)| step), is_ready: false }
     }
 
-    /// Whether it has said this by now; what else it said goes to the notes.
+    /// Whether it has printed this word by now. Its other output goes to the notes.
     fn has_said(&self, word: &str, notes: &mut Notes) -> bool {
         loop {
             match self.lines.try_recv() {
@@ -278,19 +278,19 @@ impl Client {
     }
 }
 
-/// What was seen.
+/// What the test observed.
 #[derive(Debug, Default)]
 struct Notes {
     rounds: u32,
     stops: u32,
     manager_deaths: u32,
     client_deaths: u32,
-    /// By clients that ended in order.
+    /// Counted by clients that ended in order.
     taken: u64,
     lost: u64,
-    /// The longest that the survivors took for three messages of their own.
+    /// The longest time in which the survivors exchanged three messages.
     slowest: Duration,
-    /// Messages of publishers that died with their manager, whose pools could not be mapped any more.
+    /// Messages of publishers that died with their manager, whose pools could no longer be mapped.
     unmapped: usize,
     /// Such messages of this round.
     errors: Vec<String>,
@@ -336,15 +336,15 @@ impl Notes {
 struct Host {
     dir: RuntimeDir,
     survivors: Survivors,
-    /// Joins while the others are stopped.
+    /// A subscriber that joins while the other clients are stopped.
     late: Option<Listener>,
     kept: Publisher<Bytes>,
     random: Random,
     notes: Notes,
-    /// In this round.
+    /// Whether a publisher died in this round.
     publisher_died: bool,
     memory_at_start: TopicMemory,
-    /// What the first manager that saw a whole round holds.
+    /// The holdings of the first manager that saw a whole round.
     held_at_start: Option<(usize, usize)>,
 }
 
@@ -370,7 +370,7 @@ impl Host {
         }
     }
 
-    /// The survivors publish and take, whatever the others do.
+    /// Lets the survivors publish and take.
     fn go_on(&mut self) {
         let began = Instant::now();
         self.survivors.go_on();
@@ -383,7 +383,7 @@ impl Host {
         self.late.iter_mut().for_each(Listener::drain);
     }
 
-    /// Nobody is waited for who keeps all and takes nothing.
+    /// Publishes to the keep-all subscriber. The loan may be refused while that one takes nothing.
     fn publish_kept(&self, number: u64) {
         match publish(&self.kept, number) {
             Ok(()) | Err(PublishError::NoSpace { .. }) => {}
@@ -403,7 +403,7 @@ impl Host {
         }
     }
 
-    /// Who listens, as the kernel tells.
+    /// The process that listens on the socket, according to the kernel.
     fn manager(&self) -> Option<u32> {
         let socket = Dir::open(self.dir.path()).unwrap().socket();
         Some(Connection::connect(&socket).ok()??.peer().unwrap().pid)
@@ -411,7 +411,7 @@ impl Host {
 
     fn kill_the_manager(&mut self) {
         self.until("there is a manager", |host| host.manager().is_some());
-        let Some(manager) = self.manager() else { unreachable!("nobody else kills it") };
+        let Some(manager) = self.manager() else { unreachable!("only this test kills it") };
         kill_and_reap(manager);
         self.notes.manager_deaths += 1;
     }
@@ -421,7 +421,7 @@ impl Host {
         assert!(self.survivors.node.topics().is_ok(), "it answers");
     }
 
-    /// Clients in every role, some of which are to stop at a named step.
+    /// Starts clients in every role; some will stop at a named step.
     fn clients(&mut self) -> Vec<Client> {
         let roles: [(&'static str, &[&'static str]); 4] =
             [("publisher", &PUBLISHER_STEPS), ("subscriber", &SUBSCRIBER_STEPS), ("owner 10", &[]), ("joiner", &[])];
@@ -434,7 +434,7 @@ impl Host {
             });
             clients.push(Client::start(role, &self.dir, step));
         }
-        // Some are stopped before they have what they want.
+        // Some are stopped before they are ready.
         for client in &mut clients {
             if client.step.is_some() || self.random.below(6) > 0 {
                 self.until("the client is ready", |host| client.has_said("ready", &mut host.notes));
@@ -458,7 +458,7 @@ impl Host {
     fn round(&mut self, stop: Duration) {
         let mut clients = self.clients();
         self.turns(30);
-        // Some are stopped while they hand back what they have.
+        // Some are stopped during their hand-back.
         if self.random.below(3) == 0 {
             self.kill_the_manager();
         }
@@ -470,7 +470,7 @@ impl Host {
             self.kill_the_manager();
         }
         self.await_a_successor();
-        // Longer than the queue is, too.
+        // Sometimes a whole lap of the queue.
         if self.random.below(8) == 0 {
             self.survivors.fill_the_queue();
         }
@@ -482,7 +482,9 @@ impl Host {
             self.go_on();
         }
         refused.into_iter().zip(owner).for_each(|(refused, owner)| check_refusal(refused.join().unwrap(), owner));
-        clients.iter_mut().for_each(|client| assert!(client.is_stopped(), "nobody else continued the {}", client.role));
+        clients
+            .iter_mut()
+            .for_each(|client| assert!(client.is_stopped(), "another process continued the {}", client.role));
 
         let living = self.resume(clients);
         if let Some(late) = self.late.take() {
@@ -497,7 +499,7 @@ impl Host {
         self.notes.unmapped += unmapped.len();
     }
 
-    /// Continues the clients in any order; some die stopped, and perhaps one when it goes on. Those that live.
+    /// Continues the clients in random order. Some are killed while stopped, and perhaps one after it continues. Returns the living ones.
     fn resume(&mut self, mut stopped: Vec<Client>) -> Vec<Client> {
         let mut living = Vec::new();
         self.publisher_died = false;
@@ -525,7 +527,7 @@ impl Host {
         client.lines.iter().for_each(|line| self.notes.add(client.role, &line));
     }
 
-    /// Whoever lives still hears the last message, finds everything in order, and leaves; then the topic is as it was.
+    /// Checks that each living client gets the last message, finds everything in order and detaches. Then the topic must be as at the start.
     fn end(&mut self, mut living: Vec<Client>) {
         self.until("the clients end", |host| {
             if host.kept.subscriber_count() > 0 {
@@ -564,7 +566,7 @@ impl Host {
         self.until("only the survivors' files are there", |host| {
             (notes(&host.dir, "client-"), notes(&host.dir, "topic-")) == (1, 2)
         });
-        let Some(manager) = self.manager() else { panic!("nobody has killed this one") };
+        let Some(manager) = self.manager() else { panic!("the last manager is gone") };
         let (descriptors, maps) = *self.held_at_start.get_or_insert_with(|| holdings(manager));
         self.until("the manager holds no more than one before", |_| {
             let now = holdings(manager);
@@ -572,15 +574,15 @@ impl Host {
         });
     }
 
-    /// Lets publishers come and go. The memory of a run of the message table is given back when its occupant leaves, but whoever walks the queue
-    /// later looks at entries of that run, and the kernel makes a page for who reads where there is none: that goes with the next occupant.
+    /// Creates and drops publishers in all slots. A run of the message table is given back to the kernel when its occupant leaves, but reading its
+    /// entries later, on a walk of the queue, makes the kernel map pages again. The next occupant's end gives these back.
     fn clear_runs(&self) {
         let come = || self.survivors.node.publisher_with::<Bytes>(TOPIC, publisher_qos()).unwrap();
         drop((0..OTHERS_AT_A_TIME).map(|_| come()).collect::<Vec<_>>());
     }
 }
 
-/// Somebody wants to join a topic that only a client has which is stopped.
+/// Tries to join a topic that only a stopped client has.
 fn join_topic_of(owner: u32, dir: &RuntimeDir) -> std::thread::JoinHandle<Result<(), NodeError>> {
     let path = dir.path().to_owned();
     std::thread::spawn(move || {
@@ -590,11 +592,11 @@ fn join_topic_of(owner: u32, dir: &RuntimeDir) -> std::thread::JoinHandle<Result
 }
 
 fn check_refusal(refused: Result<(), NodeError>, owner: u32) {
-    let said = refused.expect_err("a topic of somebody who lives is not made anew").to_string();
+    let said = refused.expect_err("a living client's topic is not recreated").to_string();
     assert!(said.contains(&format!("process {owner} has slots in /{}", own_topic(owner, 3))), "{said}");
 }
 
-/// Whether this is a process whose managers, which clients start, look for no other hosts, and which reaps them.
+/// Whether this is a process whose clients start managers without a network, and which reaps orphans.
 fn is_isolated() -> bool {
     let is_isolated = again_with(&[("RGAPS_NETWORK", "local"), ("RGAPS_DEVICE", "host")], |_| Ok(()));
     if is_isolated {
@@ -664,7 +666,7 @@ fn a_client_of_many_topics_keeps_them_while_it_is_stopped_and_managers_die() {
         }
         check_refusal(refused.join().unwrap(), client.child.id());
         client.child.go_on().unwrap();
-        // The survivors' two are there before.
+        // Two topics are the survivors'.
         while host.survivors.node.topics().unwrap().len() < topics + 2 {
             host.go_on();
         }

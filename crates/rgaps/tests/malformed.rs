@@ -1,4 +1,4 @@
-//! Messages that contradict themselves: counted, named once and passed by, whichever way messages are taken.
+//! Malformed messages: every take counts and skips them, and the log names the first.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
@@ -14,7 +14,7 @@ use rgaps_testing::{RuntimeDir, Watchdog};
 const TOPIC: &str = "camera";
 const LONG: Duration = Duration::from_secs(20);
 
-/// Passes for an image, and describes another number of bytes than come with it.
+/// Has the type name of an image, but describes a number of bytes other than its payload's.
 #[derive(Clone, Debug, PartialEq)]
 struct Lie(Image);
 
@@ -74,7 +74,7 @@ impl Bench {
         self.bad.loan(Lie(Self::image())).unwrap().publish().unwrap()
     }
 
-    /// Two that cannot be taken, and one that can.
+    /// Publishes two malformed messages and a good one.
     fn publish(&self) {
         self.lie();
         self.lie();
@@ -83,7 +83,7 @@ impl Bench {
 }
 
 #[test]
-fn a_message_that_contradicts_itself_is_counted_and_passed_by_however_it_is_taken() {
+fn every_take_in_order_counts_and_skips_a_malformed_message() {
     let bench = Bench::new("malformed");
     let subscriber = &bench.subscriber;
     let mut passed = 0;
@@ -110,11 +110,11 @@ fn a_message_that_contradicts_itself_is_counted_and_passed_by_however_it_is_take
     };
     passes(next);
     assert!(subscriber.take().unwrap().is_none());
-    assert_eq!(subscriber.statistics().held, 0, "what is passed by is released");
+    assert_eq!(subscriber.statistics().held, 0, "skipped messages are released");
 }
 
 #[test]
-fn who_asks_for_one_message_hears_that_it_contradicts_itself_and_takes_the_next() {
+fn a_take_by_handle_returns_the_error_of_a_malformed_message() {
     let bench = Bench::new("malformed-handle");
     let handle = bench.lie();
     let refused = bench.subscriber.take_by_handle(&handle, LONG).unwrap_err();

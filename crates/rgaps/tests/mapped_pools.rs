@@ -1,4 +1,4 @@
-//! The pools that a subscriber maps: what it cannot map now it gets later, and what nobody needs any more it releases it.
+//! The pools that a subscriber maps: it maps later what it cannot map now, and unmaps pools that are no longer needed.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
@@ -12,7 +12,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 const LONG: Duration = Duration::from_secs(30);
 
-/// A process of its own, whose limits are its own.
+/// Runs the test again in a new process, whose limits it may change.
 fn again() -> bool {
     again_with(&[], |_| Ok(()))
 }
@@ -27,7 +27,7 @@ fn node(dir: &RuntimeDir) -> Node {
     Node::builder().runtime_dir(dir.path()).no_autostart().build().unwrap()
 }
 
-/// A subscriber that loses nothing, and a publisher whose pool it has not mapped yet.
+/// A keep-all subscriber, and a publisher whose pool it has not mapped yet.
 struct Topic {
     manager: Child,
     subscriber: Subscriber<Bytes>,
@@ -53,7 +53,7 @@ impl Topic {
         }
     }
 
-    /// The message that waits first cannot be opened: that is an error, it is kept, and counted neither as taken nor as lost.
+    /// Checks that the first message cannot be opened: the take returns an error, keeps the message, and counts it neither as taken nor as lost.
     fn fails_to_take(&self) {
         let error = self.subscriber.take().unwrap_err();
         let counted = self.subscriber.statistics();
@@ -61,7 +61,7 @@ impl Topic {
         assert_eq!(self.subscriber.ready_count(10), 3, "{error}");
     }
 
-    /// All three come, in their order.
+    /// Checks that all three messages are taken in order.
     fn takes_three(&self) {
         let (deadline, mut taken, mut errors) = (Instant::now() + LONG, Vec::new(), Vec::new());
         while taken.len() < 3 && Instant::now() < deadline {
@@ -77,7 +77,7 @@ impl Topic {
 }
 
 #[test]
-fn what_cannot_be_mapped_since_the_manager_is_stopped_is_kept() {
+fn a_message_that_cannot_be_mapped_while_the_manager_is_stopped_is_kept() {
     let topic = Topic::new("stopped");
     topic.manager.stop().unwrap();
     topic.push_three();
@@ -87,7 +87,7 @@ fn what_cannot_be_mapped_since_the_manager_is_stopped_is_kept() {
 }
 
 #[test]
-fn what_cannot_be_mapped_since_there_is_no_manager_is_kept() {
+fn a_message_that_cannot_be_mapped_without_a_manager_is_kept() {
     let mut topic = Topic::new("gone");
     topic.manager.kill().unwrap();
     topic.push_three();
@@ -97,7 +97,7 @@ fn what_cannot_be_mapped_since_there_is_no_manager_is_kept() {
 }
 
 #[test]
-fn what_cannot_be_mapped_for_lack_of_descriptors_is_kept() {
+fn a_message_that_cannot_be_mapped_for_lack_of_descriptors_is_kept() {
     if !again() {
         return;
     }
@@ -130,7 +130,7 @@ fn a_message_taken_by_handle_that_cannot_be_mapped_is_taken_again() {
 }
 
 #[test]
-fn what_could_not_be_taken_by_name_is_taken_in_its_order() {
+fn a_message_that_a_take_by_handle_could_not_map_is_taken_in_order() {
     if !again() {
         return;
     }
@@ -145,7 +145,7 @@ fn what_could_not_be_taken_by_name_is_taken_in_its_order() {
 }
 
 #[test]
-fn what_waits_in_a_mapped_pool_is_taken_though_the_manager_is_stopped() {
+fn a_message_in_a_mapped_pool_is_taken_while_the_manager_is_stopped() {
     let topic = Topic::new("mapped");
     topic.publisher.push(&Bytes::new(1), &[0]).unwrap();
     drop(topic.subscriber.wait(LONG).unwrap().unwrap());
@@ -156,14 +156,14 @@ fn what_waits_in_a_mapped_pool_is_taken_though_the_manager_is_stopped() {
     assert_eq!(taken, [1, 2, 3]);
 }
 
-/// Mappings of pools in this process.
+/// The number of pool mappings in this process.
 fn pools_mapped() -> usize {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     maps.lines().filter(|line| line.contains("rgaps-pool")).count()
 }
 
 #[test]
-fn the_memory_of_publishers_that_have_gone_goes_though_subscribers_stay() {
+fn a_subscriber_unmaps_the_pools_of_publishers_that_are_gone() {
     if !again() {
         return;
     }

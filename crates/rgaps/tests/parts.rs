@@ -1,4 +1,4 @@
-//! What a device's copies may do with a loan and a sample: their own bytes, and nothing else of the pool.
+//! Parts of loans and samples give the device's copies access to their own bytes, and to nothing else in the pool.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
@@ -8,7 +8,7 @@ use rgaps::Node;
 use rgaps::types::Bytes;
 use rgaps_testing::{RuntimeDir, again_with, programs};
 
-/// A process of its own, whose nodes start their managers.
+/// Runs the test again in a new process, whose nodes start their managers.
 fn again() -> bool {
     let rgapsd = programs::find("rgapsd");
     again_with(
@@ -18,7 +18,7 @@ fn again() -> bool {
 }
 
 #[test]
-fn a_part_of_a_loan_or_a_sample_leads_to_no_other_message() {
+fn a_part_of_a_loan_or_a_sample_gives_no_access_to_other_messages() {
     if !again() {
         return;
     }
@@ -32,7 +32,7 @@ fn a_part_of_a_loan_or_a_sample_leads_to_no_other_message() {
     for (loan, byte) in loans.iter_mut().zip(1..) {
         loan.fill(byte);
     }
-    // Whatever lies behind the block.
+    // Bytes after the block.
     assert!(device.copy_in(&stream, &[9; 2 * BYTES], loans[0].part().unwrap()).is_err());
     assert!(device.copy_out(&stream, loans[0].part().unwrap(), &mut [0; 2 * BYTES]).is_err());
     for (loan, byte) in loans.iter().zip(1..) {

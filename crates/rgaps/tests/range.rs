@@ -1,4 +1,4 @@
-//! Who starts a manager decides how far its network goes, if nothing else says so: a plain program not at all, a ROS 2 node as ROS does.
+//! The network of a manager that a client started, if nothing is configured: none for a plain program, the subnet for a ROS 2 node.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
@@ -13,7 +13,7 @@ use rgaps_testing::{Child, Host, Hosts, HostsError, RuntimeDir, Watchdog, progra
 
 const KIND: &str = "RGAPS_TEST_NODE";
 
-/// Program: makes a node, says so, and keeps it until its input ends.
+/// Program: creates a node, prints a line, and keeps the node until its input ends.
 #[test]
 fn as_a_program_makes_a_node() {
     let Ok(kind) = std::env::var(KIND) else { return };
@@ -24,7 +24,7 @@ fn as_a_program_makes_a_node() {
     drop(node);
 }
 
-/// What the manager runs with, and its log, that the first node of a host has started.
+/// The configuration and log of the manager that a host's first node has started.
 fn manager_of(host: &Host, kind: &str) -> (String, String) {
     let dir = RuntimeDir::new("range").unwrap();
     let mut command = host.command(std::env::current_exe().unwrap());
@@ -48,7 +48,7 @@ fn manager_of(host: &Host, kind: &str) -> (String, String) {
 }
 
 #[test]
-fn a_host_that_nobody_opened_is_closed_and_a_ros_2_node_opens_it_and_both_say_so() {
+fn a_plain_host_stays_closed_and_a_ros_2_node_opens_its_host_and_both_log_it() {
     let _watchdog = Watchdog::new(Duration::from_secs(120));
     let hosts = match Hosts::new(1) {
         Ok(hosts) => hosts,

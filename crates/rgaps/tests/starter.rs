@@ -1,4 +1,4 @@
-//! A manager that a client starts on demand serves others, too, and outlives that client: it has nothing of it, but what it needs.
+//! A manager that a client starts on demand also serves other clients and outlives that one, so it inherits from it only what it needs.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
@@ -14,7 +14,7 @@ use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, se
 
 const LONG: Duration = Duration::from_secs(20);
 
-/// A process of its own, whose nodes start their managers.
+/// Runs the test again in a new process, whose nodes start their managers.
 fn again() -> bool {
     let rgapsd = programs::find("rgapsd");
     let settings = [("RGAPSD", rgapsd.to_str().unwrap()), ("RGAPS_NETWORK", "local"), ("RGAPS_DEVICE", "host")];
@@ -28,7 +28,7 @@ fn a_manager_started_on_demand_keeps_no_descriptor_of_the_client_that_started_it
     }
     let _watchdog = Watchdog::new(Duration::from_secs(60));
     let dir = RuntimeDir::new("inherits").unwrap();
-    // As socket(2), open(2) and pipe(2) of a C or C++ program make them.
+    // Without close-on-exec, like the socket(2), open(2) and pipe(2) of C programs.
     let (reading, writing) = rustix::pipe::pipe().unwrap();
     let _node = Node::builder().runtime_dir(dir.path()).build().unwrap();
     drop(writing);
@@ -47,7 +47,7 @@ fn a_manager_started_on_demand_ends_when_told_to_whatever_signals_its_client_blo
     let _watchdog = Watchdog::new(Duration::from_secs(60));
     let dir = RuntimeDir::new("blocked").unwrap();
     let mut command = Command::new("env");
-    // As a program does that takes its signals by sigwait(3) or signalfd(2).
+    // Like a program that handles signals with sigwait(3) or signalfd(2).
     command.arg("--block-signal=TERM").arg(std::env::current_exe().unwrap());
     command.args(["--exact", std::thread::current().name().unwrap(), "--nocapture"]);
     command.env("AGAIN_IN_A_PROCESS_OF_ITS_OWN", "1").env("RGAPSD", programs::find("rgapsd"));
@@ -64,7 +64,7 @@ fn a_manager_started_on_demand_ends_when_told_to_whatever_signals_its_client_blo
     }
 }
 
-/// Whether a publisher can be made under a limit on the length of files, which a topic's segment exceeds.
+/// Whether a publisher can be created under a file-size limit below the length of a topic's segment.
 fn publisher_under(limit: Rlimit) -> Result<(), String> {
     let dir = RuntimeDir::new("fsize").unwrap();
     setrlimit(Resource::Fsize, limit).unwrap();

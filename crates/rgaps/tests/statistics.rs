@@ -1,4 +1,4 @@
-//! What a publisher's counters say, asked at any time.
+//! A publisher's counters at any time.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use rgaps_testing::{RuntimeDir, Watchdog, skipped};
 const LONG: Duration = Duration::from_secs(20);
 
 #[test]
-fn a_stream_of_the_host_publishes_at_once_and_gives_back_what_it_reads() {
+fn a_host_stream_publishes_and_releases_at_once() {
     let _watchdog = Watchdog::new(Duration::from_secs(100));
     let dir = RuntimeDir::new("streams").unwrap();
     let node = Node::builder().runtime_dir(dir.path()).build().unwrap();
@@ -33,7 +33,7 @@ fn a_stream_of_the_host_publishes_at_once_and_gives_back_what_it_reads() {
 }
 
 #[test]
-fn what_all_have_released_is_not_outstanding_though_nothing_is_published_after_it() {
+fn a_message_that_all_have_released_is_no_longer_outstanding() {
     let _watchdog = Watchdog::new(Duration::from_secs(100));
     let dir = RuntimeDir::new("statistics").unwrap();
     let node = Node::builder().runtime_dir(dir.path()).build().unwrap();

@@ -1,4 +1,4 @@
-//! Handles, and taking what they name, with a manager of its own for each host.
+//! Handles and takes by handle. Each host has its own manager.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
@@ -16,7 +16,7 @@ use rgaps_testing::{Child, RuntimeDir, Watchdog, again_with, programs};
 const LONG: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(20);
 
-/// A manager with its directory, and so a host.
+/// A host: a manager with its runtime directory.
 struct Host {
     node: Node,
     _manager: Child,
@@ -36,7 +36,7 @@ impl Host {
     }
 }
 
-/// Once the manager serves; the watchdog ends a wait for ever.
+/// Connects once the manager serves; the watchdog ends an endless wait.
 fn node(dir: &RuntimeDir) -> Node {
     loop {
         match Node::builder().runtime_dir(dir.path()).no_autostart().build() {
@@ -46,7 +46,7 @@ fn node(dir: &RuntimeDir) -> Node {
     }
 }
 
-/// A process of its own, whose nodes start their managers.
+/// Runs the test again in a new process, whose nodes start their managers.
 fn again() -> bool {
     let rgapsd = programs::find("rgapsd");
     again_with(
@@ -60,7 +60,7 @@ fn keep_all() -> SubscriberQos {
 }
 
 #[test]
-fn what_publish_returns_names_the_message_that_a_subscriber_takes() {
+fn the_handle_that_publish_returns_takes_that_message() {
     if !again() {
         return;
     }
@@ -74,7 +74,7 @@ fn what_publish_returns_names_the_message_that_a_subscriber_takes() {
         let sample = subscriber.take_by_handle(&handles[n], Duration::ZERO).unwrap();
         assert_eq!((sample.bytes(), sample.handle()), (&[n as u8; 4][..], handles[n]));
     }
-    // All are released. The first one's entry has another message then, or will have.
+    // All are released, so the first one's entry is or will be reused.
     let again = subscriber.take_by_handle(&handles[0], LONG).unwrap_err();
     assert!(matches!(again, TakeByHandleError::Gone { sequence: 1, .. }), "{again}");
     let beyond = subscriber.take_by_handle(&Handle { sequence: 9, ..handles[2] }, LONG).unwrap_err();
@@ -83,7 +83,7 @@ fn what_publish_returns_names_the_message_that_a_subscriber_takes() {
 }
 
 #[test]
-fn a_handle_of_another_kind_layout_run_or_life_is_refused_at_once() {
+fn a_handle_of_another_kind_layout_run_or_generation_is_refused_at_once() {
     if !again() {
         return;
     }
@@ -111,7 +111,7 @@ fn a_handle_of_another_kind_layout_run_or_life_is_refused_at_once() {
 }
 
 #[test]
-fn what_names_a_message_is_taken_without_its_pool() {
+fn take_described_does_not_map_the_pool() {
     if !again() {
         return;
     }
@@ -139,7 +139,7 @@ fn what_names_a_message_is_taken_without_its_pool() {
 }
 
 #[test]
-fn a_take_by_handle_that_its_caller_ends_is_not_remembered_as_one_in_vain() {
+fn a_take_by_handle_that_its_caller_ends_does_not_mark_the_publisher_absent() {
     if !again() {
         return;
     }
@@ -149,21 +149,21 @@ fn a_take_by_handle_that_its_caller_ends_is_not_remembered_as_one_in_vain() {
     let publisher = node.publisher::<Bytes>("a").unwrap();
     let subscriber = node.subscriber::<Bytes>("a").unwrap();
     let here = publisher.push(&Bytes::new(1), &[1]).unwrap();
-    // Of another host, so that it may still come.
+    // Of another host, so that it may still arrive.
     let elsewhere = Handle { source_host: [7; 16], sequence: 9, ..here };
     for _ in 0..2 {
         let asked = Cell::new(0);
         let is_over = || asked.replace(asked.get() + 1) == 1;
         let ended = subscriber.take_by_handle_unless(&elsewhere, LONG, None, is_over).unwrap_err();
         assert!(matches!(ended, TakeByHandleError::NotHere { sequence: 9, .. }), "{ended}");
-        // Asked again, it is waited for again.
+        // The second take waits again.
         assert_eq!(asked.get(), 2);
     }
     assert_eq!(subscriber.take_by_handle(&here, Duration::ZERO).unwrap().bytes(), [1], "and nothing is lost by it");
 }
 
 #[test]
-fn a_late_joiner_takes_by_name_what_history_keeps_and_a_plain_take_what_was_passed_by() {
+fn a_late_joiner_takes_history_by_handle_and_the_skipped_messages_in_order() {
     if !again() {
         return;
     }
@@ -181,7 +181,7 @@ fn a_late_joiner_takes_by_name_what_history_keeps_and_a_plain_take_what_was_pass
 }
 
 #[test]
-fn handles_of_what_was_published_before_the_subscriber_are_early_as_many_as_it_is_deep_and_gone_then() {
+fn handles_from_before_the_join_are_early_up_to_the_depth_and_then_gone() {
     if !again() {
         return;
     }
@@ -202,7 +202,7 @@ fn handles_of_what_was_published_before_the_subscriber_are_early_as_many_as_it_i
     }
     let run = refused(&Handle { host_epoch: before[0].host_epoch - 1, ..before[0] });
     assert!(matches!(run, TakeByHandleError::AnotherRun { .. }), "{run}");
-    // What comes before anybody is told of messages is released with the first that somebody is told of.
+    // The first take by handle releases the messages before it.
     let unseen = push();
     let first = push();
     assert_eq!(subscriber.take_by_handle(&first, Duration::ZERO).unwrap().handle(), first);
@@ -211,7 +211,7 @@ fn handles_of_what_was_published_before_the_subscriber_are_early_as_many_as_it_i
     for handle in &before[4..7] {
         assert!(matches!(refused(handle), TakeByHandleError::Early { .. }));
     }
-    // Nobody keeps so many back: they are replayed.
+    // More handles than any middleware keeps: they must be replayed.
     let replayed = refused(&before[7]);
     assert!(matches!(replayed, TakeByHandleError::Gone { .. } | TakeByHandleError::Stale { .. }), "{replayed}");
     let again = refused(&first);
@@ -219,7 +219,7 @@ fn handles_of_what_was_published_before_the_subscriber_are_early_as_many_as_it_i
 }
 
 #[test]
-fn a_handle_may_come_before_its_message_and_a_replayed_one_waits_once() {
+fn a_handle_may_arrive_before_its_message_and_a_replayed_one_waits_once() {
     let _watchdog = Watchdog::new(LONG * 2);
     let a = Host::new("handle-a", "127.0.0.61", "127.0.0.62");
     let b = Host::new("handle-b", "127.0.0.62", "127.0.0.61");
@@ -234,7 +234,7 @@ fn a_handle_may_come_before_its_message_and_a_replayed_one_waits_once() {
         let handle = publisher.push(&image, &vec![n; 640 * 480 * 3]).unwrap();
         let sample = subscriber.take_by_handle(&handle, LONG).unwrap();
         assert!(sample.bytes().iter().all(|byte| *byte == n) && sample.status() == Readiness::Ready);
-        // Written by another host: the same name, another place.
+        // As written by another host: the same name, another entry.
         assert_eq!(sample.handle().name(), handle.name());
         assert_eq!(sample.handle().host_epoch, handle.host_epoch);
         assert_ne!(sample.handle().topic_id, handle.topic_id);
@@ -245,11 +245,11 @@ fn a_handle_may_come_before_its_message_and_a_replayed_one_waits_once() {
     assert!(matches!(gone, TakeByHandleError::Gone { sequence: 1, .. }), "{gone}");
     let earlier = subscriber.take_by_handle(&Handle { host_epoch: 1, publisher: 7, ..known }, LONG).unwrap_err();
     assert!(matches!(earlier, TakeByHandleError::AnotherRun { found: 1, .. }), "{earlier}");
-    // A host that was started anew may have told of a message that is still to come.
+    // A restarted host may have sent the handle of a message that is still to arrive.
     let later = Handle { host_epoch: known.host_epoch + 1, publisher: 8, ..known };
     let waited = subscriber.take_by_handle(&later, SHORT).unwrap_err();
     assert!(matches!(waited, TakeByHandleError::NotHere { publisher: 8, .. }), "{waited}");
-    // Of the same run, and of a publisher that nothing ever came of.
+    // Of the same run, and of a publisher without any message.
     let unknown = Handle { publisher: 7, ..known };
     let waited = subscriber.take_by_handle(&unknown, SHORT).unwrap_err();
     assert!(matches!(waited, TakeByHandleError::NotHere { publisher: 7, .. }), "{waited}");
@@ -274,7 +274,7 @@ fn a_publisher_whose_message_came_too_late_is_waited_for_again() {
     let first = push(0);
     subscriber.take_by_handle(&first, LONG).unwrap();
     let after = |handle: Handle| Handle { sequence: handle.sequence + 1, ..handle };
-    // Each descriptor is here before its message: that is sent once the take waits for it.
+    // Each descriptor arrives before its message, which is sent once the take waits.
     let early = |handle: Handle, n| {
         let is_sent = Cell::new(false);
         let send = || {
@@ -288,7 +288,7 @@ fn a_publisher_whose_message_came_too_late_is_waited_for_again() {
     let looked = subscriber.take_by_handle(&after(first), Duration::ZERO).unwrap_err();
     assert!(matches!(looked, TakeByHandleError::NotHere { .. }), "{looked}");
     let second = early(first, 1);
-    // A look is no wait in vain, and one in vain counts until something comes.
+    // A take without a time-out marks nothing; one that timed out marks the publisher absent until a message arrives.
     let waited = subscriber.take_by_handle(&after(second), SHORT).unwrap_err();
     assert!(matches!(waited, TakeByHandleError::NotHere { .. }), "{waited}");
     let third = push(2);
@@ -329,7 +329,7 @@ fn programs_that_outlive_an_orderly_manager_take_what_is_published_under_the_nex
 }
 
 #[test]
-fn a_keep_last_slot_from_which_nobody_takes_by_handle_stops_no_publisher() {
+fn a_keep_last_subscriber_that_takes_no_handles_blocks_no_publisher() {
     if !again() {
         return;
     }

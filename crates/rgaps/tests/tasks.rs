@@ -1,4 +1,4 @@
-//! Tasks that wait on one subscriber: each is woken, whatever becomes of the others.
+//! Tasks that wait on one subscriber: each is woken, even if others are cancelled.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
@@ -16,7 +16,7 @@ use rgaps_testing::{RuntimeDir, Watchdog, again_with, programs};
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// A process of its own, whose nodes start their managers.
+/// Runs the test again in a new process, whose nodes start their managers.
 fn again() -> bool {
     let rgapsd = programs::find("rgapsd");
     again_with(
@@ -25,7 +25,7 @@ fn again() -> bool {
     )
 }
 
-/// A topic whose subscriber misses nothing.
+/// A topic with a keep-all subscriber.
 struct Topic {
     publisher: Publisher<Bytes>,
     subscriber: Subscriber<Bytes>,
@@ -48,12 +48,12 @@ impl Topic {
     }
 }
 
-/// Counts how often a task is woken.
+/// Counts the wake-ups of a task.
 #[derive(Default)]
 struct Wakes(Mutex<u32>, Condvar);
 
 impl Wakes {
-    /// Waits for the next; the watchdog ends a wait for ever.
+    /// Waits for the next wake-up; the watchdog ends an endless wait.
     fn wait(&self) {
         let mut wakes = self.1.wait_while(self.0.lock().unwrap(), |wakes| *wakes == 0).unwrap();
         *wakes -= 1;
@@ -90,7 +90,7 @@ impl<'a> Task<'a> {
         }
     }
 
-    /// What it takes once it has been woken often enough.
+    /// The message that it takes after enough wake-ups.
     fn finish(mut self) -> u8 {
         loop {
             self.wakes.wait();
@@ -109,7 +109,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Waits for the next message, but gives a wait up and begins it anew as often as `cancels` says.
+/// Waits for the next message, and cancels and restarts the wait `cancels` times.
 fn next(subscriber: &Subscriber<Bytes>, mut cancels: u32) -> u8 {
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     loop {
@@ -154,7 +154,7 @@ fn a_task_that_is_woken_and_dropped_leaves_its_message_to_another() {
         let woken = tasks.remove(dropped);
         woken.wakes.wait();
         drop(woken);
-        // One that is dropped before it is woken takes nobody else's wake-up along, either.
+        // Nor does a task that is dropped before it is woken lose another's wake-up.
         drop(tasks.pop());
         assert_eq!(tasks.remove(0).finish(), 7);
     }
@@ -168,7 +168,7 @@ fn a_task_that_is_cancelled_leaves_nothing_behind() {
     let _watchdog = Watchdog::new(LONG);
     let topic = Topic::new("nothing");
     let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
-    // What tasks wait for, and what the publisher knows of their subscriber, is there once a task has been woken by it.
+    // Once a publication has woken a task, the descriptor exists and the publisher knows the subscriber.
     let first = Task::waiting(&topic.subscriber);
     topic.publish(1);
     assert_eq!(first.finish(), 1);
@@ -179,15 +179,15 @@ fn a_task_that_is_cancelled_leaves_nothing_behind() {
         drop(task);
         assert_eq!(Arc::strong_count(&wakes), 1, "the waker of a cancelled task is released");
     }
-    // The publisher may have come to know of the subscriber's descriptor only now; a thousand tasks would have left more. What others of this
-    // process have open meanwhile goes again.
+    // The publisher may have received the descriptor only now; leaks of a thousand tasks would be more. Descriptors that other tests of this
+    // process have open meanwhile are closed again.
     while descriptors() > before + 1 {
         thread::yield_now();
     }
     let before = descriptors();
     let Topic { publisher, subscriber, node, _dir: dir } = topic;
     drop(subscriber);
-    // The node's thread looks at no descriptor of a subscriber that is gone.
+    // The node's thread does not watch the descriptor of a subscriber that is gone.
     while descriptors() >= before {
         thread::yield_now();
     }
@@ -211,7 +211,7 @@ fn tasks_that_take_one_message_each_leave_none_behind() {
             scope.spawn(move || {
                 for round in 0..ROUNDS {
                     start.wait();
-                    // None of them looks again once it has its message: whatever is left must wake another.
+                    // A task does not take again after its message, so remaining messages must wake other tasks.
                     let byte = next(subscriber, (round + u32::from(task)) % 3);
                     sum.fetch_add(u32::from(byte), Ordering::Relaxed);
                     end.wait();
@@ -256,14 +256,14 @@ fn more_messages_than_tasks_are_all_taken_though_tasks_are_cancelled() {
 }
 
 #[test]
-fn the_descriptor_that_many_ask_for_at_once_is_the_one_that_is_rung() {
+fn concurrent_requests_get_the_one_descriptor_that_publishers_signal() {
     if !again() {
         return;
     }
     let _watchdog = Watchdog::new(LONG);
     let topic = Topic::new("asked");
     const THREADS: usize = 4;
-    // The answer comes while all of them look for it.
+    // The answer arrives while all threads look for it.
     const POLLS: usize = 300;
     for round in 0..1000 {
         let subscriber = topic.node.subscriber::<Bytes>("a").unwrap();

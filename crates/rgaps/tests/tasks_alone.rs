@@ -1,4 +1,4 @@
-//! Tasks that wait for messages while there is nobody who answers: the manager is gone or stopped, or the thread that would read its answer waits.
+//! Tasks that wait for messages while no manager answers: it is gone or stopped, or the thread that reads its answers is busy.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
@@ -17,7 +17,7 @@ const LONG: Duration = Duration::from_secs(20);
 
 type Next = Pin<Box<dyn Future<Output = Result<Sample<Bytes>, TakeError>> + Send>>;
 
-/// A topic whose subscriber's node is not the publisher's.
+/// A topic whose publisher and subscriber have different nodes.
 struct Topic {
     manager: Child,
     node: Node,
@@ -48,7 +48,7 @@ impl Topic {
         self.publisher.push(&Bytes::new(1), &[byte]).unwrap();
     }
 
-    /// Takes a message as a task does, so that the pool is mapped and the descriptor is there.
+    /// Takes a message in a task, so that the pool is mapped and the descriptor exists.
     fn takes_one(&self, byte: u8) {
         let mut task = next(&self.subscriber);
         assert_eq!(poll(&mut task, Waker::noop()), None);
@@ -62,7 +62,7 @@ fn next(subscriber: &Subscriber<Bytes>) -> Next {
     Box::pin(async move { subscriber.next().await })
 }
 
-/// Counts how often a task is woken.
+/// Counts the wake-ups of a task.
 #[derive(Default)]
 struct Wakes(Mutex<u32>, Condvar);
 
@@ -87,7 +87,7 @@ fn poll(task: &mut Next, waker: &Waker) -> Option<Result<u8, String>> {
     }
 }
 
-/// What a task ends with that is polled when it is woken, and then only.
+/// The result of a task that is polled only when it is woken.
 fn finished(task: &mut Next) -> Result<u8, String> {
     let wakes = Arc::<Wakes>::default();
     let waker = Waker::from(wakes.clone());
@@ -102,7 +102,7 @@ fn finished(task: &mut Next) -> Result<u8, String> {
 #[test]
 fn tasks_are_woken_by_local_publications_while_there_is_no_manager() {
     let mut topic = Topic::new("away");
-    // What wakes the second is the descriptor that the publisher has by then.
+    // The second wake-up comes through the descriptor, which the publisher has by then.
     for _ in 0..2 {
         let mut task = next(&topic.subscriber);
         let wakes = Arc::<Wakes>::default();
@@ -115,20 +115,20 @@ fn tasks_are_woken_by_local_publications_while_there_is_no_manager() {
         }
     }
     topic.manager.kill().unwrap();
-    // Whoever asks learns that nobody answers: by then the node looks for a successor.
+    // This request fails; by then the node looks for a successor.
     topic.node.topics().unwrap_err();
     for byte in 2..5 {
         let mut task = next(&topic.subscriber);
         let wakes = Arc::<Wakes>::default();
         assert_eq!(poll(&mut task, &Waker::from(wakes.clone())), None);
         topic.push(byte);
-        assert!(wakes.within(LONG), "message {byte} wakes nobody");
+        assert!(wakes.within(LONG), "message {byte} wakes no task");
         assert_eq!(poll(&mut task, Waker::noop()), Some(Ok(byte)));
     }
 }
 
 #[test]
-fn a_task_gets_what_is_there_though_the_manager_is_stopped() {
+fn a_task_gets_a_ready_message_while_the_manager_is_stopped() {
     let topic = Topic::new("stopped");
     topic.push(1);
     drop(topic.subscriber.wait(LONG).unwrap().unwrap());
@@ -144,7 +144,7 @@ fn a_task_is_polled_without_waiting_for_a_manager_and_woken_by_its_answer() {
     let topic = Topic::new("answers");
     topic.manager.stop().unwrap();
     topic.push(1);
-    // Neither the pool nor the descriptor is there. That a poll does not wait shows in that no error comes of it.
+    // Neither the pool nor the descriptor is mapped. A poll that waited would return an error.
     let mut task = next(&topic.subscriber);
     assert_eq!(poll(&mut task, Waker::noop()), None);
     let mut other = next(&topic.subscriber);
@@ -165,7 +165,7 @@ fn a_task_is_woken_by_the_answer_of_a_managers_successor() {
     assert_eq!(poll(&mut task, Waker::noop()), None);
     topic.manager.kill().unwrap();
     let _next = rgapsd(&topic.dir);
-    // The publisher may not have come back yet.
+    // The publisher may not have reconnected yet.
     let deadline = Instant::now() + LONG;
     let mut end = finished(&mut task);
     while end.is_err() && Instant::now() < deadline {
@@ -175,8 +175,8 @@ fn a_task_is_woken_by_the_answer_of_a_managers_successor() {
 }
 
 #[test]
-fn a_waker_that_panics_takes_nothing_of_its_node_along() {
-    /// As of an executor whose queue has gone.
+fn a_waker_that_panics_does_not_stop_its_node() {
+    /// Like a waker of an executor that has been dropped.
     #[derive(Default)]
     struct Panics(Wakes);
     impl Wake for Panics {
@@ -189,7 +189,7 @@ fn a_waker_that_panics_takes_nothing_of_its_node_along() {
     let topic = Topic::new("panics");
     topic.takes_one(0);
     let panics = Arc::<Panics>::default();
-    // One at least of the wakers behind it is woken after it.
+    // At least one of the wakers after it is woken later.
     let mut bad: Vec<Next> = (0..8).map(|_| next(&topic.subscriber)).collect();
     let mut good = next(&topic.subscriber);
     let wakes = Arc::<Wakes>::default();
@@ -204,7 +204,7 @@ fn a_waker_that_panics_takes_nothing_of_its_node_along() {
     topic.takes_one(2);
 }
 
-/// A waker that does what it is told on the thread that wakes.
+/// A waker that runs a function on the thread that wakes.
 struct Inline<F: Fn(&mut Next, &Waker) -> Option<Result<u8, String>>> {
     polls: F,
     task: Mutex<Option<Next>>,
@@ -213,7 +213,7 @@ struct Inline<F: Fn(&mut Next, &Waker) -> Option<Result<u8, String>>> {
 }
 
 impl<F: Fn(&mut Next, &Waker) -> Option<Result<u8, String>> + Send + Sync + 'static> Inline<F> {
-    /// What the task ends with that is woken by a message.
+    /// The result of the task that a message wakes.
     fn run(topic: &Topic, polls: F) -> Result<u8, String> {
         let (task, end, has_ended) = (Mutex::default(), Mutex::default(), Condvar::new());
         let inline = Arc::new(Self { polls, task, end, has_ended });
@@ -254,7 +254,7 @@ fn a_waker_may_ask_the_manager_on_the_thread_that_reads_its_answers() {
     let takes = move |task: &mut Next, waker: &Waker| {
         let sample = match subscriber.take() {
             Ok(Some(sample)) => sample,
-            // The manager's answer wakes, too, if it is there before the message: the task goes on waiting.
+            // The manager's answer wakes the task too if it arrives before the message; the task then waits again.
             Ok(None) => return poll(task, waker),
             Err(error) => return Some(Err(error.to_string())),
         };

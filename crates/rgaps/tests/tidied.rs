@@ -1,4 +1,4 @@
-//! One manager a directory, also where somebody tidies that up.
+//! One manager for each directory, also when a cleaner removes files from it.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
@@ -14,14 +14,14 @@ use rgaps_testing::{Child, Ended, RuntimeDir, Watchdog, again_with, programs, sk
 
 const LONG: Duration = Duration::from_secs(20);
 
-/// Whether what is published comes.
+/// Whether a published message arrives.
 fn is_connected(publisher: &Publisher<Bytes>, subscriber: &Subscriber<Bytes>) {
     publisher.push(&Bytes::new(1), &[1]).unwrap();
     assert!(subscriber.wait(LONG).unwrap().is_some(), "nothing came");
 }
 
 #[test]
-fn programs_of_one_directory_meet_though_a_cleaner_of_tmp_has_been_there() {
+fn programs_of_one_directory_meet_after_a_tmp_cleaner_removed_its_files() {
     let rgapsd = programs::find("rgapsd");
     let settings = [("RGAPSD", rgapsd.to_str().unwrap()), ("RGAPS_NETWORK", "local"), ("RGAPS_DEVICE", "host")];
     if !again_with(&settings, |_| Ok(())) {
@@ -34,14 +34,14 @@ fn programs_of_one_directory_meet_though_a_cleaner_of_tmp_has_been_there() {
     let publisher = old.publisher::<Bytes>("a").unwrap();
     let log = || std::fs::read_to_string(dir.path().join("rgapsd.log")).unwrap_or_default();
     for (round, whole) in [false, true, false].into_iter().enumerate() {
-        // As systemd-tmpfiles does with what is older than ten days in /tmp.
+        // Like systemd-tmpfiles with files in /tmp that are older than ten days.
         let mut files: Vec<_> = std::fs::read_dir(dir.path()).unwrap().flatten().map(|entry| entry.path()).collect();
-        // rgapsd may make some anew while others go on being removed; its log goes first.
+        // rgapsd may create some again while others are still being removed; the log is removed first.
         files.sort_by_key(|path| !path.ends_with("rgapsd.log"));
         files.iter().for_each(|path| drop(std::fs::remove_file(path)));
         if whole {
             let _ = std::fs::remove_dir(dir.path());
-            // Whose directory has gone has no lock any more. Who comes before it is back becomes the manager.
+            // A manager without its directory has no lock. Another one that starts before the directory is back takes over.
             let deadline = Instant::now() + LONG;
             while !dir.path().join("rgapsd.sock").exists() {
                 assert!(Instant::now() < deadline, "rgapsd is not back");
@@ -51,7 +51,7 @@ fn programs_of_one_directory_meet_though_a_cleaner_of_tmp_has_been_there() {
         let new = build().unwrap();
         is_connected(&publisher, &new.subscriber("a").unwrap());
         let deadline = Instant::now() + LONG;
-        // Who was there before is known by the lock of a file that is there.
+        // The earlier clients are known by locks of existing files.
         let locks = || {
             let files = std::fs::read_dir(dir.path()).into_iter().flatten().flatten();
             files.filter(|file| file.file_name().to_string_lossy().starts_with("client-")).count()
@@ -61,7 +61,7 @@ fn programs_of_one_directory_meet_though_a_cleaner_of_tmp_has_been_there() {
             std::thread::park_timeout(Duration::from_millis(10));
         }
         is_connected(&publisher, &new.subscriber("a").unwrap());
-        // What is said again soon is told later.
+        // A repeated warning is logged later.
         assert!(round > 0 || log().contains("made anew"), "{}", log());
     }
     assert_eq!(dir.users().unwrap().len(), 1, "one rgapsd");
@@ -77,7 +77,7 @@ fn a_manager_without_clients_leaves_when_its_directory_is_removed() {
     drop(node);
     let deadline = Instant::now() + LONG;
     loop {
-        // As long as it knows of the client, it makes them anew.
+        // It creates them again while it has the client.
         let _ = std::fs::remove_dir_all(dir.path());
         match manager.wait_within(Duration::from_millis(50)).unwrap() {
             Ended::Exited(status) => break assert!(status.success(), "{status}"),

@@ -1,4 +1,4 @@
-//! Publishers that were not told of a subscriber, for whatever reason, learn of it: nothing stays in their pools for it.
+//! Publishers that missed a subscriber's announcement learn of it later, so that no message stays in their pools for it.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
@@ -16,7 +16,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 const TOPIC: &str = "unknown";
 const LONG: Duration = Duration::from_secs(20);
-/// Two of them fit into a pool.
+/// Two such payloads fit into a pool.
 static PAYLOAD: [u8; 20_000] = [1; 20_000];
 
 /// `rgapsd`, with a limit on its descriptors if there is one.
@@ -36,7 +36,7 @@ fn publisher(node: &Node) -> Publisher<Bytes> {
     node.publisher_with(TOPIC, qos).unwrap()
 }
 
-/// Everybody takes and drops what is published, so the pool is never full for long if the publisher knows the subscribers.
+/// All subscribers take and drop each message, so the pool is never full for long if the publisher knows the subscribers.
 fn assert_knows(publisher: &Publisher<Bytes>, subscribers: &[Subscriber<Bytes>]) {
     for round in 0..5 {
         let deadline = Instant::now() + LONG;
@@ -62,7 +62,7 @@ fn publishers_and_subscribers_that_join_at_once_know_each_other() {
     let busy = publisher(&publishing);
     let (turn, over, made) = (Barrier::new(2), AtomicBool::new(false), Mutex::new(None));
     std::thread::scope(|scope| {
-        // It keeps the node's thread waiting for its port.
+        // This keeps the node's thread waiting for the port.
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
                 let _ = busy.push(&Bytes::new(8000), &PAYLOAD[..8000]);
@@ -104,7 +104,7 @@ fn role_of_a_subscriber() {
     let mut taken = 0;
     while taken < 5 {
         if let Some(event) = event {
-            assert!(rgaps_os::poll::readable(event, LONG).unwrap(), "nobody rings");
+            assert!(rgaps_os::poll::readable(event, LONG).unwrap(), "the descriptor was not signalled");
         }
         while subscriber.take().unwrap().is_some() {
             taken += 1;
@@ -115,7 +115,7 @@ fn role_of_a_subscriber() {
     std::thread::park();
 }
 
-/// A subscriber joins while the publisher's process has no more than so many descriptors free, for a moment.
+/// A subscriber joins while the publisher's process has only `free` descriptors left for a moment.
 fn joins_while_few_are_free(role: &str, free: usize) {
     let _watchdog = Watchdog::new(Duration::from_secs(100));
     let dir = RuntimeDir::new("unknown-fds").unwrap();
@@ -136,8 +136,8 @@ fn joins_while_few_are_free(role: &str, free: usize) {
     taken.truncate(taken.len() - free);
     child.std().stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
     hear("joined");
-    // The node's thread has read what the manager said of the subscriber, and asks for it, once it has read what that answered afterwards; it has had
-    // the answer soon after.
+    // Once the node's thread has read a later answer of the manager, it has read the announcement and requests the subscriber. It has
+    // that answer soon after.
     (0..5).for_each(|_| drop(node.topics()));
     drop(taken);
     setrlimit(Resource::Nofile, before).unwrap();
@@ -146,21 +146,21 @@ fn joins_while_few_are_free(role: &str, free: usize) {
 }
 
 #[test]
-fn who_had_no_descriptors_when_a_subscriber_came_learns_of_it_later() {
+fn a_publisher_without_free_descriptors_learns_of_a_new_subscriber_later() {
     if again_with(&[], |_| Ok(())) {
         joins_while_few_are_free("words", 0);
     }
 }
 
 #[test]
-fn who_had_one_descriptor_when_a_subscriber_came_rings_it_later() {
+fn a_publisher_with_one_free_descriptor_signals_a_new_subscriber_later() {
     if again_with(&[], |_| Ok(())) {
         joins_while_few_are_free("event", 1);
     }
 }
 
 #[test]
-fn a_manager_that_had_few_descriptors_tells_of_all_subscribers_later() {
+fn a_manager_short_of_descriptors_announces_all_subscribers_later() {
     let _watchdog = Watchdog::new(Duration::from_secs(100));
     let dir = RuntimeDir::new("unknown-few").unwrap();
     let _manager = manager(&dir, "ulimit -n 128 &&");

@@ -1,4 +1,4 @@
-//! Views and DLPack descriptors: that they never reach outside their payload, say where each element is, and keep a sample for as long as an
+//! Views and DLPack descriptors: they stay inside their payload, give the address of each element, and hold a sample for as long as an
 //! array library has its tensor.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
@@ -15,14 +15,14 @@ use rgaps_standin_cuda::{Control, link_into};
 use rgaps_testing::{RuntimeDir, Watchdog, again_with, programs};
 
 const LONG: Duration = Duration::from_secs(60);
-/// Where payloads are said to lie; nothing here touches them.
+/// Made-up addresses of payloads, which no test accesses.
 const ADDRESS: u64 = 0x7f00_0000_0000;
 
 fn range(bytes: u64) -> DeviceRange {
     DeviceRange { address: ADDRESS, bytes, device: DLDevice::cuda(1), is_read_only: true }
 }
 
-/// First byte of the lowest element and end of the highest, counted from the start of the payload.
+/// The first byte of the lowest element and the byte after the highest, from the start of the payload.
 fn extent(view: &TensorView) -> Option<(i128, i128)> {
     if view.shape().contains(&0) {
         return None;
@@ -34,7 +34,7 @@ fn extent(view: &TensorView) -> Option<(i128, i128)> {
     Some((first + of(|reach| *reach < 0) * bytes, first + (of(|reach| *reach > 0) + 1) * bytes))
 }
 
-/// Inside the payload, and as DLPack wants it.
+/// Checks that a descriptor is inside the payload and valid for DLPack.
 fn stays_inside(descriptor: &Descriptor, payload: u64) -> Result<(), TestCaseError> {
     let view = descriptor.view();
     prop_assert_eq!(view.shape(), descriptor.shape());
@@ -185,20 +185,20 @@ fn each_type_has_the_shape_that_an_array_library_expects() {
 }
 
 #[test]
-fn what_no_tensor_can_say_is_refused_with_numbers_and_a_remedy() {
+fn a_payload_that_no_tensor_can_describe_is_refused_with_numbers() {
     let image = Image::new(4, 4, Encoding::Mono16).unwrap().with_step(9).unwrap();
     let error = image.describe(&range(36)).unwrap_err().to_string();
-    assert!(error.starts_with("the step of 9 B is no multiple of the 2 B of an element; align it"), "{error}");
+    assert!(error.starts_with("the step of 9 B is not a multiple of the element's 2 B; align it"), "{error}");
     let fields = [("x", Datatype::Float32), ("ring", Datatype::Uint16)];
     let cloud = PointCloud::packed(10, &fields).unwrap();
     let error = cloud.field_tensor("x").unwrap_err().to_string();
-    assert!(error.starts_with("the point step of 6 B is no multiple of the 4 B of an element"), "{error}");
+    assert!(error.starts_with("the point step of 6 B is not a multiple of the element's 4 B"), "{error}");
     let error = cloud.field_tensor("time").unwrap_err().to_string();
     assert_eq!(error, "the cloud has no field 'time'; it has: x, ring");
     assert_eq!(cloud.with_bigendian(true).field_tensor("ring"), Err(ViewError::ByteOrder { what: "cloud" }));
     let crooked = Tensor::strided(DType::FLOAT32, &[2], &[1], 6).unwrap();
     let error = crooked.describe(&range(14)).unwrap_err().to_string();
-    assert!(error.starts_with("the byte offset of 6 B is no multiple of the 4 B of an element"), "{error}");
+    assert!(error.starts_with("the byte offset of 6 B is not a multiple of the element's 4 B"), "{error}");
     let lies = DeviceRange { address: u64::MAX, ..range(60) };
     assert!(matches!(cloud.describe(&lies), Err(ViewError::OutOfBounds { needed: 60, .. })));
 }
@@ -207,7 +207,7 @@ struct Bench {
     images: Publisher<Image>,
     taken: Subscriber<Image>,
     node: Node,
-    // Last: it ends the manager.
+    // Last: dropping it ends the manager.
     _dir: RuntimeDir,
     _watchdog: Watchdog,
 }
@@ -227,15 +227,15 @@ impl Bench {
     }
 }
 
-/// What a library does that has taken a tensor.
+/// Deletes a tensor like an array library.
 fn delete(raw: *mut DLManagedTensorVersioned) {
-    // SAFETY: given away to this caller, once.
+    // SAFETY: this caller owns the tensor, and deletes it once.
     let deleter = unsafe { (*raw).deleter };
     // SAFETY: as above.
     unsafe { deleter.unwrap()(raw) };
 }
 
-/// On whatever device there is.
+/// Runs on the machine's device.
 fn a_sample_is_kept_until_its_tensor_is_deleted(device: DLDevice) {
     let bench = Bench::new();
     let image = Image::new(64, 32, Encoding::Rgb8).unwrap();
@@ -264,7 +264,7 @@ fn a_sample_is_kept_until_its_tensor_is_deleted(device: DLDevice) {
     std::thread::spawn(move || delete(raw as *mut _)).join().unwrap();
     assert_eq!(held(), 0);
 
-    // The subscriber may go first.
+    // The subscriber may be dropped first.
     let clouds = bench.node.publisher::<PointCloud>("views/cloud").unwrap();
     let taken = bench.node.subscriber::<PointCloud>("views/cloud").unwrap();
     let cloud = PointCloud::packed(100, &[("x", Datatype::Float32), ("id", Datatype::Uint32)]).unwrap();
@@ -285,7 +285,7 @@ fn a_sample_is_kept_until_its_tensor_is_deleted(device: DLDevice) {
     }
     assert!(weak.upgrade().is_none());
 
-    // Nothing lies nowhere.
+    // An empty payload has no address.
     let empty = clouds.loan(PointCloud::packed(0, &[("x", Datatype::Float32)]).unwrap()).unwrap();
     assert_eq!(empty.describe().unwrap().shape(), [0, 4]);
     assert!(empty.describe().unwrap().manage(()).as_raw().dl_tensor.data.is_null());

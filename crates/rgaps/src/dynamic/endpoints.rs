@@ -1,4 +1,4 @@
-//! Publishers, loans and subscribers of whichever kind.
+//! Publishers, loans and subscribers of any kind.
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -20,21 +20,21 @@ use crate::take_by_handle::TakeByHandleError;
 use crate::types::{Bytes, Image, PointCloud, Tensor, ViewError};
 use crate::{PublisherQos, SubscriberQos};
 
-/// A publisher of a kind that is known at run time. Cheap to clone; every clone is the same publisher.
+/// A publisher whose kind is chosen at run time. Cheap to clone; every clone is the same publisher.
 #[derive(Clone, Debug)]
 pub enum DynamicPublisher {
-    /// Of raw bytes.
+    /// Publishes raw bytes.
     Bytes(Publisher<Bytes>),
-    /// Of pictures.
+    /// Publishes images.
     Image(Publisher<Image>),
-    /// Of point clouds.
+    /// Publishes point clouds.
     PointCloud(Publisher<PointCloud>),
-    /// Of tensors.
+    /// Publishes tensors.
     Tensor(Publisher<Tensor>),
 }
 
 impl DynamicPublisher {
-    /// As `Node::publisher_with`.
+    /// Creates a publisher, like `Node::publisher_with`.
     pub fn new(node: &Node, topic: &str, kind: Kind, qos: PublisherQos) -> Result<Self, NodeError> {
         match kind {
             Kind::Bytes => node.publisher_with(topic, qos).map(Self::Bytes),
@@ -44,7 +44,7 @@ impl DynamicPublisher {
         }
     }
 
-    /// Which kind.
+    /// The kind of message.
     pub fn kind(&self) -> Kind {
         match self {
             Self::Bytes(_) => Kind::Bytes,
@@ -54,7 +54,7 @@ impl DynamicPublisher {
         }
     }
 
-    /// As `Publisher::loan`; metadata of another kind is refused.
+    /// Like `Publisher::loan`. Returns an error if the metadata is of another kind.
     pub fn loan(&self, meta: &DynamicMeta) -> Result<DynamicLoan, PublishError> {
         match (self, meta) {
             (Self::Bytes(publisher), DynamicMeta::Bytes(meta)) => publisher.loan(*meta).map(DynamicLoan::Bytes),
@@ -67,7 +67,7 @@ impl DynamicPublisher {
         }
     }
 
-    /// As `Publisher::push`; metadata of another kind is refused.
+    /// Like `Publisher::push`. Returns an error if the metadata is of another kind.
     pub fn push(&self, meta: &DynamicMeta, bytes: &[u8]) -> Result<Handle, PublishError> {
         match (self, meta) {
             (Self::Bytes(publisher), DynamicMeta::Bytes(meta)) => publisher.push(meta, bytes),
@@ -78,7 +78,7 @@ impl DynamicPublisher {
         }
     }
 
-    /// As `Publisher::push_with`; metadata of another kind is refused.
+    /// Like `Publisher::push_with`. Returns an error if the metadata is of another kind.
     pub fn push_with(&self, meta: &DynamicMeta, fill: impl FnOnce(&mut [u8])) -> Result<Handle, PublishError> {
         match (self, meta) {
             (Self::Bytes(publisher), DynamicMeta::Bytes(meta)) => publisher.push_with(meta, fill),
@@ -89,7 +89,7 @@ impl DynamicPublisher {
         }
     }
 
-    /// As `Publisher::push_on`; metadata of another kind is refused.
+    /// Like `Publisher::push_on`. Returns an error if the metadata is of another kind.
     pub fn push_on(&self, meta: &DynamicMeta, from: &DevicePart, stream: &Stream) -> Result<Handle, PublishError> {
         match (self, meta) {
             (Self::Bytes(publisher), DynamicMeta::Bytes(meta)) => publisher.push_on(meta, from, stream),
@@ -105,12 +105,12 @@ impl DynamicPublisher {
         by_kind!(Self, self, publisher => publisher.topic())
     }
 
-    /// As `Publisher::statistics`.
+    /// Like `Publisher::statistics`.
     pub fn statistics(&self) -> PublisherStatistics {
         by_kind!(Self, self, publisher => publisher.statistics())
     }
 
-    /// As `Publisher::subscriber_count`.
+    /// Like `Publisher::subscriber_count`.
     pub fn subscriber_count(&self) -> usize {
         by_kind!(Self, self, publisher => publisher.subscriber_count())
     }
@@ -120,53 +120,53 @@ impl DynamicPublisher {
     }
 }
 
-/// A loan of a kind that is known at run time.
+/// A loan of a `DynamicPublisher`. Fill it with `bytes_mut` or on the device, and publish it.
 #[derive(Debug)]
 #[must_use = "a loan does nothing until it is published"]
-#[allow(clippy::large_enum_variant)] // A loan is moved twice at most: to its caller and to `publish`.
+#[allow(clippy::large_enum_variant)] // A loan is moved twice at most: to the caller and to `publish`.
 pub enum DynamicLoan {
-    /// Of raw bytes.
+    /// A loan of raw bytes.
     Bytes(Loan<Bytes>),
-    /// Of a picture.
+    /// A loan of an image.
     Image(Loan<Image>),
-    /// Of a point cloud.
+    /// A loan of a point cloud.
     PointCloud(Loan<PointCloud>),
-    /// Of a tensor.
+    /// A loan of a tensor.
     Tensor(Loan<Tensor>),
 }
 
 impl DynamicLoan {
-    /// As `Loan::publish`.
+    /// Like `Loan::publish`.
     pub fn publish(self) -> Result<Handle, PublishError> {
         by_kind!(Self, self, loan => loan.publish())
     }
 
-    /// As `Loan::publish_on`.
+    /// Like `Loan::publish_on`.
     pub fn publish_on(self, stream: &Stream) -> Result<Handle, PublishError> {
         by_kind!(Self, self, loan => loan.publish_on(stream))
     }
 
-    /// The block for the CPU, to be read.
+    /// The block for the CPU, read-only.
     pub fn bytes(&self) -> &[u8] {
         by_kind!(Self, self, loan => loan)
     }
 
-    /// The block for the CPU, to be filled: in place where it can reach it, else memory that is copied there when the loan is published.
+    /// The block for the CPU to fill: in place if the CPU can map it, else host memory that `publish` copies into the block.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         by_kind!(Self, self, loan => loan)
     }
 
-    /// As `Loan::device_address`.
+    /// Like `Loan::device_address`.
     pub fn device_address(&self) -> Result<u64, PublishError> {
         by_kind!(Self, self, loan => loan.device_address())
     }
 
-    /// As `Loan::describe`.
+    /// Like `Loan::describe`.
     pub fn describe(&self) -> Result<Descriptor, PublishError> {
         by_kind!(Self, self, loan => loan.describe())
     }
 
-    /// One field of a loaned cloud, as `Loan::describe_field`.
+    /// Like `Loan::describe_field`. Returns an error if the loan is not a point cloud.
     pub fn describe_field(&self, name: &str) -> Result<Descriptor, PublishError> {
         match self {
             Self::PointCloud(loan) => loan.describe_field(name),
@@ -174,13 +174,13 @@ impl DynamicLoan {
         }
     }
 
-    /// The block as a tensor for an array library to fill. The tensor keeps the pool mapped, and nothing else: its memory is the message's
-    /// until the loan is published or dropped, and whoever writes there later writes into what subscribers read.
+    /// The block as a tensor for an array library to fill. The tensor keeps only the pool mapped. Do not write to it after the loan is published or
+    /// dropped: subscribers or later messages use that memory then.
     pub fn to_dlpack(&self, described: &Descriptor) -> ManagedTensor {
         described.manage(by_kind!(Self, self, loan => loan.memory()))
     }
 
-    /// As `Loan::set_meta`; metadata of another kind is refused.
+    /// Like `Loan::set_meta`. Returns an error if the metadata is of another kind.
     pub fn set_meta(&mut self, meta: &DynamicMeta) -> Result<(), PublishError> {
         match (self, meta) {
             (Self::Bytes(loan), DynamicMeta::Bytes(meta)) => loan.set_meta(*meta),
@@ -201,21 +201,21 @@ impl DynamicLoan {
     }
 }
 
-/// A subscriber of a kind that is known at run time. Cheap to clone; every clone is the same subscriber.
+/// A subscriber whose kind is chosen at run time. Cheap to clone; every clone is the same subscriber.
 #[derive(Clone, Debug)]
 pub enum DynamicSubscriber {
-    /// Of raw bytes.
+    /// Takes raw bytes.
     Bytes(Subscriber<Bytes>),
-    /// Of pictures.
+    /// Takes images.
     Image(Subscriber<Image>),
-    /// Of point clouds.
+    /// Takes point clouds.
     PointCloud(Subscriber<PointCloud>),
-    /// Of tensors.
+    /// Takes tensors.
     Tensor(Subscriber<Tensor>),
 }
 
 impl DynamicSubscriber {
-    /// As `Node::subscriber_with`.
+    /// Creates a subscriber, like `Node::subscriber_with`.
     pub fn new(node: &Node, topic: &str, kind: Kind, qos: SubscriberQos) -> Result<Self, NodeError> {
         match kind {
             Kind::Bytes => node.subscriber_with(topic, qos).map(Self::Bytes),
@@ -225,7 +225,7 @@ impl DynamicSubscriber {
         }
     }
 
-    /// Which kind.
+    /// The kind of message.
     pub fn kind(&self) -> Kind {
         match self {
             Self::Bytes(_) => Kind::Bytes,
@@ -235,32 +235,32 @@ impl DynamicSubscriber {
         }
     }
 
-    /// As `Subscriber::take`.
+    /// Like `Subscriber::take`.
     pub fn take(&self) -> Result<Option<DynamicSample>, TakeError> {
         by_kind!(Self, self, subscriber => Ok(subscriber.take()?.map(TypedSample::from).map(DynamicSample::new)))
     }
 
-    /// As `Subscriber::take_on`.
+    /// Like `Subscriber::take_on`.
     pub fn take_on(&self, stream: &Stream) -> Result<Option<DynamicSample>, TakeError> {
         by_kind!(Self, self, subscriber => Ok(subscriber.take_on(stream)?.map(TypedSample::from).map(DynamicSample::new)))
     }
 
-    /// As `Subscriber::take_described`.
+    /// Like `Subscriber::take_described`.
     pub fn take_described(&self) -> Result<Option<Described<DynamicMeta>>, TakeError> {
         by_kind!(Self, self, subscriber => Ok(subscriber.take_described()?.map(Described::into_dynamic)))
     }
 
-    /// As `Subscriber::expect_handles_in_order`.
+    /// Like `Subscriber::expect_handles_in_order`.
     pub fn expect_handles_in_order(&self) {
         by_kind!(Self, self, subscriber => subscriber.expect_handles_in_order());
     }
 
-    /// As `Subscriber::take_by_handle`.
+    /// Like `Subscriber::take_by_handle`.
     pub fn take_by_handle(&self, handle: &Handle, timeout: Duration) -> Result<DynamicSample, TakeByHandleError> {
         by_kind!(Self, self, subscriber => subscriber.take_by_handle(handle, timeout).map(TypedSample::from).map(DynamicSample::new))
     }
 
-    /// As `Subscriber::take_by_handle_on`.
+    /// Like `Subscriber::take_by_handle_on`.
     pub fn take_by_handle_on(
         &self,
         handle: &Handle,
@@ -272,7 +272,7 @@ impl DynamicSubscriber {
         })
     }
 
-    /// As `Subscriber::take_by_handle_unless`.
+    /// Like `Subscriber::take_by_handle_unless`.
     pub fn take_by_handle_unless(
         &self,
         handle: &Handle,
@@ -285,12 +285,12 @@ impl DynamicSubscriber {
         })
     }
 
-    /// As `Subscriber::wait`.
+    /// Like `Subscriber::wait`.
     pub fn wait(&self, timeout: Duration) -> Result<Option<DynamicSample>, TakeError> {
         by_kind!(Self, self, subscriber => Ok(subscriber.wait(timeout)?.map(TypedSample::from).map(DynamicSample::new)))
     }
 
-    /// As `Subscriber::wait_unless`.
+    /// Like `Subscriber::wait_unless`.
     pub fn wait_unless(
         &self,
         timeout: Duration,
@@ -301,17 +301,17 @@ impl DynamicSubscriber {
         })
     }
 
-    /// As `Subscriber::wake_waiters`.
+    /// Like `Subscriber::wake_waiters`.
     pub fn wake_waiters(&self) {
         by_kind!(Self, self, subscriber => subscriber.wake_waiters());
     }
 
-    /// As `Subscriber::ready_count`.
+    /// Like `Subscriber::ready_count`.
     pub fn ready_count(&self, limit: usize) -> usize {
         by_kind!(Self, self, subscriber => subscriber.ready_count(limit))
     }
 
-    /// As `Subscriber::descriptor`.
+    /// Like `Subscriber::descriptor`.
     pub fn descriptor(&self) -> Result<BorrowedFd<'_>, TakeError> {
         by_kind!(Self, self, subscriber => subscriber.descriptor())
     }
@@ -321,7 +321,7 @@ impl DynamicSubscriber {
         by_kind!(Self, self, subscriber => subscriber.topic())
     }
 
-    /// As `Subscriber::statistics`.
+    /// Like `Subscriber::statistics`.
     pub fn statistics(&self) -> SubscriberStatistics {
         by_kind!(Self, self, subscriber => subscriber.statistics())
     }

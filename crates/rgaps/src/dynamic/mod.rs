@@ -1,11 +1,28 @@
-//! Publishers, subscribers and messages whose type is a value: what a binding for another language, a recorder or a bridge builds on.
+//! Publishers, subscribers and messages whose type is a run-time value, for bindings to other languages, recorders and bridges.
 //!
 //! ```text
-//!   Kind ──▶ DynamicPublisher ──loan──▶ DynamicLoan ──▶ publish        DynamicMeta: the metadata of whichever kind
-//!   Kind ──▶ DynamicSubscriber ──take──▶ DynamicSample, which several may hold
+//!   Kind ──▶ DynamicPublisher ──loan──▶ DynamicLoan ──▶ publish        DynamicMeta: metadata of any kind
+//!   Kind ──▶ DynamicSubscriber ──take──▶ DynamicSample, which can be shared
 //! ```
 //!
-//! Each is one of the typed ones of this crate, and costs what it costs.
+//! Each is an enum over the typed ones of this crate, and costs the same.
+//!
+//! ```no_run
+//! use rgaps::dynamic::{DynamicMeta, DynamicPublisher, DynamicSubscriber, Kind};
+//! use rgaps::types::Bytes;
+//! use rgaps::{Node, PublisherQos, SubscriberQos};
+//!
+//! let (node, kind) = (Node::new("bridge")?, "bytes".parse::<Kind>()?);
+//! let publisher = DynamicPublisher::new(&node, "raw", kind, PublisherQos::default())?;
+//! let subscriber = DynamicSubscriber::new(&node, "raw", kind, SubscriberQos::default())?;
+//! let mut loan = publisher.loan(&DynamicMeta::Bytes(Bytes::new(5)))?;
+//! loan.bytes_mut().copy_from_slice(b"hello");
+//! loan.publish()?;
+//! if let Some(sample) = subscriber.take()? {
+//!     println!("{}: {:?}", sample.kind(), sample.to_host()?);
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod endpoints;
 mod sample;
@@ -20,7 +37,7 @@ use crate::types::{Bytes, Header, Image, Meta, MetaError, Payload, PointCloud, T
 pub use endpoints::{DynamicLoan, DynamicPublisher, DynamicSubscriber};
 pub use sample::DynamicSample;
 
-/// What each kind has in common, said once: `$each` is a body for the value inside, `$wrap` what becomes of its result.
+/// Matches on the kind: evaluates `$each` for the typed value inside, and wraps the result in `$wrap` if given.
 macro_rules! by_kind {
     ($any:ident, $value:expr, $inner:ident => $each:expr) => {
         match $value {
@@ -41,13 +58,21 @@ macro_rules! by_kind {
 }
 pub(crate) use by_kind;
 
-/// A type of message. The codes are those of the segment and the wire.
+/// A kind of message, with the code that the segment and the wire use.
+///
+/// ```
+/// use rgaps::dynamic::Kind;
+///
+/// let kind: Kind = "point_cloud".parse()?;
+/// assert_eq!((kind, kind.code(), kind.type_name()), (Kind::PointCloud, 2, "rgaps/PointCloud"));
+/// # Ok::<(), rgaps::dynamic::UnknownKind>(())
+/// ```
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// Raw bytes.
     Bytes = Bytes::KIND,
-    /// Pictures.
+    /// Images.
     Image = Image::KIND,
     /// Point clouds.
     PointCloud = PointCloud::KIND,
@@ -55,13 +80,13 @@ pub enum Kind {
     Tensor = Tensor::KIND,
 }
 
-/// A name or a code that stands for no kind.
+/// A name or code of no known kind.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no kind of message '{0}'; there are bytes (0), image (1), point_cloud (2) and tensor (3)")]
 pub struct UnknownKind(pub String);
 
 impl Kind {
-    /// All of them.
+    /// All kinds, in the order of their codes.
     pub const ALL: [Self; 4] = [Self::Bytes, Self::Image, Self::PointCloud, Self::Tensor];
 
     /// The kind with this code.
@@ -120,22 +145,31 @@ impl FromStr for Kind {
     }
 }
 
-/// Metadata of whichever kind.
+/// Metadata of any kind.
+///
+/// ```
+/// use rgaps::dynamic::{DynamicMeta, Kind};
+/// use rgaps::types::{Encoding, Image};
+///
+/// let meta = DynamicMeta::from(Image::new(640, 480, Encoding::Rgb8)?);
+/// assert_eq!((meta.kind(), meta.payload_bytes()), (Kind::Image, 921_600));
+/// # Ok::<(), rgaps::types::MetaError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::large_enum_variant)] // It lives on the stack, on its way between a caller and the segment.
+#[allow(clippy::large_enum_variant)] // It is a short-lived value on the stack.
 pub enum DynamicMeta {
-    /// Of raw bytes.
+    /// Metadata of raw bytes.
     Bytes(Bytes),
-    /// Of a picture.
+    /// Metadata of an image.
     Image(Image),
-    /// Of a point cloud.
+    /// Metadata of a point cloud.
     PointCloud(PointCloud),
-    /// Of a tensor.
+    /// Metadata of a tensor.
     Tensor(Tensor),
 }
 
 impl DynamicMeta {
-    /// Which kind.
+    /// The kind of message.
     pub fn kind(&self) -> Kind {
         match self {
             Self::Bytes(_) => Kind::Bytes,
@@ -145,7 +179,7 @@ impl DynamicMeta {
         }
     }
 
-    /// Reads what `encode` wrote, perhaps in another language: `kind.encoded_bytes()` of it.
+    /// Decodes the `kind.encoded_bytes()` bytes that `encode` wrote, possibly in another language.
     pub fn decode(kind: Kind, bytes: &[u8]) -> Result<Self, MetaError> {
         match kind {
             Kind::Bytes => Bytes::decode(bytes).map(Self::Bytes),
@@ -160,12 +194,12 @@ impl DynamicMeta {
         by_kind!(Self, self, meta => meta.encode(to))
     }
 
-    /// How many bytes of payload it describes.
+    /// Bytes of the payload that it describes.
     pub fn payload_bytes(&self) -> u64 {
         by_kind!(Self, self, meta => meta.payload_bytes())
     }
 
-    /// Whether it is consistent in itself.
+    /// Checks that it is consistent in itself.
     pub fn check_shape(&self) -> Result<(), MetaError> {
         by_kind!(Self, self, meta => meta.check_shape())
     }
@@ -175,12 +209,12 @@ impl DynamicMeta {
         by_kind!(Self, self, meta => Payload::tensor(meta))
     }
 
-    /// Stamp, frame and the application's bytes.
+    /// The header: stamp, frame and the application's bytes.
     pub fn header(&self) -> &Header {
         by_kind!(Self, self, meta => meta.header())
     }
 
-    /// Stamp, frame and the application's bytes, to be changed.
+    /// The header, mutable.
     pub fn header_mut(&mut self) -> &mut Header {
         by_kind!(Self, self, meta => meta.header_mut())
     }
@@ -197,7 +231,7 @@ macro_rules! from_meta {
 }
 from_meta!(Bytes, Image, PointCloud, Tensor);
 
-/// Metadata of one kind met a topic or a question of another.
+/// The error for metadata of another kind than the topic's or the request's.
 fn another_kind(wanted: Kind, found: Kind) -> MetaError {
     MetaError::Kind { wanted: wanted.type_name(), found: found.type_name() }
 }
@@ -227,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_are_known_by_name_and_code_and_others_are_refused_with_the_list() {
+    fn kinds_parse_by_name_and_code_and_an_unknown_one_is_refused_with_the_list() {
         for kind in Kind::ALL {
             assert_eq!((kind.name().parse(), kind.type_name().parse()), (Ok(kind), Ok(kind)));
             assert_eq!(Kind::from_code(kind.code()), Ok(kind));

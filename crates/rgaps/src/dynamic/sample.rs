@@ -1,7 +1,7 @@
-//! A taken message of whichever kind, which several may hold: its taker, and array libraries that were given views of it.
+//! A taken message of any kind, shared by several holders: clones, and tensors that array libraries have.
 //!
-//! Invariants  H1 the message is released once, when the last holder has released it. H2 it is released behind the work of every stream that a holder
-//!             released it on, wherever that holder came in the order.
+//! Invariants  H1 the message is released once, when the last holder has released it. H2 it is released after the work of every stream that a holder
+//!             released it on, in whatever order the holders do so.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -20,7 +20,7 @@ use crate::subscriber::TakeError;
 use crate::types::{Bytes, Image, PointCloud, Tensor};
 
 #[derive(Debug)]
-#[allow(clippy::large_enum_variant)] // Boxed with what its holders share.
+#[allow(clippy::large_enum_variant)] // It is stored in the `Arc` of `Shared`.
 pub(super) enum TypedSample {
     Bytes(Sample<Bytes>),
     Image(Sample<Image>),
@@ -60,9 +60,9 @@ impl TypedSample {
 /// What the holders of a message share.
 #[derive(Debug)]
 struct Shared {
-    /// Taken when it is released.
+    /// `None` once it is released.
     sample: Option<TypedSample>,
-    /// Work of streams on which holders released it before the last one did.
+    /// Points of the streams on which earlier holders released it.
     behind: Mutex<Vec<StreamPoint>>,
 }
 
@@ -71,11 +71,11 @@ impl Shared {
         self.behind.lock().unwrap_or_else(PoisonError::into_inner).push(StreamPoint::of(stream));
     }
 
-    /// The last holder's, on a stream of its own or on whichever there is.
+    /// The last holder's release: on the given stream, else on the stream that the sample was taken on, else on any.
     fn give_up(&mut self, stream: Option<&Stream>) -> Result<(), TakeError> {
         let Some(sample) = self.sample.take() else { return Ok(()) };
         let behind = std::mem::take(self.behind.get_mut().unwrap_or_else(PoisonError::into_inner));
-        // A forked child has neither streams nor the segment: the sample's own drop knows.
+        // A forked child has neither streams nor the segment; the sample's own drop handles that.
         if !sample.node().is_owner() || (behind.is_empty() && stream.is_none()) {
             return Ok(());
         }
@@ -93,10 +93,10 @@ impl Drop for Shared {
     }
 }
 
-/// A taken message. Cheap to clone; it is released when the last clone and the last tensor made of it are gone.
+/// A taken message of any kind. Cheap to clone; it is released when the last clone and the last tensor made of it are gone.
 ///
-/// Behind which work: that of each stream that a holder released it on, and, if the last holder is dropped, that of the stream that it was
-/// taken on. A clone that is dropped before says nothing of streams: what a stream reads through it is released there.
+/// The release follows the work of each stream that a holder released it on, and, if the last holder is dropped, the work of the stream that it was
+/// taken on. Dropping an earlier clone waits for no stream: if a stream reads through that clone, use `release_on` instead.
 #[derive(Clone, Debug)]
 pub struct DynamicSample(Arc<Shared>);
 
@@ -108,11 +108,11 @@ impl DynamicSample {
     fn sample(&self) -> &TypedSample {
         match &self.0.sample {
             Some(sample) => sample,
-            None => unreachable!("only the last holder takes it"),
+            None => unreachable!("only the last holder's release empties it"),
         }
     }
 
-    /// Which kind.
+    /// The kind of message.
     pub fn kind(&self) -> Kind {
         self.meta().kind()
     }
@@ -122,52 +122,52 @@ impl DynamicSample {
         by_kind!(TypedSample, self.sample(), sample => (*sample.meta()).into())
     }
 
-    /// As `Sample::to_host`.
+    /// Like `Sample::to_host`.
     pub fn to_host(&self) -> Result<&[u8], TakeError> {
         by_kind!(TypedSample, self.sample(), sample => sample.to_host())
     }
 
-    /// As `Sample::is_in_place`.
+    /// Like `Sample::is_in_place`.
     pub fn is_in_place(&self) -> bool {
         by_kind!(TypedSample, self.sample(), sample => sample.is_in_place())
     }
 
-    /// As `Sample::device_range`.
+    /// Like `Sample::device_range`.
     pub fn device_range(&self) -> Result<DeviceRange, TakeError> {
         by_kind!(TypedSample, self.sample(), sample => sample.device_range())
     }
 
-    /// As `Sample::status`.
+    /// Like `Sample::status`.
     pub fn status(&self) -> Readiness {
         by_kind!(TypedSample, self.sample(), sample => sample.status())
     }
 
-    /// As `Sample::info`.
+    /// Like `Sample::info`.
     pub fn info(&self) -> &MessageInfo {
         by_kind!(TypedSample, self.sample(), sample => sample.info())
     }
 
-    /// As `Sample::handle`.
+    /// Like `Sample::handle`.
     pub fn handle(&self) -> Handle {
         by_kind!(TypedSample, self.sample(), sample => sample.handle())
     }
 
-    /// As `Sample::taken_ns`.
+    /// Like `Sample::taken_ns`.
     pub fn taken_ns(&self) -> u64 {
         by_kind!(TypedSample, self.sample(), sample => sample.taken_ns())
     }
 
-    /// As `Sample::mapped_from`.
+    /// Like `Sample::mapped_from`.
     pub fn mapped_from(&self) -> ((u64, u64), u64) {
         by_kind!(TypedSample, self.sample(), sample => sample.mapped_from())
     }
 
-    /// As `Sample::describe`.
+    /// Like `Sample::describe`.
     pub fn describe(&self) -> Result<Descriptor, TakeError> {
         by_kind!(TypedSample, self.sample(), sample => sample.describe())
     }
 
-    /// One field of a cloud, as `Sample::describe_field`.
+    /// Like `Sample::describe_field`. Returns an error if the message is not a point cloud.
     pub fn describe_field(&self, name: &str) -> Result<Descriptor, TakeError> {
         match self.sample() {
             TypedSample::PointCloud(sample) => sample.describe_field(name),
@@ -178,9 +178,9 @@ impl DynamicSample {
         }
     }
 
-    /// What `describe` or `describe_field` described, as a tensor for an array library that works in the order of `stream`: the stream waits
-    /// for the bytes if another one was to. The tensor holds the message; its deleter releases it behind the stream's work by then, so the stream
-    /// must live until then.
+    /// A tensor of `described` (from `describe` or `describe_field`) for an array library that works on `stream`. If the message was taken on another
+    /// stream, `stream` waits for that one. The tensor holds the message; its deleter releases it after the work that `stream` has by then. So
+    /// `stream` must exist until then.
     pub fn to_dlpack(&self, described: &Descriptor, stream: Option<&Stream>) -> Result<ManagedTensor, TakeError> {
         if let (Some(taken), Some(stream)) = (self.sample().taken_on(), stream) {
             let waiting = stream.wait(&taken.record(), DEVICE_TIMEOUT);
@@ -189,7 +189,7 @@ impl DynamicSample {
         Ok(described.manage(Viewer { message: Some(self.clone()), stream: stream.cloned() }))
     }
 
-    /// Releases this clone behind the work given to the stream so far. The call does not wait for it.
+    /// Releases this clone after the work that the stream has so far. The call does not wait for that work.
     pub fn release_on(self, stream: &Stream) -> Result<(), TakeError> {
         match Arc::try_unwrap(self.0) {
             Ok(mut shared) => shared.give_up(Some(stream)),
@@ -201,7 +201,7 @@ impl DynamicSample {
     }
 }
 
-/// An array library's hold of a message.
+/// The owner of an array library's tensor: holds the message until the deleter runs.
 #[derive(Debug)]
 struct Viewer {
     message: Option<DynamicSample>,

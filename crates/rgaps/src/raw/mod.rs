@@ -1,9 +1,9 @@
 //! The payload of a sample as a plain slice: the only unsafe code of this crate.
 //!
-//! Who may read plain slices of pool memory, and when: the holder of a loan those of its block (`OwnedRange`, no unsafe code), and the holder of a
-//! sample those of its payload, from when its bytes are there until it is released. Everybody else copies (`SharedBytes`).
+//! Only two holders may use plain slices of pool memory: the holder of a loan for its block (`OwnedRange`, no unsafe code), and the holder of a
+//! sample for its payload, from when its bytes are written until its release. All other code copies (`SharedBytes`).
 //!
-//! A part of a loan is there to be filled while nobody sees the block as a slice:
+//! While a device copy may fill a part of a loan, no slice of the block can exist:
 //!
 //! ```compile_fail,E0502
 //! # use rgaps::{Loan, types::Bytes};
@@ -15,7 +15,7 @@
 //! }
 //! ```
 //!
-//! And it does not lead to the pool, in which other loans are slices:
+//! A part gives no access to the pool, in which other loans are slices:
 //!
 //! ```compile_fail,E0616
 //! # use rgaps::{Loan, types::Bytes};
@@ -30,7 +30,7 @@ use rgaps_shm::message::Readiness;
 
 use crate::sample::Sample;
 
-/// The payload where it lies, if its bytes are there and the CPU can read them there.
+/// The payload in place, if its bytes are written and the CPU can map them.
 pub(crate) fn payload<T>(sample: &Sample<T>) -> Option<&[u8]> {
     let is_held = sample.held.as_ref().is_some_and(|held| held.readiness() == Readiness::Ready && is_of(sample, held));
     let is_copy = sample.copied.as_ref().is_some_and(Completion::is_complete);
@@ -38,13 +38,13 @@ pub(crate) fn payload<T>(sample: &Sample<T>) -> Option<&[u8]> {
         return None;
     }
     let bytes = sample.pool.shared(sample.offset, sample.info.bytes).ok()?;
-    // SAFETY: `pool` is the memory of the held message's pool (`SubscriberInner::memory_of`), and the bytes those of the message, which its publisher
-    // has committed and which no writer has again before `held` is dropped: that takes the sample mutably or by value. Or they are a copy that is
-    // made, which nobody writes and of which nobody gets a part to write (`Sample::part` is for reading).
+    // SAFETY: Either `pool` is the held message's pool (`SubscriberInner::memory_of`) and `bytes` is its payload: the publisher has committed it, and
+    // no writer gets it again before `held` is dropped, which needs the sample mutably or by value. Or `bytes` is a complete copy: nothing writes to
+    // it any more, and no code can get a part to write (`Sample::part` is for reading).
     Some(unsafe { bytes.as_slice() })
 }
 
-/// Whether the sample's place is that of the message; a copy has taken the place of the pool otherwise.
+/// Whether the sample's memory is the message's own, not a copy.
 fn is_of<T>(sample: &Sample<T>, held: &Held) -> bool {
     sample.copied.is_none() && held.info().bytes == sample.info.bytes
 }

@@ -1,6 +1,6 @@
-//! What is asked of the manager, by callers that wait for the answer and by the node's thread for those who do not.
+//! Requests to the manager: sent by callers that wait for the answer, and by the node's thread for callers that do not.
 //!
-//! The node's thread may be a caller itself, since wakers run on it: it then reads the socket while it waits.
+//! The node's thread may be a caller itself, since wakers run on it. It then reads the socket while it waits.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
@@ -16,7 +16,7 @@ use super::{Answer, DEATHS_MAX, RawAnswer, Session, lock};
 use crate::hello::{ANSWER_TIMEOUT, Patience, SessionError};
 use crate::question::Question;
 
-/// For whom an answer is.
+/// The receiver of an answer.
 #[derive(Debug)]
 pub(super) enum Awaiting {
     Caller(SyncSender<RawAnswer>),
@@ -24,7 +24,7 @@ pub(super) enum Awaiting {
 }
 
 impl Awaiting {
-    /// Gives it out.
+    /// Delivers the answer.
     pub(super) fn answer(self, outcome: RawAnswer, epoch: u64) {
         match self {
             Self::Caller(caller) => drop(caller.try_send(outcome)),
@@ -36,7 +36,7 @@ impl Awaiting {
         }
     }
 
-    /// Whether anybody is there to have it.
+    /// Whether the receiver still exists.
     pub(super) fn is_there(&self) -> bool {
         match self {
             Self::Caller(_) => true,
@@ -46,7 +46,7 @@ impl Awaiting {
 }
 
 impl Session {
-    /// Asks the manager. A request that was cut off by the manager's death is sent to its successor.
+    /// Sends a request and waits for the answer. If the manager dies meanwhile, the request is sent to its successor.
     pub(crate) fn request(&self, body: &Body, descriptors: &[BorrowedFd<'_>]) -> Result<Answer, SessionError> {
         self.request_within(body, descriptors, ANSWER_TIMEOUT)
     }
@@ -91,7 +91,7 @@ impl Session {
                     if lock(&self.pending).remove(&id).is_none()
                         && let Ok(outcome) = receiver.recv()
                     {
-                        // The thread had it in hand.
+                        // The node's thread was delivering the answer at the time-out.
                         return answer(outcome, epoch);
                     }
                     self.is_silent.store(true, Ordering::Release);
@@ -99,7 +99,7 @@ impl Session {
                 }
                 Ok(Err(RecvTimeoutError::Disconnected)) | Err(LocalError::Closed) => {
                     if self.is_runner() {
-                        // It is the one who looks for a successor.
+                        // This thread looks for the successor itself, so it cannot wait for one.
                         return Err(LocalError::Closed.into());
                     }
                     deaths += 1;
@@ -123,7 +123,7 @@ impl Session {
         Ok(())
     }
 
-    /// Has the node's thread ask. Nothing is waited for; `waker` is told of the answer.
+    /// Makes the node's thread send a request. Does not wait; the answer wakes `waker`.
     pub(crate) fn ask(&self, body: Body, waker: Waker) -> Arc<Question> {
         let question = Arc::new(Question::new(body, waker));
         lock(&self.questions).push(Arc::downgrade(&question));
@@ -148,7 +148,7 @@ impl Session {
         Ok(())
     }
 
-    /// Asks what this manager has not been asked yet.
+    /// Sends the questions that this manager has not received yet.
     pub(super) fn ask_questions(&self, connection: &Connection) {
         let epoch = self.epoch();
         let open: Vec<Arc<Question>> = {
@@ -162,7 +162,7 @@ impl Session {
             lock(&self.pending).insert(id, Awaiting::Question(Arc::downgrade(&question)));
             match connection.send_now(&Request { id, body }, &[]) {
                 Ok(()) => continue,
-                // When it reads again, or when it has a successor.
+                // Sent again when the manager reads again, or to its successor.
                 Err(LocalError::Full | LocalError::Closed) => question.not_asked(),
                 Err(error) => question.answer(Err(error.into())),
             }
@@ -170,7 +170,7 @@ impl Session {
         }
     }
 
-    /// The node's thread waits for an answer itself: a part of its turn.
+    /// Does a part of the node's thread's work while that thread itself waits for an answer.
     fn serve(&self, connection: &Connection, slice: Duration) -> Result<(), LocalError> {
         self.ask_questions(connection);
         let mut fds = [PollFd::new(connection, PollFlags::IN)];

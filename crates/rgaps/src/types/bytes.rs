@@ -1,4 +1,4 @@
-//! Raw bytes: a payload of which nothing is said but its length.
+//! Raw bytes: a payload described by its length alone.
 //!
 //! ```text
 //! Bytes, 112 B
@@ -14,11 +14,17 @@ use rgaps_shm::layout::META_BYTES_MAX;
 use super::meta::{HEADER_BYTES, Header, Meta, MetaError};
 use super::wire::{Fields, Layout};
 
-/// A payload of raw bytes.
+/// Metadata of a payload of raw bytes.
+///
+/// ```
+/// use rgaps::types::{Bytes, Meta};
+///
+/// assert_eq!(Bytes::new(64).payload_bytes(), 64);
+/// ```
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Bytes {
-    /// Stamp, frame, the application's bytes.
+    /// Stamp, frame and the application's bytes.
     pub header: Header,
     /// Length of the payload.
     pub bytes: u64,
@@ -27,7 +33,7 @@ pub struct Bytes {
 const _: () = assert!(size_of::<Bytes>() == Bytes::ENCODED_BYTES && offset_of!(Bytes, bytes) == HEADER_BYTES);
 
 impl Bytes {
-    /// A payload of `bytes` bytes.
+    /// Describes a payload of `bytes` bytes.
     pub fn new(bytes: u64) -> Self {
         Self { header: Header::default(), bytes }
     }
@@ -73,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn raw_bytes_survive_their_encoding_and_know_their_length() {
+    fn raw_bytes_survive_their_encoding_and_describe_their_length() {
         let bytes = Bytes::new(1 << 33).with_user([7; 32]);
         survives_its_bytes(&bytes);
         bytes.check(1 << 33).unwrap();

@@ -1,4 +1,4 @@
-//! Point clouds: how the points lie in the payload and which fields a point has, as in sensor_msgs/PointCloud2.
+//! Point clouds: the layout of points in the payload and the fields of a point, like sensor_msgs/PointCloud2.
 //!
 //! ```text
 //! PointCloud, 832 B                          PointField, 44 B
@@ -24,9 +24,9 @@ use super::meta::{HEADER_BYTES, Header, Meta, MetaError, Text};
 use super::tensor::DType;
 use super::wire::{Fields, Layout};
 
-/// Fields of a point, at most.
+/// Maximum number of fields of a point.
 pub const FIELDS_MAX: usize = 16;
-/// Bytes of a field's name, at most.
+/// Maximum length of a field's name in bytes.
 pub const FIELD_NAME_BYTES: usize = 32;
 
 /// Type of the elements of a field, with the codes of sensor_msgs/PointField.
@@ -53,7 +53,7 @@ pub enum Datatype {
 }
 
 impl Datatype {
-    /// All of them, in the order of their codes from 1.
+    /// All types, in the order of their codes from 1.
     pub const ALL: [Self; 8] =
         [Self::Int8, Self::Uint8, Self::Int16, Self::Uint16, Self::Int32, Self::Uint32, Self::Float32, Self::Float64];
 
@@ -77,7 +77,7 @@ impl Datatype {
         }
     }
 
-    /// It as the type of a tensor's elements.
+    /// The same type for the elements of a tensor.
     pub fn dtype(self) -> DType {
         match self {
             Self::Int8 => DType::INT8,
@@ -135,7 +135,7 @@ impl PointField {
         Ok(Self { name: Text::new("field name", name)?, offset, count: 1, datatype })
     }
 
-    /// With `count` elements.
+    /// Sets the number of elements.
     #[must_use]
     pub fn with_count(mut self, count: u32) -> Self {
         self.count = count;
@@ -171,15 +171,24 @@ impl PointField {
     }
 }
 
-/// What the payload of a point cloud message is, as in sensor_msgs/PointCloud2.
+/// Metadata of a point cloud, like sensor_msgs/PointCloud2.
+///
+/// ```
+/// use rgaps::types::{Datatype, Meta, PointCloud};
+///
+/// let fields = [("x", Datatype::Float32), ("y", Datatype::Float32), ("z", Datatype::Float32)];
+/// let cloud = PointCloud::packed(1000, &fields)?;
+/// assert_eq!((cloud.point_step, cloud.payload_bytes()), (12, 12_000));
+/// # Ok::<(), rgaps::types::MetaError>(())
+/// ```
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PointCloud {
-    /// Stamp, frame, the application's bytes.
+    /// Stamp, frame and the application's bytes.
     pub header: Header,
     /// Points of a row.
     pub width: u32,
-    /// Rows; 1 for a cloud without order.
+    /// Rows; 1 for an unordered cloud.
     pub height: u32,
     /// Bytes from point to point.
     pub point_step: u32,
@@ -222,7 +231,7 @@ impl PointCloud {
         Ok(cloud)
     }
 
-    /// A cloud of points without order whose fields, each of one element, follow each other without gaps.
+    /// An unordered cloud whose fields, each of one element, follow each other without gaps.
     pub fn packed(points: u32, fields: &[(&str, Datatype)]) -> Result<Self, MetaError> {
         let mut point_step = 0;
         let mut packed = Vec::with_capacity(fields.len());
@@ -233,21 +242,21 @@ impl PointCloud {
         Self::new(points, 1, point_step, &packed)
     }
 
-    /// With rows that start `row_step` bytes after each other.
+    /// Sets the bytes from one row to the next.
     pub fn with_row_step(mut self, row_step: u32) -> Result<Self, MetaError> {
         self.row_step = row_step;
         self.check_shape()?;
         Ok(self)
     }
 
-    /// With points that may be invalid.
+    /// Sets whether every point is valid.
     #[must_use]
     pub fn with_dense(mut self, is_dense: bool) -> Self {
         self.is_dense = is_dense;
         self
     }
 
-    /// With elements of this byte order.
+    /// Sets the byte order of elements.
     #[must_use]
     pub fn with_bigendian(mut self, is_bigendian: bool) -> Self {
         self.is_bigendian = is_bigendian;

@@ -1,8 +1,8 @@
-//! Pixel formats, with the names of sensor_msgs/image_encodings and the codes that stand for them in metadata.
+//! Pixel formats: the names of sensor_msgs/image_encodings, each with its code in metadata.
 //!
-//! A code, once given, never changes its meaning; rgaps_msgs/GpuImage has the same ones. Three formats have two planes, in V4L2's layout: the plane of brightness, then the
-//! plane of colour pairs, which follows at `step * height`. nv12 and nv21 have one pair for two by two pixels (half as many rows of
-//! `step` bytes), nv24 one for each pixel (rows of `2 * step` bytes).
+//! A code never changes its meaning; rgaps_msgs/GpuImage has the same codes. Three formats have two planes, in V4L2's layout: the luma plane, then
+//! the chroma plane with pairs of samples at `step * height`. nv12 and nv21 have one pair for 2 x 2 pixels (half as many rows of `step` bytes). nv24
+//! has one pair for each pixel (rows of `2 * step` bytes).
 
 use std::ffi::CStr;
 use std::fmt;
@@ -12,22 +12,30 @@ use rgaps_control::text::plain;
 
 use super::tensor::{DType, DTypeCode};
 
-/// How pixels share colour samples and planes.
+/// How pixels share chroma samples and planes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sampling {
     /// Every pixel has all its channels.
     Full,
-    /// One plane; two neighbours in a row share their colour.
+    /// One plane; two neighbours in a row share their chroma (4:2:2).
     Pairs,
-    /// Two planes; two by two pixels share their colour.
+    /// Two planes; 2 x 2 pixels share their chroma (4:2:0).
     Quads,
-    /// Two planes; every pixel has its colour.
+    /// Two planes; every pixel has its own chroma (4:4:4).
     FullInTwoPlanes,
 }
 
 macro_rules! encodings {
     ($($variant:ident = $code:literal, $name:literal, $channels:literal x $bits:literal, $sampling:ident;)*) => {
         /// A pixel format.
+        ///
+        /// ```
+        /// use rgaps::types::Encoding;
+        ///
+        /// let encoding: Encoding = "rgb8".parse()?;
+        /// assert_eq!((encoding, encoding.bytes_per_pixel()), (Encoding::Rgb8, 3));
+        /// # Ok::<(), rgaps::types::UnknownEncoding>(())
+        /// ```
         #[repr(u32)]
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Encoding {
@@ -35,7 +43,7 @@ macro_rules! encodings {
         }
 
         impl Encoding {
-            /// All of them.
+            /// All encodings, in the order of their codes.
             pub const ALL: &[Self] = &[$(Self::$variant),*];
 
             /// The encoding with this code.
@@ -53,7 +61,7 @@ macro_rules! encodings {
                 }
             }
 
-            /// Its name in ROS, as C has texts.
+            /// Its name in ROS, as a C string.
             pub fn c_name(self) -> &'static CStr {
                 match self {
                     $(Self::$variant => const {
@@ -65,7 +73,7 @@ macro_rules! encodings {
                 }
             }
 
-            /// Channels of a pixel in the first plane, bits of a channel, sharing of colours.
+            /// Channels of a pixel in the first plane, bits of a channel, and chroma sampling.
             fn layout(self) -> (u32, u32, Sampling) {
                 match self {
                     $(Self::$variant => ($channels, $bits, Sampling::$sampling),)*
@@ -142,12 +150,12 @@ encodings! {
 pub struct UnknownEncoding(pub String);
 
 impl Encoding {
-    /// The code that stands for it in metadata.
+    /// Its code in metadata.
     pub fn code(self) -> u32 {
         self as u32
     }
 
-    /// Bytes of a pixel in the first plane; half the bytes of a pair where two pixels share colours.
+    /// Bytes of a pixel in the first plane. If two pixels share chroma, half the bytes of the pair.
     pub fn bytes_per_pixel(self) -> u32 {
         let (channels, bits, _) = self.layout();
         channels * bits / 8
@@ -174,7 +182,7 @@ impl Encoding {
         DType::scalar(code, self.bits_per_channel() as u8)
     }
 
-    /// Planes, one after another in the payload.
+    /// Number of planes; they follow each other in the payload.
     pub fn planes(self) -> u32 {
         match self.layout().2 {
             Sampling::Full | Sampling::Pairs => 1,
@@ -182,7 +190,7 @@ impl Encoding {
         }
     }
 
-    /// Rows of `step` bytes that an image of `height` rows takes, all planes together.
+    /// Rows of `step` bytes in the payload of an image of `height` rows, all planes together.
     pub fn payload_rows(self, height: u32) -> u64 {
         let height = u64::from(height);
         match self.layout().2 {
@@ -192,7 +200,7 @@ impl Encoding {
         }
     }
 
-    /// What must be even, because pixels share colours: width, height.
+    /// Whether width and height must be even, because pixels share chroma.
     pub(super) fn even(self) -> (bool, bool) {
         match self.layout().2 {
             Sampling::Full | Sampling::FullInTwoPlanes => (false, false),

@@ -20,11 +20,19 @@ use super::encoding::Encoding;
 use super::meta::{HEADER_BYTES, Header, Meta, MetaError};
 use super::wire::{Fields, Layout};
 
-/// What the payload of an image message is, as in sensor_msgs/Image.
+/// Metadata of an image, like sensor_msgs/Image.
+///
+/// ```
+/// use rgaps::types::{Encoding, Image, Meta, Stamp};
+///
+/// let image = Image::new(1920, 1080, Encoding::Rgb8)?.stamped(Stamp::now()).in_frame("camera_front")?;
+/// assert_eq!((image.step, image.payload_bytes()), (5760, 6_220_800));
+/// # Ok::<(), rgaps::types::MetaError>(())
+/// ```
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Image {
-    /// Stamp, frame, the application's bytes.
+    /// Stamp, frame and the application's bytes.
     pub header: Header,
     /// Pixels of a row.
     pub width: u32,
@@ -52,14 +60,14 @@ impl Image {
         Ok(image)
     }
 
-    /// With rows that start `step` bytes after each other.
+    /// Sets the bytes from one row to the next.
     pub fn with_step(mut self, step: u32) -> Result<Self, MetaError> {
         self.step = step;
         self.check_shape()?;
         Ok(self)
     }
 
-    /// With channels of this byte order.
+    /// Sets the byte order of channels.
     #[must_use]
     pub fn with_bigendian(mut self, is_bigendian: bool) -> Self {
         self.is_bigendian = is_bigendian;

@@ -1,11 +1,11 @@
-//! What all types of metadata share: the trait, the header (stamp, frame, the application's own bytes) and the errors.
+//! The parts that all types of metadata share: the trait, the header (stamp, frame, the application's bytes) and the errors.
 //!
 //! ```text
 //! Header, 104 B, the start of every type
 //!   0  i32      sec       as in builtin_interfaces/Time
 //!   4  u32      nanosec   < 1 000 000 000
-//!   8  u8[64]   frame_id  UTF-8, filled up with zero bytes; all 64 may be used
-//!  72  u8[32]   user      free for the application; RGAPS carries it and never looks at it
+//!   8  u8[64]   frame_id  UTF-8, padded with zero bytes; all 64 may be used
+//!  72  u8[32]   user      the application's own; RGAPS carries it and never reads it
 //! 104
 //! ```
 
@@ -17,18 +17,27 @@ use rgaps_shm::layout::META_BYTES_MAX;
 
 use super::wire::{Fields, Layout};
 
-/// Bytes of a frame id, at most.
+/// Maximum length of a frame id in bytes.
 pub const FRAME_ID_BYTES: usize = 64;
-/// Bytes that are free for the application.
+/// Bytes of a header that belong to the application.
 pub const USER_BYTES: usize = 32;
-/// Encoded bytes of a header.
+/// Encoded length of a header.
 pub const HEADER_BYTES: usize = 104;
 
-/// Metadata that describes the payload of a message. A type of metadata is the type of a topic.
+/// Metadata that describes the payload of a message. Its type is the type of the topic.
+///
+/// ```
+/// use rgaps::types::{Bytes, META_BYTES_MAX, Meta};
+///
+/// let (meta, mut encoded) = (Bytes::new(64), [0; META_BYTES_MAX]);
+/// let length = meta.encode(&mut encoded);
+/// assert_eq!(Bytes::decode(&encoded[..length])?, meta);
+/// # Ok::<(), rgaps::types::MetaError>(())
+/// ```
 pub trait Meta: Clone + fmt::Debug + PartialEq + Send + Sync + Sized + 'static {
-    /// The type as a number, in the segment and on the wire.
+    /// The type's code in the segment and on the wire.
     const KIND: u32;
-    /// The type as a name, in the topic directory.
+    /// The type's name in the topic directory.
     const TYPE_NAME: &'static str;
     /// Encoded length.
     const ENCODED_BYTES: usize;
@@ -36,23 +45,22 @@ pub trait Meta: Clone + fmt::Debug + PartialEq + Send + Sync + Sized + 'static {
     /// Writes the encoded form to the start of `to`; returns its length, `ENCODED_BYTES`.
     fn encode(&self, to: &mut [u8; META_BYTES_MAX]) -> usize;
 
-    /// Reads what `encode` wrote, perhaps in another process. What it returns keeps the type's own rules, but whether it fits the
-    /// payload is for `check` to say.
+    /// Decodes what `encode` wrote, possibly in another process. The result is consistent in itself; `check` compares it with the payload.
     fn decode(bytes: &[u8]) -> Result<Self, MetaError>;
 
-    /// How many bytes of payload it describes. More than any memory has (`u64::MAX`) where the numbers overflow.
+    /// Bytes of the payload that it describes; `u64::MAX` if the numbers overflow.
     fn payload_bytes(&self) -> u64;
 
-    /// Whether it is consistent in itself.
+    /// Checks that it is consistent in itself.
     fn check_shape(&self) -> Result<(), MetaError>;
 
-    /// Stamp, frame and the application's bytes.
+    /// The header: stamp, frame and the application's bytes.
     fn header(&self) -> &Header;
 
-    /// Stamp, frame and the application's bytes, to be changed.
+    /// The header, mutable.
     fn header_mut(&mut self) -> &mut Header;
 
-    /// Whether it is consistent in itself and describes exactly `payload_bytes` of payload.
+    /// Checks that it is consistent in itself and describes exactly `payload_bytes` of payload.
     fn check(&self, payload_bytes: u64) -> Result<(), MetaError> {
         self.check_shape()?;
         let described = self.payload_bytes();
@@ -62,20 +70,20 @@ pub trait Meta: Clone + fmt::Debug + PartialEq + Send + Sync + Sized + 'static {
         Ok(())
     }
 
-    /// With this stamp.
+    /// Sets the stamp.
     #[must_use]
     fn stamped(mut self, stamp: Stamp) -> Self {
         self.header_mut().stamp = stamp;
         self
     }
 
-    /// In this coordinate frame.
+    /// Sets the coordinate frame.
     fn in_frame(mut self, frame_id: &str) -> Result<Self, MetaError> {
         self.header_mut().frame_id = Text::new("frame_id", frame_id)?;
         Ok(self)
     }
 
-    /// With these bytes of the application's own.
+    /// Sets the application's bytes.
     #[must_use]
     fn with_user(mut self, user: [u8; USER_BYTES]) -> Self {
         self.header_mut().user = user;
@@ -83,80 +91,80 @@ pub trait Meta: Clone + fmt::Debug + PartialEq + Send + Sync + Sized + 'static {
     }
 }
 
-/// Metadata contradicts itself, its payload or its type. The message that carried it is unusable; others are not affected.
+/// Why metadata is invalid: it contradicts itself, its payload or its type. Its message is unusable; other messages are not affected.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MetaError {
     /// The encoded form has the wrong length.
     #[error(
-        "metadata of {type_name} has {found} B instead of {expected} B: publisher and subscriber differ in type or version"
+        "metadata of {type_name} has {found} B instead of {expected} B: publisher and subscriber have different types or versions"
     )]
     EncodedLength {
-        /// The type that was asked for.
+        /// The expected type.
         type_name: &'static str,
         /// Its encoded length.
         expected: usize,
         /// The length found.
         found: usize,
     },
-    /// It is of another type than the topic.
+    /// The metadata is not of the topic's type.
     #[error("the metadata is of {found}, where {wanted} is needed")]
     Kind {
-        /// The type that is needed.
+        /// The required type.
         wanted: &'static str,
-        /// Its type.
+        /// The metadata's type.
         found: &'static str,
     },
-    /// It describes another number of bytes than the payload has.
+    /// The payload does not have the number of bytes that the metadata describes.
     #[error(
         "metadata of {type_name} describes {described} B, but the payload has {found} B; compute the payload's size by payload_bytes()"
     )]
     PayloadLength {
         /// The type.
         type_name: &'static str,
-        /// Bytes described.
+        /// Bytes that the metadata describes.
         described: u64,
-        /// Bytes found.
+        /// Bytes of the payload.
         found: u64,
     },
-    /// A text does not fit.
+    /// A text is too long.
     #[error("{field} has {found} B; at most {limit} B fit, shorten it")]
     TextLength {
-        /// Which text.
+        /// The text's field.
         field: &'static str,
-        /// Its length.
+        /// Its length in bytes.
         found: usize,
-        /// Bytes that fit.
+        /// Maximum length.
         limit: usize,
     },
     /// A text has a zero byte inside or is not UTF-8.
     #[error("{field} is not UTF-8 without zero bytes")]
     Text {
-        /// Which text.
+        /// The text's field.
         field: &'static str,
     },
     /// A flag is neither 0 nor 1.
     #[error("{field} is {value}, neither 0 nor 1")]
     Flag {
-        /// Which flag.
+        /// The flag.
         field: &'static str,
         /// Its value.
         value: u8,
     },
-    /// A stamp has more nanoseconds than a second.
+    /// A stamp's nanoseconds are a second or more.
     #[error("the stamp has {nanosec} ns beside its seconds; it must be below 1000000000")]
     Stamp {
         /// Its nanoseconds.
         nanosec: u32,
     },
-    /// A number stands for nothing.
+    /// A code is not known to this version.
     #[error("{field} has code {code}, which this version does not know")]
     Code {
-        /// Which field.
+        /// The code's field.
         field: &'static str,
         /// The code.
         code: u32,
     },
-    /// An image without pixels.
+    /// An image has no pixels.
     #[error("an image of {width} x {height} has no pixels")]
     NoPixels {
         /// Its width.
@@ -164,12 +172,12 @@ pub enum MetaError {
         /// Its height.
         height: u32,
     },
-    /// Colour samples are shared by pairs of pixels, and one pixel is left over.
+    /// Pairs of pixels share chroma samples, and one pixel has no partner.
     #[error("{encoding} needs an even {what}, this image is {width} x {height}; crop it by one pixel")]
     Odd {
         /// The encoding.
         encoding: &'static str,
-        /// What must be even.
+        /// "width" or "height".
         what: &'static str,
         /// Width of the image.
         width: u32,
@@ -184,23 +192,23 @@ pub enum MetaError {
         /// Bytes from row to row.
         step: u32,
     },
-    /// A row has more bytes than a 32-bit step can say.
+    /// A row has more bytes than a 32-bit step can express.
     #[error("a row needs {needed} B; a step holds at most 4294967295 B, use more rows")]
     RowTooLong {
         /// Bytes of a row.
         needed: u64,
     },
-    /// A list is longer than its place.
+    /// A list has too many items.
     #[error("{found} {what}; at most {limit} fit")]
     TooMany {
-        /// What there is too much of.
+        /// The items.
         what: &'static str,
-        /// How many.
+        /// Their number.
         found: usize,
-        /// How many fit.
+        /// Maximum number.
         limit: usize,
     },
-    /// A field of a point reaches outside the point, or has no name or elements.
+    /// A field of a point extends beyond the point, or has no name or no elements.
     #[error(
         "field '{}' takes bytes {start}..{end} of a point of {point_step} B; it must have a name, elements, and lie inside",
         plain(.name)
@@ -210,12 +218,12 @@ pub enum MetaError {
         name: String,
         /// Its first byte.
         start: u64,
-        /// Its end.
+        /// The byte after its last.
         end: u64,
         /// Bytes of a point.
         point_step: u32,
     },
-    /// An element type that cannot be described to another process.
+    /// The element type cannot be used between processes.
     #[error("dtype (code {code}, {bits} bits, {lanes} lanes) {reason}")]
     DType {
         /// DLPack type code.
@@ -224,17 +232,17 @@ pub enum MetaError {
         bits: u8,
         /// Lanes of an element.
         lanes: u16,
-        /// What is wrong.
+        /// The reason.
         reason: &'static str,
     },
-    /// A dimension is negative, or shape and strides differ in length.
+    /// A dimension is negative.
     #[error("dimension {index} of the tensor has {shape} elements at a stride of {stride}; shape must not be negative")]
     Dimension {
-        /// Which one, from 0.
+        /// The dimension, from 0.
         index: usize,
-        /// Elements.
+        /// Its elements.
         shape: i64,
-        /// Elements from one to the next.
+        /// Its stride in elements.
         stride: i64,
     },
     /// Shape and strides have different numbers of dimensions.
@@ -245,19 +253,25 @@ pub enum MetaError {
         /// Dimensions of the strides.
         strides: usize,
     },
-    /// Strides lead before the first byte of the payload or past what 64 bits count.
+    /// The tensor begins before the payload, or ends beyond what 64 bits can count.
     #[error(
         "the tensor reaches from byte {lowest} to byte {end} of its payload; correct shape, strides or byte_offset"
     )]
     Extent {
-        /// Its first byte.
+        /// Its lowest byte.
         lowest: i128,
-        /// Its end.
+        /// The byte after its highest.
         end: i128,
     },
 }
 
-/// A point in time, as in builtin_interfaces/Time.
+/// A point in time, like builtin_interfaces/Time.
+///
+/// ```
+/// use rgaps::types::Stamp;
+///
+/// assert_eq!(Stamp::from_ns(1_500_000_000), Stamp { sec: 1, nanosec: 500_000_000 });
+/// ```
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Stamp {
@@ -268,12 +282,12 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    /// Now, on this host's clock.
+    /// The present time on this host's clock.
     pub fn now() -> Self {
         Self::from_ns(rgaps_os::clock::realtime_ns())
     }
 
-    /// From nanoseconds since 1970. Times after 2038 stop at the last one that 32 bits of seconds can say.
+    /// From nanoseconds since 1970. Times after 2038 saturate at the last one that 32-bit seconds can express.
     pub fn from_ns(ns: u64) -> Self {
         match i32::try_from(ns / 1_000_000_000) {
             Ok(sec) => Self { sec, nanosec: (ns % 1_000_000_000) as u32 },
@@ -281,19 +295,19 @@ impl Stamp {
         }
     }
 
-    /// Nanoseconds since 1970, negative before.
+    /// Nanoseconds since 1970; negative for earlier times.
     pub fn to_ns(self) -> i64 {
         i64::from(self.sec) * 1_000_000_000 + i64::from(self.nanosec)
     }
 }
 
-/// Text in a fixed place: UTF-8, filled up with zero bytes.
+/// Text of at most `N` bytes of UTF-8, padded with zero bytes.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Text<const N: usize>([u8; N]);
 
 impl<const N: usize> Text<N> {
-    /// `text`, or an error that names it as `field` if it does not fit.
+    /// Copies `text`. If it does not fit, the error names `field`.
     pub fn new(field: &'static str, text: &str) -> Result<Self, MetaError> {
         if text.len() > N {
             return Err(MetaError::TextLength { field, found: text.len(), limit: N });
@@ -306,7 +320,7 @@ impl<const N: usize> Text<N> {
         Ok(Self(bytes))
     }
 
-    /// The text in `bytes` up to the first zero, if there is one. What follows it is dropped.
+    /// Decodes the text before the first zero byte, or all of `bytes`. Bytes after a zero are dropped.
     pub(super) fn decode(field: &'static str, bytes: [u8; N]) -> Result<Self, MetaError> {
         let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(N);
         let text = str::from_utf8(&bytes[..end]).map_err(|_| MetaError::Text { field })?;
@@ -319,7 +333,7 @@ impl<const N: usize> Text<N> {
         str::from_utf8(&self.0[..end]).unwrap_or_default()
     }
 
-    /// All bytes, zeros included.
+    /// All bytes, with the padding.
     pub fn bytes(&self) -> &[u8; N] {
         &self.0
     }
@@ -337,14 +351,14 @@ impl<const N: usize> fmt::Debug for Text<N> {
     }
 }
 
-/// To be shown: what acts on a terminal is escaped. As it is, it is `as_str`.
+/// Escapes control characters, so that the text is safe on a terminal. `as_str` returns it unescaped.
 impl<const N: usize> fmt::Display for Text<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&plain(self.as_str()), f)
     }
 }
 
-/// What every type of metadata begins with.
+/// The start of every type of metadata.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Header {
@@ -352,7 +366,7 @@ pub struct Header {
     pub stamp: Stamp,
     /// Coordinate frame; for a tensor also its name.
     pub frame_id: Text<FRAME_ID_BYTES>,
-    /// Free for the application: carried with the message, never looked at.
+    /// The application's own bytes. RGAPS carries them and never reads them.
     pub user: [u8; USER_BYTES],
 }
 
@@ -379,12 +393,12 @@ impl Header {
     }
 }
 
-/// Encoding and decoding, shown once for all types.
+/// Encoding and decoding checks for all types.
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
 
-    /// A value survives its bytes, any other length is refused, and no flipped bit panics.
+    /// Checks that a value survives its bytes, that every other length is refused, and that no flipped bit panics.
     pub(in super::super) fn survives_its_bytes<T: Meta>(meta: &T) {
         let mut encoded = [0xa5; META_BYTES_MAX];
         let length = meta.encode(&mut encoded);
@@ -404,7 +418,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_text_is_shown_escaped_and_kept_as_it_is() {
+    fn a_text_is_displayed_escaped_and_stored_unchanged() {
         let text = Text::<64>::new("frame_id", "a\n\x1b[2J\u{202e}").unwrap();
         assert_eq!(text.as_str(), "a\n\x1b[2J\u{202e}");
         for shown in [text.to_string(), format!("{text:?}").trim_matches('"').to_owned()] {

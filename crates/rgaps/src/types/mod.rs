@@ -1,11 +1,11 @@
-//! Typed metadata: what the payload of a message is, in a fixed number of bytes that travel beside it.
+//! Typed metadata: a fixed number of bytes that describe the payload of a message and travel with it.
 //!
-//! `meta` holds the trait and what all types share, `image`, `cloud`, `tensor` and `bytes` are the types, `encoding` names pixel formats,
-//! `payload` is the shape of the bytes that a type describes.
+//! `meta` has the trait and what all types share. `image`, `cloud`, `tensor` and `bytes` are the types. `encoding` names pixel formats. `payload`
+//! maps each type to arrays.
 //!
-//! The encoded bytes are those of the `#[repr(C)]` struct of the same name on a little-endian machine, without implicit padding
-//! inside. What follows the header has the layout of the ROS messages of rgaps_msgs, field by field. Each type's file draws its own. Nothing that is decoded is
-//! trusted: it came from another process.
+//! The encoded bytes are those of the `#[repr(C)]` struct of the same name on a little-endian machine; the struct has no implicit padding. After the
+//! header, the fields have the layout of the ROS messages of rgaps_msgs. Each type's file draws its layout. Decoding trusts nothing: the bytes come
+//! from another process.
 
 pub mod bytes;
 pub mod cloud;

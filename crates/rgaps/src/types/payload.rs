@@ -1,16 +1,15 @@
-//! Payloads as arrays: what shape the bytes of a message have, for a kernel (`View`) and for an array library (`dlpack::Descriptor`).
+//! Payloads as arrays: the shape of a message's bytes, for kernels (`View`) and for array libraries (`dlpack::Descriptor`).
 //!
 //! | type | tensor |
 //! |---|---|
 //! | `Image` | height x width x channels, or height x width of one channel; rows are a step apart |
-//! | of two planes (nv12, nv21, nv24) | rows of both planes x step, bytes |
-//! | `PointCloud` | points x bytes of a point; rows x points x bytes where rows have gaps between them |
-//! | a field of it | points, or points x count; rows first where rows have gaps between them |
+//! | `Image` of two planes (nv12, nv21, nv24) | rows of both planes x step, bytes |
+//! | `PointCloud` | points x bytes of a point; rows x points x bytes if rows have gaps between them |
+//! | field of a `PointCloud` | points, or points x count; with rows as first dimension if rows have gaps between them |
 //! | `Tensor` | itself |
 //! | `Bytes` | bytes |
 //!
-//! Strides count elements, as DLPack's do, and elements lie at multiples of their size: what cannot be said so is an error, and the
-//! payload is then read as bytes.
+//! Like DLPack's, strides count elements, and elements are aligned to their size. Other steps or offsets are an error; read such payloads as bytes.
 
 use rgaps_device::dlpack::DLDataType;
 use rgaps_device::{DeviceRange, FieldView, ImageView, PointCloudView, TensorView};
@@ -22,62 +21,70 @@ use super::meta::{Meta, MetaError};
 use super::tensor::{DType, DTypeCode, Tensor};
 use crate::dlpack::Descriptor;
 
-/// A payload cannot be seen as asked. The message is as good as before.
+/// Why a payload cannot be viewed as requested. The message is unchanged.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ViewError {
-    /// A step or an offset in bytes is between two elements.
+    /// A step or an offset in bytes is not a multiple of the element's size.
     #[error(
-        "the {what} of {bytes} B is no multiple of the {element} B of an element; align it where the message is made, or read the payload as bytes"
+        "the {what} of {bytes} B is not a multiple of the element's {element} B; align it where the message is made, or read the payload as bytes"
     )]
     Unaligned {
-        /// Which step or offset.
+        /// The step or offset.
         what: &'static str,
-        /// Bytes.
+        /// Its bytes.
         bytes: u64,
-        /// Bytes of an element, or of a lane of it.
+        /// Bytes of an element, or of one of its lanes.
         element: u64,
     },
-    /// Elements have their high byte first, and this machine its low byte.
+    /// The elements are big-endian, and this machine is little-endian.
     #[error("the {what} has its high bytes first; swap them where the message is made, or read the payload as bytes")]
     ByteOrder {
-        /// What.
+        /// "image" or "cloud".
         what: &'static str,
     },
-    /// A cloud has no such field.
+    /// The cloud has no field of that name.
     #[error("the cloud has no field '{name}'; it has: {fields}")]
     NoField {
-        /// The name asked for.
+        /// The requested name.
         name: String,
-        /// The names there are.
+        /// The names of the cloud's fields.
         fields: String,
     },
-    /// There is less memory than the metadata describes.
-    #[error("the metadata describes {needed} B at address {address:#x}, there are {bytes} B")]
+    /// The memory is smaller than the payload that the metadata describes.
+    #[error("the metadata describes {needed} B, the memory at address {address:#x} has {bytes} B")]
     OutOfBounds {
-        /// Bytes that it describes.
+        /// Bytes that the metadata describes.
         needed: u64,
         /// First byte of the memory.
         address: u64,
         /// Bytes of the memory.
         bytes: u64,
     },
-    /// No tensor can say it, or the metadata contradicts itself.
+    /// No tensor can describe the payload, or the metadata contradicts itself.
     #[error(transparent)]
     Meta(#[from] MetaError),
 }
 
-/// Metadata whose payload has a shape.
+/// Metadata whose payload can be viewed as an array.
+///
+/// ```
+/// use rgaps::types::{Encoding, Image, Payload};
+///
+/// let tensor = Image::new(640, 480, Encoding::Rgb8)?.tensor()?;
+/// assert_eq!(tensor.shape(), [480, 640, 3]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait Payload: Meta {
-    /// What a kernel is told of it.
+    /// The kernel argument that describes the payload.
     type View: Copy + std::fmt::Debug + Send + Sync + 'static;
 
     /// The payload as a tensor, with the same header.
     fn tensor(&self) -> Result<Tensor, ViewError>;
 
-    /// What a kernel is told of it where it lies in `range`, which must hold all of it.
+    /// The kernel argument for a payload in `range`, which must hold all of it.
     fn view(&self, range: &DeviceRange) -> Result<Self::View, ViewError>;
 
-    /// What an array library is told of it where it lies in `range`, which must hold all of it.
+    /// Describes a payload in `range`, which must hold all of it, to an array library.
     fn describe(&self, range: &DeviceRange) -> Result<Descriptor, ViewError> {
         whole(self, range)?;
         Descriptor::new(&self.tensor()?, range)
@@ -130,7 +137,7 @@ impl Payload for PointCloud {
 }
 
 impl PointCloud {
-    /// One field of all points as a tensor: points, or points x count; rows first where rows have gaps between them.
+    /// One field of all points as a tensor: points, or points x count; with rows as first dimension if rows have gaps between them.
     pub fn field_tensor(&self, name: &str) -> Result<Tensor, ViewError> {
         self.check_shape()?;
         let field = self.known_field(name)?;
@@ -140,13 +147,13 @@ impl PointCloud {
         self.points_of(dtype, field.offset, (field.count > 1).then_some(field.count))
     }
 
-    /// What an array library is told of one field, where the cloud lies in `range`.
+    /// Describes one field of a cloud in `range` to an array library.
     pub fn describe_field(&self, name: &str, range: &DeviceRange) -> Result<Descriptor, ViewError> {
         whole(self, range)?;
         Descriptor::new(&self.field_tensor(name)?, range)
     }
 
-    /// What a kernel is told of one field, where the cloud lies in `range`.
+    /// The kernel argument for one field of a cloud in `range`.
     pub fn field_view(&self, name: &str, range: &DeviceRange) -> Result<FieldView, ViewError> {
         let described = self.describe_field(name, range)?;
         let &Self { width, height, point_step, row_step, .. } = self;
@@ -161,7 +168,7 @@ impl PointCloud {
         })
     }
 
-    /// From byte `offset` of every point on, one element, or `side_by_side` of them as a dimension of their own.
+    /// A tensor of the elements at byte `offset` of every point: one element a point, or `side_by_side` elements as a last dimension.
     fn points_of(&self, dtype: DType, offset: u32, side_by_side: Option<u32>) -> Result<Tensor, ViewError> {
         let point = elements("point step", self.point_step.into(), dtype)?;
         let has_gaps = u64::from(self.width) * u64::from(self.point_step) < u64::from(self.row_step);
@@ -172,7 +179,7 @@ impl PointCloud {
             let (shape, strides) = ([rows, self.width.into(), inner], [row, point, 1]);
             Tensor::strided(dtype, &shape[..2 + with_inner], &strides[..2 + with_inner], offset)
         } else {
-            // Saturated only where a point has no bytes, and the tensor no elements.
+            // Saturates only if a point has no bytes, and so the tensor no elements.
             let points = i64::try_from(self.points()).unwrap_or(i64::MAX);
             let (shape, strides) = ([points, inner], [point, 1]);
             Tensor::strided(dtype, &shape[..1 + with_inner], &strides[..1 + with_inner], offset)
@@ -197,7 +204,7 @@ impl Payload for Bytes {
     type View = TensorView;
 
     fn tensor(&self) -> Result<Tensor, ViewError> {
-        // More than any memory has is refused by the extent.
+        // The extent check refuses a length beyond any memory.
         let bytes = i64::try_from(self.bytes).unwrap_or(i64::MAX);
         Ok(Tensor::new(DType::UINT8, &[bytes])?.with_header(self.header))
     }
@@ -214,15 +221,14 @@ impl From<DType> for DLDataType {
 }
 
 impl DType {
-    /// What the address of an element must be a multiple of: the bytes of a lane, of a complex number those of a part. 1 where lanes are
-    /// no whole power of two of bytes.
+    /// Alignment of an element in bytes: the size of a lane; of a complex number, the size of a part. 1 if that is not a power of two of whole bytes.
     pub(crate) fn alignment(self) -> u64 {
         let bits = u64::from(if self.code == DTypeCode::COMPLEX { self.bits / 2 } else { self.bits });
         if bits % 8 == 0 && bits.is_power_of_two() { bits / 8 } else { 1 }
     }
 }
 
-/// The range holds what the metadata describes.
+/// Checks that the range holds the whole payload.
 fn whole<T: Meta>(meta: &T, range: &DeviceRange) -> Result<(), ViewError> {
     let &DeviceRange { address, bytes, .. } = range;
     let needed = meta.payload_bytes();
@@ -232,7 +238,7 @@ fn whole<T: Meta>(meta: &T, range: &DeviceRange) -> Result<(), ViewError> {
     Ok(())
 }
 
-/// A step or offset in elements instead of bytes.
+/// Converts a step or offset from bytes to elements.
 fn elements(what: &'static str, bytes: u64, dtype: DType) -> Result<i64, ViewError> {
     let element = dtype.bytes();
     match bytes % element {
@@ -241,7 +247,7 @@ fn elements(what: &'static str, bytes: u64, dtype: DType) -> Result<i64, ViewErr
     }
 }
 
-/// Whether the bytes of elements are in this machine's order, which DLPack takes for granted.
+/// Checks that elements are in this machine's byte order, which DLPack assumes.
 fn native(is_bigendian: bool, dtype: DType, what: &'static str) -> Result<(), ViewError> {
     match is_bigendian && dtype.bytes() > 1 {
         true => Err(ViewError::ByteOrder { what }),

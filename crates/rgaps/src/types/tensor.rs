@@ -1,4 +1,4 @@
-//! Tensors: element type, shape and strides as in DLPack.
+//! Tensors: element type, shape and strides, like DLPack's.
 //!
 //! ```text
 //! Tensor, 248 B
@@ -24,7 +24,7 @@ use super::wire::{Fields, Layout};
 
 pub use rgaps_device::view::NDIM_MAX;
 
-/// DLPack's codes of element types (DLDataTypeCode). An opaque handle (3) means nothing in another process and is refused.
+/// DLPack's codes of element types (DLDataTypeCode). An opaque handle (3) is refused, since it means nothing in another process.
 pub struct DTypeCode;
 
 impl DTypeCode {
@@ -40,13 +40,19 @@ impl DTypeCode {
     pub const BFLOAT: u8 = 4;
     /// Pairs of IEEE floats; `bits` counts both.
     pub const COMPLEX: u8 = 5;
-    /// Truth values of one byte.
+    /// Booleans of one byte.
     pub const BOOL: u8 = 6;
     /// The last code of DLPack 1.1 (7 to 17 are floats of 8, 6 and 4 bits).
     pub const LAST: u8 = 17;
 }
 
-/// Type of a tensor's elements, as DLDataType.
+/// Type of a tensor's elements, like DLDataType.
+///
+/// ```
+/// use rgaps::types::DType;
+///
+/// assert_eq!((DType::FLOAT32.bytes(), DType::FLOAT32.to_string()), (4, "float32".to_owned()));
+/// ```
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DType {
@@ -83,7 +89,7 @@ impl DType {
     pub const UINT32: Self = Self::scalar(DTypeCode::UINT, 32);
     /// Unsigned, 64 bits.
     pub const UINT64: Self = Self::scalar(DTypeCode::UINT, 64);
-    /// Truth values, a byte each.
+    /// Booleans, one byte each.
     pub const BOOL: Self = Self::scalar(DTypeCode::BOOL, 8);
     /// Two floats of 32 bits.
     pub const COMPLEX64: Self = Self::scalar(DTypeCode::COMPLEX, 64);
@@ -130,7 +136,15 @@ impl fmt::Display for DType {
     }
 }
 
-/// What the payload of a tensor message is, as DLTensor.
+/// Metadata of a tensor, like DLTensor.
+///
+/// ```
+/// use rgaps::types::{DType, Meta, Tensor};
+///
+/// let tensor = Tensor::new(DType::FLOAT32, &[1, 3, 224, 224])?.in_frame("activations")?;
+/// assert_eq!((tensor.strides(), tensor.payload_bytes()), (&[150_528, 50_176, 224, 1][..], 602_112));
+/// # Ok::<(), rgaps::types::MetaError>(())
+/// ```
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tensor {
@@ -148,20 +162,20 @@ const _: () = assert!(offset_of!(Tensor, shape) == 112 && offset_of!(Tensor, str
 const _: () = assert!(offset_of!(Tensor, dtype) == 108 && offset_of!(Tensor, byte_offset) == 240);
 
 impl Tensor {
-    /// A tensor in C order: the last dimension is contiguous, nothing lies between or before the elements.
+    /// A tensor in C order: the last dimension is contiguous, without gaps and without offset.
     pub fn new(dtype: DType, shape: &[i64]) -> Result<Self, MetaError> {
         let mut strides = [0; NDIM_MAX];
         let strides = strides.get_mut(..shape.len()).ok_or(Self::too_many(shape.len()))?;
         let mut stride = 1_i64;
         for (place, &elements) in strides.iter_mut().zip(shape).rev() {
             *place = stride;
-            // An empty dimension leaves the strides of the others as if it had one element. Saturated strides fail the extent check.
+            // An empty dimension counts as one element in the strides of the others. Saturated strides fail the extent check.
             stride = stride.saturating_mul(elements.max(1));
         }
         Self::strided(dtype, shape, strides, 0)
     }
 
-    /// A tensor with strides in elements, whose element (0, 0, ...) lies `byte_offset` bytes into the payload.
+    /// A tensor with strides in elements, whose element (0, 0, ...) is `byte_offset` bytes into the payload.
     pub fn strided(dtype: DType, shape: &[i64], strides: &[i64], byte_offset: u64) -> Result<Self, MetaError> {
         if shape.len() != strides.len() {
             return Err(MetaError::Rank { shape: shape.len(), strides: strides.len() });
@@ -194,7 +208,7 @@ impl Tensor {
         self.dtype
     }
 
-    /// Where element (0, 0, ...) lies in the payload.
+    /// Byte offset of element (0, 0, ...) in the payload.
     pub fn byte_offset(&self) -> u64 {
         self.byte_offset
     }
@@ -208,7 +222,7 @@ impl Tensor {
         Self { header, ..self }
     }
 
-    /// What a kernel is told of it where element (0, 0, ...) lies at `data`.
+    /// The kernel argument for a tensor whose element (0, 0, ...) is at `data`.
     pub(crate) fn view_at(&self, data: u64) -> TensorView {
         let &Self { ndim, dtype, shape, strides, .. } = self;
         TensorView { data, ndim, dtype: dtype.into(), shape, strides }
@@ -218,8 +232,8 @@ impl Tensor {
         MetaError::TooMany { what: "dimensions", found, limit: NDIM_MAX }
     }
 
-    /// First byte of the lowest element and end of the highest. 8 products of 63 x 63 bits and one of 20 fit 128 bits only if
-    /// checked; `None` where they do not.
+    /// The first byte of the lowest element and the byte after the highest. `None` if the products (8 of 63 x 63 bits, one of 20 bits) overflow 128
+    /// bits.
     fn extent(&self) -> Option<(i128, i128)> {
         let offset = i128::from(self.byte_offset);
         if self.shape().contains(&0) {

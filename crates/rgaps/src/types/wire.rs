@@ -1,12 +1,12 @@
-//! Little-endian fields one after another, in and out of a buffer whose length has been checked before.
+//! Reads and writes consecutive little-endian fields in a buffer whose length was checked before.
 
 use super::meta::MetaError;
 
-/// Reads fields in the order of the layout. Its users check the length first: reading past the end is an error of theirs and panics.
+/// Reads fields in the order of the layout. Panics when reading past the end: `of` checks the length, and a type reads no more than its fields.
 pub(super) struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
-    /// The fields of a `type_name` that has exactly `expected` bytes.
+    /// The fields of an encoded `type_name`, which must have exactly `expected` bytes.
     pub(super) fn of(type_name: &'static str, bytes: &'a [u8], expected: usize) -> Result<Self, MetaError> {
         if bytes.len() != expected {
             return Err(MetaError::EncodedLength { type_name, expected, found: bytes.len() });

@@ -1,4 +1,4 @@
-//! Nodes on another GPU than the pools.
+//! Nodes on a GPU other than the pools'.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use rgaps::{Exhaustion, Node, NodeError, Origin, PublishError, Readiness, Sample
 
 use crate::bench::{APART, Bench, KIB, LONG, MIB, Source, TOPIC, on_standin, until};
 
-/// A node on the second GPU, where the pools lie on the first.
+/// A node on the second GPU, with the pools on the first.
 pub fn beside(bench: &Bench) -> Result<Node, NodeError> {
     Node::builder().runtime_dir(bench.dir.path()).device(Choice::Cuda(1)).build()
 }
@@ -35,7 +35,7 @@ fn a_node_on_another_gpu_that_reaches_the_pools_works_on_them_in_place() {
     assert!(error.unwrap_err().to_string().contains("not one of this device"));
 }
 
-/// What a stream of the node finds in a sample.
+/// The bytes that a stream of the node reads from a sample.
 fn seen(node: &Node, sample: &Sample<Bytes>, stream: &Stream) -> Vec<u8> {
     let mut found = vec![0; sample.info().bytes as usize];
     node.device().copy_out(stream, sample.part().unwrap(), &mut found).unwrap();
@@ -89,14 +89,14 @@ fn messages_are_copied_once_a_node() {
         expected += bytes;
         assert_eq!(copied(), [earlier + bytes, 0, 0], "counted, once");
         drop(bench.subscriber.wait(LONG).unwrap().unwrap());
-        // To the CPU it comes by its device, as anywhere.
+        // The copy to the host starts from the node's device.
         drop(shared);
         assert!(sample.to_host().unwrap() == source.content);
         assert_eq!(copied(), [earlier + 2 * bytes, 0, 0]);
     }
     assert_eq!(calls, [[0, 1, 1], [1, 1, 1], [1, 1, 1], [1, 1, 1]], "whatever the size");
     assert_eq!(first.statistics().copied_bytes, 2 * expected);
-    // Who waits has the bytes, and holds nothing of the publisher's.
+    // After a wait on the CPU, the sample is a copy, and the publisher's message is released.
     let source = bench.source(MIB);
     bench.push(&source);
     let samples = [&second, &first].map(|subscriber| subscriber.wait(LONG).unwrap().unwrap());
@@ -141,7 +141,7 @@ fn a_node_on_another_gpu_that_does_not_reach_the_pools_publishes_by_one_copy() {
             }
             next(&own.content, Origin::Pushed);
         }
-        // The CPU's part of a loan comes behind the device's.
+        // The CPU's bytes of a loan are copied after the device's.
         let mut loan = publisher.loan(Bytes::new(bytes)).unwrap();
         loan.device_address().unwrap();
         loan.copy_from_slice(&own.content);
@@ -158,7 +158,7 @@ fn a_message_is_copied_to_another_gpu_in_stream_order_and_released_then() {
     if !on_standin(&APART) {
         return;
     }
-    // Room for one message.
+    // The pool has room for one message.
     let bench = Bench::with(3 * MIB, Exhaustion::Refuse);
     let other = beside(&bench).unwrap();
     let (subscriber, stream) = (other.subscriber::<Bytes>(TOPIC).unwrap(), other.stream().unwrap());
@@ -182,7 +182,7 @@ fn a_message_is_copied_to_another_gpu_in_stream_order_and_released_then() {
     bench.gpu.go();
     pass();
     until(|| again().is_ok());
-    // What a stream has still to do with a copy that is made keeps no message.
+    // Once the copy is complete, a stream's pending work on it holds no message.
     bench.stream.synchronize(LONG).unwrap();
     pass();
     let sample = subscriber.take_on(&stream).unwrap().unwrap();
@@ -213,7 +213,7 @@ fn an_error_at_each_call_of_a_copy_to_another_gpu_is_named_and_leaks_nothing() {
     next(&subscriber, "before");
     next(&bench.subscriber, "before");
     stream.synchronize(LONG).unwrap();
-    // The last copy's memory may be there still: it is given back in the order of a stream of its own.
+    // The last copy's memory may still exist: it is freed in the order of its own stream.
     let before = settled();
     let no_more = || settled().0 <= before.0 && settled().1 <= before.1;
     for call in ["cuMemAllocAsync", "cuMemcpyPeerAsync", "cuEventRecord", "cuStreamWaitEvent"] {
@@ -248,7 +248,7 @@ fn an_error_at_each_call_of_a_copy_to_another_gpu_is_named_and_leaks_nothing() {
 }
 
 #[test]
-fn a_node_on_another_gpu_that_has_no_way_to_the_pools_is_told_so() {
+fn a_node_on_another_gpu_with_no_way_to_the_pools_gets_an_error() {
     if !on_standin(&[APART[0], APART[1], ("RGAPS_TEST_STANDIN_NO_MEMORY_POOLS", "1")]) {
         return;
     }

@@ -1,4 +1,4 @@
-//! What the tests work on.
+//! The test bench: a manager, a node, a publisher and a subscriber on the stand-in.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,11 +12,11 @@ use rgaps_testing::{RuntimeDir, Watchdog, again_with, programs};
 pub const TOPIC: &str = "stream/order";
 pub const KIB: u64 = 1 << 10;
 pub const MIB: u64 = 1 << 20;
-/// Two GPUs, of which none reaches the other's memory.
+/// Two GPUs without peer access to each other.
 pub const APART: [(&str, &str); 2] = [("RGAPS_TEST_STANDIN_DEVICES", "2"), ("RGAPS_TEST_STANDIN_NO_PEER", "1")];
 pub const LONG: Duration = Duration::from_secs(60);
 
-/// A process of its own whose libcuda, and whose manager's, is the stand-in.
+/// Runs the test again in a new process in which the stand-in replaces libcuda, also for the manager.
 pub fn on_standin(settings: &[(&str, &str)]) -> bool {
     let rgapsd = programs::find("rgapsd");
     let mut all = vec![("RGAPSD", rgapsd.to_str().unwrap()), ("RGAPS_NETWORK", "local")];
@@ -30,7 +30,7 @@ pub struct Bench {
     pub publisher: Publisher<Bytes>,
     pub subscriber: Subscriber<Bytes>,
     pub stream: Stream,
-    // Last: it ends the manager.
+    // Last: dropping it ends the manager.
     pub dir: RuntimeDir,
     _watchdog: Watchdog,
 }
@@ -61,7 +61,7 @@ impl Bench {
     }
 }
 
-/// Device memory of the caller's, with something in it.
+/// The caller's device memory, filled.
 pub struct Source {
     pub part: DevicePart,
     pub content: Vec<u8>,
@@ -70,7 +70,7 @@ pub struct Source {
 
 impl Source {
     pub fn new(node: &Node, bytes: u64) -> Self {
-        // Where the device does not reach the pools, a pool is no memory that its streams push from.
+        // Without peer access to the pools, the device's streams cannot push from a pool.
         let own = node.device().scratch(bytes).unwrap();
         let make = || node.device().create_pool(&PoolSpec { name: "source".to_owned(), bytes }).unwrap();
         let pool = own.unwrap_or_else(make);
@@ -83,7 +83,7 @@ impl Source {
     }
 }
 
-/// Until it is so; the watchdog ends a wait for ever.
+/// Waits until the condition holds; the watchdog ends an endless wait.
 pub fn until(what: impl Fn() -> bool) {
     while !what() {
         std::thread::yield_now();

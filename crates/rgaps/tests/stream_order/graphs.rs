@@ -1,4 +1,4 @@
-//! Beside a CUDA graph that somebody captures in this process, as PyTorch does.
+//! Messages while other code in this process captures a CUDA graph, as PyTorch does.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use rgaps_os::{Access, Mapping, memfd};
 
 use super::bench::{Bench, KIB, LONG, MIB, Source, TOPIC, on_standin, until};
 
-/// A stream of the node's own whose handle somebody else has, too.
+/// A stream of the node whose raw handle other code has, too.
 fn lent_out(bench: &Bench) -> (Stream, u64) {
     let stream = bench.node.stream().unwrap();
     let handle = bench.node.device().as_cuda().unwrap().raw_stream(&stream).unwrap();
@@ -24,7 +24,7 @@ fn a_graph_that_is_captured_meanwhile_neither_disturbs_messages_nor_is_disturbed
     }
     let bench = Bench::new(8 * MIB);
     let (_owner, handle) = lent_out(&bench);
-    // SAFETY: a stream of the node's device, which outlives all that is taken on it here.
+    // SAFETY: a stream of the node's device, which outlives all messages that are taken on it here.
     let theirs = unsafe { bench.node.device().as_cuda().unwrap().borrow_stream(handle) };
     let source = bench.source(KIB);
     bench.push(&source);
@@ -33,7 +33,7 @@ fn a_graph_that_is_captured_meanwhile_neither_disturbs_messages_nor_is_disturbed
     bench.push(&source);
     bench.gpu.begin_capture(handle);
 
-    // Whoever looks whether work is over goes on looking, and finds nothing failed.
+    // Polling of completions continues during the capture and finds no failure.
     bench.gpu.reset_calls();
     until(|| bench.gpu.calls("cuEventQuery") > 3);
     bench.gpu.go();
@@ -41,7 +41,7 @@ fn a_graph_that_is_captured_meanwhile_neither_disturbs_messages_nor_is_disturbed
     assert!(late.to_host().unwrap() == source.content);
     assert_eq!(bench.subscriber.statistics().poisoned, 0);
 
-    // What would become a part of the graph is refused.
+    // Calls whose work would become part of the graph are refused.
     let outstanding = || bench.publisher.statistics().used_bytes;
     let before = outstanding();
     let refusals = [
@@ -74,7 +74,7 @@ fn a_graph_that_is_captured_meanwhile_neither_disturbs_messages_nor_is_disturbed
     until(|| outstanding() == 0);
 }
 
-/// A message that two have, taken on a stream.
+/// A message with two holders, taken on a stream.
 fn of_two_holders(bench: &Bench, source: &Source, taken_on: &Stream) -> (DynamicSubscriber, [DynamicSample; 2]) {
     let subscriber = DynamicSubscriber::new(&bench.node, TOPIC, Kind::Bytes, SubscriberQos::default()).unwrap();
     bench.push(source);
@@ -117,7 +117,7 @@ fn a_message_whose_last_holder_names_no_stream_waits_for_the_one_that_it_was_tak
     let reader = bench.node.stream().unwrap();
     let source = bench.source(KIB);
     let (subscriber, [one, other]) = of_two_holders(&bench, &source, &reader);
-    // A kernel that reads it.
+    // Stands for a kernel that reads the message.
     gate.write(0).unwrap();
     reader.wait_value(&gate, 1, LONG).unwrap();
     bench.gpu.begin_capture(handle);
@@ -129,7 +129,7 @@ fn a_message_whose_last_holder_names_no_stream_waits_for_the_one_that_it_was_tak
     assert_eq!(subscriber.statistics().held, 1, "the kernel still reads it");
     gate.write(1).unwrap();
     until(|| subscriber.statistics().held == 0);
-    // Released on another by all holders, it has no more to do with that stream.
+    // If all holders release the message on another stream, the stream that it was taken on does not matter.
     let (subscriber, both) = of_two_holders(&bench, &source, &reader);
     gate.write(0).unwrap();
     reader.wait_value(&gate, 1, LONG).unwrap();

@@ -1,6 +1,6 @@
-//! Publishing, taking and releasing in stream order, on the stand-in for libcuda, with a manager of its own for each test.
+//! Publishing, taking and releasing in stream order, on the stand-in for libcuda. Each test has its own manager.
 //!
-//! The stand-in's streams can be held, so that "the call does not wait" and "not before the bytes are there" are seen, not timed.
+//! The stand-in can hold its streams, so the tests show "the call does not wait" and "not before the bytes are written" without timing.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 use std::cell::Cell;
@@ -35,12 +35,12 @@ fn push_and_take_wait_for_nothing() {
     let bench = Bench::new(256 * MIB);
     let driver = ["cuMemcpyDtoDAsync_v2", "cuStreamWriteValue32_v2", "cuLaunchHostFunc", "cuEventRecord"];
     let mut counts = Vec::new();
-    // Whose streams do not wait by themselves for what a subscriber may only read.
+    // With these settings a stream cannot wait for a word that a subscriber may only read, so the call itself waits.
     let waiting = ["RGAPS_TEST_STANDIN_NO_STREAM_MEM_OPS", "RGAPS_TEST_STANDIN_NO_READ_ONLY_REGISTER"];
     let waits = waiting.iter().any(|name| std::env::var_os(name).is_some());
     for bytes in [KIB, 40 * MIB] {
         let source = bench.source(bytes);
-        // Its memory comes with the first message, and the segment is made known once.
+        // The first message allocates the pool's memory and registers the segment.
         bench.push(&source);
         drop(bench.subscriber.wait(LONG).unwrap().unwrap());
         bench.gpu.hold();
@@ -49,7 +49,7 @@ fn push_and_take_wait_for_nothing() {
         counts.push(driver.map(|call| bench.gpu.calls(call)));
         assert!(bench.subscriber.take().unwrap().is_none(), "its bytes are not there");
         let reader = bench.node.stream().unwrap();
-        // Nobody releases the device while this thread waits for it.
+        // This thread will wait for the device, so release it first.
         if waits {
             bench.gpu.go();
         }
@@ -97,7 +97,7 @@ fn a_device_without_stream_memory_operations_publishes_without_waiting_too() {
 }
 
 #[test]
-fn a_device_that_reads_no_memory_that_may_only_be_read_publishes_without_waiting_too() {
+fn a_device_that_cannot_read_read_only_memory_publishes_without_waiting_too() {
     if on_standin(&[("RGAPS_TEST_STANDIN_NO_READ_ONLY_REGISTER", "1")]) {
         push_and_take_wait_for_nothing();
     }
@@ -116,7 +116,7 @@ fn an_integrated_device_is_read_in_place() {
 }
 
 #[test]
-fn who_waits_by_the_cpu_gets_the_message_once_its_bytes_are_there() {
+fn a_wait_on_the_cpu_returns_a_message_once_its_bytes_are_written() {
     if !on_standin(&[]) {
         return;
     }
@@ -136,13 +136,13 @@ fn who_waits_by_the_cpu_gets_the_message_once_its_bytes_are_there() {
                     return bench.subscriber.wait(LONG).unwrap().unwrap();
                 }
                 loop {
-                    assert!(epoll(60), "nobody rang");
+                    assert!(epoll(60), "the descriptor was not signalled");
                     if let Some(sample) = bench.subscriber.take().unwrap() {
                         return sample;
                     }
                 }
             });
-            // It has been looked at and passed by.
+            // The subscriber has looked at the message and skipped it.
             until(|| bench.subscriber.statistics().held == 1);
             bench.gpu.go();
             waiting.join().unwrap()
@@ -152,13 +152,13 @@ fn who_waits_by_the_cpu_gets_the_message_once_its_bytes_are_there() {
 }
 
 #[test]
-fn bytes_that_are_awaited_behind_a_message_that_was_taken_ring_when_they_come() {
+fn awaited_bytes_behind_a_taken_message_signal_the_descriptor() {
     if !on_standin(&[]) {
         return;
     }
     let bench = Bench::new(8 * MIB);
     let source = bench.source(MIB);
-    // Rung once a change, as by an epoll that is edge-triggered: nobody looks unless there was one.
+    // Edge-triggered: the epoll reports each signal once.
     let epoll = epoll::create(CreateFlags::CLOEXEC).unwrap();
     let descriptor = bench.subscriber.descriptor().unwrap();
     epoll::add(&epoll, descriptor, EventData::new_u64(0), EventFlags::IN | EventFlags::ET).unwrap();
@@ -176,7 +176,7 @@ fn bytes_that_are_awaited_behind_a_message_that_was_taken_ring_when_they_come() 
         while rung(Some(&Timespec::default())) {}
         bench.gpu.go();
         bench.stream.synchronize(LONG).unwrap();
-        // The watchdog ends a wait for ever.
+        // The watchdog ends an endless wait.
         assert!(rung(None));
         assert_eq!(bench.subscriber.ready_count(10), 1);
         assert!(bench.subscriber.take().unwrap().is_some());
@@ -213,7 +213,7 @@ fn a_block_is_used_again_only_after_the_streams_that_read_it() {
     if !on_standin(&[]) {
         return;
     }
-    // Room for one message.
+    // The pool has room for one message.
     let bench = Bench::with(3 * MIB, Exhaustion::Refuse);
     let source = bench.source(2 * MIB);
     bench.push(&source);
@@ -275,7 +275,7 @@ fn an_error_at_each_call_of_a_publication_leaves_the_publisher_whole() {
 }
 
 #[test]
-fn a_word_that_a_stream_cannot_be_told_to_write_is_awaited_by_nobody() {
+fn a_word_that_a_stream_refuses_to_write_is_not_awaited() {
     if !on_standin(&[]) {
         return;
     }
@@ -293,7 +293,7 @@ fn a_word_that_a_stream_cannot_be_told_to_write_is_awaited_by_nobody() {
 }
 
 #[test]
-fn a_producer_that_dies_under_way_leaves_poisoned() {
+fn a_publisher_that_dies_before_its_bytes_are_written_leaves_poisoned() {
     if on_standin(&[]) {
         let bench = Bench::new(8 * MIB);
         let (subscriber, stream) = (&bench.subscriber, &bench.stream);
@@ -302,7 +302,7 @@ fn a_producer_that_dies_under_way_leaves_poisoned() {
 }
 
 #[test]
-fn a_producer_that_dies_before_its_message_is_copied_leaves_poisoned() {
+fn a_publisher_that_dies_before_its_message_is_copied_leaves_poisoned() {
     if on_standin(&APART) {
         let bench = Bench::new(8 * MIB);
         let other = beside(&bench).unwrap();
@@ -310,7 +310,7 @@ fn a_producer_that_dies_before_its_message_is_copied_leaves_poisoned() {
     }
 }
 
-/// A process that has pushed, and whose device stands still.
+/// A process that has pushed a message while its device is held.
 fn a_producer(bench: &Bench, how: &str) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "role_of_the_producer", "--ignored", "--nocapture"]);
@@ -323,7 +323,7 @@ fn a_producer(bench: &Bench, how: &str) -> Child {
 }
 
 #[test]
-fn what_a_dead_producers_streams_may_still_write_is_left_alone_while_a_fork_keeps_its_gpu() {
+fn a_dead_publishers_messages_stay_pending_while_a_fork_keeps_its_gpu() {
     if !on_standin(&[]) {
         return;
     }
@@ -335,7 +335,7 @@ fn what_a_dead_producers_streams_may_still_write_is_left_alone_while_a_fork_keep
     let log = || std::fs::read_to_string(bench.dir.path().join("rgapsd.log")).unwrap();
     until(|| log().contains("one that was forked from it has its GPU still"));
     assert_eq!(sample.status(), Readiness::Pending);
-    drop(forked); // which ends it
+    drop(forked); // ends the forked child
     bench.stream.synchronize(LONG).unwrap();
     assert_eq!(sample.status(), Readiness::Poisoned);
 }
@@ -422,14 +422,14 @@ fn a_producer_dies_under_way(bench: &Bench, subscriber: &Subscriber<Bytes>, stre
     let sample = subscriber.take_on(stream).unwrap().unwrap();
     assert_eq!(sample.status(), Readiness::Pending);
     child.kill().unwrap();
-    // The stream that waits for it goes on.
+    // The waiting stream continues.
     stream.synchronize(LONG).unwrap();
     assert_eq!(sample.status(), Readiness::Poisoned);
     assert!(matches!(sample.to_host(), Err(TakeError::Poisoned { sequence: 1, .. })));
 }
 
 #[test]
-#[ignore = "run by a_producer_that_dies_under_way_leaves_poisoned"]
+#[ignore = "run by a_publisher_that_dies_before_its_bytes_are_written_leaves_poisoned"]
 fn role_of_the_producer() {
     let Some(how) = std::env::var_os("RGAPS_TEST_PRODUCER") else { return };
     assert!(is_again());
@@ -440,7 +440,7 @@ fn role_of_the_producer() {
     let (source, stream) = (Source::new(&node, MIB), node.stream().unwrap());
     gpu.hold();
     publisher.push_on(&Bytes::new(MIB), &source.part, &stream).unwrap();
-    // SAFETY: the child, in which no other thread is, waits for the end of its input and leaves by _exit: no destructor of its parent's runs.
+    // SAFETY: the child has one thread, waits for the end of its input and ends with _exit, so that no destructor of its parent runs.
     if how == "forks" && unsafe { libc::fork() } == 0 {
         let _ = std::io::stdin().read(&mut [0]);
         // SAFETY: as above.
@@ -468,7 +468,7 @@ fn bytes_of_the_cpu_are_pushed_and_fetched_whatever_their_size() {
             assert!(sample.to_host().unwrap() == content, "{bytes} B");
         }
     }
-    // A program that knows nothing of devices: its loan is a slice, and so is its sample.
+    // A program without device code uses its loan and its sample as slices.
     for stream in [None, Some(&bench.stream)] {
         let mut loan = bench.publisher.loan(Bytes::new(5000)).unwrap();
         assert_eq!(loan.len(), 5000);

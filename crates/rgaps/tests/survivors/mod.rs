@@ -1,4 +1,4 @@
-//! A publisher and a subscriber that must not notice what becomes of others, and what the tests that stop and kill those have in common.
+//! A publisher and a subscriber that must not be affected by other clients, and helpers of the tests that stop and kill those clients.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
@@ -12,12 +12,12 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 pub const TOPIC: &str = "deaths";
 pub const PAYLOAD_BYTES: u64 = 20_000;
-/// Positions after which every slot of a topic's queue has been used.
+/// Number of slots in a topic's queue.
 pub const QUEUE_SLOTS: u64 = 1 << 16;
-/// Publishers and subscribers beside the survivors that a round may have at a time.
+/// Maximum number of publishers and of subscribers besides the survivors at a time.
 pub const OTHERS_AT_A_TIME: usize = 8;
 pub const LONG: Duration = Duration::from_secs(20);
-/// Steps of a publisher, in its order.
+/// The steps of a publisher, in order.
 pub const PUBLISHER_STEPS: [&str; 7] = [
     "loan.entry",
     "loan.block",
@@ -27,14 +27,14 @@ pub const PUBLISHER_STEPS: [&str; 7] = [
     "publish.woken",
     "reclaim.won",
 ];
-/// Steps of a subscriber.
+/// The steps of a subscriber.
 pub const SUBSCRIBER_STEPS: [&str; 2] = ["take.held", "release.done"];
 
 pub fn publisher_qos() -> PublisherQos {
     PublisherQos { exhaustion: Exhaustion::DropOldest, pool_bytes: Some(1 << 20), ..PublisherQos::default() }
 }
 
-/// A payload that proves itself: its number, and bytes that follow from it.
+/// Publishes a payload that a reader can check: its number, and bytes derived from it.
 pub fn publish(publisher: &Publisher<Bytes>, number: u64) -> Result<(), rgaps::PublishError> {
     let mut loan = publisher.loan(Bytes::new(PAYLOAD_BYTES))?;
     loan[..8].copy_from_slice(&number.to_le_bytes());
@@ -43,7 +43,7 @@ pub fn publish(publisher: &Publisher<Bytes>, number: u64) -> Result<(), rgaps::P
     loan.publish().map(|_| ())
 }
 
-/// The number of a sample, after all of its bytes were checked.
+/// Checks all bytes of a sample and returns its number.
 pub fn proven(sample: &Sample<Bytes>) -> u64 {
     let (head, body) = sample.bytes().split_at(8);
     assert!(body.iter().all(|byte| *byte == head[0] ^ 0x5a), "a wrong sample: {:?}", sample.info());
@@ -61,7 +61,7 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
 /// A keep-all subscriber that checks that it gets every message since it joined.
 pub struct Witness {
     pub subscriber: Subscriber<Bytes>,
-    /// Positions of the first and of the last message that it got.
+    /// Positions of the first and last messages taken.
     seen: Cell<Option<(u64, u64)>>,
 }
 
@@ -71,7 +71,7 @@ impl Witness {
         Self { subscriber: node.subscriber_with(TOPIC, qos).unwrap(), seen: Cell::default() }
     }
 
-    /// The number of a sample, after it was checked.
+    /// Checks a sample and returns its number.
     pub fn check(&self, sample: &Sample<Bytes>) -> u64 {
         let position = sample.info().position;
         let first = self.seen.get().map_or(position, |(first, _)| first);
@@ -79,19 +79,19 @@ impl Witness {
         proven(sample)
     }
 
-    /// Takes what there is.
+    /// Takes all ready messages.
     pub fn drain(&self) {
         while let Some(sample) = self.subscriber.take().unwrap() {
             self.check(&sample);
         }
     }
 
-    /// Everything from the first message to the last was taken, or was poisoned, which is counted as taken, too.
+    /// Checks that each message from the first to the last was taken or poisoned; `taken` counts poisoned messages, too.
     pub fn has_missed_nothing(&self) {
         self.drain();
         let Some((first, last)) = self.seen.get() else { return };
         let statistics = self.subscriber.statistics();
-        // Poisoned messages may lie before the first that was given out, and behind the last.
+        // There may be poisoned messages before the first message taken and after the last.
         let with_bytes = statistics.taken - statistics.poisoned;
         let expected = last - first + 1;
         assert!(
@@ -102,7 +102,7 @@ impl Witness {
     }
 }
 
-/// A publisher and a subscriber that must not notice anybody's death.
+/// A publisher and a subscriber that no other client's death may affect.
 pub struct Survivors {
     pub publisher: Publisher<Bytes>,
     pub witness: Witness,
@@ -115,7 +115,7 @@ impl Survivors {
         let node = Node::builder().name("survivor").runtime_dir(dir.path()).build().unwrap();
         let qos = PublisherQos { exhaustion: Exhaustion::Refuse, ..publisher_qos() };
         let publisher = node.publisher_with::<Bytes>(TOPIC, qos).unwrap();
-        // Not one message may be missing, whatever victims flood the topic with.
+        // Keep-all: no message may be missing, however many messages victims publish.
         Self { publisher, witness: Witness::new(&node), node, number: 0 }
     }
 
@@ -133,7 +133,7 @@ impl Survivors {
         self.drain();
     }
 
-    /// Uses every entry of the table, every slot of the queue, every block of the pool and every slot once, so that no page of the topic is new later.
+    /// Uses every entry, queue slot and block, and the slots of the others once, so that no page of the topic is touched for the first time later.
     pub fn touch_everything(&self) {
         self.fill_the_queue();
         let loans: Vec<_> = std::iter::from_fn(|| self.publisher.loan(Bytes::new(PAYLOAD_BYTES)).ok())
@@ -152,20 +152,20 @@ impl Survivors {
             publish(publisher, 0).unwrap();
             self.drain();
         }
-        // In this order nothing of them is left to be read.
+        // Subscribers first, so that no message of the publishers remains unread.
         drop(subscribers);
         drop(publishers);
         until("the others have left the topic", || self.are_alone());
     }
 
-    /// Publishes some and takes them all; samples of victims come in between and must be whole too.
+    /// Publishes some messages and takes them. Victims' samples among them must be whole, too.
     pub fn go_on(&mut self) {
         for _ in 0..3 {
             self.number += 1;
             let wanted = self.number;
             until("there is space for the survivors' message", || {
                 let published = publish(&self.publisher, wanted);
-                // Full of victims' messages: take them, as a subscriber of its own process would.
+                // The table or pool is full of unread messages: take them.
                 published.inspect_err(|_| self.drain()).is_ok()
             });
             loop {
@@ -177,18 +177,18 @@ impl Survivors {
         }
     }
 
-    /// Takes what victims left.
+    /// Takes the victims' remaining messages.
     pub fn drain(&self) {
         self.witness.drain();
     }
 
-    /// What the manager says of the topic.
+    /// The manager's summary of the topic.
     pub fn topic(&self) -> TopicSummary {
         let topics = self.node.topics().unwrap();
         topics.into_iter().find(|topic| topic.key.name() == format!("/{TOPIC}")).unwrap()
     }
 
-    /// Nobody else is in the topic and nothing of the dead is left in it.
+    /// Whether no other client is in the topic and nothing of dead ones remains.
     pub fn are_alone(&self) -> bool {
         self.drain();
         let topic = self.topic();
@@ -196,12 +196,12 @@ impl Survivors {
     }
 }
 
-/// What is compared to the byte.
+/// The topic's memory, compared to the byte.
 #[derive(Debug, PartialEq, Eq)]
 pub struct TopicMemory {
-    /// Of the survivors' pool, by its allocator.
+    /// Bytes in use in the survivors' pool, according to its allocator.
     used_bytes: u64,
-    /// Of the segment and all pools, by the kernel.
+    /// Resident bytes of the segment and all pools, according to the kernel.
     resident_bytes: u64,
 }
 
@@ -217,7 +217,7 @@ impl TopicMemory {
     }
 }
 
-/// What a process holds open and mapped of ours: grows only if something leaks.
+/// The numbers of a process's open descriptors and mappings of ours, which grow only with a leak.
 pub fn holdings(pid: u32) -> (usize, usize) {
     let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count);
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
@@ -238,7 +238,7 @@ pub fn signal(pid: u32, signal: Signal) {
     kill_process(pid_of(pid), signal).unwrap();
 }
 
-/// kill -9 of a process that came to this one when its parent ended.
+/// Kills a process that was reparented to this one.
 pub fn kill_and_reap(pid: u32) {
     signal(pid, Signal::KILL);
     until("the killed process can be reaped", || match waitpid(Some(pid_of(pid)), WaitOptions::NOHANG) {
@@ -249,7 +249,7 @@ pub fn kill_and_reap(pid: u32) {
     });
 }
 
-/// Numbers that follow from a seed (xorshift, Marsaglia 2003).
+/// Pseudo-random numbers from a seed (xorshift, Marsaglia 2003).
 pub struct Random(u64);
 
 impl Random {
@@ -257,7 +257,7 @@ impl Random {
         Self(seed.max(1))
     }
 
-    /// From RGAPS_TEST_SEED, or from a seed that is printed.
+    /// Seeded by RGAPS_TEST_SEED, or by a random seed, which is printed.
     pub fn seeded() -> Self {
         let seed = std::env::var("RGAPS_TEST_SEED").ok().and_then(|text| text.parse().ok());
         let random = Self::new(seed.unwrap_or_else(|| u64::from_le_bytes(rgaps_os::random().unwrap())));
