@@ -60,7 +60,7 @@ pub struct PoolStats {
 
 /// The pool has no free block of that size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{wanted} B wanted, {free} B of {capacity} B free (in pieces)")]
+#[error("{wanted} B wanted, {free} B of {capacity} B are free, in smaller pieces")]
 pub struct PoolFull {
     /// Bytes requested.
     pub wanted: u64,

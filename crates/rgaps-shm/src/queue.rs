@@ -82,10 +82,10 @@ pub enum Slot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QueueError {
     /// The words contradict each other: a process broke the protocol.
-    #[error("the queue is corrupt at position {0}: a process that maps this topic has written into it")]
+    #[error("the queue is corrupt at position {0}: a process that maps this topic has overwritten it")]
     Corrupt(u64),
     /// Other writers won every attempt.
-    #[error("the queue has no position to be had in {ATTEMPTS_MAX} attempts")]
+    #[error("no queue position could be reserved in {ATTEMPTS_MAX} attempts: other publishers won each of them")]
     Contended,
 }
 

@@ -43,7 +43,7 @@ pub enum TakeRefused {
     CutOff(#[from] CutOff),
     /// The reader holds half of one publisher's entries; more would leave too few for the other readers.
     #[error(
-        "{held} messages of the publisher in slot {publisher} are held, which is half of all that it has; drop some before the next"
+        "{held} messages of the publisher in slot {publisher} are held, which is half of all that it has; drop some before the next take"
     )]
     TooManyHeld {
         /// The publisher's slot.

@@ -87,10 +87,10 @@ pub struct MessageSpec<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PublishError {
     /// Metadata is too long.
-    #[error("metadata of {0} B exceeds {META_BYTES_MAX} B")]
+    #[error("metadata of {0} B is longer than the {META_BYTES_MAX} B that a message can have")]
     Metadata(usize),
     /// The message is longer than its block.
-    #[error("a message of {bytes} B does not fit its block of {block} B")]
+    #[error("a message of {bytes} B does not fit its block of {block} B; loan a larger block")]
     Length {
         /// Bytes of the message.
         bytes: u64,
