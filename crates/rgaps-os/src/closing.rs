@@ -37,7 +37,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn what_is_given_away_is_closed() {
+    fn descriptors_that_are_passed_on_are_closed() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let given = [(); 3].map(|()| TcpStream::connect(listener.local_addr().unwrap()).unwrap());
         let mut far = [(); 3].map(|()| listener.accept().unwrap().0);

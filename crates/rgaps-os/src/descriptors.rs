@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn descriptors_that_are_open_are_counted_at_the_least() {
+    fn open_descriptors_are_counted_as_a_lower_bound() {
         let before = in_use(io::stdin());
         let more: Vec<_> = (0..200).map(|_| rustix::io::fcntl_dupfd_cloexec(io::stdin(), 0).unwrap()).collect();
         // Other tests of this process open and close descriptors meanwhile.

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_another_holder_made_blocking_and_full_holds_nobody_up() {
+    fn a_counter_made_blocking_and_full_by_another_holder_blocks_no_caller() {
         let event = EventFd::new().unwrap();
         let other = event.try_clone().unwrap();
         rustix::fs::fcntl_setfl(&other.0, rustix::fs::OFlags::empty()).unwrap();

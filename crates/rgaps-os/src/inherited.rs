@@ -102,7 +102,7 @@ mod tests {
     use std::process::{Command, Stdio};
 
     #[test]
-    fn what_is_started_has_no_descriptor_that_was_open_before() {
+    fn a_started_program_inherits_no_descriptor_that_was_open() {
         let (reading, writing) = rustix::pipe::pipe().unwrap();
         keep_descriptors().unwrap();
         let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_is_raised_as_far_as_it_goes_and_told_with_its_number() {
+    fn a_limit_is_raised_to_its_maximum_and_reported_with_its_number() {
         let before = getrlimit(Resource::Cpu);
         setrlimit(Resource::Cpu, Rlimit { current: Some(100_000), maximum: before.maximum }).unwrap();
         assert!(limits().iter().any(|limit| limit.to_string() == "RLIMIT_CPU 100000 s"));
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn signals_that_were_ignored_come_again() {
+    fn ignored_signals_get_their_default_action_back() {
         // SAFETY: SIG_IGN is no handler that could run.
         unsafe { libc::signal(libc::SIGUSR2, libc::SIG_IGN) };
         reset_signals();

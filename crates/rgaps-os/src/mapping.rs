@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn offsets_beyond_the_end_and_crooked_words_are_refused() {
+    fn offsets_beyond_the_end_and_misaligned_words_are_refused() {
         let mapping = Mapping::map(memory(4096), 4096, Access::ReadWrite).unwrap();
         assert!(mapping.atomic_u64(4096).is_err());
         assert!(mapping.atomic_u64(u64::MAX).is_err());
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn after_the_seal_nobody_can_map_for_writing() {
+    fn after_the_seal_no_process_can_map_for_writing() {
         let fd = memory(4096);
         let owner = Mapping::map(&fd, 4096, Access::ReadWrite).unwrap();
         memfd::seal_future_write(&fd).unwrap();

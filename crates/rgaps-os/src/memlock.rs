@@ -51,7 +51,7 @@ mod tests {
     const PLAIN: &str = "Name:\tx\nVmLck:\t    1024 kB\nCapEff:\t0000000000000000\n";
 
     #[test]
-    fn what_is_locked_already_counts_and_the_error_has_numbers_and_remedy() {
+    fn locked_memory_counts_and_the_error_has_numbers_and_a_remedy() {
         assert_eq!(check_against(7 << 20, Some(8 << 20), PLAIN), Ok(()));
         let said = check_against((7 << 20) + 1, Some(8 << 20), PLAIN).unwrap_err().to_string();
         for part in ["7340033 B", "1048576 B are locked", "8388608 B", "`ulimit -l 8193`", "LimitMEMLOCK=infinity"] {
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_limit_and_for_the_privileged_anything_goes() {
+    fn without_a_limit_or_with_cap_ipc_lock_any_size_is_allowed() {
         assert_eq!(check_against(u64::MAX, None, PLAIN), Ok(()));
         let privileged = PLAIN.replace("0000000000000000", "000001ffffffffff");
         assert_eq!(check_against(1 << 40, Some(1), &privileged), Ok(()));

@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_peer_has_not_read_is_there_until_it_reads_or_goes() {
+    fn unread_bytes_count_until_the_peer_reads_or_closes() {
         let (mut one, mut two) = UnixStream::pair().unwrap();
         assert_eq!(unread_bytes(&one).unwrap(), 0);
         one.write_all(b"word").unwrap();

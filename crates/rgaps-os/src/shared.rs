@@ -168,7 +168,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     #[test]
-    fn parts_lie_inside_and_are_copied_out() {
+    fn parts_are_checked_and_copied_out() {
         let bytes = SharedBytes::from(b"message");
         let mut two = [0; 2];
         bytes.part(3, 4).unwrap().copy_out(1, &mut two).unwrap();
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_short_send_left_is_sent_next() {
+    fn the_rest_of_a_short_send_is_sent_next() {
         let (near, mut far) = UnixStream::pair().unwrap();
         let whole = b"header, envelope and data";
         for first in 0..=whole.len() {

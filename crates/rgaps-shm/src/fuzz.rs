@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slot_that_somebody_overwrote_costs_its_message_and_no_other() {
+    fn an_overwritten_queue_slot_costs_its_message_and_no_other() {
         let mut topic = Topic::new().unwrap();
         (0..3).for_each(|_| topic.publish(0, Exhaustion::DropOldest));
         // Position 1 looks overrun by a lap, but the tail does not say so.

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_no_more_takes_no_room_for_long() {
+    fn messages_no_longer_kept_take_no_room_for_long() {
         let mut history = History::default();
         let mut gone = 0;
         history.push(9, 1, message(0), |_| gone += 1);

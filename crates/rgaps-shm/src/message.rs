@@ -564,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_older_than_the_depth_or_given_up_on_is_freed_unread() {
+    fn unread_messages_older_than_the_depth_or_dropped_are_freed() {
         for (end, spared) in [(11, Need::None), (10, Need::Soft)] {
             let entry = Entry::new();
             let generation = entry.published(false);
@@ -648,7 +648,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_names_a_complete_life_of_the_owner_that_was_there() {
+    fn a_queue_slot_names_a_complete_life_of_the_owner_at_that_position() {
         let entry = Entry::new();
         let words = entry.words();
         let generation = words.try_loan(3, Generation(0x1_0007)).unwrap();
@@ -662,7 +662,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_passed_by_leaves_a_held_word_and_a_later_one_alone() {
+    fn giving_up_a_message_changes_no_held_word_and_no_later_one() {
         let entry = Entry::new();
         let (hold, word) = (entry.hold(), |generation, holding| hold_word(Generation(generation), holding));
         let after = |found: u32, passed: u32| {
@@ -696,7 +696,7 @@ mod tests {
     }
 
     #[test]
-    fn only_its_owner_frees_a_message_and_only_what_it_marked() {
+    fn only_its_owner_frees_a_message_and_only_after_marking_it() {
         let entry = Entry::new();
         let words = entry.words();
         let generation = entry.published(true);
@@ -720,7 +720,7 @@ mod tests {
     }
 
     #[test]
-    fn only_bytes_that_are_under_way_are_given_up() {
+    fn only_messages_whose_bytes_are_pending_are_poisoned() {
         let entry = Entry::new();
         let words = entry.words();
         let generation = entry.published(true);
@@ -833,7 +833,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_whose_memory_was_given_back_begins_behind_all_its_lives() {
+    fn an_entry_whose_memory_was_given_back_begins_after_all_its_lives() {
         let entry = Entry::new();
         assert_eq!(entry.words().try_loan(3, Generation(7)), Some(Generation(7)));
         assert!(entry.words().give_back(Generation(7), 3));

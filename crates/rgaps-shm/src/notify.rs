@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_called_looks_again_asleep_or_about_to_sleep() {
+    fn wake_own_reaches_waiters_that_sleep_or_are_about_to() {
         let topic = Topic::new();
         let mut wait = topic.waiter();
         wait.arm().unwrap();
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_asleep_costs_no_system_call() {
+    fn a_wake_up_without_sleepers_costs_no_system_call() {
         let mut topic = Topic::new();
         let mut waiter = topic.waiter();
         assert!(makes_no_system_call(|| topic.subscribers.wake().unwrap()).unwrap());

@@ -228,7 +228,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_an_empty_pool_can_hold_is_known_before_it_is_asked_for(pages in 1_u64..300, less in 0_u64..60_000) {
+        fn can_hold_agrees_with_what_an_empty_pool_allocates(pages in 1_u64..300, less in 0_u64..60_000) {
             let (_memory, mut allocator) = pool(pages * 4096);
             let bytes = (pages * 4096 + 300).saturating_sub(less);
             prop_assert_eq!(allocator.can_hold(bytes), allocator.allocate(bytes).is_ok(), "{} B of {} pages", bytes, pages);

@@ -221,7 +221,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_queue_is_a_list_of_which_the_last_lap_can_be_read(count in 0_u64..100, bits in 0_u32..5) {
+        fn the_queue_agrees_with_a_list_and_its_last_lap_can_be_read(count in 0_u64..100, bits in 0_u32..5) {
             let (tail, slots) = words(1 << bits);
             let queue = Queue::new(&tail, &slots);
             for n in 0..count {
@@ -241,7 +241,7 @@ mod tests {
         }
 
         #[test]
-        fn any_words_at_all_end_in_an_answer(tail in any::<u64>(), slots in proptest::collection::vec(any::<u64>(), 8)) {
+        fn any_words_give_an_answer_and_no_endless_loop(tail in any::<u64>(), slots in proptest::collection::vec(any::<u64>(), 8)) {
             let tail = AtomicU64::new(tail);
             let slots: Vec<_> = slots.into_iter().map(AtomicU64::new).collect();
             let queue = Queue::new(&tail, &slots);
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_that_died_before_moving_the_tail_blocks_nobody() {
+    fn a_writer_that_died_before_moving_the_tail_blocks_no_other() {
         let (tail, slots) = words(4);
         slots[0].store(encode(0, named(7)), Ordering::Relaxed);
         let queue = Queue::new(&tail, &slots);

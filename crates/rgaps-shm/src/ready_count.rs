@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_behind_awaited_bytes_of_its_publisher_is_not_ready() {
+    fn a_message_behind_a_pending_one_of_its_publisher_is_not_ready() {
         let mut count = ReadyCount::new(10);
         for (publisher, readiness) in [
             (1, Readiness::Ready),
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_behind_more_than_a_reader_passes_by_is_not_ready() {
+    fn messages_beyond_the_limit_of_those_set_aside_are_not_ready() {
         let mut count = ReadyCount::new(10);
         for _ in 0..SET_ASIDE_MAX - 1 {
             count.note(1, Readiness::Pending);
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_counted_than_was_asked_for() {
+    fn the_count_stops_at_its_limit() {
         let mut count = ReadyCount::new(2);
         for publisher in 0..5 {
             count.note(publisher, Readiness::Ready);

@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_made_up_number_or_epoch_is_believed_until_the_next_message_comes() {
+    fn a_forged_sequence_or_epoch_is_believed_until_the_next_message() {
         let info = |sequence, position, host_epoch| MessageInfo {
             publisher: 7,
             sequence,

@@ -98,12 +98,20 @@ struct Waited(Option<Keeper>);
 impl fmt::Display for Waited {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            Some(Keeper { is_remote: true, .. }) => write!(f, "rgapsd has still to send the oldest message to another host"),
+            Some(Keeper { is_remote: true, .. }) => {
+                write!(f, "rgapsd has still to send the oldest message to another host")
+            }
             Some(Keeper { pid, .. }) => {
-                write!(f, "a subscriber of process {pid} keeps the oldest message: it holds the message or has not read it")
+                write!(
+                    f,
+                    "a subscriber of process {pid} keeps the oldest message: it holds the message or has not read it"
+                )
             }
             None => {
-                write!(f, "no subscriber keeps the oldest message: loans are not published, or streams still fill messages")
+                write!(
+                    f,
+                    "no subscriber keeps the oldest message: loans are not published, or streams still fill messages"
+                )
             }
         }
     }
@@ -122,9 +130,7 @@ pub enum NoSpace {
 
 /// A port has lost its slot: the slot is free or has another occupant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{0} is free or has another occupant: this publisher or subscriber was cut off from its topic; make it anew"
-)]
+#[error("{0} is free or has another occupant: this publisher or subscriber was cut off from its topic; make it anew")]
 pub struct CutOff(pub EndpointSlot);
 
 /// A port cannot be opened.
