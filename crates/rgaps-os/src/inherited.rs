@@ -108,7 +108,7 @@ mod tests {
         let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         drop(writing);
         let mut end = std::fs::File::from(reading);
-        assert_eq!(std::io::Read::read(&mut end, &mut [0]).unwrap(), 0, "nobody has the other end");
+        assert_eq!(std::io::Read::read(&mut end, &mut [0]).unwrap(), 0, "no process has the other end");
         drop(child.stdin.take());
         assert!(child.wait().unwrap().success());
     }

@@ -274,7 +274,7 @@ impl Mapping {
 
     fn check(&self, offset: u64, bytes: u64) -> Result<*mut u8, OutOfRange> {
         match offset.checked_add(bytes) {
-            // SAFETY: `offset` is at most the mapping's length, so the result lies in it or one past its end.
+            // SAFETY: `offset` is at most the mapping's length, so the result is in it or one past its end.
             Some(end) if end <= self.bytes => Ok(unsafe { self.address.as_ptr().add(offset as usize) }),
             _ => Err(self.out_of_range(offset, bytes)),
         }

@@ -26,7 +26,7 @@ impl AllocationRight {
     /// Carves a range out of the mapping.
     ///
     /// # Safety
-    /// The range lies inside the mapping and overlaps no other living `OwnedRange` of this right.
+    /// The range is inside the mapping and overlaps no other living `OwnedRange` of this right.
     #[inline]
     pub unsafe fn carve(&self, offset: u64, bytes: u64) -> OwnedRange {
         debug_assert!(offset.checked_add(bytes).is_some_and(|end| end <= self.bytes));

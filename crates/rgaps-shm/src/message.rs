@@ -825,7 +825,7 @@ mod tests {
                 let needs = || readers().any(|reader| reader.need(number, generation, number + 1) > Need::None);
                 let is_held = || readers().any(|reader| reader.is_holding(generation));
                 until(|| words.try_reclaim((generation, 3), Look::begin(), needs, is_held).then_some(()));
-                // SAFETY: nobody holds the message, and nobody can begin to.
+                // SAFETY: no reader holds the message, and none can begin to.
                 unsafe { *block.0.get() = u64::MAX };
                 assert!(words.finish(generation, 3));
             }

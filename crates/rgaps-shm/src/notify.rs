@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wake_up_without_sleepers_costs_no_system_call() {
+    fn nobody_asleep_costs_no_system_call() {
         let mut topic = Topic::new();
         let mut waiter = topic.waiter();
         assert!(makes_no_system_call(|| topic.subscribers.wake().unwrap()).unwrap());
