@@ -657,7 +657,7 @@ mod tests {
         assert!(words.complete(generation, 3, State::Published, false));
         assert!(at(5, 7) && at(6, 7));
         assert!(!at(5, 8), "another life");
-        assert!(!at(4, 7), "its owner came later");
+        assert!(!at(4, 7), "its owner joined later");
         assert_eq!(words.life_at(5, 7, |_| None), None);
     }
 

@@ -109,7 +109,8 @@ impl FutexWait {
         }
     }
 
-    /// Wakes the other waiters of the same publisher or subscriber; those that have armed do not sleep. A subscriber may not write the word that
+    /// Wakes the other waiters of the same publisher or subscriber. A waiter that has armed looks again instead of sleeping. A subscriber may not
+    /// write the word that
     /// it sleeps on, so this repeats the wake-up until all of them have returned.
     pub fn wake_own(&self) {
         let mut own = self.lock();

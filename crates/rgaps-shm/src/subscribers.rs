@@ -104,7 +104,7 @@ impl Subscribers {
                     known.event = event;
                 }
             }
-            // A late message about a former occupant.
+            // The manager's words about a former occupant arrived late.
             Some(known) if is_there(&self.segment, &known.pages) => {}
             _ => *place = Some(Known { pages, event }),
         }
