@@ -1,5 +1,5 @@
-//! Descriptors that other processes have sent, closed where nobody waits for it: close(2) of the last descriptor of a socket that lingers waits for
-//! the socket's peer, and one of a file waits for whoever serves its file system.
+//! Closes descriptors that other processes sent, on a thread of its own. close(2) can block: that of a lingering socket's last descriptor waits
+//! for the socket's peer, and that of a file waits for its file system's server.
 
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Sender, channel};
@@ -19,7 +19,7 @@ static TO_CLOSE: LazyLock<Option<Mutex<Sender<OwnedFd>>>> = LazyLock::new(|| {
     started.is_ok().then(|| Mutex::new(sender))
 });
 
-/// Has them closed by a thread that does nothing else. For processes that do not fork.
+/// Passes the descriptors to a thread that only closes. For processes that do not fork.
 pub fn elsewhere(fds: impl IntoIterator<Item = OwnedFd>) {
     for fd in fds {
         match &*TO_CLOSE {
@@ -37,7 +37,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn what_is_given_away_is_closed() {
+    fn descriptors_that_are_passed_on_are_closed() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let given = [(); 3].map(|()| TcpStream::connect(listener.local_addr().unwrap()).unwrap());
         let mut far = [(); 3].map(|()| listener.accept().unwrap().0);

@@ -1,23 +1,23 @@
-//! How many descriptors this process may have open.
+//! How many descriptors this process has open, and how many it may have.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// The limit now (RLIMIT_NOFILE, soft); the largest number if there is none.
+/// The soft limit (RLIMIT_NOFILE); `u64::MAX` if there is none.
 pub fn limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// How many descriptors this process has open, at the least: all below the one that it would get next, a copy of `any`. The limit if it gets none.
+/// A lower bound of the descriptors that this process has open: all below the number that a copy of `any` gets are. The limit if the copy fails.
 pub fn in_use(any: impl AsFd) -> u64 {
     let next = rustix::io::fcntl_dupfd_cloexec(any, 0);
     next.map_or_else(|_| limit(), |next| u64::try_from(next.as_raw_fd()).unwrap_or_default())
 }
 
-/// Raises the limit to what the process may raise it to, which is then the limit. For programs: a library leaves it alone, since a program
-/// may use select(2), which knows 1024 descriptors.
+/// Raises the soft limit to the hard limit, and returns it. For programs only: a library must not, since its program may use select(2), which is
+/// limited to 1024 descriptors.
 pub fn raise_limit() -> io::Result<u64> {
     let maximum = getrlimit(Resource::Nofile).maximum;
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })?;
@@ -29,10 +29,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn descriptors_that_are_open_are_counted_at_the_least() {
+    fn open_descriptors_are_counted_as_a_lower_bound() {
         let before = in_use(io::stdin());
         let more: Vec<_> = (0..200).map(|_| rustix::io::fcntl_dupfd_cloexec(io::stdin(), 0).unwrap()).collect();
-        // Tests beside this one open and close some.
+        // Other tests of this process open and close descriptors meanwhile.
         assert!(in_use(io::stdin()) >= 200, "{before} before");
         drop(more);
     }

@@ -1,4 +1,4 @@
-//! A counter with a descriptor: wakes a waiter that sits in epoll or an RMW wait set.
+//! An event counter with a descriptor: wakes a thread that waits in epoll or an RMW wait set.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -16,13 +16,13 @@ impl EventFd {
         Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
-    /// Takes over a descriptor that came from another process. Whatever it is, the worst `signal` and `drain` do with it is fail.
+    /// Takes over a descriptor from another process. If it is not an eventfd, `signal` and `drain` fail at worst.
     pub fn from_fd(fd: OwnedFd) -> Self {
         Self(fd)
     }
 
-    /// Takes over a descriptor from a process that need not be believed, for a caller that must not wait in `signal`: it has to be an
-    /// eventfd, and non-blocking.
+    /// Takes over a descriptor from an untrusted process, for a caller that must not block in `signal`. An error if it is not a non-blocking
+    /// eventfd.
     pub fn checked(fd: OwnedFd) -> io::Result<Self> {
         let link = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()))?;
         let flags = rustix::fs::fcntl_getfl(&fd)?;
@@ -30,12 +30,12 @@ impl EventFd {
             return Ok(Self(fd));
         }
         let what = link.to_string_lossy().into_owned();
-        Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{what} is no eventfd that does not block")))
+        Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{what} is no eventfd, or is a blocking one")))
     }
 
-    /// Makes the descriptor readable. A full counter is readable already, so that is no error. Does not wait, whatever another holder of
-    /// the counter has made of its flags and its count. (One that races with this call can make it wait. It runs as this user, who
-    /// could stop this process by a signal just as well.)
+    /// Makes the descriptor readable. A full counter is readable already, so it is no error. Does not block, whatever flags and count another
+    /// holder of the counter has set before. (A holder that races with this call can make it block. It runs as this user, who could as well stop
+    /// this process by a signal.)
     pub fn signal(&self) -> io::Result<()> {
         if !self.is(PollFlags::OUT)? {
             return Ok(());
@@ -46,7 +46,7 @@ impl EventFd {
         }
     }
 
-    /// Sets the counter back to zero; says whether it was signalled. Does not wait either.
+    /// Resets the counter to zero, and returns whether it was signalled. Does not block either.
     pub fn drain(&self) -> io::Result<bool> {
         if !self.is(PollFlags::IN)? {
             return Ok(false);
@@ -59,14 +59,14 @@ impl EventFd {
         }
     }
 
-    /// Whether it is readable or writable now. A poll that does not wait can be interrupted all the same.
+    /// Whether it is readable or writable now. Even a poll without waiting can be interrupted.
     fn is(&self, ready: PollFlags) -> io::Result<bool> {
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
         let ready = retry_on_intr(|| poll(&mut [PollFd::new(&self.0, ready)], Some(&at_once)))?;
         Ok(ready > 0)
     }
 
-    /// A second descriptor of the same counter, to hand to another process.
+    /// A second descriptor of the same counter, for another process.
     pub fn try_clone(&self) -> io::Result<Self> {
         Ok(Self(self.0.try_clone()?))
     }
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_another_holder_made_blocking_and_full_holds_nobody_up() {
+    fn a_counter_made_blocking_and_full_by_another_holder_blocks_no_caller() {
         let event = EventFd::new().unwrap();
         let other = event.try_clone().unwrap();
         rustix::fs::fcntl_setfl(&other.0, rustix::fs::OFlags::empty()).unwrap();

@@ -1,13 +1,13 @@
-//! Tells a forked child from the process that made an object, at the price of one load.
+//! Tells a forked child from the process that created an object, at the cost of one load.
 //!
-//! One private page that the kernel wipes in a child (`MADV_WIPEONFORK`, Linux 4.14): it holds 1 in the parent and 0 in the child.
+//! The kernel wipes one private page in a child (`MADV_WIPEONFORK`, Linux 4.14): it holds 1 in the parent and 0 in the child.
 
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::mapping::Mapping;
 
-/// Lives as long as the object that must not be used across a fork.
+/// A member of an object that must not be used after a fork.
 #[derive(Debug)]
 pub struct ForkGuard(Mapping);
 

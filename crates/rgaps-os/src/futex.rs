@@ -1,4 +1,4 @@
-//! Waiting on a 32-bit word in shared memory. One wake reaches every waiter of every process that maps the word.
+//! Waits on a 32-bit word in shared memory. One wake-up reaches every waiter in every process that maps the word.
 
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::poll::timespec;
 /// Why a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Woken {
-    /// Somebody woke us, or a signal did: look again.
+    /// Another thread or a signal woke this one: look again.
     Maybe,
     /// The word no longer held the expected value: look again.
     Changed,
@@ -28,7 +28,7 @@ pub fn wait(word: &AtomicU32, expected: u32, timeout: Duration) -> Woken {
     }
 }
 
-/// Wakes every waiter of the word; returns how many there were.
+/// Wakes every waiter of the word, and returns how many there were.
 pub fn wake_all(word: &AtomicU32) -> usize {
     // The count is an i32 in the kernel: u32::MAX would be -1 and wake one only.
     futex::wake(word, Flags::empty(), i32::MAX as u32).unwrap_or(0)

@@ -1,4 +1,4 @@
-//! What a program has of whoever started it, and what a program that outlives its starter had better not have: descriptors, blocked and ignored
+//! Resets what a program inherits from the process that started it, for a program that outlives that process: descriptors, blocked and ignored
 //! signals, limits.
 
 use std::fmt;
@@ -8,7 +8,7 @@ use std::os::fd::{BorrowedFd, RawFd};
 use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Programs that this one starts from now on get nothing but standard input, output and error of what is open here.
+/// Marks all open descriptors but standard input, output and error as close-on-exec, so that programs started from now on do not inherit them.
 pub fn keep_descriptors() -> io::Result<()> {
     const FROM: libc::c_uint = 3;
     // SAFETY: marks open descriptors (Linux 5.11), and touches no memory.
@@ -19,7 +19,7 @@ pub fn keep_descriptors() -> io::Result<()> {
     for entry in std::fs::read_dir("/proc/self/fd")?.flatten() {
         let Some(number) = entry.file_name().to_str().and_then(|name| name.parse::<RawFd>().ok()) else { continue };
         if number >= FROM as RawFd {
-            // SAFETY: borrowed for two calls only, which fail by themselves where nothing is open by that number any more.
+            // SAFETY: borrowed for two calls only, which fail if the number is no longer open.
             let fd = unsafe { BorrowedFd::borrow_raw(number) };
             let _ = fcntl_getfd(fd).and_then(|flags| fcntl_setfd(fd, flags | FdFlags::CLOEXEC));
         }
@@ -27,8 +27,8 @@ pub fn keep_descriptors() -> io::Result<()> {
     Ok(())
 }
 
-/// Lets every signal come that whoever started this program has blocked or ignored, but for SIGPIPE, which Rust's programs ignore. Call it before
-/// there are threads.
+/// Unblocks every signal, and restores the default action of every ignored one but SIGPIPE, which Rust programs ignore. Call it before other
+/// threads start.
 pub fn reset_signals() {
     for signal in (1..=libc::SIGRTMAX()).filter(|signal| *signal != libc::SIGPIPE) {
         if disposition(signal) == Some(libc::SIG_IGN) {
@@ -40,30 +40,30 @@ pub fn reset_signals() {
     let mut none: libc::sigset_t = unsafe { std::mem::zeroed() };
     // SAFETY: the set lives through the call.
     unsafe { libc::sigemptyset(&raw mut none) };
-    // SAFETY: the set lives through the call, and no old one is asked for.
+    // SAFETY: the set lives through the call, and no old set is requested.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut()) };
 }
 
 fn disposition(signal: libc::c_int) -> Option<libc::sighandler_t> {
     // SAFETY: all zeros is a value of this type; it is overwritten.
     let mut found: libc::sigaction = unsafe { std::mem::zeroed() };
-    // SAFETY: only asks; `found` lives through the call.
+    // SAFETY: changes nothing; `found` lives through the call.
     let asked = unsafe { libc::sigaction(signal, std::ptr::null(), &raw mut found) };
     (asked == 0).then_some(found.sa_sigaction)
 }
 
-/// A file that becomes longer than RLIMIT_FSIZE is an error from now on (EFBIG), and does not end the process.
+/// Ignores SIGXFSZ: a write beyond RLIMIT_FSIZE is an error (EFBIG) from now on, and does not end the process.
 pub fn ignore_long_files() {
     // SAFETY: SIG_IGN is no handler that could run.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
-/// A limit under which a program fails that needs more.
+/// A resource limit of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// As setrlimit(2) calls it.
+    /// Its name in setrlimit(2).
     pub name: &'static str,
-    /// In its own unit.
+    /// Its value, in its own unit.
     pub value: u64,
     unit: &'static str,
 }
@@ -81,16 +81,16 @@ const LIMITS: [(Resource, &str, &str); 4] = [
     (Resource::Data, "RLIMIT_DATA", " B"),
 ];
 
-/// Raises limits on files, processor time and memory as far as this process may.
+/// Raises the limits on files, processor time and memory to their hard limits.
 pub fn raise_limits() {
     for (resource, ..) in LIMITS {
         let maximum = getrlimit(resource).maximum;
-        // What cannot be raised is told by `limits`.
+        // `limits` reports those that cannot be raised.
         let _ = setrlimit(resource, Rlimit { current: maximum, maximum });
     }
 }
 
-/// Limits that there are on files, processor time and memory.
+/// The limits that apply to files, processor time and memory.
 pub fn limits() -> Vec<Limit> {
     let now = LIMITS.map(|(resource, name, unit)| getrlimit(resource).current.map(|value| Limit { name, value, unit }));
     now.into_iter().flatten().collect()
@@ -102,19 +102,19 @@ mod tests {
     use std::process::{Command, Stdio};
 
     #[test]
-    fn what_is_started_has_no_descriptor_that_was_open_before() {
+    fn a_started_program_inherits_no_descriptor_that_was_open() {
         let (reading, writing) = rustix::pipe::pipe().unwrap();
         keep_descriptors().unwrap();
         let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         drop(writing);
         let mut end = std::fs::File::from(reading);
-        assert_eq!(std::io::Read::read(&mut end, &mut [0]).unwrap(), 0, "nobody has the other end");
+        assert_eq!(std::io::Read::read(&mut end, &mut [0]).unwrap(), 0, "no process has the other end");
         drop(child.stdin.take());
         assert!(child.wait().unwrap().success());
     }
 
     #[test]
-    fn a_limit_is_raised_as_far_as_it_goes_and_told_with_its_number() {
+    fn a_limit_is_raised_to_its_maximum_and_reported_with_its_number() {
         let before = getrlimit(Resource::Cpu);
         setrlimit(Resource::Cpu, Rlimit { current: Some(100_000), maximum: before.maximum }).unwrap();
         assert!(limits().iter().any(|limit| limit.to_string() == "RLIMIT_CPU 100000 s"));
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn signals_that_were_ignored_come_again() {
+    fn ignored_signals_get_their_default_action_back() {
         // SAFETY: SIG_IGN is no handler that could run.
         unsafe { libc::signal(libc::SIGUSR2, libc::SIG_IGN) };
         reset_signals();

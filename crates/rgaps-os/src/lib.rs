@@ -1,10 +1,12 @@
-//! Operating-system memory and wake-ups, wrapped once: the leaf on which the segment, the pools and the rings stand.
+//! Memory, wake-ups and limits of the operating system, wrapped once: the leaf crate below the segment, the pools and the rings.
 //!
-//! `memfd` makes and checks sealed anonymous files, `mapping` maps them, `range` is the right to write a part of one, `shared` is
-//! what of one others may write,
-//! `futex`, `eventfd`, `pidfd` and `poll` wake and watch processes, `process_lock` tells whether one lives, `fork` tells a forked child from its parent, `memlock` whether memory may be locked, `descriptors` how many may be open,
-//! `inherited` what comes from whoever started the process, `linger` which sockets hold up who closes them, `closing` closes what others have sent,
-//! `clock` is the one clock of all stage timestamps.
+//! * Memory: `memfd` creates and checks sealed anonymous files, `mapping` maps them, `range` is the right to write one part of a mapping,
+//!   `shared` is a part that another process may write.
+//! * Waiting: `futex`, `eventfd` and `poll` sleep and wake. `clock` is the clock of all stage timestamps and time-outs.
+//! * Processes: `pidfd` and `process_lock` say whether a process lives, `fork` tells a forked child from its parent, `peer` identifies the other
+//!   end of a Unix socket, `inherited` resets what a process inherits from its parent.
+//! * Limits: `memlock` checks the limit on locked memory, `descriptors` counts open descriptors and raises their limit.
+//! * Closing: `linger` finds sockets whose close waits for the peer, `closing` closes descriptors on a thread of its own.
 
 pub mod clock;
 pub mod closing;
@@ -33,7 +35,7 @@ pub use process_lock::{Holder, ProcessLock};
 pub use range::{AllocationRight, OwnedRange};
 pub use shared::SharedBytes;
 
-/// Fills an array with random bytes of the kernel, for identities.
+/// An array of random bytes from the kernel, for identities.
 pub fn random<const N: usize>() -> std::io::Result<[u8; N]> {
     let mut bytes = [0_u8; N];
     let mut filled = 0;

@@ -1,21 +1,21 @@
-//! Sockets that linger: close(2) of one waits for its peer to answer, whichever thread calls it and though the socket does not block.
+//! Sockets that linger (SO_LINGER): close(2) of one waits for its peer, in whichever thread calls it, even if the socket is non-blocking.
 
 use std::ffi::c_int;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Takes the time to linger off every socket of this process that has one; how many had. What is unsent is still sent after a close, by the kernel
-/// alone. A descriptor that another thread closes meanwhile does not matter: no socket needs to linger.
+/// Switches lingering off for every socket of this process, and returns how many lingered. The kernel still sends unsent data after a close. If
+/// another thread closes and reuses a number meanwhile, that does no harm: no socket needs to linger.
 pub fn clear() -> io::Result<usize> {
     Ok(lingering()?.into_iter().filter(|fd| set_off(*fd)).count())
 }
 
-/// Takes the time to linger off this one, if it is a socket.
+/// Switches lingering off for this descriptor, if it is a socket.
 pub(crate) fn clear_of(fd: &impl AsFd) {
     let _ = set_off(fd.as_fd().as_raw_fd());
 }
 
-/// Sockets of this process that linger.
+/// How many sockets of this process linger.
 pub fn count() -> io::Result<usize> {
     lingering().map(|found| found.len())
 }

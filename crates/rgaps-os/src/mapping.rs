@@ -1,10 +1,10 @@
-//! Mappings of shared memory, and the few ways to touch them.
+//! Mappings of shared memory, and the few ways to access them.
 //!
-//! Memory that another process can write is reached by atomics and by copies only (`atomic_u64`, `copy_in`, `copy_out`, `shared`). Slices are for
-//! a block that its owner alone may write (`OwnedRange`: `owned_bytes`, `bytes_mut`), and for bytes of which the caller knows that nobody writes them
+//! Memory that another process can write is accessed only by atomics and copies (`atomic_u64`, `copy_in`, `copy_out`, `shared`). Slices are only
+//! for a block that its owner alone may write (`OwnedRange`: `owned_bytes`, `bytes_mut`), and for bytes that the caller knows to be unchanging
 //! (`SharedBytes::as_slice`, unsafe). Every offset is checked against the mapping's length.
 //!
-//! Invariants  A mapping is as long as the file behind it, whose size is sealed: it never faults. It is not inherited by a fork.
+//! Invariants  A mapping lies within its file, whose size is sealed, so an access never faults. A forked child does not inherit it.
 
 use std::io;
 use std::num::NonZeroU64;
@@ -27,13 +27,13 @@ pub enum Access {
     ReadWrite,
 }
 
-/// An offset or a length lies outside the mapping, or an atomic is not aligned.
+/// A range is outside the mapping, or an atomic is not aligned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{bytes} B at offset {offset} lie outside a mapping of {mapped} B, or are not aligned")]
+#[error("{bytes} B at offset {offset} are outside a mapping of {mapped} B, or not aligned")]
 pub struct OutOfRange {
-    /// The offset asked for.
+    /// The requested offset.
     pub offset: u64,
-    /// The length asked for.
+    /// The requested length.
     pub bytes: u64,
     /// The mapping's length.
     pub mapped: u64,
@@ -42,15 +42,15 @@ pub struct OutOfRange {
 /// Why memory could not be mapped.
 #[derive(Debug, thiserror::Error)]
 pub enum MapError {
-    /// It is not the memory that was announced.
+    /// The file is not the one that was announced: its size or seals differ.
     #[error(transparent)]
     Seal(#[from] SealError),
     /// The kernel refused.
     #[error("{bytes} B of shared memory could not be mapped: {source}")]
     Os {
-        /// Bytes asked for.
+        /// Bytes requested.
         bytes: u64,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
 }
@@ -63,16 +63,16 @@ pub struct Mapping {
     access: Access,
     id: NonZeroU64,
     right_given: AtomicBool,
-    /// The process that mapped it: a forked child has nothing there, or something else.
+    /// The process that mapped it. In a forked child these addresses are unmapped, or belong to another mapping.
     process: u32,
 }
 
-// SAFETY: the mapping is plain memory that lives until drop; every method that touches it takes care of concurrent access itself.
+// SAFETY: the mapping is plain memory that lives until drop; every method that accesses it handles concurrent access itself.
 unsafe impl Send for Mapping {}
 // SAFETY: as above; `&self` methods are atomics, checked copies, or hand out slices under the rules in the module's header.
 unsafe impl Sync for Mapping {}
 
-/// Identities of mappings of this process, so that a range of one is never taken for a range of another.
+/// Numbers the mappings of this process, so that a range of one mapping is never used with another.
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 pub(crate) fn next_id() -> NonZeroU64 {
@@ -80,12 +80,12 @@ pub(crate) fn next_id() -> NonZeroU64 {
 }
 
 impl Mapping {
-    /// Maps all `bytes` of a memfd whose size is sealed. Checks both first, so a descriptor from a stranger is safe to pass.
+    /// Maps all `bytes` of a memfd whose size is sealed. Checks size and seal first, so a descriptor from an untrusted process is safe.
     pub fn map(fd: impl AsFd, bytes: u64, access: Access) -> Result<Self, MapError> {
         Self::map_part(fd, bytes, 0, bytes, access)
     }
 
-    /// Maps `bytes` at `offset`, a multiple of the page size, of a memfd of `file_bytes`. Checks as `map` does.
+    /// Maps `bytes` at `offset`, a multiple of the page size, of a memfd of `file_bytes`. Checks like `map`.
     pub fn map_part(fd: impl AsFd, file_bytes: u64, offset: u64, bytes: u64, access: Access) -> Result<Self, MapError> {
         memfd::check(&fd, file_bytes, Seals::Size)?;
         if offset.checked_add(bytes).is_none_or(|end| end > file_bytes) {
@@ -101,7 +101,7 @@ impl Mapping {
         Self::adopt(address, bytes, access, Advice::LinuxDontFork)
     }
 
-    /// Private zeroed memory, not shared with anybody.
+    /// Maps private zeroed memory.
     pub fn anonymous(bytes: u64) -> Result<Self, MapError> {
         Self::private(bytes, Advice::LinuxDontFork)
     }
@@ -137,7 +137,7 @@ impl Mapping {
             right_given: AtomicBool::new(false),
             process: std::process::id(),
         };
-        // Miri has no such call, and no fork.
+        // Miri has neither madvise nor fork.
         if cfg!(not(miri)) {
             // SAFETY: exactly the pages mapped above; the advice only says what a fork does with them.
             unsafe { madvise(address, bytes as usize, advice) }.map_err(os)?;
@@ -155,7 +155,7 @@ impl Mapping {
         self.access
     }
 
-    /// The address of the first byte in this process. For registration with a device; never a reason to dereference.
+    /// The address of the first byte in this process. For registration with a device; do not dereference it.
     pub fn address(&self) -> u64 {
         self.address.as_ptr() as u64
     }
@@ -163,14 +163,14 @@ impl Mapping {
     /// A 64-bit word shared with other processes. On a read-only mapping only loads are allowed; a store faults.
     pub fn atomic_u64(&self, offset: u64) -> Result<&AtomicU64, OutOfRange> {
         let word = self.word(offset, 8)?;
-        // SAFETY: in bounds, 8-aligned, mapped while `&self` lives, and touched only atomically by everyone.
+        // SAFETY: in bounds, 8-aligned, mapped while `&self` lives, and every process accesses it only atomically.
         Ok(unsafe { AtomicU64::from_ptr(word.cast()) })
     }
 
     /// A 32-bit word shared with other processes. On a read-only mapping only loads are allowed; a store faults.
     pub fn atomic_u32(&self, offset: u64) -> Result<&AtomicU32, OutOfRange> {
         let word = self.word(offset, 4)?;
-        // SAFETY: in bounds, 4-aligned, mapped while `&self` lives, and touched only atomically by everyone.
+        // SAFETY: in bounds, 4-aligned, mapped while `&self` lives, and every process accesses it only atomically.
         Ok(unsafe { AtomicU32::from_ptr(word.cast()) })
     }
 
@@ -179,7 +179,7 @@ impl Mapping {
         let bytes = (count as u64).checked_mul(8).ok_or_else(|| self.out_of_range(offset, u64::MAX))?;
         self.check(offset, bytes)?;
         let first = self.word(offset, if count == 0 { 0 } else { 8 })?;
-        // SAFETY: all of them in bounds, the first 8-aligned, so all are; touched only atomically by everyone.
+        // SAFETY: all of them in bounds, the first 8-aligned, so all are; every process accesses them only atomically.
         Ok(unsafe { std::slice::from_raw_parts(first.cast::<AtomicU64>(), count) })
     }
 
@@ -210,8 +210,8 @@ impl Mapping {
         Ok(())
     }
 
-    /// Lets the kernel read from a descriptor straight into the mapping, and what comes behind that into `then`: one readv(2), which may be
-    /// short; 0 is end of file.
+    /// Reads from a descriptor straight into the mapping, and the bytes after that into `then`: one readv(2), which may be short; 0 is end of
+    /// file.
     pub fn read_from(&self, fd: impl AsFd, offset: u64, bytes: u64, then: &mut [u8]) -> io::Result<usize> {
         let to = self.check_writable(offset, bytes).map_err(io::Error::other)?;
         let parts = [
@@ -224,32 +224,32 @@ impl Mapping {
         usize::try_from(n).map_err(|_| io::Error::last_os_error())
     }
 
-    /// A part that others may write meanwhile: to be copied, sent, or read by a device.
+    /// A part that other processes may write meanwhile, to be copied, sent, or read by a device.
     pub fn shared(&self, offset: u64, bytes: u64) -> Result<SharedBytes<'_>, OutOfRange> {
         Ok(SharedBytes::at(self.check(offset, bytes)?, bytes as usize))
     }
 
-    /// The block of a range that the caller owns, to be read.
+    /// The block of a range that the caller owns, for reading.
     pub fn owned_bytes<'a>(&'a self, range: &'a OwnedRange) -> Result<&'a [u8], OutOfRange> {
         if range.mapping != self.id {
             return Err(self.out_of_range(range.offset, range.bytes));
         }
         let start = self.check(range.offset, range.bytes)?;
-        // SAFETY: in bounds, and `OwnedRange` says that nobody else uses these bytes; who could write them needs it mutably.
+        // SAFETY: in bounds, and `OwnedRange` is the only right to use these bytes; writing them borrows it mutably.
         Ok(unsafe { std::slice::from_raw_parts(start, range.bytes as usize) })
     }
 
-    /// The block of a range that the caller owns, to be filled.
+    /// The block of a range that the caller owns, for filling.
     pub fn bytes_mut<'a>(&'a self, range: &'a mut OwnedRange) -> Result<&'a mut [u8], OutOfRange> {
         if range.mapping != self.id {
             return Err(self.out_of_range(range.offset, range.bytes));
         }
         let start = self.check_writable(range.offset, range.bytes)?;
-        // SAFETY: in bounds, writable, and `OwnedRange` says that nobody else uses these bytes; the slice borrows it mutably.
+        // SAFETY: in bounds, writable, and `OwnedRange` is the only right to use these bytes; the slice borrows it mutably.
         Ok(unsafe { std::slice::from_raw_parts_mut(start, range.bytes as usize) })
     }
 
-    /// The right to carve ranges, once a mapping and only if it is writable.
+    /// The right to carve ranges. Given once per mapping, and only if it is writable.
     pub fn allocation_right(&self) -> Option<AllocationRight> {
         if self.access == Access::ReadOnly || self.right_given.swap(true, Ordering::Relaxed) {
             return None;
@@ -274,7 +274,7 @@ impl Mapping {
 
     fn check(&self, offset: u64, bytes: u64) -> Result<*mut u8, OutOfRange> {
         match offset.checked_add(bytes) {
-            // SAFETY: `offset` is at most the mapping's length, so the result lies in it or one past its end.
+            // SAFETY: `offset` is at most the mapping's length, so the result is in it or one past its end.
             Some(end) if end <= self.bytes => Ok(unsafe { self.address.as_ptr().add(offset as usize) }),
             _ => Err(self.out_of_range(offset, bytes)),
         }
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn offsets_beyond_the_end_and_crooked_words_are_refused() {
+    fn offsets_beyond_the_end_and_misaligned_words_are_refused() {
         let mapping = Mapping::map(memory(4096), 4096, Access::ReadWrite).unwrap();
         assert!(mapping.atomic_u64(4096).is_err());
         assert!(mapping.atomic_u64(u64::MAX).is_err());
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn after_the_seal_nobody_can_map_for_writing() {
+    fn after_the_seal_no_process_can_map_for_writing() {
         let fd = memory(4096);
         let owner = Mapping::map(&fd, 4096, Access::ReadWrite).unwrap();
         memfd::seal_future_write(&fd).unwrap();

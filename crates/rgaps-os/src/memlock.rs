@@ -1,11 +1,11 @@
-//! Whether so much memory may be locked: what pinned rings and pools of a GPU or a NIC need, asked before it fails half-way.
+//! Checks whether this process may lock more memory, before pinning a ring or pool for a GPU or NIC fails half-way.
 
 use rustix::process::{Resource, getrlimit};
 
-/// CAP_IPC_LOCK of capabilities(7): its bearer is under no limit.
+/// CAP_IPC_LOCK of capabilities(7): a process that has it is under no limit.
 const CAP_IPC_LOCK: u32 = 14;
 
-/// More memory would have to be locked than this process may.
+/// This process may not lock as much memory as is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{bytes} B of locked memory are needed, {locked} B are locked already and RLIMIT_MEMLOCK allows {limit} B; raise it: \
@@ -13,27 +13,27 @@ const CAP_IPC_LOCK: u32 = 14;
     self.bytes.saturating_add(self.locked).div_ceil(1024)
 )]
 pub struct MemlockError {
-    /// Wanted.
+    /// Bytes needed.
     pub bytes: u64,
-    /// Locked by this process already.
+    /// Bytes that this process has locked already.
     pub locked: u64,
-    /// The limit.
+    /// The limit in bytes.
     pub limit: u64,
 }
 
-/// Whether this process may lock so many bytes more.
+/// Checks whether this process may lock `bytes` more.
 pub fn check(bytes: u64) -> Result<(), MemlockError> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     check_against(bytes, getrlimit(Resource::Memlock).current, &status)
 }
 
-/// `limit` is none if there is none; `status` is /proc/PID/status.
+/// `limit` is `None` if there is no limit; `status` is /proc/PID/status.
 fn check_against(bytes: u64, limit: Option<u64>, status: &str) -> Result<(), MemlockError> {
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
     let privileged = field("CapEff:")
         .and_then(|text| u64::from_str_radix(text, 16).ok())
         .is_some_and(|capabilities| capabilities & 1 << CAP_IPC_LOCK != 0);
-    // What mlock(2) has locked, and what drivers have pinned for devices: each alone is held against the limit.
+    // VmLck is what mlock(2) locked, VmPin what drivers pinned for devices. The kernel holds each against the limit by itself.
     let kib = |name| field(name).and_then(|text| text.strip_suffix("kB")?.trim().parse::<u64>().ok()).unwrap_or(0);
     let locked = kib("VmLck:").max(kib("VmPin:")) * 1024;
     match limit {
@@ -51,7 +51,7 @@ mod tests {
     const PLAIN: &str = "Name:\tx\nVmLck:\t    1024 kB\nCapEff:\t0000000000000000\n";
 
     #[test]
-    fn what_is_locked_already_counts_and_the_error_has_numbers_and_remedy() {
+    fn locked_memory_counts_and_the_error_has_numbers_and_a_remedy() {
         assert_eq!(check_against(7 << 20, Some(8 << 20), PLAIN), Ok(()));
         let said = check_against((7 << 20) + 1, Some(8 << 20), PLAIN).unwrap_err().to_string();
         for part in ["7340033 B", "1048576 B are locked", "8388608 B", "`ulimit -l 8193`", "LimitMEMLOCK=infinity"] {
@@ -60,11 +60,11 @@ mod tests {
     }
 
     #[test]
-    fn without_a_limit_and_for_the_privileged_anything_goes() {
+    fn without_a_limit_or_with_cap_ipc_lock_any_size_is_allowed() {
         assert_eq!(check_against(u64::MAX, None, PLAIN), Ok(()));
         let privileged = PLAIN.replace("0000000000000000", "000001ffffffffff");
         assert_eq!(check_against(1 << 40, Some(1), &privileged), Ok(()));
-        assert!(check_against(1, Some(0), "").is_err(), "where /proc tells nothing the limit counts");
+        assert!(check_against(1, Some(0), "").is_err(), "if /proc has no capabilities, the limit counts");
         assert_eq!(check(0), Ok(()));
     }
 }

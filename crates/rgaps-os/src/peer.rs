@@ -1,13 +1,13 @@
-//! Who is on the other side of a Unix socket, as the kernel says: also where that process cannot be seen from here.
+//! Identifies the peer of a Unix socket by the kernel's word, also if the peer's PID namespace is not visible from here.
 
 use std::io;
 use std::mem;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// A process, as it was when it connected or began to listen.
+/// A process's credentials when it connected or began to listen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Credentials {
-    /// Its process id, as seen from this process; none if it is in a PID namespace that cannot be seen from here.
+    /// Its process id in this process's PID namespace; `None` if it is not visible there.
     pub pid: Option<u32>,
     /// User id.
     pub uid: u32,
@@ -15,8 +15,7 @@ pub struct Credentials {
     pub gid: u32,
 }
 
-/// The peer of a connected socket. (rustix's call for it takes the process id 0, which the kernel gives for a process out of sight, for an
-/// error.)
+/// The peer of a connected socket. (rustix's call treats process id 0 as an error; the kernel returns 0 for a process that is not visible.)
 pub fn credentials(socket: impl AsFd) -> io::Result<Credentials> {
     let mut found = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut length = mem::size_of::<libc::ucred>() as libc::socklen_t;
@@ -36,7 +35,7 @@ pub fn credentials(socket: impl AsFd) -> io::Result<Credentials> {
     Ok(Credentials { pid: u32::try_from(found.pid).ok().filter(|pid| *pid != 0), uid: found.uid, gid: found.gid })
 }
 
-/// What the peer of a connected socket has not read yet, in bytes of memory; 0 once it has read all, or has gone.
+/// Bytes of memory that the peer of a connected socket has not read yet; 0 once it has read all or has closed the socket.
 pub fn unread_bytes(socket: impl AsFd) -> io::Result<u32> {
     let mut unread: libc::c_int = 0;
     // SAFETY: the descriptor is borrowed, so it is open; TIOCOUTQ (SIOCOUTQ, unix(7)) writes one int, which lives through the call.
@@ -63,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_peer_has_not_read_is_there_until_it_reads_or_goes() {
+    fn unread_bytes_count_until_the_peer_reads_or_closes() {
         let (mut one, mut two) = UnixStream::pair().unwrap();
         assert_eq!(unread_bytes(&one).unwrap(), 0);
         one.write_all(b"word").unwrap();

@@ -1,4 +1,4 @@
-//! A process as a descriptor: readable once every thread of it is gone and its memory with it, which a closed socket does not say.
+//! A process as a descriptor. It is readable once the last thread of the process and its memory are gone; a closed socket does not prove that.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,8 +9,8 @@ use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 
 pub use rustix::process::Signal;
 
-/// Stops or kills this process here and now (SIGSTOP, SIGKILL); for the tests of sudden death. The signal goes to this thread: one that is
-/// sent to the process may be taken by another thread, while this one goes on for a while.
+/// Stops or kills this process at once (SIGSTOP, SIGKILL), for tests of sudden death. Sends the signal to this thread: if it were sent to the
+/// process, another thread could take it while this one runs on for a while.
 pub fn signal_here(signal: Signal) -> io::Result<()> {
     // SAFETY: sends a signal, and touches no memory.
     let sent = unsafe { libc::raise(signal.as_raw()) };
@@ -27,7 +27,7 @@ impl PidFd {
         Ok(Self(pidfd_open(getpid(), PidfdFlags::empty())?))
     }
 
-    /// The process with this id, if one lives.
+    /// The process with this id, if it lives.
     pub fn open(pid: u32) -> io::Result<Self> {
         let pid = i32::try_from(pid)
             .ok()
@@ -36,14 +36,14 @@ impl PidFd {
         Ok(Self(pidfd_open(pid, PidfdFlags::empty())?))
     }
 
-    /// Takes over a descriptor that came from another process; an error if it is no pidfd of a process that is seen from here.
+    /// Takes over a descriptor from another process. An error if it is no pidfd of a process that is visible from here.
     pub fn from_fd(fd: OwnedFd) -> io::Result<Self> {
         let pidfd = Self(fd);
         pidfd.pid()?;
         Ok(pidfd)
     }
 
-    /// The process id that the kernel states for the descriptor (`Pid:` in its fdinfo); an error once the process is reaped.
+    /// The process id of the descriptor (`Pid:` in its fdinfo). An error once the process is reaped.
     pub fn pid(&self) -> io::Result<u32> {
         use std::os::fd::AsRawFd;
         let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", self.0.as_raw_fd()))?;

@@ -1,4 +1,4 @@
-//! Waiting for one descriptor with a time-out.
+//! Waits for one descriptor with a time-out.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -17,7 +17,7 @@ pub fn readable(fd: impl AsFd, timeout: Duration) -> io::Result<bool> {
     }
 }
 
-/// A duration as the kernel takes it; the longest ones are cut to what fits.
+/// A duration in the kernel's form, truncated to the longest that fits.
 pub fn timespec(duration: Duration) -> Timespec {
     Timespec {
         tv_sec: duration.as_secs().min(i64::MAX as u64) as i64,

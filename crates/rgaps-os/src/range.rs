@@ -1,11 +1,11 @@
-//! The right to write one part of a mapping, as a value that cannot be copied or made up.
+//! The right to write one part of a mapping, as a value that safe code can neither copy nor forge.
 //!
-//! `Mapping::allocation_right` gives one `AllocationRight` a mapping; its holder (an allocator) carves `OwnedRange`s from it that
-//! never overlap; `Mapping::owned_bytes` and `bytes_mut` turn a range into a slice. So safe code can fill a loaned block in place.
+//! `Mapping::allocation_right` gives one `AllocationRight` per mapping. Its holder (an allocator) carves `OwnedRange`s from it that never
+//! overlap. `Mapping::owned_bytes` and `bytes_mut` turn a range into a slice. So safe code can fill a loaned block in place.
 
 use std::num::NonZeroU64;
 
-/// The right to carve ranges out of one mapping. There is at most one a mapping.
+/// The right to carve ranges out of one mapping. There is at most one per mapping.
 #[derive(Debug)]
 pub struct AllocationRight {
     pub(crate) mapping: NonZeroU64,
@@ -13,7 +13,7 @@ pub struct AllocationRight {
 }
 
 impl AllocationRight {
-    /// The right to `bytes` bytes that no mapping of this process holds, such as a GPU's: its ranges open no mapping.
+    /// A right to `bytes` bytes that this process has not mapped, such as a GPU's. No mapping accepts its ranges.
     pub fn elsewhere(bytes: u64) -> Self {
         Self { mapping: crate::mapping::next_id(), bytes }
     }
@@ -23,10 +23,10 @@ impl AllocationRight {
         self.bytes
     }
 
-    /// A range of the mapping.
+    /// Carves a range out of the mapping.
     ///
     /// # Safety
-    /// The range lies inside the mapping and overlaps no other living `OwnedRange` of this right.
+    /// The range is inside the mapping and overlaps no other living `OwnedRange` of this right.
     #[inline]
     pub unsafe fn carve(&self, offset: u64, bytes: u64) -> OwnedRange {
         debug_assert!(offset.checked_add(bytes).is_some_and(|end| end <= self.bytes));
@@ -43,13 +43,13 @@ pub struct OwnedRange {
 }
 
 impl OwnedRange {
-    /// Whether it was carved from this right, and not from that of another mapping.
+    /// Whether it was carved from this right.
     #[inline]
     pub fn is_of(&self, right: &AllocationRight) -> bool {
         self.mapping == right.mapping
     }
 
-    /// First byte, from the start of the mapping.
+    /// Offset of the first byte in the mapping.
     #[inline]
     pub fn offset(&self) -> u64 {
         self.offset

@@ -1,7 +1,8 @@
-//! Bytes that somebody else may write meanwhile: a place to copy from, to send from, or to tell a device of. A slice only for who knows more.
+//! Bytes that a peer, a device or another mapping may write at any time: to copy, to send, or to hand to a device. Only an unsafe call makes a
+//! slice of them.
 //!
-//! A plain slice says that nobody writes its bytes while it lives, which nobody can promise of memory that a peer, a device or another mapping of
-//! this process reaches. Who copies out of such bytes, or lets the kernel read them, gets them torn at worst.
+//! A plain slice promises that its bytes do not change while it lives. Shared memory cannot keep that promise. A copy of such bytes, by this
+//! process or by the kernel, is torn at worst.
 
 use std::fmt;
 use std::io;
@@ -10,16 +11,16 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use crate::mapping::OutOfRange;
 
-/// Bytes to be read while others may write them. They stay mapped for `'a`.
+/// Bytes to read while another process may write them. They stay mapped for `'a`.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct SharedBytes<'a> {
-    // As the kernel takes it, so that an array of these is one gathered write.
+    // In the kernel's form, so that an array of these is one gathered write.
     place: libc::iovec,
     memory: PhantomData<&'a [u8]>,
 }
 
-// SAFETY: a place and a length; reading there is a copy by memcpy(3), the kernel or a device, from whatever thread.
+// SAFETY: an address and a length. Any thread may read there: by memcpy(3), the kernel or a device.
 unsafe impl Send for SharedBytes<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for SharedBytes<'_> {}
@@ -44,43 +45,44 @@ impl<'a> SharedBytes<'a> {
         Self::at(start, bytes)
     }
 
-    /// How many there are.
+    /// Number of bytes.
     pub fn len(&self) -> usize {
         self.place.iov_len
     }
 
-    /// Whether there are none.
+    /// Whether the length is 0.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Where the first one is, for a device that reads it; never a reason to dereference.
+    /// The address of the first byte, for a device; do not dereference it.
     pub fn address(&self) -> u64 {
         self.place.iov_base as u64
     }
 
-    /// `bytes` of them, from `offset` on.
+    /// The `bytes` bytes from `offset` on.
     pub fn part(&self, offset: usize, bytes: usize) -> Result<Self, OutOfRange> {
         let end = offset.checked_add(bytes).filter(|end| *end <= self.len());
         end.ok_or(OutOfRange { offset: offset as u64, bytes: bytes as u64, mapped: self.len() as u64 })?;
         Ok(Self::at(self.place.iov_base.cast::<u8>().wrapping_add(offset), bytes))
     }
 
-    /// Copies bytes out, from `offset` on. If somebody writes them at the same time, the copy is torn, never worse.
+    /// Copies bytes out, from `offset` on. If another process writes them at the same time, the copy is torn, never worse.
     pub fn copy_out(&self, offset: usize, to: &mut [u8]) -> Result<(), OutOfRange> {
         let from = self.part(offset, to.len())?;
         if !from.is_empty() {
-            // SAFETY: `to.len()` bytes that are mapped for `'a`; `to` is borrowed mutably, so it is none of them. memcpy(3) is opaque to the
+            // SAFETY: `to.len()` bytes that are mapped for `'a`; `to` is borrowed mutably, so it does not overlap them. memcpy(3) is opaque to
+            // the
             // compiler.
             unsafe { libc::memcpy(to.as_mut_ptr().cast(), from.place.iov_base, to.len()) };
         }
         Ok(())
     }
 
-    /// A copy of them all.
+    /// A copy of all bytes.
     pub fn to_vec(&self) -> Vec<u8> {
         let mut copy = vec![0; self.len()];
-        // As long as they are.
+        // Cannot fail: `copy` has the same length.
         let _ = self.copy_out(0, &mut copy);
         copy
     }
@@ -88,26 +90,26 @@ impl<'a> SharedBytes<'a> {
     /// The bytes as a plain slice.
     ///
     /// # Safety
-    /// While the slice lives nobody writes them: neither this process, by whatever mapping, copy, device or `OwnedRange`, nor another one. A
-    /// publisher of a topic is trusted not to write into a block that it has committed (docs/promises.md); so whoever holds a message may see
-    /// its payload so, for as long as it is held.
+    /// Nothing writes the bytes while the slice lives: neither this process, through any mapping, copy, device or `OwnedRange`, nor another
+    /// process. A publisher is trusted not to write into a block after publishing it (docs/promises.md), so the holder of a message may view its
+    /// payload as a slice while it holds it.
     pub unsafe fn as_slice(self) -> &'a [u8] {
         if self.place.iov_base.is_null() {
             return &[];
         }
-        // Where they lie also if there are none: a block is aligned, and `&[]` is not.
+        // Keep the address even if the length is 0: a block is aligned, and `&[]` is not.
         // SAFETY: mapped for `'a`, initialised (a memfd is zero at birth), and not written, as the caller promises.
         unsafe { std::slice::from_raw_parts(self.place.iov_base.cast(), self.len()) }
     }
 
-    /// Lets the kernel read them into a descriptor: one write(2), which may be short.
+    /// Writes the bytes to a descriptor: one write(2), which may be short.
     pub fn write_to(&self, fd: impl AsFd) -> io::Result<usize> {
         // SAFETY: the kernel reads bytes that are mapped for `'a`.
         let n = unsafe { libc::write(fd.as_fd().as_raw_fd(), self.place.iov_base, self.len()) };
         usize::try_from(n).map_err(|_| io::Error::last_os_error())
     }
 
-    /// Leaves out what has been sent, as `IoSlice::advance_slices`.
+    /// Removes the bytes that have been sent, like `IoSlice::advance_slices`.
     pub fn advance(parts: &mut &mut [Self], mut bytes: usize) {
         let sent = parts.iter().take_while(|part| {
             let is_sent = part.len() <= bytes;
@@ -166,7 +168,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     #[test]
-    fn parts_lie_inside_and_are_copied_out() {
+    fn parts_are_checked_and_copied_out() {
         let bytes = SharedBytes::from(b"message");
         let mut two = [0; 2];
         bytes.part(3, 4).unwrap().copy_out(1, &mut two).unwrap();
@@ -179,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_short_send_left_is_sent_next() {
+    fn the_rest_of_a_short_send_is_sent_next() {
         let (near, mut far) = UnixStream::pair().unwrap();
         let whole = b"header, envelope and data";
         for first in 0..=whole.len() {

@@ -1,13 +1,14 @@
-//! The words of a wake-up, apart from the system call: who announces that he will sleep, and whether anybody need be woken.
+//! The words of a wake-up, without the system call: a sleeper announces its sleep, and a waker reads whether it must make the call.
 //!
-//! Invariant   B1 if a sleeper's look, after `announce`, missed what was published before `is_heard`, then `is_heard` saw the sleeper.
+//! Invariant   B1 if a sleeper, looking after `announce`, misses a message that was published before `is_heard`, then `is_heard` sees the
+//!             sleeper.
 //! Shown by    loom_bell.
 //!
-//! The two fences order everything here: a count that was loaded before a fence, or added to after one, needs no order of its own.
+//! The two fences order everything here (Dekker's argument, as in message.rs), so the loads and additions of the count may be relaxed.
 
 use crate::sync::{AtomicU32, Ordering, fence};
 
-/// A sleeper announces itself by `say`; the value to sleep on. It must look once more before it sleeps.
+/// Announces a sleeper by `say`, and returns the value to sleep on. The sleeper must look once more before it sleeps.
 pub(crate) fn announce(count: &AtomicU32, say: impl FnOnce()) -> u32 {
     let seen = count.load(Ordering::Relaxed);
     say();
@@ -15,7 +16,7 @@ pub(crate) fn announce(count: &AtomicU32, say: impl FnOnce()) -> u32 {
     seen
 }
 
-/// After a publication: whether somebody sleeps, or is about to. If so the count has moved on, and the caller wakes them.
+/// After a publication: whether a thread sleeps or is about to. If true, the count has been increased, and the caller wakes the sleepers.
 pub(crate) fn is_heard(count: &AtomicU32, sleeps: impl FnOnce() -> bool) -> bool {
     let heard = is_awaited(sleeps);
     if heard {
@@ -24,7 +25,8 @@ pub(crate) fn is_heard(count: &AtomicU32, sleeps: impl FnOnce() -> bool) -> bool
     heard
 }
 
-/// As `is_heard`, by who may not write the count: one that is about to sleep may be missed, and must look by itself now and then.
+/// Like `is_heard`, for a caller that may not write the count. It can miss a thread that is about to sleep, so sleepers must also wake by
+/// time-out.
 pub(crate) fn is_awaited(sleeps: impl FnOnce() -> bool) -> bool {
     fence(Ordering::SeqCst);
     sleeps()

@@ -1,4 +1,4 @@
-//! How a reader finds the message with a given name, and what it does with the messages that it passes by (drawn in sightings.rs).
+//! How a reader finds the message with a given name, and what it does with the messages that it skips (drawn in sightings.rs).
 
 use std::collections::VecDeque;
 
@@ -9,12 +9,12 @@ use crate::queue::{Named, Position, Slot};
 use crate::reader::{Attempt, ReaderPort, TakeRefused};
 use crate::sightings::{MessageName, Seen, TakenByName};
 
-/// Messages of a keep-all subscriber that wait behind a take by name, at most.
+/// Most messages that a keep-all subscriber lets wait before a message taken by name.
 const PASSED_MAX: usize = 64;
 
 impl ReaderPort {
-    /// The message of this name, whatever lies before it: that goes on waiting, to be taken later or taken next. One that `take` has given out
-    /// before the first take by name counts as not yet come.
+    /// Takes the message with this name, also ahead of earlier messages, which go on waiting for takes of either kind. A message that `take` gave
+    /// out before the first take by name counts as `NotYet`.
     pub fn take_by_name(&mut self, name: MessageName) -> Result<TakenByName, TakeRefused> {
         self.check()?;
         let kept = self.set_aside.iter().find(|held| MessageName::of(held.info()) == name);
@@ -39,7 +39,7 @@ impl ReaderPort {
         Ok(if self.seen.has_passed(name) { TakenByName::Passed } else { TakenByName::NotYet })
     }
 
-    /// The message of this name, if it lies ahead and is this reader's to hold. All that is looked at on the way is noted.
+    /// Finds the message with this name, if it is ahead and waits for this reader. Notes every message on the way in `seen`.
     fn find(&mut self, name: MessageName) -> Option<(Position, Named)> {
         let mut seen = std::mem::take(&mut self.seen);
         let mut found = None;
@@ -57,17 +57,19 @@ impl ReaderPort {
         found
     }
 
-    /// From now on takes by name come in the order of each publisher: what they pass by of it is released. Losses are counted from the first take by name on.
+    /// Promises that takes by name come in each publisher's order from now on: each releases earlier messages of its publisher. Losses count from
+    /// the first take by name.
     pub fn expect_handles_in_order(&mut self) {
         self.seen.expect_order();
     }
 
-    /// Of which publishers takes by name have seen messages, and the newest of each; the most recent first.
+    /// The newest message of each publisher that takes by name have seen, the most recent first.
     pub fn seen(&self) -> impl Iterator<Item = &Seen> {
         self.seen.iter()
     }
 
-    /// A message at this position was taken: what is before it waits on, within bounds, or is released if takes by name come in order.
+    /// After the message at this position was taken: earlier messages go on waiting, within bounds, or are released if takes by name come in
+    /// order.
     fn pass_by(&mut self, taken: Position, name: MessageName) {
         self.advance();
         if self.seen.gives_first() {
@@ -78,14 +80,14 @@ impl ReaderPort {
         let keeps_all = self.depth() == 0;
         let queue = self.segment.queue();
         let oldest = Position(queue.end().0.saturating_sub(queue.capacity() / 2));
-        // What is too old for a keep-last subscriber is skipped.
+        // A keep-last subscriber needs no bound: it skips messages that are older than its depth.
         if ends.is_none() && !keeps_all && self.cursor >= oldest {
             return;
         }
         let mut waiting = Vec::new();
         walk(&self.segment, self.cursor, &self.backlog, |position, named| {
             if position >= taken {
-                return false; // What comes after it is still to be taken by name, however old it is.
+                return false; // Taking message n never releases messages after n, however old.
             }
             if let Some(generation) = self.waiting(position, named) {
                 let entry = self.segment.message(named.message);
@@ -111,7 +113,7 @@ impl ReaderPort {
         self.advance();
     }
 
-    /// A position was given out or released out of turn.
+    /// Notes that a position was given out or released out of turn.
     fn give_out(&mut self, position: Position) {
         if position < self.joined {
             self.backlog.retain(|(at, _)| *at != position);
@@ -120,7 +122,7 @@ impl ReaderPort {
         }
     }
 
-    /// Moves on to the oldest message that waits.
+    /// Moves the cursor to the oldest message that waits.
     fn advance(&mut self) {
         for _ in 0..=2 * self.segment.queue().capacity() {
             match self.segment.queue().read(self.cursor) {
@@ -140,7 +142,7 @@ impl ReaderPort {
     }
 }
 
-/// The one with this name, out of those that a reader keeps.
+/// Removes the message with this name from those set aside.
 fn take_named(kept: &mut VecDeque<Held>, name: MessageName) -> Option<Held> {
     let place = kept.iter().position(|held| MessageName::of(held.info()) == name)?;
     kept.remove(place)

@@ -1,9 +1,9 @@
-//! Named crash points: where the kill -9 tests stop or kill a process. They exist in builds with debug assertions only.
+//! Named crash points, at which the kill -9 tests stop or kill a process. They exist only in builds with debug assertions.
 //!
-//! `RGAPS_CRASH_POINT=name[:count][:kill|stop]` makes the process end itself (SIGKILL, the default) or stop itself (SIGSTOP) when it
-//! passes the point for the `count`-th time.
+//! `RGAPS_CRASH_POINT=name[:count][:kill|stop]` makes the process kill itself (SIGKILL, the default) or stop itself (SIGSTOP) when it passes the
+//! point for the `count`-th time.
 
-/// Every point, so that a test can go through all of them.
+/// Every point, so that a test can try all of them.
 pub const POINTS: &[&str] = &[
     "loan.entry",
     "loan.block",

@@ -3,7 +3,7 @@
 use crate::slot::SubscriberSlot;
 use crate::subscribers::{Reader, Subscribers};
 
-/// Keep-last subscribers, and what each had taken, at a moment.
+/// Keep-last subscribers, and how many messages each had taken, at one moment.
 #[derive(Debug, Default)]
 pub struct IdleReaders(Vec<(SubscriberSlot, u64)>);
 
@@ -13,7 +13,7 @@ impl IdleReaders {
         Self(readers.map(|reader| (reader.slot, reader.taken)).collect())
     }
 
-    /// Whether it is one of them and has read nothing since.
+    /// Whether this subscriber is one of them and has taken nothing since.
     pub(crate) fn has_idle(&self, reader: &Reader<'_>) -> bool {
         reader.depth != 0 && self.0.contains(&(reader.slot, reader.taken))
     }

@@ -1,7 +1,7 @@
-//! Fuzz entry: a topic of one host in one process, whose shared words somebody else overwrites between any two steps.
+//! Fuzz entry: a topic of one host in one process, whose shared words are overwritten between any two steps, as another process could do.
 //!
-//! Whoever may write the segment is a program of this host's user; its garbage costs messages, and nothing else: nobody panics, loops or reads past
-//! the end of anything.
+//! Only programs of this host's user can write the segment. Their garbage costs messages and nothing else: no code panics, loops for ever, or
+//! reads out of bounds.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -26,7 +26,7 @@ const POOL_BYTES: u64 = 1 << 16;
 /// Steps of an input, at most.
 const STEPS_MAX: usize = 64;
 
-/// The words of one topic, its manager, two publishers, a subscriber and one who looks on.
+/// The words of one topic, its manager, two publishers, a subscriber and an observer.
 struct Topic {
     segment: File,
     words: File,
@@ -38,7 +38,7 @@ struct Topic {
     sequence: u64,
 }
 
-/// Runs any bytes as steps: what is overwritten, and who does what then.
+/// Runs any bytes as steps: each overwrites a word, or calls one of the participants.
 pub fn fuzz_segment(mut data: &[u8]) {
     let Some(mut topic) = Topic::new() else { return };
     for _ in 0..STEPS_MAX {
@@ -49,7 +49,7 @@ pub fn fuzz_segment(mut data: &[u8]) {
 }
 
 impl Topic {
-    /// `None` where the kernel has no memory.
+    /// `None` if the kernel has no memory.
     fn new() -> Option<Self> {
         let slot_table = SlotTable::new(Arc::new(Segment::create(TOPIC).ok()?));
         let made = slot_table.segment().clone();
@@ -85,7 +85,7 @@ impl Topic {
         Some((port, slot))
     }
 
-    /// One step; returns what it has not used of the input.
+    /// Runs one step, and returns the rest of the input.
     fn step<'a>(&mut self, step: u8, rest: &'a [u8]) -> &'a [u8] {
         match step % 16 {
             0..6 => return self.overwrite(step % 16, rest).unwrap_or_default(),
@@ -102,7 +102,7 @@ impl Topic {
         rest
     }
 
-    /// Writes a word, somewhere.
+    /// Overwrites one word.
     fn overwrite<'a>(&self, what: u8, rest: &'a [u8]) -> Option<&'a [u8]> {
         let (place, rest) = rest.split_first_chunk::<2>()?;
         let (word, rest) = rest.split_first_chunk::<8>()?;
@@ -115,7 +115,7 @@ impl Topic {
             4 => READY_OFFSET + place / 2 * 8,
             _ => message_offset(MessageIndex((place / 32) as u16)) + place % 32 * 8,
         };
-        // Half of the places of one word are the subscriber's own.
+        // Half of the ready words' offsets stand for the subscriber's own words.
         let own = what == 4 && place % 2 == 1;
         let written = match own {
             true => self.words.write_at(word, place % SUBSCRIBER_PAGES_BYTES / 8 * 8),
@@ -151,7 +151,7 @@ impl Topic {
         });
     }
 
-    /// All of them leave, and the manager cleans up.
+    /// All participants leave, and the manager cleans up.
     fn end(mut self) {
         self.manage();
         let _ = (self.reader.counters(), self.reader.awaits_bytes(), self.observer.publisher(1));
@@ -171,10 +171,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slot_that_somebody_overwrote_costs_its_message_and_no_other() {
+    fn an_overwritten_queue_slot_costs_its_message_and_no_other() {
         let mut topic = Topic::new().unwrap();
         (0..3).for_each(|_| topic.publish(0, Exhaustion::DropOldest));
-        // Position 1 as if a lap later, which the tail does not say.
+        // Position 1 looks overrun by a lap, but the tail does not say so.
         topic.overwrite(3, &[&[1, 0][..], &(65_538_u64 << 32).to_le_bytes()].concat()).unwrap();
         let taken: Vec<u64> =
             (0..3).flat_map(|_| topic.reader.take().unwrap()).map(|held| held.info().sequence).collect();

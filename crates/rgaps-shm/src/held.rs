@@ -1,6 +1,6 @@
-//! A message that a subscriber holds: its block is not freed before the message is dropped.
+//! A message that a subscriber holds. Its block is not freed before this is dropped.
 //!
-//! Trusts      nothing: block offset and length are checked by the mapping that the payload lies in.
+//! Trusts      nothing: the payload's mapping checks block offset and length.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -16,7 +16,7 @@ use crate::queue::Position;
 use crate::segment::{Segment, whole};
 use crate::slot::PublisherSlot;
 
-/// How many messages a reader holds of the publisher in each slot; shared with what it has given out.
+/// How many messages a reader holds of the publisher in each slot. Shared with the messages that it has given out.
 #[derive(Debug)]
 pub(crate) struct HeldCounts([AtomicU32; PUBLISHERS_MAX]);
 
@@ -30,7 +30,7 @@ impl HeldCounts {
     }
 }
 
-/// A message that is being read. Nothing can take it away; dropping it releases it.
+/// A message that is being read. Its bytes stay until it is dropped, which releases it.
 #[derive(Debug)]
 pub struct Held {
     pub(crate) segment: Arc<Segment>,
@@ -39,27 +39,27 @@ pub struct Held {
     pub(crate) owner: u16,
     pub(crate) info: MessageInfo,
     pub(crate) counts: Arc<HeldCounts>,
-    /// It is not counted as taken (`ReaderPort::put_back`).
+    /// It was put back, and does not count as taken (`ReaderPort::put_back`).
     pub(crate) is_put_back: bool,
 }
 
 impl Held {
-    /// Where it came from and how.
+    /// Its description: origin, route, stamps.
     pub fn info(&self) -> &MessageInfo {
         &self.info
     }
 
-    /// The publisher in whose pool it lies.
+    /// The publisher whose pool has its block.
     pub fn pool(&self) -> PublisherSlot {
         PublisherSlot { index: self.owner, generation: self.entry().pool_generation.load(Ordering::Relaxed) }
     }
 
-    /// Its entry of the table, and which of the entry's lives.
+    /// Its entry of the table, and the entry's life.
     pub fn message(&self) -> MessageRef {
         self.message
     }
 
-    /// Offset of its first byte in that pool. Another process wrote it: check it against the pool's mapping.
+    /// Offset of its first byte in that pool. Another process wrote the offset: check it against the pool's mapping.
     pub fn offset(&self) -> u64 {
         self.entry().block_offset.load(Ordering::Relaxed)
     }
@@ -79,13 +79,13 @@ impl Held {
         self.segment.words(self.message.index).readiness(self.message.generation)
     }
 
-    /// Where a stream waits for its bytes (`Segment::ready_word`).
+    /// The word on which a stream waits for its bytes (`Segment::ready_word`).
     pub fn ready_word(&self) -> (u64, u32) {
         self.segment.ready_word(self.message)
     }
 
-    /// What a stream writes to release it: the offset of a 32-bit word of `SubscriberPages::hold_words`, and the value. This is kept until it
-    /// has, and then dropped, which is what tells the publisher.
+    /// What a stream writes to release it: the offset of a 32-bit word of `SubscriberPages::hold_words`, and the value. Keep this until the
+    /// stream has written, then drop it: the drop wakes the publisher.
     pub fn release_word(&self) -> (u64, u32) {
         (u64::from(self.message.index.0) * 4, released_word(self.message.generation))
     }
@@ -97,14 +97,14 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // A forked child has none of these words, and the message is its parent's to release.
+        // A forked child has none of these words mapped, and its parent releases the message.
         if !self.segment.is_here() {
             return;
         }
         if let Some(count) = self.counts.of(self.owner) {
             count.fetch_sub(1, Ordering::Relaxed);
         }
-        // A stream may have released it already. Where the slot is another's by now, nobody reads these words.
+        // A stream may have released it already. If the slot has another occupant by now, no publisher reads these words.
         self.pages.hold(self.message.index).release(self.message.generation);
         self.pages.words().held.fetch_sub(1, Ordering::Relaxed);
         crash::point("release.done");
@@ -112,7 +112,7 @@ impl Drop for Held {
     }
 }
 
-/// What a message says of itself; the caller holds it, or lives with torn answers.
+/// Reads a message's description. It may be torn unless the caller holds the message.
 pub(crate) fn read_info(entry: &MessageEntry, position: Position) -> MessageInfo {
     let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
     let mut info = MessageInfo {

@@ -1,13 +1,13 @@
-//! History: the last K messages of each publisher, kept for late joiners and for a link that resends.
+//! History: the last K messages of each publisher, kept for late joiners and for senders that resend.
 //!
-//! Each publisher has its own depth. The manager's port publishes for several publishers of a remote host, so it keeps one list for each of them.
+//! Each publisher has its own depth. A port of the manager publishes for all publishers of a remote host, so it keeps one list for each of them.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use crate::message::Generation;
 use crate::queue::MessageIndex;
 
-/// A published message, by entry and life.
+/// A message, named by its entry and life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MessageRef {
     /// The entry.
@@ -16,19 +16,19 @@ pub struct MessageRef {
     pub generation: Generation,
 }
 
-/// What one port keeps.
+/// The history of one port.
 #[derive(Debug, Default)]
 pub struct History {
     kept: HashMap<u64, VecDeque<MessageRef>>,
-    /// How many all of them keep.
+    /// Messages in all lists.
     count: usize,
-    /// All of them in order of publication, so that exhaustion gives up the oldest first; and some that are kept no more, so that nobody has
-    /// to look for these.
+    /// All kept messages in order of publication, so that the oldest is given up first. Also has messages that are no longer kept, since removing
+    /// them at once would cost a search.
     order: VecDeque<(u64, MessageRef)>,
 }
 
 impl History {
-    /// Keeps a message of `publisher`; calls `give_up` for those that fall out of the last `depth`. O(1), amortised.
+    /// Keeps a message of `publisher`, and calls `give_up` for messages that are no longer among its last `depth`. Amortised O(1).
     pub fn push(&mut self, publisher: u64, depth: u32, message: MessageRef, mut give_up: impl FnMut(MessageRef)) {
         if depth == 0 {
             return give_up(message);
@@ -50,10 +50,10 @@ impl History {
         }
     }
 
-    /// Gives up the oldest message of all, when its space is needed more.
+    /// Removes the oldest message of all publishers, when its space is needed.
     pub fn pop_oldest(&mut self) -> Option<MessageRef> {
         while let Some((publisher, message)) = self.order.pop_front() {
-            // The oldest that a publisher keeps is the first of its own.
+            // A message that is still kept is the first of its publisher's list.
             let kept = self.kept.get_mut(&publisher);
             if let Some(kept) = kept.filter(|kept| kept.front() == Some(&message)) {
                 kept.pop_front();
@@ -64,7 +64,7 @@ impl History {
         None
     }
 
-    /// Forgets a publisher that is gone; calls `give_up` for what was kept of it.
+    /// Forgets a publisher that has left, and calls `give_up` for each of its kept messages.
     pub fn forget(&mut self, publisher: u64, give_up: impl FnMut(MessageRef)) {
         let kept = self.kept.remove(&publisher).unwrap_or_default();
         self.count -= kept.len();
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_no_more_takes_no_room_for_long() {
+    fn messages_no_longer_kept_take_no_room_for_long() {
         let mut history = History::default();
         let mut gone = 0;
         history.push(9, 1, message(0), |_| gone += 1);

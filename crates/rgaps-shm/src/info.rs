@@ -1,7 +1,7 @@
-//! What a message says of itself: where it came from, which path it took and why no better one, and when it passed each stage.
+//! The description of a message: its origin, its route and why it took no better one, and when it passed each stage.
 
-/// No publisher is believed to have gone on by more between two of its messages that come here: at a million a second, 71 minutes of them.
-/// A larger step is no loss but another count (docs/decisions/019-one-lie.md).
+/// Largest believable step between the sequences of two messages of a publisher that arrive here: 71 minutes at a million messages a second. A
+/// larger step is not a loss but a new count (docs/decisions/019-one-lie.md).
 pub const SEQUENCE_STEP_MAX: u64 = 1 << 32;
 
 /// How the publisher handed the message over.
@@ -19,7 +19,7 @@ pub enum Origin {
 /// How the message reached this host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Route {
-    /// It was published here: read in place.
+    /// Published on this host, and read in place.
     #[default]
     Local,
     /// Over TCP into the receive ring, then one copy into the pool.
@@ -31,7 +31,7 @@ pub enum Route {
 /// Why no better route was taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum WhyNot {
-    /// There is no better one.
+    /// It took the best route.
     #[default]
     Best,
     /// The publisher pushed a foreign buffer instead of loaning a block.
@@ -53,7 +53,7 @@ pub struct Copies {
     pub pushed: u8,
     /// Device to host, into staging.
     pub staged: u8,
-    /// Ring to pool, once a receiving host, whatever its number of subscribers.
+    /// Ring to pool, once per receiving host, whatever its number of subscribers.
     pub pooled: u8,
 }
 
@@ -72,10 +72,10 @@ pub struct Stamps {
     pub pooled: u64,
 }
 
-/// All that is known of a message besides its payload and typed metadata.
+/// Everything about a message except its payload and typed metadata.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MessageInfo {
-    /// Place in the order of the topic on this host.
+    /// Position in the queue of the topic on this host.
     pub position: u64,
     /// Identity of the publisher.
     pub publisher: u64,
@@ -83,7 +83,8 @@ pub struct MessageInfo {
     pub sequence: u64,
     /// Host of the publisher.
     pub source_host: [u8; 16],
-    /// When that host came to life, in ns since 1970 on its clock: its manager's start, or that of the first of its predecessors that died.
+    /// When that host started, in ns since 1970 on its clock: the start of its manager, or of the first manager in an unbroken line of
+    /// successors.
     pub host_epoch: u64,
     /// Kind of the typed metadata.
     pub kind: u32,
@@ -91,18 +92,18 @@ pub struct MessageInfo {
     pub bytes: u64,
     /// Stage timestamps.
     pub stamps: Stamps,
-    /// How it was handed over.
+    /// How the publisher handed it over.
     pub origin: Origin,
-    /// How it came here.
+    /// How it reached this host.
     pub route: Route,
-    /// Why not better.
+    /// Why it took no better route.
     pub why_not: WhyNot,
-    /// Copies on the way.
+    /// Copies made on the way.
     pub copies: Copies,
 }
 
 impl MessageInfo {
-    /// Origin, route, reason, and copies pushed, staged and pooled as the numbers that stand for them in the segment; then zeros.
+    /// Origin, route, reason, and the copies pushed, staged and pooled, encoded as in the segment; then zeros.
     pub fn path_codes(&self) -> [u8; 8] {
         encode_path(self).to_le_bytes()
     }
@@ -131,7 +132,7 @@ pub fn encode_path(info: &MessageInfo) -> u64 {
     u64::from_le_bytes([origin, route, why, info.copies.pushed, info.copies.staged, info.copies.pooled, 0, 0])
 }
 
-/// The reverse of `encode_path`; codes that mean nothing read as the defaults.
+/// The reverse of `encode_path`. Unknown codes become the defaults.
 pub fn decode_path(word: u64, info: &mut MessageInfo) {
     let [origin, route, why, pushed, staged, pooled, ..] = word.to_le_bytes();
     info.origin = match origin {
@@ -156,7 +157,7 @@ pub fn decode_path(word: u64, info: &mut MessageInfo) {
 }
 
 impl Origin {
-    /// For tables and JSON.
+    /// Text for tables and JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Unknown => "unknown",
@@ -167,7 +168,7 @@ impl Origin {
 }
 
 impl Route {
-    /// For tables and JSON.
+    /// Text for tables and JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Local => "in place",
@@ -178,7 +179,7 @@ impl Route {
 }
 
 impl WhyNot {
-    /// For tables and JSON.
+    /// Text for tables and JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Best => "best",

@@ -1,10 +1,11 @@
-//! The last message of each publisher of another host, read from the message table. A manager's successor has no notes of its own; it
-//! learns here which messages need not be sent again.
+//! The last message of each publisher of another host, read from the message table. A manager's successor has no notes of its own, and learns
+//! here which messages need not be sent again.
 //!
-//! An entry's description outlives its message: it stays until the entry is used again. It always belongs to the position that the entry
-//! notes: a writer clears the position before it changes the description, and sets it only when the message is in the queue.
+//! An entry's description outlives its message: it stays until the entry is reused. It always belongs to the position in the entry: a writer
+//! clears the position before it changes the description, and sets it only when the message is in the queue. So a read works like a seqlock, with
+//! the position as its sequence.
 //!
-//! Trusts      nothing: a description that changes while it is read is left out, and its numbers are only compared.
+//! Trusts      nothing: a description that changes while it is read is skipped, and its numbers are only compared.
 
 use std::collections::HashMap;
 use std::sync::atomic::{Ordering, fence};
@@ -16,21 +17,21 @@ use crate::past::find_in_queue;
 use crate::queue::{MessageIndex, Position};
 use crate::segment::Segment;
 
-/// The last message that came of a publisher.
+/// The last message that arrived from a publisher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LastReceived {
     /// The publisher's count of its messages.
     pub sequence: u64,
-    /// Where it lies in the order of this host.
+    /// Its position in the queue of this host.
     pub position: Position,
 }
 
-/// Of each publisher of `source_host`. At most one a table entry.
+/// The last message of each publisher of `source_host`. Publishers are at most as many as table entries.
 pub fn last_received(segment: &Segment, source_host: [u8; 16]) -> HashMap<u64, LastReceived> {
     last_received_within(segment, source_host, |_| u64::MAX)
 }
 
-/// As `last_received`, of the messages whose sequence is not beyond the `limit` of their publisher: others it cannot have published.
+/// Like `last_received`, but ignores sequences beyond the `limit` of their publisher, which it cannot have published.
 pub fn last_received_within(
     segment: &Segment,
     source_host: [u8; 16],
@@ -50,13 +51,13 @@ pub fn last_received_within(
     found
 }
 
-/// What an entry says of the last message in it that came into the queue.
+/// The description of the last message of an entry that was put into the queue.
 fn described(segment: &Segment, index: MessageIndex) -> Option<MessageInfo> {
     let entry = segment.message(index);
     let noted = entry.position.load(Ordering::Acquire);
     let life = segment.words(index).life();
     let position = match (noted, life) {
-        // Its writer died between the reservation of the slot and the note.
+        // Its writer died after it reserved the slot, and before it set the position.
         (u64::MAX, Some(life)) if life.is_complete() => {
             find_in_queue(segment, MessageRef { index, generation: life.generation })?
         }

@@ -1,18 +1,19 @@
-//! The layout of a topic's files. All of it is atomics, `#[repr(C)]`, and addressed by offset, so every process may map it elsewhere.
+//! The layout of a topic's files. Every word is atomic, every struct is `#[repr(C)]`, and words are addressed by offset, so each process may map
+//! a file at another address.
 //!
 //! ```text
-//!   the segment, which the manager and publishers may write:
+//!   the segment, which the manager and publishers can write:
 //!   Header │ SubscriberRecord[16] │ PublisherRecord[256] │ SubscriberRecord[1008] │ queue, 2^16 × 8 B │ ready words, 2^16 × 4 B │ MessageEntry[2^16]
-//!          └────────── by the manager, and each publisher its own ───────────┘  by publishers      by producers' streams     by its publisher
+//!          └───── by the manager; each publisher writes its own record ──────┘  by publishers      by producers' streams     by its publisher
 //!
-//!   one file for each client, with a place for each of its subscribers, written by that client (the manager only creates it; pages.rs):
+//!   one file per client, with one place per subscriber; the manager creates it, the client writes it (pages.rs):
 //!   SubscriberWords, 4 KiB │ hold words, 2^16 × 4 B
 //! ```
 //!
-//! The files are sparse and have room for every maximum; a page takes memory only once it is written. A publisher gets a run of the message
-//! table when it joins. That is its quota: no other publisher can use it up.
+//! The files are sparse and have room for every maximum: a page takes memory only once it is written. A publisher gets a run of the message table
+//! when it joins. The run is its quota, which no other publisher can use up.
 //!
-//! Trusts      magic, version and length are checked at attach (segment.rs). A changed layout bumps `LAYOUT_VERSION`.
+//! Trusts      nothing: attach checks magic, version and length (segment.rs). Bump `LAYOUT_VERSION` with every change of the layout.
 
 use std::mem::{offset_of, size_of};
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -23,17 +24,17 @@ use crate::queue::{MESSAGES_MAX, MessageIndex};
 pub const MAGIC: u64 = u64::from_le_bytes(*b"RGAPSSEG");
 /// Marks a subscriber's own words: "RGAPSSUB" in memory order.
 pub const PAGES_MAGIC: u64 = u64::from_le_bytes(*b"RGAPSSUB");
-/// Of everything on this page.
+/// Version of the layout in this file.
 pub const LAYOUT_VERSION: u32 = 5;
-/// Publishers of one topic on one host, those of other hosts among them: one a host.
+/// Publisher slots of one topic on one host. The manager occupies one for each remote host that publishes.
 pub const PUBLISHERS_MAX: usize = 256;
-/// Subscribers of one topic on one host, the manager's senders among them.
+/// Subscriber slots of one topic on one host, including those of the manager's senders.
 pub const SUBSCRIBERS_MAX: usize = 1024;
-/// Slots of the queue: how far a reader may lag before positions are lost to it, and counted.
+/// Slots of the queue. A reader that lags further behind loses positions, and counts them.
 pub const QUEUE_SLOTS: usize = MESSAGES_MAX as usize;
-/// Messages that a keep-last subscriber may keep, at most; a greater depth is granted as this one.
+/// Largest keep-last depth. A subscriber that asks for more gets this one.
 pub const DEPTH_MAX: u32 = QUEUE_SLOTS as u32 / 2;
-/// Bytes of typed metadata a message.
+/// Largest typed metadata of a message, in bytes.
 pub const META_BYTES_MAX: usize = 1024;
 
 const PAGE_BYTES: u64 = 4096;
@@ -43,9 +44,9 @@ const PAGE_BYTES: u64 = 4096;
 #[derive(Debug)]
 pub struct Line<T>(pub T);
 
-/// A bit a slot.
+/// One bit per slot.
 pub type PublisherMask = [AtomicU64; PUBLISHERS_MAX / 64];
-/// A bit a slot.
+/// One bit per slot.
 pub type SubscriberMask = [AtomicU64; SUBSCRIBERS_MAX / 64];
 
 /// Start of the segment.
@@ -56,17 +57,18 @@ pub struct Header {
     pub magic: AtomicU64,
     /// `LAYOUT_VERSION`.
     pub version: AtomicU32,
-    /// In which life entries begin whose memory was given back: behind all lives that any of them had.
+    /// First life of an entry whose memory was given back. It is later than every life that such an entry had.
     pub first_generation: AtomicU32,
     /// Length of the segment in bytes.
     pub segment_bytes: AtomicU64,
     /// The topic's identity, as two little-endian halves.
     pub topic: [AtomicU64; 2],
-    /// First queue position that is not reserved.
+    /// First queue position that is not reserved, or slightly less (queue.rs).
     pub tail: Line<AtomicU64>,
-    /// What subscribers sleep on: counts events, and sleepers pass the value they saw. Each says in its own words that it sleeps.
+    /// Futex word that subscribers sleep on. It counts wake-ups, and sleepers pass the value they saw. Each subscriber announces its sleep in its
+    /// own words.
     pub arrivals: Line<AtomicU32>,
-    /// What publishers sleep on while they wait for space.
+    /// Futex word that publishers sleep on while they wait for space.
     pub space: Line<WakeWords>,
     /// Subscriber slots that are occupied.
     pub subscribers: Line<SubscriberMask>,
@@ -76,15 +78,15 @@ pub struct Header {
     pub descriptors: Line<SubscriberMask>,
 }
 
-/// A futex word and which publishers sleep on it.
+/// A futex word, and the publishers that sleep on it.
 #[repr(C)]
 #[derive(Debug)]
 pub struct WakeWords {
-    /// Counts events; sleepers pass the value they saw.
+    /// Counts wake-ups; sleepers pass the value they saw.
     pub count: AtomicU32,
     /// Zero.
     pub reserved: AtomicU32,
-    /// Slots whose processes sleep, so that a wake-up is worth its system call.
+    /// Publisher slots that sleep. Subscribers make the system call only if a bit is set.
     pub sleepers: PublisherMask,
 }
 
@@ -92,53 +94,53 @@ pub struct WakeWords {
 #[repr(C, align(128))]
 #[derive(Debug)]
 pub struct PublisherRecord {
-    /// Occupation count in the upper half, `SlotState` below.
+    /// Generation in the upper half, `SlotState` in the lower.
     pub state: AtomicU64,
-    /// The publisher's identity; for the manager's, that of the remote host's link.
+    /// The publisher's identity. For a slot of the manager, the identity of the remote host's link.
     pub publisher: AtomicU64,
-    /// Process id, in the publisher's own namespace; for people.
+    /// Process id in the publisher's own PID namespace, for display only.
     pub pid: AtomicU64,
     /// Bytes of the pool.
     pub pool_bytes: AtomicU64,
     /// 1 if messages come from another host.
     pub remote: AtomicU64,
-    /// Its first message entry in the upper half, how many are its own below.
+    /// First entry of its run of the message table in the upper half, length of the run in the lower.
     pub entries: AtomicU64,
-    /// How many of its entries it has ever used.
+    /// Entries of its run that it has ever used, counted from the first.
     pub used_entries: AtomicU64,
-    /// The first position that a message of its can have.
+    /// First position that one of its messages can have.
     pub joined: AtomicU64,
     /// Messages published.
     pub published: AtomicU64,
     /// Bytes published.
     pub published_bytes: AtomicU64,
-    /// Bytes of the pool in use, for people.
+    /// Bytes of the pool in use, for display only.
     pub used_bytes: AtomicU64,
-    /// Messages refused or timed out for lack of space.
+    /// Loans that were refused or timed out for lack of space.
     pub refused: AtomicU64,
 }
 
-/// What the manager says of a subscriber of this host, or of its own sender to a remote host.
+/// The manager's record of a subscriber of this host, or of its own sender to a remote host.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct SubscriberRecord {
-    /// Occupation count in the upper half, `SlotState` below.
+    /// Generation in the upper half, `SlotState` in the lower.
     pub state: AtomicU64,
     /// Keep-last depth; 0 is keep-all.
     pub depth: AtomicU64,
-    /// The first position that it gets; 0 while it joins (join.rs).
+    /// First position that it gets from the queue; 0 while it joins (join.rs).
     pub joined: AtomicU64,
-    /// Process id, in the subscriber's own namespace; for people.
+    /// Process id in the subscriber's own PID namespace, for display only.
     pub pid: AtomicU64,
     /// 1 if this is the sender to a remote host.
     pub remote: AtomicU64,
     /// Messages lost on the way from another host (`SlotTable::count_lost`).
     pub lost: AtomicU64,
-    /// Where its own words lie in its client's file (pages.rs).
+    /// Place of its own words in its client's file (pages.rs).
     pub place: AtomicU32,
 }
 
-/// Whose a subscriber's own words are: by the manager, before anybody else has them.
+/// Names the subscriber that a place belongs to. The manager writes it before another process uses the place.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct PagesHeader {
@@ -150,31 +152,31 @@ pub struct PagesHeader {
     pub slot: AtomicU32,
     /// The topic's identity, as two little-endian halves.
     pub topic: [AtomicU64; 2],
-    /// Occupation count of the slot.
+    /// Generation of the slot.
     pub generation: AtomicU32,
 }
 
-/// What a subscriber says of itself.
+/// A subscriber's own words, without its hold words.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct SubscriberWords {
-    /// Whose these are.
+    /// The subscriber that they belong to.
     pub header: PagesHeader,
-    /// The next position that it will look at, if it is not before `joined`; `u64::MAX` once it is closed.
+    /// Next position that it will look at, or `joined` if that is larger. `u64::MAX` once it is closed.
     pub cursor: AtomicU64,
     /// Messages taken.
     pub taken: AtomicU64,
-    /// Messages that it came too late for: older than its depth, dropped for their space, or passed by.
+    /// Messages lost: older than its depth, dropped for their space, or skipped by takes by name.
     pub lost: AtomicU64,
     /// Messages taken and found poisoned.
     pub poisoned: AtomicU64,
     /// Messages held now.
     pub held: AtomicU64,
-    /// Bytes that were copied for this subscriber alone. Stays 0: what is read is the publisher's block.
+    /// Bytes copied for this subscriber alone. 0 if it reads the publisher's blocks in place.
     pub copied_bytes: AtomicU64,
-    /// Messages taken and passed by, since what they say of themselves contradicts itself.
+    /// Messages taken and skipped because their description contradicts itself.
     pub malformed: AtomicU64,
-    /// 1 while it sleeps, or is about to, so that a wake-up is worth its system call.
+    /// 1 while it sleeps or is about to. Publishers make the system call only if a subscriber sleeps.
     pub asleep: AtomicU32,
 }
 
@@ -185,12 +187,12 @@ pub enum SlotState {
     Free,
     /// Occupied.
     Active,
-    /// A publisher that left or died, some of whose messages are still held.
+    /// Its publisher left or died, and subscribers still need some of its messages.
     Draining,
 }
 
 impl SlotState {
-    /// As stored.
+    /// The code in a state word.
     pub fn code(self) -> u64 {
         match self {
             Self::Free => 0,
@@ -199,7 +201,7 @@ impl SlotState {
         }
     }
 
-    /// As read: (occupation count, state).
+    /// Decodes a state word: (generation, state).
     pub fn decode(word: u64) -> (u32, Option<Self>) {
         let state = match word & 0xffff_ffff {
             0 => Some(Self::Free),
@@ -210,13 +212,13 @@ impl SlotState {
         ((word >> 32) as u32, state)
     }
 
-    /// The state word of an occupation.
+    /// The state word of an occupant with this generation.
     pub fn word(self, generation: u32) -> u64 {
         u64::from(generation) << 32 | self.code()
     }
 }
 
-/// A message of the table.
+/// An entry of the message table.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct MessageEntry {
@@ -228,19 +230,19 @@ pub struct MessageEntry {
     pub block_offset: AtomicU64,
     /// Bytes of the message (the block may be larger).
     pub block_bytes: AtomicU64,
-    /// Occupation count of the owner's publisher slot, which names the pool.
+    /// Generation of the owner's publisher slot; slot and generation name the pool.
     pub pool_generation: AtomicU32,
     /// Bytes of typed metadata in use.
     pub meta_bytes: AtomicU32,
-    /// Identity of the publisher, wherever it is.
+    /// Identity of the publisher, on this host or a remote one.
     pub publisher: AtomicU64,
     /// The publisher's count of its messages, from 1.
     pub sequence: AtomicU64,
-    /// Not for subscribers that joined at a position below this: they had it before. 0: for all.
+    /// Subscribers that joined below this position do not get the message: it was published to them before. 0: every subscriber gets it.
     pub since: AtomicU64,
     /// Host of the publisher, as two little-endian halves.
     pub source_host: [AtomicU64; 2],
-    /// When that host came to life (`MessageInfo::host_epoch`).
+    /// Epoch of that host (`MessageInfo::host_epoch`).
     pub host_epoch: AtomicU64,
     /// Origin, route, reason and copies (`info::encode_path`).
     pub path: AtomicU64,
@@ -261,12 +263,12 @@ const _: () = {
     assert!(size_of::<SubscriberRecord>() == 64);
     assert!(size_of::<SubscriberWords>() == 128);
     assert!(size_of::<MessageEntry>() == 1216);
-    // What may be missing at attach is missing as a whole.
+    // Attach checks these words; in one cache line, they are all there or all missing.
     assert!(offset_of!(Header, topic) < 64);
     assert!(READY_OFFSET.is_multiple_of(PAGE_BYTES));
 };
 
-/// Offset of the first subscriber slots. They share the header's page with the first publisher slots, so that a topic of few has one page.
+/// Offset of the first subscriber slots. They share a page with the header and the first publisher slots, so that a small topic takes one page.
 const FIRST_SUBSCRIBERS_OFFSET: u64 = 1024;
 const FIRST_SUBSCRIBERS: u16 = 16;
 /// Offset of the publisher slots.
@@ -306,7 +308,7 @@ pub(crate) fn subscriber_offset(slot: u16) -> Option<u64> {
     (usize::from(slot) < SUBSCRIBERS_MAX).then_some(offset)
 }
 
-/// The whole pages of a run of message entries: offset and bytes.
+/// Offset and bytes of the whole pages within a run of message entries.
 pub(crate) fn pages_of_messages(first: u32, count: u32) -> (u64, u64) {
     let at = |index: u32| MESSAGES_OFFSET + u64::from(index) * size_of::<MessageEntry>() as u64;
     let (start, end) = (at(first).next_multiple_of(PAGE_BYTES), at(first + count) / PAGE_BYTES * PAGE_BYTES);

@@ -1,18 +1,20 @@
-//! The topic segment of one host: pools, queue, messages and hold words in shared memory.
+//! The shared memory of one topic on one host: slots, queue, messages, hold words, and the allocator of pools.
 //!
 //! * Shared words: `layout` draws the files of a topic; `segment` and `pages` map them.
-//! * Protocols over borrowed words, which loom and shuttle run too: `queue` orders messages, `message` says who may read one and who frees its block,
-//!   `join` says from which position on a new subscriber gets messages, `bell` says whether anybody has to be woken.
-//! * Publishers: `writer` is their port, `pool` allocates blocks, `history` keeps messages for late joiners, `space` has the errors of loans and the wait
-//!   for space, `evict` names subscribers whose unread messages may be dropped, `subscribers` knows the words of all subscribers, `pending` is a message
-//!   whose bytes a stream has still to write.
-//! * Subscribers: `reader` is their port, `held` is a message that is being read, `past` finds what history keeps, `sightings` and `by_name` take messages by
-//!   name, `peek` looks at messages without holding them, `ready_count` counts them.
-//! * The manager: `slot_table` admits publishers and subscribers and finishes what the dead left; `last_received` finds the last message of each remote publisher.
-//! * For all: `notify` wakes, `info` is what a message says of itself, `observer` reads a topic without taking part, `crash` has the points for kill tests,
-//!   `fuzz` lets others write anything.
+//! * Protocols over borrowed words, which loom and shuttle run too: `queue` orders messages, `message` decides who may read a message and who
+//!   frees its block, `join` sets the first position that a new subscriber gets, `bell` decides whether a sleeper must be woken.
+//! * Publishers: `writer` is their port. `pool` allocates blocks, `history` keeps messages for late joiners, `space` has the errors of loans and
+//!   the wait for space, `evict` names the subscribers whose unread messages may be dropped, `subscribers` reads the words of all subscribers,
+//!   `pending` is a published message whose bytes a stream has not written yet.
+//! * Subscribers: `reader` is their port. `held` is a message that is being read, `put_back` keeps messages that were taken and returned, `past`
+//!   finds the messages that history keeps, `sightings` and `by_name` take messages by name, `peek` reads messages without holding them,
+//!   `ready_count` counts the messages that could be taken.
+//! * The manager: `slot_table` admits publishers and subscribers, and finishes the messages of dead publishers. `last_received` finds the last
+//!   message of each remote publisher.
+//! * All: `slot` names a publisher or subscriber, `notify` sleeps and wakes, `info` describes a message, `observer` reads a topic without taking
+//!   part, `crash` has the crash points of the kill tests, `fuzz` overwrites shared words.
 //!
-//! Everything that maps memory is left out of the builds of loom and shuttle.
+//! The loom and shuttle builds leave out every module that maps memory.
 
 mod bell;
 pub mod info;

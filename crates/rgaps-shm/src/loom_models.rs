@@ -1,7 +1,7 @@
 //! Loom models of the lock-free words: `RUSTFLAGS="--cfg loom" cargo test -p rgaps-shm --lib --release loom`.
 //!
-//! The models call the functions that really run, on words of their own. A message's block is a cell that loom watches: it fails a
-//! model in which two threads touch the block and nothing orders one before the other. docs/proofs.md says what is left out.
+//! The models call the product's own functions, on words of their own. A message's block is a cell that loom watches: it fails a model in which
+//! two threads access the block and nothing orders one access before the other. docs/proofs.md says what the models leave out.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64 as PlainAtomicU64;
@@ -17,12 +17,12 @@ use crate::message::{
 use crate::queue::{MessageIndex, Named, Position, Queue, Slot};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// Explores every interleaving, unless LOOM_MAX_PREEMPTIONS asks for fewer.
+/// Explores every interleaving, unless LOOM_MAX_PREEMPTIONS limits them.
 fn model(check: impl Fn() + Send + Sync + 'static) {
     explore(None, check);
 }
 
-/// Explores every interleaving with at most so many preemptions.
+/// Explores every interleaving with at most `bound` preemptions.
 fn bounded(preemptions: usize, check: impl Fn() + Send + Sync + 'static) {
     explore(Some(preemptions), check);
 }
@@ -126,7 +126,7 @@ fn loom_queue_a_reader_sees_positions_in_order() {
 }
 
 #[test]
-fn loom_queue_what_lies_before_the_end_can_be_read() {
+fn loom_queue_every_position_before_the_end_can_be_read() {
     bounded(3, || {
         let words = Arc::new(Words::new(2));
         let writers: Vec<_> = (1..=2)
@@ -170,21 +170,21 @@ struct Subscriber {
     hold: AtomicU32,
 }
 
-/// A topic of one entry, of an owner and its successor, and of two subscriber slots.
+/// A topic with one entry, an owner and its successor, and two subscriber slots.
 struct Topic {
     words: Words,
     life: AtomicU64,
     ready: AtomicU32,
-    /// The position that the entry notes.
+    /// The position in the entry.
     noted: AtomicU64,
-    /// Where each owner joined.
+    /// The position at which each owner joined.
     owners: [AtomicU64; 2],
     block: UnsafeCell<u64>,
     mask: AtomicU64,
     subscribers: [Subscriber; 2],
 }
 
-// SAFETY: loom fails a model in which two threads touch the block without an order; all else are atomics.
+// SAFETY: loom fails a model in which two threads access the block unordered; everything else is atomic.
 unsafe impl Send for Topic {}
 // SAFETY: as above.
 unsafe impl Sync for Topic {}
@@ -192,16 +192,16 @@ unsafe impl Sync for Topic {}
 const OWNER: u16 = 0;
 const SUCCESSOR: u16 = 1;
 const KEEP_ALL: u64 = 0;
-/// The first life after life 0 that a slot cannot tell from it.
+/// The first life after life 0 with the same low bits.
 const ALIKE: Generation = Generation(1 << 16);
-/// What a block holds once it is freed.
+/// The content of a freed block.
 const FREED: u64 = 99;
 
 /// A published message: life and position.
 type Published = (Generation, Position);
 
 impl Topic {
-    /// With one subscriber, from position 0 on.
+    /// A topic with one subscriber that joined at position 0.
     fn new() -> Arc<Self> {
         Self::of(2, 1, 0)
     }
@@ -233,7 +233,7 @@ impl Topic {
         HoldWord(&self.subscribers[slot].hold)
     }
 
-    /// As `Subscribers::readers`.
+    /// Like `Subscribers::readers`.
     fn readers(&self, depth: u64) -> impl Iterator<Item = ReaderWords<'_>> {
         let mask = self.mask.load(Ordering::Acquire);
         (0..2).filter(move |slot| mask >> slot & 1 == 1).map(move |slot| self.reader(slot, depth))
@@ -262,7 +262,7 @@ impl Topic {
         self.publish_as(OWNER, number, kept)
     }
 
-    /// As `WriterPort::loan` and `publish`.
+    /// Like `WriterPort::loan` and `publish`.
     fn publish_as(&self, owner: u16, number: u64, kept: bool) -> Option<Published> {
         let generation = self.words().try_loan(owner, Generation(0))?;
         self.noted.store(u64::MAX, Ordering::Relaxed);
@@ -275,7 +275,7 @@ impl Topic {
         Some((generation, position))
     }
 
-    /// As `WriterPort::try_free`.
+    /// Like `WriterPort::try_free`.
     fn free(&self, (generation, position): Published, depth: u64, spared: Need) -> bool {
         let (look, end) = (Look::begin(), self.queue().end().0);
         let won = self.words().try_reclaim(
@@ -291,20 +291,20 @@ impl Topic {
         won
     }
 
-    /// As `SlotTable::finish_message`, for an owner that is dead.
+    /// Like `SlotTable::finish_message`, for an owner that is dead.
     fn finish_for_the_dead(&self, published: Published, depth: u64, spared: Need) -> bool {
         self.words().abandon(published.0);
         self.words().resume(published.0);
         self.free(published, depth, spared)
     }
 
-    /// Stands for all lives between life 0 and the one that is like it.
+    /// Skips all lives between life 0 and the one with the same low bits.
     fn pass_lives(&self) {
         let free = Life { generation: ALIKE, owner: 0, state: State::Free, kept: false, reclaiming: false };
         self.life.store(free.word(), Ordering::Release);
     }
 
-    /// As `ReaderPort::hold`.
+    /// Like `ReaderPort::hold`.
     fn acquire(&self, slot: usize, position: Position, named: Named) -> Option<Generation> {
         let joined = |owner| Some(self.owners[usize::from(owner)].load(Ordering::Relaxed));
         let generation = self.words().life_at(position.0, named.generation, joined)?.generation;
@@ -319,7 +319,7 @@ impl Topic {
         Some(generation)
     }
 
-    /// As `ReaderPort::next`: holds what the slot at a position names, and reads it. `None` if the slot names nothing.
+    /// Like `ReaderPort::next`: holds the message that the slot at a position names, and reads it. `None` if the slot names none.
     fn take(&self, slot: usize, position: Position) -> Option<Option<(Generation, u64)>> {
         let Slot::Message(named) = self.queue().read(position) else { return None };
         let read = self.acquire(slot, position, named).map(|generation| (generation, self.read()));
@@ -327,7 +327,7 @@ impl Topic {
         Some(read)
     }
 
-    /// Takes and releases it. What was read, or 0 if the message was gone.
+    /// Takes and releases a message. Returns what it read, or 0 if the message was gone.
     fn take_and_release(&self, slot: usize, position: Position) -> Option<u64> {
         let taken = self.take(slot, position)?;
         if let Some((generation, _)) = taken {
@@ -343,32 +343,35 @@ fn spawn<T: 'static>(topic: &Arc<Topic>, part: impl FnOnce(&Topic) -> T + 'stati
 }
 
 #[test]
-fn loom_message_what_a_slot_names_two_readers_read_whole() {
+fn loom_message_two_readers_read_whole_what_a_slot_names() {
     model(|| {
         let topic = Topic::of(2, 0b11, 0);
         let readers = [0, 1].map(|slot| spawn(&topic, move |topic| topic.take_and_release(slot, Position(0))));
         topic.publish(1, false).unwrap();
         for reader in readers {
-            assert!(matches!(reader.join().unwrap(), None | Some(1)), "what is named and not freed can be held");
+            assert!(
+                matches!(reader.join().unwrap(), None | Some(1)),
+                "a message that is named and not freed can be held"
+            );
         }
     });
 }
 
-/// Read, released, and the block used again in the entry's next life, which is read, too.
+/// A message is read and released. Its block is reused in the entry's next life, which is read, too.
 fn taken_and_used_again(depth: u64, spared: Need) {
     model(move || {
         let topic = Topic::new();
         let first = topic.publish(1, false).unwrap();
         let reader = spawn(&topic, move |topic| {
             let read = topic.take_and_release(0, Position(0)).unwrap();
-            assert!(read == 1 || spared == Need::Soft && read == 0, "lost, or another's: {read}");
+            assert!(read == 1 || spared == Need::Soft && read == 0, "lost, or another message: {read}");
             let next = topic.take_and_release(0, Position(1));
             assert!(matches!(next, None | Some(2)), "{next:?}");
         });
         let writer = spawn(&topic, move |topic| topic.free(first, depth, spared) && topic.publish(2, false).is_some());
         reader.join().unwrap();
         if !writer.join().unwrap() {
-            assert!(topic.free(first, depth, spared), "what is released can be freed");
+            assert!(topic.free(first, depth, spared), "a released message can be freed");
         }
     });
 }
@@ -384,22 +387,22 @@ fn loom_message_a_block_is_reused_only_after_a_keep_last_reader_released_it() {
 }
 
 #[test]
-fn loom_message_who_is_spared_its_message_never_holds_another_one() {
+fn loom_message_a_reader_whose_message_was_dropped_holds_no_other() {
     taken_and_used_again(1, Need::Soft);
 }
 
-/// Two readers of depth 1, of which the first message's place is taken by the second one.
+/// Two readers of depth 1: the second message pushes the first one out of their depth.
 #[test]
 fn loom_message_two_readers_hold_what_they_took_while_their_depth_moves_on() {
     bounded(3, || {
         let topic = Topic::of(2, 0b11, 0);
         let first = topic.publish(1, false).unwrap();
-        // Another entry's message.
+        // A message of another entry.
         topic.queue().publish(named(7)).unwrap();
         let readers = [0, 1].map(|slot| {
             spawn(&topic, move |topic| {
                 let read = topic.take_and_release(slot, Position(0)).unwrap();
-                assert!(read <= 1, "another one: {read}");
+                assert!(read <= 1, "another message: {read}");
             })
         });
         let freed = topic.free(first, 1, Need::None);
@@ -409,7 +412,7 @@ fn loom_message_two_readers_hold_what_they_took_while_their_depth_moves_on() {
 }
 
 #[test]
-fn loom_message_who_has_passed_a_message_is_seen_to_hold_it() {
+fn loom_message_a_reader_past_a_message_is_seen_to_hold_it() {
     model(|| {
         let topic = Topic::new();
         let (generation, position) = topic.publish(1, false).unwrap();
@@ -422,18 +425,18 @@ fn loom_message_who_has_passed_a_message_is_seen_to_hold_it() {
 }
 
 #[test]
-fn loom_message_a_stream_lets_a_message_go() {
+fn loom_message_a_stream_releases_a_message() {
     model(|| {
         let topic = Topic::new();
         let first = topic.publish(1, false).unwrap();
         let (generation, _) = topic.take(0, Position(0)).unwrap().unwrap();
         let stream = spawn(&topic, move |topic| {
             assert_eq!(topic.read(), 1);
-            // A stream's write comes after its reads, for the whole system.
+            // A stream's write is ordered after its reads, system-wide.
             topic.subscribers[0].hold.store(released_word(generation), Ordering::Release);
         });
         let host = spawn(&topic, move |topic| {
-            // The host releases it, too, once it hears of the stream.
+            // The CPU releases it, too, once the stream's work is complete.
             if topic.hold(0).of(generation) == Holding::Released {
                 topic.hold(0).release(generation);
             }
@@ -446,7 +449,7 @@ fn loom_message_a_stream_lets_a_message_go() {
 }
 
 #[test]
-fn loom_message_two_who_free_it_free_it_once() {
+fn loom_message_two_threads_that_free_a_message_free_it_once() {
     model(|| {
         let topic = Topic::of(2, 0, 0);
         let first = topic.publish(1, false).unwrap();
@@ -464,12 +467,12 @@ fn loom_message_two_who_free_it_free_it_once() {
 #[test]
 fn loom_message_a_lagging_reader_never_takes_the_next_life_that_its_slot_fits() {
     model(|| {
-        // One slot, so that a lap is one message: the next life that is like the first one comes no earlier than that.
+        // One slot, so that a lap is one message: the next life with the same low bits cannot begin earlier.
         let topic = Topic::of(1, 1, 0);
         let first = topic.publish(1, false).unwrap();
         let reader = spawn(&topic, move |topic| {
             let read = topic.take_and_release(0, Position(0));
-            assert!(matches!(read, None | Some(0 | 1)), "another lap's: {read:?}");
+            assert!(matches!(read, None | Some(0 | 1)), "a message of another lap: {read:?}");
         });
         if topic.free(first, 1, Need::Soft) {
             topic.pass_lives();
@@ -486,7 +489,7 @@ fn loom_message_an_entry_is_not_taken_for_the_one_that_another_owner_had() {
         let first = topic.publish(1, false).unwrap();
         let reader = spawn(&topic, move |topic| {
             let read = topic.take_and_release(0, Position(0));
-            assert!(matches!(read, Some(0 | 1)), "another owner's: {read:?}");
+            assert!(matches!(read, Some(0 | 1)), "a message of another owner: {read:?}");
             let read = topic.take_and_release(0, Position(1));
             assert!(matches!(read, None | Some(2)), "{read:?}");
         });
@@ -500,7 +503,7 @@ fn loom_message_an_entry_is_not_taken_for_the_one_that_another_owner_had() {
 }
 
 #[test]
-fn loom_message_what_is_passed_by_takes_no_hold_word_from_a_later_life() {
+fn loom_message_giving_up_an_old_life_changes_no_later_hold_word() {
     model(|| {
         let topic = Topic::new();
         let old = topic.publish(1, false).unwrap();
@@ -508,7 +511,7 @@ fn loom_message_what_is_passed_by_takes_no_hold_word_from_a_later_life() {
         let new = topic.publish(2, false).unwrap();
         let reader = spawn(&topic, move |topic| {
             let (generation, _) = topic.take(0, new.1).unwrap().unwrap();
-            // What it wanted of the entry's last life gives way to newer messages.
+            // It gives up the message of the entry's last life that it wanted, for newer messages.
             topic.hold(0).pass(old.0);
             assert_eq!(topic.read(), 2);
             topic.hold(0).release(generation);
@@ -526,9 +529,9 @@ fn loom_join_everything_from_joined_on_is_kept() {
             let visible = || _ = topic.mask.fetch_or(1, Ordering::SeqCst);
             join(visible, &topic.subscribers[0].joined, topic.queue());
             let joined = topic.subscribers[0].joined.load(Ordering::Relaxed);
-            // As a keep-all reader, from there on.
+            // Reads everything from there on, as a keep-all reader.
             if let Some(read) = topic.take_and_release(0, Position(joined)) {
-                assert_eq!(read, joined + 1, "missed by who joined before it");
+                assert_eq!(read, joined + 1, "missed by a subscriber that joined before it");
             }
         });
         let first = topic.publish(1, false).unwrap();
@@ -546,9 +549,9 @@ fn loom_history_a_late_joiner_reads_what_it_wanted() {
         let first = topic.publish(1, true).unwrap();
         let joiner = spawn(&topic, move |topic| {
             if topic.words().want(topic.hold(0), first.0) {
-                assert_eq!(topic.take_and_release(0, Position(0)), Some(1), "what is wanted stays");
+                assert_eq!(topic.take_and_release(0, Position(0)), Some(1), "a wanted message stays");
             } else {
-                assert_ne!(topic.hold(0).of(first.0), Holding::Wanted, "nobody waits for it");
+                assert_ne!(topic.hold(0).of(first.0), Holding::Wanted, "no subscriber waits for it");
             }
         });
         assert!(topic.words().leave_history(first.0));
@@ -560,7 +563,7 @@ fn loom_history_a_late_joiner_reads_what_it_wanted() {
 }
 
 #[test]
-fn loom_history_what_is_dropped_for_its_space_is_not_read() {
+fn loom_history_a_message_dropped_for_its_space_is_not_read() {
     model(|| {
         let topic = Topic::of(2, 1, 1);
         let first = topic.publish(1, true).unwrap();
@@ -579,7 +582,7 @@ fn loom_history_what_is_dropped_for_its_space_is_not_read() {
 
 /// A late joiner finds messages in the table, not in the queue.
 #[test]
-fn loom_history_what_is_found_in_the_table_is_read_whole() {
+fn loom_history_a_message_found_in_the_table_is_read_whole() {
     model(|| {
         let topic = Topic::of(2, 1, 1);
         let joiner = spawn(&topic, move |topic| {
@@ -597,7 +600,7 @@ fn loom_history_what_is_found_in_the_table_is_read_whole() {
     });
 }
 
-/// Its owner dies after so many steps of freeing a message; then comes the slot_table, then the entry's next owner.
+/// An owner dies after `steps` steps of freeing a message. Then the slot table finishes the message, and the entry gets its next owner.
 fn dead_after(steps: usize) {
     bounded(3, move || {
         let topic = Topic::new();
@@ -610,9 +613,9 @@ fn dead_after(steps: usize) {
         });
         let reclaim = |topic: &Topic| match steps {
             0 => false,
-            // Dead before it looked who holds it.
+            // The owner died before it read the hold words.
             1 => topic.words().try_reclaim((first.0, OWNER), Look::begin(), || false, || false),
-            // Dead before it was finished.
+            // The owner died before it finished the message.
             _ => {
                 let is_held = || topic.is_held(1, first.0);
                 topic.words().try_reclaim((first.0, OWNER), Look::begin(), || false, is_held)
@@ -628,22 +631,22 @@ fn dead_after(steps: usize) {
             topic.publish_as(SUCCESSOR, 2, false).unwrap();
         }
         reader.join().unwrap();
-        assert!(is_free || topic.finish_for_the_dead(first, 1, Need::None), "nothing is left of the dead");
+        assert!(is_free || topic.finish_for_the_dead(first, 1, Need::None), "no message of the dead owner is left");
     });
 }
 
 #[test]
-fn loom_death_what_a_reader_holds_survives_an_owner_that_freed_nothing() {
+fn loom_death_a_held_message_survives_an_owner_that_freed_nothing() {
     dead_after(0);
 }
 
 #[test]
-fn loom_death_what_a_reader_holds_survives_an_owner_that_had_not_looked() {
+fn loom_death_a_held_message_survives_an_owner_that_had_not_looked() {
     dead_after(1);
 }
 
 #[test]
-fn loom_death_what_a_reader_holds_survives_an_owner_that_had_not_finished() {
+fn loom_death_a_held_message_survives_an_owner_that_had_not_finished() {
     dead_after(2);
 }
 
@@ -684,7 +687,7 @@ fn loom_ready_a_block_is_not_used_again_while_a_stream_fills_it() {
 }
 
 #[test]
-fn loom_ready_who_poisons_and_who_ends_history_both_have_their_way() {
+fn loom_ready_poisoning_and_leaving_history_at_once_both_succeed() {
     model(|| {
         let topic = Topic::of(2, 0, 0);
         let generation = topic.words().try_loan(OWNER, Generation(0)).unwrap();
@@ -698,7 +701,7 @@ fn loom_ready_who_poisons_and_who_ends_history_both_have_their_way() {
 }
 
 #[test]
-fn loom_bell_nobody_sleeps_through_a_publication() {
+fn loom_bell_no_subscriber_sleeps_through_a_publication() {
     model(|| {
         let words = Arc::new((AtomicU32::new(0), AtomicU32::new(0), Words::new(2)));
         let publisher = {
@@ -717,8 +720,8 @@ fn loom_bell_nobody_sleeps_through_a_publication() {
         };
         let rang = publisher.join().unwrap();
         let (missed, seen) = sleeper.join().unwrap();
-        // It would sleep while the count is still what it saw; after the publication nobody may be left so.
+        // The subscriber sleeps while the count has the value that it saw. After the publication it must not.
         let asleep = missed && words.0.load(Ordering::Relaxed) == seen;
-        assert!(!asleep, "asleep; rung: {rang}");
+        assert!(!asleep, "asleep; woken: {rang}");
     });
 }

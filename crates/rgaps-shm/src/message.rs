@@ -5,7 +5,7 @@
 //!
 //!   FREE ──try_loan──▶ LOANED ──complete──▶ PUBLISHED | FILLING ──try_reclaim──▶ + RECLAIMING ──finish──▶ FREE, generation + 1
 //!    ▲                   │                     FILLING ──poison──▶ POISONED          │
-//!    └────give_back──────┘                                   ◀───somebody holds it───┘
+//!    └────give_back──────┘                                   ◀─a subscriber holds it─┘
 //!
 //!   hold word of subscriber s for the entry, written by s, and by its stream (RELEASED):
 //!
@@ -13,31 +13,32 @@
 //!                    └───────────────────────acquire──────────────────────────────▲
 //! ```
 //!
-//! A subscriber and its streams alone write its hold words. A message is addressed to nobody: a subscriber needs what lies at or behind its
-//! cursor and is not older than its depth, and says what it holds.
+//! Only a subscriber and its streams write its hold words. A message has no list of receivers. A subscriber needs each message at or after its
+//! cursor that is not older than its depth, and its hold words say which messages it holds.
 //!
-//! Words       `life`: generation, owner, state, and whether history keeps the message. `ready`: by the producer's stream, while
-//!             FILLING. `hold[s]`: generation and state. `cursor`: by the subscriber.
-//! Invariants  M1 a word of an old generation changes nothing. M2 a block is freed once, by whoever set RECLAIMING.
-//!             M3 what is HELD is not freed. M4 what a keep-all subscriber has not read is not freed.
-//! Deaths      Once the manager has ended a dead subscriber's slot, publishers no longer read its words: they read those of slots that are
-//!             active in the generation which they know (subscribers.rs). A dead owner's messages are finished by the manager (slot_table.rs).
-//! Trusts      nothing: words are compared whole; what does not fit is left alone.
+//! Words       `life`: generation, owner, state, and whether history keeps the message. `ready`: READY is written by the producer's stream while
+//!             FILLING, POISONED by `poison`. `hold[s]`: generation and state. `cursor`: written by the subscriber.
+//! Invariants  M1 a word of an old generation changes nothing. M2 a block is freed once, by the process that set RECLAIMING. M3 a HELD message is
+//!             not freed. M4 a message that a keep-all subscriber has not read is not freed.
+//! Deaths      A subscriber: the manager frees its slot. Publishers read the words only of slots that are active in the generation that they know
+//!             (subscribers.rs), so they stop reading the dead subscriber's. An owner: the manager finishes its messages (slot_table.rs).
+//! Trusts      nothing: a compare-exchange compares whole words, and a word that does not decode is never changed.
 //! Shown by    loom_message, loom_history, loom_death, loom_ready (M2 to M4), the tests below (M1); docs/proofs.md.
 //!
-//! M3 is Dekker's argument: a subscriber writes HELD, then reads `life`; the owner writes RECLAIMING, then reads the hold words. With
-//! a sequentially consistent fence between the two of each, at least one sees the other. If both do, the subscriber has lost the
-//! message, and the owner tries again later. That happens only to what the owner found needed by nobody, or drops on purpose.
+//! M3 is the argument of Dekker's mutual exclusion. A subscriber writes HELD, then reads `life`; the owner writes RECLAIMING, then reads the hold
+//! words. Each side has a sequentially consistent fence between its write and its read, so at least one side sees the other's write. If both do,
+//! the subscriber has lost the message, and the owner tries again later. This happens only to messages that the owner found unneeded, or drops on
+//! purpose.
 
 use crate::join::{JOINING, Look};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// One life of a table entry. It moves on when a published message is freed.
+/// The number of a table entry's life. Freeing a published message begins the next life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Generation(pub u32);
 
 impl Generation {
-    /// What a queue slot keeps of it.
+    /// The low 16 bits, which a queue slot stores.
     pub fn low(self) -> u16 {
         self.0 as u16
     }
@@ -48,7 +49,7 @@ impl Generation {
         Self(self.0.wrapping_add(1))
     }
 
-    /// The later of two; they count around.
+    /// The later of two generations, which wrap around.
     #[must_use]
     pub fn later(self, other: Self) -> Self {
         if other.0.wrapping_sub(self.0) as i32 > 0 { other } else { self }
@@ -58,22 +59,22 @@ impl Generation {
 /// State of a table entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Nobody's message.
+    /// No message.
     Free,
     /// Being filled by its owner.
     Loaned,
-    /// Complete, its bytes there.
+    /// Complete, with its bytes.
     Published,
-    /// Complete but for its bytes, which a stream brings: `ready` says when.
+    /// Complete except for its bytes, which a stream writes; `ready` says when they are there.
     Filling,
-    /// Its bytes never came.
+    /// Complete, but its bytes will never be there.
     Poisoned,
 }
 
-/// The `life` word, taken apart.
+/// The `life` word, decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Life {
-    /// Which life.
+    /// The number of the life.
     pub generation: Generation,
     /// The owner's publisher slot.
     pub owner: u16,
@@ -117,7 +118,7 @@ impl Life {
             kept: word & KEPT != 0,
             reclaiming: word & RECLAIMING != 0,
         };
-        // Changes compare whole words: one with other bits could never be changed again.
+        // Changes compare whole words, so a word with other bits could never be changed again.
         Some(life).filter(|life| life.word() == word)
     }
 
@@ -135,15 +136,15 @@ impl Life {
 /// Whether a message's bytes are there. A GPU's stream waits for `word & 3 != 0`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readiness {
-    /// The producer's stream has not got there yet.
+    /// The producer's stream has not written them yet.
     Pending,
     /// The bytes are there.
     Ready,
-    /// The producer died before they were; they must not be used.
+    /// The producer died or gave up before they were; they must not be used.
     Poisoned,
 }
 
-/// The value of the readiness word that means READY in one life: the low 30 bits of the generation above two bits of state.
+/// The value of the ready word that means READY in one life: the low 30 bits of the generation above two bits of state.
 pub fn ready_word(generation: Generation) -> u32 {
     generation.0 << 2 | 1
 }
@@ -152,19 +153,20 @@ fn poisoned_word(generation: Generation) -> u32 {
     generation.0 << 2 | 2
 }
 
-/// What a subscriber's stream writes over its hold word to release a message.
+/// The value that a subscriber's stream writes into the hold word to release a message.
 pub fn released_word(generation: Generation) -> u32 {
     hold_word(generation, Holding::Released)
 }
 
-/// What a hold word says of one life of a message.
+/// What a hold word says about one life of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holding {
-    /// Nothing: the subscriber has not come to it.
+    /// Nothing: the subscriber has not reached the message.
     None,
-    /// A late joiner is going to read it; a keep-last one unless its space is needed, or its depth has come since.
+    /// A late joiner will read it. A keep-last subscriber loses it if its space is needed, or once `depth` messages were published since it
+    /// joined.
     Wanted,
-    /// The subscriber reads it.
+    /// The subscriber is reading it.
     Held,
     /// The subscriber is done with it.
     Released,
@@ -180,12 +182,12 @@ fn hold_word(generation: Generation, holding: Holding) -> u32 {
     generation.0 << 2 | state
 }
 
-/// A subscriber's word about a message.
+/// A subscriber's hold word for a message.
 #[derive(Clone, Copy, Debug)]
 pub struct HoldWord<'a>(pub &'a AtomicU32);
 
 impl HoldWord<'_> {
-    /// What it says of this life.
+    /// What it says about this life.
     pub fn of(&self, generation: Generation) -> Holding {
         let word = self.0.load(Ordering::Acquire);
         if word >> 2 != generation.0 << 2 >> 2 {
@@ -199,25 +201,25 @@ impl HoldWord<'_> {
         }
     }
 
-    /// HELD → RELEASED, unless a stream was quicker. By the holder, after its last read.
+    /// HELD → RELEASED, unless a stream has released it already. The holder calls this after its last read.
     pub fn release(&self, generation: Generation) {
         let held = hold_word(generation, Holding::Held);
         let _ = self.0.compare_exchange(held, released_word(generation), Ordering::Release, Ordering::Relaxed);
     }
 
-    /// Anything but HELD → RELEASED: the subscriber will not read it. Does nothing if the subscriber holds the entry's message, in this
+    /// Any state but HELD → RELEASED: the subscriber will not read the message. Does nothing if the subscriber holds the entry's message, in this
     /// life or another one, or if the word is about a later life.
     pub fn pass(&self, generation: Generation) {
         let found = self.0.load(Ordering::Relaxed);
         let is_held = found & 3 == hold_word(Generation(0), Holding::Held);
-        // Lives of 30 bits count around.
+        // The 30 bits of generation in a hold word wrap around.
         let is_later = (found & !3).wrapping_sub(generation.0 << 2) as i32 > 0;
         if !is_held && !is_later {
             let _ = self.0.compare_exchange(found, released_word(generation), Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 
-    /// HELD → RELEASED, by a subscriber that has read nothing of the message.
+    /// HELD or WANTED → RELEASED, by a subscriber that has read nothing of the message.
     pub fn withdraw(&self, generation: Generation) {
         self.0.store(released_word(generation), Ordering::Relaxed);
     }
@@ -228,34 +230,34 @@ impl HoldWord<'_> {
     }
 }
 
-/// What a subscriber still wants of a message.
+/// How much a subscriber still needs a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Need {
     /// Nothing.
     None,
-    /// To read it, unless its space is needed: a keep-last subscriber's message.
+    /// A keep-last subscriber has still to read it. It may be dropped when space is needed.
     Soft,
-    /// To read it in any case: it is held, or a keep-all subscriber's.
+    /// It is held, or a keep-all subscriber has still to read it. It must not be freed.
     Hard,
 }
 
-/// What one subscriber's words say, for whoever wants to free a message.
+/// One subscriber's words, as a process that wants to free a message reads them.
 #[derive(Clone, Copy, Debug)]
 pub struct ReaderWords<'a> {
-    /// The next position that it will look at.
+    /// Next position that it will look at.
     pub cursor: &'a AtomicU64,
-    /// Its word about the message.
+    /// Its hold word for the message.
     pub hold: HoldWord<'a>,
-    /// The first position that it gets.
+    /// First position that it gets from the queue.
     pub joined: u64,
     /// Keep-last depth; 0 is keep-all.
     pub depth: u64,
 }
 
 impl ReaderWords<'_> {
-    /// What it still wants of the message at `position`, if the queue ends at `end`.
+    /// How much it still needs the message at `position`, when the queue ends at `end`.
     pub fn need(&self, position: u64, generation: Generation, end: u64) -> Need {
-        // The cursor first: it moves past a message only after the message is held, or given up.
+        // Load the cursor before the hold word: the cursor moves past a message only after the message is held or given up.
         let cursor = self.cursor.load(Ordering::Acquire).max(self.joined);
         match self.hold.of(generation) {
             Holding::Held => Need::Hard,
@@ -270,7 +272,8 @@ impl ReaderWords<'_> {
         }
     }
 
-    /// Whether so much was published since it joined that it reads nothing older. One that is still joining cannot be asked.
+    /// Whether `depth` messages were published since it joined, so that it reads nothing older. False while it joins, since `joined` is not known
+    /// yet.
     fn has_its_depth_without_history(&self, end: u64) -> bool {
         self.joined != JOINING && end >= self.joined.saturating_add(self.depth)
     }
@@ -281,7 +284,7 @@ impl ReaderWords<'_> {
     }
 }
 
-/// A message's words, borrowed from whoever lays them out.
+/// A message's words, borrowed from the segment or from a model.
 #[derive(Clone, Copy, Debug)]
 pub struct MessageWords<'a> {
     life: &'a AtomicU64,
@@ -294,12 +297,12 @@ impl<'a> MessageWords<'a> {
         Self { life, ready }
     }
 
-    /// The life word; `None` if it holds no state.
+    /// The life word; `None` if it does not decode.
     pub fn life(&self) -> Option<Life> {
         Life::from_word(self.life.load(Ordering::Acquire))
     }
 
-    /// FREE → LOANED by `owner`, its bytes not there: from now on a stream may be told to write that they are. An entry in life 0, whose
+    /// FREE → LOANED by `owner`. The ready word says PENDING, so a stream may be told to write READY from now on. An entry in life 0, whose
     /// memory may have been given back, begins in life `first`.
     pub fn try_loan(&self, owner: u16, first: Generation) -> Option<Generation> {
         let found = self.life()?;
@@ -314,15 +317,15 @@ impl<'a> MessageWords<'a> {
         Some(generation)
     }
 
-    /// LOANED → PUBLISHED, or FILLING if a stream brings the bytes: everything else about the message is written. Comes before its
-    /// queue slot is reserved. False if the entry is not this owner's loan any more.
+    /// LOANED → PUBLISHED, or FILLING if a stream writes the bytes. The caller has written everything else about the message, and reserves a
+    /// queue slot for it afterwards. False if the entry is no longer this owner's loan.
     #[must_use]
     pub fn complete(&self, generation: Generation, owner: u16, state: State, kept: bool) -> bool {
         let loaned = Life { generation, owner, state: State::Loaned, kept: false, reclaiming: false };
         self.change(loaned, Life { state, kept, ..loaned })
     }
 
-    /// LOANED → FREE, in the same life, since nobody else has seen it: a loan given back, or found with a dead owner.
+    /// LOANED → FREE in the same life, since no other process has seen the loan. Its owner gives it back, or the manager after the owner's death.
     pub fn give_back(&self, generation: Generation, owner: u16) -> bool {
         self.update(generation, |life| {
             let is_ours = life.state == State::Loaned && life.owner == owner;
@@ -330,26 +333,26 @@ impl<'a> MessageWords<'a> {
         })
     }
 
-    /// The life that a queue slot names by its low bits, if the entry is in it still. What lies before the position at which the owner
-    /// joined was another owner's, whatever its number.
+    /// The life that a queue slot names by its low bits, if the entry is still in it. A position before the one at which the owner joined
+    /// belonged to an earlier owner, even if the low bits match.
     pub fn life_at(&self, position: u64, named: u16, joined: impl FnOnce(u16) -> Option<u64>) -> Option<Life> {
         let life = self.life()?;
         let is_it = life.generation.low() == named && life.is_complete();
         (is_it && joined(life.owner)? <= position).then_some(life)
     }
 
-    /// A subscriber begins to hold a message. False if it is gone, or about to be.
+    /// Writes HELD: a subscriber begins to hold a message. False if the message is freed, or about to be.
     pub fn acquire(&self, hold: HoldWord<'_>, generation: Generation) -> bool {
         self.announce(hold, generation, Holding::Held)
     }
 
-    /// A late joiner will read a message that history keeps. False if it is gone, or about to be, or kept no more.
+    /// Writes WANTED: a late joiner will read a message that history keeps. False if the message is freed, about to be, or no longer kept.
     pub fn want(&self, hold: HoldWord<'_>, generation: Generation) -> bool {
         let kept = |life: Option<Life>| life.is_some_and(|life| life.generation == generation && life.kept);
         if !kept(self.life()) || !self.announce(hold, generation, Holding::Wanted) {
             return false;
         }
-        // What left history before the announcement could be seen may be about to be freed.
+        // A message that left history before its owner could see the announcement may be about to be freed.
         let stays = kept(self.life());
         if !stays {
             hold.withdraw(generation);
@@ -371,12 +374,12 @@ impl<'a> MessageWords<'a> {
         stays
     }
 
-    /// History releases the message; from now on no late joiner gets it. True if this call did it.
+    /// Takes the message out of history: from now on no late joiner gets it. True if this call did so.
     pub fn leave_history(&self, generation: Generation) -> bool {
         self.update(generation, |life| life.kept.then_some(Life { kept: false, ..life }))
     }
 
-    /// The bytes of a message that a stream was to bring will never come. True if this call decided so.
+    /// FILLING → POISONED: the stream will never write the bytes. True if this call did so.
     pub fn poison(&self, generation: Generation) -> bool {
         if self.ready.load(Ordering::Relaxed) == ready_word(generation) {
             return false;
@@ -384,8 +387,8 @@ impl<'a> MessageWords<'a> {
         let poisoned = self.update(generation, |life| {
             (life.state == State::Filling).then_some(Life { state: State::Poisoned, ..life })
         });
-        // For streams that wait. One that writes READY all the same, later, changes nothing: the life word decides.
-        // Also if another manager poisoned it, and died before it told them.
+        // Ends the wait of streams, also if a manager poisoned the life word and died before it wrote this one. A stream that writes READY later
+        // changes nothing: the life word decides.
         if self.readiness(generation) == Readiness::Poisoned {
             let pending = generation.0 << 2;
             let to = poisoned_word(generation);
@@ -394,7 +397,7 @@ impl<'a> MessageWords<'a> {
         poisoned
     }
 
-    /// By the manager, for a dead owner's message: history releases it, and if its bytes are not there they never will be.
+    /// For the manager, on a dead owner's message: takes it out of history, and poisons it if its bytes are not there.
     pub fn abandon(&self, generation: Generation) {
         self.leave_history(generation);
         self.poison(generation);
@@ -405,10 +408,11 @@ impl<'a> MessageWords<'a> {
         self.life().is_some_and(|life| life.generation == generation && life.kept)
     }
 
-    /// Marks the message as being reclaimed, if history does not keep it, its bytes are not under way, and nobody needs it. The caller
-    /// then frees the block and calls `finish`.
+    /// Sets RECLAIMING, if history does not keep the message, no stream may still write its bytes, and no subscriber needs it. On true the caller
+    /// frees the block and calls `finish`.
     ///
-    /// `needs` says whether one of those who are there needs it; `is_held`, afterwards, whether one has begun to hold it meanwhile.
+    /// `needs` says whether a subscriber needs the message. `is_held` is called after RECLAIMING is set, and says whether a subscriber has begun
+    /// to hold it meanwhile.
     pub fn try_reclaim(
         &self,
         (generation, owner): (Generation, u16),
@@ -436,7 +440,7 @@ impl<'a> MessageWords<'a> {
         true
     }
 
-    /// RECLAIMING → FREE, in the next life.
+    /// RECLAIMING → FREE in the next life.
     pub fn finish(&self, generation: Generation, owner: u16) -> bool {
         self.update(generation, |life| {
             (life.reclaiming && life.owner == owner).then_some(Life {
@@ -449,12 +453,12 @@ impl<'a> MessageWords<'a> {
         })
     }
 
-    /// By the manager, for a dead owner that was about to free the message: it is as it was before.
+    /// Clears RECLAIMING: for the manager, after an owner died between setting it and `finish`.
     pub fn resume(&self, generation: Generation) {
         self.update(generation, |life| life.reclaiming.then_some(Life { reclaiming: false, ..life }));
     }
 
-    /// Whether the bytes are there. Of another life, it is pending.
+    /// Whether the bytes are there. `Pending` if the entry is in another life.
     pub fn readiness(&self, generation: Generation) -> Readiness {
         let life = self.life().filter(|life| life.generation == generation);
         match life.map(|life| life.state) {
@@ -470,12 +474,12 @@ impl<'a> MessageWords<'a> {
     }
 
     fn change(&self, from: Life, to: Life) -> bool {
-        // `from` is this thread's own word, or came by `life`, which acquires.
+        // Release is enough: `from` is this thread's own word, or was loaded by `life`, which acquires.
         self.life.compare_exchange(from.word(), to.word(), Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
-    /// Changes a word of this life, as often as somebody else changes it meanwhile: the owner's threads, or its manager. Each of
-    /// them has few changes to make in one life, so a handful of attempts is enough.
+    /// Changes the word if it is in this life, and tries again if another thread changed it meanwhile: one of the owner's, or the manager. Each
+    /// of them makes few changes in one life, so a few attempts are enough.
     fn update(&self, generation: Generation, to: impl Fn(Life) -> Option<Life>) -> bool {
         for _ in 0..8 {
             let Some(found) = self.life().filter(|life| life.generation == generation) else { return false };
@@ -530,7 +534,7 @@ mod tests {
             generation
         }
 
-        /// Reclaims position 0 of a queue that ends at `end`, for one reader.
+        /// Tries to reclaim position 0 of a queue that ends at `end` and has one reader.
         fn reclaim(&self, generation: Generation, depth: u64, end: u64, spared: Need) -> bool {
             let reader = self.reader(depth);
             self.words().try_reclaim(
@@ -560,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_older_than_the_depth_or_given_up_on_is_freed_unread() {
+    fn unread_messages_older_than_the_depth_or_dropped_are_freed() {
         for (end, spared) in [(11, Need::None), (10, Need::Soft)] {
             let entry = Entry::new();
             let generation = entry.published(false);
@@ -609,9 +613,9 @@ mod tests {
         assert!(entry.reclaim(generation, 10, 1, Need::Soft), "unless its space is needed");
         let late = |joined, depth| ReaderWords { joined, ..entry.reader(depth) };
         assert!(entry.hold().of(generation) == Holding::Wanted);
-        assert_eq!(late(1, KEEP_ALL).need(0, generation, 100), Need::Hard, "who gets all gets it in any case");
+        assert_eq!(late(1, KEEP_ALL).need(0, generation, 100), Need::Hard, "a keep-all subscriber gets it in any case");
         assert_eq!(late(1, 10).need(0, generation, 10), Need::Soft);
-        assert_eq!(late(1, 10).need(0, generation, 11), Need::None, "ten have come since");
+        assert_eq!(late(1, 10).need(0, generation, 11), Need::None, "ten were published since");
         assert_eq!(late(JOINING, 10).need(0, generation, 100), Need::Soft, "when it joined is not known yet");
         let other = Entry::new();
         let generation = other.published(false);
@@ -644,7 +648,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_names_a_complete_life_of_the_owner_that_was_there() {
+    fn a_queue_slot_names_a_complete_life_of_the_owner_at_that_position() {
         let entry = Entry::new();
         let words = entry.words();
         let generation = words.try_loan(3, Generation(0x1_0007)).unwrap();
@@ -653,12 +657,12 @@ mod tests {
         assert!(words.complete(generation, 3, State::Published, false));
         assert!(at(5, 7) && at(6, 7));
         assert!(!at(5, 8), "another life");
-        assert!(!at(4, 7), "its owner came later");
+        assert!(!at(4, 7), "its owner joined later");
         assert_eq!(words.life_at(5, 7, |_| None), None);
     }
 
     #[test]
-    fn what_is_passed_by_leaves_a_held_word_and_a_later_one_alone() {
+    fn giving_up_a_message_changes_no_held_word_and_no_later_one() {
         let entry = Entry::new();
         let (hold, word) = (entry.hold(), |generation, holding| hold_word(Generation(generation), holding));
         let after = |found: u32, passed: u32| {
@@ -692,7 +696,7 @@ mod tests {
     }
 
     #[test]
-    fn only_its_owner_frees_a_message_and_only_what_it_marked() {
+    fn only_its_owner_frees_a_message_and_only_after_marking_it() {
         let entry = Entry::new();
         let words = entry.words();
         let generation = entry.published(true);
@@ -716,7 +720,7 @@ mod tests {
     }
 
     #[test]
-    fn only_bytes_that_are_under_way_are_given_up() {
+    fn only_messages_whose_bytes_are_pending_are_poisoned() {
         let entry = Entry::new();
         let words = entry.words();
         let generation = entry.published(true);
@@ -730,10 +734,10 @@ mod tests {
         let generation = words.try_loan(3, Generation(4)).unwrap();
         assert!(words.complete(generation, 3, State::Filling, false));
         assert_eq!(words.readiness(generation.next()), Readiness::Pending);
-        // The word may be seen before the life that says so.
+        // The ready word may be seen before the life word.
         other.ready.store(poisoned_word(generation), Ordering::Relaxed);
         assert_eq!(words.readiness(generation), Readiness::Poisoned);
-        // A stream of an earlier life.
+        // Written late by a stream of an earlier life.
         other.ready.store(ready_word(Generation(3)), Ordering::Relaxed);
         assert_eq!(words.readiness(generation), Readiness::Pending);
         other.ready.store(ready_word(generation), Ordering::Relaxed);
@@ -766,10 +770,10 @@ mod tests {
         assert_eq!(reader.need(4, Generation(1), 10), Need::Hard);
     }
 
-    /// A block that is no atomic, so that Miri sees a race for it.
+    /// A block that is not atomic, so that Miri sees races on it.
     struct Block(std::cell::UnsafeCell<u64>);
 
-    // SAFETY: who touches the block holds its message, or owns it while nobody does.
+    // SAFETY: a thread touches the block while it holds its message, or owns the message while no reader holds it.
     unsafe impl Sync for Block {}
 
     fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
@@ -821,7 +825,7 @@ mod tests {
                 let needs = || readers().any(|reader| reader.need(number, generation, number + 1) > Need::None);
                 let is_held = || readers().any(|reader| reader.is_holding(generation));
                 until(|| words.try_reclaim((generation, 3), Look::begin(), needs, is_held).then_some(()));
-                // SAFETY: nobody holds the message, and nobody can begin to.
+                // SAFETY: no reader holds the message, and none can begin to.
                 unsafe { *block.0.get() = u64::MAX };
                 assert!(words.finish(generation, 3));
             }
@@ -829,7 +833,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_whose_memory_was_given_back_begins_behind_all_its_lives() {
+    fn an_entry_whose_memory_was_given_back_begins_after_all_its_lives() {
         let entry = Entry::new();
         assert_eq!(entry.words().try_loan(3, Generation(7)), Some(Generation(7)));
         assert!(entry.words().give_back(Generation(7), 3));

@@ -1,13 +1,13 @@
-//! Wake-ups: one trait for each side, three bodies (futex, eventfd, iceoryx2's event service).
+//! Wake-ups: a trait for waiters and one for wakers, with three implementations (futex, eventfd, iceoryx2's event service).
 //!
-//! A waiter arms, looks for a message, and only then sleeps. A publisher publishes, and then wakes. With a full fence in both, either the
-//! waiter's look finds the message or the publisher sees that somebody sleeps. So a system call is made only if somebody may sleep.
+//! A waiter arms, looks for a message, and only then sleeps. A publisher publishes, and then wakes. With a full fence on both sides (bell.rs),
+//! either the waiter finds the message or the publisher sees the sleeper. So a publisher makes the system call only if a subscriber may sleep.
 //!
-//! A subscriber that frees space may not write the word that publishers sleep on. So it can miss a publisher that is just about to
-//! sleep; that publisher looks again after 2 ms (space.rs).
+//! A subscriber that releases a message may not write the word that publishers sleep on. So it can miss a publisher that is about to sleep; that
+//! publisher looks again after 2 ms (space.rs).
 //!
-//! A sleeping subscriber says so in its own words (`asleep`), a sleeping publisher in its bit of the segment (`sleepers`). Several threads of
-//! a process may wait for one publisher or subscriber: the word or bit stays set until the last of them has disarmed.
+//! A subscriber announces its sleep in its own words (`asleep`), a publisher in its bit of the segment (`sleepers`). Several threads may wait for
+//! one publisher or subscriber: the word or bit stays set until the last of them has disarmed.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -25,7 +25,7 @@ use crate::segment::{Segment, clear_bit, set_bit};
 #[cfg(feature = "iceoryx2")]
 pub mod iceoryx;
 
-/// The side that publishes.
+/// The side that wakes.
 pub trait Wake {
     /// Wakes every waiter.
     fn wake(&mut self) -> io::Result<()>;
@@ -33,20 +33,20 @@ pub trait Wake {
 
 /// The side that waits.
 pub trait Wait {
-    /// Before the look that decides whether to sleep.
+    /// Call it before the look that decides whether to sleep.
     fn arm(&mut self) -> io::Result<()>;
-    /// Sleeps until woken since `arm`, at most `timeout`. False if the time passed. May wake for nothing.
+    /// Sleeps until woken since `arm`, at most `timeout`. False if the time passed. May wake spuriously.
     fn wait(&mut self, timeout: Duration) -> io::Result<bool>;
 }
 
-/// Sleeps on a futex word of the segment: the default, one wake for all.
+/// Sleeps on a futex word of the segment: the default. One wake-up reaches all sleepers.
 #[derive(Debug)]
 pub struct FutexWait {
     segment: Arc<Segment>,
     sleeper: Sleeper,
     seen: u32,
     is_armed: bool,
-    /// How often `wake_own` had been called at the time of `arm`.
+    /// Calls of `wake_own` when `arm` was called.
     calls: u64,
     own: Arc<Mutex<Own>>,
 }
@@ -57,19 +57,19 @@ enum Sleeper {
     Publisher(u16),
 }
 
-/// The waiters of one publisher or subscriber. Who says in shared memory that they sleep does so under this lock.
+/// The waiters of one publisher or subscriber. Its word or bit in shared memory is written under this lock.
 #[derive(Debug, Default)]
 struct Own {
     armed: u32,
     /// Calls of `wake_own`.
     calls: u64,
-    /// Who sleeps, and has not missed a call.
+    /// Waiters that sleep, with no call since they armed.
     asleep: u32,
-    /// Who sleeps, or is about to, though there was a call.
+    /// Waiters that sleep or are about to, although there was a call since.
     called: u32,
 }
 
-/// How long `wake_own` goes on until everybody has heard it: a thread that is not run for so long sleeps until its time-out.
+/// How long `wake_own` repeats the wake-up. A thread that does not run for so long sleeps until its time-out.
 const CALL_FOR: Duration = Duration::from_secs(2);
 
 impl FutexWait {
@@ -94,7 +94,7 @@ impl FutexWait {
         another
     }
 
-    /// After the wait, or when the look found something: nobody needs to wake us any more.
+    /// Ends the announcement: after the wait, or when the look found something.
     pub fn disarm(&mut self) {
         if !std::mem::take(&mut self.is_armed) {
             return;
@@ -109,8 +109,9 @@ impl FutexWait {
         }
     }
 
-    /// Those who wait for the same publisher or subscriber look again, and who has armed looks instead of sleeping. A subscriber may not
-    /// write the word that it sleeps on, so it goes on ringing until all have heard.
+    /// Wakes the other waiters of the same publisher or subscriber. A waiter that has armed looks again instead of sleeping. A subscriber may not
+    /// write the word that
+    /// it sleeps on, so this repeats the wake-up until all of them have returned.
     pub fn wake_own(&self) {
         let mut own = self.lock();
         own.calls += 1;
@@ -174,26 +175,26 @@ impl Wait for FutexWait {
     }
 }
 
-/// Rings for space if a publisher sleeps, by a subscriber, which may not write the count: a publisher that is just about to sleep may miss
-/// it, and looks by itself soon (`space.rs`).
+/// For subscribers, after a release: wakes publishers that sleep until there is space. A subscriber may not write the count, so a publisher that
+/// is about to sleep may miss this; it looks again soon (space.rs).
 pub(crate) fn ring_space(words: &WakeWords) {
     if bell::is_awaited(|| words.sleepers.iter().any(|word| word.load(Ordering::Relaxed) != 0)) {
         futex::wake_all(&words.count);
     }
 }
 
-/// Rings whether somebody is known to sleep or not; after a death.
+/// Wakes all sleepers, whether or not they have announced themselves: after a death.
 pub(crate) fn ring_always(count: &AtomicU32) {
     count.fetch_add(1, Ordering::AcqRel);
     futex::wake_all(count);
 }
 
-/// Waits on an event descriptor, as epoll and RMW wait sets do.
+/// Waits on an event descriptor, like epoll and RMW wait sets.
 #[derive(Debug)]
 pub struct EventWait(EventFd);
 
 impl EventWait {
-    /// A waiter on `event`, of which the publishers have clones.
+    /// A waiter on `event`, whose clones the publishers have.
     pub fn new(event: EventFd) -> Self {
         Self(event)
     }
@@ -226,7 +227,7 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(60);
 
-    /// The contract of a pair of halves: a wake after `arm` ends the next `wait`; without one the time passes.
+    /// The contract of a waiter and its waker: a wake-up after `arm` ends the next `wait`; without one the time passes.
     pub(super) fn wakes(wait: &mut dyn Wait, wake: &mut dyn Wake) {
         wait.arm().unwrap();
         wake.wake().unwrap();
@@ -297,13 +298,13 @@ mod tests {
     }
 
     #[test]
-    fn who_is_called_looks_again_asleep_or_about_to_sleep() {
+    fn wake_own_reaches_waiters_that_sleep_or_are_about_to() {
         let topic = Topic::new();
         let mut wait = topic.waiter();
         wait.arm().unwrap();
         topic.waiter().wake_own();
         let other = wait.another();
-        assert!(!wait.wait(Duration::from_millis(1)).unwrap(), "another's call is not for this one");
+        assert!(!wait.wait(Duration::from_millis(1)).unwrap(), "a call by the waiter of another `Own` does not count");
         wait.arm().unwrap();
         other.wake_own();
         assert!(wait.wait(LONG).unwrap(), "it had armed before the call");
@@ -331,7 +332,7 @@ mod tests {
         topic.subscribers.add(topic.pages(), Some(event.try_clone().unwrap()));
         let mut wait = EventWait::new(event);
         wakes(&mut wait, &mut topic.subscribers);
-        // Its words once more, without the descriptor, take nothing away.
+        // Adding its words again without the descriptor keeps the descriptor.
         topic.subscribers.add(topic.pages(), None);
         wakes(&mut wait, &mut topic.subscribers);
         topic.slot_table.release_subscriber(slot);

@@ -1,4 +1,5 @@
-//! An observer: reads a topic from a read-only mapping for `rgaps topic hz`, `bw` and `latency`. It touches no payload and delays nobody.
+//! An observer: reads a topic from a read-only mapping for `rgaps topic hz`, `bw` and `latency`. It reads no payload and delays no publisher or
+//! subscriber.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,18 +11,18 @@ use crate::peek::read_life;
 use crate::queue::{MessageIndex, Named, Position, Slot};
 use crate::segment::Segment;
 
-/// What a topic's segment tells of one of its publishers.
+/// What a topic's segment says about one of its publishers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObservedPublisher {
-    /// Its process, in that process's own namespace.
+    /// Its process id, in its own PID namespace.
     pub pid: u64,
-    /// Messages that it has published.
+    /// Messages published.
     pub published: u64,
     /// Whether it is the manager, on behalf of another host.
     pub remote: bool,
 }
 
-/// Follows a topic's messages without being one of its subscribers. In a forked child it sees nothing: the segment is not mapped there.
+/// Follows a topic's messages without being a subscriber. In a forked child it sees nothing, because the segment is not mapped there.
 #[derive(Debug)]
 pub struct Observer {
     segment: Arc<Segment>,
@@ -35,7 +36,7 @@ impl Observer {
         Self { segment, cursor }
     }
 
-    /// The next message's description. Messages that were published and recycled between two calls are passed over.
+    /// The next message's description. Skips messages that were published and freed between two calls.
     pub fn poll(&mut self) -> Option<MessageInfo> {
         self.here()?;
         for _ in 0..=2 * self.segment.queue().capacity() {
@@ -57,7 +58,7 @@ impl Observer {
         None
     }
 
-    /// What is known of the message in an entry of the table, if the entry is still in that life.
+    /// The description of the message in an entry of the table, if the entry is still in that life.
     pub fn message(&self, slot: u32, generation: u32) -> Option<MessageInfo> {
         let index = MessageIndex(u16::try_from(slot).ok()?);
         self.here()?;
@@ -68,7 +69,7 @@ impl Observer {
         (life.0 == generation).then_some(info)
     }
 
-    /// A publisher that has a slot of this topic, by its identity.
+    /// The publisher with this identity, if it has a slot of this topic.
     pub fn publisher(&self, publisher: u64) -> Option<ObservedPublisher> {
         self.here()?;
         let taken = self.segment.publishers().filter(|(_, state)| *state != Some(SlotState::Free));
@@ -86,7 +87,7 @@ impl Observer {
         self.segment.topic()
     }
 
-    /// The segment, for its counters; not to be looked at in a forked child (`Segment::is_here`).
+    /// The segment, for its counters. Do not read it in a forked child (`Segment::is_here`).
     pub fn segment(&self) -> &Arc<Segment> {
         &self.segment
     }

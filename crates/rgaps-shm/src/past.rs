@@ -8,7 +8,7 @@ use crate::pages::SubscriberPages;
 use crate::queue::{Named, Position, Slot};
 use crate::segment::{Segment, bits};
 
-/// Announces what history keeps from before `joined`, the last `depth` of it (0: all), oldest first.
+/// Marks the last `depth` messages (0: all) that history keeps from before `joined` as WANTED, and returns them, oldest first.
 pub(crate) fn want_history(
     segment: &Segment,
     pages: &SubscriberPages,
@@ -22,7 +22,7 @@ pub(crate) fn want_history(
         .collect()
 }
 
-/// What history keeps from before `before`, oldest first.
+/// The messages that history keeps from before `before`, oldest first.
 pub(crate) fn history(segment: &Segment, before: Position) -> Vec<(Position, MessageRef)> {
     let entries = bits(&segment.header().publishers.0).flat_map(|slot| segment.used_entries(slot));
     let mut kept: Vec<(Position, MessageRef)> = entries
@@ -37,7 +37,7 @@ pub(crate) fn history(segment: &Segment, before: Position) -> Vec<(Position, Mes
     kept
 }
 
-/// A complete message's position: its own note, or the queue's if the writer has not noted it yet; `None` if it has none yet.
+/// A complete message's position: the one in its entry, or in the queue if the writer has not set that yet. `None` if it has none yet.
 fn position_of(segment: &Segment, message: MessageRef) -> Option<Position> {
     match segment.message(message.index).position.load(Ordering::Acquire) {
         u64::MAX => find_in_queue(segment, message),
@@ -45,7 +45,7 @@ fn position_of(segment: &Segment, message: MessageRef) -> Option<Position> {
     }
 }
 
-/// The position that names a message in this life.
+/// The position whose queue slot names this message in this life.
 pub(crate) fn find_in_queue(segment: &Segment, message: MessageRef) -> Option<Position> {
     let queue = segment.queue();
     let named = Named { message: message.index, generation: message.generation.low() };

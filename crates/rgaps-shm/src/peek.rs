@@ -1,6 +1,6 @@
-//! Messages ahead of a reader's cursor: read without holding them.
+//! Reads messages ahead of a reader's cursor without holding them.
 //!
-//! Trusts      nothing: an entry may begin another life while it is read. So the life is read again afterwards, as in a seqlock.
+//! Trusts      nothing: an entry may begin another life while it is read. So the life is read again afterwards, like the sequence of a seqlock.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{Ordering, fence};
@@ -13,7 +13,7 @@ use crate::message::Generation;
 use crate::queue::{Named, Position, Slot};
 use crate::segment::Segment;
 
-/// What lies ahead of a reader, in its order, for as long as `look` asks for more: what history gave it, then the queue from its cursor.
+/// Calls `look` for the messages ahead of a reader, in its order, until it returns false: first the backlog, then the queue from the cursor.
 pub(crate) fn walk(
     segment: &Segment,
     cursor: Position,
@@ -27,7 +27,7 @@ pub(crate) fn walk(
     }
     let queue = segment.queue();
     let mut position = cursor;
-    // A lap of the queue at most, and once more after an overrun.
+    // At most one lap of the queue, and another after an overrun.
     for _ in 0..=2 * queue.capacity() {
         match queue.read(position) {
             Slot::Empty => return,
@@ -42,7 +42,7 @@ pub(crate) fn walk(
     }
 }
 
-/// What a message that nobody here holds says of itself, if its entry is in the life that the queue names; and which that is.
+/// The life and description of a message that this process need not hold, if its entry is still in the life that the queue slot names.
 pub(crate) fn read_life(
     segment: &Segment,
     entry: &MessageEntry,
@@ -51,7 +51,7 @@ pub(crate) fn read_life(
 ) -> Option<(Generation, MessageInfo)> {
     let generation = segment.life_at(position, named)?.generation;
     let info = read_info(entry, position);
-    // Read, then checked: if the entry has begun another life, what was read is torn.
+    // If the entry has begun another life since, the description is torn.
     fence(Ordering::Acquire);
     let is_alive = segment.words(named.message).life().is_some_and(|life| life.generation == generation);
     is_alive.then_some((generation, info))

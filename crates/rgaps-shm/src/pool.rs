@@ -1,10 +1,12 @@
-//! A pool's allocator: TLSF in its writer's private memory, so there is no lock between processes and nothing to repair after kill -9.
+//! A pool's allocator: TLSF (two-level segregated fit) in its publisher's private memory. No lock is shared between processes, and nothing needs
+//! repair after kill -9.
 //!
-//! Only the writer allocates and frees in its pool. What others do to a block (hold it, release it) is in the message's words; the
-//! writer learns of it there and frees the block itself. A dead writer's pool goes as a whole.
+//! Only the publisher allocates and frees in its pool. Subscribers hold and release a block through the message's words; the publisher reads them
+//! and frees the block itself. A dead publisher's pool is released as a whole.
 //!
-//! Invariants  P1 blocks in use never overlap. P2 every granule is in one block or free: freeing all gives the pool back whole.
-//! Source      TLSF: Masmano et al. 2004, as implemented by rlsf; the shadow range is ours (raw/shadow.rs).
+//! Invariants  P1 blocks in use never overlap. P2 every granule is in one block or free, so freeing all blocks makes the pool whole again.
+//! Source      Masmano et al., "TLSF: a new dynamic memory allocator for real-time systems", 2004, as implemented by rlsf. The shadow range is
+//!             ours (raw/shadow.rs).
 
 use std::num::NonZeroU32;
 
@@ -12,9 +14,9 @@ use rgaps_os::{AllocationRight, MapError, OwnedRange};
 
 use crate::raw::shadow::{CLASS_BITS, Shadow, carve};
 
-/// Smallest unit: the alignment that CUDA gives its own allocations.
+/// Smallest unit of allocation: the alignment of CUDA's own allocations.
 pub const GRANULE_BYTES_MIN: u64 = 256;
-/// Granules of a pool at most; a larger pool has larger granules. Bounds the shadow range to 32 MiB of address space.
+/// Most granules of a pool; a larger pool has larger granules. Limits the shadow range to 32 MiB of address space.
 const GRANULES_MAX: u64 = 1 << 20;
 
 /// A block of a pool, in use. Give it back with `PoolAllocator::free`.
@@ -29,7 +31,7 @@ impl Block {
         self.range.offset()
     }
 
-    /// Bytes of the block: what was asked for, rounded up to granules.
+    /// Bytes of the block: the requested bytes, rounded up to a size class of granules.
     pub fn bytes(&self) -> u64 {
         self.range.bytes()
     }
@@ -45,7 +47,7 @@ impl Block {
     }
 }
 
-/// A pool's use.
+/// How a pool is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolStats {
     /// Bytes that can be allocated in all.
@@ -56,11 +58,11 @@ pub struct PoolStats {
     pub granule_bytes: u64,
 }
 
-/// There is no free block of that size.
+/// The pool has no free block of that size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{wanted} B wanted, {free} B of {capacity} B free (in pieces)")]
+#[error("{wanted} B wanted, {free} B of {capacity} B are free, in smaller pieces")]
 pub struct PoolFull {
-    /// Bytes asked for.
+    /// Bytes requested.
     pub wanted: u64,
     /// Bytes free in all.
     pub free: u64,
@@ -84,7 +86,7 @@ impl std::fmt::Debug for PoolAllocator {
 }
 
 impl PoolAllocator {
-    /// An allocator of the whole pool that `right` belongs to.
+    /// An allocator for the whole pool that `right` belongs to.
     pub fn new(right: AllocationRight) -> Result<Self, MapError> {
         let granule_bytes = right.bytes().div_ceil(GRANULES_MAX).next_power_of_two().max(GRANULE_BYTES_MIN);
         let granules = right.bytes() / granule_bytes;
@@ -93,10 +95,10 @@ impl PoolAllocator {
         Ok(Self { shadow, right, granule_shift: granule_bytes.trailing_zeros(), stats })
     }
 
-    /// A block of at least `bytes` bytes, aligned to the granule. O(1).
+    /// Allocates a block of at least `bytes` bytes, aligned to the granule. O(1).
     ///
-    /// A block is up to 1/32 longer than asked for (`whole_class`), so a message of nearly the whole pool may not fit even while it is
-    /// empty; `pool_bytes_for` says how large a pool must be for a message.
+    /// A block is up to 1/32 longer than requested (`whole_class`), so a message nearly as large as the pool may not fit even while the pool is
+    /// empty. `pool_bytes_for` says how large a pool must be for a message.
     #[inline]
     pub fn allocate(&mut self, bytes: u64) -> Result<Block, PoolFull> {
         if bytes > self.stats.capacity_bytes {
@@ -115,7 +117,7 @@ impl PoolAllocator {
     /// Frees a block of this pool. O(1).
     ///
     /// # Panics
-    /// If the block is another pool's: freed here, its bytes would be given out twice.
+    /// If the block belongs to another pool: freed here, its bytes would be given out twice.
     #[inline]
     pub fn free(&mut self, block: Block) {
         assert!(block.range.is_of(&self.right), "a block of another pool is freed in this one");
@@ -123,7 +125,7 @@ impl PoolAllocator {
         self.shadow.free((block.offset() >> self.granule_shift) as usize, block.range);
     }
 
-    /// Whether there is a block for a message of `bytes` bytes while the pool is empty: its size class, too, is no larger than the pool.
+    /// Whether the empty pool has a block for a message of `bytes` bytes: the message's size class must fit, too.
     pub fn can_hold(&self, bytes: u64) -> bool {
         let capacity = self.stats.capacity_bytes;
         bytes <= capacity && self.granules_for(bytes) <= capacity >> self.granule_shift
@@ -145,19 +147,19 @@ impl PoolAllocator {
     }
 }
 
-/// Granules rounded up to a size class of the engine, at most 1/32 more. A freed block is then found again by a message of its own
-/// size, which TLSF alone, as it rounds a search up and a block down, does not promise.
+/// Rounds granules up to a size class of the engine, at most 1/32 more. TLSF rounds a search up and a block down, so by itself it may not find a
+/// freed block for a message of the same size. With whole classes it does.
 fn whole_class(granules: u64) -> u64 {
     let below = (1 << granules.ilog2().saturating_sub(CLASS_BITS)) - 1;
     (granules + below) & !below
 }
 
-/// Length of the block that a pool of granules of `GRANULE_BYTES_MIN` gives a message.
+/// Length of a message's block in a pool whose granules have `GRANULE_BYTES_MIN`.
 pub fn block_bytes(message_bytes: u64) -> u64 {
     whole_class(message_bytes.div_ceil(GRANULE_BYTES_MIN).max(1)) * GRANULE_BYTES_MIN
 }
 
-/// Bytes of a pool in which a message of `message_bytes` is always found while the pool is empty.
+/// Bytes of a pool that has a block for a message of `message_bytes` whenever it is empty.
 pub fn pool_bytes_for(message_bytes: u64) -> u64 {
     (message_bytes + message_bytes / 16 + 4096).next_multiple_of(4096)
 }
@@ -217,7 +219,7 @@ mod tests {
                 allocator.free(block);
             }
             prop_assert_eq!(allocator.stats().used_bytes, 0);
-            // Whole again: the largest block that an empty pool of this size gives can be had.
+            // Whole again: the pool gives the largest block that an empty pool of this size can give.
             let (_, mut fresh) = pool(pages * 4096);
             let largest = (1..=pages * 16).rev().find(|n| fresh.allocate(n * 256).is_ok()).unwrap() * 256;
             prop_assert!(allocator.allocate(largest).is_ok());
@@ -226,7 +228,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_an_empty_pool_can_hold_is_known_before_it_is_asked_for(pages in 1_u64..300, less in 0_u64..60_000) {
+        fn can_hold_agrees_with_what_an_empty_pool_allocates(pages in 1_u64..300, less in 0_u64..60_000) {
             let (_memory, mut allocator) = pool(pages * 4096);
             let bytes = (pages * 4096 + 300).saturating_sub(less);
             prop_assert_eq!(allocator.can_hold(bytes), allocator.allocate(bytes).is_ok(), "{} B of {} pages", bytes, pages);

@@ -1,29 +1,31 @@
-//! The queue: the order of a topic's messages, agreed on by any number of writers without a lock.
+//! The queue: a bounded lock-free ring that puts a topic's messages in one order, for any number of writers.
 //!
 //! ```text
-//!   slot[p mod Q]  63            32 31        16 15        0        tail  the first position that nobody has reserved,
+//!   slot[p mod Q]  63            32 31        16 15        0        tail  the first position that is not reserved,
 //!                  ┌───────────────┬────────────┬───────────┐             or a little less (writers help it on)
 //!                  │ p + 1, 32 bit │ generation │  message  │
 //!                  └───────────────┴────────────┴───────────┘
 //! ```
 //!
-//! A message is complete before one compare-exchange both reserves position p and names the message; whoever finds a reserved slot at
-//! the tail moves the tail on. So a writer that is killed or stopped at any instruction blocks nobody.
+//! A writer completes its message first. One compare-exchange then both reserves position p and names the message. Any writer that finds a
+//! reserved slot at the tail moves the tail on. So a writer that is killed or stopped at any instruction blocks no other.
 //!
 //! Words       `slots[i]` and `tail`: any writer, by compare-exchange.
 //! Invariants  Q1 a position names at most one message, for ever. Q2 positions are reserved in order, without gaps.
 //!             Q3 the tail never passes an unreserved position.
-//! Trusts      nothing: a slot that fits neither the last lap nor this one is `QueueError::Corrupt`, never a loop.
+//! Trusts      nothing: a slot that belongs neither to the last lap nor to this one is `QueueError::Corrupt`, never a loop.
 //! Shown by    loom_queue (Q1 to Q3), the model test below.
 //!
-//! The generation in the slot binds it to one life of the table entry: without it a reader that lags could take an entry's next
-//! message at its old position. A life that ends without a slot is one whose owner died, or
-//! was refused by this queue, between `complete` and its reservation: all others end with a published message. So the next life with the same 16 low bits, the 2^16-th
-//! after it, is complete only once Q = 2^16 positions from this one on are reserved: who holds an entry looks once more at the tail, or
-//! at the position that the entry notes (reader.rs). Lives that an entry had with another owner are told apart by the position at
-//! which its owner joined (`MessageWords::life_at`). 32 bits of position repeat after 2^32 messages: a reader compares its own 64-bit
-//! cursor with the 64-bit tail, and a writer would have to be stopped between two instructions for exactly so many, and find the same
-//! entry in the same life there (docs/decisions/017-widths-and-wraps.md).
+//! Wraps. The generation in the slot binds it to one life of the table entry. Without it, a reader that lags could take an entry's next message
+//! at its old position. The generation has 16 bits here, so the 2^16-th life after this one looks the same. Each life ends with a published
+//! message, unless its owner died or was refused by this queue between `complete` and its reservation. So that later life is complete only once Q
+//! = 2^16 positions from this one on are reserved. A reader that has just begun to hold an entry therefore looks at the tail once more, or at the
+//! position that the entry notes (reader.rs). Lives of an entry with different owners differ in the position at which the owner joined
+//! (`MessageWords::life_at`).
+//!
+//! The 32 bits of position repeat after 2^32 messages. A reader compares its own 64-bit cursor with the 64-bit tail. A writer would have to be
+//! stopped between two instructions for exactly 2^32 messages, and then find the same entry in the same life
+//! (docs/decisions/017-widths-and-wraps.md).
 
 use std::ops::Range;
 
@@ -37,19 +39,19 @@ const GENERATION_BITS: u32 = 16;
 const SEQUENCE_BITS: u32 = 32;
 const SEQUENCE_MASK: u64 = (1 << SEQUENCE_BITS) - 1;
 
-/// Failed reservations in a row, each of which means that another writer succeeded, before a writer gives up.
+/// Failed reservations in a row before a writer gives up. Each of them means that another writer succeeded.
 const ATTEMPTS_MAX: u32 = 1 << 20;
 
 /// An entry of the message table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MessageIndex(pub u16);
 
-/// A message's place in the order of its topic; counts from 0 and never wraps.
+/// A message's number in the order of its topic; counts from 0 and never wraps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Position(pub u64);
 
 impl Position {
-    /// The one after it. There is none after the last one, which only a corrupt word names.
+    /// The next position. The last one, which only a corrupt word names, is its own next.
     #[must_use]
     pub fn next(self) -> Self {
         Self(self.0.saturating_add(1))
@@ -72,22 +74,22 @@ pub enum Slot {
     Empty,
     /// A message.
     Message(Named),
-    /// The slot has been used again since; the position is lost to the reader.
+    /// The slot has been reused since; the reader has lost the position.
     Overrun,
 }
 
 /// The queue cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QueueError {
-    /// The words contradict each other: some process wrote them out of turn.
-    #[error("the queue is corrupt at position {0}: a process that maps this topic has written into it")]
+    /// The words contradict each other: a process broke the protocol.
+    #[error("the queue is corrupt at position {0}: a process that maps this topic has overwritten it")]
     Corrupt(u64),
     /// Other writers won every attempt.
-    #[error("the queue has no position to be had in {ATTEMPTS_MAX} attempts")]
+    #[error("no queue position could be reserved in {ATTEMPTS_MAX} attempts: other publishers won each of them")]
     Contended,
 }
 
-/// The queue's words, borrowed from whoever lays them out.
+/// The queue's words, borrowed from the segment or from a model.
 #[derive(Clone, Copy, Debug)]
 pub struct Queue<'a> {
     tail: &'a AtomicU64,
@@ -101,7 +103,7 @@ impl<'a> Queue<'a> {
         Self { tail, slots }
     }
 
-    /// Slots of the queue: how far a reader may lag before positions are lost to it.
+    /// Slots of the queue. A reader that lags further behind loses positions.
     pub fn capacity(&self) -> u64 {
         self.slots.len() as u64
     }
@@ -121,34 +123,34 @@ impl<'a> Queue<'a> {
                     return Ok(Position(position));
                 }
             } else if self.tail.load(Ordering::Relaxed) == position {
-                // Whoever wrote what was found had seen a later tail.
+                // Not a race: a writer that follows the protocol writes a later lap into the slot only after the tail has moved on.
                 return Err(QueueError::Corrupt(position));
             }
         }
         Err(QueueError::Contended)
     }
 
-    /// What lies at a position.
+    /// Reads a position.
     pub fn read(&self, position: Position) -> Slot {
         let found = self.slot(position.0).load(Ordering::Acquire);
         if sequence(found) == stored(position.0) {
             return Slot::Message(decode(found));
         }
-        // Found less wanted, modulo 2^32: small if the slot has moved on, large if it is still to come.
+        // Found minus wanted, modulo 2^32: small if the slot was reused, large if the position is still to come.
         let ahead = sequence(found).wrapping_sub(stored(position.0)) & SEQUENCE_MASK;
         if found != 0 && ahead < SEQUENCE_MASK / 2 { Slot::Overrun } else { Slot::Empty }
     }
 
-    /// Whether fewer than Q positions from this one on are reserved, as far as this thread can know: whoever has found the entry that the
-    /// slot there named in a life with these low bits has then found the life that it meant.
+    /// Whether fewer than Q positions from this one on are reserved, as far as this thread can know. If so, an entry found in a life with the low
+    /// bits that the slot names is in the very life that the slot meant.
     pub fn is_within_lap(&self, position: Position) -> bool {
         self.tail.load(Ordering::Relaxed).saturating_sub(position.0) < self.capacity()
     }
 
-    /// The first position that is not reserved. Writes nothing: the next writer moves a tail on that its publisher left behind.
+    /// The first position that is not reserved. Writes nothing: the next writer moves on a tail that a dead or stopped writer left behind.
     pub fn end(&self) -> Position {
         let mut position = self.tail.load(Ordering::Acquire);
-        // Each step needs a reservation by a writer that has not yet moved the tail: at most one a writer, so never a whole lap.
+        // Each step needs a reservation by a writer that has not moved the tail yet: at most one per writer, so never a whole lap.
         for _ in 0..self.slots.len() {
             if sequence(self.slot(position).load(Ordering::Relaxed)) != stored(position) {
                 break;
@@ -163,7 +165,7 @@ impl<'a> Queue<'a> {
         Position(self.positions().start)
     }
 
-    /// The positions that can be read: a lap of them at most.
+    /// The positions that can be read, at most one lap.
     pub fn positions(&self) -> Range<u64> {
         let end = self.end().0;
         end.saturating_sub(self.capacity())..end
@@ -219,7 +221,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_queue_is_a_list_of_which_the_last_lap_can_be_read(count in 0_u64..100, bits in 0_u32..5) {
+        fn the_queue_agrees_with_a_list_and_its_last_lap_can_be_read(count in 0_u64..100, bits in 0_u32..5) {
             let (tail, slots) = words(1 << bits);
             let queue = Queue::new(&tail, &slots);
             for n in 0..count {
@@ -239,7 +241,7 @@ mod tests {
         }
 
         #[test]
-        fn any_words_at_all_end_in_an_answer(tail in any::<u64>(), slots in proptest::collection::vec(any::<u64>(), 8)) {
+        fn any_words_give_an_answer_and_no_endless_loop(tail in any::<u64>(), slots in proptest::collection::vec(any::<u64>(), 8)) {
             let tail = AtomicU64::new(tail);
             let slots: Vec<_> = slots.into_iter().map(AtomicU64::new).collect();
             let queue = Queue::new(&tail, &slots);
@@ -250,11 +252,11 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_that_died_before_moving_the_tail_blocks_nobody() {
+    fn a_writer_that_died_before_moving_the_tail_blocks_no_other() {
         let (tail, slots) = words(4);
         slots[0].store(encode(0, named(7)), Ordering::Relaxed);
         let queue = Queue::new(&tail, &slots);
-        assert_eq!(queue.end(), Position(1), "who joins now gets what comes after it");
+        assert_eq!(queue.end(), Position(1), "a subscriber that joins now gets what is published after it");
         assert_eq!(queue.publish(named(8)).unwrap(), Position(1));
         assert_eq!(queue.read(Position(0)), Slot::Message(named(7)));
         assert_eq!(queue.end(), Position(2));

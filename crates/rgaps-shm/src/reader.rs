@@ -1,18 +1,18 @@
-//! A subscriber's port: take what is ready, hold it, release it.
+//! A subscriber's port: takes messages that are ready, holds them, and releases them.
 //!
 //! ```text
 //!   queue   ── older than the depth, or freed: lost ──▶ │ cursor ──▶ [ waits ][ given out by name ][ waits ] ... end
-//!   backlog [ what history keeps from before it joined, wanted ]
+//!   backlog [ messages that history keeps from before it joined: WANTED ]
 //! ```
 //!
-//! A reader walks the queue from the position at which it joined. It finds out itself which messages it is too late for, and counts them as
+//! A reader walks the queue from the position at which it joined. It detects by itself which messages it is too late for, and counts them as
 //! lost. It never frees a message, takes no lock in shared memory, writes only its own words, and reads the block in place.
 //!
-//! Invariants  R1 every position from `joined` on is taken (one that is poisoned, too), counted as lost, or not for this reader: published
+//! Invariants  R1 every position from `joined` on is taken (poisoned ones, too), counted as lost, or not for this reader because it was published
 //!             again for late joiners only (`since`). R2 the cursor moves past a message only after the message is held or given up.
-//! Deaths      at take.held or while messages are held: the manager frees the slot. From then on nobody reads this reader's words, so it
+//! Deaths      at take.held or while messages are held: the manager frees the slot. From then on no publisher reads this reader's words, so it
 //!             holds nothing.
-//! Trusts      nothing: block offsets and lengths are checked here or by the mapping that the payload lies in.
+//! Trusts      nothing: block offsets and lengths are checked here, or by the mapping of the payload.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -35,15 +35,15 @@ use crate::sightings::Sightings;
 use crate::slot::SubscriberSlot;
 use crate::space::{CutOff, PortError};
 
-/// Nothing was taken, and nothing is lost by it.
+/// A take was refused. No message was taken or lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TakeRefused {
     /// The port has lost its slot.
     #[error(transparent)]
     CutOff(#[from] CutOff),
-    /// The reader holds so many messages of one publisher that the others would have to go without.
+    /// The reader holds half of one publisher's entries; more would leave too few for the other readers.
     #[error(
-        "{held} messages of the publisher in slot {publisher} are held, which is half of all that it has; drop some before the next"
+        "{held} messages of the publisher in slot {publisher} are held, which is half of all that it has; drop some before the next take"
     )]
     TooManyHeld {
         /// The publisher's slot.
@@ -53,7 +53,7 @@ pub enum TakeRefused {
     },
 }
 
-/// What became of an attempt to hold a message. One that was poisoned was taken, and released at once.
+/// The outcome of an attempt to hold a message. A poisoned one counts as taken, and is released at once.
 #[derive(Debug)]
 pub(crate) enum Attempt {
     Held(Held),
@@ -66,15 +66,15 @@ pub(crate) enum Attempt {
 pub struct ReaderCounters {
     /// Messages taken.
     pub taken: u64,
-    /// Messages that it came too late for, those ahead of it included, or that were lost on the way from another host.
+    /// Messages that it was too late for, including those ahead of its cursor, and messages lost on the way from another host.
     pub lost: u64,
     /// Messages taken and found poisoned.
     pub poisoned: u64,
-    /// Messages taken and passed by, since what they say of themselves contradicts itself.
+    /// Messages taken and skipped because their description contradicts itself.
     pub malformed: u64,
     /// Messages held now.
     pub held: u64,
-    /// Bytes that were copied for this subscriber alone.
+    /// Bytes copied for this subscriber alone.
     pub copied_bytes: u64,
 }
 
@@ -85,25 +85,25 @@ pub struct ReaderPort {
     pub(crate) pages: Arc<SubscriberPages>,
     pub(crate) cursor: Position,
     pub(crate) joined: Position,
-    /// What history gave a late joiner, oldest first: wanted, but not held.
+    /// Messages that history keeps from before it joined, oldest first: WANTED, not held.
     pub(crate) backlog: VecDeque<(Position, MessageRef)>,
-    /// Positions from the cursor on that takes by name have given out or released.
+    /// Positions at or after the cursor that takes by name have given out or released.
     pub(crate) out_of_turn: BTreeSet<Position>,
-    /// Held, and not given out: passed by because their bytes were not there yet, or put back. In the order of their positions.
+    /// Messages held but not given out: their bytes were not there yet, or they were put back. In the order of their positions.
     pub(crate) set_aside: VecDeque<Held>,
-    /// What takes by name have seen.
+    /// Messages that takes by name have seen.
     pub(crate) seen: Sightings,
-    /// Losses from before the first take by name in order.
+    /// Losses before the first take by name in order.
     pub(crate) forgiven: u64,
     held: Arc<HeldCounts>,
     is_closed: bool,
-    /// What those that `waiter` gives out have in common.
+    /// The wait for messages; `waiter` gives out further waiters of it.
     waiter: FutexWait,
 }
 
 impl ReaderPort {
-    /// Opens the port of the subscriber whose words `pages` are; the segment is read only. With `history` it first gets what publishers
-    /// keep for late joiners.
+    /// Opens the port of the subscriber whose words are in `pages`; the segment may be mapped read only. With `history` it first gets the
+    /// messages that publishers keep for late joiners.
     pub fn new(segment: Arc<Segment>, pages: Arc<SubscriberPages>, history: bool) -> Result<Self, PortError> {
         let SubscriberSlot { index, generation } = pages.slot();
         let cut_off = CutOff(pages.slot().into());
@@ -111,7 +111,7 @@ impl ReaderPort {
         if subscriber.state.load(Ordering::Acquire) != SlotState::Active.word(generation) {
             return Err(cut_off.into());
         }
-        // The manager noted where the queue ended when everybody could see us: from there on nothing is missed.
+        // The manager set `joined` after this slot became visible to publishers, so no message from there on is missed (join.rs).
         let joined = Position(subscriber.joined.load(Ordering::Acquire));
         let depth = subscriber.depth.load(Ordering::Relaxed);
         let backlog = if history { want_history(&segment, &pages, joined, depth) } else { VecDeque::new() };
@@ -132,20 +132,20 @@ impl ReaderPort {
         })
     }
 
-    /// The next message whose bytes are there. One whose bytes are not holds up those of its publisher only.
+    /// Takes the next message whose bytes are there. A message whose bytes are not there delays only later messages of its publisher.
     pub fn take(&mut self) -> Result<Option<Held>, TakeRefused> {
         self.check()?;
         self.drop_outdated_put_back();
         if let Some(held) = self.take_ready_now()? {
             return Ok(Some(held));
         }
-        // What was put back out of turn does not count: its turn comes with what lies before it.
+        // Messages that were put back do not count: they are given out in turn, after the messages before them.
         while self.set_aside.iter().filter(|held| !held.is_put_back).count() < SET_ASIDE_MAX {
             let held = match self.next() {
                 Ok(Some(held)) => held,
-                // What history gave may have gone meanwhile, and with it what was before one that was put back.
+                // Messages of the backlog may have been freed meanwhile, so that one that was put back is now first.
                 Ok(None) => return self.take_ready_now(),
-                // What is held here awaits its bytes; the caller can do nothing about it.
+                // The port itself holds messages whose bytes are not there yet, so the caller cannot release any.
                 Err(TakeRefused::TooManyHeld { publisher, .. })
                     if self.set_aside.iter().any(|held| held.owner == publisher && !held.is_put_back) =>
                 {
@@ -171,7 +171,7 @@ impl ReaderPort {
         Ok(None)
     }
 
-    /// The next message, its bytes there or not: for a stream that waits for them.
+    /// Takes the next message, whether or not its bytes are there: for a stream that waits for them.
     pub fn take_pending(&mut self) -> Result<Option<Held>, TakeRefused> {
         self.check()?;
         self.drop_outdated_put_back();
@@ -187,7 +187,7 @@ impl ReaderPort {
                 }
             }
             let next = self.next()?;
-            // What was before it may have gone meanwhile.
+            // Messages before the first one set aside may have been freed meanwhile.
             if !self.set_aside.front().is_some_and(|held| self.has_turn(held)) {
                 return Ok(next.map(|held| self.given_again(held)));
             }
@@ -205,13 +205,13 @@ impl ReaderPort {
         self.record().depth.load(Ordering::Relaxed)
     }
 
-    /// The reader will not read it.
+    /// Gives up a message that this reader will not read, and wakes publishers that wait for space.
     pub(crate) fn give_up(&self, message: MessageRef) {
         self.pages.hold(message.index).pass(message.generation);
         ring_space(&self.segment.header().space.0);
     }
 
-    /// Which life of a message waits for this reader, if it does.
+    /// The life in which a message waits for this reader; `None` if it does not.
     pub(crate) fn waiting(&self, position: Position, named: Named) -> Option<Generation> {
         let life = self.segment.life_at(position, named)?;
         if life.reclaiming || self.out_of_turn.contains(&position) || !self.is_for_us(position, named) {
@@ -223,20 +223,20 @@ impl ReaderPort {
         }
     }
 
-    /// Whether a message is for those who joined when this reader did. One that is gone counts as if it were.
+    /// Whether a message is for subscribers that joined when this reader did. True also for a message that is gone.
     pub(crate) fn is_for_us(&self, position: Position, named: Named) -> bool {
         let entry = self.segment.message(named.message);
         let since = entry.since.load(Ordering::Relaxed);
         position < self.joined || since <= self.joined.0 || read_life(&self.segment, entry, position, named).is_none()
     }
 
-    /// Whether `take` has passed messages by, and so must be called again without anybody ringing.
+    /// Whether `take` has set messages aside. The caller must then call it again by itself: no wake-up says that their bytes are there.
     pub fn awaits_bytes(&self) -> bool {
         !self.set_aside.is_empty()
     }
 
-    /// What `take` would give out if it were called again and again now, each message dropped before the next one is taken: none once as many of a
-    /// publisher are held as may be. Nothing is taken. Counts `limit` at most.
+    /// Counts the messages that repeated calls of `take` would return now, if the caller dropped each before the next call. Takes none. Stops at
+    /// `limit`, and where too many messages of a publisher are held.
     pub fn ready_count(&self, limit: usize) -> ReadyCount {
         let mut count = ReadyCount::new(limit);
         for held in self.set_aside.iter().filter(|held| !self.is_over(held)) {
@@ -255,7 +255,7 @@ impl ReaderPort {
                     && let Some(generation) = self.waiting(position, named)
                 {
                     let words = self.segment.words(named.message);
-                    // Nothing behind it is given out either.
+                    // `take` gives out nothing behind it either.
                     if words
                         .life()
                         .is_some_and(|life| self.check_held(life.owner, self.waiting_again(life.owner)).is_err())
@@ -271,7 +271,7 @@ impl ReaderPort {
         count
     }
 
-    /// One of those that are not given out was poisoned: it counts as taken, also if it was put back.
+    /// Drops a poisoned message that was set aside. It counts as taken, also if it was put back.
     pub(crate) fn drop_poisoned(&mut self, place: usize) {
         if let Some(held) = self.set_aside.remove(place) {
             drop(self.given_again(held));
@@ -298,18 +298,18 @@ impl ReaderPort {
         }
         while let Some((position, message)) = self.backlog.front().copied() {
             let named = Named { message: message.index, generation: message.generation.low() };
-            // In its own life: others that end in the same 16 bits may have come since.
+            // Only in the life that was WANTED: a later life may have the same low 16 bits.
             let life = self.segment.life_at(position, named).filter(|life| life.generation == message.generation);
             let attempt = self.hold_life(position, named, life, |owner| self.waiting_again(owner))?;
             self.backlog.pop_front();
             match attempt {
                 Attempt::Held(held) => return Ok(Some(held)),
                 Attempt::Poisoned => {}
-                // Its space was needed.
+                // The publisher needed its space.
                 Attempt::Gone => self.count_lost(1),
             }
         }
-        // A lap of the queue at most, and once more after an overrun.
+        // At most one lap of the queue, and another after an overrun.
         for _ in 0..=2 * self.segment.queue().capacity() {
             let named = match self.segment.queue().read(self.cursor) {
                 Slot::Empty => return Ok(None),
@@ -345,7 +345,7 @@ impl ReaderPort {
         Ok(None)
     }
 
-    /// The oldest position that the depth, and the queue, still let this reader have.
+    /// The oldest position that this reader can still have, by its depth and by the length of the queue.
     pub(crate) fn oldest_in_depth(&self) -> Position {
         let queue = self.segment.queue();
         let kept = match self.depth() {
@@ -355,7 +355,7 @@ impl ReaderPort {
         Position(queue.end().0.saturating_sub(kept))
     }
 
-    /// What is older than the depth, or was overrun, is lost.
+    /// Moves the cursor past positions that are older than the depth or were overrun, and counts their messages as lost.
     pub(crate) fn skip_what_is_too_old(&mut self) {
         let oldest = self.oldest_in_depth();
         if self.cursor < oldest {
@@ -365,7 +365,7 @@ impl ReaderPort {
         self.trim_backlog();
     }
 
-    /// The queue has nothing at the cursor any more. Where the tail does not say so, somebody has overwritten the slot: what it named is lost.
+    /// Moves past an overrun position at the cursor. If the tail shows no overrun, another process overwrote the slot, and its message is lost.
     pub(crate) fn skip_overrun(&mut self) {
         let position = self.cursor;
         self.skip_what_is_too_old();
@@ -375,13 +375,13 @@ impl ReaderPort {
         }
     }
 
-    /// Messages for this reader that it has not had, among these positions.
+    /// Counts the messages for this reader at these positions that it has not taken.
     fn lost_between(&self, from: Position, until: Position) -> u64 {
         let queue = self.segment.queue();
-        // No more than a lap is looked at, though somebody may write another tail between two looks at it.
+        // Look at one lap at most, even if another process overwrites the tail between two loads.
         let lap = Position(until.0.saturating_sub(queue.capacity()));
         let begin = queue.begin().max(lap).max(from).min(until);
-        // What was overrun cannot be looked at any more.
+        // Overrun positions cannot be read any more: all of them count.
         let overrun = begin.0 - from.0 - self.out_of_turn.range(from..begin).count() as u64;
         let rest = (begin.0..until.0).map(Position).filter(|position| match queue.read(*position) {
             Slot::Message(named) => !self.out_of_turn.contains(position) && self.is_for_us(*position, named),
@@ -391,7 +391,7 @@ impl ReaderPort {
         overrun.saturating_add(rest.count() as u64)
     }
 
-    /// How many of the backlog are among the last messages that the depth lets this reader have.
+    /// How many messages of the backlog are within the depth, counting the messages since it joined.
     fn backlog_within_depth(&self) -> usize {
         if self.backlog.is_empty() {
             return 0;
@@ -403,7 +403,7 @@ impl ReaderPort {
         }
     }
 
-    /// What history gave and newer messages have taken the place of. It was offered, and is not lost.
+    /// Gives up messages of the backlog that newer messages have pushed beyond the depth. They were offered, so they are not lost.
     fn trim_backlog(&mut self) {
         let kept = self.backlog_within_depth();
         while self.backlog.len() > kept {
@@ -413,11 +413,11 @@ impl ReaderPort {
         }
     }
 
-    /// What history keeps and this reader has released it, once more, oldest first: for one that passes messages on to whoever has lost them.
-    /// `is_wanted` chooses.
+    /// Takes again messages that history keeps and this reader has released, oldest first: for a sender that resends lost messages. `is_wanted`
+    /// selects.
     pub fn take_history_again(&mut self, is_wanted: impl Fn(&MessageInfo) -> bool) -> Vec<Held> {
         let kept = history(&self.segment, self.cursor).into_iter().filter(|(position, message)| {
-            // What is wanted comes with the backlog.
+            // WANTED messages are given out from the backlog.
             let holding = self.pages.hold(message.index).of(message.generation);
             !matches!(holding, Holding::Held | Holding::Wanted)
                 && is_wanted(&read_info(self.segment.message(message.index), *position))
@@ -432,8 +432,8 @@ impl ReaderPort {
         .collect()
     }
 
-    /// Takes no part in the topic any more, though messages that it has given out are still held: what it had not read is released, and no
-    /// publisher waits for it. The slot stays taken until the manager releases it.
+    /// Leaves the topic. Messages that were given out stay held. Unread messages are released, and no publisher waits for this reader any more.
+    /// The slot stays occupied until the manager frees it.
     pub fn close(&mut self) {
         self.is_closed = true;
         self.set_aside.clear();
@@ -444,7 +444,7 @@ impl ReaderPort {
         ring_space(&self.segment.header().space.0);
     }
 
-    /// What to sleep on until messages come. Several threads may, each on one of its own.
+    /// A waiter for messages. Each thread that waits needs its own.
     pub fn waiter(&self) -> FutexWait {
         self.waiter.another()
     }
@@ -463,22 +463,22 @@ impl ReaderPort {
         }
     }
 
-    /// Counts a message that was taken and is passed by. Says how many were before it.
+    /// Counts a message that was taken and is skipped. Returns how many were counted before it.
     pub fn count_malformed(&self) -> u64 {
         self.words().malformed.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Counts bytes that were copied for this subscriber alone.
+    /// Counts bytes copied for this subscriber alone.
     pub fn count_copied(&self, bytes: u64) {
         self.words().copied_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     pub(crate) fn losses_so_far(&self) -> u64 {
-        // The latter is of the segment, where others may write.
+        // Saturating: publishers can overwrite the count in the segment.
         self.words().lost.load(Ordering::Relaxed).saturating_add(self.record().lost.load(Ordering::Relaxed))
     }
 
-    /// Messages ahead that are gone, or too old.
+    /// Messages ahead of the cursor that are gone or too old.
     fn losses_not_yet_counted(&self) -> u64 {
         if self.is_closed || self.check().is_err() {
             return 0;
@@ -529,7 +529,7 @@ impl ReaderPort {
         self.hold_life(position, named, self.segment.life_at(position, named), |_| 0)
     }
 
-    /// `spared`: how many that are held of a publisher do not count.
+    /// `spared`: how many held messages of the publisher do not count.
     fn hold_life(
         &self,
         position: Position,
@@ -546,7 +546,7 @@ impl ReaderPort {
         if !words.acquire(hold, generation) {
             return Ok(Attempt::Gone);
         }
-        // Either shows that the slot meant this life (queue.rs).
+        // Within the lap, or noted by the entry, the position shows that the slot meant this life (queue.rs).
         let noted = || self.segment.message(named.message).position.load(Ordering::Relaxed) == position.0;
         if !(position < self.joined || self.segment.queue().is_within_lap(position) || noted()) {
             hold.withdraw(generation);
@@ -573,7 +573,7 @@ impl ReaderPort {
         Ok(Attempt::Held(held))
     }
 
-    /// An error if this reader holds as much of a publisher as it may, beside so many that are spared.
+    /// An error if this reader holds the most messages that it may of a publisher, not counting `spared` ones.
     pub(crate) fn check_held(&self, publisher: u16, spared: u32) -> Result<(), TakeRefused> {
         let held = self.held.of(publisher).map_or(0, |count| count.load(Ordering::Relaxed)).saturating_sub(spared);
         let entries = self.segment.publisher(publisher).map_or(0, |publisher| entries_of(publisher).1);

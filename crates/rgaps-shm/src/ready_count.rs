@@ -1,16 +1,17 @@
-//! Counts how many messages a reader could take, in the order of the takes, without taking any.
+//! Counts the messages that a reader could take, in the order of the takes, without taking any.
 
 use crate::message::Readiness;
 
-/// Messages that a reader passes by at most, their bytes awaited or behind such ones, so that a stalled device holds up no other publisher.
+/// Most messages that a reader sets aside because their bytes, or those of an earlier message of their publisher, are not there yet. So a stalled
+/// device delays no other publisher.
 pub(crate) const SET_ASIDE_MAX: usize = 64;
 
-/// What waits for a reader.
+/// The messages that wait for a reader.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadyCount {
-    /// Messages whose turn it is and whose bytes are there; no more than were asked for.
+    /// Messages whose turn it is and whose bytes are there, up to the requested limit.
     pub ready: usize,
-    /// Whether there are some whose bytes a device has still to bring: nobody rings when it has.
+    /// Whether a device has still to write the bytes of some. No wake-up follows when it has.
     pub awaits_bytes: bool,
     limit: usize,
     passed: usize,
@@ -27,7 +28,7 @@ impl ReadyCount {
         self.ready >= self.limit || self.passed == SET_ASIDE_MAX
     }
 
-    /// The next message in the order in which they are taken.
+    /// Counts the next message, in the order of the takes.
     pub(crate) fn note(&mut self, publisher: u64, readiness: Readiness) {
         if self.is_full() {
             return;
@@ -55,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_behind_awaited_bytes_of_its_publisher_is_not_ready() {
+    fn a_message_behind_a_pending_one_of_its_publisher_is_not_ready() {
         let mut count = ReadyCount::new(10);
         for (publisher, readiness) in [
             (1, Readiness::Ready),
@@ -70,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_behind_more_than_a_reader_passes_by_is_not_ready() {
+    fn messages_beyond_the_limit_of_those_set_aside_are_not_ready() {
         let mut count = ReadyCount::new(10);
         for _ in 0..SET_ASIDE_MAX - 1 {
             count.note(1, Readiness::Pending);
@@ -83,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_counted_than_was_asked_for() {
+    fn the_count_stops_at_its_limit() {
         let mut count = ReadyCount::new(2);
         for publisher in 0..5 {
             count.note(publisher, Readiness::Ready);

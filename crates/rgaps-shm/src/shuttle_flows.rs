@@ -1,11 +1,11 @@
 //! Whole flows under random schedules: `RUSTFLAGS="--cfg shuttle" cargo test -p rgaps-shm --lib --release shuttle`.
 //!
 //! Two publisher slots, three subscriber slots and a manager run the real functions on words of their own. A slot has up to two occupants, one
-//! after the other. Any occupant may die before any access to a word; the manager then finishes what it left. `shuttle_flows/` repeats what
-//! `writer.rs`, `reader.rs`, `subscribers.rs`, `past.rs` and `slot_table.rs` do with several of these functions.
+//! after the other. Any occupant may die before any access to a word; the manager then finishes its messages. `shuttle_flows/` repeats the code
+//! of `writer.rs`, `reader.rs`, `subscribers.rs`, `past.rs` and `slot_table.rs` that combines several of these functions.
 //!
-//! Shuttle runs every access in one order, so this shows what schedules can do, and nothing about orderings and fences: loom's models do
-//! that (docs/proofs.md).
+//! Shuttle runs all accesses in one order, so these flows test schedules, but not memory orderings and fences: loom's models do that
+//! (docs/proofs.md).
 //!
 //! RGAPS_SCHEDULES says how many schedules each test runs. A schedule that fails is printed; RGAPS_SCHEDULE runs it again.
 
@@ -36,14 +36,14 @@ use crate::sync::Ordering;
 
 /// Schedules of each test, unless RGAPS_SCHEDULES says otherwise.
 const SCHEDULES: usize = 10_000;
-/// A flow has some thousand steps; this many mean that it does not end.
+/// A flow has a few thousand steps; one with this many does not end.
 const STEPS_MAX: usize = 200_000;
-/// Preemptions of a schedule that has few.
+/// Preemptions of a schedule with few preemptions.
 const FEW: usize = 5;
 /// One in so many occupants dies.
 const DEATHS: u64 = 3;
 
-/// A number below `end`, the same when the schedule is run again.
+/// A number below `end`; the same one when the schedule is run again.
 fn pick(end: u64) -> u64 {
     thread_rng().gen_range(0..end)
 }
@@ -52,7 +52,7 @@ fn one_in(n: u64) -> bool {
     pick(n) == 0
 }
 
-/// Steps after which a occupant dies, if it is to.
+/// Steps after which an occupant dies; `None` if it lives.
 fn fate(topic: &Topic) -> Option<u32> {
     let steps = one_in(DEATHS).then(|| 1 + pick(250) as u32);
     topic.truth().tally.deaths += u64::from(steps.is_some());
@@ -63,7 +63,7 @@ fn fate(topic: &Topic) -> Option<u32> {
 fn publish(topic: &Topic, manager: &Mutex<Manager>, index: usize) {
     for _ in 0..2 {
         pause(8);
-        // What is held of the one before is released some time.
+        // Messages of the former occupant may still be held; they are released at some time.
         let admitted = (0..20).find_map(|_| {
             let admitted = manager.lock().unwrap().admit_publisher(index);
             if admitted.is_none() {
@@ -81,11 +81,11 @@ fn publish(topic: &Topic, manager: &Mutex<Manager>, index: usize) {
 
 /// The occupants of a subscriber slot, one after the other.
 fn subscribe(topic: &Topic, manager: &Mutex<Manager>, index: usize) {
-    // Now and then a topic has few subscribers, so that what one of them does is not hidden by what others need.
+    // Sometimes a topic has few subscribers, so that the needs of others do not hide what one of them does.
     for _ in 0..pick(3) {
         pause(30);
         let kind = SubscriberKind {
-            // One of each kind, and any of them later.
+            // Often one of each kind, otherwise any kind.
             depth: if one_in(2) { [0, 2, 1][index] } else { pick(4) },
             wants_history: index == 2 || one_in(3),
             takes: one_in(2).then(|| 1 + pick(6)),
@@ -117,7 +117,7 @@ fn flows() -> Tally {
     topic.truth().tally
 }
 
-/// With this scheduler, or as RGAPS_SCHEDULE says.
+/// Runs flows with this scheduler, or runs RGAPS_SCHEDULE.
 fn run(scheduler: impl Scheduler + Send + 'static) {
     let scheduler: Box<dyn Scheduler + Send> = match std::env::var("RGAPS_SCHEDULE") {
         Ok(schedule) => Box::new(ReplayScheduler::new_from_encoded(&schedule)),

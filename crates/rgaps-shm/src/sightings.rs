@@ -1,18 +1,18 @@
-//! Messages taken by name instead of in their order, for whoever learns elsewhere which one is meant (a ROS descriptor).
+//! Takes by name instead of in order, for a caller that gets a message's name from elsewhere (a ROS descriptor).
 //!
 //! ```text
 //!   queue   cursor ──▶ [ waits ][ given out ][ waits ][ the one that is named ] ...
 //!                                                        └──▶ held, and given out
 //! ```
 //!
-//! A caller may promise that its takes by name come in each publisher's order (`expect_handles_in_order`). Such a take then also releases that
-//! publisher's earlier messages that still wait: no later take names them. They count as lost, except at the first take by name of a
-//! publisher: the caller had not been told of its earlier messages. Nor does what was skipped before the very first take by name count as lost.
+//! A caller may promise that its takes by name come in each publisher's order (`expect_handles_in_order`). Each take then also releases that
+//! publisher's earlier waiting messages, since no later take names them. They count as lost, except at the first take by name of a publisher: the
+//! caller never got the names of its earlier messages. Messages skipped before the very first take by name do not count as lost either.
 //!
-//! Invariants  A message that a take by name passes by is not held. It waits like any unread message, for a take of either kind, and its publisher may drop
-//!             it like any unread message. The cursor stays at the oldest message that waits. With keep-all, at most `PASSED_MAX` messages wait
-//!             before a taken one. None waits for longer than half a lap of the queue; after a whole lap it could not be found any more.
-//!             A message that is released for one of these bounds counts as lost.
+//! Invariants  A message that a take by name skips is not held. It waits like any unread message, for a take of either kind, and its publisher
+//!             may drop it like any unread message. The cursor stays at the oldest message that waits. With keep-all, at most `PASSED_MAX`
+//!             messages wait before a taken one. None waits for longer than half a lap of the queue, since after a whole lap it could not be
+//!             found. A message that is released for one of these bounds counts as lost.
 
 use std::collections::VecDeque;
 
@@ -32,40 +32,40 @@ pub struct MessageName {
 }
 
 impl MessageName {
-    /// Of a message.
+    /// The name of a message.
     pub fn of(info: &MessageInfo) -> Self {
         Self { publisher: info.publisher, sequence: info.sequence }
     }
 }
 
-/// What became of a take by name.
+/// The outcome of a take by name.
 #[derive(Debug)]
 pub enum TakenByName {
-    /// It is held, its bytes there, still to come, or lost for ever.
+    /// It is held. Its bytes are there, pending, or poisoned.
     Here(Held),
-    /// It has not come.
+    /// Takes by name have seen neither it nor a later message of its publisher.
     NotYet,
-    /// It was given out, released or lost before: a later one of its publisher has been seen.
+    /// It was given out, released or lost before: takes by name have seen it or a later message of its publisher.
     Passed,
 }
 
 /// The newest message that was seen of a publisher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// Which.
+    /// Its name.
     pub name: MessageName,
     /// Its host.
     pub source_host: [u8; 16],
-    /// When that host came to life.
+    /// Epoch of that host (`MessageInfo::host_epoch`).
     pub host_epoch: u64,
-    /// The first message that was seen; with takes by name in order, once there is one, the first that was taken.
+    /// Sequence of the first message that was seen. With takes by name in order, that of the first message taken, once there is one.
     pub first: u64,
-    /// Where the newest lies in the order of this host.
+    /// Position of the newest message on this host.
     pub position: u64,
     is_taken: bool,
 }
 
-/// The newest message of each publisher that takes by name have seen, the most recent publishers first.
+/// The newest message of each publisher that takes by name have seen, the most recent first.
 #[derive(Debug, Default)]
 pub(crate) struct Sightings {
     seen: VecDeque<Seen>,
@@ -76,7 +76,7 @@ pub(crate) struct Sightings {
 impl Sightings {
     pub(crate) fn note(&mut self, info: &MessageInfo) {
         let name = MessageName::of(info);
-        // The most recent are found first.
+        // The most recent publishers are at the front, so the search is short.
         let place = self.seen.iter().position(|seen| seen.name.publisher == name.publisher);
         let known = place.and_then(|place| self.seen.remove(place));
         let this = Seen {
@@ -87,7 +87,7 @@ impl Sightings {
             position: info.position,
             is_taken: known.is_some_and(|seen| seen.is_taken),
         };
-        // By its place, not by its number: a message with a made-up number, or of a made-up run, is believed until the next one comes.
+        // Compare positions, not sequences: a message with a forged sequence or epoch is believed only until the next message arrives.
         self.seen.push_front(known.filter(|seen| seen.position > info.position).unwrap_or(this));
         self.seen.truncate(PUBLISHERS_REMEMBERED);
     }
@@ -96,12 +96,13 @@ impl Sightings {
         self.in_order = true;
     }
 
-    /// Whether this is the first one that is given out, of takes by name in order.
+    /// Whether this is the very first message given out by takes by name in order.
     pub(crate) fn gives_first(&mut self) -> bool {
         self.in_order && !std::mem::replace(&mut self.has_given, true)
     }
 
-    /// A message is given out. With takes by name in order those before it are released; says whether they are lost.
+    /// Notes that a message is given out. With takes by name in order, `Some` says that its publisher's earlier messages are released, and
+    /// whether they are lost.
     pub(crate) fn give(&mut self, name: MessageName) -> Option<bool> {
         let in_order = self.in_order;
         let mut of_publisher = self.seen.iter_mut().filter(|seen| seen.name.publisher == name.publisher);
@@ -129,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_made_up_number_or_epoch_is_believed_until_the_next_message_comes() {
+    fn a_forged_sequence_or_epoch_is_believed_until_the_next_message() {
         let info = |sequence, position, host_epoch| MessageInfo {
             publisher: 7,
             sequence,
@@ -143,13 +144,13 @@ mod tests {
         assert!(seen.has_passed(name(5)) && !seen.has_passed(name(6)));
         seen.note(&info(1000, 11, u64::MAX));
         assert!(seen.has_passed(name(6)));
-        // What lies before is looked at again, and changes nothing.
+        // A walk sees earlier messages again, which changes nothing.
         seen.note(&info(5, 10, 1));
         assert!(seen.has_passed(name(6)));
         seen.note(&info(6, 12, 1));
         assert!(seen.has_passed(name(6)) && !seen.has_passed(name(7)));
         assert_eq!(seen.iter().map(|seen| seen.host_epoch).collect::<Vec<_>>(), [1]);
-        // A step that no publisher takes is not believed at all.
+        // A step that no publisher makes is not believed at all.
         seen.note(&info(u64::MAX, 13, 1));
         assert!(!seen.has_passed(name(7)));
     }

@@ -1,4 +1,4 @@
-//! Which publisher or subscriber of a topic: the slot of the segment that it occupies, and the slot's generation.
+//! Names a publisher or subscriber of a topic: the slot of the segment that it occupies, and the slot's generation.
 //!
 //! A slot has one occupant at a time. Its generation counts its occupants, so a slot with its generation is never given out twice, and
 //! words about a former occupant mean nothing.
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub struct PublisherSlot {
     /// From 0 to `PUBLISHERS_MAX` - 1.
     pub index: u16,
-    /// How many publishers had the slot by then, this one included; it wraps around and leaves out 0.
+    /// How many publishers have had the slot so far, including this one; it wraps around and skips 0.
     pub generation: u32,
 }
 
@@ -19,7 +19,7 @@ pub struct PublisherSlot {
 pub struct SubscriberSlot {
     /// From 0 to `SUBSCRIBERS_MAX` - 1.
     pub index: u16,
-    /// How many subscribers had the slot by then, this one included; it wraps around and leaves out 0.
+    /// How many subscribers have had the slot so far, including this one; it wraps around and skips 0.
     pub generation: u32,
 }
 
@@ -34,7 +34,7 @@ pub enum EndpointSlot {
 }
 
 impl EndpointSlot {
-    /// Its number among the slots of its kind.
+    /// Its index among the slots of its kind.
     pub fn index(&self) -> u16 {
         match self {
             Self::Publisher(slot) => slot.index,

@@ -1,8 +1,8 @@
-//! The manager's part in a segment: who comes, who goes, and what is left to do for the dead.
+//! The manager's part in a segment: it admits publishers and subscribers, frees their slots, and finishes the messages of dead publishers.
 //!
-//! Invariants  J1 a slot's generation moves on each time it is occupied, so that words of a former occupant mean nothing.
-//!             J2 a draining publisher's slot is free again only when none of its messages is left, and with it goes its pool.
-//! Deaths      the manager may be killed anywhere: its successor finds the same words and does the same again.
+//! Invariants  J1 each new occupant of a slot gets a new generation, so that words about a former occupant mean nothing. J2 a draining
+//!             publisher's slot and pool are freed only when none of its messages is left.
+//! Deaths      the manager may be killed anywhere: its successor finds the same words and repeats the steps.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,21 +19,22 @@ use crate::segment::{AttachError, Segment, bits, clear_bit, entries_of, set_bit}
 use crate::slot::{PublisherSlot, SubscriberSlot};
 use crate::subscribers::{Offered, Subscribers};
 
-/// Entries of the message table that each publisher can have, whatever the others ask for.
+/// Entries of the message table that each publisher can have, whatever other publishers request.
 pub const QUOTA: u32 = MESSAGES_MAX / PUBLISHERS_MAX as u32 / 4;
 
-/// A publisher that joins.
+/// Describes a publisher that joins.
 #[derive(Clone, Copy, Debug)]
 pub struct PublisherSpec {
     /// Its identity.
     pub publisher: u64,
-    /// Its process, for people.
+    /// Its process id, for display only.
     pub pid: u32,
     /// Bytes of its pool.
     pub pool_bytes: u64,
-    /// Whether it is the manager, for a remote host.
+    /// Whether it is the manager, on behalf of a remote host.
     pub remote: bool,
-    /// Entries of the message table that it wants for itself. It gets fewer where `QUOTA` would not be left for each publisher to come.
+    /// Entries of the message table that it wants. It gets fewer if not enough would remain to give `QUOTA` to each publisher that may still
+    /// join.
     pub messages: u32,
 }
 
@@ -43,12 +44,12 @@ impl Default for PublisherSpec {
     }
 }
 
-/// A subscriber that joins.
+/// Describes a subscriber that joins.
 #[derive(Clone, Copy, Debug)]
 pub struct SubscriberSpec {
     /// Keep-last depth, `DEPTH_MAX` at most; 0 is keep-all.
     pub depth: u32,
-    /// Its process, for people.
+    /// Its process id, for display only.
     pub pid: u32,
     /// Whether it is the manager's sender to a remote host.
     pub remote: bool,
@@ -60,15 +61,15 @@ impl Default for SubscriberSpec {
     }
 }
 
-/// The topic has no place left.
+/// The topic has no free slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the topic has its {limit} {what} on this host, those included that have gone and of which something is held; stop one, or use a second topic"
+    "the topic has its {limit} {what} on this host, including those that left while messages of theirs are held; stop one, or use a second topic"
 )]
 pub struct Full {
-    /// How many there may be.
+    /// The number of slots.
     pub limit: usize,
-    /// Of what.
+    /// What the slots are for.
     pub what: &'static str,
 }
 
@@ -78,12 +79,12 @@ pub enum NotAdmitted {
     /// No slot is free.
     #[error(transparent)]
     Full(#[from] Full),
-    /// Its own words cannot be made.
+    /// Its own words cannot be created.
     #[error(transparent)]
     Pages(#[from] AttachError),
 }
 
-/// The slots of one topic, as its manager gives and takes them.
+/// The slots of one topic, as its manager assigns and frees them.
 #[derive(Clone, Debug)]
 pub struct SlotTable {
     segment: Arc<Segment>,
@@ -91,7 +92,7 @@ pub struct SlotTable {
 }
 
 impl SlotTable {
-    /// For a segment that this manager made, or that it was handed back after its predecessor's death.
+    /// For a segment that this manager created, or that a client handed back after the death of its predecessor.
     pub fn new(segment: Arc<Segment>) -> Self {
         Self { subscribers: Arc::new(Mutex::new(Subscribers::new(segment.clone()))), segment }
     }
@@ -101,14 +102,14 @@ impl SlotTable {
         &self.segment
     }
 
-    /// Gives a publisher a slot, and a run of the message table. Where there is no slot, those who have gone make way, unless what they
-    /// published is held.
+    /// Gives a publisher a slot and a run of the message table. If no slot is free, frees that of a publisher that has left, by dropping its
+    /// messages, unless they are held or a keep-all subscriber has not read them.
     pub fn admit_publisher(&self, spec: &PublisherSpec) -> Result<PublisherSlot, Full> {
         self.admit_publisher_among(spec, PUBLISHERS_MAX)
     }
 
-    /// As `admit_publisher`. Of those for remote hosts there may be `remote_max`, those included that have gone and of which something is held;
-    /// the other slots are for this host's.
+    /// Like `admit_publisher`, with at most `remote_max` slots for remote hosts, including draining ones. The other slots are for publishers of
+    /// this host.
     pub fn admit_publisher_among(&self, spec: &PublisherSpec, remote_max: usize) -> Result<PublisherSlot, Full> {
         let draining: Vec<PublisherSlot> = self.draining().collect();
         let mut gone = draining.into_iter();
@@ -127,7 +128,7 @@ impl SlotTable {
         }
     }
 
-    /// Publishers of remote hosts, those included that have gone and of which something is held.
+    /// Slots of remote hosts' publishers, including draining ones.
     pub fn remote_publishers(&self) -> usize {
         let taken = self.segment.publishers().filter(|(_, state)| *state != Some(SlotState::Free));
         taken.filter(|(slot, _)| self.is_remote(slot.index)).count()
@@ -163,8 +164,8 @@ impl SlotTable {
         None
     }
 
-    /// A run of the message table that no publisher has: of so many entries, or of as many as leave `QUOTA` to each publisher that may still come.
-    /// Runs take multiples of `QUOTA`, so that what is left has no smaller pieces.
+    /// A free run of the message table: (first entry, length). It has `wanted` entries, or fewer to leave `QUOTA` to each publisher that may
+    /// still join. Runs occupy multiples of `QUOTA`, so that no free piece is smaller.
     fn free_run(&self, wanted: u32) -> Option<(u32, u32)> {
         let taken = self.segment.publishers().filter(|(_, state)| *state != Some(SlotState::Free));
         let taken = taken.filter_map(|(slot, _)| self.segment.publisher(slot.index)).map(entries_of);
@@ -189,12 +190,12 @@ impl SlotTable {
         (longest.1 > 0).then_some(longest)
     }
 
-    /// Entries of the message table that a publisher has for itself.
+    /// Entries of a publisher's run of the message table.
     pub fn quota(&self, slot: PublisherSlot) -> u32 {
         self.segment.publisher(slot.index).map_or(0, |words| entries_of(words).1)
     }
 
-    /// Gives a subscriber a slot, and words of its own in its client's file (`pages`). From its return on, no message is missed.
+    /// Gives a subscriber a slot, and words of its own in its client's file (`pages`). It misses no message that is published after this returns.
     pub fn admit_subscriber(
         &self,
         spec: &SubscriberSpec,
@@ -223,19 +224,19 @@ impl SlotTable {
         Err(Full { limit: SUBSCRIBERS_MAX, what: "subscribers" }.into())
     }
 
-    /// A subscriber's own words, if this manager has them: one that followed another has them once they are handed back.
+    /// A subscriber's own words, if this manager has them. A successor has them once the client has handed them back.
     pub fn pages(&self, slot: SubscriberSlot) -> Option<Arc<SubscriberPages>> {
         self.subscribers().pages(slot).cloned()
     }
 
-    /// A subscriber's own words, handed back or found after a manager's death.
+    /// Adds a subscriber's own words that a client handed back, or that were found in its files, after a manager's death.
     pub fn adopt_pages(&self, pages: SubscriberPages) {
         let mut subscribers = self.subscribers();
         subscribers.remove(pages.slot().index);
         subscribers.add(Arc::new(pages), None);
     }
 
-    /// Where the own words of a subscriber lie in its client's file.
+    /// The place of a subscriber's own words in its client's file.
     pub fn place_of(&self, slot: SubscriberSlot) -> u32 {
         self.segment.subscriber(slot.index).map_or(0, |words| words.place.load(Ordering::Relaxed))
     }
@@ -247,13 +248,13 @@ impl SlotTable {
         self.segment.resident_bytes().unwrap_or(0) + own.map(|pages| pages.resident_bytes()).sum::<u64>()
     }
 
-    /// A subscriber left or died: all that it held counts as released.
+    /// Frees the slot of a subscriber that left or died. All that it held counts as released.
     pub fn release_subscriber(&self, slot: SubscriberSlot) -> bool {
         let SubscriberSlot { index, generation } = slot;
         let Some(words) = self.segment.subscriber(index) else { return false };
         let header = self.segment.header();
         let (active, free) = (SlotState::Active.word(generation), SlotState::Free.word(generation));
-        // Under this lock nobody loses the slot: `demote` relies on it.
+        // Slots are freed only under this lock: `demote` relies on it.
         let mut subscribers = self.subscribers();
         if words.state.compare_exchange(active, free, Ordering::AcqRel, Ordering::Relaxed).is_err() {
             return false;
@@ -269,21 +270,21 @@ impl SlotTable {
         true
     }
 
-    /// Notes whether a subscriber has an event descriptor, so that publishers signal it.
+    /// Marks whether a subscriber has an event descriptor, so that publishers signal it.
     pub fn mark_descriptor(&self, slot: SubscriberSlot, has: bool) {
         let mask = &self.segment.header().descriptors.0;
         if has { set_bit(mask, slot.index) } else { clear_bit(mask, slot.index) }
     }
 
-    /// What a subscriber keeps has changed: that of a host, with its subscribers. 0 is keep-all.
+    /// Changes a subscriber's keep-last depth, as a sender's follows the subscribers of its host. 0 is keep-all.
     pub fn set_depth(&self, slot: SubscriberSlot, depth: u32) {
         if let Some(words) = self.segment.subscriber(slot.index) {
             words.depth.store(u64::from(depth.min(DEPTH_MAX)), Ordering::Release);
         }
     }
 
-    /// A keep-all subscriber has stalled the fleet for too long: from now on it is keep-last. False if it is not keep-all, or has left: whoever has
-    /// its slot now stalls nobody.
+    /// Makes a keep-all subscriber keep-last, after it has stalled publishers for too long. False if it is not keep-all, or has left; the slot's
+    /// next occupant is never demoted by mistake.
     pub fn demote(&self, slot: SubscriberSlot, depth: u32) -> bool {
         let Some(words) = self.segment.subscriber(slot.index) else { return false };
         let _nobody_leaves = self.subscribers();
@@ -298,8 +299,8 @@ impl SlotTable {
         self.set_depth(slot, 0);
     }
 
-    /// Messages from another host were lost on the way: each subscriber of this host that was here at `since`, where the last one
-    /// before them lies, has lost them. Who came later never was to get them.
+    /// Counts messages lost on the way from another host, for each subscriber of this host that had joined by `since`, the position of the last
+    /// message before the gap. Subscribers that joined later were not to get them.
     pub fn count_lost(&self, messages: u64, since: Position) {
         for slot in self.active_subscribers() {
             let Some(words) = self.segment.subscriber(slot.index) else { continue };
@@ -309,7 +310,7 @@ impl SlotTable {
         }
     }
 
-    /// A publisher left or died. What it had begun is finished or given back, and what is still read stays until `reclaim`.
+    /// Drains the slot of a publisher that left or died: finishes or gives back its messages. Those that are still needed stay for `reclaim`.
     pub fn drain_publisher(&self, slot: PublisherSlot) -> bool {
         let PublisherSlot { index, generation } = slot;
         let Some(words) = self.segment.publisher(index) else { return false };
@@ -325,13 +326,13 @@ impl SlotTable {
         true
     }
 
-    /// Finishes what a draining publisher left. Returns how many of its messages are still read; at 0 its slot is free again and
-    /// its pool may go. Safe to repeat.
+    /// Frees the messages of a draining publisher that no subscriber needs. Returns how many are left. At 0 its slot is free, and its pool may be
+    /// released. Safe to repeat.
     pub fn reclaim(&self, slot: PublisherSlot) -> usize {
         self.reclaim_sparing(slot, Need::None)
     }
 
-    /// As `reclaim`; what is needed no more than `spared` goes, too.
+    /// Like `reclaim`, but also frees messages whose need is at most `spared`.
     fn reclaim_sparing(&self, slot: PublisherSlot, spared: Need) -> usize {
         let Some(words) = self.segment.publisher(slot.index) else { return 0 };
         if words.state.load(Ordering::Acquire) != SlotState::Draining.word(slot.generation) {
@@ -342,7 +343,7 @@ impl SlotTable {
         let left = self.segment.used_entries(slot.index).filter(is_left).count();
         if left == 0 {
             words.used_bytes.store(0, Ordering::Relaxed);
-            // What came from another host is still told by the table (last_received.rs).
+            // Keep a remote host's entries: a successor reads in them what was received (last_received.rs).
             if words.remote.load(Ordering::Relaxed) == 0 {
                 self.give_entries_back(slot.index, words);
             }
@@ -351,8 +352,8 @@ impl SlotTable {
         left
     }
 
-    /// Gives the memory of a publisher's entries back. They begin in later lives when they are used again, so that no word about a message of
-    /// before is taken for one about a message to come.
+    /// Gives the memory of a publisher's entries back. Reused, they begin in later lives, so that no word about an old message is taken for one
+    /// about a new message.
     fn give_entries_back(&self, index: u16, words: &PublisherRecord) {
         let lives = self.segment.used_entries(index).filter_map(|index| self.segment.words(index).life());
         let first = &self.segment.header().first_generation;
@@ -374,7 +375,7 @@ impl SlotTable {
         self.publishers_in(SlotState::Active)
     }
 
-    /// Whether a publisher's slot is its own still: it lives, or something of it is left.
+    /// Whether a publisher still has its slot: it lives, or is draining.
     pub fn is_taken(&self, slot: PublisherSlot) -> bool {
         let Some(words) = self.segment.publisher(slot.index) else { return false };
         let (generation, state) = SlotState::decode(words.state.load(Ordering::Acquire));
@@ -386,7 +387,7 @@ impl SlotTable {
         bits(&self.segment.header().subscribers.0).filter_map(|index| self.segment.occupant(index))
     }
 
-    /// Messages that are not free, whoever owns them.
+    /// Messages of all publishers that are not free.
     pub fn messages_in_use(&self) -> usize {
         let in_use = |index: &MessageIndex| self.segment.words(*index).life().is_none_or(|l| l.state != State::Free);
         let taken = self.segment.publishers().filter(|(_, state)| *state != Some(SlotState::Free));
@@ -402,7 +403,7 @@ impl SlotTable {
         found.map(|(slot, _)| slot)
     }
 
-    /// True if nothing of the dead `owner` is left in this entry.
+    /// True if this entry holds no message of the dead `owner` any more.
     fn finish_message(&self, subscribers: &Subscribers, index: MessageIndex, owner: u16, spared: Need) -> bool {
         let words = self.segment.words(index);
         let Some(life) = words.life().filter(|life| life.owner == owner) else { return true };
@@ -412,13 +413,13 @@ impl SlotTable {
             State::Loaned => words.give_back(generation, owner),
             State::Published | State::Filling | State::Poisoned => {
                 words.abandon(generation);
-                // It died on the way to free it, and may not have looked who holds it.
+                // Its owner may have died between setting RECLAIMING and reading the hold words.
                 words.resume(generation);
                 debug_assert_ne!(words.readiness(generation), Readiness::Pending);
                 let position = self.position(MessageRef { index, generation });
                 let look = Look::begin();
                 let end = self.segment.queue().end().0;
-                // Nobody knows any more whether history kept it.
+                // Whether history kept it is lost with its owner: assume so.
                 let offered = Offered { index, generation, position: position.map(|at| at.0), was_kept: true };
                 words.try_reclaim(
                     (generation, owner),
@@ -430,8 +431,8 @@ impl SlotTable {
         }
     }
 
-    /// Where a dead publisher's message lies: where it has noted, if the queue says so too. What is nowhere in the queue nobody can find, or has
-    /// been overrun.
+    /// The position of a dead publisher's message: the one that its entry notes, if the queue agrees, or else the one found in the queue. `None`
+    /// if no queue slot names it: it was never published, or is overrun.
     fn position(&self, message: MessageRef) -> Option<Position> {
         let noted = Position(self.segment.message(message.index).position.load(Ordering::Acquire));
         let named = Named { message: message.index, generation: message.generation.low() };

@@ -1,4 +1,4 @@
-//! What a publisher does when it has no space: the wait for space, and the errors of loans.
+//! The wait of a publisher for space, and the errors of loans.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -9,54 +9,54 @@ use crate::notify::{FutexWait, Wait};
 use crate::pool::PoolFull;
 use crate::slot::EndpointSlot;
 
-/// How often a writer that waits for space looks by itself: a stream that releases a message rings nobody.
+/// A publisher that waits for space looks again after this time at the latest: a stream that releases a message wakes no publisher.
 const LOOK_FOR_SPACE: Duration = Duration::from_millis(2);
 
 /// What a publisher does when there is no space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exhaustion {
-    /// Wait until subscribers release messages, at most so long.
+    /// Wait until subscribers release messages, at most for this time.
     Wait(Duration),
-    /// Take the oldest messages away from keep-last subscribers that have not taken them.
+    /// Drop the oldest messages that only keep-last subscribers have still to take.
     DropOldest,
-    /// Say so at once.
+    /// Fail at once.
     Refuse,
 }
 
-/// No loan.
+/// A loan failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LoanError {
     /// The pool has no block of that size.
     #[error("the pool is full: {0}; release messages or raise pool_bytes")]
     Pool(PoolFull),
-    /// The message could never fit.
+    /// The message does not fit the pool, even while it is empty.
     #[error("{}; raise pool_bytes", TooLarge(*wanted, *capacity))]
     TooLarge {
-        /// Bytes asked for.
+        /// Bytes requested.
         wanted: u64,
         /// Bytes of the pool.
         capacity: u64,
     },
-    /// Every entry that the publisher has of the message table is in use.
+    /// Every entry of the publisher's run of the message table is in use.
     #[error("all {0} messages of this publisher are in use; release messages or raise message_count")]
     Messages(u32),
     /// The port has lost its slot.
     #[error(transparent)]
     CutOff(#[from] CutOff),
-    /// It stayed so until the time-out.
+    /// There was still no space at the time-out.
     #[error("no space after {waited_ms} ms: {full}; {}", Waited(*keeper))]
     TimedOut {
         /// How long the publisher waited.
         waited_ms: u64,
-        /// What was missing, as text would say it.
+        /// What was missing.
         full: NoSpace,
-        /// Who keeps the publisher's oldest message; `None` if no subscriber does.
+        /// The subscriber that keeps the publisher's oldest message; `None` if no subscriber does.
         keeper: Option<Keeper>,
     },
 }
 
 impl LoanError {
-    /// Adds to a time-out who is in the way.
+    /// Adds the subscriber that keeps the oldest message to a time-out.
     #[must_use]
     pub fn kept_by(self, keeper: Option<Keeper>) -> Self {
         match self {
@@ -66,10 +66,10 @@ impl LoanError {
     }
 }
 
-/// A subscriber that keeps a message from being freed: it holds it, or is keep-all and has not read it.
+/// A subscriber that keeps a message from being freed: it holds the message, or has not read it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keeper {
-    /// Its process, as numbered where rgapsd runs.
+    /// Its process id in the PID namespace of rgapsd.
     pub pid: u32,
     /// Whether it is rgapsd, which sends the message to another host.
     pub is_remote: bool,
@@ -86,7 +86,7 @@ impl fmt::Display for TooLarge {
             Self(wanted, capacity) => {
                 write!(
                     f,
-                    "a message of {wanted} B does not fit the pool of {capacity} B even while that is empty, since its block is up to 1/32 longer"
+                    "a message of {wanted} B does not fit the pool of {capacity} B even while it is empty: a block is up to 1/32 longer"
                 )
             }
         }
@@ -98,12 +98,20 @@ struct Waited(Option<Keeper>);
 impl fmt::Display for Waited {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            Some(Keeper { is_remote: true, .. }) => write!(f, "the oldest message is still to be sent to another host"),
+            Some(Keeper { is_remote: true, .. }) => {
+                write!(f, "rgapsd has still to send the oldest message to another host")
+            }
             Some(Keeper { pid, .. }) => {
-                write!(f, "a subscriber of process {pid} keeps the oldest message: it has not read it yet, or holds it")
+                write!(
+                    f,
+                    "a subscriber of process {pid} keeps the oldest message: it holds the message or has not read it"
+                )
             }
             None => {
-                write!(f, "no subscriber keeps the oldest message: loans are open, or streams still fill messages")
+                write!(
+                    f,
+                    "no subscriber keeps the oldest message: loans are not published, or streams still fill messages"
+                )
             }
         }
     }
@@ -120,25 +128,23 @@ pub enum NoSpace {
     Messages(u32),
 }
 
-/// A port's slot is another's, or nobody's.
+/// A port has lost its slot: the slot is free or has another occupant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{0} belongs to another process or to nobody: this publisher or subscriber was cut off from its topic; make it anew"
-)]
+#[error("{0} is free or has another occupant: this publisher or subscriber was cut off from its topic; make it anew")]
 pub struct CutOff(pub EndpointSlot);
 
 /// A port cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum PortError {
-    /// The slot is not ours.
+    /// The slot is free or has another occupant.
     #[error(transparent)]
     CutOff(#[from] CutOff),
-    /// No memory for the allocator.
+    /// The allocator's memory cannot be mapped.
     #[error(transparent)]
     Map(#[from] MapError),
 }
 
-/// Repeats `attempt` until it succeeds or the time of `Exhaustion::Wait` is over. `space` is armed before each look.
+/// Repeats `attempt` until it succeeds or the time of `Exhaustion::Wait` is over. Arms `space` before each attempt.
 pub fn loan_within<L>(
     space: &mut FutexWait,
     exhaustion: Exhaustion,

@@ -1,7 +1,7 @@
-//! The subscribers of a topic, as whoever frees messages or wakes them knows them: their own words, and their event descriptors.
+//! The subscribers of a topic, as a process that frees messages or wakes subscribers knows them: their own words, and their event descriptors.
 //!
-//! The manager hands these out when a subscriber joins, and they may come later than its first take. Until then the subscriber is
-//! taken to need every message that it could have, and to be asleep.
+//! The manager hands these out when a subscriber joins. They may arrive after the subscriber's first take. Until then the subscriber counts as
+//! asleep, and as needing every message that it could have.
 
 use std::io;
 use std::sync::Arc;
@@ -27,28 +27,28 @@ struct Known {
 #[derive(Debug)]
 pub struct Subscribers {
     segment: Arc<Segment>,
-    /// By slot. Former occupants stay until another comes, or `forget_gone`.
+    /// By slot. A former occupant stays until the next one is added, or until `forget_gone`.
     known: Vec<Option<Known>>,
 }
 
-/// What a message is to those who could have it.
+/// What decides which subscribers could have a message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Offered {
     pub(crate) index: MessageIndex,
     pub(crate) generation: Generation,
-    /// `None`: it came into no queue.
+    /// `None`: no queue slot names it.
     pub(crate) position: Option<u64>,
-    /// Whether history ever kept it, so that those who joined later may have it.
+    /// Whether history ever kept it, so that later subscribers may have it.
     pub(crate) was_kept: bool,
 }
 
-/// A subscriber, as it stands to a message.
+/// A subscriber in relation to one message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reader<'a> {
     pub(crate) slot: SubscriberSlot,
     /// Keep-last depth; 0 is keep-all.
     pub(crate) depth: u64,
-    /// What it has taken; 0 where its words are not known.
+    /// Messages that it has taken; 0 if its words are not known.
     pub(crate) taken: u64,
     message: Offered,
     joined: u64,
@@ -56,7 +56,7 @@ pub(crate) struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// What it still wants of the message, if the queue ends at `end`.
+    /// How much it still needs the message, when the queue ends at `end`.
     pub(crate) fn need(&self, end: u64) -> Need {
         match (self.message.position, self.words) {
             (None, _) => Need::None,
@@ -66,7 +66,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Whether it holds the message, or may.
+    /// Whether it holds the message, or may hold it.
     pub(crate) fn is_holding(&self) -> bool {
         match self.words {
             Some(words) => words.is_holding(self.message.generation),
@@ -81,12 +81,13 @@ impl Reader<'_> {
 }
 
 impl Subscribers {
-    /// Nobody is known yet.
+    /// Knows no subscriber yet.
     pub fn new(segment: Arc<Segment>) -> Self {
         Self { segment, known: Vec::new() }
     }
 
-    /// Adds a subscriber, as the manager hands it out, or its event descriptor. That is rung once, for it may have missed a message.
+    /// Adds a subscriber that the manager handed out, or its event descriptor. Signals the descriptor once, since the subscriber may have missed
+    /// a message.
     pub fn add(&mut self, pages: Arc<SubscriberPages>, event: Option<EventFd>) {
         if let Some(event) = &event {
             let _ = event.signal();
@@ -103,20 +104,20 @@ impl Subscribers {
                     known.event = event;
                 }
             }
-            // Told late of a former occupant.
+            // The manager's words about a former occupant arrived late.
             Some(known) if is_there(&self.segment, &known.pages) => {}
             _ => *place = Some(Known { pages, event }),
         }
     }
 
-    /// Forgets what is known of those who have gone: their descriptors and mappings.
+    /// Forgets subscribers that have left: their descriptors and mappings.
     pub fn forget_gone(&mut self) {
         let segment = &self.segment;
         let has_gone = |known: &mut Known| !is_there(segment, &known.pages);
         self.known.iter_mut().for_each(|known| drop(known.take_if(has_gone)));
     }
 
-    /// Those who are there and of whom something is not known that there is.
+    /// Subscribers whose words are not known, or whose event descriptor exists and is not known.
     pub fn unknown(&self) -> Vec<SubscriberSlot> {
         let descriptors = &self.segment.header().descriptors.0;
         let has_descriptor = |index: u16| bits(descriptors).any(|known| known == index);
@@ -127,12 +128,12 @@ impl Subscribers {
         self.occupants().filter(is_unknown).collect()
     }
 
-    /// Forgets who had a slot.
+    /// Forgets the subscriber known in a slot, and returns its words.
     pub fn remove(&mut self, index: u16) -> Option<Arc<SubscriberPages>> {
         Some(self.known.get_mut(usize::from(index))?.take()?.pages)
     }
 
-    /// What a subscriber says of itself, if it is known.
+    /// A subscriber's own words, if they are known.
     pub fn pages(&self, slot: SubscriberSlot) -> Option<&Arc<SubscriberPages>> {
         self.get(slot).map(|known| &known.pages)
     }
@@ -143,7 +144,7 @@ impl Subscribers {
         self.occupants().filter(|slot| !self.get(*slot).is_some_and(is_closed)).count()
     }
 
-    /// Those who are there, as they stand to a message.
+    /// The topic's subscribers in relation to a message.
     pub(crate) fn readers(&self, message: Offered) -> impl Iterator<Item = Reader<'_>> {
         self.occupants().filter_map(move |slot| {
             let slot_words = self.segment.subscriber(slot.index)?;
@@ -159,7 +160,7 @@ impl Subscribers {
         })
     }
 
-    /// Who is there, whatever the message.
+    /// The topic's subscribers, without a message.
     pub(crate) fn all(&self) -> impl Iterator<Item = Reader<'_>> {
         self.readers(Offered { index: MessageIndex(0), generation: Generation(0), position: None, was_kept: false })
     }

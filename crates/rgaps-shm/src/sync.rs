@@ -1,4 +1,4 @@
-//! Atomics: std's, or loom's or shuttle's when a model runs.
+//! Atomics: std's, or those of loom or shuttle when a model runs.
 
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};

@@ -1,19 +1,20 @@
-//! A publisher's port: loan a block, publish it, learn when its block is free again.
+//! A publisher's port: loans blocks, publishes them, and frees them once no subscriber needs them.
 //!
-//! A publication's steps, in the order that makes a death at any of them harmless (the names are crash points):
+//! The steps of a publication. Their order makes a death at any step harmless. The names are crash points:
 //!
 //! ```text
-//!   loan.entry       a table entry of ours is LOANED              dead owner: the manager gives it back
-//!   loan.block       a block of our pool                          the pool goes as a whole
-//!   publish.described what it says of itself is written           still LOANED: given back
-//!   publish.complete the entry is complete, in no slot yet        nobody can find it: the manager frees it
-//!   publish.reserved  one compare-exchange: it is in the queue     subscribers read it; the manager wakes them
-//!   publish.woken    subscribers woken                            all is done
-//!   reclaim.won      RECLAIMING is set, the block not yet free    the pool goes as a whole
+//!   crash point         state                                         after a death
+//!   loan.entry          an entry of our run is LOANED                 the manager gives the entry back
+//!   loan.block          a block of our pool is allocated              the pool is released as a whole
+//!   publish.described   the entry's description is written            still LOANED: the manager gives the entry back
+//!   publish.complete    the entry is complete, in no queue slot yet   no subscriber can find it: the manager frees it
+//!   publish.reserved    one compare-exchange put it into the queue    subscribers read it; the manager wakes them
+//!   publish.woken       subscribers are woken                         nothing is left to do
+//!   reclaim.won         RECLAIMING is set, the block is not free yet  the pool is released as a whole
 //! ```
 //!
-//! Invariants  W1 only this port allocates and frees in its pool, and in its run of the table. W2 a block is freed after RECLAIMING
-//!             was won, once.
+//! Invariants  W1 only this port allocates and frees in its pool and in its run of the table. W2 a block is freed once, after this port has set
+//!             RECLAIMING.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -38,7 +39,7 @@ use crate::slot::{PublisherSlot, SubscriberSlot};
 use crate::space::{CutOff, Exhaustion, Keeper, LoanError, PortError, loan_within};
 use crate::subscribers::{Offered, Reader, Subscribers};
 
-/// Messages that a loan looks at by the way, to free them; when space is short it looks at all.
+/// Messages that each loan tries to free. When space is short, a loan tries all of them.
 const LOOKED_AT: usize = 8;
 
 /// A message that is being filled. Publish it or give it back.
@@ -50,17 +51,17 @@ pub struct LoanedMessage {
 }
 
 impl LoanedMessage {
-    /// Its entry of the table, and which of the entry's lives.
+    /// Its entry of the table, and the entry's life.
     pub fn message(&self) -> MessageRef {
         self.message
     }
 
-    /// The block, to be read.
+    /// The block, for reading.
     pub fn block(&self) -> &Block {
         &self.block
     }
 
-    /// The block to fill.
+    /// The block, for filling.
     pub fn block_mut(&mut self) -> &mut Block {
         &mut self.block
     }
@@ -71,25 +72,25 @@ impl LoanedMessage {
     }
 }
 
-/// What a publisher says of its message.
+/// A publisher's description of its message.
 #[derive(Clone, Copy, Debug)]
 pub struct MessageSpec<'a> {
-    /// All but the position, which the queue gives.
+    /// Everything but the position, which the queue assigns.
     pub info: MessageInfo,
     /// Typed metadata, at most `META_BYTES_MAX` bytes.
     pub meta: &'a [u8],
-    /// How many last messages of this publisher late joiners get.
+    /// How many of this publisher's last messages late joiners get.
     pub history_depth: u32,
 }
 
-/// Publishing failed; the block is free again, unless a stream fills it.
+/// Publishing failed. The block is free again, unless a stream fills it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PublishError {
     /// Metadata is too long.
-    #[error("metadata of {0} B exceeds {META_BYTES_MAX} B")]
+    #[error("metadata of {0} B is longer than the {META_BYTES_MAX} B that a message can have")]
     Metadata(usize),
     /// The message is longer than its block.
-    #[error("a message of {bytes} B does not fit its block of {block} B")]
+    #[error("a message of {bytes} B does not fit its block of {block} B; loan a larger block")]
     Length {
         /// Bytes of the message.
         bytes: u64,
@@ -108,7 +109,7 @@ pub enum PublishError {
 #[derive(Clone, Copy, Debug)]
 struct Outstanding {
     message: MessageRef,
-    /// `None`: it came into no queue.
+    /// `None`: the queue refused it.
     position: Option<Position>,
     /// Whether history ever kept it.
     was_kept: bool,
@@ -121,7 +122,7 @@ impl Outstanding {
     }
 }
 
-/// A publisher's port. One a publisher slot; the manager has one for each host that it receives from.
+/// A publisher's port. There is one per publisher slot. The manager has one for each host that it receives from.
 #[derive(Debug)]
 pub struct WriterPort {
     segment: Arc<Segment>,
@@ -132,16 +133,16 @@ pub struct WriterPort {
     first_entry: u32,
     first_generation: Generation,
     free_entries: VecDeque<MessageIndex>,
-    /// Blocks by entry of the run.
+    /// Blocks, by entry of the run.
     blocks: Vec<Option<Block>>,
     /// Oldest first.
     outstanding: VecDeque<Outstanding>,
     /// Where the next loan looks for something to free.
     looked_at: usize,
     subscribers: Subscribers,
-    /// What those that `space` gives out have in common.
+    /// The wait for space; `space` gives out further waiters of it.
     space: FutexWait,
-    /// Who read nothing while space was waited for, and may have read since.
+    /// Subscribers that had read nothing when a wait for space ended; they may have read since.
     stalled: IdleReaders,
 }
 
@@ -171,10 +172,10 @@ impl WriterPort {
         })
     }
 
-    /// A block for a message of `bytes` bytes, now or never: what `Exhaustion` asks for is the caller's loop (`loan`).
+    /// Loans a block for a message of `bytes` bytes without waiting. The caller waits as `Exhaustion::Wait` says (`loan` does).
     pub fn try_loan(&mut self, bytes: u64, exhaustion: Exhaustion) -> Result<LoanedMessage, LoanError> {
         self.check()?;
-        // Before anything is given up for it.
+        // A message that never fits must not cost other messages.
         if !self.allocator.can_hold(bytes) {
             let capacity = self.allocator.stats().capacity_bytes;
             return Err(LoanError::TooLarge { wanted: bytes, capacity });
@@ -184,7 +185,7 @@ impl WriterPort {
             return Ok(loan);
         }
         self.reclaim();
-        // Each turn gives up one message of this port, so the loop ends with the outstanding ones.
+        // Each turn drops one message or takes one out of history, so the loop ends.
         loop {
             let error = match self.try_once(bytes) {
                 Ok(loan) => return Ok(loan),
@@ -206,14 +207,14 @@ impl WriterPort {
         }
     }
 
-    /// A block for a message of `bytes` bytes, after waiting for space if `exhaustion` says so.
+    /// Loans a block for a message of `bytes` bytes, and waits for space if `exhaustion` says so.
     pub fn loan(&mut self, bytes: u64, exhaustion: Exhaustion) -> Result<LoanedMessage, LoanError> {
         let mut space = self.space();
         let loan = loan_within(&mut space, exhaustion, || self.try_loan(bytes, exhaustion));
         loan.map_err(|error| error.kept_by(self.keeper())).inspect_err(|_| self.count_refusal())
     }
 
-    /// The first subscriber that keeps the oldest message from being freed.
+    /// The first subscriber found that keeps the oldest message from being freed.
     pub fn keeper(&self) -> Option<Keeper> {
         let (_, end) = self.begin_pass();
         let oldest = self.outstanding.front()?;
@@ -224,7 +225,8 @@ impl WriterPort {
         Some(Keeper { pid, is_remote: words.remote.load(Ordering::Relaxed) != 0 })
     }
 
-    /// The slot of a keep-all subscriber that has still to read a message which nobody holds, and so keeps its space: for `SlotTable::demote`.
+    /// The slot of a keep-all subscriber that has not read a message, where no subscriber holds the message: unread, it keeps the space. For
+    /// `SlotTable::demote`.
     pub fn stalled_by(&self) -> Option<SubscriberSlot> {
         let (_, end) = self.begin_pass();
         let stalls = |reader: &Reader<'_>| reader.depth == 0 && reader.need(end) == Need::Hard;
@@ -236,8 +238,8 @@ impl WriterPort {
         })
     }
 
-    /// Frees messages, oldest first, as `Exhaustion::DropOldest` does, until no more than `used_bytes_max` are in blocks. False if what is left
-    /// is held, or keep-all's.
+    /// Frees messages, oldest first, like `Exhaustion::DropOldest`, until blocks use at most `used_bytes_max`. False if the remaining messages
+    /// are held, or unread by a keep-all subscriber.
     pub fn make_room(&mut self, used_bytes_max: u64) -> bool {
         self.reclaim();
         while self.allocator.stats().used_bytes > used_bytes_max {
@@ -248,7 +250,7 @@ impl WriterPort {
         true
     }
 
-    /// What `loan_within` sleeps on.
+    /// A waiter for space, for `loan_within`.
     pub fn space(&self) -> FutexWait {
         self.space.another()
     }
@@ -265,9 +267,9 @@ impl WriterPort {
         self.publish_to(loan, spec, 0, State::Published).map(|(position, _)| position)
     }
 
-    /// Publishes a block that a stream fills: in the order of the queue from now on, to be read once the stream has written the word
-    /// (`Segment::ready_word`). It has been told to before, so that no wait for the word stands before it in a queue of the device. After an
-    /// error block and entry stay taken, for it will still write.
+    /// Publishes a block that a stream fills. The message has its position from now on, and can be read once the stream has written the ready
+    /// word (`Segment::ready_word`). Enqueue that write on the stream before this call, so that no wait for the word precedes it in a queue of
+    /// the device. After an error the block and the entry stay in use, since the stream will still write.
     pub fn publish_pending(
         &mut self,
         loan: LoanedMessage,
@@ -277,8 +279,8 @@ impl WriterPort {
         Ok((position, PendingMessage::new(self.segment.clone(), message)))
     }
 
-    /// Publishes a message that has been published here before, at `seen` or earlier, and is wanted again for history: who was here
-    /// then does not get it twice.
+    /// Publishes a message again for history, after it was published here at `seen` or earlier. Subscribers that had joined by then do not get it
+    /// twice.
     pub fn publish_again(
         &mut self,
         loan: LoanedMessage,
@@ -288,7 +290,8 @@ impl WriterPort {
         self.publish_to(loan, spec, seen.0.saturating_add(1), State::Published).map(|(position, _)| position)
     }
 
-    /// `since`: not for subscribers that joined before it. `state`: complete, or its bytes to come.
+    /// `since`: subscribers that joined before this position do not get the message. `state`: `Published`, or `Filling` if a stream writes the
+    /// bytes.
     fn publish_to(
         &mut self,
         loan: LoanedMessage,
@@ -325,7 +328,7 @@ impl WriterPort {
             Err(error) => {
                 self.outstanding.push_back(Outstanding { message, position: None, was_kept: kept });
                 leave_history(&self.segment, message);
-                // What a stream still fills is not reclaimed.
+                // A message that a stream still fills is not reclaimed.
                 self.reclaim();
                 return Err(error.into());
             }
@@ -341,14 +344,15 @@ impl WriterPort {
         Ok((position, message))
     }
 
-    /// Gives the port a subscriber's words, and its event descriptor if it has one. Until it has the words, it keeps for that
-    /// subscriber whatever was published since that joined, and what history ever kept.
+    /// Gives the port a subscriber's words, and its event descriptor if it has one. Until the port has the words, it keeps every message for that
+    /// subscriber that was published since the subscriber joined, or that history ever kept.
     pub fn add_subscriber(&mut self, pages: Arc<SubscriberPages>, event: Option<EventFd>) {
         self.subscribers.forget_gone();
         self.subscribers.add(pages, event);
     }
 
-    /// Subscribers that the manager is to be asked for. What is known of those who have gone is released.
+    /// Subscribers whose words or event descriptor this port lacks: the caller requests them from the manager. Also forgets subscribers that have
+    /// left.
     pub fn unknown_subscribers(&mut self) -> Vec<SubscriberSlot> {
         self.subscribers.forget_gone();
         self.subscribers.unknown()
@@ -359,18 +363,18 @@ impl WriterPort {
         self.subscribers.count()
     }
 
-    /// Releases what is kept of a remote publisher that is gone.
+    /// Takes the messages of a remote publisher that has left out of history.
     pub fn forget_publisher(&mut self, publisher: u64) {
         let segment = self.segment.clone();
         self.history.forget(publisher, |old| leave_history(&segment, old));
     }
 
-    /// Frees every block that nobody reads any more.
+    /// Frees the block of every message that no subscriber needs and history does not keep.
     pub fn reclaim(&mut self) {
         self.reclaim_among(0, usize::MAX);
     }
 
-    /// As `reclaim`, looking at a few messages, and at the next few the next time.
+    /// Like `reclaim`, but tries only a few messages, and continues after them the next time.
     fn reclaim_some(&mut self) {
         let from = if self.looked_at < self.outstanding.len() { self.looked_at } else { 0 };
         let freed = self.reclaim_among(from, LOOKED_AT);
@@ -394,12 +398,12 @@ impl WriterPort {
         freed
     }
 
-    /// For a pass over what is outstanding: who is there, and where the queue ends.
+    /// Begins a pass over the outstanding messages: passes the fence, and reads where the queue ends.
     fn begin_pass(&self) -> (Look, u64) {
         (Look::begin(), self.segment.queue().end().0)
     }
 
-    /// Frees an outstanding message if nobody needs it; a keep-last subscriber's need does not count if it is spared that.
+    /// Frees an outstanding message if no subscriber needs it. The need of a keep-last subscriber does not count where `is_spared` says so.
     fn try_free(&mut self, at: usize, (look, end): (Look, u64), is_spared: impl Fn(&Reader<'_>) -> bool) -> bool {
         let Some(outstanding) = self.outstanding.get(at) else { return false };
         let MessageRef { index, generation } = outstanding.message;
@@ -430,8 +434,8 @@ impl WriterPort {
         true
     }
 
-    /// Frees the oldest message that stands in nobody's way but that of keep-last subscribers who are spared it: they have lost it, and
-    /// count it when they come to it.
+    /// Frees the oldest message that is needed only by keep-last subscribers for which `is_spared` is true. They have lost it, and count it when
+    /// they reach it.
     fn drop_oldest(&mut self, is_spared: impl Fn(&IdleReaders, &Reader<'_>) -> bool) -> bool {
         let pass = self.begin_pass();
         let stalled = std::mem::take(&mut self.stalled);
@@ -451,7 +455,7 @@ impl WriterPort {
         self.outstanding.len()
     }
 
-    /// The publisher slot and its occupation count.
+    /// The publisher slot and its generation.
     pub fn slot(&self) -> PublisherSlot {
         self.slot
     }
@@ -497,19 +501,19 @@ impl WriterPort {
         if used_entries.load(Ordering::Relaxed) < used {
             used_entries.store(used, Ordering::Release);
         }
-        // An entry of ours that is not free was damaged: it is left alone.
+        // An entry of our run that is not free was overwritten by another process: do not use it.
         let generation = self.segment.words(index).try_loan(self.slot.index, self.first_generation)?;
         Some(MessageRef { index, generation })
     }
 
     fn give_back_entry(&mut self, message: MessageRef) {
         self.segment.words(message.index).give_back(message.generation, self.slot.index);
-        // Behind the others, so that what an entry says of its last message stays for as long as can be (last_received.rs).
+        // To the end of the list, so that an entry keeps the description of its last message for as long as possible (last_received.rs).
         self.free_entries.push_back(message.index);
     }
 
-    /// The oldest message that history keeps is needed no longer for that, if one that it keeps would be free without it: late joiners are to lose none
-    /// for a block that somebody needs all the same.
+    /// Takes the oldest message out of history, if at least one kept message would then be free. Otherwise late joiners would lose a message, and
+    /// no block would be freed.
     fn give_up_history(&mut self, is_spared: impl Fn(&IdleReaders, &Reader<'_>) -> bool) -> bool {
         let (_, end) = self.begin_pass();
         let needs = |reader: Reader<'_>| match reader.need(end) {
@@ -530,13 +534,13 @@ impl WriterPort {
         true
     }
 
-    /// Who could be in the way of `loan` now: for `give_up_on`, after a wait.
+    /// The keep-last subscribers, and what each has taken: for `give_up_on`, after a wait.
     pub fn readers(&self) -> IdleReaders {
         IdleReaders::of(&self.subscribers)
     }
 
-    /// Space was waited for in vain since `readers` were looked up. Those of them that have read nothing meanwhile are waited for no more: until
-    /// they read again, `Exhaustion::Wait` takes their oldest unread messages as `DropOldest` does.
+    /// A wait for space since `readers` failed. From now on `Exhaustion::Wait` no longer waits for those of them that have read nothing
+    /// meanwhile: until they read again, it drops their oldest unread messages like `DropOldest`.
     pub fn give_up_on(&mut self, readers: IdleReaders) {
         self.stalled = readers;
     }
@@ -544,7 +548,7 @@ impl WriterPort {
     fn describe(&self, entry: &MessageEntry, loan: &LoanedMessage, spec: &MessageSpec<'_>, since: u64) {
         let info = &spec.info;
         let store = |word: &AtomicU64, value| word.store(value, Ordering::Relaxed);
-        // What the entry says belongs to its position (`last_received`): that goes first and comes last.
+        // A description belongs to the position in its entry (`last_received`): clear the position first, and set it last.
         store(&entry.position, u64::MAX);
         fence(Ordering::Release);
         entry.kind.store(info.kind, Ordering::Relaxed);

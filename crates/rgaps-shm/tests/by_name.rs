@@ -1,4 +1,4 @@
-//! Payloads: messages taken by name, on a real segment in one process.
+//! Messages taken by name, on a real segment in one process.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
@@ -19,7 +19,7 @@ fn named(sequence: u64) -> MessageName {
 }
 
 #[test]
-fn messages_are_taken_by_name_in_any_order_and_those_passed_by_are_still_taken() {
+fn messages_are_taken_by_name_in_any_order_and_skipped_ones_stay() {
     let host = Host::new(32);
     let mut publisher = host.publisher(1 << 20, 0);
     let mut reader = host.subscriber(0);
@@ -28,14 +28,14 @@ fn messages_are_taken_by_name_in_any_order_and_those_passed_by_are_still_taken()
     }
     let TakenByName::Here(third) = take_by_name(&mut reader, named(3)) else { panic!("it was published") };
     assert_eq!(publisher.content(&third), [3; 100]);
-    let TakenByName::Here(first) = take_by_name(&mut reader, named(1)) else { panic!("it was passed by") };
+    let TakenByName::Here(first) = take_by_name(&mut reader, named(1)) else { panic!("it was skipped") };
     assert_eq!(publisher.content(&first), [1; 100]);
     for given_out in [1, 3] {
         assert!(matches!(take_by_name(&mut reader, named(given_out)), TakenByName::Passed), "{given_out} twice");
     }
     assert!(matches!(take_by_name(&mut reader, named(7)), TakenByName::NotYet));
     assert!(matches!(take_by_name(&mut reader, MessageName { publisher: 78, sequence: 1 }), TakenByName::NotYet));
-    assert!(!reader.awaits_bytes(), "nobody has to look again for what was passed by");
+    assert!(!reader.awaits_bytes(), "skipped messages are not set aside");
     assert_eq!(sequences(&mut reader), [2, 4, 5, 6]);
     assert_eq!(lost(&reader), 0);
     let seen: Vec<_> = reader.seen().map(|seen| seen.name).collect();
@@ -58,13 +58,13 @@ fn a_name_that_is_not_there_costs_no_message() {
     assert_eq!((lost(&reader), reader.counters().held), (0, 0));
     assert!(
         matches!(take_by_name(&mut reader, named(1)), TakenByName::Here(_)),
-        "what was seen on the way has not passed"
+        "a message seen on the way does not count as passed"
     );
     assert_eq!(sequences(&mut reader), (2..=100).collect::<Vec<_>>());
 }
 
 #[test]
-fn who_is_far_behind_takes_by_name_all_that_its_depth_keeps() {
+fn a_reader_far_behind_takes_by_name_all_that_its_depth_keeps() {
     for in_order in [true, false] {
         let host = Host::new(256);
         let mut publisher = host.publisher(1 << 20, 0);
@@ -83,7 +83,7 @@ fn who_is_far_behind_takes_by_name_all_that_its_depth_keeps() {
 }
 
 #[test]
-fn what_history_gave_and_nobody_takes_is_released_once_it_is_older_than_the_depth() {
+fn untaken_history_is_released_once_it_is_older_than_the_depth() {
     let host = Host::new(64);
     let mut publisher = host.publisher(1 << 20, 8);
     for _ in 0..8 {
@@ -103,14 +103,14 @@ fn what_history_gave_and_nobody_takes_is_released_once_it_is_older_than_the_dept
         assert!(matches!(take_by_name(&mut late, named(gone)), TakenByName::Passed), "{gone}");
     }
     assert_eq!((lost(&late), sequences(&mut late)), (0, vec![]));
-    // All but what the publisher itself keeps.
+    // All but the messages that history keeps.
     publisher.port.reclaim();
     assert_eq!(host.slot_table.messages_in_use(), 8);
 }
 
 #[test]
 fn leaving_history_does_not_release_the_entrys_next_message() {
-    // One entry, so that the second message lies where the first one did.
+    // One entry, so that the second message reuses the first one's.
     let host = Host::new(1);
     let mut publisher = host.publisher(1 << 16, 1);
     publisher.publish(10, Exhaustion::Refuse).unwrap();
@@ -125,7 +125,7 @@ fn leaving_history_does_not_release_the_entrys_next_message() {
 }
 
 #[test]
-fn history_that_is_taken_again_leaves_out_what_waits_or_is_held() {
+fn taking_history_again_skips_messages_that_wait_or_are_held() {
     let host = Host::new(4);
     let mut publisher = host.publisher(1 << 16, 1);
     publisher.publish(10, Exhaustion::Refuse).unwrap();
@@ -138,7 +138,7 @@ fn history_that_is_taken_again_leaves_out_what_waits_or_is_held() {
 }
 
 #[test]
-fn a_message_that_was_revoked_is_passed_and_what_is_behind_it_stays() {
+fn a_message_older_than_the_depth_is_passed_and_later_ones_stay() {
     let host = Host::new(64);
     let mut publisher = host.publisher(1 << 20, 0);
     let mut reader = host.subscriber(20);
@@ -151,7 +151,7 @@ fn a_message_that_was_revoked_is_passed_and_what_is_behind_it_stays() {
 }
 
 #[test]
-fn what_nobody_takes_by_handle_is_released_and_counted() {
+fn messages_never_taken_by_handle_are_released_and_counted() {
     let host = Host::new(256);
     let mut publisher = host.publisher(1 << 20, 0);
     let mut reader = host.subscriber(10);
@@ -161,7 +161,7 @@ fn what_nobody_takes_by_handle_is_released_and_counted() {
             assert!(matches!(take_by_name(&mut reader, named(sequence)), TakenByName::Here(_)));
         }
     }
-    // As if it had not been read: of the last ten, eight wait.
+    // Skipped messages count as unread: of the last ten, eight wait.
     assert_eq!((lost(&reader), reader.counters().held), (80 - 8, 0));
     let waiting: Vec<u64> = (91..100).filter(|sequence| sequence % 5 != 0).collect();
     assert_eq!(reader.ready_count(100).ready, waiting.len());
@@ -169,7 +169,7 @@ fn what_nobody_takes_by_handle_is_released_and_counted() {
 }
 
 #[test]
-fn what_a_keep_all_subscriber_never_takes_by_name_is_bounded_and_nothing_else_is_lost() {
+fn a_keep_all_subscriber_loses_only_skipped_messages_beyond_the_bound() {
     let host = Host::new(256);
     let mut publisher = host.publisher(1 << 20, 0);
     let mut reader = host.subscriber(0);
@@ -201,12 +201,12 @@ fn one_message_that_is_never_taken_is_released_before_the_queue_forgets_it() {
     }
 }
 
-/// What is done to a reader next.
+/// The next step of a publisher or reader.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Publish,
     Take,
-    /// The message so many behind the newest; one that is still to come for 0.
+    /// Takes the message this far behind the next one to publish; 0 is that next one.
     TakeByName(u64),
 }
 
@@ -260,7 +260,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_passed_by_keeps_no_publisher_from_its_pool() {
+fn skipped_messages_keep_no_publisher_from_its_pool() {
     let host = Host::new(64);
     // Eight blocks.
     let mut publisher = host.publisher(8 * 4096, 0);
@@ -274,7 +274,7 @@ fn what_is_passed_by_keeps_no_publisher_from_its_pool() {
 }
 
 #[test]
-fn with_handles_in_order_earlier_messages_are_released_and_lost_but_those_before_the_first() {
+fn handles_in_order_lose_earlier_messages_but_none_before_the_first_take() {
     let host = Host::new(64);
     let (mut publisher, mut other) = (host.publisher(1 << 20, 0), host.publisher(1 << 20, 0));
     let mut reader = host.subscriber(30);
@@ -286,10 +286,10 @@ fn with_handles_in_order_earlier_messages_are_released_and_lost_but_those_before
     let of_other = MessageName { publisher: other.port.slot().index.into(), sequence: 1 };
     let _pending = other.publish_pending();
     let held = |reader: &rgaps_shm::ReaderPort| reader.counters().held;
-    assert!(matches!(take_by_name(&mut reader, named(99)), TakenByName::NotYet), "what nothing comes of");
-    assert_eq!(held(&reader), 0, "moves nothing");
+    assert!(matches!(take_by_name(&mut reader, named(99)), TakenByName::NotYet), "it was never published");
+    assert_eq!(held(&reader), 0, "nothing was taken");
     let TakenByName::Here(fourth) = take_by_name(&mut reader, named(4)) else { panic!("it was published") };
-    assert_eq!((held(&reader), lost(&reader)), (1, 0), "the first three came before whoever takes was told of any");
+    assert_eq!((held(&reader), lost(&reader)), (1, 0), "the caller never got the names of the first three");
     assert_eq!(reader.seen().find(|seen| seen.name.publisher == 77).unwrap().first, 4);
     let TakenByName::Here(seventh) = take_by_name(&mut reader, named(7)) else { panic!("it was published") };
     drop((fourth, seventh));
@@ -303,12 +303,12 @@ fn with_handles_in_order_earlier_messages_are_released_and_lost_but_those_before
     assert_eq!((held(&reader), lost(&reader)), (0, 2));
     assert!(
         matches!(take_by_name(&mut reader, of_other), TakenByName::Here(_)),
-        "the other publisher's is kept to be taken by name"
+        "the other publisher's message can still be taken by name"
     );
 }
 
 #[test]
-fn a_take_by_name_finds_what_was_passed_by_for_its_bytes_and_what_history_keeps() {
+fn a_take_by_name_finds_pending_messages_and_those_that_history_keeps() {
     let host = Host::new(16);
     let mut publisher = host.publisher(1 << 20, 5);
     publisher.publish(10, Exhaustion::Refuse).unwrap();
@@ -318,7 +318,7 @@ fn a_take_by_name_finds_what_was_passed_by_for_its_bytes_and_what_history_keeps(
     assert!(take(&mut late).is_none());
     let publisher = publisher.port.slot().index.into();
     let TakenByName::Here(held) = take_by_name(&mut late, MessageName { publisher, sequence: 2 }) else {
-        panic!("it lies pending")
+        panic!("it is pending")
     };
     assert_eq!(held.readiness(), Readiness::Pending);
     assert!(pending.poison());
@@ -326,7 +326,7 @@ fn a_take_by_name_finds_what_was_passed_by_for_its_bytes_and_what_history_keeps(
 }
 
 #[test]
-fn a_beginning_of_nonsense_is_no_panic_and_no_endless_loop() {
+fn a_corrupt_join_position_causes_no_panic_and_no_endless_loop() {
     let host = Host::new(16);
     let mut publisher = host.publisher(1 << 20, 0);
     for nonsense in [u64::MAX, u64::MAX - 1, 1 << 63, (1 << 36) - 1] {

@@ -1,4 +1,4 @@
-//! Who pays: publishers that do not starve each other, joins that miss nothing, counts that are whole, ports that know that they are cut off.
+//! Fairness: no publisher starves another, late joiners miss nothing, loss counts are complete, and ports that were cut off return errors.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
@@ -40,7 +40,7 @@ fn a_latched_publisher_of_great_depth_has_its_own_entries_only() {
 }
 
 #[test]
-fn a_stopped_subscriber_of_great_depth_stops_only_who_waits_for_it_and_only_once() {
+fn a_stopped_subscriber_of_great_depth_delays_only_waiting_publishers_once() {
     let host = Host::new(256);
     let (mut one, mut other) = (host.publisher(1 << 20, 0), host.publisher(1 << 20, 0));
     let stopped = host.subscriber(1000);
@@ -61,7 +61,7 @@ fn a_stopped_subscriber_of_great_depth_stops_only_who_waits_for_it_and_only_once
 }
 
 #[test]
-fn who_holds_half_of_what_a_publisher_has_gets_no_more_of_it_and_loses_nothing() {
+fn a_reader_that_holds_half_of_a_publishers_messages_gets_no_more() {
     let host = Host::new(256);
     let (mut publisher, mut other) = (host.publisher(1 << 20, 0), host.publisher(1 << 20, 0));
     let (mut holder, mut reader) = (host.subscriber(0), host.subscriber(0));
@@ -72,7 +72,7 @@ fn who_holds_half_of_what_a_publisher_has_gets_no_more_of_it_and_loses_nothing()
         assert_eq!(sequences(&mut reader).len(), 1);
     }
     other.publish(10, Exhaustion::Refuse).unwrap();
-    assert_eq!(take(&mut holder).unwrap().info().sequence, 1, "of another publisher it gets more");
+    assert_eq!(take(&mut holder).unwrap().info().sequence, 1, "it still gets messages of another publisher");
     publisher.publish(10, Exhaustion::Refuse).unwrap();
     let refused = holder.take().unwrap_err();
     assert_eq!(refused, TakeRefused::TooManyHeld { publisher: publisher.port.slot().index, held: 128 });
@@ -83,9 +83,9 @@ fn who_holds_half_of_what_a_publisher_has_gets_no_more_of_it_and_loses_nothing()
 }
 
 #[test]
-fn a_depth_beyond_the_queue_is_granted_as_far_as_can_be_and_every_message_is_taken_or_counted() {
+fn a_depth_beyond_the_queue_is_clamped_and_every_message_taken_or_counted() {
     let host = Host::new(256);
-    // What the first one publishes lies a lap and more behind the end, and would stay for ever if nobody said that it is lost.
+    // The first publisher's messages end up more than a lap behind, and would never be freed if they were not counted as lost.
     let (mut brief, mut publisher) = (host.publisher(1 << 20, 0), host.publisher(1 << 20, 0));
     let mut reader = host.subscriber(u32::MAX);
     assert_eq!(reader.depth(), u64::from(DEPTH_MAX));
@@ -119,10 +119,10 @@ fn a_keep_last_one_subscriber_that_joins_late_reads_the_newest_only() {
 }
 
 #[test]
-fn what_history_gave_holds_no_space_once_as_much_as_the_depth_has_come_since() {
+fn history_holds_no_space_once_depth_messages_were_published_since() {
     const DEPTH: u32 = 10;
     let host = Host::new(256);
-    // What history gave and as much again, of 256 B each.
+    // Room for the history and as many messages again, of 256 B each.
     let mut publisher = host.publisher(u64::from(2 * DEPTH) * 256, DEPTH);
     for _ in 0..DEPTH {
         publisher.publish(10, Exhaustion::Refuse).unwrap();
@@ -132,11 +132,15 @@ fn what_history_gave_holds_no_space_once_as_much_as_the_depth_has_come_since() {
         publisher.publish(10, Exhaustion::Refuse).unwrap();
     }
     let newest: Vec<u64> = (u64::from(3 * DEPTH) + 1..=u64::from(4 * DEPTH)).collect();
-    assert_eq!((sequences(&mut late), lost(&late)), (newest, u64::from(2 * DEPTH)), "what was offered is not lost");
+    assert_eq!(
+        (sequences(&mut late), lost(&late)),
+        (newest, u64::from(2 * DEPTH)),
+        "messages offered from history are not lost"
+    );
 }
 
 #[test]
-fn what_history_gave_a_keep_all_subscriber_is_not_dropped() {
+fn history_that_a_keep_all_subscriber_wants_is_not_dropped() {
     let host = Host::new(256);
     let mut publisher = host.publisher(8 * 256, 5);
     for _ in 0..5 {
@@ -144,13 +148,13 @@ fn what_history_gave_a_keep_all_subscriber_is_not_dropped() {
     }
     let mut late = host.subscriber_with(0, true);
     let published = (0..20).take_while(|_| publisher.publish(10, Exhaustion::DropOldest).is_ok()).count() as u64;
-    assert_eq!(published, 3, "a pool of eight, of which it wants five");
+    assert_eq!(published, 3, "the pool has eight blocks, and the subscriber wants five of them");
     assert_eq!((sequences(&mut late), lost(&late)), ((1..=8).collect(), 0));
     publisher.publish(10, Exhaustion::Refuse).unwrap();
 }
 
 #[test]
-fn publishers_that_have_gone_make_way_for_others_unless_something_of_theirs_is_held() {
+fn publishers_that_left_make_way_unless_a_message_of_theirs_is_held() {
     let host = Host::new(8);
     let mut stopped = host.subscriber(100);
     let mut first = None;
@@ -163,7 +167,7 @@ fn publishers_that_have_gone_make_way_for_others_unless_something_of_theirs_is_h
         host.slot_table.reclaim(slot);
     }
     let (held, first) = first.unwrap();
-    assert!(host.slot_table.draining().any(|slot| slot == first), "what is held stays");
+    assert!(host.slot_table.draining().any(|slot| slot == first), "a publisher whose message is held stays");
     let left = sequences(&mut stopped).len() as u64;
     assert_eq!(left + lost(&stopped) + 1, 3 * PUBLISHERS_MAX as u64);
     drop(held);
@@ -172,7 +176,7 @@ fn publishers_that_have_gone_make_way_for_others_unless_something_of_theirs_is_h
 }
 
 #[test]
-fn every_place_that_a_topic_has_can_be_taken_and_the_next_is_refused_by_name() {
+fn every_slot_of_a_topic_can_be_occupied_and_the_next_is_refused() {
     let host = Host::new(256);
     let publishers: Vec<_> = (0..PUBLISHERS_MAX).map(|_| host.publisher(4096, 0)).collect();
     let refused = host.slot_table.admit_publisher(&PublisherSpec::default()).unwrap_err();
@@ -188,7 +192,7 @@ fn every_place_that_a_topic_has_can_be_taken_and_the_next_is_refused_by_name() {
 }
 
 #[test]
-fn who_asks_for_more_messages_than_are_left_is_granted_what_there_is() {
+fn a_publisher_that_requests_too_many_entries_gets_those_that_are_left() {
     let host = Host::new(u32::MAX);
     let mut quotas = Vec::new();
     for _ in 0..PUBLISHERS_MAX {
@@ -226,7 +230,7 @@ fn ports_that_have_lost_their_slots_say_so_and_change_nothing() {
 }
 
 #[test]
-fn a_topic_whose_publishers_and_subscribers_have_gone_has_the_memory_that_it_had() {
+fn a_topic_uses_no_more_memory_after_its_participants_have_left() {
     let host = Host::new(256);
     let resident = || host.slot_table.resident_bytes();
     let go_by = || {

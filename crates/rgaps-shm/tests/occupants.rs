@@ -1,4 +1,4 @@
-//! Slots that one publisher or subscriber has after another.
+//! Slots with one occupant after another.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
@@ -20,7 +20,7 @@ fn losses_of_a_slots_former_subscriber_are_not_those_of_the_next() {
 }
 
 #[test]
-fn what_is_told_late_of_a_slots_former_subscriber_changes_nothing() {
+fn late_news_of_a_slots_former_subscriber_changes_nothing() {
     let host = Host::new(64);
     let mut publisher = host.publisher(1 << 20, 0);
     let admit = || host.slot_table.admit_subscriber(&SubscriberSpec::default(), &host.file).unwrap();

@@ -1,4 +1,4 @@
-//! Writer, reader and slot_table together, on a real segment in one process.
+//! Publisher and subscriber ports and the slot table together, on a real segment in one process.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
@@ -19,7 +19,7 @@ use rgaps_shm::reader::TakeRefused;
 use rgaps_shm::{Exhaustion, Held, LoanError, MessageInfo, MessageSpec, ReaderPort, SubscriberSpec};
 
 #[test]
-fn what_is_published_is_taken_in_order_by_everyone_in_place() {
+fn every_subscriber_takes_messages_in_order_and_in_place() {
     let host = Host::new(16);
     let mut publisher = host.publisher(1 << 20, 0);
     let mut readers = [host.subscriber(10), host.subscriber(10)];
@@ -68,14 +68,14 @@ fn keep_all_loses_nothing_and_the_publisher_times_out() {
     assert!(matches!(publisher.publish(10, Exhaustion::DropOldest), Err(LoanError::Messages(8))));
     let waited = publisher.publish(10, Exhaustion::Wait(Duration::from_millis(5)));
     let Err(LoanError::TimedOut { keeper: Some(keeper), .. }) = waited else { panic!("{waited:?}") };
-    assert_eq!((keeper.pid, keeper.is_remote), (host::SUBSCRIBER_PID, false), "who is in the way is named");
+    assert_eq!((keeper.pid, keeper.is_remote), (host::SUBSCRIBER_PID, false), "the error names the subscriber");
     assert_eq!(sequences(&mut reader), [1, 2, 3, 4, 5, 6, 7, 8]);
     publisher.publish(10, Exhaustion::Refuse).unwrap();
     assert_eq!(lost(&reader), 0);
 }
 
 #[test]
-fn who_reads_nothing_while_space_is_waited_for_stops_no_publisher_until_it_reads_again() {
+fn a_publisher_waits_for_no_idle_keep_last_subscriber_until_it_reads_again() {
     let host = Host::new(8);
     let mut publisher = host.publisher(1 << 20, 0);
     let (mut idle, mut busy, mut keeps_all) = (host.subscriber(100), host.subscriber(100), host.subscriber(0));
@@ -89,9 +89,12 @@ fn who_reads_nothing_while_space_is_waited_for_stops_no_publisher_until_it_reads
     publisher.port.give_up_on(readers);
     publisher.publish(10, wait).unwrap();
     assert_eq!((lost(&idle), lost(&busy), lost(&keeps_all)), (1, 0, 0));
-    assert!(matches!(publisher.publish(10, wait), Err(LoanError::TimedOut { .. })), "the busy one is waited for");
+    assert!(
+        matches!(publisher.publish(10, wait), Err(LoanError::TimedOut { .. })),
+        "the publisher waits for the busy one"
+    );
     assert_eq!(sequences(&mut busy), [2, 3, 4, 5, 6, 7, 8, 9]);
-    assert!(publisher.publish(10, wait).is_ok(), "the idle one's next message gives way");
+    assert!(publisher.publish(10, wait).is_ok(), "the idle one's next message is dropped");
     assert_eq!((sequences(&mut keeps_all), lost(&idle)), (vec![9, 10], 2));
 
     assert_eq!(sequences(&mut idle), [3, 4, 5, 6, 7, 8, 9, 10]);
@@ -106,7 +109,7 @@ fn who_reads_nothing_while_space_is_waited_for_stops_no_publisher_until_it_reads
 }
 
 #[test]
-fn a_reader_that_is_closed_holds_nobody_up_though_its_message_is_held() {
+fn a_closed_reader_delays_no_publisher_while_its_message_is_held() {
     let host = Host::new(8);
     let mut publisher = host.publisher(64 << 10, 0);
     let mut reader = host.subscriber(0);
@@ -118,7 +121,7 @@ fn a_reader_that_is_closed_holds_nobody_up_though_its_message_is_held() {
         publisher.publish(30_000, Exhaustion::Refuse).unwrap();
     }
     assert!(publisher.content(&held).iter().all(|byte| *byte == 1));
-    assert!(take(&mut reader).is_none(), "nothing is addressed to it");
+    assert!(take(&mut reader).is_none(), "a closed reader gets nothing");
     drop(held);
     publisher.port.reclaim();
     assert_eq!(publisher.port.pool().used_bytes, 0);
@@ -126,7 +129,7 @@ fn a_reader_that_is_closed_holds_nobody_up_though_its_message_is_held() {
 }
 
 #[test]
-fn a_reader_whose_slot_is_somebody_elses_changes_nothing_there() {
+fn a_reader_that_lost_its_slot_changes_nothing_for_the_next_occupant() {
     let host = Host::new(8);
     let mut publisher = host.publisher(64 << 10, 0);
     let mut before = host.subscriber(0);
@@ -135,7 +138,7 @@ fn a_reader_whose_slot_is_somebody_elses_changes_nothing_there() {
     before.close();
     publisher.publish(100, Exhaustion::Refuse).unwrap();
     publisher.publish(100, Exhaustion::Refuse).unwrap();
-    assert_eq!(sequences(&mut next), [1, 2], "addressed to it, and all of them kept");
+    assert_eq!(sequences(&mut next), [1, 2], "all messages are kept for it");
 }
 
 #[test]
@@ -158,7 +161,7 @@ fn a_publisher_that_waits_goes_on_when_a_holder_releases() {
 }
 
 #[test]
-fn a_message_without_its_bytes_holds_up_those_of_its_publisher_only() {
+fn a_message_without_its_bytes_delays_only_messages_of_its_publisher() {
     let host = Host::new(16);
     let (mut slow, mut quick) = (host.publisher(1 << 20, 0), host.publisher(1 << 20, 0));
     let mut reader = host.subscriber(10);
@@ -167,7 +170,7 @@ fn a_message_without_its_bytes_holds_up_those_of_its_publisher_only() {
     quick.publish(10, Exhaustion::Refuse).unwrap();
     assert_eq!(sequences(&mut reader), [10]);
     write_ready(&host, pending[1].word());
-    assert!(take(&mut reader).is_none() && reader.awaits_bytes(), "the one before it has no bytes yet");
+    assert!(take(&mut reader).is_none() && reader.awaits_bytes(), "the message before it has no bytes yet");
     write_ready(&host, pending[0].word());
     assert_eq!(sequences(&mut reader), [1, 2]);
     assert!(!reader.awaits_bytes());
@@ -176,19 +179,19 @@ fn a_message_without_its_bytes_holds_up_those_of_its_publisher_only() {
 }
 
 #[test]
-fn bytes_that_are_there_before_their_message_is_published_stay_so() {
+fn bytes_that_are_ready_before_publication_stay_ready() {
     let host = Host::new(1);
     let mut publisher = host.publisher(1 << 20, 0);
     let mut reader = host.subscriber(10);
     for expected in 1..=3 {
         let told = publisher.publish_behind(|word| write_ready(&host, word));
         assert!(!told.poison());
-        assert_eq!(sequences(&mut reader), [expected], "the entry is used again");
+        assert_eq!(sequences(&mut reader), [expected], "the entry is reused");
     }
 }
 
 #[test]
-fn who_waits_by_a_stream_gets_messages_in_order_with_and_without_bytes() {
+fn a_stream_that_waits_gets_messages_in_order_with_and_without_bytes() {
     let host = Host::new(16);
     let mut publisher = host.publisher(1 << 20, 0);
     let mut reader = host.subscriber(10);
@@ -203,7 +206,7 @@ fn who_waits_by_a_stream_gets_messages_in_order_with_and_without_bytes() {
     assert_eq!(reader.counters().poisoned, 1);
     for (held, pending) in [(first, &pending[0]), (third, &pending[2])] {
         publisher.port.reclaim();
-        assert!(publisher.port.pool().used_bytes > 0, "no bytes, not released");
+        assert!(publisher.port.pool().used_bytes > 0, "pending, and not released");
         write_ready(&host, pending.word());
         assert_eq!(held.readiness(), Readiness::Ready);
         publisher.port.reclaim();
@@ -217,7 +220,7 @@ fn who_waits_by_a_stream_gets_messages_in_order_with_and_without_bytes() {
 }
 
 #[test]
-fn a_publisher_finds_what_a_stream_released_without_being_rung() {
+fn a_publisher_finds_a_message_that_a_stream_released_without_a_wake_up() {
     let host = Host::new(4);
     let mut publisher = host.publisher(8192, 0);
     let mut reader = host.subscriber(0);
@@ -251,8 +254,8 @@ fn a_message_whose_producer_died_before_its_bytes_came_is_poisoned() {
 }
 
 #[test]
-fn whatever_a_dead_publisher_left_in_its_words_its_slot_is_free_again() {
-    // Flags and states of every kind, in the life and of the owner that they had, and words of nobody.
+fn a_dead_publishers_slot_is_freed_whatever_it_left_in_its_words() {
+    // Every combination of flags and state in the life words, with generation and owner unchanged. Some do not decode.
     for flags in 0..=u8::MAX {
         let host = Host::new(16);
         let mut publisher = host.publisher(1 << 20, 3);
@@ -312,7 +315,7 @@ fn refuse_says_what_was_missing_and_drop_oldest_takes_from_keep_last_only() {
 }
 
 #[test]
-fn a_message_that_fits_no_empty_pool_is_told_so_and_costs_no_other_message() {
+fn a_message_too_large_for_the_empty_pool_is_refused_and_costs_no_other() {
     let host = Host::new(16);
     // 4300 granules: sizes from 4225 on have blocks of 4352.
     let mut publisher = host.publisher(4300 * 256, 2);
@@ -325,7 +328,7 @@ fn a_message_that_fits_no_empty_pool_is_told_so_and_costs_no_other_message() {
         assert!(matches!(refused, Err(LoanError::TooLarge { wanted: 1_081_600, .. })), "{refused:?}");
     }
     assert_eq!((sequences(&mut keeps), lost(&keeps)), ((1..=5).collect(), 0));
-    assert_eq!(sequences(&mut host.subscriber_with(10, true)), [4, 5], "nor has it cost history");
+    assert_eq!(sequences(&mut host.subscriber_with(10, true)), [4, 5], "history is kept, too");
     assert!(publisher.publish(4224 * 256, Exhaustion::DropOldest).is_ok());
 }
 
@@ -346,14 +349,14 @@ fn a_dead_subscribers_holds_are_void_and_its_slot_serves_the_next() {
 }
 
 #[test]
-fn what_a_dead_publisher_published_is_still_read_and_then_its_slot_is_free() {
+fn a_dead_publishers_messages_are_still_read_and_then_its_slot_is_free() {
     let host = Host::new(8);
     let mut publisher = host.publisher(1 << 20, 5);
     let mut reader = host.subscriber(10);
     publisher.publish(100, Exhaustion::Refuse).unwrap();
     publisher.publish(200, Exhaustion::Refuse).unwrap();
     let abandoned = publisher.port.try_loan(300, Exhaustion::Refuse).unwrap();
-    drop(abandoned); // neither published nor given back
+    drop(abandoned); // Neither published nor given back.
     let slot = publisher.port.slot();
     assert!(host.slot_table.drain_publisher(slot));
     assert_eq!(host.slot_table.reclaim(slot), 2);
@@ -383,7 +386,7 @@ fn a_demoted_subscriber_no_longer_stalls_the_publisher() {
 }
 
 #[test]
-fn who_has_the_slot_of_a_subscriber_that_stalled_and_left_stays_keep_all() {
+fn the_next_occupant_of_a_stalling_subscribers_slot_stays_keep_all() {
     let host = Host::new(4);
     let mut publisher = host.publisher(1 << 20, 0);
     let stalling = host.subscriber(0);
@@ -395,7 +398,7 @@ fn who_has_the_slot_of_a_subscriber_that_stalled_and_left_stays_keep_all() {
     assert!(host.slot_table.release_subscriber(slot));
     let innocent = host.subscriber(0);
     assert_eq!((innocent.slot().index, named), (slot.index, slot));
-    assert!(!host.slot_table.demote(named, 2), "it is another's slot by now");
+    assert!(!host.slot_table.demote(named, 2), "the slot has another occupant by now");
     for _ in 0..4 {
         publisher.publish(10, Exhaustion::DropOldest).unwrap();
     }
@@ -404,7 +407,7 @@ fn who_has_the_slot_of_a_subscriber_that_stalled_and_left_stays_keep_all() {
 }
 
 #[test]
-fn a_keep_all_subscriber_that_stands_in_no_publishers_way_is_not_named() {
+fn a_keep_all_subscriber_that_blocks_no_publisher_is_not_named() {
     let host = Host::new(64);
     let (mut remote, mut local) = (host.remote_publisher(8192), host.publisher(1 << 20, 0));
     let (mut holder, mut keeps_all) = (host.subscriber(1), host.subscriber(0));
@@ -414,7 +417,7 @@ fn a_keep_all_subscriber_that_stands_in_no_publishers_way_is_not_named() {
         local.publish(10, Exhaustion::Refuse).unwrap();
     }
     remote.publish(5000, Exhaustion::DropOldest).unwrap_err();
-    assert_eq!(remote.port.stalled_by(), None, "who holds the message stands in the way first");
+    assert_eq!(remote.port.stalled_by(), None, "the holder blocks the publisher first");
     assert_eq!(sequences(&mut keeps_all).len(), 4);
     remote.publish(5000, Exhaustion::DropOldest).unwrap_err();
     assert_eq!((remote.port.stalled_by(), local.port.stalled_by()), (None, None));
@@ -424,7 +427,7 @@ fn a_keep_all_subscriber_that_stands_in_no_publishers_way_is_not_named() {
 }
 
 #[test]
-fn a_loss_on_the_way_is_counted_by_those_who_were_there_before_it() {
+fn a_loss_on_the_way_is_counted_for_subscribers_that_joined_before_it() {
     let host = Host::new(16);
     let mut publisher = host.publisher(1 << 16, 0);
     let early = host.subscriber(5);
@@ -441,7 +444,7 @@ fn a_loss_on_the_way_is_counted_by_those_who_were_there_before_it() {
 }
 
 #[test]
-fn the_table_tells_the_newest_message_of_a_host_after_its_writer_died_and_all_was_released() {
+fn the_table_has_the_newest_message_of_a_host_after_its_writer_died() {
     let host = Host::new(4);
     let received = || rgaps_shm::last_received::last_received(host.slot_table.segment(), [0; 16]);
     let mut publisher = host.remote_publisher(1 << 16);
@@ -451,7 +454,7 @@ fn the_table_tells_the_newest_message_of_a_host_after_its_writer_died_and_all_wa
         publisher.publish(10, Exhaustion::DropOldest).unwrap();
         assert_eq!(received()[&77].sequence, expected);
     }
-    // What is described and not in the queue does not count, not even once it is free again.
+    // A message that was described and never queued does not count, even once its entry is free.
     sequences(&mut reader);
     let loan = publisher.port.loan(10, Exhaustion::Refuse).unwrap();
     publisher.port.give_back(loan);
@@ -460,11 +463,14 @@ fn the_table_tells_the_newest_message_of_a_host_after_its_writer_died_and_all_wa
     assert_eq!(host.slot_table.reclaim(slot), 0);
     let found = received();
     assert_eq!((found[&77].sequence, found[&77].position.0), (9, 8));
-    assert!(rgaps_shm::last_received::last_received(host.slot_table.segment(), [1; 16]).is_empty(), "another host's");
+    assert!(
+        rgaps_shm::last_received::last_received(host.slot_table.segment(), [1; 16]).is_empty(),
+        "a message of another host"
+    );
 }
 
 #[test]
-fn a_message_that_comes_again_goes_to_those_who_came_since_and_to_history() {
+fn a_message_published_again_reaches_later_subscribers_and_history() {
     let host = Host::new(16);
     let mut publisher = host.publisher(1 << 16, 5);
     let mut early = host.subscriber(5);
@@ -524,7 +530,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 0..150)
 }
 
-/// A subscriber beside the plain list of what was published to it.
+/// A subscriber, and the plain list of the messages published to it.
 struct Model {
     reader: ReaderPort,
     depth: u64,
@@ -533,12 +539,12 @@ struct Model {
 }
 
 impl Model {
-    /// Takes one message; what the list has before it must have been revoked.
+    /// Takes one message. Messages before it in the list were dropped or are older than the depth.
     fn take(&mut self, newest: u64) -> Option<Held> {
         let message = match self.reader.take() {
             Ok(message) => message?,
             Err(TakeRefused::TooManyHeld { held, .. }) => {
-                assert_eq!(held, 6, "half of what the publisher has");
+                assert_eq!(held, 6, "half of the publisher's entries");
                 return None;
             }
             Err(error) => panic!("{error}"),
@@ -551,7 +557,7 @@ impl Model {
         Some(message)
     }
 
-    /// Reads what is left; then every message was either taken or counted as lost.
+    /// Reads the rest. Every message was then either taken or counted as lost.
     fn finish(mut self, host: &Host, newest: u64) {
         while self.take(newest).is_some() {}
         assert_eq!(self.skipped + self.unread.len() as u64, lost(&self.reader));
@@ -583,7 +589,7 @@ proptest! {
                     skipped: 0,
                 }),
                 Step::Leave(n) if !models.is_empty() => {
-                    // A subscriber leaves once nothing of it is held; here that is everybody's messages.
+                    // A subscriber leaves once it holds nothing; here all subscribers release everything.
                     held.clear();
                     models.swap_remove(n % count).finish(&host, publisher.sequence);
                 }
@@ -602,7 +608,7 @@ proptest! {
 }
 
 #[test]
-fn a_publisher_keeps_what_a_subscriber_that_it_does_not_know_yet_could_have() {
+fn a_publisher_keeps_every_message_that_an_unknown_subscriber_could_have() {
     let host = Host::new(8);
     let (mut publisher, mut latched) = (host.publisher(1 << 20, 0), host.publisher(1 << 20, 1));
     publisher.publish(10, Exhaustion::Refuse).unwrap();
@@ -611,7 +617,7 @@ fn a_publisher_keeps_what_a_subscriber_that_it_does_not_know_yet_could_have() {
     }
     let reader = host.subscriber_with(2, true);
     publisher.port.reclaim();
-    assert_eq!(publisher.port.outstanding(), 0, "nobody who comes later can have it");
+    assert_eq!(publisher.port.outstanding(), 0, "the new subscriber can have none of its messages");
     publisher.publish_unmet(10, Exhaustion::Refuse).unwrap();
     for _ in 0..2 {
         latched.publish_unmet(10, Exhaustion::Refuse).unwrap();
@@ -633,11 +639,11 @@ fn a_publisher_keeps_what_a_subscriber_that_it_does_not_know_yet_could_have() {
 }
 
 #[test]
-fn what_a_subscriber_writes_reaches_nothing_that_others_read() {
+fn a_subscriber_writes_nothing_that_other_subscribers_read() {
     let host = Host::new(8);
     let made = host.slot_table.segment();
     let reader = host.subscriber(10);
-    // The kernel says so of each descriptor that a subscriber gets, and of each mapping.
+    // The kernel enforces this for each descriptor and mapping of a subscriber.
     let segment = made.read_only().unwrap();
     for part in [0, SEGMENT_BYTES - 4096] {
         assert!(Mapping::map_part(&segment, SEGMENT_BYTES, part, 4096, Access::ReadWrite).is_err());
@@ -656,9 +662,9 @@ fn what_a_subscriber_writes_reaches_nothing_that_others_read() {
         });
         line.unwrap().split(' ').nth(1).unwrap().to_owned()
     };
-    assert_eq!(of(&reader.segment().header().tail.0), "r--s", "what a subscriber has of the segment");
+    assert_eq!(of(&reader.segment().header().tail.0), "r--s", "a subscriber's mapping of the segment");
     assert_eq!(of(&reader.pages().words().cursor), "rw-s", "its own words");
-    // Whatever it says of itself, another one gets everything.
+    // Whatever it writes into its own words, the other subscriber gets everything.
     let (mut publisher, mut other) = (host.publisher(1 << 20, 0), host.subscriber(10));
     let lies = reader.pages().words();
     for lie in [0, 1, u64::MAX - 1, u64::MAX] {
@@ -679,8 +685,8 @@ fn a_loan_that_fails_costs_no_history() {
         publisher.publish(5000, exhaustion).unwrap_err();
     }
     let mut late = host.subscriber_with(1, true);
-    assert_eq!(sequences(&mut late), [1], "the newest that there is");
+    assert_eq!(sequences(&mut late), [1], "the newest message");
     drop(held);
     publisher.publish(5000, Exhaustion::Refuse).unwrap();
-    assert_eq!(sequences(&mut late), [2], "what stands in the way makes way");
+    assert_eq!(sequences(&mut late), [2], "history gives up the first message, and the loan succeeds");
 }

@@ -12,7 +12,7 @@ use rgaps_shm::sightings::{MessageName, TakenByName};
 use rgaps_shm::{Exhaustion, Held, ReaderPort};
 
 #[test]
-fn what_is_put_back_comes_next_and_is_counted_once() {
+fn a_message_put_back_is_next_and_is_counted_once() {
     let host = Host::new(64);
     let mut publisher = host.publisher(1 << 20, 0);
     let mut reader = host.subscriber(0);
@@ -30,7 +30,7 @@ fn what_is_put_back_comes_next_and_is_counted_once() {
 }
 
 #[test]
-fn what_is_put_back_goes_with_the_depth_and_with_handles_in_order() {
+fn a_message_put_back_is_lost_by_the_depth_and_by_handles_in_order() {
     let host = Host::new(64);
     let mut publisher = host.publisher(1 << 20, 0);
     let mut reader = host.subscriber(2);
@@ -53,7 +53,7 @@ fn what_is_put_back_goes_with_the_depth_and_with_handles_in_order() {
 }
 
 #[test]
-fn what_is_put_back_and_then_poisoned_is_counted_as_taken() {
+fn a_message_put_back_and_then_poisoned_is_counted_as_taken() {
     let host = Host::new(64);
     let mut publisher = host.publisher(1 << 20, 0);
     for is_on_stream in [false, true] {
@@ -79,8 +79,8 @@ fn take_and_put_back(reader: &mut ReaderPort, sequence: u64) {
 }
 
 #[test]
-fn however_many_are_put_back_out_of_turn_the_others_are_taken() {
-    // More than a reader passes by, and half of all that a publisher has.
+fn messages_are_taken_however_many_others_are_put_back_out_of_turn() {
+    // More than a reader sets aside, and half of a publisher's entries.
     for (messages, published, put_back) in [(256, 70, 2..=65), (4, 4, 2..=3)] {
         let host = Host::new(messages);
         let mut publisher = host.publisher(1 << 20, 0);
@@ -102,7 +102,7 @@ fn however_many_are_put_back_out_of_turn_the_others_are_taken() {
 }
 
 #[test]
-fn what_is_put_back_adds_nothing_to_what_may_be_held() {
+fn messages_put_back_do_not_raise_the_limit_of_held_messages() {
     let host = Host::new(4);
     let mut publisher = host.publisher(1 << 20, 0);
     let mut reader = host.subscriber(0);
@@ -112,7 +112,10 @@ fn what_is_put_back_adds_nothing_to_what_may_be_held() {
     take_and_put_back(&mut reader, 2);
     take_and_put_back(&mut reader, 3);
     let refused = |held| matches!(held, Err(TakeRefused::TooManyHeld { held: 2, .. }));
-    assert!(refused(reader.take_by_name(name(4)).map(|_| ())), "with those that wait, it would be more than half");
+    assert!(
+        refused(reader.take_by_name(name(4)).map(|_| ())),
+        "with the messages put back, it would hold more than half"
+    );
     let mut held = vec![reader.take().unwrap().unwrap(), reader.take().unwrap().unwrap()];
     assert_eq!(held.iter().map(|held| held.info().sequence).collect::<Vec<_>>(), [1, 2]);
     assert!(refused(reader.take().map(|_| ())) && refused(reader.take_pending().map(|_| ())));
@@ -122,7 +125,7 @@ fn what_is_put_back_adds_nothing_to_what_may_be_held() {
 }
 
 #[test]
-fn what_is_put_back_and_too_old_is_not_said_to_wait() {
+fn a_message_put_back_and_too_old_does_not_count_as_ready() {
     let host = Host::new(64);
     let mut publisher = host.publisher(1 << 20, 0);
     let mut reader = host.subscriber(2);
@@ -136,13 +139,13 @@ fn what_is_put_back_and_too_old_is_not_said_to_wait() {
 }
 
 #[test]
-fn what_is_put_back_has_its_turn_when_what_history_gave_has_gone() {
+fn a_message_put_back_has_its_turn_when_history_before_it_is_gone() {
     let host = Host::new(64);
     let mut publisher = host.publisher(1 << 20, 1);
     publisher.publish(10, Exhaustion::Refuse).unwrap();
     let mut readers = [host.subscriber_with(3, true), host.subscriber_with(3, true)];
     for reader in &mut readers {
-        assert_eq!(reader.ready_count(10).ready, 1, "what history gave");
+        assert_eq!(reader.ready_count(10).ready, 1, "the message from history");
     }
     for sequence in 2..=3 {
         assert_eq!(publisher.publish(10, Exhaustion::Refuse), Ok(sequence));
@@ -168,7 +171,8 @@ impl Random {
     }
 }
 
-/// Random takes in turn and by name, put-backs and drops: everything is given out once or counted as lost, and what is said to wait comes.
+/// Random takes in order and by name, put-backs and drops. Every message is given out once or counted as lost, and `ready_count` agrees with the
+/// takes.
 fn walk_randomly(seed: u64) {
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let messages = [4, 8, 64, 256][random.below(4) as usize];
@@ -277,6 +281,6 @@ fn walk_randomly(seed: u64) {
 }
 
 #[test]
-fn whatever_is_taken_put_back_and_dropped_in_any_order_everything_comes_once_or_is_lost() {
+fn in_any_order_of_steps_each_message_is_given_once_or_lost() {
     (1..3000).for_each(walk_randomly);
 }

@@ -1,6 +1,6 @@
-//! iceoryx2's event service as a body of the notification traits: the paper's baseline, and the way in for iceoryx2 programs.
+//! iceoryx2's event service behind the notification traits: the paper's baseline, and a way for iceoryx2 programs to wait.
 //!
-//! A notification is one datagram a listener, so its cost grows with their number; the service's limits are set here, because its
+//! A notification sends one datagram to each listener, so its cost grows with their number. The service's limits are set here because its
 //! defaults (16 listeners and notifiers, 20 nodes) are below ours.
 
 use std::io;
@@ -29,7 +29,7 @@ pub struct IceoryxWait {
 }
 
 impl IceoryxWake {
-    /// Joins, or makes, the event service of a name.
+    /// Opens or creates the event service with this name.
     pub fn new(service: &str) -> io::Result<Self> {
         let (node, service) = open(service)?;
         let notifier = service.notifier_builder().create().map_err(io::Error::other)?;
@@ -38,7 +38,7 @@ impl IceoryxWake {
 }
 
 impl IceoryxWait {
-    /// Joins, or makes, the event service of a name.
+    /// Opens or creates the event service with this name.
     pub fn new(service: &str) -> io::Result<Self> {
         let (node, service) = open(service)?;
         let listener = service.listener_builder().create().map_err(io::Error::other)?;
@@ -65,7 +65,7 @@ impl Wait for IceoryxWait {
 }
 
 fn open(service: &str) -> io::Result<(Node<ipc::Service>, PortFactory<ipc::Service>)> {
-    // Else it warns, in every process, that it has no configuration file of its own.
+    // Otherwise every process warns that iceoryx2 has no configuration file.
     set_log_level_from_env_or(LogLevel::Error);
     let node = NodeBuilder::new().create::<ipc::Service>().map_err(io::Error::other)?;
     let name = ServiceName::new(service).map_err(io::Error::other)?;

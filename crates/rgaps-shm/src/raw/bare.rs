@@ -1,4 +1,4 @@
-//! Bare rlsf over real memory, behind tokens: what `rgaps bench alloc` measures our allocator against.
+//! rlsf alone over real memory, behind a safe interface: the baseline of `rgaps bench alloc`.
 
 use std::alloc::Layout;
 use std::ptr::NonNull;
@@ -7,7 +7,7 @@ use rgaps_os::{MapError, Mapping};
 
 use super::shadow::Engine;
 
-/// rlsf as it comes, its headers inside the memory that it manages.
+/// Plain rlsf, with its headers inside the memory that it manages.
 pub struct BareTlsf {
     engine: Engine,
     _memory: Mapping,
@@ -20,10 +20,10 @@ pub struct BareBlock(NonNull<u8>);
 const ALIGN: usize = 16;
 
 impl BareTlsf {
-    /// What rlsf takes of a block for itself.
+    /// Bytes of a block that rlsf uses for its header.
     pub const HEADER_BYTES: u64 = 16;
 
-    /// Over `bytes` of private memory.
+    /// An allocator over `bytes` of private memory.
     pub fn new(bytes: u64) -> Result<Self, MapError> {
         let memory = Mapping::anonymous(bytes)?;
         let Some(base) = NonNull::new(memory.address() as *mut u8) else { unreachable!("a mapping is never at 0") };
@@ -33,7 +33,7 @@ impl BareTlsf {
         Ok(Self { engine, _memory: memory })
     }
 
-    /// A block of at least `bytes`.
+    /// Allocates a block of at least `bytes`.
     #[inline]
     pub fn allocate(&mut self, bytes: u64) -> Option<BareBlock> {
         let layout = Layout::from_size_align(bytes as usize, ALIGN).ok()?;

@@ -1,5 +1,5 @@
-//! TLSF over a shadow range: rlsf keeps its headers inside the memory that it manages, which a CPU cannot do in GPU memory. So it
-//! manages a private range in which 32 bytes stand for one granule of the pool, and only the positions of its blocks are used.
+//! TLSF over a shadow range. rlsf keeps its headers inside the memory that it manages, which a CPU cannot do in GPU memory. So it manages a
+//! private range in which 32 bytes stand for one granule of the pool, and only the positions of its blocks are used.
 
 use std::alloc::Layout;
 use std::num::NonZeroU32;
@@ -15,7 +15,7 @@ pub(crate) const SHADOW_BYTES: usize = 32;
 /// rlsf's header of a used block, in the first half of its first granule.
 const BLOCK_HEADER_BYTES: usize = 16;
 
-/// First-level classes: blocks up to 2^24 × 32 B of shadow. Second level: 32 classes each, so about 3 % of fit is given away.
+/// First-level classes: blocks up to 2^24 × 32 B of shadow. Second level: 32 classes each, so a block is at most about 3 % too large.
 pub(crate) type Engine = Tlsf<'static, u32, u32, 24, { 1 << CLASS_BITS }>;
 /// Binary logarithm of the second-level classes.
 pub(crate) const CLASS_BITS: u32 = 5;
@@ -23,17 +23,17 @@ pub(crate) const CLASS_BITS: u32 = 5;
 pub(crate) struct Shadow {
     engine: Engine,
     base: NonNull<u8>,
-    /// Keeps the range mapped; the engine points into it.
+    /// Keeps the range mapped, since the engine points into it.
     _memory: Mapping,
 }
 
-// SAFETY: the engine's pointers lead into `_memory`, which moves with it and is touched by nobody else.
+// SAFETY: the engine's pointers lead into `_memory`, which moves with it and only the engine touches it.
 unsafe impl Send for Shadow {}
 
 impl Shadow {
-    /// A range of `count` granules, all free.
+    /// Creates a range of `count` granules, all free.
     pub(crate) fn new(count: usize) -> Result<Self, MapError> {
-        // One granule more, where rlsf puts the sentinel that ends the range.
+        // rlsf puts the sentinel that ends the range into one more granule.
         let bytes = (count + 1) * SHADOW_BYTES;
         let memory = Mapping::anonymous((bytes as u64).next_multiple_of(4096))?;
         let Some(base) = NonNull::new(memory.address() as *mut u8) else { unreachable!("a mapping is never at 0") };
@@ -44,7 +44,7 @@ impl Shadow {
         Ok(Self { engine, base, _memory: memory })
     }
 
-    /// The first of `count` free granules in a row.
+    /// Allocates `count` adjacent granules, and returns the first.
     #[inline]
     pub(crate) fn allocate(&mut self, count: NonZeroU32) -> Option<usize> {
         let bytes = count.get() as usize * SHADOW_BYTES - BLOCK_HEADER_BYTES;

@@ -47,7 +47,7 @@ fn at<T: AllAtomic>(mapping: &Mapping, offset: u64) -> Result<&T, OutOfRange> {
         return Err(OutOfRange { offset, bytes, mapped: mapping.bytes() });
     }
     let pointer = (mapping.address() + offset) as *const T;
-    // SAFETY: in bounds and aligned (a mapping starts on a page), mapped while `mapping` is borrowed, any bit pattern is valid, and
-    // everybody touches it atomically.
+    // SAFETY: in bounds and aligned (a mapping starts on a page), mapped while `mapping` is borrowed, any bit pattern is valid, and every process
+    // accesses it atomically.
     Ok(unsafe { &*pointer })
 }

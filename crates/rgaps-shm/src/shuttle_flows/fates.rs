@@ -1,7 +1,7 @@
-//! Who dies when, and who sleeps: a scheduler that asks another one, but never runs a thread again whose steps are used up.
+//! Kills threads, and lets them sleep: a scheduler around another one that never again runs a thread whose steps are used up.
 //!
-//! A step is what lies between two accesses to shared words, so a thread dies before any access, as a process does. Threads that wait for
-//! an end or for a wake-up are not run either. These waits are outside the words under test, and begin and end without a step.
+//! A step is the code between two accesses to shared words, so a thread can die before any access, like a process. Threads that wait for another
+//! thread's end or for a wake-up do not run either. These waits are not part of the words under test, and begin and end without a step.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -18,19 +18,19 @@ struct Fates {
     mortals: Vec<Mortal>,
     numbers: HashMap<TaskId, Number>,
     waiting: HashMap<TaskId, Until>,
-    /// Nobody who lives could go on.
+    /// No living thread could run.
     is_stuck: bool,
 }
 
 struct Mortal {
-    /// `None`: it lives to its end.
+    /// `None`: it runs to its end.
     steps_left: Option<u32>,
     has_ended: bool,
 }
 
 enum Until {
     Gone(Number),
-    /// Until it is woken; it has looked at all positions before this one.
+    /// Until it is woken. It has looked at all positions before this one.
     Woken(u64),
 }
 
@@ -62,13 +62,13 @@ fn with<T>(change: impl FnOnce(&mut Fates) -> T) -> T {
     FATES.with(|fates| change(&mut fates.borrow_mut()))
 }
 
-/// Runs `flow` in a thread of its own that dies after so many steps, or has come to its end by then. Returns when either has happened.
+/// Runs `flow` in a thread of its own that dies after `steps` steps, unless it has ended by then. Returns when it has died or ended.
 pub(super) fn live(steps: Option<u32>, flow: impl FnOnce() + Send + 'static) {
     let number = with(|fates| {
         fates.mortals.push(Mortal { steps_left: steps, has_ended: false });
         fates.mortals.len() - 1
     });
-    // Shuttle's schedules wait for each thread, but for no future without a handle.
+    // A schedule waits for every thread, but not for a future without a handle.
     drop(future::spawn(async move {
         with(|fates| fates.numbers.insert(me(), number));
         flow();
@@ -82,12 +82,12 @@ pub(super) fn sleep(next: u64) {
     wait(Until::Woken(next));
 }
 
-/// Wakes all who sleep.
+/// Wakes all sleeping threads.
 pub(super) fn wake_all() {
     with(|fates| fates.waiting.retain(|_, until| !matches!(until, Until::Woken(_))));
 }
 
-/// Whether somebody who lives sleeps and has not looked at a position.
+/// Whether a living thread sleeps and has not looked at a position.
 pub(super) fn is_slept_through(position: u64) -> bool {
     with(|fates| {
         let has_missed_it = |until: &Until| matches!(until, Until::Woken(next) if *next <= position);
@@ -99,10 +99,10 @@ fn wait(until: Until) {
     with(|fates| fates.waiting.insert(me(), until));
     thread::yield_now();
     with(|fates| fates.waiting.remove(&me()));
-    assert!(!with(|fates| fates.is_stuck), "all who live wait for each other");
+    assert!(!with(|fates| fates.is_stuck), "all living threads wait for each other");
 }
 
-/// The scheduler that lets threads die.
+/// The scheduler that kills threads.
 pub(super) struct Mortality<S>(pub(super) S);
 
 impl<S: Scheduler> Scheduler for Mortality<S> {
@@ -118,7 +118,7 @@ impl<S: Scheduler> Scheduler for Mortality<S> {
             };
             let mut living = can_go_on(fates);
             if living.is_empty() {
-                // Shuttle expects no panic here: one of them says it.
+                // Shuttle expects no panic here, so let a thread report it.
                 fates.is_stuck = true;
                 fates.waiting.clear();
                 living = can_go_on(fates);

@@ -1,4 +1,4 @@
-//! What the manager does, as `SlotTable`: who comes, who goes, and what is left of the dead.
+//! The manager's flow, like `SlotTable`: admits and releases occupants, and finishes the messages of dead publishers.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ impl Manager {
         &self.0.topic
     }
 
-    /// As `SlotTable::admit_subscriber`.
+    /// Like `SlotTable::admit_subscriber`.
     pub(super) fn admit_subscriber(&mut self, index: usize, kind: SubscriberKind) -> (SlotId, Subscriber) {
         let topic = self.0.topic.clone();
         let words = &topic.subscribers[index];
@@ -44,18 +44,18 @@ impl Manager {
         (slot, subscriber)
     }
 
-    /// As `SlotTable::release_subscriber`.
+    /// Like `SlotTable::release_subscriber`.
     pub(super) fn release_subscriber(&mut self, slot: SlotId) {
         let words = &self.topic().subscribers[slot.0];
         let (active, free) = (slot_state(slot.1, ACTIVE), slot_state(slot.1, FREE));
         assert!(words.state.compare_exchange(active, free, Ordering::AcqRel, Ordering::Relaxed).is_ok());
-        // The state word has released all that it held.
+        // The state word has released all messages that it held.
         self.topic().truth().blocks.iter_mut().for_each(|block| block.release(slot));
         self.topic().subscriber_mask.fetch_and(!(1 << slot.0), Ordering::SeqCst);
         self.0.known[slot.0] = None;
     }
 
-    /// As `SlotTable::admit_publisher`, where all other slots are taken.
+    /// Like `SlotTable::admit_publisher`, when all other slots are occupied.
     pub(super) fn admit_publisher(&mut self, index: usize) -> Option<(SlotId, Publisher)> {
         let topic = self.0.topic.clone();
         if self.reclaim(index, Need::None) > 0 && self.reclaim(index, Need::Soft) > 0 {
@@ -75,7 +75,7 @@ impl Manager {
         Some((slot, Publisher::new(Subscribers::new(topic), slot, first_generation)))
     }
 
-    /// As `SlotTable::drain_publisher`.
+    /// Like `SlotTable::drain_publisher`.
     pub(super) fn drain_publisher(&mut self, (slot, generation): SlotId) {
         let words = &self.topic().publishers[slot];
         let (active, draining) = (slot_state(generation, ACTIVE), slot_state(generation, DRAINING));
@@ -85,7 +85,7 @@ impl Manager {
         self.topic().ring_always();
     }
 
-    /// As `SlotTable::reclaim_sparing`: how many messages of a draining publisher are left.
+    /// Like `SlotTable::reclaim_sparing`: how many messages of a draining publisher are left.
     pub(super) fn reclaim(&self, slot: usize, spared: Need) -> usize {
         let topic = self.topic();
         let words = &topic.publishers[slot];
@@ -101,7 +101,7 @@ impl Manager {
         left
     }
 
-    /// As `SlotTable::finish_message`.
+    /// Like `SlotTable::finish_message`.
     fn finish_message(&self, index: MessageIndex, owner: u16, spared: Need) -> bool {
         let topic = self.topic();
         let words = topic.words(index);
@@ -136,7 +136,7 @@ impl Manager {
         }
     }
 
-    /// As `SlotTable::give_entries_back`; the pool goes with them.
+    /// Like `SlotTable::give_entries_back`; also unmaps the pool.
     fn give_entries_back(&self, slot: usize) {
         let topic = self.topic();
         let lives = topic.used_entries(slot).filter_map(|index| topic.words(index).life());
@@ -156,7 +156,7 @@ impl Manager {
         }
     }
 
-    /// After all have left, nothing is left.
+    /// Checks that no message is left after all publishers and subscribers have left.
     pub(super) fn check_nothing_is_left(&self) {
         for slot in 0..PUBLISHERS {
             assert_eq!(self.reclaim(slot, Need::None), 0, "messages of publisher slot {slot} are pinned");

@@ -1,4 +1,4 @@
-//! What a publisher does, as `WriterPort`: loan, publish, keep for late joiners, free, drop.
+//! A publisher's flow, like `WriterPort`: loan, publish, keep for late joiners, free, drop.
 
 use std::collections::VecDeque;
 
@@ -26,7 +26,7 @@ pub(super) struct Publisher {
     history: History,
     history_depth: u32,
     drops_oldest: bool,
-    /// What its stream has still to fill.
+    /// Messages that its stream has still to fill.
     pending: VecDeque<MessageRef>,
     sequence: u32,
 }
@@ -73,13 +73,13 @@ impl Publisher {
         &self.subscribers.topic
     }
 
-    /// The manager's word of who has joined may come at any time.
+    /// The manager's messages about new subscribers may arrive at any time.
     fn read_mail(&mut self) {
         let mail = std::mem::take(&mut *self.topic().mail[self.slot.0].lock().unwrap());
         mail.into_iter().for_each(|known| self.subscribers.add(known));
     }
 
-    /// As `WriterPort::try_loan`.
+    /// Like `WriterPort::try_loan`.
     fn loan(&mut self) -> Option<MessageRef> {
         if one_in(2) {
             self.reclaim();
@@ -117,7 +117,7 @@ impl Publisher {
         self.free_entries.push_back(message.index);
     }
 
-    /// As `WriterPort::publish_to`.
+    /// Like `WriterPort::publish_to`.
     fn publish(&mut self, message: MessageRef) {
         let state = if one_in(4) { State::Filling } else { State::Published };
         let entry = self.topic().entry(message.index);
@@ -142,14 +142,14 @@ impl Publisher {
         let mut truth = self.topic().truth();
         truth.announced = truth.announced.max(position.0 + 1);
         drop(truth);
-        assert!(!fates::is_slept_through(position.0), "somebody sleeps who has not looked at {position:?}");
+        assert!(!fates::is_slept_through(position.0), "a subscriber sleeps that has not looked at {position:?}");
         let topic = &self.subscribers.topic;
         self.history.push(0, self.history_depth, message, |old| {
             topic.words(old.index).leave_history(old.generation);
         });
     }
 
-    /// Its stream brings the bytes of a message.
+    /// Its stream writes the bytes of a message.
     fn fill_one(&mut self) -> bool {
         let Some(message) = self.pending.pop_front() else { return false };
         self.topic().truth().write(message);
@@ -174,7 +174,7 @@ impl Publisher {
         (Look::begin(), self.topic().queue().end().0)
     }
 
-    /// As `WriterPort::try_free`.
+    /// Like `WriterPort::try_free`.
     fn try_free(&mut self, at: usize, (look, end): (Look, u64), spared: Need) -> bool {
         let Outstanding { message, position, was_kept } = self.outstanding[at];
         let offered = Offered { message, position: Some(position), was_kept };

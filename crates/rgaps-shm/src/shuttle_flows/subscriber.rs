@@ -1,4 +1,4 @@
-//! What a subscriber does, as `ReaderPort`: want what history keeps, take, hold, released, sleep, close.
+//! A subscriber's flow, like `ReaderPort`: want messages of history, take, hold, release, sleep, close.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -11,15 +11,15 @@ use crate::shuttle_flows::topic::{PUBLISHERS, Pages, Payload, SlotId, Topic, bit
 use crate::shuttle_flows::{one_in, pick};
 use crate::sync::Ordering;
 
-/// Messages that a subscriber holds at most.
+/// Most messages that a subscriber holds.
 const HELD_MAX: usize = 3;
 
-/// What it is to a topic.
+/// The kind of a subscriber.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SubscriberKind {
     /// Keep-last depth; 0 is keep-all.
     pub(super) depth: u64,
-    /// It gets what is kept for late joiners.
+    /// It gets the messages that history keeps.
     pub(super) wants_history: bool,
     /// Takes after which it leaves; `None`: it stays until all publishers have left.
     pub(super) takes: Option<u64>,
@@ -36,9 +36,9 @@ pub(super) struct Subscriber {
     held: Vec<MessageRef>,
     taken: u64,
     lost: u64,
-    /// Of these, what history gave.
+    /// Messages taken or lost that came from history.
     from_history: u64,
-    /// By publisher, what came last: its number, and whether it came after this subscriber joined.
+    /// The last message taken of each publisher: its number, and whether it was published after this subscriber joined.
     last: HashMap<SlotId, (u32, bool)>,
 }
 
@@ -84,12 +84,12 @@ impl Subscriber {
         while self.release_one() {}
     }
 
-    /// One who has nothing to take releases something now and then before it sleeps.
+    /// A subscriber with nothing to take sometimes releases a message before it sleeps.
     fn is_released_first(&mut self) -> bool {
         one_in(2) && self.release_one()
     }
 
-    /// As `FutexWait` and the loop around it.
+    /// Like `FutexWait` and the loop around it.
     fn sleep(&mut self) {
         let asleep = &self.pages.asleep;
         let seen = bell::announce(&self.topic.arrivals, || asleep.store(1, Ordering::Relaxed));
@@ -106,7 +106,7 @@ impl Subscriber {
         assert_eq!(self.taken + self.lost, offered, "each message is taken or lost");
     }
 
-    /// As `past::want_history`.
+    /// Like `past::want_history`.
     fn want_history(&mut self) {
         let topic = &self.topic;
         let mut kept: Vec<(u64, MessageRef)> = bits(&topic.publisher_mask)
@@ -129,7 +129,7 @@ impl Subscriber {
         topic.truth().tally.wanted += self.backlog.len() as u64;
     }
 
-    /// As `ReaderPort::next`; whether it took something.
+    /// Like `ReaderPort::next`; whether it took something.
     fn take(&mut self) -> bool {
         self.trim_backlog();
         while let Some((position, message)) = self.backlog.front().copied() {
@@ -170,7 +170,7 @@ impl Subscriber {
         }
     }
 
-    /// As `ReaderPort::hold_life`.
+    /// Like `ReaderPort::hold_life`.
     fn hold(&mut self, position: u64, message: MessageRef, life: Option<Life>) -> bool {
         let hold = self.pages.hold(message.index);
         if life.is_none() || !self.topic.words(message.index).acquire(hold, message.generation) {
@@ -197,7 +197,7 @@ impl Subscriber {
             let is_next = sequence == last + 1;
             assert!(
                 is_next || self.kind.depth > 0 || !was_new,
-                "a keep-all subscriber misses what is before {sequence}"
+                "a keep-all subscriber misses messages before {sequence}"
             );
         }
     }
@@ -210,7 +210,7 @@ impl Subscriber {
         readiness
     }
 
-    /// Releases one of those that it holds. One whose bytes are awaited is released when they have come, or never will.
+    /// Releases one of the messages that it holds. Waits until the message is ready or poisoned.
     fn release_one(&mut self) -> bool {
         if self.held.is_empty() {
             return false;

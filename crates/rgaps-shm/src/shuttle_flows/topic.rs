@@ -1,4 +1,4 @@
-//! A small topic: the words of a segment, what its subscribers are to others, and what is true of its blocks.
+//! A small topic: the words of a segment, its subscribers as others know them, and the truth about its blocks.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 pub(super) const PUBLISHERS: usize = 2;
 pub(super) const SUBSCRIBERS: usize = 3;
-/// Entries that a publisher can have.
+/// Entries of each publisher's run.
 pub(super) const RUN: usize = 3;
 const ENTRIES: usize = PUBLISHERS * RUN;
 /// More than all entries together, so that no keep-all subscriber is overrun.
@@ -75,11 +75,11 @@ pub(super) struct Topic {
     pub(super) publishers: [PublisherRecord; PUBLISHERS],
     pub(super) subscriber_mask: AtomicU64,
     pub(super) subscribers: [SubscriberRecord; SUBSCRIBERS],
-    /// What subscribers sleep on.
+    /// The word that subscribers sleep on.
     pub(super) arrivals: AtomicU32,
-    /// Publisher slots that will have no occupant any more.
+    /// Publisher slots that will have no further occupant.
     pub(super) closed: AtomicU32,
-    /// What the manager has sent to each publisher, and it has not read.
+    /// Messages of the manager that each publisher has not read yet.
     pub(super) mail: [Mutex<Vec<Known>>; PUBLISHERS],
     truth: Mutex<Truth>,
 }
@@ -87,20 +87,20 @@ pub(super) struct Topic {
 /// A subscriber's words, as the manager hands them out.
 pub(super) type Known = (SlotId, Arc<Pages>);
 
-/// What a schedule is judged by. Looking at it is no step.
+/// The truth that the checks compare with. Reading it is not a step.
 #[derive(Default)]
 pub(super) struct Truth {
     pub(super) blocks: [Block; ENTRIES],
-    /// What was published in each life of an entry.
+    /// The payload published in each life of an entry.
     meant: HashMap<MessageRef, Payload>,
     /// Lives that have ended.
     ended: HashSet<MessageRef>,
-    /// What lies before this position was published, and then its publisher woke those who slept.
+    /// Every message before this position was published, and its publisher has woken the sleepers since.
     pub(super) announced: u64,
     pub(super) tally: Tally,
 }
 
-/// What happened, for whoever wonders whether a schedule reaches it.
+/// Counts of events, to see what the schedules reach.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tally {
     pub(super) schedules: u64,
@@ -130,7 +130,7 @@ impl Tally {
     }
 }
 
-/// What a message says: who published it, and its number there.
+/// A message's content: its publisher, and the publisher's number for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Payload {
     pub(super) publisher: SlotId,
@@ -155,9 +155,9 @@ impl Block {
         self.forget();
     }
 
-    /// Its owner is dead, and may have freed it already.
+    /// Frees the block of a dead owner, which may have freed it already.
     pub(super) fn forget(&mut self) {
-        assert!(self.holders.is_empty(), "what {:?} hold is freed", self.holders);
+        assert!(self.holders.is_empty(), "a block that {:?} hold is freed", self.holders);
         self.is_allocated = false;
     }
 
@@ -195,7 +195,7 @@ impl Truth {
         self.meant[&message]
     }
 
-    /// A message that is held and ready says what was published.
+    /// Checks that a held and ready message has the content that was published.
     pub(super) fn check(&mut self, message: MessageRef) {
         let meant = self.meant[&message];
         assert_eq!(self.block(message.index).bytes, Some(meant), "{message:?} is used again while it is held");
@@ -224,19 +224,19 @@ impl Topic {
         MessageWords::new(&entry.life, &entry.ready)
     }
 
-    /// As `Segment::life_at`.
+    /// Like `Segment::life_at`.
     pub(super) fn life_at(&self, position: u64, named: Named) -> Option<Life> {
         let joined = |owner| Some(self.publishers[usize::from(owner)].joined.load(Ordering::Relaxed));
         self.words(named.message).life_at(position, named.generation, joined)
     }
 
-    /// As `Segment::used_entries`.
+    /// Like `Segment::used_entries`.
     pub(super) fn used_entries(&self, slot: usize) -> impl Iterator<Item = MessageIndex> + use<> {
         let used = self.publishers[slot].used.load(Ordering::Acquire) as usize;
         (slot * RUN..slot * RUN + used.min(RUN)).map(|index| MessageIndex(index as u16))
     }
 
-    /// As `past::find_in_queue`.
+    /// Like `past::find_in_queue`.
     pub(super) fn find_in_queue(&self, message: MessageRef) -> Option<u64> {
         let named = named(message);
         let owner = self.words(message.index).life()?.owner;
@@ -247,20 +247,23 @@ impl Topic {
             .find(|position| self.queue().read(Position(*position)) == Slot::Message(named))
     }
 
-    /// As `notify::ring_always`.
+    /// Like `notify::ring_always`.
     pub(super) fn ring_always(&self) {
         self.arrivals.fetch_add(1, Ordering::AcqRel);
         fates::wake_all();
     }
 
-    /// As `futex::wait` on the arrivals, by who has looked at all positions before `next`.
+    /// Like `futex::wait` on the arrivals, by a subscriber that has looked at all positions before `next`.
     pub(super) fn sleep(&self, seen: u32, next: u64) {
         if self.arrivals.load(Ordering::SeqCst) == seen {
             let mut truth = self.truth();
             truth.tally.slept += 1;
             let announced = truth.announced;
             drop(truth);
-            assert!(next >= announced, "somebody sleeps who has looked before {next} only, and not before {announced}");
+            assert!(
+                next >= announced,
+                "a subscriber sleeps that has looked only before {next}, and not before {announced}"
+            );
             fates::sleep(next);
         }
     }
@@ -277,13 +280,13 @@ pub(super) fn named(message: MessageRef) -> Named {
     Named { message: message.index, generation: message.generation.low() }
 }
 
-/// As `segment::bits`.
+/// Like `segment::bits`.
 pub(super) fn bits(mask: &AtomicU64) -> impl Iterator<Item = usize> + use<> {
     let word = mask.load(Ordering::Acquire);
     (0..64).filter(move |bit| word >> bit & 1 == 1)
 }
 
-/// What a message is to those who could have it.
+/// What decides which subscribers could have a message.
 #[derive(Clone, Copy)]
 pub(super) struct Offered {
     pub(super) message: MessageRef,
@@ -291,7 +294,7 @@ pub(super) struct Offered {
     pub(super) was_kept: bool,
 }
 
-/// As `subscribers::Reader`.
+/// Like `subscribers::Reader`.
 pub(super) struct Reader<'a> {
     offered: Offered,
     joined: u64,
@@ -321,7 +324,7 @@ impl Reader<'_> {
     }
 }
 
-/// As `Subscribers`.
+/// Like `Subscribers`.
 pub(super) struct Subscribers {
     pub(super) topic: Arc<Topic>,
     pub(super) known: [Option<(u32, Arc<Pages>)>; SUBSCRIBERS],

@@ -1,4 +1,4 @@
-//! A host in one process: its slot_table, publishers with pools, subscribers.
+//! A host in one process: its slot table, publishers with pools, subscribers.
 
 #![allow(dead_code)] // Each test program uses its part.
 
@@ -14,14 +14,14 @@ use rgaps_shm::{
     SlotTable, SubscriberFile, SubscriberPages, SubscriberSpec, WriterPort,
 };
 
-/// What subscribers say their process is.
+/// The process id that subscribers report.
 pub const SUBSCRIBER_PID: u32 = 4711;
 
 pub struct Host {
     pub slot_table: SlotTable,
-    /// Messages that each publisher has for itself.
+    /// Entries of each publisher's run.
     pub messages: u32,
-    /// What all subscribers write.
+    /// The file that all subscribers write.
     pub file: Arc<SubscriberFile>,
 }
 
@@ -85,7 +85,7 @@ impl Host {
 }
 
 impl Publisher {
-    /// What the manager has handed out by now.
+    /// Adds the subscribers whose words the manager has handed out by now.
     pub fn meet(&mut self) {
         for slot in self.slot_table.active_subscribers() {
             self.port.add_subscriber(self.slot_table.pages(slot).unwrap(), None);
@@ -97,7 +97,7 @@ impl Publisher {
         self.publish_unmet(bytes, exhaustion)
     }
 
-    /// As `publish`, though the words of those who joined since the last `meet` have not come yet.
+    /// Like `publish`, but the words of subscribers that joined since the last `meet` have not arrived yet.
     pub fn publish_unmet(&mut self, bytes: u64, exhaustion: Exhaustion) -> Result<u64, LoanError> {
         let mut loan = self.port.loan(bytes, exhaustion)?;
         self.sequence += 1;
@@ -113,7 +113,7 @@ impl Publisher {
         self.publish_behind(|_| {})
     }
 
-    /// Tells a stream, which may be quick, before there is anything to wait for.
+    /// Calls `tell` with the ready word before the message is published: a stream may write it that early.
     pub fn publish_behind(&mut self, tell: impl FnOnce((u64, u32))) -> PendingMessage {
         self.meet();
         let loan = self.port.loan(10, Exhaustion::Refuse).unwrap();
@@ -147,12 +147,12 @@ pub fn lost(reader: &ReaderPort) -> u64 {
     reader.counters().lost
 }
 
-/// What a producer's stream does.
+/// Writes READY, like a producer's stream.
 pub fn write_ready(host: &Host, (offset, value): (u64, u32)) {
     host.slot_table.segment().ready_words().unwrap().atomic_u32(offset).unwrap().store(value, Ordering::Release);
 }
 
-/// What a subscriber's stream does.
+/// Writes RELEASED, like a subscriber's stream.
 pub fn write_released(reader: &ReaderPort, (offset, value): (u64, u32)) {
     reader.pages().hold_words().unwrap().atomic_u32(offset).unwrap().store(value, Ordering::Release);
 }
