@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn each_lie_in_a_description_has_its_name() {
+    fn each_false_description_has_its_own_error() {
         let cases = [
             (description(8, &[]), 0, DescriptionError::Slabs { described: 0, most: 2 }),
             (description(9, &[3, 3, 3]), 3, DescriptionError::Slabs { described: 3, most: 2 }),

@@ -368,7 +368,7 @@ pub fn a_receiver_that_never_releases_is_named(fixture: &dyn Fixture) {
         }
     }
     let text = pair.sender.wait_for_room(8 << 10, Duration::from_millis(5)).unwrap_err().to_string();
-    assert!(text.contains("given back") && text.contains("enlarge the ring"), "{text}");
+    assert!(text.contains("released") && text.contains("enlarge the ring"), "{text}");
     let error = pair.sender.drain(Duration::from_millis(5)).unwrap_err();
     assert!(matches!(error, LinkError::NotDrained { .. }), "{error}");
 }
