@@ -1,8 +1,7 @@
-//! Linker flags of the shared library: the name that it is found by, and that it is never unloaded.
+//! Linker flags of the shared library: its soname, and that it is never unloaded.
 
 fn main() {
-    // Once it is loaded by its path, who asks the loader for this name gets it, and not the driver that may be installed. It is the name
-    // that cudarc asks for first.
+    // After it is loaded by its path, the loader resolves this name to it, even if a driver is installed. cudarc tries this name first.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libcuda.so");
     // Its worker threads run until the process ends.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");

@@ -1,7 +1,7 @@
 //! The trait that a kind of device memory implements.
 //!
-//! Copies are started on a stream and are over when their completion says so; the host backend's are over at once. Whatever a copy
-//! reads and writes must live until then: `StagingCopy` and `PoolingCopy` (copy) keep count of what is under way.
+//! A call starts a copy on a stream; the copy is over when its completion says so, on the host backend at once. The memory that a copy
+//! reads and writes must live until then: `StagingCopy` and `PoolingCopy` (copy) track the copies under way.
 
 use std::fmt::Debug;
 use std::os::fd::OwnedFd;
@@ -16,16 +16,16 @@ use crate::pool::{DeviceId, DeviceKind, PoolDescription, PoolMemory, PoolRole, P
 use crate::raw::DevicePart;
 use crate::stream::{Completion, Stream, StreamMemory, StreamWord};
 
-/// Whether a link may read payload where it lies.
+/// Whether a link may read payload directly from the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PayloadAccess {
-    /// The pool is host memory: it is sent from directly.
+    /// The pool is host memory: the link sends from it directly.
     Direct,
-    /// The pool is device memory: it is copied into staging first.
+    /// The pool is device memory: chunks are copied into staging first.
     Staged,
 }
 
-/// Part of a pool, for copies of a device: where it lies, and what may be done there. It leads to nothing else of the pool.
+/// Part of a pool, as source or target of a device copy: its range and its access right. It gives no access to the rest of the pool.
 #[derive(Clone, Copy, Debug)]
 pub struct PoolPart<'a> {
     pub(crate) pool: &'a dyn PoolMemory,
@@ -35,38 +35,38 @@ pub struct PoolPart<'a> {
 }
 
 impl<'a> PoolPart<'a> {
-    /// `bytes` bytes that are the caller's to fill, and to read.
+    /// `bytes` bytes that may be written and read.
     pub fn to_fill(pool: &'a dyn PoolMemory, offset: u64, bytes: u64) -> Self {
         Self { pool, offset, bytes, may_fill: true }
     }
 
-    /// `bytes` bytes to be read.
+    /// `bytes` bytes that may be read.
     pub fn to_read(pool: &'a dyn PoolMemory, offset: u64, bytes: u64) -> Self {
         Self { pool, offset, bytes, may_fill: false }
     }
 
-    /// Everything from `offset` to the pool's end: who has the pool may do with it what he likes.
+    /// Everything from `offset` to the pool's end, to write and read: a caller that has the pool has all rights to it.
     pub fn of(pool: &'a dyn PoolMemory, offset: u64) -> Self {
         Self::to_fill(pool, offset, pool.bytes().saturating_sub(offset))
     }
 
-    /// What is left behind its first `bytes` bytes.
+    /// The part without its first `bytes` bytes.
     pub fn skip(self, bytes: u64) -> Result<Self, OutOfRange> {
         let left = self.bytes.checked_sub(bytes).ok_or_else(|| self.outside(bytes))?;
         Ok(Self { offset: self.offset + bytes, bytes: left, ..self })
     }
 
-    /// Its bytes.
+    /// Bytes of the part.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Whether that many bytes may be copied out of it.
+    /// Checks that `bytes` bytes may be copied out of it.
     pub(crate) fn check_read(&self, bytes: u64) -> Result<(), OutOfRange> {
         if bytes <= self.bytes { Ok(()) } else { Err(self.outside(bytes)) }
     }
 
-    /// Whether that many bytes may be copied into it.
+    /// Checks that `bytes` bytes may be copied into it.
     pub(crate) fn check_fill(&self, bytes: u64) -> Result<(), OutOfRange> {
         if self.may_fill { self.check_read(bytes) } else { Err(self.outside(bytes)) }
     }
@@ -85,7 +85,7 @@ pub struct BufferPart<'a> {
     pub offset: u64,
 }
 
-/// A message in a pool, to be copied to a device that does not reach the pool.
+/// A message to copy to a device that has no peer access to the message's pool.
 #[derive(Clone, Copy, Debug)]
 pub struct Original<'a> {
     /// The pool.
@@ -94,40 +94,40 @@ pub struct Original<'a> {
     pub offset: u64,
     /// Bytes.
     pub bytes: u64,
-    /// Its place in the order of its topic, which tells it from what lay there before.
+    /// Its position in its topic, which distinguishes it from earlier messages in the same block.
     pub position: u64,
-    /// The word that says that its bytes are there, and from which value on; `None`: they are.
+    /// The word to wait for before the copy, and the value that it must reach; `None`: the bytes are ready.
     pub awaited: Option<(StreamWord<'a>, u32)>,
-    /// How long the caller waits for that word, where the device cannot.
+    /// How long the caller waits for that word if the device cannot.
     pub timeout: Duration,
 }
 
-/// A copy of a message on the device. All who ask for it while it lives share it.
+/// A copy of a message on the device. All callers that need it while it lives share it.
 #[derive(Debug)]
 pub struct Mirror {
-    /// The copy, from its first byte on. Kept until work on it is over.
+    /// The memory of the copy, from its first byte on. Keep it until all work on it is over.
     pub memory: Arc<dyn PoolMemory>,
-    /// Its bytes are there. The original must stay until then.
+    /// Complete when the copy is made. The original must stay until then.
     pub copied: Completion,
-    /// Somebody had it already: nothing was copied for this call.
+    /// Another caller had it already: this call copied nothing.
     pub is_shared: bool,
 }
 
 /// A kind of device memory.
 pub trait Backend: Debug + Send + Sync {
-    /// Which kind.
+    /// Kind of device.
     fn kind(&self) -> DeviceKind;
 
-    /// Which device.
+    /// Identity of the device.
     fn device(&self) -> DeviceId;
 
-    /// Whether links read payload directly.
+    /// Whether links may read payload directly from a pool.
     fn payload_access(&self) -> PayloadAccess;
 
-    /// Makes a pool and maps it. The manager does.
+    /// Creates a pool and maps it. The manager calls it.
     fn create_pool(&self, spec: &PoolSpec) -> Result<Arc<dyn PoolMemory>, DeviceError>;
 
-    /// Maps a pool that another process made. Everything about it is checked before it is mapped.
+    /// Maps a pool that another process made. Checks description, size and seals before it maps anything.
     fn import_pool(
         &self,
         description: &PoolDescription,
@@ -135,16 +135,16 @@ pub trait Backend: Debug + Send + Sync {
         role: PoolRole,
     ) -> Result<Arc<dyn PoolMemory>, DeviceError>;
 
-    /// Makes a host buffer that this device copies to and from.
+    /// Creates a host buffer that this device copies to and from.
     fn host_buffer(&self, spec: &BufferSpec) -> Result<HostBuffer, DeviceError>;
 
-    /// Makes a host buffer of memory that exists: a memfd of exactly `spec.bytes` whose size is sealed.
+    /// Creates a host buffer from existing memory: a memfd of exactly `spec.bytes` whose size is sealed.
     fn host_buffer_from_fd(&self, spec: &BufferSpec, fd: OwnedFd) -> Result<HostBuffer, DeviceError>;
 
-    /// Makes the words of shared memory known to this device's streams. Once a mapping.
+    /// Registers the words of shared memory with this device's streams. Call it once for each mapping.
     fn stream_memory(&self, mapping: &Arc<Mapping>) -> Result<Arc<dyn StreamMemory>, DeviceError>;
 
-    /// A new stream.
+    /// Creates a stream.
     fn stream(&self) -> Result<Stream, DeviceError>;
 
     /// Starts a copy out of a pool: path 1.
@@ -165,25 +165,24 @@ pub trait Backend: Debug + Send + Sync {
         bytes: u64,
     ) -> Result<Completion, DeviceError>;
 
-    /// Starts a copy of ordinary memory into a pool: the one copy of `push`. `from` may be reused when the call returns; the bytes are
-    /// in the pool when the completion says so.
+    /// Starts a copy of host memory into a pool: the one copy of `push`. The caller may reuse `from` when the call returns; the bytes are in
+    /// the pool when the completion says so.
     fn copy_in(&self, stream: &Stream, from: &[u8], to: PoolPart<'_>) -> Result<Completion, DeviceError>;
 
-    /// Copies part of a pool into ordinary memory, behind the work given so far, and waits for it.
+    /// Copies part of a pool into host memory, after the work given so far, and waits for the copy.
     fn copy_out(&self, stream: &Stream, from: PoolPart<'_>, to: &mut [u8]) -> Result<(), DeviceError>;
 
-    /// Stream order: copies device memory of the caller's into a pool, behind the work given so far: the one copy of `push`. One call of
-    /// the driver, whatever the size.
+    /// Starts a copy of the caller's device memory into a pool, in stream order: the one copy of `push_on`. One driver call for any size.
     fn copy_within(&self, stream: &Stream, from: &DevicePart, to: PoolPart<'_>) -> Result<(), DeviceError>;
 
-    /// Memory of the device's own, in which kernels fill a block of a pool that the device does not reach. `None`: it does, and they work in
-    /// place. It is dropped when no work but that of the stream of `copy_scratch` touches it.
+    /// Memory on the device in which kernels fill a block, if the device has no peer access to the pool. `None`: it has, and kernels work in
+    /// place. Drop it only when no stream except that of `copy_scratch` still uses it.
     fn scratch(&self, bytes: u64) -> Result<Option<Arc<dyn PoolMemory>>, DeviceError> {
         let _ = bytes;
         Ok(None)
     }
 
-    /// Starts the copy of such memory into its block, behind the work given so far. It may be dropped at once.
+    /// Starts the copy of scratch memory into its block, after the work given so far. The caller may drop the scratch memory at once.
     fn copy_scratch(
         &self,
         stream: &Stream,
@@ -195,14 +194,14 @@ pub trait Backend: Debug + Send + Sync {
         Err(DeviceError::Failed("this device works in place".to_owned()))
     }
 
-    /// A message of a pool that the device does not reach, as a copy in memory of its own: one for all who ask while it lives. `None`: the
-    /// device reaches it, and reads it in place. The call does not wait for the device, unless `awaited` says so.
+    /// A copy of a message in the device's own memory, if the device has no peer access to the pool. All callers share it while it lives.
+    /// `None`: the device has access and reads the message in place. The call waits only if the device cannot wait for the word `awaited`.
     fn mirror(&self, of: &Original<'_>) -> Result<Option<Mirror>, DeviceError> {
         let _ = of;
         Ok(None)
     }
 
-    /// The cuda backend's own view of it.
+    /// The cuda backend's type, if it is that.
     fn as_cuda(&self) -> Option<&crate::cuda::CudaBackend> {
         None
     }

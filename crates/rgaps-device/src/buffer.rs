@@ -1,7 +1,7 @@
-//! Host buffers: staging and receive rings. A memfd, so that the link can map it too, registered with the device once.
+//! Host buffers: staging and receive rings. Each is a memfd, so that the link can map it too, and is registered with the device once.
 //!
-//! Other threads, the link's own mapping, the kernel and a device write into it, so it is reached through `mapping()`: by copies, and
-//! as `SharedBytes`.
+//! Other threads, the link's mapping, the kernel and a device write into it, so callers use it only through `mapping()`: by copies, and as
+//! `SharedBytes`.
 
 use std::any::Any;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,10 +12,10 @@ use rgaps_os::{Access, Mapping, memfd};
 use crate::error::DeviceError;
 use crate::raw;
 
-/// A buffer to be made.
+/// A buffer to create.
 #[derive(Clone, Debug)]
 pub struct BufferSpec {
-    /// Shows in /proc/PID/maps, for people.
+    /// The name that /proc/PID/maps shows.
     pub name: String,
     /// Bytes; rounded up to whole pages.
     pub bytes: u64,
@@ -24,7 +24,7 @@ pub struct BufferSpec {
 /// Host memory that a device copies to and from.
 #[derive(Debug)]
 pub struct HostBuffer {
-    /// What a device holds of it, given back before the memory goes.
+    /// The device's registration. Declared first, so that it is dropped before the memory.
     registration: Option<Arc<dyn Any + Send + Sync>>,
     fd: OwnedFd,
     mapping: Arc<Mapping>,
@@ -32,7 +32,7 @@ pub struct HostBuffer {
 }
 
 impl HostBuffer {
-    /// Makes the memory. Backends call it, and register the result with their device.
+    /// Allocates the memory. Backends call it and register the result with their device.
     pub fn new(spec: &BufferSpec) -> Result<Self, DeviceError> {
         let bytes = whole_pages(spec.bytes);
         let create = |source| DeviceError::Create { name: spec.name.clone(), bytes, source };
@@ -40,7 +40,7 @@ impl HostBuffer {
         Self::map(fd, bytes, &spec.name)
     }
 
-    /// Takes over memory that exists: a memfd of exactly `spec.bytes` whose size is sealed.
+    /// Uses existing memory: a memfd of exactly `spec.bytes` whose size is sealed.
     pub fn from_fd(spec: &BufferSpec, fd: OwnedFd) -> Result<Self, DeviceError> {
         Self::map(fd, spec.bytes, &spec.name)
     }
@@ -51,12 +51,12 @@ impl HostBuffer {
         Ok(Self { registration: None, fd, mapping: Arc::new(mapping), name: name.to_owned() })
     }
 
-    /// Registered with a device for as long as it lives.
+    /// Attaches a device registration, which lives as long as the buffer.
     pub(crate) fn kept_by(self, registration: Arc<dyn Any + Send + Sync>) -> Self {
         Self { registration: Some(registration), ..self }
     }
 
-    /// Whether a device has its pages: given back to the system, they would stay the device's, and others would come in their place.
+    /// Whether a device has pinned its pages. Punching a hole would then leave the device with the old pages and the mapping with new ones.
     pub fn is_registered(&self) -> bool {
         self.registration.is_some()
     }
@@ -66,12 +66,12 @@ impl HostBuffer {
         self.mapping.bytes()
     }
 
-    /// Its descriptor, for whoever maps it too.
+    /// Its descriptor, for others that map it too.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    /// Its mapping, to be registered with a network card that reads it by itself.
+    /// Its mapping, to register with a NIC that reads it by DMA.
     pub fn shared_mapping(&self) -> &Arc<Mapping> {
         &self.mapping
     }
@@ -86,13 +86,13 @@ impl HostBuffer {
         memfd::resident_bytes(&self.fd).unwrap_or_default()
     }
 
-    /// Gives every page its memory now, so that no copy pays for a first touch.
+    /// Faults in every page, so that no copy pays for a first touch.
     pub fn populate(&self) -> Result<(), DeviceError> {
         let pages = raw::Pages::of(&self.mapping, 0, self.bytes())?;
         raw::populate(&self.mapping, pages).map_err(|error| self.failed("populated", error))
     }
 
-    /// Keeps its pages in memory for as long as it lives. Counts against the limit on locked memory.
+    /// Locks its pages in memory for as long as it lives. Counts against RLIMIT_MEMLOCK.
     pub fn pin(&self) -> Result<(), DeviceError> {
         raw::pin(&self.mapping).map_err(|error| {
             let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
@@ -117,7 +117,7 @@ impl AsFd for HostBuffer {
     }
 }
 
-/// A size in whole pages, at least one. A size beyond all bounds stays so, for the kernel to refuse.
+/// Rounds up to whole pages, at least one. Saturates on overflow, so that the kernel refuses the size.
 pub(crate) fn whole_pages(bytes: u64) -> u64 {
     bytes.max(1).checked_next_multiple_of(rustix::param::page_size() as u64).unwrap_or(u64::MAX)
 }

@@ -1,4 +1,4 @@
-//! The choice between backends at run time, with the reason for it in words.
+//! Chooses a backend at run time, and states the reason in words.
 
 use std::sync::Arc;
 
@@ -8,28 +8,28 @@ use crate::error::DeviceError;
 use crate::host::HostBackend;
 use crate::pool::{DeviceId, DeviceKind};
 
-/// What the configuration asks for.
+/// The device that the configuration requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Choice {
-    /// The best that this machine has.
+    /// GPU 0 if it is usable, else host memory.
     #[default]
     Auto,
     /// Host memory.
     Host,
     /// The GPU with this number.
     Cuda(u32),
-    /// The GPU with this identity.
+    /// The GPU with this UUID.
     Gpu(DeviceId),
 }
 
-/// The backend that was chosen, and why no better one.
+/// The chosen backend, and why.
 #[derive(Clone, Debug)]
 pub struct Chosen {
     /// The backend.
     pub backend: Arc<dyn Backend>,
-    /// For `rgaps doctor`, the logs, and the reason of a message's path.
+    /// The reason, for `rgaps doctor`, the logs, and the path of a message.
     pub reason: String,
-    /// Why a GPU's driver that is there is of no use, where `Auto` does without. `None` where there is none.
+    /// Why `Auto` fell back to host memory although a GPU driver is installed. `None` otherwise.
     pub fault: Option<String>,
 }
 
@@ -57,7 +57,8 @@ pub fn open(choice: Choice) -> Result<Chosen, DeviceError> {
     }
 }
 
-/// Opens a backend that works by one device on pools that lie on another, or on the same: in place, or on copies where it does not reach them.
+/// Opens a backend for device `choice` whose pools are on device `pools`, which may be the same. It works in place, or on copies of messages
+/// if `choice` has no peer access to `pools`.
 pub fn open_beside(choice: Choice, pools: Choice) -> Result<Chosen, DeviceError> {
     let elsewhere = |reason| DeviceError::Elsewhere { asked: choice.to_string(), pools: pools.to_string(), reason };
     let number = |choice: Choice| match choice {
@@ -96,7 +97,8 @@ fn on(backend: CudaBackend) -> Chosen {
 }
 
 impl Chosen {
-    /// The choice that gives the same device in another process of this host, whatever its environment makes of numbers.
+    /// The choice that selects the same device in another process of this host, even if that process numbers devices differently
+    /// (CUDA_VISIBLE_DEVICES).
     pub fn as_choice(&self) -> Choice {
         match self.backend.kind() {
             DeviceKind::Host => Choice::Host,

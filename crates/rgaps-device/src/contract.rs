@@ -1,6 +1,6 @@
-//! What every backend keeps; a backend's test calls `check` and inherits all of it.
+//! The test suite that every backend passes; a backend's test calls `check`.
 //!
-//! Nothing here assumes that a copy is over when its call returns, that the CPU can read a pool, or that memory comes in one slab.
+//! Nothing here assumes that a copy is over when its call returns, that the CPU can read a pool, or that a pool is one slab.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use crate::raw::DevicePart;
 use crate::stream::StreamWord;
 
 const BYTES: u64 = 1 << 20;
-/// How long a device may take for a few bytes before a test fails instead of hanging.
+/// How long a device may take for a few bytes before the test fails.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Runs the whole contract; panics where it is broken.
+/// Runs the whole contract; panics if the backend breaks it.
 pub fn check(backend: &dyn Backend) {
     readers_see_what_the_writer_writes(backend);
     sealing_shuts_out_later_writers_and_no_earlier_one(backend);
@@ -34,7 +34,7 @@ pub fn check(backend: &dyn Backend) {
     host_buffers_are_shared_by_descriptor(backend);
     the_right_to_allocate_is_given_once(backend);
     memory_is_prepared_and_given_back(backend);
-    sizes_that_cannot_be_are_refused(backend);
+    impossible_sizes_are_refused(backend);
     lies_about_a_pool_are_refused_by_name(backend);
 }
 
@@ -45,7 +45,7 @@ fn must<T>(outcome: Result<T, DeviceError>) -> T {
     }
 }
 
-/// Part of a pool as device memory of the caller's, which keeps the pool. It is kept until the stream that gets it has got there.
+/// Part of a pool as the caller's device memory, which keeps the pool alive. Keep it until the stream has done the work that uses it.
 pub fn part_of(pool: &Arc<dyn PoolMemory>, offset: u64, bytes: u64) -> Result<DevicePart, DeviceError> {
     Ok(DevicePart::of_pool(pool, offset, bytes)?)
 }
@@ -54,7 +54,7 @@ fn made(backend: &dyn Backend) -> Arc<dyn PoolMemory> {
     must(backend.create_pool(&PoolSpec { name: "rgaps-contract".to_owned(), bytes: BYTES }))
 }
 
-/// Memory of a caller's that streams of the device work on.
+/// The caller's device memory, for streams to work on.
 fn own_memory(backend: &dyn Backend) -> Arc<dyn PoolMemory> {
     must(backend.scratch(BYTES)).unwrap_or_else(|| made(backend))
 }
@@ -67,7 +67,7 @@ fn put(buffer: &HostBuffer, offset: u64, bytes: &[u8]) {
     assert!(buffer.mapping().copy_in(offset, bytes).is_ok(), "a host buffer can be written");
 }
 
-/// What a pool holds, by way of a copy: works wherever the memory lies.
+/// Reads a pool by a copy, which works for any kind of memory.
 fn holds(backend: &dyn Backend, pool: &dyn PoolMemory, offset: u64, bytes: u64) -> Vec<u8> {
     let to = buffer(backend, bytes);
     let stream = must(backend.stream());
@@ -206,7 +206,7 @@ fn foreign_memory_is_copied_in(backend: &dyn Backend) {
     let stream = must(backend.stream());
     let mut mine = *b"pushed";
     let pushed = must(backend.copy_in(&stream, &mine, PoolPart::of(pool.as_ref(), BYTES - 6)));
-    mine.fill(0); // The caller has its memory back when the call returns.
+    mine.fill(0); // The caller may reuse its memory when the call returns.
     must(pushed.wait(PATIENCE));
     assert_eq!(holds(backend, pool.as_ref(), BYTES - 6, 6), b"pushed");
     let outside = backend.copy_in(&stream, b"pushed", PoolPart::of(pool.as_ref(), BYTES - 5));
@@ -227,7 +227,7 @@ fn device_memory_is_copied_within_and_comes_back(backend: &dyn Backend) {
         assert!(backend.copy_within(&stream, &part, place).is_err(), "beyond the pool");
         assert!(backend.copy_out(&stream, place, &mut found).is_err(), "beyond the pool");
     }
-    // More than any buffer that lies between.
+    // Larger than any intermediate buffer.
     let many: Vec<u8> = (0..BYTES).map(|n| (n % 251) as u8).collect();
     fill(backend, from.as_ref(), 0, &many);
     let mut found = vec![0; many.len()];
@@ -245,7 +245,7 @@ fn a_word_is_written_and_waited_for_in_stream_order(backend: &dyn Backend) {
     let (producer, consumer) = (must(backend.stream()), must(backend.stream()));
     let from = buffer(backend, BYTES);
     let to = buffer(backend, BYTES);
-    // Counts wrap: the last is 3 beyond the one before it.
+    // The counter wraps: the last value is 3 past the one before it.
     for (round, value) in [1 << 30, 1 << 31, u32::MAX, 2].into_iter().enumerate() {
         let content = vec![round as u8 + 1; BYTES as usize];
         put(&from, 0, &content);
@@ -279,11 +279,11 @@ fn a_message_out_of_reach_has_one_mirror_and_a_block_a_scratch(backend: &dyn Bac
         Original { pool: &pool, offset: 0, bytes: 6, position: 7, awaited: Some((word, 1)), timeout: PATIENCE };
     let part = PoolPart::of(pool.as_ref(), 0);
     let Some(scratch) = must(backend.scratch(6)) else {
-        assert!(must(backend.mirror(&original)).is_none(), "who works in place needs no copy");
+        assert!(must(backend.mirror(&original)).is_none(), "a device that works in place needs no copy");
         assert!(backend.copy_scratch(&producer, pool.as_ref(), part, 6).is_err());
         return;
     };
-    // Filled, copied and given back in the order of one stream.
+    // Filled, copied and freed in the order of one stream.
     let _behind = must(backend.copy_in(&producer, b"behind", PoolPart::of(scratch.as_ref(), 0)));
     let _copied = must(backend.copy_scratch(&producer, scratch.as_ref(), part, 6));
     drop(scratch);
@@ -300,12 +300,12 @@ fn a_message_out_of_reach_has_one_mirror_and_a_block_a_scratch(backend: &dyn Bac
     let again = mirror(&original);
     assert!(!first.is_shared && again.is_shared && again.memory.identity() == first.memory.identity());
     let later = mirror(&Original { position: 8, ..original });
-    assert!(!later.is_shared, "what lies there later is another message");
+    assert!(!later.is_shared, "a later message in the same block is another message");
     drop((first, again));
     let anew = mirror(&original);
-    assert!(!anew.is_shared, "nobody had it any more");
+    assert!(!anew.is_shared, "the first copy was dropped");
     let empty = mirror(&Original { offset: BYTES, bytes: 0, position: 9, ..original });
-    assert!(empty.memory.device_address(0).is_ok(), "an empty message is somewhere too");
+    assert!(empty.memory.device_address(0).is_ok(), "an empty message has an address too");
     [later, anew, empty].iter().for_each(|mirror| must(mirror.copied.wait(PATIENCE)));
     for offset in [BYTES - 5, u64::MAX] {
         assert!(backend.mirror(&Original { offset, ..original }).is_err(), "beyond the pool");
@@ -346,20 +346,20 @@ fn memory_is_prepared_and_given_back(backend: &dyn Backend) {
     let pool = made(backend);
     let before = pool.resident_bytes();
     must(pool.populate(0, BYTES));
-    assert!(pool.resident_bytes() >= before.max(BYTES), "populated memory is there");
+    assert!(pool.resident_bytes() >= before.max(BYTES), "populated memory is resident");
     fill(backend, pool.as_ref(), 0, b"kept");
     must(pool.populate(0, BYTES));
     assert_eq!(holds(backend, pool.as_ref(), 0, 4), b"kept", "preparing changes no byte");
     assert!(matches!(pool.populate(1, BYTES), Err(DeviceError::Range(_))));
     assert!(matches!(pool.release_unused(BYTES, 1), Err(DeviceError::Range(_))));
     match pool.release_unused(0, BYTES) {
-        Ok(()) => assert!(pool.resident_bytes() < BYTES, "what was given back is gone"),
+        Ok(()) => assert!(pool.resident_bytes() < BYTES, "freed memory is no longer resident"),
         Err(DeviceError::Kept { bytes: BYTES, .. }) => {}
-        Err(error) => panic!("memory is given back, or kept and said so: {error}"),
+        Err(error) => panic!("memory is freed, or the error is Kept: {error}"),
     }
 }
 
-fn sizes_that_cannot_be_are_refused(backend: &dyn Backend) {
+fn impossible_sizes_are_refused(backend: &dyn Backend) {
     for bytes in [u64::MAX, 1 << 63, 1 << 60] {
         let pool = backend.create_pool(&PoolSpec { name: "rgaps-contract".to_owned(), bytes });
         assert!(matches!(pool, Err(DeviceError::TooLarge { .. } | DeviceError::Create { .. })), "a pool of {bytes} B");
@@ -370,7 +370,7 @@ fn sizes_that_cannot_be_are_refused(backend: &dyn Backend) {
     assert!(smallest.bytes() > 0, "a pool holds something");
 }
 
-/// Descriptors that are no memory of ours: no memfd, and memory whose size is not sealed cannot even be made through `memfd`.
+/// Descriptors that must be refused: two that are no memfd, and a memfd whose size is not sealed.
 fn strangers() -> Vec<OwnedFd> {
     let device = std::fs::File::open("/dev/null").map(OwnedFd::from);
     let file = std::fs::File::open("/proc/self/exe").map(OwnedFd::from);

@@ -1,7 +1,7 @@
-//! A backend for tests that does everything as late as it may: a copy happens when somebody asks whether it has happened.
+//! A test backend that works as late as it may: it makes a copy only when its completion is queried.
 //!
-//! Code that uses bytes before their completion sees old bytes here, every time. Memory is the host backend's; each job maps what it
-//! needs through descriptors of its own, or keeps the pool that this backend made. A stalled backend gets nothing done. For tests only.
+//! Code that uses bytes before their completion always sees old bytes here. The memory is the host backend's; each job maps its source and
+//! target itself, or keeps the pool that this backend made. A stalled backend makes no copy. For tests only.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -22,11 +22,11 @@ use crate::pool::{DeviceId, DeviceKind, PoolDescription, PoolMemory, PoolRole, P
 use crate::raw::DevicePart;
 use crate::stream::{Completion, Event, EventBody, Stream, StreamBody, StreamMemory, StreamWord};
 
-/// The backend.
+/// The late backend.
 #[derive(Clone, Debug, Default)]
 pub struct DeferredBackend {
     host: HostBackend,
-    /// Pools that it made or mapped, since a sealed one can be written through their first mapping alone.
+    /// Pools that it made or mapped as writer: a sealed pool can only be written through a mapping made before the seal.
     pools: Arc<Mutex<Vec<Weak<dyn PoolMemory>>>>,
     queue: Arc<Queue>,
 }
@@ -37,7 +37,7 @@ struct Queue {
     work: Mutex<Work>,
 }
 
-/// All streams of the backend share one queue: stricter than a device need be, and enough to be late.
+/// All streams of the backend share one queue. A real device orders less; for late copies one queue is enough.
 #[derive(Debug, Default)]
 struct Work {
     jobs: VecDeque<Job>,
@@ -73,17 +73,17 @@ impl DeferredBackend {
         self.copy_to_device(stream, BufferPart { buffer: &buffer, offset: 0 }, to, from.len() as u64)
     }
 
-    /// From now on nothing gets done.
+    /// Stops making copies.
     pub fn stall(&self) {
         self.queue.stalled.store(true, Ordering::Relaxed);
     }
 
-    /// From now on things get done again.
+    /// Resumes making copies.
     pub fn go_on(&self) {
         self.queue.stalled.store(false, Ordering::Relaxed);
     }
 
-    /// Copies that were started and are not over.
+    /// Copies that were started and are not made yet.
     pub fn waiting(&self) -> usize {
         self.queue.work.lock().unwrap().jobs.len()
     }
@@ -98,7 +98,7 @@ impl DeferredBackend {
 }
 
 impl Queue {
-    /// One job, if there is one; says how many are done.
+    /// Does one job, if there is one and the queue is not stalled. Returns how many are done.
     fn step(&self) -> u64 {
         let mut work = self.work.lock().unwrap();
         if !self.stalled.load(Ordering::Relaxed)
@@ -129,11 +129,11 @@ impl StreamBody for DeferredStream {
     }
 
     fn wait(&self, _event: &Event) -> Result<(), DeviceError> {
-        Ok(()) // One queue: all work is in order already.
+        Ok(()) // With one queue all work is in order already.
     }
 
     fn write_value(&self, word: &StreamWord<'_>, value: u32) -> Result<(), DeviceError> {
-        // In order, and no later: words are what other processes wait for.
+        // Words are never late: other processes wait for them.
         self.mark().wait(Duration::ZERO)?;
         Ok(word.write(value)?)
     }
@@ -149,7 +149,7 @@ impl StreamBody for DeferredStream {
 
 impl EventBody for DeferredEvent {
     fn query(&self) -> Result<bool, DeviceError> {
-        // What was done before this question counts; then one step, for the next.
+        // Only jobs done before this query count; the step below is for the next query.
         let done = self.0.work.lock().unwrap().done;
         if done < self.1 {
             self.0.step();
@@ -249,7 +249,7 @@ impl Backend for DeferredBackend {
         let writable =
             self.pools.lock().unwrap().iter().filter_map(Weak::upgrade).find(|pool| is_same(&**pool, to.pool));
         let Some(pool) = writable else {
-            // A reader's pool: the host backend says why not.
+            // A reader's pool: the host backend returns the error.
             return self.host.copy_to_device(stream, from, to, bytes);
         };
         let from_mapping = map(from.buffer, from.buffer.bytes(), Access::ReadOnly);

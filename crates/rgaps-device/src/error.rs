@@ -1,4 +1,4 @@
-//! What can go wrong with device memory. Each text has the numbers and the next step.
+//! Errors of device memory. Each text has the numbers and the next step.
 
 use std::time::Duration;
 
@@ -6,116 +6,117 @@ use rgaps_os::{MapError, OutOfRange};
 
 use crate::pool::DeviceKind;
 
-/// An operation on device memory failed. Nothing that existed before is touched.
+/// An operation on device memory failed. Existing memory is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
-    /// The memory could not be had.
-    #[error("{bytes} B for {name} could not be made: {source}; lower pool_bytes or free memory")]
+    /// The kernel refused the memory or its descriptor.
+    #[error("{bytes} B for {name} could not be allocated: {source}; lower pool_bytes or free memory")]
     Create {
-        /// What it was for.
+        /// What the memory was for.
         name: String,
-        /// Bytes asked for.
+        /// Bytes requested.
         bytes: u64,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: std::io::Error,
     },
-    /// More than the device has.
-    #[error("{bytes} B for {name} exceed the {memory} B of memory that there are; lower pool_bytes")]
+    /// The request exceeds the device's memory.
+    #[error("{bytes} B for {name} exceed the device's {memory} B of memory; lower pool_bytes")]
     TooLarge {
-        /// What it was for.
+        /// What the memory was for.
         name: String,
-        /// Bytes asked for.
+        /// Bytes requested.
         bytes: u64,
         /// Bytes of memory of the device.
         memory: u64,
     },
-    /// Memory from another process is not what was announced, or could not be mapped.
+    /// Memory from another process does not match its description, or cannot be mapped.
     #[error("{name} cannot be mapped: {source}")]
     Map {
-        /// What it is.
+        /// What was to be mapped.
         name: String,
-        /// Why.
+        /// Why not.
         source: MapError,
     },
     /// Sealing failed.
     #[error("{name} could not be sealed against writers: {source}")]
     Seal {
-        /// What it is.
+        /// What was to be sealed.
         name: String,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: std::io::Error,
     },
-    /// The device's memory is used up.
+    /// The device has too little free memory.
     #[error(
         "{bytes} B of device memory for {name} are not to be had: {free} of {total} B are free; lower pool_bytes, or see \
          nvidia-smi for who holds the rest"
     )]
     OutOfMemory {
-        /// What it was for.
+        /// What the memory was for.
         name: String,
-        /// Bytes asked for.
+        /// Bytes requested.
         bytes: u64,
         /// Bytes free on the device.
         free: u64,
         /// Bytes of the device.
         total: u64,
     },
-    /// A part of a pool has no memory in this process.
+    /// A part of a pool is not mapped in this process.
     #[error(
-        "{bytes} B at offset {offset} of {name} have no memory here: slab {slab} was not asked for (PoolMemory::missing)"
+        "{bytes} B at offset {offset} of {name} are not mapped in this process: slab {slab} is missing; call PoolMemory::missing and map \
+    what it returns"
     )]
     Absent {
         /// Which pool.
         name: String,
-        /// The slab.
+        /// The missing slab.
         slab: usize,
-        /// First byte asked for.
+        /// First byte of the part.
         offset: u64,
-        /// Bytes asked for.
+        /// Bytes of the part.
         bytes: u64,
     },
-    /// A call of the GPU's driver failed.
+    /// A CUDA driver call failed.
     #[error(transparent)]
     Driver(#[from] crate::cuda::DriverError),
-    /// A description of a pool could not be read at all.
+    /// A pool description could not be parsed.
     #[error("the description of a pool is refused: {0}")]
     Description(String),
-    /// A description of a pool contradicts itself, this machine, or what came with it.
+    /// A pool description contradicts itself, this machine, or the descriptors sent with it.
     #[error("the description of a pool is refused: {0}")]
     Refused(#[from] DescriptionError),
-    /// A copy would leave a pool or a buffer.
+    /// A copy would exceed a pool or a buffer.
     #[error(transparent)]
     Range(#[from] OutOfRange),
-    /// Memory of one backend was given to another.
-    #[error("memory of backend {found:?} was given to backend {wanted:?}")]
+    /// Memory of one backend was passed to another.
+    #[error("memory of backend {found:?} was passed to backend {wanted:?}")]
     Foreign {
         /// The backend that was called.
         wanted: DeviceKind,
-        /// Whose memory it is.
+        /// The backend that owns the memory.
         found: DeviceKind,
     },
-    /// The asked-for device is not there.
+    /// The requested device is not available.
     #[error(
         "device {asked} is not available: {reason}; set RGAPS_DEVICE=host, or use --device host where there is that flag"
     )]
     Unavailable {
-        /// What was asked for.
+        /// The requested device.
         asked: String,
         /// What is missing.
         reason: String,
     },
-    /// No device has such a name.
+    /// The text is no device name.
     #[error(
         "no device is named {asked:?}: they are auto, host, cuda, cuda:N and cuda:GPU-<uuid>, as nvidia-smi -L lists them"
     )]
     Unnamed {
-        /// What was asked for.
+        /// The text.
         asked: String,
     },
-    /// The host's pools lie on a device that this process cannot use. Which one that is was the manager's choice.
+    /// The host's pools are on a device that this process cannot use. The manager chose the device.
     #[error(
-        "the pools of this host lie on {pools}, the device of the rgapsd that runs, and this process cannot use it: {reason}; give it \
-         that device, or end rgapsd and begin again with RGAPS_DEVICE=host"
+        "the pools of this host are on {pools}, the device of the rgapsd that runs, and this process cannot use it: {reason}; give this \
+    process access to that device, or stop rgapsd and start again with RGAPS_DEVICE=host"
     )]
     Pools {
         /// Their device.
@@ -123,8 +124,7 @@ pub enum DeviceError {
         /// What is missing.
         reason: String,
     },
-    /// A node cannot work on its host's pools by the device that it was told to use: it neither reaches their memory nor can messages be copied
-    /// to it.
+    /// A node's device cannot use its host's pools: it has no peer access to their memory, and messages cannot be copied to it either.
     #[error(
         "{asked} cannot work on the pools of this host, which lie on {pools}: {reason}; leave the node's device out to use that of the \
          pools, or start rgapsd with another --device"
@@ -132,14 +132,14 @@ pub enum DeviceError {
     Elsewhere {
         /// The node's device.
         asked: String,
-        /// That of the pools.
+        /// The device of the pools.
         pools: String,
         /// What is missing.
         reason: String,
     },
     /// Memory could not be pinned because of the limit on locked memory.
     #[error(
-        "{name} needs {bytes} B of locked memory and the limit is {limit} B (of which other buffers may hold a part); raise it: \
+        "{name} needs {bytes} B of locked memory, but the limit is {limit} B, shared with other buffers of this process; raise it: \
          ulimit -l unlimited, LimitMEMLOCK=infinity in a systemd unit, or memlock in /etc/security/limits.conf"
     )]
     Memlock {
@@ -150,41 +150,41 @@ pub enum DeviceError {
         /// RLIMIT_MEMLOCK of this process.
         limit: u64,
     },
-    /// Pages could not be prepared, pinned or given back.
+    /// Pages could not be faulted in, pinned or freed.
     #[error("{bytes} B at offset {offset} of {name} could not be {what}: {source}")]
     Pages {
         /// Whose pages.
         name: String,
-        /// What was asked for, as a participle.
+        /// The operation, as a participle.
         what: &'static str,
         /// First byte.
         offset: u64,
         /// Bytes.
         bytes: u64,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: std::io::Error,
     },
-    /// Memory cannot be given back while a copy uses it.
-    #[error("{name} is being copied from or to: its memory stays")]
+    /// Memory cannot be freed while a copy uses it.
+    #[error("memory of {name} cannot be freed while a copy from or to it is under way; try again later")]
     Busy {
         /// Which pool.
         name: String,
     },
-    /// Pages of a sealed pool stay until the pool goes: the seal against writers covers giving back too.
+    /// A pool keeps its pages until it is dropped: they are sealed, or pinned by a device.
     #[error(
-        "{bytes} B of {name} cannot be given back: a sealed pool keeps the pages that were touched until it is dropped; \
-         lower pool_bytes or close the publisher"
+        "{bytes} B of {name} cannot be freed: a sealed or pinned pool keeps its touched pages until it is dropped; \
+    lower pool_bytes or close the publisher"
     )]
     Kept {
         /// Which pool.
         name: String,
-        /// Bytes that were to be given back.
+        /// Bytes that were to be freed.
         bytes: u64,
     },
-    /// Work on a device has not come to its end in time. It goes on: what it reads and writes must stay.
+    /// Work on a device did not finish in time. It continues, so the memory that it reads and writes must stay.
     #[error("work on the device was not done within {} ms; the device is stuck or badly overloaded", .0.as_millis())]
     TimedOut(Duration),
-    /// The device reported a failure of work that had been started.
+    /// The device reported a failure of work that was started.
     #[error("the device failed: {0}")]
     Failed(String),
     /// Too many copies are under way, or a chunk contradicts its message.
@@ -192,43 +192,43 @@ pub enum DeviceError {
     Chunk(#[from] crate::copy::ChunkError),
 }
 
-/// How a description of a pool lies.
+/// Why a pool description is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DescriptionError {
-    /// It lies on another device than this process uses.
-    #[error("it lies on a {found:?} device, this process uses {wanted:?}; start both with the same --device")]
+    /// The pool is on another device than this process uses.
+    #[error("it is on a {found:?} device, but this process uses {wanted:?}; start both with the same --device")]
     Device {
-        /// What this process uses.
+        /// The kind that this process uses.
         wanted: DeviceKind,
-        /// What was described.
+        /// The described kind.
         found: DeviceKind,
     },
-    /// The number of slabs is not possible.
-    #[error("it has {described} slabs, a pool of this device has 1 to {most}")]
+    /// The number of slabs is impossible.
+    #[error("it has {described} slabs, but a pool of this device has 1 to {most}")]
     Slabs {
         /// Slabs described.
         described: usize,
-        /// Slabs possible.
+        /// The most slabs that a pool can have.
         most: usize,
     },
     /// Descriptors and slabs differ in number.
-    #[error("{described} slabs were described and {came} descriptors came")]
+    #[error("it describes {described} slabs, but {came} descriptors were sent with it")]
     Descriptors {
         /// Slabs described.
         described: usize,
-        /// Descriptors that came beside it.
+        /// Descriptors sent with the description.
         came: usize,
     },
     /// Slabs are not numbered in order.
-    #[error("slab {index} is described in place {place}")]
+    #[error("entry {place} of its slab list has index {index}")]
     Order {
-        /// The place in the list.
+        /// The position in the list.
         place: usize,
-        /// What it says.
+        /// The index that it states.
         index: u32,
     },
-    /// A slab is not as long as the pool is cut.
-    #[error("its slab {slab} has {bytes} B where the pool is cut every {cut} B")]
+    /// A slab's length does not match the pool's header.
+    #[error("its slab {slab} has {bytes} B, but the pool's header says {cut} B")]
     Cut {
         /// Which slab.
         slab: usize,
@@ -237,15 +237,15 @@ pub enum DescriptionError {
         /// Bytes that it must have.
         cut: u64,
     },
-    /// The slabs do not add up.
-    #[error("its slabs have {slabs} B, the pool {pool} B")]
+    /// The slabs do not add up to the pool.
+    #[error("its slabs have {slabs} B in total, but the pool has {pool} B")]
     Bytes {
         /// Bytes of the pool.
         pool: u64,
         /// Bytes of all slabs.
         slabs: u64,
     },
-    /// A size that no pool has.
-    #[error("{0} B is no size of a pool: 1 to {most} B", most = crate::pool::POOL_BYTES_MAX)]
+    /// The size is impossible.
+    #[error("a pool cannot have {0} B; it has 1 to {most} B", most = crate::pool::POOL_BYTES_MAX)]
     Absurd(u64),
 }

@@ -1,25 +1,26 @@
-//! Device memory of a pool that nobody uses: given back but for the first slab, some time after its last message was released.
+//! Frees the memory of an idle pool, except its first slab, some time after its last message was released.
 
 use std::time::{Duration, Instant};
 
 use crate::pool::PoolMemory;
 
-/// How long a pool keeps its memory after its last message.
+/// How long a pool keeps its memory after its last message was released.
 pub const KEEP: Duration = Duration::from_secs(10);
 
-/// Since when a pool has been empty. Its writer asks now and then.
+/// Tracks since when a pool is empty. The pool's writer calls it periodically.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Idle {
     empty: Option<Instant>,
 }
 
 impl Idle {
-    /// Whether to look at the pool at all.
+    /// Whether the pool has memory that could be freed.
     pub fn is_worth_a_look(pool: &dyn PoolMemory) -> bool {
         pool.first_slab_bytes().is_some_and(|first| pool.resident_bytes() > first)
     }
 
-    /// Gives back what is due and says which part: first byte, bytes. `used_bytes` are those in blocks; none is given out meanwhile.
+    /// Frees the pool's memory if it has been empty for `KEEP`, and returns the freed part: first byte, bytes. `used_bytes` counts the bytes in
+    /// blocks; the caller allocates none during the call.
     pub fn look(&mut self, pool: &dyn PoolMemory, used_bytes: u64, now: Instant) -> Option<(u64, u64)> {
         let first = pool.first_slab_bytes().filter(|first| pool.resident_bytes() > *first)?;
         if used_bytes > 0 {
@@ -31,7 +32,7 @@ impl Idle {
         }
         self.empty = None;
         let bytes = pool.bytes() - first;
-        // Refused while a copy is under way, and tried again.
+        // Fails while a copy is under way; a later call tries again.
         pool.release_unused(first, bytes).ok().map(|()| (first, bytes))
     }
 }

@@ -1,10 +1,9 @@
 //! Device memory behind one trait, with its backends chosen at run time.
 //!
-//! `backend` is what the manager and the API call, `choice` opens one, `pool` and `buffer` are the memory they get, `stream` orders
-//! work on a device, `copy` moves a message chunk by chunk. `host` keeps pools in host memory: a real backend for machines without a
-//! GPU, on which streams and events are trivial because every operation is done when its call returns. `cuda` keeps them on a GPU,
-//! `idle` gives back what a GPU's pool does not use. `contract` is what every backend keeps. `view` is what a kernel is told of a
-//! payload, `dlpack` what an array library is.
+//! The manager and the API call the trait in `backend`; `choice` opens one. `pool` and `buffer` are the memory, `stream` orders work on a
+//! device, `copy` moves a message chunk by chunk. `host` keeps pools in host memory: a real backend for machines without a GPU, whose
+//! operations are done when the call returns. `cuda` keeps pools on a GPU; `idle` frees the memory of an idle GPU pool. `contract` is the
+//! test suite that every backend passes. `view` describes a payload to a kernel, `dlpack` to an array library.
 
 pub mod backend;
 pub mod buffer;

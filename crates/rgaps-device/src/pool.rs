@@ -1,9 +1,9 @@
-//! Pools: the memory that a topic's messages lie in. The manager makes one for each writer, the writer maps it, the manager seals it,
-//! and from then on everybody else can only read it.
+//! Pools: the memory that holds a topic's messages. The manager creates one for each writer, the writer maps it, and the manager seals it.
+//! After that every other process can only map it read-only.
 //!
 //!   manager: create ──export──▶ writer: import(Writer) ──mapped──▶ manager: seal ──export──▶ readers: import(Reader)
 //!
-//! Trusts      nothing in a description: `PoolDescription::check` first, then size and seals of each descriptor, then the mapping.
+//! Trusts      nothing in a description: `PoolDescription::check` comes first, then size and seals of each descriptor, then the mapping.
 
 use std::fmt::Debug;
 use std::os::fd::OwnedFd;
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{DescriptionError, DeviceError};
 
-/// The largest pool: 64 TiB. Beyond it a number is a lie or a slip.
+/// The largest pool: 64 TiB. A larger number is an error or an attack.
 pub const POOL_BYTES_MAX: u64 = 1 << 46;
 
 /// A backend.
@@ -27,29 +27,29 @@ pub enum DeviceKind {
     Cuda,
 }
 
-/// A device of a host, by UUID; all zero for host memory.
+/// A device's UUID; all zero for host memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct DeviceId(pub [u8; 16]);
 
-/// A piece of a pool that is exported by one descriptor.
+/// A piece of a pool, exported by one descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlabDescription {
-    /// Place in the pool, in order.
+    /// Index in the pool.
     pub index: u32,
-    /// Which memory the place has, never the same twice in a pool; 0: none yet, and no descriptor travels for it.
+    /// Identifies the memory at this index and is never reused within a pool; 0: no memory yet, hence no descriptor.
     pub generation: u32,
     /// Bytes.
     pub bytes: u64,
 }
 
 impl SlabDescription {
-    /// Whether there is memory, and a descriptor for it.
+    /// Whether the slab has memory, and thus a descriptor.
     pub fn is_present(&self) -> bool {
         self.generation != 0
     }
 }
 
-/// What an importer must know of a pool; one descriptor for each slab that is present travels beside it.
+/// Describes a pool to an importer; one descriptor for each present slab is sent with it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolDescription {
     /// The backend.
@@ -63,7 +63,7 @@ pub struct PoolDescription {
 }
 
 impl PoolDescription {
-    /// Checks a description and the number of descriptors beside it, before any of them is used.
+    /// Checks a description and the number of descriptors sent with it. Must pass before any descriptor is used.
     pub fn check(
         &self,
         wanted: (DeviceKind, DeviceId),
@@ -98,44 +98,44 @@ impl PoolDescription {
     }
 }
 
-/// A pool to be made.
+/// A pool to create.
 #[derive(Clone, Debug)]
 pub struct PoolSpec {
-    /// Shows in /proc/PID/maps, for people.
+    /// The name that /proc/PID/maps shows.
     pub name: String,
     /// Bytes; rounded up to whole pages.
     pub bytes: u64,
 }
 
-/// What an importer will do with a pool.
+/// How an importer uses a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PoolRole {
-    /// It is the pool's writer, and maps it before the seal.
+    /// Writes the pool; maps it before the seal.
     Writer,
-    /// It reads; the kernel enforces that.
+    /// Only reads; the kernel enforces that.
     Reader,
-    /// It reads, and hands the pool on (`export`): a manager that takes over from one that died.
+    /// Reads and re-exports the pool (`export`): a manager that takes over from a dead one.
     Keeper,
 }
 
 /// A pool's memory in this process.
 pub trait PoolMemory: Debug + Send + Sync {
-    /// The backend that it belongs to.
+    /// Its backend.
     fn kind(&self) -> DeviceKind;
 
     /// Bytes of the pool.
     fn bytes(&self) -> u64;
 
-    /// Its mapping where it is host memory that a network card can read by itself; else `None`.
+    /// The mapping, if it is host memory that a NIC can read by DMA.
     fn host_mapping(&self) -> Option<Arc<Mapping>> {
         None
     }
 
-    /// What importers need, and the descriptors that go with it.
+    /// The description and the descriptors that importers need.
     fn export(&self) -> Result<(PoolDescription, Vec<OwnedFd>), DeviceError>;
 
-    /// Slabs that must be had before this part is used here: the writer asks for them before it fills a block, a reader before it reads one.
-    /// Always empty where a pool is one piece.
+    /// Slabs of this part that this process has not mapped yet. The writer gets them before it fills a block, a reader before it reads one.
+    /// Always empty if the backend does not divide pools into slabs.
     fn missing(&self, offset: u64, bytes: u64) -> Result<Vec<u32>, OutOfRange> {
         let mapped = self.bytes();
         match offset.checked_add(bytes) {
@@ -144,80 +144,80 @@ pub trait PoolMemory: Debug + Send + Sync {
         }
     }
 
-    /// Gives slabs memory that have none, and says what importers must know of them (`add_slabs`). The manager does. New ones get a
-    /// generation beyond `newest`, the writer's `newest_generation`.
+    /// Allocates memory for slabs that have none, and returns what importers need to map them (`add_slabs`). The manager calls it. New slabs
+    /// get a generation above `newest`, the writer's `newest_generation`.
     fn commit(&self, slabs: &[u32], newest: u32) -> Result<(Vec<SlabDescription>, Vec<OwnedFd>), DeviceError> {
         let _ = (slabs, newest);
         Ok((Vec::new(), Vec::new()))
     }
 
-    /// Maps what a reader is missing, from a new export of the same pool.
+    /// Maps the slabs that a reader lacks, from a new export of the same pool.
     fn refresh(&self, description: &PoolDescription, descriptors: Vec<OwnedFd>) -> Result<(), DeviceError> {
         let _ = (description, descriptors);
         Ok(())
     }
 
-    /// The newest generation of a slab that was ever mapped here; 0 where a pool is one piece.
+    /// The highest slab generation that this process ever mapped; 0 if the backend does not divide pools into slabs.
     fn newest_generation(&self) -> u32 {
         0
     }
 
-    /// Bytes of the slab that an idle pool keeps; `None` where a pool is one piece, and gives nothing back.
+    /// Bytes of the slab that an idle pool keeps; `None` if the backend does not divide pools into slabs, which then never shrink.
     fn first_slab_bytes(&self) -> Option<u64> {
         None
     }
 
-    /// A reader releases slabs that the writer has given back (`release_unused`).
+    /// Unmaps slabs that the writer has freed (`release_unused`); readers call it.
     fn trim(&self) {}
 
-    /// Maps slabs that were committed elsewhere, one descriptor each.
+    /// Maps slabs that another process committed, one descriptor each.
     fn add_slabs(&self, slabs: &[SlabDescription], descriptors: Vec<OwnedFd>) -> Result<(), DeviceError> {
         let _ = (slabs, descriptors);
         Ok(())
     }
 
-    /// From now on no process can map the pool for writing; mappings that exist stay.
+    /// Prevents new writable mappings of the pool, in any process. Existing mappings stay.
     fn seal(&self) -> Result<(), DeviceError>;
 
-    /// The right to allocate in it; given once, to its writer.
+    /// The right to allocate in the pool. The writer gets it once.
     fn allocation_right(&self) -> Option<AllocationRight>;
 
-    /// A block that the caller owns, to be filled.
+    /// A block that the caller owns, for writing.
     fn block_mut<'a>(&'a self, block: &'a mut OwnedRange) -> Result<&'a mut [u8], OutOfRange>;
 
-    /// A block that the caller owns, to be read.
+    /// A block that the caller owns, for reading.
     fn block<'a>(&'a self, block: &'a OwnedRange) -> Result<&'a [u8], OutOfRange>;
 
-    /// A part that its writer may write meanwhile, to be copied or sent; an error outside the pool, and everywhere in a pool that the CPU cannot
+    /// A part to copy or send; the writer may write it at the same time. An error outside the pool, and always for a pool that the CPU cannot
     /// read.
     fn shared(&self, offset: u64, bytes: u64) -> Result<SharedBytes<'_>, OutOfRange>;
 
-    /// The device's address of a byte of the pool in this process, for a kernel or a library to work on; on the host backend, a pointer.
+    /// The device address of a byte of the pool in this process, for kernels and libraries; on the host backend, a pointer.
     fn device_address(&self, offset: u64) -> Result<u64, OutOfRange>;
 
-    /// Asks for huge pages, which make first touches and copies of large pools cheaper. The machine's settings decide.
+    /// Requests huge pages, which make first touches and copies of large pools cheaper. The machine's settings decide.
     fn advise_huge_pages(&self) -> Result<(), DeviceError>;
 
-    /// Gives a part its memory now, in this process, so that no message pays for a first touch (which dominates a copy into fresh
-    /// memory). It costs as much memory as it says and as much time as filling it with zeros.
+    /// Faults in a part in this process, so that no message pays for a first touch (which dominates a copy into fresh memory). It uses
+    /// `bytes` of memory, and as much time as filling them with zeros.
     fn populate(&self, offset: u64, bytes: u64) -> Result<(), DeviceError>;
 
-    /// Gives the memory of a part back to the system; it reads as zero from then on. The caller knows that nobody needs the bytes.
+    /// Frees the memory of a part; it reads as zero afterwards. The caller makes sure that the bytes are unused.
     ///
-    /// `DeviceError::Kept` where the backend cannot: Linux refuses it for a memfd that is sealed against writers (fallocate(2),
-    /// madvise(2) MADV_REMOVE: EPERM), so a sealed host pool keeps the pages that were ever touched until it is dropped.
+    /// Returns `DeviceError::Kept` if the backend cannot: Linux refuses it for a memfd that is sealed against writers (fallocate(2),
+    /// madvise(2) MADV_REMOVE: EPERM), so a sealed host pool keeps every touched page until it is dropped.
     fn release_unused(&self, offset: u64, bytes: u64) -> Result<(), DeviceError>;
 
-    /// Identity of the memory, (device, inode) of its first slab: equal in all processes.
+    /// (device, inode) of the first slab: the same in all processes.
     fn identity(&self) -> (u64, u64);
 
-    /// Bytes of memory that it occupies now.
+    /// Bytes of memory that the pool occupies now.
     fn resident_bytes(&self) -> u64;
 
-    /// The host backend's own view of it.
+    /// The host backend's type, if it is that.
     fn as_host(&self) -> Option<&crate::host::HostPool>;
 
-    /// For the backend that made it.
+    /// Lets the backend downcast its own pools.
     fn as_any(&self) -> &dyn std::any::Any;
 }
 
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn each_lie_in_a_description_has_its_name() {
+    fn each_false_description_has_its_own_error() {
         let cases = [
             (description(8, &[]), 0, DescriptionError::Slabs { described: 0, most: 2 }),
             (description(9, &[3, 3, 3]), 3, DescriptionError::Slabs { described: 3, most: 2 }),

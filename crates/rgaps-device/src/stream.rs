@@ -1,11 +1,11 @@
 //! Streams, events and completions: the order of work on a device.
 //!
-//! Work of one stream is done in order. An event marks a place in a stream; a completion is the event behind a copy. On the host
-//! backend work is done when its call returns, so all three are empty; another backend puts a `StreamBody` and an `EventBody` behind
-//! them, and callers are written once. A failure of the device shows when an event is asked, never as "complete".
+//! A stream does its work in order. An event marks a point in a stream; a completion is the event recorded after a copy. On the host
+//! backend work is done when the call returns, so all three are empty. Other backends put a `StreamBody` and an `EventBody` behind
+//! them, so callers are the same for all. A device failure appears as an error of `Event::query`, never as "complete".
 //!
 //! A stream also writes 32-bit words of shared memory and waits for them: CUDA's stream memory operations, cuStreamWriteValue32 and
-//! cuStreamWaitValue32. So one process's stream follows another's, and no CPU waits for either.
+//! cuStreamWaitValue32. With them a stream waits for a stream of another process, and no CPU waits.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -17,35 +17,35 @@ use rgaps_os::{Mapping, OutOfRange};
 
 use crate::error::DeviceError;
 
-/// Between two looks of a thread that waits for a word.
+/// How often a waiting thread polls a word.
 const LOOK: Duration = Duration::from_micros(50);
 
-/// A stream of a backend whose work goes on after a call.
+/// A stream of a backend that works asynchronously.
 pub trait StreamBody: Debug + Send + Sync {
     /// An error if it takes no work now.
     fn check(&self) -> Result<(), DeviceError> {
         Ok(())
     }
 
-    /// Marks the end of the work given so far. A failure to do so is the event's to report.
+    /// Records an event after the work given so far. If that fails, the event reports the error.
     fn record(self: Arc<Self>) -> Arc<dyn EventBody>;
 
     /// Makes later work of this stream wait for an event, on the device; the caller does not wait.
     fn wait(&self, event: &Event) -> Result<(), DeviceError>;
 
-    /// Writes a word once the work given so far is done; the caller does not wait. What that work wrote is seen by whoever sees the word.
+    /// Writes a word once the work given so far is done; the caller does not wait. A reader that sees the word sees what that work wrote.
     fn write_value(&self, word: &StreamWord<'_>, value: u32) -> Result<(), DeviceError>;
 
-    /// Makes later work wait until the word has reached `value` (`StreamWord::has_reached`). Where the device cannot, the caller waits, at most
-    /// `timeout`.
+    /// Makes later work wait until the word has reached `value` (`StreamWord::has_reached`). If the device cannot do that, the caller waits
+    /// for at most `timeout`.
     fn wait_value(&self, word: &StreamWord<'_>, value: u32, timeout: Duration) -> Result<(), DeviceError>;
 
     /// For the backend that made it.
     fn as_any(&self) -> &dyn Any;
 }
 
-/// Shared memory whose words streams of a device write and wait for (`Backend::stream_memory`). Registered with the device while this lives, which
-/// must be for as long as a stream may still get to one of them.
+/// Shared memory whose words a device's streams write and wait for (`Backend::stream_memory`). It stays registered with the device until
+/// dropped; keep it until no stream has pending work on one of its words.
 pub trait StreamMemory: Debug + Send + Sync {
     /// The memory.
     fn mapping(&self) -> &Mapping;
@@ -57,31 +57,31 @@ pub trait StreamMemory: Debug + Send + Sync {
 /// A 32-bit word of shared memory.
 #[derive(Clone, Copy, Debug)]
 pub struct StreamWord<'a> {
-    /// The memory that it is in.
+    /// The memory that contains it.
     pub memory: &'a dyn StreamMemory,
-    /// Its first byte; a multiple of 4.
+    /// Byte offset; a multiple of 4.
     pub offset: u64,
 }
 
 impl StreamWord<'_> {
-    /// Whether it is a word of that memory.
+    /// Checks that the word is inside the memory and aligned.
     pub fn check(&self) -> Result<(), OutOfRange> {
         self.memory.mapping().atomic_u32(self.offset).map(|_| ())
     }
 
-    /// Whether it is `value` or beyond, as counts that wrap are compared: what a stream's wait compares too.
+    /// Whether the word is at or past `value`, compared as a wrapping counter, like CU_STREAM_WAIT_VALUE_GEQ.
     pub fn has_reached(&self, value: u32) -> Result<bool, OutOfRange> {
         let found = self.memory.mapping().atomic_u32(self.offset)?.load(Ordering::Acquire);
         Ok(found.wrapping_sub(value).cast_signed() >= 0)
     }
 
-    /// Writes it, now.
+    /// Writes the word from the CPU.
     pub fn write(&self, value: u32) -> Result<(), OutOfRange> {
         self.memory.mapping().atomic_u32(self.offset)?.store(value, Ordering::Release);
         Ok(())
     }
 
-    /// Waits until it has reached `value`.
+    /// Blocks until the word has reached `value`.
     pub fn wait(&self, value: u32, timeout: Duration) -> Result<(), DeviceError> {
         let start = Instant::now();
         while !self.has_reached(value)? {
@@ -94,25 +94,25 @@ impl StreamWord<'_> {
     }
 }
 
-/// An event of such a stream.
+/// An event of a backend that works asynchronously.
 pub trait EventBody: Debug + Send + Sync {
-    /// Whether the stream has got there; not yet either, as long as nobody can tell. After an error it never will, or the work is over and
+    /// Whether the stream has reached the event; false also while that is unknown. After an error the stream never reaches it, or its work
     /// has failed. Never waits.
     fn query(&self) -> Result<bool, DeviceError>;
 
-    /// Waits until it has, or gives `DeviceError::TimedOut`.
+    /// Waits until the stream has reached the event. Returns `DeviceError::TimedOut` after `timeout`.
     fn wait(&self, timeout: Duration) -> Result<(), DeviceError>;
 
     /// For the backend that made it.
     fn as_any(&self) -> &dyn Any;
 }
 
-/// An ordered queue of work on a device. A clone is the same queue.
+/// An ordered queue of work on a device. A clone refers to the same queue.
 #[derive(Clone, Debug)]
 pub struct Stream(Option<Arc<dyn StreamBody>>);
 
 impl Stream {
-    /// A stream whose work is done when its call returns.
+    /// A stream whose work is done when the call returns.
     pub fn immediate() -> Self {
         Self(None)
     }
@@ -122,18 +122,18 @@ impl Stream {
         Self(Some(body))
     }
 
-    /// An error if it takes no work now, as one that is being captured into a CUDA graph.
+    /// An error if it takes no work now, for example while it is captured into a CUDA graph.
     pub fn check(&self) -> Result<(), DeviceError> {
         self.0.as_ref().map_or(Ok(()), |body| body.check())
     }
 
-    /// Marks a place in the stream: the end of the work given so far.
+    /// Records an event after the work given so far.
     pub fn record(&self) -> Event {
         Event(self.0.as_ref().map(|body| body.clone().record()))
     }
 
-    /// Makes later work of this stream wait for an event of another; the caller does not wait, unless work is immediate here and not
-    /// there: then `timeout` bounds it.
+    /// Makes later work of this stream wait for an event of another. The caller waits only if this stream is immediate and the other is
+    /// not, for at most `timeout`.
     pub fn wait(&self, event: &Event, timeout: Duration) -> Result<(), DeviceError> {
         match &self.0 {
             Some(body) => body.wait(event),
@@ -141,7 +141,7 @@ impl Stream {
         }
     }
 
-    /// Writes a word once the work given so far is done. What that work wrote is seen by whoever sees the word.
+    /// Writes a word once the work given so far is done. A reader that sees the word sees what that work wrote.
     pub fn write_value(&self, word: &StreamWord<'_>, value: u32) -> Result<(), DeviceError> {
         match &self.0 {
             Some(body) => body.write_value(word, value),
@@ -149,8 +149,8 @@ impl Stream {
         }
     }
 
-    /// Makes later work of this stream wait until a word has reached `value`; the caller does not wait, unless work is immediate here or
-    /// the device cannot wait for words: then `timeout` bounds it.
+    /// Makes later work of this stream wait until a word has reached `value`. The caller waits only if this stream is immediate or the device
+    /// cannot wait for words, for at most `timeout`.
     pub fn wait_value(&self, word: &StreamWord<'_>, value: u32, timeout: Duration) -> Result<(), DeviceError> {
         match &self.0 {
             Some(body) => body.wait_value(word, value, timeout),
@@ -158,7 +158,7 @@ impl Stream {
         }
     }
 
-    /// What the backend put behind it; `None`: work is immediate.
+    /// The backend's stream; `None`: work is immediate.
     pub(crate) fn body(&self) -> Option<&Arc<dyn StreamBody>> {
         self.0.as_ref()
     }
@@ -170,65 +170,64 @@ impl Stream {
     }
 }
 
-/// A place in a stream.
+/// A point in a stream.
 #[derive(Clone, Debug)]
 pub struct Event(Option<Arc<dyn EventBody>>);
 
 impl Event {
-    /// Whether the stream has got there, or what has gone wrong with the device; not yet either, while the stream is being captured into a
-    /// CUDA graph.
+    /// Whether the stream has reached the event; false also while the stream is captured into a CUDA graph. An error if the device failed.
     pub fn query(&self) -> Result<bool, DeviceError> {
         self.0.as_ref().map_or(Ok(true), |body| body.query())
     }
 
-    /// Waits until the stream has got there.
+    /// Waits until the stream has reached the event.
     pub fn wait(&self, timeout: Duration) -> Result<(), DeviceError> {
         self.0.as_ref().map_or(Ok(()), |body| body.wait(timeout))
     }
 
-    /// Whether the stream has got there; false also after a failure, which `query` tells.
+    /// Whether the stream has reached the event; false also after a failure, which `query` returns.
     pub fn is_complete(&self) -> bool {
         matches!(self.query(), Ok(true))
     }
 
-    /// What the backend put behind it; `None`: it was complete at birth.
+    /// The backend's event; `None`: complete from the start.
     pub(crate) fn body(&self) -> Option<&Arc<dyn EventBody>> {
         self.0.as_ref()
     }
 }
 
-/// A copy that was started.
+/// The event after a copy that was started.
 #[derive(Clone, Debug)]
 #[must_use = "bytes may be used only once the copy is complete"]
 pub struct Completion(Event);
 
 impl Completion {
-    /// Completion of all the work that was given to the stream so far.
+    /// Completion of all work given to the stream so far.
     pub fn of(stream: &Stream) -> Self {
         Self(stream.record())
     }
 
-    /// Whether the bytes are there, or what has gone wrong with the device.
+    /// Whether the bytes have been copied. An error if the device failed.
     pub fn query(&self) -> Result<bool, DeviceError> {
         self.0.query()
     }
 
-    /// Waits for the bytes.
+    /// Waits until the bytes have been copied.
     pub fn wait(&self, timeout: Duration) -> Result<(), DeviceError> {
         self.0.wait(timeout)
     }
 
-    /// Whether the bytes are there; false also after a failure, which `query` tells.
+    /// Whether the bytes have been copied; false also after a failure, which `query` returns.
     pub fn is_complete(&self) -> bool {
         self.0.is_complete()
     }
 
-    /// Whether the copy touches no memory any more: it is complete, or has failed.
+    /// Whether the copy no longer touches memory: it is complete or has failed.
     pub fn is_over(&self) -> bool {
         self.query().unwrap_or(true)
     }
 
-    /// The place in the stream where they are.
+    /// The event itself, for other streams to wait for.
     pub fn event(&self) -> &Event {
         &self.0
     }

@@ -1,4 +1,4 @@
-//! Views: what a kernel is told of a payload in a device's memory, passed to it by value.
+//! Views: structs that describe a payload in device memory to a kernel, which gets them by value.
 //!
 //! ```text
 //! ImageView, 32 B          FieldView, 32 B          PointCloudView, 24 B     TensorView, 144 B
@@ -12,21 +12,21 @@
 //!  32                       32                       dtype: u8 code, u8 bits, u16 lanes
 //! ```
 //!
-//! Each is a struct of C without padding, aligned to 8 bytes. `data` is an address of the device. Steps are in bytes, strides of tensors in
-//! elements. A view says where memory is and not for how long: that is the loan's or the sample's. The functions compute addresses; none
-//! of them touches memory, and `None` is outside.
+//! Each is a C struct without padding, aligned to 8 bytes. `data` is a device address. Steps are in bytes, strides of tensors in elements.
+//! A view does not keep its memory alive: the loan or the sample does. The functions only compute addresses; they return `None` for one
+//! outside the payload.
 
 use std::mem::{offset_of, size_of};
 
 use crate::raw::dlpack::{DLDataType, DLDevice};
 
-/// Dimensions of a tensor, at most.
+/// Most dimensions of a tensor.
 pub const NDIM_MAX: usize = 8;
 
-/// Where a payload lies.
+/// Where a payload is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceRange {
-    /// The device's address of its first byte; on the host backend, a pointer. 0 if it has none.
+    /// Device address of the first byte; on the host backend, a pointer. 0 if there is none.
     pub address: u64,
     /// Bytes.
     pub bytes: u64,
@@ -36,7 +36,8 @@ pub struct DeviceRange {
     pub is_read_only: bool,
 }
 
-/// An image: rows of pixels of interleaved channels. Of an encoding with two planes, its first plane; the second follows at `step * height`.
+/// An image: rows of pixels with interleaved channels. For an encoding with two planes, the first plane; the second follows at
+/// `step * height`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImageView {
@@ -52,7 +53,7 @@ pub struct ImageView {
     pub channels: u32,
     /// Type of a channel.
     pub dtype: DLDataType,
-    /// Code of the pixel format, as in the metadata.
+    /// Pixel format code, the same as in the metadata.
     pub encoding: u32,
 }
 
@@ -68,7 +69,7 @@ impl ImageView {
     }
 }
 
-/// A point cloud: rows of points, whose bytes are for the kernel to tell apart.
+/// A point cloud: rows of points. The kernel interprets the bytes of a point.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PointCloudView {
@@ -112,7 +113,7 @@ pub struct FieldView {
 }
 
 impl FieldView {
-    /// Address of the field's first element in a point, counted row by row; `count` elements lie there side by side.
+    /// Address of the field's first element in a point, counted row by row; its `count` elements are contiguous.
     pub fn point(&self, number: u64) -> Option<u64> {
         place_of_point(number, self.width, self.height, self.point_step, self.row_step)?.checked_add(self.data)
     }
@@ -138,7 +139,7 @@ pub struct TensorView {
     pub dtype: DLDataType,
     /// Elements of each dimension, those past `ndim` zero.
     pub shape: [i64; NDIM_MAX],
-    /// Elements (not bytes) from one to the next, those past `ndim` zero.
+    /// Distance between neighbours in each dimension, in elements (not bytes), those past `ndim` zero.
     pub strides: [i64; NDIM_MAX],
 }
 
@@ -148,12 +149,12 @@ impl TensorView {
         self.shape.get(..self.ndim as usize).unwrap_or(&self.shape)
     }
 
-    /// Elements from one to the next in each dimension.
+    /// Distance between neighbours in each dimension, in elements.
     pub fn strides(&self) -> &[i64] {
         self.strides.get(..self.ndim as usize).unwrap_or(&self.strides)
     }
 
-    /// Address of an element, by its place in each dimension.
+    /// Address of an element, by its index in each dimension.
     pub fn element(&self, place: &[i64]) -> Option<u64> {
         if place.len() != self.shape().len() {
             return None;

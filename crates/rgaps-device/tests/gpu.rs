@@ -1,4 +1,4 @@
-//! The cuda backend on a real GPU: what every backend keeps. `./dev test-gpu` runs it where there is one.
+//! Runs the backend contract on a real GPU. `./dev test-gpu` runs it on a machine that has one.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
@@ -8,7 +8,7 @@ use rgaps_device::cuda::{CudaBackend, Device};
 use rgaps_device::{Backend, DeviceKind, contract};
 use rgaps_testing::{Watchdog, skipped};
 
-/// Set where a GPU must be there.
+/// Set on machines that must have a GPU.
 const REQUIRED: &str = "RGAPS_TEST_GPU";
 
 #[test]

@@ -1,6 +1,6 @@
-//! A reader's write into a pool is not an error of ours but the kernel's: the process that tries it dies of SIGSEGV.
+//! The kernel prevents a reader's write into a pool: the process gets SIGSEGV.
 //!
-//! The test runs itself again as the child that tries.
+//! The test runs itself again as the child that writes.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
@@ -31,7 +31,7 @@ fn run(role: &str) -> std::process::ExitStatus {
 }
 
 fn write_as(role: PoolRole) {
-    // No core file of a death that is wanted.
+    // The crash is intended: no core file.
     setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) }).unwrap();
     let backend = open(Choice::Host).unwrap().backend;
     let made = backend.create_pool(&PoolSpec { name: "rgaps-fault".to_owned(), bytes: 4096 }).unwrap();
@@ -44,7 +44,7 @@ fn write_as(role: PoolRole) {
         made.seal().unwrap();
         backend.import_pool(&description, slabs, role).unwrap()
     };
-    // The one way to store through a read-only mapping in safe code: a shared word.
+    // Safe code can store through a read-only mapping only by a shared word.
     let word = pool.as_host().unwrap().mapping().atomic_u64(0).unwrap();
     word.store(1, Ordering::Relaxed);
     assert_eq!(made.shared(0, 1).unwrap().to_vec(), [1]);

@@ -1,17 +1,17 @@
-//! Messages out of records: a state machine without I/O, memory bounded at its birth.
+//! Assembles records into messages: a state machine without I/O that allocates once.
 //!
 //! ```text
 //!  (nothing) ──FIRST──▶ partial{next offset} ──data in order──▶ … ──LAST──▶ End
 //!                          └──ABORT, torn, evicted──▶ Aborted
 //! ```
 //!
-//! Records of up to 64 messages interleave by message id. With `Continuity::Reliable` every gap is a lie of the peer and an error.
-//! With `Continuity::Lossy` (flow control off) records may be missing: a message with a gap is aborted, and what follows of it ignored.
+//! Records of up to 64 messages may interleave. With `Continuity::Reliable` every gap is a protocol error of the peer. With
+//! `Continuity::Lossy` (flow control off) records may be missing: a message with a gap is aborted, and its later records are ignored.
 
 use crate::position::RingSpan;
 use crate::record::{Flags, HEADER_BYTES, MessageId, Origin, RecordHeader};
 
-/// The most messages under way at a time.
+/// Most messages under way at a time.
 pub const PARTIAL_MAX: usize = 64;
 
 /// Whether records can be missing.
@@ -20,11 +20,11 @@ pub enum Continuity {
     /// Never: flow control is on.
     #[default]
     Reliable,
-    /// They can: flow control is off, and torn records were discarded.
+    /// Yes: flow control is off, and torn records were discarded.
     Lossy,
 }
 
-/// Limits that the receiver sets.
+/// The receiver's limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AssemblerOptions {
     /// The largest message.
@@ -39,48 +39,48 @@ impl Default for AssemblerOptions {
     }
 }
 
-/// Why a partial message ends without being complete.
+/// Why a message is aborted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AbortReason {
-    /// The sender gave it up.
+    /// The sender aborted it.
     Sender,
     /// A record of it is missing.
     Torn,
-    /// It was the oldest of too many unfinished ones, of which some will never be finished because records are missing.
+    /// Too many messages were unfinished, and this was the oldest. Lost records leave some messages unfinished for ever.
     Evicted,
 }
 
-/// What a record means for its message. Spans are places in the ring, valid until the record is released.
+/// What a record does to its message. Spans refer to the ring and are valid until the record is released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A message begins: allocate for it.
     Begin {
         /// Its id on this link.
         message: MessageId,
-        /// Who published it.
+        /// Its publisher and sequence.
         origin: Origin,
         /// Its bytes.
         total: u64,
-        /// The opaque description, 0 to 4096 B.
+        /// Its opaque description, 0 to 4096 B.
         envelope: RingSpan,
     },
-    /// Bytes of it: copy them.
+    /// Data of the message: copy them.
     Data {
-        /// Whose.
+        /// The message.
         message: MessageId,
-        /// Where they belong in the message.
+        /// Their offset in the message.
         offset: u64,
-        /// Where they lie in the ring.
+        /// Their bytes in the ring.
         span: RingSpan,
     },
-    /// It is complete.
+    /// The message is complete.
     End {
-        /// Which.
+        /// The message.
         message: MessageId,
     },
-    /// It will not be complete: free what was allocated.
+    /// The message will not be completed: free its memory.
     Aborted {
-        /// Which.
+        /// The message.
         message: MessageId,
         /// Why.
         reason: AbortReason,
@@ -112,67 +112,67 @@ impl IntoIterator for Events {
     }
 }
 
-/// Records that do not make messages. The peer is broken; the link is to be closed and its partial messages freed (`abandon`).
+/// Why records do not form a message. The peer is broken; close the link and free its partial messages (`abandon`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AssembleError {
-    /// A message larger than the receiver takes.
-    #[error("message {} of {total} B is larger than the {max} B taken here; raise message_bytes_max or publish less", message.0)]
+    /// The message exceeds the receiver's limit.
+    #[error("message {} of {total} B exceeds this receiver's limit of {max} B; raise message_bytes_max or publish less", message.0)]
     TooLarge {
-        /// Which.
+        /// The message.
         message: MessageId,
-        /// Its size.
+        /// Its bytes.
         total: u64,
         /// The limit.
         max: u64,
     },
-    /// Ids must increase.
-    #[error("message {} begins after message {} has begun", message.0, newest.0)]
+    /// Message ids do not increase.
+    #[error("message {} begins after message {} has begun; ids must increase", message.0, newest.0)]
     Reused {
-        /// Which.
+        /// The message.
         message: MessageId,
-        /// The newest so far.
+        /// The newest message so far.
         newest: MessageId,
     },
     /// Too many messages under way.
     #[error("message {} begins while {PARTIAL_MAX} others are unfinished", message.0)]
     TooMany {
-        /// Which.
+        /// The message.
         message: MessageId,
     },
-    /// Data or an abort without a beginning.
+    /// Data or an abort of a message that is not under way.
     #[error("record of message {}, which never began or has ended", message.0)]
     Unknown {
-        /// Which.
+        /// The message.
         message: MessageId,
     },
     /// A gap or a repetition.
-    #[error("message {} continues at offset {found} where {expected} was expected", message.0)]
+    #[error("message {} continues at offset {found}, but {expected} was expected", message.0)]
     Offset {
-        /// Which.
+        /// The message.
         message: MessageId,
-        /// What should have come.
+        /// The offset expected.
         expected: u64,
-        /// What came.
+        /// The offset received.
         found: u64,
     },
-    /// Its size or origin changed on the way.
+    /// Two records of a message state different sizes or origins.
     #[error("message {} changes its size or origin: {found} B after {expected} B", message.0)]
     Changed {
-        /// Which.
+        /// The message.
         message: MessageId,
-        /// The size at the beginning.
+        /// The size in the first record.
         expected: u64,
-        /// The size now.
+        /// The size in this record.
         found: u64,
     },
     /// The payload is not as long as the header says.
-    #[error("record of message {} has a payload of {found} B where its header says {expected} B", message.0)]
+    #[error("record of message {} has a payload of {found} B, but its header says {expected} B", message.0)]
     Payload {
-        /// Which.
+        /// The message.
         message: MessageId,
-        /// What the header says.
+        /// Bytes according to the header.
         expected: u64,
-        /// What there is.
+        /// Bytes of the payload.
         found: u64,
     },
 }
@@ -195,7 +195,7 @@ pub struct Assembler {
 }
 
 impl Assembler {
-    /// An empty table; its memory is taken here and never grows.
+    /// An empty table; it allocates here and never again.
     pub fn new(options: AssemblerOptions) -> Self {
         Self { options, partial: Vec::with_capacity(PARTIAL_MAX), newest: None, ignored: 0 }
     }
@@ -205,17 +205,17 @@ impl Assembler {
         self.partial.len()
     }
 
-    /// Records that were ignored because their message had lost a record before.
+    /// Records that were ignored because their message had lost an earlier record.
     pub fn ignored(&self) -> u64 {
         self.ignored
     }
 
-    /// Ends all messages under way, because the link is gone. The caller frees them.
+    /// Removes and returns all messages under way, after the link has ended. The caller frees them.
     pub fn abandon(&mut self) -> impl Iterator<Item = MessageId> + '_ {
         self.partial.drain(..).map(|partial| partial.message)
     }
 
-    /// The next record and where its payload lies.
+    /// Processes the next record, whose payload is at `payload` in the ring.
     pub fn push(&mut self, header: &RecordHeader, payload: RingSpan) -> Result<Events, AssembleError> {
         let mut events = Events::default();
         let (message, expected) = (header.message, u64::from(header.payload_bytes));
@@ -246,7 +246,7 @@ impl Assembler {
             if self.options.continuity == Continuity::Reliable {
                 return Err(AssembleError::TooMany { message });
             }
-            // Ids increase and order is kept on removal, so the first is the oldest.
+            // Ids increase and removals keep the order, so the first is the oldest.
             let oldest = self.partial.remove(0);
             events.push(Event::Aborted { message: oldest.message, reason: AbortReason::Evicted });
         }
@@ -266,7 +266,7 @@ impl Assembler {
         }
         let (expected, found) = (partial.next_offset, header.offset);
         if expected != found {
-            // Without flow control a gap is a lost record; going back is a lie in any case.
+            // Without flow control a gap is a lost record; a smaller offset is always a protocol error.
             if self.options.continuity == Continuity::Lossy && found > expected {
                 self.partial.remove(index);
                 events.push(Event::Aborted { message, reason: AbortReason::Torn });
@@ -295,7 +295,7 @@ impl Assembler {
         Ok(())
     }
 
-    /// The partial message, or `None` if it is one that lost its beginning.
+    /// The partial message, or `None` if a lossy link has lost an earlier record of it.
     fn find(&mut self, message: MessageId) -> Result<Option<usize>, AssembleError> {
         let index = self.partial.iter().position(|partial| partial.message == message);
         if index.is_none() {
@@ -308,7 +308,7 @@ impl Assembler {
     }
 }
 
-/// Fuzz entry: any bytes as a row of headers. The table stays bounded, data are in bounds, and every end had a beginning.
+/// Fuzz entry: any bytes as a sequence of headers. The table stays bounded, data are in bounds, and each end follows a begin.
 pub fn fuzz_assemble(data: &[u8]) {
     for continuity in [Continuity::Reliable, Continuity::Lossy] {
         let options = AssemblerOptions { message_bytes_max: 1 << 30, continuity };
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn lies_are_named() {
+    fn protocol_violations_are_named() {
         let mut assembler = Assembler::new(AssemblerOptions { message_bytes_max: 100, ..AssemblerOptions::default() });
         let a = message(5, 10);
         assert!(matches!(feed(&mut assembler, message(1, 101).first(b"", b"")), Err(AssembleError::TooLarge { .. })));

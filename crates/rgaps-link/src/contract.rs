@@ -1,8 +1,8 @@
-//! The contract suite of links: what every transport must do. A transport adds one line, `contract_suite!(its_fixture())`,
+//! The contract suite of links, which every transport passes. A transport adds one line, `contract_suite!(its_fixture())`,
 //! or `contract_suite!(its_fixture(), needs "an RDMA device")` if its tests cannot run everywhere: they are ignored then unless asked for.
 //!
-//! Written against the traits alone. What only a transport can arrange, a pair of ends and a peer that lies, comes from its
-//! `Fixture`. Nothing here sleeps; every wait ends after WATCHDOG with a failure.
+//! The suite uses only the traits. The transport's `Fixture` provides a connected pair and a peer that sends false credit. Nothing here
+//! sleeps; every wait fails after WATCHDOG.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // A test suite, compiled as a library for other crates.
 
@@ -18,10 +18,10 @@ use crate::link::{LinkReceiver, LinkSender, Release};
 use crate::position::Position;
 use crate::record::{MessageHead, MessageId, Origin};
 
-/// No wait of the suite may take longer.
+/// The longest wait of the suite.
 pub const WATCHDOG: Duration = Duration::from_secs(30);
 
-/// Two joined ends, and whatever must live as long as they do.
+/// Two connected ends, and what must live as long as they do.
 pub struct Pair {
     /// The sending end.
     pub sender: Box<dyn LinkSender>,
@@ -31,12 +31,12 @@ pub struct Pair {
     pub keep: Box<dyn Any + Send>,
 }
 
-/// What a transport arranges for the suite.
+/// What a transport provides for the suite.
 pub trait Fixture {
-    /// Two ends joined by a ring of that shape.
+    /// Two ends connected by a ring of that shape.
     fn pair(&self, options: RingOptions) -> Pair;
 
-    /// A sender whose peer never reads its ring and answers with this credit once, after the first record.
+    /// A sender whose peer never reads its ring, and sends this credit once, after the first record.
     fn sender_with_lying_peer(
         &self,
         options: RingOptions,
@@ -44,8 +44,8 @@ pub trait Fixture {
     ) -> (Box<dyn LinkSender>, Box<dyn Any + Send>);
 }
 
-/// Adds the suite for a fixture, as tests of the module in which it stands; a transport that can do without flow control adds what is about
-/// that by a second line.
+/// Adds the suite for a fixture as tests of the calling module. A transport that supports links without flow control adds their tests by a
+/// second line.
 #[macro_export]
 macro_rules! contract_suite {
     ($fixture:expr) => {
@@ -61,21 +61,21 @@ macro_rules! contract_suite {
             every_watermark_keeps_the_link_alive
             small_messages_batch_their_credit
             messages_interleave_and_an_abort_frees_only_its_own
-            what_was_consumed_is_acknowledged_once_and_in_order
-            a_full_ring_is_no_room_until_the_receiver_releases
-            a_receiver_that_never_releases_is_named
+            consumed_messages_are_acknowledged_once_and_in_order
+            a_full_ring_has_no_room_until_the_receiver_releases
+            a_receiver_that_never_releases_is_a_bounded_wait
             several_arrivals_may_be_held_and_are_released_in_order
             a_sender_that_closes_ends_the_stream_behind_its_last_record
             a_receiver_that_closes_is_seen_by_the_sender
             a_credit_beyond_what_was_sent_is_refused
             a_torn_credit_is_refused
-            an_invalid_record_is_the_callers_mistake_and_harms_nothing
+            an_invalid_record_is_the_callers_error_and_keeps_the_link
             an_idle_link_times_out_without_an_error
         );
     };
     ($fixture:expr, without_flow_control) => {
         $crate::contract_suite!(@ $fixture, #[test];
-            without_flow_control_the_sender_never_waits_and_no_torn_byte_is_believed
+            without_flow_control_the_sender_never_waits_and_no_torn_byte_is_used
         );
     };
     (@ $fixture:expr, $(#[$attribute:meta])+; $($name:ident)*) => {
@@ -96,7 +96,7 @@ fn small_ring() -> RingOptions {
     RingOptions { ring_bytes: 64 << 10, chunk_bytes: 8 << 10, ..RingOptions::default() }
 }
 
-/// Pseudo-random and reproducible: splitmix64.
+/// A reproducible pseudo-random number: splitmix64.
 fn mix(seed: u64) -> u64 {
     let a = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let b = (a ^ (a >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -104,7 +104,7 @@ fn mix(seed: u64) -> u64 {
     c ^ (c >> 31)
 }
 
-/// The content of message `id`: every byte follows from id and place.
+/// The content of message `id`: a function of id and offset.
 fn content(id: u64, bytes: u64) -> Vec<u8> {
     (0..bytes).map(|i| mix(id ^ (i / 8) << 20).to_le_bytes()[(i % 8) as usize]).collect()
 }
@@ -117,7 +117,7 @@ fn envelope(id: u64) -> Vec<u8> {
     format!("message {id}").into_bytes()
 }
 
-/// Sends a message in chunks, waiting for room, and until its bytes may go.
+/// Sends a message in chunks: waits for room, and until its bytes may be reused.
 fn send(sender: &mut dyn LinkSender, id: u64, data: &[u8]) -> Result<(), LinkError> {
     let (head, envelope) = (head(id, data.len() as u64), envelope(id));
     let chunk = sender.geometry().chunk_bytes() as usize;
@@ -152,7 +152,7 @@ struct Received {
     data: Vec<u8>,
 }
 
-/// A consumer as a manager would be one: copies, releases, believes what was intact.
+/// A consumer like the manager: copies, releases, and uses only intact records.
 struct Consumer<'a> {
     receiver: &'a mut dyn LinkReceiver,
     assembler: Assembler,
@@ -172,7 +172,7 @@ impl<'a> Consumer<'a> {
         Self { receiver, assembler, partial: Vec::new(), done: Vec::new(), aborted: Vec::new(), torn: 0 }
     }
 
-    /// One record; `false` when the time was over.
+    /// Consumes one record; `false` after a time-out.
     fn step(&mut self) -> Result<bool, LinkError> {
         let Some(arrival) = self.receiver.next(WATCHDOG)? else { return Ok(false) };
         let (header, span) = (*arrival.header(), arrival.payload());
@@ -213,7 +213,7 @@ impl<'a> Consumer<'a> {
         Some(self.partial.swap_remove(index).1)
     }
 
-    /// Everything until the sender closes.
+    /// Consumes everything until the sender closes.
     fn run_to_end(mut self) -> Self {
         loop {
             match self.step() {
@@ -247,7 +247,7 @@ fn exchange(fixture: &dyn Fixture, options: RingOptions, sizes: &[u64]) -> Pair 
     pair
 }
 
-/// Sizes from nothing to several chunks, around every border, over many laps.
+/// Sizes from 0 to several chunks, around every boundary, over many laps.
 pub fn messages_arrive_in_order_and_unharmed_whatever_their_size(fixture: &dyn Fixture) {
     let chunk = 8 << 10;
     let mut sizes = vec![0, 1, 63, 64, 65, chunk - 64, chunk - 10, chunk - 9, chunk - 1, chunk, chunk + 1, 3 * chunk];
@@ -275,7 +275,7 @@ pub fn every_watermark_keeps_the_link_alive(fixture: &dyn Fixture) {
     }
 }
 
-/// A lazy receiver sends fewer credits than an eager one, and both send what is needed.
+/// A large watermark sends fewer credits than a small one, and both send enough.
 pub fn small_messages_batch_their_credit(fixture: &dyn Fixture) {
     let records = 64;
     let credits = |watermark| {
@@ -283,7 +283,7 @@ pub fn small_messages_batch_their_credit(fixture: &dyn Fixture) {
         let mut pair = fixture.pair(options);
         let data = content(1, records << 10);
         send(pair.sender.as_mut(), 1, &data).unwrap();
-        // All of it is under way and nothing of it is released yet, so the ring runs empty only once.
+        // Hold all records before releasing any, so that the ring is empty only once.
         let mut held = Vec::new();
         while held.len() <= records as usize {
             held.push(pair.receiver.next(WATCHDOG).unwrap().expect("a record"));
@@ -298,7 +298,7 @@ pub fn small_messages_batch_their_credit(fixture: &dyn Fixture) {
     assert_eq!(credits(Watermark::Half), 1);
 }
 
-/// Three messages at a time; the middle one is given up.
+/// Three interleaved messages; the sender aborts the middle one.
 pub fn messages_interleave_and_an_abort_frees_only_its_own(fixture: &dyn Fixture) {
     let mut pair = fixture.pair(small_ring());
     let bodies: Vec<_> = (1..=3).map(|id| content(id, 3000)).collect();
@@ -317,8 +317,8 @@ pub fn messages_interleave_and_an_abort_frees_only_its_own(fixture: &dyn Fixture
     assert_eq!(consumer.assembler.partial(), 0);
 }
 
-/// Acknowledged means consumed to the end; aborted messages are not.
-pub fn what_was_consumed_is_acknowledged_once_and_in_order(fixture: &dyn Fixture) {
+/// Acknowledged means consumed whole; an aborted message is not acknowledged.
+pub fn consumed_messages_are_acknowledged_once_and_in_order(fixture: &dyn Fixture) {
     let mut pair = fixture.pair(RingOptions { watermark: Watermark::Zero, ..small_ring() });
     let heads: Vec<_> = (1..=3).map(|id| head(id, 10)).collect();
     let records =
@@ -336,8 +336,8 @@ pub fn what_was_consumed_is_acknowledged_once_and_in_order(fixture: &dyn Fixture
     assert_eq!(pair.sender.unacknowledged(), 0);
 }
 
-/// Production integrity as a caller sees it.
-pub fn a_full_ring_is_no_room_until_the_receiver_releases(fixture: &dyn Fixture) {
+/// Production integrity, seen by the caller.
+pub fn a_full_ring_has_no_room_until_the_receiver_releases(fixture: &dyn Fixture) {
     let mut pair = fixture.pair(small_ring());
     let data = content(1, 8 << 10);
     let head = head(1, 1 << 30);
@@ -361,8 +361,8 @@ pub fn a_full_ring_is_no_room_until_the_receiver_releases(fixture: &dyn Fixture)
     assert_eq!(pair.sender.post(&[head.part(offset - data.len() as u64, &data)]).unwrap(), 1);
 }
 
-/// The wait for a peer that never returns credit is bounded.
-pub fn a_receiver_that_never_releases_is_named(fixture: &dyn Fixture) {
+/// A wait for a peer that never returns credit ends, with a text that says why.
+pub fn a_receiver_that_never_releases_is_a_bounded_wait(fixture: &dyn Fixture) {
     let mut pair = fixture.pair(small_ring());
     let data = content(1, 8 << 10);
     for id in 1.. {
@@ -371,12 +371,12 @@ pub fn a_receiver_that_never_releases_is_named(fixture: &dyn Fixture) {
         }
     }
     let text = pair.sender.wait_for_room(8 << 10, Duration::from_millis(5)).unwrap_err().to_string();
-    assert!(text.contains("given back") && text.contains("enlarge the ring"), "{text}");
+    assert!(text.contains("released") && text.contains("enlarge the ring"), "{text}");
     let error = pair.sender.drain(Duration::from_millis(5)).unwrap_err();
     assert!(matches!(error, LinkError::NotDrained { .. }), "{error}");
 }
 
-/// Copies may be under way for several records.
+/// Copies of several records may be under way.
 pub fn several_arrivals_may_be_held_and_are_released_in_order(fixture: &dyn Fixture) {
     let mut pair = fixture.pair(small_ring());
     send(pair.sender.as_mut(), 1, &content(1, 20_000)).unwrap();
@@ -388,7 +388,7 @@ pub fn several_arrivals_may_be_held_and_are_released_in_order(fixture: &dyn Fixt
     assert_eq!(pair.receiver.release(first).unwrap(), Release::Intact);
 }
 
-/// Everything posted arrives, then the end, again and again.
+/// Everything posted arrives, then every call reports the end.
 pub fn a_sender_that_closes_ends_the_stream_behind_its_last_record(fixture: &dyn Fixture) {
     let mut pair = fixture.pair(small_ring());
     send(pair.sender.as_mut(), 1, &content(1, 100)).unwrap();
@@ -400,7 +400,7 @@ pub fn a_sender_that_closes_ends_the_stream_behind_its_last_record(fixture: &dyn
     assert!(matches!(pair.receiver.next(WATCHDOG), Err(LinkError::Closed { by_peer: true })));
 }
 
-/// The sender learns of it, at the latest when it waits.
+/// The sender notices the close at the latest when it waits.
 pub fn a_receiver_that_closes_is_seen_by_the_sender(fixture: &dyn Fixture) {
     let mut pair = fixture.pair(small_ring());
     send(pair.sender.as_mut(), 1, &content(1, 100)).unwrap();
@@ -432,7 +432,7 @@ fn lied_to(fixture: &dyn Fixture, lie: CreditPair) -> LinkError {
     }
 }
 
-/// Lag integrity: nothing can be consumed that was not sent.
+/// Lag integrity: the receiver cannot have consumed bytes that were not sent.
 pub fn a_credit_beyond_what_was_sent_is_refused(fixture: &dyn Fixture) {
     let error = lied_to(fixture, CreditPair::new(Position::new(1 << 20)));
     assert!(error.is_lie() && error.to_string().contains("runs ahead"), "{error}");
@@ -444,8 +444,8 @@ pub fn a_torn_credit_is_refused(fixture: &dyn Fixture) {
     assert!(error.is_lie() && error.to_string().contains("torn"), "{error}");
 }
 
-/// Too long, or outside its message: named, and the link goes on.
-pub fn an_invalid_record_is_the_callers_mistake_and_harms_nothing(fixture: &dyn Fixture) {
+/// A record too long, or outside its message, is an error, and the link stays usable.
+pub fn an_invalid_record_is_the_callers_error_and_keeps_the_link(fixture: &dyn Fixture) {
     let mut pair = fixture.pair(small_ring());
     let good = head(1, 4).first(b"", b"good");
     let too_long = vec![0; (8 << 10) + 1];
@@ -458,7 +458,7 @@ pub fn an_invalid_record_is_the_callers_mistake_and_harms_nothing(fixture: &dyn 
     assert_eq!(Consumer::new(pair.receiver.as_mut()).run_to_end().done.len(), 1);
 }
 
-/// Neither side takes silence for a failure.
+/// Neither side treats silence as a failure.
 pub fn an_idle_link_times_out_without_an_error(fixture: &dyn Fixture) {
     let mut pair = fixture.pair(small_ring());
     assert_eq!(pair.receiver.next(Duration::from_millis(2)).unwrap(), None);
@@ -468,8 +468,9 @@ pub fn an_idle_link_times_out_without_an_error(fixture: &dyn Fixture) {
     assert!(!wake.link && wake.others == 1);
 }
 
-/// RocketBufs §3.3: the ring is overwritten many times while nobody consumes; what is then believed is whole.
-pub fn without_flow_control_the_sender_never_waits_and_no_torn_byte_is_believed(fixture: &dyn Fixture) {
+/// Overwrites the ring many times while the consumer waits; every record that it then uses is whole. Hoang et al., RocketBufs, DEBS 2020,
+/// section 3.3.
+pub fn without_flow_control_the_sender_never_waits_and_no_torn_byte_is_used(fixture: &dyn Fixture) {
     let options = RingOptions { flow_control: FlowControl::Off, ..small_ring() };
     let mut pair = fixture.pair(options);
     let messages = 400;
@@ -489,7 +490,7 @@ pub fn without_flow_control_the_sender_never_waits_and_no_torn_byte_is_believed(
         });
         let held = pair.receiver.next(WATCHDOG).unwrap().expect("a record");
         held_one.send(()).unwrap();
-        // Until the held record has been overwritten, nothing is consumed.
+        // Consume nothing until the held record has been overwritten.
         while pair.receiver.counters().bytes < 2 * options.ring_bytes {
             thread::yield_now();
         }

@@ -1,4 +1,4 @@
-//! What a link has done, counted where it happens; plain numbers for statistics and benches.
+//! A link's counters, for statistics and benches.
 
 /// The sender's counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -9,17 +9,17 @@ pub struct SenderCounters {
     pub messages: u64,
     /// Payload bytes sent, envelopes included, headers not.
     pub bytes: u64,
-    /// Batches: groups of records handed to the transport at once.
+    /// Batches: groups of records passed to the transport at once.
     pub batches: u64,
     /// Calls to the transport that sent something.
     pub writes: u64,
     /// Credits received.
     pub credits_received: u64,
-    /// Credits that were damaged on the way. The first one ends the link.
+    /// Credits damaged by the network. The first one ends the link.
     pub corrupt: u64,
     /// Times that a batch ended because the ring had no room.
     pub out_of_room: u64,
-    /// Memory registered for one transfer because nobody had registered it before. Only rdma registers.
+    /// Memory regions that `post` registered because the caller had not. Only rdma registers memory.
     pub registrations: u64,
     /// Payload copies made by this link in user space. Always 0 for the links here; a link that stages counts.
     pub payload_copies: u64,
@@ -28,21 +28,21 @@ pub struct SenderCounters {
 /// The receiver's counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReceiverCounters {
-    /// Records landed.
+    /// Records received.
     pub records: u64,
-    /// Payload bytes landed, envelopes included, headers not.
+    /// Payload bytes received, envelopes included, headers not.
     pub bytes: u64,
-    /// Calls to the transport that brought something.
+    /// Calls to the transport that returned data.
     pub reads: u64,
-    /// Batches: groups of arrivals taken over by the consumer at once.
+    /// Batches: groups of arrivals that the consumer took at once.
     pub batches: u64,
-    /// Times that a sleeping consumer was woken.
+    /// Wake-ups of a sleeping consumer.
     pub wakes: u64,
     /// Credits sent.
     pub credits_sent: u64,
-    /// Records discarded because they were overwritten before they were consumed (flow control off).
+    /// Records discarded because the sender overwrote them before they were consumed (flow control off).
     pub torn: u64,
-    /// Records that were damaged on the way. The first one ends the link.
+    /// Records damaged by the network. The first one ends the link.
     pub corrupt: u64,
     /// Payload copies made by this link in user space. Always 0 for the links here.
     pub payload_copies: u64,

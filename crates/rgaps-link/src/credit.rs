@@ -1,12 +1,14 @@
-//! Credit: how the receiver tells the sender what it may overwrite, lazily and checkably.
+//! Credit: tells the sender which bytes it may overwrite. The receiver sends it lazily, and the sender checks it.
 //!
-//! A credit is the pair {head, !head}: 16 bytes that rdma writes into the sender's memory in one piece and tcp sends as a frame. The
-//! sender takes it only if the two words agree and the head lies in [delayed head, tail].
+//! A credit is the pair {head, !head}: 16 bytes that rdma writes into the sender's memory with one WRITE and tcp sends as a frame. The
+//! sender accepts it only if the two words agree and the head is in [delayed head, tail].
 //!
-//! The receiver sends one when a watermark of bytes has been consumed, or when its ring has run empty behind the end of a message,
-//! so that an idle link owes no acknowledgement. An empty ring in the middle of messages owes nothing: less than a watermark is
-//! withheld then, so the sender still has room for a record and its skip (the rule of `geometry`), and what it sends brings the
-//! credit. A consumer that keeps up with the wire would otherwise credit every chunk and the watermark would be for nothing.
+//! The receiver sends a credit when it has consumed a watermark of bytes, or when its ring is empty after the end of a message, so that
+//! an idle link withholds no acknowledgement. It sends none when the ring is empty in the middle of a message: it withholds less than a
+//! watermark then, so the sender has room for another record and its skip (the rule of `geometry`), which brings the next credit.
+//! Otherwise a consumer as fast as the wire would send credit for every chunk, and the watermark would have no effect.
+//!
+//! Source      the watermark: Jiang, master's thesis (RGAPS), 2026, section 3.4 (full title in lib.rs).
 
 use crate::invariants;
 use crate::position::Position;
@@ -14,17 +16,17 @@ use crate::position::Position;
 /// Bytes of a credit, in memory and on the wire.
 pub const CREDIT_BYTES: usize = 16;
 
-/// A head beside its complement. As it comes from the peer, it means nothing until it is accepted.
+/// A head and its complement. A pair from the peer is untrusted until `accept`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CreditPair {
     head: u64,
     complement: u64,
 }
 
-/// A credit that is not to be believed. The link is to be closed: the sender cannot know any more what it may overwrite.
+/// Why a credit is false. Close the link: the sender no longer knows what it may overwrite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CreditError {
-    /// The two words do not belong together.
+    /// The second word is not the complement of the first.
     #[error("credit is torn or garbage: head {head:#x} beside complement {complement:#x}; the peer must be restarted")]
     Inconsistent {
         /// The first word.
@@ -32,20 +34,20 @@ pub enum CreditError {
         /// The second word.
         complement: u64,
     },
-    /// It takes back what was given.
+    /// The head is before the delayed head.
     #[error("credit goes back: head {head} after delayed head {delayed_head}; the peer must be restarted")]
     Backwards {
-        /// What the peer says.
+        /// The peer's head.
         head: Position,
-        /// What it said before.
+        /// The last accepted head.
         delayed_head: Position,
     },
-    /// It gives back what was never sent.
+    /// The head is beyond the tail.
     #[error("credit runs ahead: head {head} beyond tail {tail}, which was never sent; the peer must be restarted")]
     Ahead {
-        /// What the peer says.
+        /// The peer's head.
         head: Position,
-        /// What was sent.
+        /// The end of the last record sent.
         tail: Position,
     },
 }
@@ -56,28 +58,28 @@ impl CreditPair {
         Self { head: head.value(), complement: !head.value() }
     }
 
-    /// Two words as they were found.
+    /// The credit from two received words, unchecked.
     pub fn from_words(head: u64, complement: u64) -> Self {
         Self { head, complement }
     }
 
-    /// Little endian, head first.
+    /// Encodes it: little endian, head first.
     pub fn encode(self) -> [u8; CREDIT_BYTES] {
         (u128::from(self.head) | u128::from(self.complement) << 64).to_le_bytes()
     }
 
-    /// The other way.
+    /// The reverse of `encode`.
     pub fn decode(bytes: [u8; CREDIT_BYTES]) -> Self {
         let both = u128::from_le_bytes(bytes);
         Self { head: both as u64, complement: (both >> 64) as u64 }
     }
 
-    /// Whether the two words belong together.
+    /// Whether the second word is the complement of the first.
     pub fn is_whole(self) -> bool {
         self.complement == !self.head
     }
 
-    /// The head, if it can be true.
+    /// Returns the head if the pair is whole and the head is in [delayed head, tail].
     pub fn accept(self, delayed_head: Position, tail: Position) -> Result<Position, CreditError> {
         if !self.is_whole() {
             return Err(CreditError::Inconsistent { head: self.head, complement: self.complement });
@@ -93,7 +95,7 @@ impl CreditPair {
     }
 }
 
-/// The receiver's side: the true head, and how much of it has been told.
+/// The receiver's side: the head, and the head in the last credit.
 #[derive(Clone, Debug)]
 pub struct CreditBatch {
     watermark_bytes: u64,
@@ -104,23 +106,23 @@ pub struct CreditBatch {
 }
 
 impl CreditBatch {
-    /// At the start of a ring.
+    /// Starts at the first position of a ring.
     pub fn new(watermark_bytes: u64) -> Self {
         Self { watermark_bytes, head: Position::START, told: Position::START, sent: 0, message_ended: false }
     }
 
-    /// The true head.
+    /// The head.
     pub fn head(&self) -> Position {
         self.head
     }
 
-    /// Credits made so far.
+    /// Credits returned so far.
     pub fn sent(&self) -> u64 {
         self.sent
     }
 
-    /// A record that ends at `end` has been consumed, and the ring has been written (or is being written) up to `tail`. Gives the
-    /// credit that is due: the watermark was reached, or the ring is empty and a message has ended that was not credited.
+    /// Advances the head to `end`, the end of a consumed record; the ring is written, or being written, up to `tail`. Returns a credit if one
+    /// is due: the watermark is reached, or the ring is empty and a message has ended since the last credit.
     pub fn consume(&mut self, end: Position, ends_message: bool, tail: Position) -> Option<CreditPair> {
         debug_assert!(end >= self.head, "the head never goes back");
         debug_assert_eq!(invariants::consumption(end, tail), Ok(()));
@@ -139,7 +141,7 @@ impl CreditBatch {
     }
 }
 
-/// Fuzz entry: any 16 bytes against any state; what is accepted lies in bounds.
+/// Fuzz entry: any 16 bytes against any state; an accepted head is in bounds.
 pub fn fuzz_credit(data: &[u8]) {
     let (Some(pair), Some(low), Some(high)) =
         (data.first_chunk::<CREDIT_BYTES>(), word(data, CREDIT_BYTES), word(data, CREDIT_BYTES + 8))
@@ -194,7 +196,7 @@ mod tests {
     fn credit_is_flushed_when_the_ring_runs_empty_behind_a_message() {
         let mut batch = CreditBatch::new(1 << 20);
         assert_eq!(batch.consume(p(64), false, p(64)), None, "the message goes on");
-        assert_eq!(batch.consume(p(128), true, p(192)), None, "more is there to consume");
+        assert_eq!(batch.consume(p(128), true, p(192)), None, "more bytes wait to be consumed");
         assert_eq!(batch.consume(p(192), false, p(192)), Some(CreditPair::new(p(192))), "a message ended before");
         assert_eq!(batch.consume(p(256), false, p(256)), None, "it was credited");
         assert_eq!(batch.consume(p(320), true, p(320)), Some(CreditPair::new(p(320))));

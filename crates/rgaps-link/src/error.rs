@@ -1,8 +1,8 @@
-//! What can break a link, and which side it broke on.
+//! Errors of a link, and which side caused them.
 //!
-//! Unless a variant says otherwise, the link is gone after an error and every later call returns the same one: drop it, free what the
-//! assembler still holds (`Assembler::abandon`), build a new link and send again what was not acknowledged. Ring memory and arrivals
-//! already taken stay readable.
+//! Unless a variant says otherwise, an error ends the link, and every later call returns the same error: drop the link, free the partial
+//! messages (`Assembler::abandon`), set up a new link and resend the unacknowledged messages. Ring memory and arrivals already taken
+//! stay readable.
 
 use std::time::Duration;
 
@@ -18,121 +18,121 @@ use crate::ring::AdmitError;
 /// An error of a link.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LinkError {
-    /// The peer closed the link between two records, or this side did. Nothing is broken.
+    /// The peer closed the link between two records, or this side did. This is a normal end.
     #[error("link was closed by {}; connect again to go on", if *by_peer { "the peer" } else { "this side" })]
     Closed {
-        /// Who.
+        /// Whether the peer closed it.
         by_peer: bool,
     },
-    /// The peer or the way to it: the connection ended in the middle of a record.
+    /// Peer or network: the connection ended in the middle of a record.
     #[error("link was cut {missing} B before the end of a record; the peer died or hung up, connect again")]
     Cut {
-        /// Bytes of the record that never came.
+        /// Bytes of the record that did not arrive.
         missing: u64,
     },
-    /// The peer or the way to it: the connection broke while doing something.
+    /// Peer or network: the connection broke.
     #[error("link broke while {during}: {errno}; the peer died or the network is down, connect again")]
     Broken {
-        /// What was being done.
+        /// What this side was doing.
         during: &'static str,
-        /// The kernel's answer.
+        /// The kernel's error.
         errno: Errno,
     },
-    /// The peer or the way to it: nothing could be sent.
+    /// Peer or network: the peer accepted no bytes for too long.
     #[error("peer took none of {unsent} B for {waited:?}; it is stopped or the network is down, connect again")]
     SendTimedOut {
         /// Bytes that were not sent.
         unsent: u64,
-        /// How long.
+        /// How long this side waited.
         waited: Duration,
     },
-    /// The peer or the way to it: a record stopped coming in its middle.
+    /// Peer or network: a record stalled in its middle.
     #[error(
         "peer sent nothing for {waited:?}, {missing} B before the end of a record; it is stopped or the network is down"
     )]
     Stalled {
-        /// Bytes of the record that did not come.
+        /// Bytes of the record that did not arrive.
         missing: u64,
-        /// How long.
+        /// How long this side waited.
         waited: Duration,
     },
-    /// The peer's consumer: it gives nothing back. The link is not broken and may be waited for again.
+    /// The peer's consumer releases nothing. The link is not broken; the caller may wait again.
     #[error(
-        "no room for {wanted} B after {waited:?}: the peer has given back up to {delayed_head} of {tail} B; \
+        "no room for {wanted} B after {waited:?}: the peer has released {delayed_head} of {tail} B; \
          its subscriber is stuck or too slow, wait longer, enlarge the ring or switch flow control off"
     )]
     NoCredit {
-        /// The payload that wants room.
+        /// The payload that needs room.
         wanted: u32,
-        /// How long.
+        /// How long this side waited.
         waited: Duration,
-        /// What the peer has given back.
+        /// The peer has released everything before this position.
         delayed_head: Position,
-        /// What was sent.
+        /// The end of the last record sent.
         tail: Position,
     },
-    /// The peer's consumer: it did not consume everything in time. The link is not broken and may be waited for again.
+    /// The peer's consumer did not consume everything in time. The link is not broken; the caller may wait again.
     #[error(
         "peer has consumed {delayed_head} of {tail} B after {waited:?}; its subscriber is stuck or too slow, wait longer"
     )]
     NotDrained {
-        /// How long.
+        /// How long this side waited.
         waited: Duration,
-        /// What the peer has given back.
+        /// The peer has released everything before this position.
         delayed_head: Position,
-        /// What was sent.
+        /// The end of the last record sent.
         tail: Position,
     },
-    /// The way to the peer: bytes were damaged on it, which the network did not see. Nothing of them was believed.
+    /// Network: bytes were damaged without its notice. This side used none of them.
     #[error(
-        "{what} was damaged on the way: its CRC32C is {found:#010x}, not {sent:#010x} as sent; memory, a network card or a switch \
+        "{what} was damaged by the network: its CRC32C is {found:#010x}, but {sent:#010x} was sent; memory, a network card or a switch \
          between the hosts is faulty, connect again"
     )]
     Corrupt {
         /// What was damaged.
         what: &'static str,
-        /// The sum that came with it.
+        /// The sum that was sent with it.
         sent: u32,
-        /// The sum of what came.
+        /// The sum of the received bytes.
         found: u32,
     },
-    /// The peer lies about credit.
+    /// Peer: it sent a false credit.
     #[error(transparent)]
     Credit(#[from] CreditError),
-    /// The peer sends something that is not a record.
+    /// Peer: it sent an invalid record header.
     #[error(transparent)]
     Record(#[from] RecordError),
-    /// The peer sends a record that must not come now.
+    /// Peer: it sent a record out of sequence, too large or without credit.
     #[error(transparent)]
     Admit(#[from] AdmitError),
-    /// The caller's record is not valid. Nothing was sent; the link is not broken.
+    /// Caller: the record is invalid. Nothing was sent; the link is not broken.
     #[error("record was not sent: {0}")]
     Unsendable(RecordError),
-    /// The caller releases arrivals out of order. The link is not broken, but the arrival's bytes stay occupied.
+    /// Caller: it released arrivals out of order. The link is not broken, but the arrival's bytes stay occupied.
     #[error(
         "arrival at {found} was released while the one at {expected} is held; release arrivals in the order of next()"
     )]
     ReleaseOrder {
-        /// The oldest arrival that is held.
+        /// The oldest held arrival.
         expected: Position,
-        /// The one released.
+        /// The arrival passed to `release`.
         found: Position,
     },
-    /// The caller waits for too many descriptors. The link is not broken.
-    #[error("{found} descriptors to wait for beside the link; at most {max}")]
+    /// Caller: it waits for too many descriptors. The link is not broken.
+    #[error("cannot wait for {found} descriptors beside the link; at most {max}")]
     TooManyDescriptors {
-        /// How many.
+        /// Descriptors passed.
         found: usize,
         /// The limit.
         max: usize,
     },
-    /// The peer, the way to it, or the device: a transfer by verbs did not complete.
+    /// Peer, network or RDMA device: a verbs work request failed.
     #[error("transfer failed: {0}")]
     Transfer(#[from] TransferError),
-    /// This machine: a call of the verbs library failed.
+    /// This host: a verbs call failed.
     #[error(transparent)]
     Verbs(#[from] VerbsError),
-    /// This process: the ring's memory.
+    /// This process: ring memory could not be allocated or mapped.
     #[error(transparent)]
     Memory(#[from] RingMemoryError),
 }
@@ -150,7 +150,7 @@ impl LinkError {
         )
     }
 
-    /// Whether the peer broke the protocol, so that connecting again to the same program will not help.
+    /// Whether the peer violated the protocol, so that connecting again to the same program does not help.
     pub fn is_lie(&self) -> bool {
         matches!(self, Self::Credit(_) | Self::Record(_) | Self::Admit(_))
     }

@@ -1,7 +1,7 @@
-//! The ring's shape: its size, the largest chunk, how lazily credit is returned. Both ends must agree on it to the byte.
+//! The ring's shape: its size, the largest chunk, the watermark. Both ends must agree on it exactly.
 //!
-//! The rule `record ≤ (ring − watermark) / 2` keeps the link alive: the receiver may keep back less than a watermark of credit, and a
-//! record that does not fit in the linear rest costs a skip of less than a record; what remains still holds one whole record.
+//! The rule `record ≤ (ring − watermark) / 2` prevents a deadlock: the receiver may withhold less than a watermark of credit, and a
+//! record that does not fit before the physical end costs a skip of less than a record; the rest still has room for one whole record.
 
 use crate::position::{Position, RingOffset};
 use crate::record::HEADER_BYTES;
@@ -9,24 +9,25 @@ use crate::record::HEADER_BYTES;
 /// Whether the sender waits for the receiver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FlowControl {
-    /// The sender writes only what fits before the delayed head; nothing is lost.
+    /// The sender writes only bytes that the receiver has released (up to the delayed head plus one ring); nothing is lost.
     #[default]
     On,
-    /// The sender never waits and overwrites the oldest bytes (RocketBufs §3.3); the receiver discards what was torn and counts it.
+    /// The sender never waits and overwrites the oldest bytes; the receiver discards torn records and counts them. Hoang et al., RocketBufs,
+    /// DEBS 2020, section 3.3.
     Off,
 }
 
-/// What shows that bytes were damaged on the way, beside what the network itself checks.
+/// How a link detects bytes damaged by the network, beside the network's own checks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Integrity {
-    /// A CRC32C over each header, each record and each credit. It is no authentication: whoever writes bytes can write their sum.
+    /// A CRC32C over each header, each record and each credit. It is no authentication: an attacker can compute the sum too.
     #[default]
     Crc32c,
-    /// Nothing. Over tcp 16 bits of sum are left, which swapped words do not change.
+    /// No check. Only TCP's 16-bit sum remains, which does not detect swapped words.
     None,
 }
 
-/// How much may be consumed before credit is returned, as a part of the ring (paper §3.4).
+/// How much the receiver consumes before it returns credit, as a part of the ring (Jiang 2026, section 3.4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Watermark {
     /// After every record.
@@ -41,7 +42,7 @@ pub enum Watermark {
 }
 
 impl Watermark {
-    /// All of them, for benches and tests.
+    /// All watermarks, for benches and tests.
     pub const ALL: [Self; 4] = [Self::Zero, Self::Eighth, Self::Quarter, Self::Half];
 
     /// The watermark in bytes.
@@ -54,31 +55,31 @@ impl Watermark {
         }
     }
 
-    /// Its number on the wire.
+    /// Its code on the wire.
     pub const fn code(self) -> u32 {
         self as u32
     }
 
-    /// The watermark with that number on the wire.
+    /// The watermark with that code on the wire.
     pub fn from_code(code: u32) -> Option<Self> {
         Self::ALL.get(code as usize).copied()
     }
 }
 
-/// What a ring is wanted to be like.
+/// The requested shape of a ring, unchecked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingOptions {
-    /// The ring's memory.
+    /// Bytes of the ring's memory.
     pub ring_bytes: u64,
     /// The largest payload of one record. The default makes a record exactly 1 MiB.
     pub chunk_bytes: u32,
     /// When credit is returned.
     pub watermark: Watermark,
-    /// Records start at multiples of this. It bounds how many records a ring can hold, and with it the receives that rdma has to post.
+    /// Records start at multiples of this. It bounds the records in a ring, and thus the receives that rdma must post.
     pub alignment: u32,
     /// Whether the sender waits for the receiver.
     pub flow_control: FlowControl,
-    /// What shows damage on a tcp link. Rdma has no use for it: its packets have a CRC of their own (ICRC).
+    /// How a tcp link detects damage. Rdma does not need it: its packets have the invariant CRC (ICRC).
     pub integrity: Integrity,
 }
 
@@ -102,53 +103,53 @@ pub const ALIGNMENT_MAX: u32 = 1 << 16;
 /// The largest ring: 1 TiB.
 pub const RING_BYTES_MAX: u64 = 1 << 40;
 
-/// A ring of this shape cannot work.
+/// Why a shape is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GeometryError {
     /// The alignment is out of range or not a power of two.
     #[error("record alignment {found} B; it must be a power of two from {ALIGNMENT_MIN} to {ALIGNMENT_MAX} B")]
     Alignment {
-        /// What was asked for.
+        /// The requested alignment.
         found: u32,
     },
     /// The ring is too large, empty, or not a multiple of the alignment.
     #[error("ring of {found} B; it must be a multiple of {alignment} B, at least one and at most {RING_BYTES_MAX} B")]
     RingBytes {
-        /// What was asked for.
+        /// The requested bytes.
         found: u64,
         /// The alignment that it must be a multiple of.
         alignment: u32,
     },
     /// The chunk is too large for the ring.
     #[error(
-        "a chunk of {chunk_bytes} B makes records of {record_bytes} B, more than half of what the ring of {ring_bytes} B leaves beside \
-         its watermark of {watermark_bytes} B; take a chunk of at most {chunk_bytes_max} B or a larger ring"
+        "a chunk of {chunk_bytes} B makes records of {record_bytes} B, more than half of the ring of {ring_bytes} B without its watermark of \
+         {watermark_bytes} B; use a chunk of at most {chunk_bytes_max} B or a larger ring"
     )]
     Chunk {
-        /// The chunk asked for.
+        /// The requested chunk.
         chunk_bytes: u32,
-        /// The record that it makes.
+        /// Bytes of a record with that chunk.
         record_bytes: u64,
         /// The ring.
         ring_bytes: u64,
         /// The watermark.
         watermark_bytes: u64,
-        /// The largest chunk that would do.
+        /// The largest valid chunk.
         chunk_bytes_max: u64,
     },
-    /// No payload would fit into a record.
-    #[error("a chunk of 0 B carries nothing; take at least 1 B")]
+    /// A record would have no payload.
+    #[error("a chunk of 0 B carries no data; use at least 1 B")]
     ChunkEmpty,
 }
 
-/// A validated shape.
+/// A valid shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingGeometry {
     options: RingOptions,
 }
 
 impl RingGeometry {
-    /// Checks the shape, whoever it comes from.
+    /// Checks a shape, which may come from a peer.
     pub fn new(options: RingOptions) -> Result<Self, GeometryError> {
         let RingOptions { ring_bytes, chunk_bytes, alignment, .. } = options;
         if !alignment.is_power_of_two() || !(ALIGNMENT_MIN..=ALIGNMENT_MAX).contains(&alignment) {
@@ -176,12 +177,12 @@ impl RingGeometry {
         Ok(geometry)
     }
 
-    /// What it was made from.
+    /// The options of the shape.
     pub fn options(&self) -> &RingOptions {
         &self.options
     }
 
-    /// The ring's memory.
+    /// Bytes of the ring's memory.
     pub fn ring_bytes(&self) -> u64 {
         self.options.ring_bytes
     }
@@ -196,27 +197,27 @@ impl RingGeometry {
         self.options.flow_control
     }
 
-    /// What shows damage on a tcp link.
+    /// How a tcp link detects damage.
     pub fn integrity(&self) -> Integrity {
         self.options.integrity
     }
 
-    /// How much may be consumed before credit is returned.
+    /// How many bytes the receiver consumes before it returns credit.
     pub fn watermark_bytes(&self) -> u64 {
         self.options.watermark.bytes(self.options.ring_bytes)
     }
 
-    /// The most records that the ring can hold: what rdma has to post as receives.
+    /// The most records that the ring can hold: the number of receives that rdma posts.
     pub fn records_max(&self) -> u64 {
         self.options.ring_bytes / u64::from(self.options.alignment)
     }
 
-    /// What a payload takes in the ring: header and padding included.
+    /// Bytes of a record with this payload in the ring, header and padding included.
     pub fn record_bytes(&self, payload_bytes: u32) -> u64 {
         (HEADER_BYTES as u64 + u64::from(payload_bytes)).next_multiple_of(u64::from(self.options.alignment))
     }
 
-    /// Where in the ring's memory a position lies.
+    /// The offset of a position in the ring's memory.
     pub fn offset(&self, position: Position) -> RingOffset {
         RingOffset(position.value() % self.options.ring_bytes)
     }
@@ -255,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn crooked_shapes_are_refused_by_name() {
+    fn impossible_shapes_are_refused_by_name() {
         let bad = |change: fn(&mut RingOptions)| {
             let mut options = RingOptions::default();
             change(&mut options);

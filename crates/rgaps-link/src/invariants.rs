@@ -1,30 +1,32 @@
-//! The paper's three invariants (§3.4) on monotonic positions. The ring asserts them; tests and models call them.
+//! The ring's three invariants, on monotonic positions. The ring asserts them; tests and models call them.
 //!
 //! ```text
 //!  delayed head ≤ head ≤ tail ≤ delayed head + ring
 //!       lag ──────┘      │      └── production
 //!       consumption ─────┘
 //! ```
+//!
+//! Source      Jiang, master's thesis (RGAPS), 2026, section 3.4, "Initial state verification" (full title in lib.rs).
 
 use crate::position::Position;
 
-/// An invariant that does not hold, with the numbers.
+/// A violated invariant, with the numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
-    /// The writer went further than the reader allowed.
+    /// The writer has passed the reader by a whole ring.
     #[error(
         "production integrity: tail {tail} is {} B beyond the reader at {reader} in a ring of {ring_bytes} B; \
          unread bytes would be overwritten", tail.since(reader.forward(*ring_bytes))
     )]
     Production {
-        /// Where the writer would be.
+        /// The writer's new tail.
         tail: Position,
-        /// The reader, as far as it is known: the delayed head at the sender, the head at the receiver.
+        /// The reader: the delayed head at the sender, the head at the receiver.
         reader: Position,
-        /// The ring.
+        /// Bytes of the ring.
         ring_bytes: u64,
     },
-    /// The reader overtook the writer.
+    /// The reader has overtaken the writer.
     #[error("consumption integrity: head {head} is beyond tail {tail}; bytes that were never written would be read")]
     Consumption {
         /// The reader.
@@ -32,19 +34,19 @@ pub enum Violation {
         /// The writer.
         tail: Position,
     },
-    /// The sender's view of the reader leads the truth.
+    /// The sender's delayed head is beyond the receiver's head.
     #[error(
         "lag integrity: delayed head {delayed_head} is beyond head {head}; the sender would overwrite unread bytes"
     )]
     Lag {
-        /// The sender's view.
+        /// The sender's delayed head.
         delayed_head: Position,
-        /// The truth.
+        /// The receiver's head.
         head: Position,
     },
 }
 
-/// Production integrity: the writer never overwrites what the reader has not given back.
+/// Production integrity: the writer never overwrites bytes that the reader has not released.
 pub fn production(tail: Position, reader: Position, ring_bytes: u64) -> Result<(), Violation> {
     if tail.since(reader) <= ring_bytes { Ok(()) } else { Err(Violation::Production { tail, reader, ring_bytes }) }
 }
@@ -54,7 +56,7 @@ pub fn consumption(head: Position, tail: Position) -> Result<(), Violation> {
     if head <= tail { Ok(()) } else { Err(Violation::Consumption { head, tail }) }
 }
 
-/// Lag integrity: the cached view never leads the truth.
+/// Lag integrity: the delayed head never passes the head.
 pub fn lag(delayed_head: Position, head: Position) -> Result<(), Violation> {
     if delayed_head <= head { Ok(()) } else { Err(Violation::Lag { delayed_head, head }) }
 }

@@ -1,4 +1,4 @@
-//! Host-to-host links: a ring in the receiver's memory, flow control, and transports that write into it. No topics, no devices.
+//! Links between hosts: a ring in the receiver's memory, flow control, and transports that write into it. No topics, no devices.
 //!
 //! ```text
 //!  publish manager                                  subscribe manager
@@ -8,10 +8,13 @@
 //!    tail, delayed head                               head, expected
 //! ```
 //!
-//! The protocol has neither sockets nor clocks and is shared by all transports: `position` and `geometry` (where a record lies),
-//! `ring` (both ends' state, and the paper's three invariants in `invariants`), `credit`, `unacked`, `record` (the header),
-//! `assemble` (messages out of records). `link` has the traits `LinkSender` and `LinkReceiver`; `tcp` implements them; `memory` is
-//! the ring's memory; `sync` lets loom run what two threads share. `contract` is the suite that every transport answers to.
+//! All transports share the protocol, which uses neither sockets nor clocks: `position` and `geometry` (where a record is in the ring),
+//! `ring` (the state of both ends, with its three invariants in `invariants`), `credit`, `unacked`, `record` (the header), and `assemble`
+//! (records into messages). `link` has the traits `LinkSender` and `LinkReceiver`; `tcp` and `rdma` implement them. `memory` is the ring's
+//! memory; `sync` switches locks and atomics to loom's. `contract` is the test suite that every transport passes.
+//!
+//! Source      the ring, its exceed check, invariants and watermark: R.-M. Jiang, Design of a Low-Latency RDMA-Based Publish/Subscribe Framework
+//!             for Inter-Machine GPU Communications, master's thesis (RGAPS), 2026, section 3.4.
 
 pub mod assemble;
 #[cfg(any(test, feature = "contract"))]

@@ -1,15 +1,15 @@
-//! The two traits of a link. A link carries records one way, from one sender to one receiver; credit comes back.
+//! The two traits of a link. A link carries records from one sender to one receiver, and credit back.
 //!
-//! How the two transports map onto them:
+//! How the two transports implement them:
 //!
 //! | here                     | `tcp`                                   | `rdma`                                                        |
 //! |--------------------------|-----------------------------------------|---------------------------------------------------------------|
 //! | `LinkSender::post`       | one gathered write for all records      | a chain of WRITE WITH IMM, two gather entries each, one signal |
-//! | `Progress::reusable`     | everything posted: the kernel has it    | send completions                                              |
+//! | `Progress::reusable`     | everything posted: the kernel copied it | send completions                                              |
 //! | `LinkSender::progress`   | credit frames, read without blocking    | completions, and the credit word that the peer writes         |
 //! | `LinkSender::wait`       | poll the socket                         | arm the completion queue, then poll its channel               |
-//! | `LinkReceiver::next`     | records that `SocketReader` has read          | receive completions; the immediate is checked                 |
-//! | `LinkReceiver::release`  | head forward, credit frame when due     | receives reposted, head forward, then the credit by WRITE     |
+//! | `LinkReceiver::next`     | records that `SocketReader` has read    | receive completions; the immediate is checked                 |
+//! | `LinkReceiver::release`  | advance the head, credit frame when due | repost receives, advance the head, then the credit by WRITE   |
 //!
 //! Both are object safe and neither is `Sync`: a link belongs to one worker on each side.
 
@@ -27,26 +27,26 @@ use crate::position::{Position, RingSpan};
 use crate::record::{MessageId, Record, RecordHeader, RecordSequence};
 use crate::ring::Placement;
 
-/// The most descriptors that `LinkSender::wait` takes beside the link's own.
+/// Most descriptors that `LinkSender::wait` accepts beside the link's own.
 pub const WAIT_DESCRIPTORS_MAX: usize = 15;
 
-/// How far a sender is.
+/// How far a sender and its receiver have got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// What was placed into the ring.
+    /// The end of the last record placed in the ring.
     pub tail: Position,
-    /// What the receiver has given back.
+    /// The receiver has released everything before this position.
     pub delayed_head: Position,
-    /// The bytes of all records before this one may be reused: the transport does not read them any more.
+    /// The transport no longer reads the bytes of records before this one, so they may be reused.
     pub reusable: RecordSequence,
 }
 
-/// What ended a wait. Nothing set: the time is over.
+/// What ended a wait. Nothing set: the wait timed out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wake {
     /// The link has something for `progress`.
     pub link: bool,
-    /// Bit i: descriptor i of the others is readable or broken.
+    /// Bit i: descriptor i of `others` is readable or broken.
     pub others: u32,
 }
 
@@ -55,43 +55,44 @@ pub trait LinkSender: Send {
     /// The agreed shape of the ring.
     fn geometry(&self) -> &RingGeometry;
 
-    /// Makes memory known that records will be sent from. A transport that reads it by itself does so once; others need not.
+    /// Registers memory from which records will be sent. Only a transport that reads it by DMA needs that.
     fn register(&mut self, memory: &Arc<Mapping>) -> Result<(), LinkError> {
         let _ = memory;
         Ok(())
     }
 
-    /// Whether a record with that payload could be posted now, as far as is known here: no system call.
+    /// Whether a record with that payload fits, according to the last known credit. Makes no system call.
     fn room_for(&self, payload_bytes: u32) -> bool;
 
-    /// Posts records, from the first on, as many as there is room for, as one batch; returns how many. Pass everything that is ready.
+    /// Posts as many records as there is room for, in order and as one batch; returns how many. Pass all records that are ready.
     ///
-    /// Nothing is copied. The bytes must stay as they are until `Progress::reusable` has passed their record; with tcp that is so
-    /// on return. A record that is not valid is `LinkError::Unsendable` and then none of this call was sent.
+    /// Nothing is copied. The bytes must stay unchanged until `Progress::reusable` has passed their record; with tcp that is so on return. An
+    /// invalid record is `LinkError::Unsendable`; then this call sends no record.
     fn post(&mut self, records: &[Record<'_>]) -> Result<usize, LinkError>;
 
-    /// Takes in what the peer and the transport have reported, without blocking.
+    /// Processes credit and completions that have arrived, without blocking.
     fn progress(&mut self) -> Result<Progress, LinkError>;
 
-    /// The next message that the receiver has consumed to its end; each once. Fed by `progress`. Never with flow control off.
+    /// The next message that the receiver has consumed whole, as `progress` learned. Returns each message once; always `None` with flow
+    /// control off.
     fn next_acknowledged(&mut self) -> Option<MessageId>;
 
-    /// Messages sent whole and not acknowledged, as far as is known here. With flow control off always 0.
+    /// Messages that were sent whole and are not acknowledged yet; 0 with flow control off.
     fn unacknowledged(&self) -> usize;
 
-    /// Waits until the link has something for `progress`, another descriptor is readable, or the time is over.
+    /// Waits until the link has something for `progress`, another descriptor is readable, or `timeout` has passed.
     fn wait(&mut self, timeout: Duration, others: &[BorrowedFd<'_>]) -> Result<Wake, LinkError>;
 
-    /// What it has done.
+    /// Its counters.
     fn counters(&self) -> SenderCounters;
 
-    /// Ends the stream after what was posted. The receiver sees `Closed` behind the last record. Idempotent.
+    /// Ends the stream after the posted records. The receiver gets `Closed` after the last record. Idempotent.
     ///
-    /// `drain` first if everything must have arrived before the sender is dropped: a connection that is dropped while credit is
-    /// still coming in may be reset.
+    /// Call `drain` first if all records must arrive before the sender is dropped: the kernel may reset a connection that is dropped with
+    /// unread credit.
     fn close(&mut self);
 
-    /// Waits until there is room for a record, or fails with `LinkError::NoCredit`, after which the link is still usable.
+    /// Waits until there is room for a record. After `timeout` it returns `LinkError::NoCredit`; the link stays usable.
     fn wait_for_room(&mut self, payload_bytes: u32, timeout: Duration) -> Result<(), LinkError> {
         let start = Instant::now();
         while !self.room_for(payload_bytes) {
@@ -109,7 +110,7 @@ pub trait LinkSender: Send {
         Ok(())
     }
 
-    /// Waits until every message that was posted whole is consumed (flow control on) or out of this side's hands (off).
+    /// Waits until the receiver has consumed every message that was posted whole (flow control on), or the transport has sent it (off).
     fn drain(&mut self, timeout: Duration) -> Result<(), LinkError> {
         let start = Instant::now();
         loop {
@@ -127,8 +128,7 @@ pub trait LinkSender: Send {
     }
 }
 
-/// What every sender's `post` does: a mistake of the caller's is found before anything is sent; then group after group is posted, until one
-/// does not go whole.
+/// The common part of `post`: checks all records before it sends any, then posts group after group until one is not posted whole.
 pub(crate) fn post_in_groups<'a>(
     records: &[Record<'a>],
     geometry: &RingGeometry,
@@ -149,9 +149,9 @@ pub(crate) fn post_in_groups<'a>(
     Ok(posted)
 }
 
-/// A record that lies in the ring. It is held until it is released; not to be cloned, so it is released once.
+/// A record in the ring. The caller holds it until `release`. It cannot be cloned, so it is released once.
 #[derive(Debug, PartialEq, Eq)]
-#[must_use = "an arrival that is not released occupies the ring for good"]
+#[must_use = "an arrival that is not released occupies the ring for ever"]
 pub struct Arrival {
     pub(crate) header: RecordHeader,
     pub(crate) placement: Placement,
@@ -159,33 +159,33 @@ pub struct Arrival {
 }
 
 impl Arrival {
-    /// Its header, checked.
+    /// Its checked header.
     pub fn header(&self) -> &RecordHeader {
         &self.header
     }
 
-    /// Where its payload lies in the ring: envelope, then data.
+    /// Its payload in the ring: envelope, then data.
     pub fn payload(&self) -> RingSpan {
         self.payload
     }
 
-    /// Where the record lies in the stream.
+    /// The record's place in the stream.
     pub fn placement(&self) -> Placement {
         self.placement
     }
 }
 
-/// What became of an arrival until it was released. Only now is it known whether what was copied from it is to be believed.
+/// Whether an arrival was whole until its release. Use bytes copied from it only after `Intact`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "what was copied from a torn arrival must be thrown away"]
+#[must_use = "bytes copied from a torn arrival must be discarded"]
 pub enum Release {
-    /// It was whole all the time. Always so with flow control on.
+    /// It was whole. Always so with flow control on.
     Intact,
-    /// The sender overwrote it, perhaps while it was copied: throw the copy away and abort its message. Counted by the link.
+    /// The sender overwrote it, perhaps during the copy: discard the copy and abort the message. The link counts it.
     Torn,
 }
 
-/// The receiving side of a link, as its consumer sees it: take an arrival, copy what it holds, release it, look at the verdict.
+/// The receiving side of a link. Its consumer takes an arrival, copies its payload, releases it, and checks the result of the release.
 pub trait LinkReceiver: Send {
     /// The agreed shape of the ring.
     fn geometry(&self) -> &RingGeometry;
@@ -193,23 +193,23 @@ pub trait LinkReceiver: Send {
     /// The ring's memory.
     fn memory(&self) -> &Arc<RingMemory>;
 
-    /// The next record, in order, or `None` when the time is over. Several may be held at a time, for copies that are under way.
-    /// Records that arrived before the link ended still come; then its error does, again and again.
+    /// The next record, in order, or `None` after `timeout`. The caller may hold several, for copies under way. After the link has ended it
+    /// returns the records that had arrived, then the error in every call.
     fn next(&mut self, timeout: Duration) -> Result<Option<Arrival>, LinkError>;
 
-    /// Copies a part of the payload, from `at` in it on. Where somebody can write it meanwhile (flow control off), the verdict of `release` says
-    /// whether the copy is whole.
+    /// Copies a part of the payload, starting at `at`. With flow control off the sender may overwrite it during the copy; `release` then returns
+    /// `Torn`.
     fn copy_out(&self, arrival: &Arrival, at: u64, to: &mut [u8]) -> Result<(), LinkError> {
         Ok(self.memory().copy_out(arrival.payload, at, to)?)
     }
 
-    /// Gives a record's bytes back, in the order of `next`; returns credit when it is due. Says whether the record was whole to the
-    /// end. Also works after the link has ended.
+    /// Releases a record's bytes, in the order of `next`, sends credit when due, and returns whether the record was whole until now. Also
+    /// works after the link has ended.
     fn release(&mut self, arrival: Arrival) -> Result<Release, LinkError>;
 
-    /// What it has done.
+    /// Its counters.
     fn counters(&self) -> ReceiverCounters;
 
-    /// Ends the link; the peer's next call fails. Idempotent.
+    /// Ends the link; the peer's next call returns an error. Idempotent.
     fn close(&mut self);
 }

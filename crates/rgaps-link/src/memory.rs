@@ -1,4 +1,4 @@
-//! The ring's memory: a memfd of exactly the ring's size, mapped once, readable by descriptor from a device backend.
+//! The ring's memory: a memfd of exactly the ring's size, mapped once. A device backend can map it too, by its descriptor.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -11,39 +11,39 @@ use crate::geometry::RingGeometry;
 use crate::position::RingSpan;
 use crate::raw;
 
-/// Ring memory could not be had, or a span lies outside it.
+/// Ring memory could not be allocated or mapped, or a span is outside it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RingMemoryError {
-    /// No memory of that size.
-    #[error("ring memory of {bytes} B could not be made: {errno}; lower ring_bytes or raise the memory limit")]
+    /// The kernel refused the memory.
+    #[error("ring memory of {bytes} B could not be allocated: {errno}; lower ring_bytes or raise the memory limit")]
     Create {
-        /// What was asked for.
+        /// Bytes requested.
         bytes: u64,
-        /// The kernel's answer.
+        /// The kernel's error.
         errno: Errno,
     },
-    /// It could not be mapped, or the descriptor given is not what was announced.
+    /// It could not be mapped, or the descriptor is no memfd of that size.
     #[error("ring memory of {bytes} B could not be mapped: {reason}")]
     Map {
-        /// What was asked for.
+        /// Bytes requested.
         bytes: u64,
-        /// Why.
+        /// Why not.
         reason: String,
     },
-    /// The memory given is not as large as the ring.
-    #[error("ring of {ring_bytes} B over memory of {found} B; both must be the same")]
+    /// The memory and the ring differ in size.
+    #[error("the ring has {ring_bytes} B, but its memory has {found} B; both must be the same")]
     Size {
-        /// The ring.
+        /// Bytes of the ring.
         ring_bytes: u64,
-        /// The memory.
+        /// Bytes of the memory.
         found: u64,
     },
     /// A span outside the ring.
-    #[error("{} B at offset {} lie outside a ring of {ring_bytes} B", span.bytes, span.offset.0)]
+    #[error("{} B at offset {} are outside a ring of {ring_bytes} B", span.bytes, span.offset.0)]
     Span {
-        /// Which.
+        /// The span.
         span: RingSpan,
-        /// The ring.
+        /// Bytes of the ring.
         ring_bytes: u64,
     },
 }
@@ -56,38 +56,38 @@ pub struct RingMemory {
 }
 
 impl RingMemory {
-    /// New memory, all zero. Pages appear when they are first written, so an idle ring costs nothing.
+    /// Creates zeroed memory. The kernel allocates pages on first write, so an unused ring costs nothing.
     pub fn create(name: &str, bytes: u64) -> Result<Arc<Self>, RingMemoryError> {
         let errno = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
         let fd = memfd::create(name, bytes).map_err(|error| RingMemoryError::Create { bytes, errno: errno(error) })?;
         Self::from_fd(fd, bytes)
     }
 
-    /// Memory made by somebody else, for example registered with a device. Size and seals are checked.
+    /// Maps existing memory, for example registered with a device. Checks size and seals.
     pub fn from_fd(fd: OwnedFd, bytes: u64) -> Result<Arc<Self>, RingMemoryError> {
         let reason = |error: MapError| RingMemoryError::Map { bytes, reason: error.to_string() };
         let mapping = Mapping::map(&fd, bytes, Access::ReadWrite).map_err(reason)?;
         Ok(Arc::new(Self { fd, mapping: Arc::new(mapping) }))
     }
 
-    /// Asks for huge pages. Returns whether the kernel took the advice; the ring works either way.
+    /// Requests huge pages. Returns whether the kernel accepted the advice; the ring works either way.
     pub fn advise_huge_pages(&self) -> bool {
         raw::advise_huge_pages(&self.mapping).is_ok()
     }
 
-    /// Gives all pages back to the kernel; the contents become zero. Only for memory that is not registered with a device, while
-    /// the ring is empty and nobody writes it.
+    /// Frees all pages; the contents become zero. Only for memory that is not registered with a device, while the ring is empty and no thread
+    /// writes it.
     pub(crate) fn give_back_pages(&self) -> bool {
         let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         rustix::fs::fallocate(&self.fd, mode, 0, self.bytes()).is_ok()
     }
 
-    /// Its size.
+    /// Its bytes.
     pub fn bytes(&self) -> u64 {
         self.mapping.bytes()
     }
 
-    /// Its descriptor, for registration elsewhere.
+    /// Its descriptor, for a device backend to map.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -97,18 +97,19 @@ impl RingMemory {
         &self.mapping
     }
 
-    /// Its mapping, to be registered and kept alive with a device.
+    /// Its mapping, for a device that registers it and keeps it alive.
     pub fn shared_mapping(&self) -> &Arc<Mapping> {
         &self.mapping
     }
 
-    /// Whether it fits the ring.
+    /// Checks that it is exactly as large as the ring.
     pub fn check(&self, geometry: &RingGeometry) -> Result<(), RingMemoryError> {
         let (ring_bytes, found) = (geometry.ring_bytes(), self.bytes());
         if ring_bytes == found { Ok(()) } else { Err(RingMemoryError::Size { ring_bytes, found }) }
     }
 
-    /// Copies bytes of a span out, from `at` in the span on. If they are overwritten meanwhile the copy is torn, never worse.
+    /// Copies bytes of a span, starting at `at` in the span. If the sender overwrites them at the same time, the copy is torn, but the call is
+    /// sound.
     pub fn copy_out(&self, span: RingSpan, at: u64, to: &mut [u8]) -> Result<(), RingMemoryError> {
         let outside = RingMemoryError::Span { span, ring_bytes: self.bytes() };
         if at.checked_add(to.len() as u64).is_none_or(|end| end > span.bytes) {

@@ -7,8 +7,8 @@
 //! 48 total u64 (bytes of the message)               56 payload u32 (envelope and data)   60 envelope u32
 //! ```
 //!
-//! All little endian. The payload of a FIRST record opens with the envelope, opaque bytes that describe the message and are counted
-//! neither in offset nor in total. A header from a peer is believed only after `decode` and `check_chunk`; every lie has its name.
+//! All little endian. The payload of a FIRST record starts with the envelope: opaque bytes that describe the message and count neither
+//! in offset nor in total. A peer's header is trusted only after `decode` and `check_chunk`; each violation has its own error.
 
 use rgaps_os::SharedBytes;
 
@@ -20,51 +20,51 @@ pub const HEADER_BYTES: usize = 64;
 pub const ENVELOPE_BYTES_MAX: u32 = 4096;
 /// "RGLK".
 pub const MAGIC: u32 = u32::from_le_bytes(*b"RGLK");
-/// The layout above. A change of layout bumps it.
+/// Version of the layout above; raise it with every change.
 pub const VERSION: u16 = 1;
 
-/// A message on one link: unique there, increasing in the order in which messages begin, from 1.
+/// A message's number on its link, from 1, in the order in which messages begin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MessageId(pub u64);
 
-/// Who published a message and as which one; that pair identifies it on all hosts.
+/// A message's publisher and sequence number; the pair identifies it on all hosts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Origin {
     /// The publisher's id.
     pub publisher: u64,
-    /// Its sequence, from 1.
+    /// The publisher's sequence number, from 1.
     pub sequence: u64,
 }
 
-/// The number of a record on its link, from 0.
+/// A record's number on its link, from 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RecordSequence(pub u64);
 
 impl RecordSequence {
-    /// What travels as the immediate of an RDMA WRITE: the low 32 bits.
+    /// The immediate of its RDMA WRITE: the low 32 bits.
     pub fn immediate(self) -> u32 {
         self.0 as u32
     }
 
-    /// The next one.
+    /// The next number.
     #[must_use]
     pub fn next(self) -> Self {
         Self(self.0.wrapping_add(1))
     }
 }
 
-/// What a record is in its message.
+/// A record's role in its message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags(u16);
 
 impl Flags {
-    /// It opens the message.
+    /// The message's first record.
     pub const FIRST: Self = Self(1);
-    /// It ends the message.
+    /// The message's last record.
     pub const LAST: Self = Self(2);
-    /// The sender gives the message up; the receiver frees what it has of it.
+    /// The sender aborts the message; the receiver frees its part.
     pub const ABORT: Self = Self(4);
-    /// A middle.
+    /// A record in the middle.
     pub const NONE: Self = Self(0);
 
     /// Whether all of `other` are set.
@@ -72,38 +72,38 @@ impl Flags {
         self.0 & other.0 == other.0
     }
 
-    /// Both.
+    /// The union of both.
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 }
 
-/// A header that passed `decode`, or that is about to be sent.
+/// A record header: received and checked by `decode`, or to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordHeader {
-    /// What it is in its message.
+    /// Its role in its message.
     pub flags: Flags,
     /// Its number on the link.
     pub record: RecordSequence,
     /// Its message.
     pub message: MessageId,
-    /// Who published that.
+    /// The message's publisher and sequence.
     pub origin: Origin,
-    /// Where its data belong in the message.
+    /// Offset of its data in the message.
     pub offset: u64,
     /// Bytes of the whole message.
     pub total: u64,
     /// Bytes that follow the header: envelope and data.
     pub payload_bytes: u32,
-    /// How many of them are the envelope.
+    /// Bytes of the envelope.
     pub envelope_bytes: u32,
 }
 
-/// A header that cannot be true. The peer is broken or not one of ours; the link is to be closed.
+/// Why a header is invalid. The peer is broken or no RGAPS program; close the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
-    /// Not a record at all.
+    /// Not a record header.
     #[error("record header has magic {found:#010x} instead of {MAGIC:#010x}; the stream is garbage or out of step")]
     Magic {
         /// What was found.
@@ -118,73 +118,73 @@ pub enum RecordError {
         found: u16,
     },
     /// Unknown or contradicting flags.
-    #[error("record header has the impossible flags {found:#06x}")]
+    #[error("record header has the invalid flags {found:#06x}")]
     Flags {
         /// What was found.
         found: u16,
     },
-    /// Too long, longer than the payload, or not in the first record.
+    /// The envelope is too long, longer than the payload, or not in a first record.
     #[error(
         "envelope of {envelope} B in a payload of {payload} B; at most {ENVELOPE_BYTES_MAX} B, and only in a first record"
     )]
     Envelope {
-        /// What the header says.
+        /// Bytes of the envelope, as stated.
         envelope: u32,
-        /// The whole payload.
+        /// Bytes of the payload.
         payload: u32,
     },
-    /// The chunk does not lie in its message.
-    #[error("chunk of {data} B at offset {offset} does not lie in a message of {total} B")]
+    /// The chunk is outside its message.
+    #[error("chunk of {data} B at offset {offset} is outside its message of {total} B")]
     Bounds {
-        /// Where it says to belong.
+        /// Its offset.
         offset: u64,
         /// Its length.
         data: u64,
         /// The message's length.
         total: u64,
     },
-    /// A first record that is not at the start.
-    #[error("first record of a message at offset {offset}")]
+    /// A first record has an offset other than 0.
+    #[error("first record of a message has offset {offset} instead of 0")]
     FirstOffset {
-        /// Where it says to belong.
+        /// Its offset.
         offset: u64,
     },
-    /// LAST is set where the message does not end, or missing where it does.
-    #[error("record ends at {end} of {total} B and says that it is {}the last", if *says_last { "" } else { "not " })]
+    /// LAST is set although the message does not end, or missing although it does.
+    #[error("record ends at {end} of {total} B, but its flags say that it is {}the last", if *says_last { "" } else { "not " })]
     Last {
-        /// Where its data end.
+        /// The end of its data.
         end: u64,
         /// The message's length.
         total: u64,
-        /// What it says.
+        /// Whether LAST is set.
         says_last: bool,
     },
-    /// It carries nothing and ends nothing.
-    #[error("record without data in the middle of a message at offset {offset}")]
+    /// A record without data, which is not the first.
+    #[error("record without data in the middle of a message, at offset {offset}")]
     Empty {
-        /// Where it says to belong.
+        /// Its offset.
         offset: u64,
     },
     /// An abort with a payload.
     #[error("abort record with a payload of {payload} B")]
     AbortPayload {
-        /// The payload.
+        /// Bytes of the payload.
         payload: u32,
     },
-    /// Header and network card do not agree how long it is.
-    #[error("record header says {said} B where {landed} B have landed")]
+    /// The header's length differs from the length in the work completion.
+    #[error("record header says {said} B, but the peer wrote {landed} B")]
     Length {
-        /// What the header says, header included.
+        /// Bytes according to the header, header included.
         said: u32,
-        /// What was written.
+        /// Bytes written.
         landed: u32,
     },
-    /// A payload larger than the agreed chunk.
-    #[error("record of {payload} B where chunks of at most {chunk_bytes} B were agreed")]
+    /// The payload is larger than the agreed chunk.
+    #[error("record has a payload of {payload} B, but chunks of at most {chunk_bytes} B were agreed")]
     Chunk {
-        /// The payload.
+        /// Bytes of the payload.
         payload: u32,
-        /// The agreement.
+        /// The agreed chunk.
         chunk_bytes: u32,
     },
 }
@@ -195,12 +195,12 @@ impl RecordHeader {
         self.payload_bytes.saturating_sub(self.envelope_bytes)
     }
 
-    /// Whether nothing more comes of its message.
+    /// Whether it is the final record of its message: last or abort.
     pub fn ends_message(&self) -> bool {
         self.flags.contains(Flags::LAST) || self.flags.contains(Flags::ABORT)
     }
 
-    /// The bytes on the wire and in the ring.
+    /// Encodes it for the wire and the ring.
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         bytes[0..4].copy_from_slice(&MAGIC.to_le_bytes());
@@ -217,7 +217,7 @@ impl RecordHeader {
         bytes
     }
 
-    /// The header, if it can be true on its own. What it says about its place in a stream of records is for ring and assembler.
+    /// Decodes a header and checks its fields against each other. Ring and assembler check it against the stream.
     pub fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<Self, RecordError> {
         let (magic, version, flags) = (u32_at(bytes, 0), u16_at(bytes, 4), u16_at(bytes, 6));
         if magic != MAGIC {
@@ -240,7 +240,7 @@ impl RecordHeader {
         Ok(header)
     }
 
-    /// Whether the payload keeps to the agreed chunk: to be known before a byte of it is read.
+    /// Checks the payload against the agreed chunk. Call it before reading any payload.
     pub fn check_chunk(&self, geometry: &RingGeometry) -> Result<(), RecordError> {
         let (payload, chunk_bytes) = (self.payload_bytes, geometry.chunk_bytes());
         if payload > chunk_bytes { Err(RecordError::Chunk { payload, chunk_bytes }) } else { Ok(()) }
@@ -269,7 +269,7 @@ impl RecordHeader {
         if last != (end == total) {
             return Err(RecordError::Last { end, total, says_last: last });
         }
-        // The envelope may go ahead alone, while the data are still on their way from the device.
+        // The envelope may be sent alone, while the device still copies the data.
         if data == 0 && !first {
             return Err(RecordError::Empty { offset });
         }
@@ -290,29 +290,29 @@ impl RecordHeader {
     }
 }
 
-/// A message about to be sent: what is the same in all its records.
+/// A message to send: the fields common to all its records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageHead {
     /// Its id on the link. Ids increase in the order of first records.
     pub id: MessageId,
-    /// Who published it.
+    /// Its publisher and sequence.
     pub origin: Origin,
     /// Its bytes, without the envelope.
     pub total: u64,
 }
 
 impl MessageHead {
-    /// The record that opens the message: the envelope and the data from offset 0, which may be empty if they are not there yet.
+    /// The first record: the envelope, and the data from offset 0, which may be empty if they are not ready.
     pub fn first<'a>(&self, envelope: &'a [u8], data: impl Into<SharedBytes<'a>>) -> Record<'a> {
         Record { head: *self, kind: RecordKind::First, offset: 0, envelope, data: data.into() }
     }
 
-    /// A further record with the data from `offset`.
+    /// A later record with the data from `offset`.
     pub fn part<'a>(&self, offset: u64, data: impl Into<SharedBytes<'a>>) -> Record<'a> {
         Record { head: *self, kind: RecordKind::Part, offset, envelope: &[], data: data.into() }
     }
 
-    /// The record that gives the message up after `offset` bytes.
+    /// The record that aborts the message after `offset` bytes.
     pub fn abort(&self, offset: u64) -> Record<'static> {
         Record { head: *self, kind: RecordKind::Abort, offset, envelope: &[], data: SharedBytes::empty() }
     }
@@ -325,7 +325,7 @@ enum RecordKind {
     Abort,
 }
 
-/// A record to be posted: where its bytes lie, not a copy of them.
+/// A record to post. It borrows its bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a> {
     head: MessageHead,
@@ -341,7 +341,7 @@ impl<'a> Record<'a> {
         self.head.id
     }
 
-    /// The payload's two parts; the second is sent from memory that others may write.
+    /// The payload's two parts: envelope, and data in memory that other processes may write.
     pub fn payload(&self) -> (&'a [u8], SharedBytes<'a>) {
         (self.envelope, self.data)
     }
@@ -351,7 +351,7 @@ impl<'a> Record<'a> {
         self.kind != RecordKind::Abort && self.offset.saturating_add(self.data.len() as u64) == self.head.total
     }
 
-    /// Its header, checked by the rules of the receiver, so that a caller's mistake is told to the caller.
+    /// Its header, checked by the receiver's rules, so that the caller gets the error.
     pub fn header(&self, record: RecordSequence, geometry: &RingGeometry) -> Result<RecordHeader, RecordError> {
         let mut flags = match self.kind {
             RecordKind::First => Flags::FIRST,
@@ -378,7 +378,7 @@ impl<'a> Record<'a> {
     }
 }
 
-/// Fuzz entry: any bytes as a header. What is accepted encodes to the same bytes.
+/// Fuzz entry: any bytes as a header. An accepted header encodes to the same bytes.
 pub fn fuzz_record(data: &[u8]) {
     let Some(bytes) = data.first_chunk::<HEADER_BYTES>() else { return };
     if let Ok(header) = RecordHeader::decode(bytes) {
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn every_lie_has_its_name() {
+    fn each_invalid_header_has_its_own_error() {
         assert!(matches!(RecordHeader::decode(&[0; 64]), Err(RecordError::Magic { found: 0 })));
         let mut other_version = good().encode();
         other_version[4] = 9;

@@ -1,14 +1,15 @@
-//! The ring's two ends: where the next record goes, and whether it may go there. No memory, no I/O.
+//! The state of the ring's two ends: where the next record goes, and whether there is room for it. No memory, no I/O.
 //!
 //! A record is contiguous. If it does not fit between the tail and the physical end of the ring, it starts at the next multiple of
 //! the ring's size, and the bytes in between are skipped. Both ends compute the skip from the payload's length alone (`place`).
 //!
-//! The paper's "exceed" check (§3.4), with X = write cursor after the record and Y = read cursor, has two cases. *Linear*: the data in
-//! the ring do not wrap, free space is from the tail to the end of memory and from its start to Y. *Wrapped*: they do, free space is
-//! what is sandwiched between tail and Y. On offsets these are two comparisons, and "full" looks like "empty"; on positions they
-//! are one: X − Y > ring. The tests hold the two against each other.
+//! The thesis' "exceed" check, with X = write cursor after the record and Y = read cursor, has two cases. *Linear*: the data in the
+//! ring do not wrap; free space is from the tail to the end of memory and from its start to Y. *Wrapped*: the data wrap; free space is
+//! between tail and Y. On offsets these are two comparisons, and a full ring looks like an empty one. On positions they are one
+//! comparison: X − Y > ring. The tests compare the two forms.
 //!
 //! Invariants  production, consumption, lag (`invariants`), asserted after every step in debug builds.
+//! Source      Jiang, master's thesis (RGAPS), 2026, section 3.4 and figure 3.4 (full title in lib.rs).
 
 use crate::credit::{CreditError, CreditPair};
 use crate::geometry::{FlowControl, RingGeometry, RingOptions, Watermark};
@@ -17,30 +18,30 @@ use crate::position::{Position, RingOffset, RingSpan};
 use crate::record::{HEADER_BYTES, MessageId, RecordError, RecordHeader, RecordSequence};
 use crate::unacked::{UNACKED_MAX, Unacked};
 
-/// Where a record lies.
+/// A record's place in the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement {
-    /// Its header's first byte.
+    /// Start of the header.
     pub start: Position,
-    /// The end of its padding: where the next record may start.
+    /// End of the padding: where the next record may start.
     pub end: Position,
-    /// Bytes before `start` that were left unused at the end of the ring.
+    /// Unused bytes before `start`, at the physical end of the ring.
     pub skip: u64,
 }
 
 impl Placement {
-    /// The first byte of the payload in the ring's memory.
+    /// The payload in the ring's memory.
     pub fn payload(&self, geometry: &RingGeometry, payload_bytes: u32) -> RingSpan {
         RingSpan { offset: self.header(geometry).forward(HEADER_BYTES as u64), bytes: u64::from(payload_bytes) }
     }
 
-    /// The header in the ring's memory.
+    /// The header's first byte in the ring's memory.
     pub fn header(&self, geometry: &RingGeometry) -> RingOffset {
         geometry.offset(self.start)
     }
 }
 
-/// Where a record goes that is written at `tail`. The same on both sides.
+/// Computes where a record goes when the tail is at `tail`. Both ends get the same result.
 pub fn place(geometry: &RingGeometry, tail: Position, payload_bytes: u32) -> Placement {
     let bytes = geometry.record_bytes(payload_bytes);
     let rest = geometry.linear_rest(tail);
@@ -49,22 +50,22 @@ pub fn place(geometry: &RingGeometry, tail: Position, payload_bytes: u32) -> Pla
     Placement { start, end: start.forward(bytes), skip }
 }
 
-/// There is no room now; credit will bring it.
+/// There is no room until more credit arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Exceed {
-    /// The record would overwrite bytes that were not given back.
+    /// The record would overwrite bytes that the receiver has not released.
     #[error(
-        "record would end at {end}, {missing} B beyond what the receiver has given back (delayed head {delayed_head})"
+        "record would end at {end}, {missing} B beyond the bytes that the receiver has released (delayed head {delayed_head})"
     )]
     Bytes {
         /// Where the record would end.
         end: Position,
-        /// What the receiver has given back.
+        /// The receiver has released everything before this position.
         delayed_head: Position,
-        /// How much credit is missing.
+        /// Bytes of credit missing.
         missing: u64,
     },
-    /// Too many messages are waiting to be acknowledged.
+    /// Too many messages are unacknowledged.
     #[error("{UNACKED_MAX} messages are not acknowledged yet")]
     Messages,
 }
@@ -91,12 +92,12 @@ impl SenderRing {
         &self.geometry
     }
 
-    /// Where the next record goes, skip not counted.
+    /// The end of the last record.
     pub fn tail(&self) -> Position {
         self.tail
     }
 
-    /// What the receiver has given back, as far as is known here.
+    /// The receiver's head in the last accepted credit.
     pub fn delayed_head(&self) -> Position {
         self.delayed_head
     }
@@ -106,7 +107,7 @@ impl SenderRing {
         self.next
     }
 
-    /// Where a record would go, or why it must wait. With flow control off it never does.
+    /// Where a record would go, or why it must wait. With flow control off it never waits.
     pub fn check(&self, payload_bytes: u32) -> Result<Placement, Exceed> {
         let placement = place(&self.geometry, self.tail, payload_bytes);
         if self.geometry.flow_control() == FlowControl::Off {
@@ -122,7 +123,7 @@ impl SenderRing {
         }
     }
 
-    /// Takes the place; `completes` names the message that this record ends.
+    /// Places a record and advances the tail. `completes` is the message that this record ends, if any.
     pub fn place(&mut self, payload_bytes: u32, completes: Option<MessageId>) -> Result<Placement, Exceed> {
         let placement = self.check(payload_bytes)?;
         self.tail = placement.end;
@@ -136,45 +137,45 @@ impl SenderRing {
         Ok(placement)
     }
 
-    /// Takes a credit, if it can be true.
+    /// Checks a credit and advances the delayed head to it.
     pub fn credit(&mut self, pair: CreditPair) -> Result<Position, CreditError> {
         self.delayed_head = pair.accept(self.delayed_head, self.tail)?;
         debug_assert_eq!(invariants::consumption(self.delayed_head, self.tail), Ok(()));
         Ok(self.delayed_head)
     }
 
-    /// The next message that the receiver has consumed to its end. Each is named once, in the order of their last records. With flow
-    /// control off nothing is acknowledged.
+    /// The next message that the receiver has consumed whole. Returns each once, in the order of their last records; always `None` with
+    /// flow control off.
     pub fn next_acknowledged(&mut self) -> Option<MessageId> {
         self.unacked.pop(self.delayed_head)
     }
 
-    /// How many messages were sent whole and are not acknowledged.
+    /// Messages that were sent whole and are not acknowledged.
     pub fn unacknowledged(&self) -> usize {
         self.unacked.count(self.delayed_head)
     }
 }
 
-/// A record that must not be taken into the ring. The link is to be closed.
+/// Why the receiver must not accept a record. Close the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AdmitError {
     /// A record is missing, doubled or out of order.
     #[error("record {} where {} was expected; the stream is out of step", found.0, expected.0)]
     Sequence {
-        /// What should have come.
+        /// The number expected.
         expected: RecordSequence,
-        /// What came.
+        /// The number received.
         found: RecordSequence,
     },
-    /// The immediate of an RDMA WRITE does not belong to the record that was expected.
+    /// The immediate of an RDMA WRITE does not match the expected record.
     #[error("immediate {found:#010x} where record {} was expected; the stream is out of step", expected.0)]
     Immediate {
-        /// What should have come.
+        /// The record expected.
         expected: RecordSequence,
-        /// What came.
+        /// The immediate received.
         found: u32,
     },
-    /// Its payload is larger than agreed.
+    /// Its payload is larger than the agreed chunk.
     #[error(transparent)]
     Record(#[from] RecordError),
     /// The peer exceeds its credit.
@@ -182,7 +183,7 @@ pub enum AdmitError {
     Production(Violation),
 }
 
-/// The receiver's end, where records land: how far the ring is written, and what comes next.
+/// The receiver's end: tail, head and the next expected record.
 #[derive(Clone, Debug)]
 pub struct ReceiverRing {
     geometry: RingGeometry,
@@ -202,12 +203,12 @@ impl ReceiverRing {
         &self.geometry
     }
 
-    /// How far the ring is written, the record under way included.
+    /// End of the last admitted record, which may still be under way.
     pub fn tail(&self) -> Position {
         self.tail
     }
 
-    /// How far it is consumed, as last told.
+    /// The head last passed to `consumed`.
     pub fn head(&self) -> Position {
         self.head
     }
@@ -217,14 +218,15 @@ impl ReceiverRing {
         self.expected
     }
 
-    /// The consumer has got as far as `head`.
+    /// Advances the head: the consumer has released everything before it.
     pub fn consumed(&mut self, head: Position) -> Result<(), Violation> {
         invariants::consumption(head, self.tail)?;
         self.head = self.head.max(head);
         Ok(())
     }
 
-    /// Whether the immediate is that of the next record. Of use to rdma alone, where header and immediate travel apart.
+    /// Checks that the immediate matches the next record. Only rdma needs it: there the header is in the ring and the immediate in the
+    /// completion.
     pub fn check_immediate(&self, immediate: u32) -> Result<(), AdmitError> {
         if immediate == self.expected.immediate() {
             return Ok(());
@@ -232,7 +234,7 @@ impl ReceiverRing {
         Err(AdmitError::Immediate { expected: self.expected, found: immediate })
     }
 
-    /// Takes the next record in: where it goes, if it is the expected one, fits the agreement and overwrites nothing unread.
+    /// Admits the next record and returns its place. An error if it is not the expected record, is too large, or would overwrite unread bytes.
     pub fn admit(&mut self, header: &RecordHeader) -> Result<Placement, AdmitError> {
         if header.record != self.expected {
             return Err(AdmitError::Sequence { expected: self.expected, found: header.record });
@@ -250,13 +252,13 @@ impl ReceiverRing {
     }
 }
 
-/// Whether a record that started at `start` is still whole when the ring has been, or is being, written up to `written`.
+/// Whether a record that starts at `start` is still whole when the sender has written, or is writing, up to `written`.
 pub fn is_intact(geometry: &RingGeometry, start: Position, written: Position) -> bool {
     written <= start.forward(geometry.ring_bytes())
 }
 
-/// Fuzz entry: the shape of a ring, then headers, after each of which the consumer may take what is there. What is admitted lies in the ring, and
-/// over nothing that is unread.
+/// Fuzz entry: the shape of a ring, then headers; after each the consumer may release everything. An admitted record is inside the ring and
+/// overwrites no unread bytes.
 pub fn fuzz_ring(data: &[u8]) {
     let Some((&[size, chunk, code, rest], headers)) = data.split_first_chunk::<4>() else { return };
     let options = RingOptions {
@@ -272,7 +274,7 @@ pub fn fuzz_ring(data: &[u8]) {
         let Ok(header) = RecordHeader::decode(bytes) else { continue };
         let (tail, expected) = (ring.tail(), ring.expected());
         let Ok(placement) = ring.admit(&RecordHeader { record: expected, ..header }) else {
-            assert_eq!((ring.tail(), ring.expected()), (tail, expected), "what is refused changes nothing");
+            assert_eq!((ring.tail(), ring.expected()), (tail, expected), "a refused header changes nothing");
             continue;
         };
         let payload = placement.payload(&geometry, header.payload_bytes);
@@ -302,7 +304,7 @@ mod tests {
 
     #[test]
     fn linear_case_x_must_not_pass_the_end_of_the_gap() {
-        // Nothing wraps: Y at 0, tail moves towards the end of a ring of 1024 B in records of 256 B.
+        // The data do not wrap: Y at 0, the tail moves to the end of a ring of 1024 B in records of 256 B.
         let mut ring = SenderRing::new(geometry(1024, 192));
         for i in 0..4 {
             let placement = ring.place(192, None).unwrap();
@@ -345,7 +347,7 @@ mod tests {
         let mut ring = SenderRing::new(geometry(1024, 400));
         ring.place(384, None).unwrap();
         ring.place(384, None).unwrap();
-        // 128 B to the physical end and 448 B given back: a record of 256 B needs the skip as well, 384 B in all.
+        // 128 B to the physical end and 448 B released: a record of 256 B also needs the skip, 384 B in all.
         head_to(&mut ring, Position::new(448));
         assert_eq!(ring.place(192, None).unwrap().end, Position::new(1024 + 256));
         assert!(ring.place(192, None).is_err());
@@ -375,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn the_receiver_refuses_what_is_out_of_step_too_large_or_without_credit() {
+    fn the_receiver_refuses_records_out_of_sequence_too_large_or_without_credit() {
         let mut ring = ReceiverRing::new(geometry(1024, 192));
         let header = |record, payload_bytes| RecordHeader {
             flags: crate::record::Flags::FIRST,

@@ -1,4 +1,4 @@
-//! Words and locks that threads of a link share: std's, or loom's when a model runs.
+//! Atomics and locks that threads of a link share: std's, or loom's in a loom model.
 
 #[cfg(loom)]
 pub(crate) use loom::sync::{

@@ -1,4 +1,4 @@
-//! Random operations on the protocol against plain models: a ring whose bytes are really written, and messages that are really cut.
+//! Random operations on the protocol, checked against simple models: a ring that records each byte's owner, and messages cut into records.
 
 #![allow(clippy::unwrap_used)] // The helpers of tests are not tests to the lint.
 
@@ -14,7 +14,7 @@ use rgaps_link::{
     RingOptions, RingSpan, SenderRing, Watermark,
 };
 
-/// Small rings of every kind, in which everything wraps soon.
+/// Small rings of every kind, which wrap soon.
 fn geometries(flow_control: FlowControl) -> impl Strategy<Value = RingGeometry> {
     (
         prop::sample::select(vec![64_u32, 128, 256]),
@@ -32,11 +32,11 @@ fn geometries(flow_control: FlowControl) -> impl Strategy<Value = RingGeometry> 
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// Place a record with this part (of 256) of the largest payload; it may end its message.
+    /// The sender places a record with this part (of 256) of the largest payload; it may end its message.
     Send(u8, bool),
-    /// The wire delivers.
+    /// The wire delivers a record.
     Deliver,
-    /// The consumer releases.
+    /// The consumer releases a record.
     Consume,
     /// A credit arrives at the sender.
     Credit,
@@ -65,7 +65,7 @@ fn header(record: RecordSequence, payload_bytes: u32) -> RecordHeader {
     }
 }
 
-/// Both ends, the wire between them, and a plain model: which record owns which byte of memory.
+/// Both ends, the wire between them, and the model: which record owns which byte of memory.
 struct Model {
     geometry: RingGeometry,
     sender: SenderRing,
@@ -173,7 +173,7 @@ proptest! {
             };
             model.check();
         }
-        // Whatever happened, once all is consumed and all credit has come there is room for the largest record.
+        // Once all records are consumed and all credit has arrived, there is room for the largest record.
         while model.deliver() || model.consume() || model.credit() {
             model.check();
         }
@@ -182,12 +182,12 @@ proptest! {
             model.check();
         }
         prop_assert_eq!(model.acknowledged, model.sent_messages, "all are acknowledged, once, in order");
-        prop_assert_eq!(model.sender.delayed_head(), model.sender.tail(), "nothing is owed behind a message");
+        prop_assert_eq!(model.sender.delayed_head(), model.sender.tail(), "no credit is withheld after a message");
     }
 
-    /// The paper's two cases on offsets, with the number of bytes in use to tell full from empty, against the one comparison here.
+    /// Compares the thesis' two cases on offsets, with the bytes in use to distinguish full from empty, with our single comparison.
     #[test]
-    fn the_check_on_positions_is_the_papers_check_on_offsets(
+    fn the_check_on_positions_equals_the_thesis_check_on_offsets(
         geometry in geometries(FlowControl::On), lap in 0_u64..3, head in any::<u64>(), used in any::<u64>(), size in any::<u8>(),
     ) {
         let (ring, alignment) = (geometry.ring_bytes(), u64::from(geometry.options().alignment));
@@ -199,7 +199,7 @@ proptest! {
         let (x, y) = ((head + used) % ring, head % ring);
         let linear = used == 0 || (y < x && used < ring);
         let fits = if linear {
-            // Free: [x, ring) and [0, y). What does not fit before the end of memory moves to its start.
+            // Free: [x, ring) and [0, y). A record that does not fit before the end of memory goes to its start.
             x + bytes <= ring || bytes <= y
         } else {
             // Free: [x, y); nothing if the ring is full.
@@ -209,7 +209,7 @@ proptest! {
     }
 
     #[test]
-    fn without_flow_control_a_record_is_believed_only_while_it_is_whole(
+    fn without_flow_control_a_record_is_used_only_while_it_is_whole(
         geometry in geometries(FlowControl::Off), sizes in prop::collection::vec(any::<u8>(), 1..200), lag in 0_usize..30,
     ) {
         let mut sender = SenderRing::new(geometry);
@@ -264,7 +264,7 @@ fn sends() -> impl Strategy<Value = Vec<Send>> {
     prop::collection::vec(send, 1..200)
 }
 
-/// The records of these sends, as headers; at most 64 messages are open at a time.
+/// The headers of these sends' records; at most 64 messages are open at a time.
 fn cut(sends: &[Send]) -> Vec<RecordHeader> {
     let geometry = RingGeometry::new(RingOptions::default()).unwrap();
     let bytes = [0_u8; 1024];
@@ -301,7 +301,7 @@ fn cut(sends: &[Send]) -> Vec<RecordHeader> {
     headers
 }
 
-/// What a receiver has of each message: bytes so far, and whether and how it ended.
+/// A message at the receiver: bytes so far, and whether and how it ended.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Seen {
     total: u64,
@@ -342,7 +342,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn interleaved_messages_come_out_as_they_went_in(sends in sends()) {
+    fn interleaved_messages_are_assembled_unchanged(sends in sends()) {
         let mut assembler = Assembler::new(AssemblerOptions::default());
         let mut seen = Default::default();
         let headers = cut(&sends);

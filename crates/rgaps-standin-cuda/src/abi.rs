@@ -1,7 +1,7 @@
-//! Types and numbers of the driver's binary interface (cuda.h), as far as they are used here.
+//! Types and constants of the driver's ABI (cuda.h) that are used here.
 //!
-//! Handles of contexts, streams and events are pointers in C and numbers here: they are never dereferenced. Pointers to results and
-//! structs are `Out` and `In`, which are as wide as a pointer and check for null.
+//! Handles of contexts, streams and events are pointers in C and integers here, since they are never dereferenced. Pointers to results
+//! and structs are `Out` and `In`, which have the size of a pointer and check for null.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
@@ -90,7 +90,7 @@ pub struct AllocationProp {
     pub kind: u32,
     /// `CUmemAllocationHandleType`.
     pub handle_types: u32,
-    /// Where the memory lies.
+    /// The device of the memory.
     pub location: Location,
     /// For Windows.
     pub win32: *mut c_void,
@@ -102,7 +102,7 @@ pub struct AllocationProp {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct AccessDesc {
-    /// Who may access it.
+    /// The device that may access it.
     pub location: Location,
     /// `CUmemAccess_flags`.
     pub flags: u32,
@@ -119,7 +119,7 @@ pub type HostFn = Option<unsafe extern "C" fn(*mut c_void)>;
 const _: () = assert!(size_of::<AllocationProp>() == 32);
 const _: () = assert!(size_of::<AccessDesc>() == 12);
 
-/// A pointer through which a result goes out: null, or valid for one write. Results are written on success only.
+/// A pointer to a result: null, or valid for one write. Results are written only on success.
 #[repr(transparent)]
 #[derive(Debug)]
 pub struct Out<T>(*mut T);
@@ -148,7 +148,7 @@ impl<T> Out<T> {
         if self.0.is_null() { Err(INVALID_VALUE) } else { Ok(()) }
     }
 
-    /// Makes a result and writes it, in this order; without a place for it nothing is done.
+    /// Makes a result, then writes it. Does nothing if the pointer is null.
     pub(crate) fn give(self, make: impl FnOnce() -> Status<T>) -> Status {
         self.check()?;
         self.set(make()?)
@@ -156,27 +156,27 @@ impl<T> Out<T> {
 
     pub(crate) fn set(self, value: T) -> Status {
         self.check()?;
-        // SAFETY: not null, and whoever called the exported function says that it is valid for a write of this type.
+        // SAFETY: not null, and the caller of the exported function promises that it is valid for a write of this type.
         unsafe { self.0.write(value) };
         Ok(())
     }
 }
 
 impl Out<u32> {
-    /// What is there before the result is.
+    /// The argument's value before the result is written.
     pub(crate) fn get(self) -> Status<u32> {
         self.check()?;
-        // SAFETY: not null, and of a function whose argument goes both ways: valid for a read.
+        // SAFETY: not null, and an in-out argument of its function: valid for a read.
         Ok(unsafe { self.0.read() })
     }
 }
 
 impl Out<c_char> {
-    /// Writes a text and its zero into `length` bytes, cut where it is too long.
+    /// Writes a text and its zero into `length` bytes; truncates a longer text.
     pub(crate) fn set_text(self, text: &str, length: usize) -> Status {
         self.check()?;
         let bytes = text.len().min(length.checked_sub(1).ok_or(INVALID_VALUE)?);
-        // SAFETY: the caller says that `length` bytes can be written there, and `bytes` is less.
+        // SAFETY: the caller promises `length` writable bytes, and `bytes` is less.
         unsafe { std::ptr::copy_nonoverlapping(text.as_ptr().cast(), self.0, bytes) };
         // SAFETY: `bytes` is less than `length`.
         let end = unsafe { self.0.add(bytes) };
@@ -184,7 +184,7 @@ impl Out<c_char> {
     }
 }
 
-/// A pointer to what a caller hands in: null, or valid for reading.
+/// A pointer to an argument: null, or valid for reading.
 #[repr(transparent)]
 #[derive(Debug)]
 pub struct In<T>(*const T);
@@ -219,14 +219,14 @@ impl<T: Copy> In<T> {
         self.at(0)
     }
 
-    /// The element with this index, which the caller says is there.
+    /// The element with this index, which the caller promises exists.
     pub(crate) fn at(self, index: usize) -> Status<T> {
         if self.0.is_null() {
             return Err(INVALID_VALUE);
         }
-        // SAFETY: the caller hands in an array that is longer than `index`.
+        // SAFETY: the caller passes an array that is longer than `index`.
         let element = unsafe { self.0.add(index) };
-        // SAFETY: as above; not null.
+        // SAFETY: not null, and inside that array.
         Ok(unsafe { element.read() })
     }
 }
@@ -237,7 +237,7 @@ impl In<c_char> {
         if self.0.is_null() {
             return None;
         }
-        // SAFETY: not null, and the caller says that a zero ends it; it is read before the call returns.
+        // SAFETY: not null, and the caller promises a zero at its end; it is read before the call returns.
         unsafe { CStr::from_ptr(self.0) }.to_str().ok()
     }
 }

@@ -1,7 +1,7 @@
-//! Streams that are being captured into graphs. There are no graphs here: what is given to such a stream is refused, and so is every call of a
-//! thread that has not said that its calls are none of the graphs' business. Either spoils the captures, as with the driver.
+//! Stream captures. There are no graphs here: work for a captured stream is refused, and so is, during a capture, every driver call of a
+//! thread whose capture mode is not RELAXED. Either invalidates the capture, like with the driver.
 //!
-//! It is stricter than the driver, which refuses only calls that may wait or allocate, and for captures of mode GLOBAL only.
+//! This is stricter than the driver, which refuses only calls that may wait or allocate, and only for captures of mode GLOBAL.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use crate::guard::locked;
 
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`, the last of the modes.
 pub(crate) const RELAXED: u32 = 2;
-/// What a thread may call whatever is captured.
+/// Calls that are allowed during a capture.
 const HARMLESS: [&str; 7] = [
     "cuThreadExchangeStreamCaptureMode",
     "cuStreamIsCapturing",
@@ -23,29 +23,29 @@ const HARMLESS: [&str; 7] = [
     "cuGetErrorName",
 ];
 
-/// Whether each is spoilt, by the stream's handle.
+/// Captures by the stream's handle, and whether each is invalidated.
 static CAPTURES: Mutex<BTreeMap<u64, bool>> = Mutex::new(BTreeMap::new());
 
 thread_local! {
     static MODE: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Sets what captures mean for this thread; returns what they meant before.
+/// Sets this thread's capture mode; returns the previous one.
 pub(crate) fn exchange(mode: u32) -> u32 {
     MODE.replace(mode)
 }
 
-/// Begins a capture; false if the stream is captured already.
+/// Begins a capture; false if the stream is already being captured.
 pub(crate) fn begin(stream: u64) -> bool {
     locked(&CAPTURES).insert(stream, false).is_none()
 }
 
-/// Ends it: whether it was spoilt, if there was one.
+/// Ends a capture; returns whether it was invalidated, or `None` if there was none.
 pub(crate) fn end(stream: u64) -> Option<bool> {
     locked(&CAPTURES).remove(&stream)
 }
 
-/// `CUstreamCaptureStatus`: none, under way, spoilt.
+/// `CUstreamCaptureStatus`: none, active, invalidated.
 pub(crate) fn status(stream: u64, is_null: bool) -> Status<u32> {
     let captures = locked(&CAPTURES);
     match captures.get(&stream) {
@@ -56,12 +56,12 @@ pub(crate) fn status(stream: u64, is_null: bool) -> Status<u32> {
     }
 }
 
-/// What a call of the driver passes first.
+/// Checks a driver call against the captures.
 pub(crate) fn check_call(name: &str) -> Status {
     if MODE.get() == RELAXED || HARMLESS.contains(&name) { Ok(()) } else { spoil(|_| true) }
 }
 
-/// What work for a stream passes first.
+/// Checks work for a stream against the captures.
 pub(crate) fn check_work(stream: u64) -> Status {
     spoil(|captured| captured == stream)
 }

@@ -1,7 +1,6 @@
-//! What the environment asks for, read once, at the first call.
+//! The settings from environment variables, read once, at the first call.
 //!
-//! A value that cannot be read panics, so that each call returns 999 and the reason is on the terminal: a test must not run with a
-//! setting that was mistyped.
+//! An invalid value panics, so that each call returns 999 and the terminal shows the reason: a test must not run with a mistyped setting.
 
 use std::str::FromStr;
 use std::sync::OnceLock;
@@ -21,7 +20,7 @@ pub(crate) struct Config {
     pub read_only_register: bool,
 }
 
-/// Most devices; each has its place in the access rights of a mapping.
+/// Most devices; each mapping has an access right for each device.
 const DEVICES_MAX: usize = 16;
 
 /// The settings, read at the first call.
@@ -56,6 +55,6 @@ fn is_set(name: &str) -> bool {
     match std::env::var(name).as_deref() {
         Ok("1") => true,
         Ok("0" | "") | Err(_) => false,
-        Ok(text) => panic!("{name}={text}: 1, or 0, or leave it out"),
+        Ok(text) => panic!("{name}={text} is invalid: set it to 1 or 0, or unset it"),
     }
 }

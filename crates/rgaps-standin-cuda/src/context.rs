@@ -1,4 +1,4 @@
-//! Contexts: the primary context of each device, which of them is current in a thread, and the error that sticks to one.
+//! Contexts: the primary context of each device, each thread's current context, and a context's sticky error.
 //!
 //!   retained ──failed operation──▶ failed (each later call returns its code) ──last release──▶ gone (709)
 //!
@@ -38,13 +38,13 @@ impl Context {
         }
     }
 
-    /// An operation failed: the first error stays, and what is queued is dropped.
+    /// Records a failed operation: the first error stays, and queued operations are dropped.
     pub(crate) fn fail(&self, code: Code) {
         let _ = self.failed.compare_exchange(0, code, Ordering::AcqRel, Ordering::Acquire);
         gate::wake();
     }
 
-    /// The last release: nothing more is run.
+    /// Ends the context at its last release: no more operations run.
     pub(crate) fn end(&self) {
         self.gone.store(true, Ordering::Release);
         gate::wake();
@@ -55,26 +55,26 @@ thread_local! {
     static CURRENT: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The contexts that were pushed in this thread, the current one last.
+/// Accesses this thread's context stack, with the current context last.
 fn stack<T>(look: impl FnOnce(&mut Vec<u64>) -> T) -> Status<T> {
     CURRENT.try_with(|stack| look(&mut stack.borrow_mut())).map_err(|_| INVALID_CONTEXT)
 }
 
-/// The current context, which must be there and in order.
+/// The current context; an error if there is none or it has failed.
 pub(crate) fn current() -> Status<Arc<Context>> {
     let context = current_even_failed()?;
     context.check()?;
     Ok(context)
 }
 
-/// The current context, which must be there.
+/// The current context, even if it has failed; an error if there is none.
 pub(crate) fn current_even_failed() -> Status<Arc<Context>> {
     let driver = driver()?;
     let id = stack(|stack| stack.last().copied())?.ok_or(INVALID_CONTEXT)?;
     driver.context(id).ok_or(CONTEXT_IS_DESTROYED)
 }
 
-/// The error of the current context, if one is current and has one. What needs no context needs one in order if it has one.
+/// The error of the current context, if there is one. For calls that need no context, but fail if the current one has failed.
 pub(crate) fn check_current() -> Status {
     match current_even_failed() {
         Ok(context) => context.check(),
@@ -88,19 +88,19 @@ pub(crate) fn current_id() -> Status<u64> {
     Ok(stack(|stack| stack.last().copied())?.unwrap_or(0))
 }
 
-/// Makes a context the current one, above what was.
+/// Pushes a context, which becomes current.
 pub(crate) fn push(id: u64) -> Status {
     driver()?.context(id).ok_or(INVALID_CONTEXT)?;
     stack(|stack| stack.push(id))
 }
 
-/// Takes the current context off.
+/// Pops the current context.
 pub(crate) fn pop() -> Status<u64> {
     drop(driver()?);
     stack(Vec::pop)?.ok_or(INVALID_CONTEXT)
 }
 
-/// Puts a context in the place of the current one; null only takes that off.
+/// Replaces the current context; null only pops it.
 pub(crate) fn replace(id: u64) -> Status {
     if id != 0 {
         driver()?.context(id).ok_or(INVALID_CONTEXT)?;

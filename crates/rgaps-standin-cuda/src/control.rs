@@ -1,4 +1,4 @@
-//! What tests ask of the stand-in: exported C functions, which `Control` finds in the loaded library.
+//! The stand-in's controls for tests: exported C functions, which `Control` finds in the loaded library.
 
 use std::ffi::c_char;
 
@@ -6,11 +6,11 @@ use crate::abi::{Code, In};
 use crate::state::{LIVE, driver};
 use crate::{calls, faults, gate};
 
-/// The answer to a question that has none: the name is not known.
+/// The answer for an unknown name.
 pub const UNKNOWN_NAME: u64 = u64::MAX;
 
-/// Makes the `nth` call of a function from now return `code` and do nothing, 1 being the next; 0 for each call from now. Code 0 takes back
-/// what was asked for this function. False if there is no such function.
+/// Makes the `nth` call of a function from now return `code` and do nothing, 1 being the next; 0 for every call. Code 0 cancels the faults
+/// of this function. False if there is no such function.
 ///
 /// # Safety
 /// `name` is null or a C string.
@@ -21,8 +21,8 @@ pub unsafe extern "C" fn rgaps_standin_fail(name: In<c_char>, nth: u64, code: Co
     true
 }
 
-/// Makes the `nth` operation of any stream from now fail, 1 being the next; each later call with its context returns `code`. Code 0 takes
-/// that back.
+/// Makes the `nth` operation of any stream from now fail, 1 being the next; each later call with its context returns `code`. Code 0 cancels
+/// that.
 #[unsafe(no_mangle)]
 pub extern "C" fn rgaps_standin_fail_later(nth: u64, code: Code) {
     gate::fail_later(nth, code);
@@ -34,19 +34,19 @@ pub extern "C" fn rgaps_standin_delay_us(us: u64) {
     gate::set_delay(us);
 }
 
-/// Stops all streams before their next operation; returns when copies and writes that had begun are over.
+/// Stops all streams before their next operation; returns when copies and writes under way are over.
 #[unsafe(no_mangle)]
 pub extern "C" fn rgaps_standin_hold() {
     gate::hold();
 }
 
-/// Lets all streams go on.
+/// Resumes all streams.
 #[unsafe(no_mangle)]
 pub extern "C" fn rgaps_standin_go() {
     gate::go();
 }
 
-/// Calls of a function since the last reset, those that failed among them.
+/// Calls of a function since the last reset, failed ones included.
 ///
 /// # Safety
 /// `name` is null or a C string.
@@ -55,21 +55,21 @@ pub unsafe extern "C" fn rgaps_standin_calls(name: In<c_char>) -> u64 {
     name.text().filter(|name| calls::is_known(name)).map_or(UNKNOWN_NAME, faults::calls)
 }
 
-/// Counts calls from zero again. What was asked to fail stays so.
+/// Resets the counts of calls. Faults stay.
 #[unsafe(no_mangle)]
 pub extern "C" fn rgaps_standin_reset_calls() {
     faults::reset();
 }
 
-/// How much of a kind there is now: "handles" of device memory, "ranges" of addresses, "mapped_bytes", "allocated_bytes",
-/// "registrations", "streams", "events", "contexts" (retains), "orphans" (streams, events, registrations and memory of streams that were
-/// still there when their context ended, ever).
+/// The number of live objects of a kind: "handles" of device memory, "ranges" of addresses, "mapped_bytes", "allocated_bytes",
+/// "registrations", "streams", "events", "contexts" (retains), "orphans" (all streams, events, registrations and stream-ordered memory that
+/// ever outlived their context).
 ///
 /// # Safety
 /// `what` is null or a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgaps_standin_live(what: In<c_char>) -> u64 {
     let Some(what) = what.text().filter(|what| LIVE.contains(what)) else { return UNKNOWN_NAME };
-    // Before cuInit there is nothing.
+    // Before cuInit there are no objects.
     driver().map_or(0, |driver| driver.live(what).unwrap_or(UNKNOWN_NAME))
 }

@@ -1,4 +1,4 @@
-//! Names and texts of results.
+//! Names and texts of result codes.
 
 use std::ffi::CStr;
 
@@ -44,7 +44,7 @@ const ERRORS: &[(Code, &CStr, &CStr)] = &[
     (999, c"CUDA_ERROR_UNKNOWN", c"unknown error"),
 ];
 
-/// The name of a result, and its text.
+/// The name and the text of a result code.
 pub(crate) fn describe(code: Code) -> Option<(&'static CStr, &'static CStr)> {
     ERRORS.iter().find(|error| error.0 == code).map(|error| (error.1, error.2))
 }

@@ -1,4 +1,4 @@
-//! Calls are counted by name, and the n-th call of a name can be made to fail.
+//! Counts calls by name, and makes the n-th call of a name fail.
 
 use std::collections::BTreeMap;
 use std::sync::{LazyLock, Mutex};
@@ -8,14 +8,14 @@ use crate::calls;
 use crate::guard::locked;
 
 struct Calls {
-    /// Calls from the start, and how many of them there were at the last reset.
+    /// Calls from the start, and their number at the last reset.
     counts: BTreeMap<String, (u64, u64)>,
     faults: Vec<Fault>,
 }
 
 struct Fault {
     name: String,
-    /// The call that fails, counted from the start; none for each.
+    /// The call that fails, counted from the start; none for every call.
     call: Option<u64>,
     code: Code,
 }
@@ -25,7 +25,7 @@ static CALLS: LazyLock<Mutex<Calls>> = LazyLock::new(|| {
     Mutex::new(Calls { counts: BTreeMap::new(), faults: parse(&wanted) })
 });
 
-/// Counts a call; an error if this one is to fail.
+/// Counts a call; returns the injected error, if any.
 pub(crate) fn count(name: &str) -> Status {
     let mut calls = locked(&CALLS);
     let (count, _) = calls.counts.entry(name.to_owned()).or_default();
@@ -38,7 +38,7 @@ pub(crate) fn count(name: &str) -> Status {
     }
 }
 
-/// Makes the `nth` call of this name from now fail, 1 being the next; 0 for each call. Code 0 takes back what was asked for this name.
+/// Makes the `nth` call of this name from now fail, 1 being the next; 0 for every call. Code 0 cancels the faults of this name.
 pub(crate) fn fail(name: &str, nth: u64, code: Code) {
     let mut calls = locked(&CALLS);
     if code == 0 {
@@ -55,7 +55,7 @@ pub(crate) fn calls(name: &str) -> u64 {
     locked(&CALLS).counts.get(name).map_or(0, |(all, before)| all - before)
 }
 
-/// Counts from zero again. Faults that were asked for stay as they are.
+/// Resets the counts. Faults stay.
 pub(crate) fn reset() {
     for count in locked(&CALLS).counts.values_mut() {
         count.1 = count.0;
@@ -69,7 +69,7 @@ fn parse(text: &str) -> Vec<Fault> {
         .map(|item| match one(item) {
             Some(fault) => fault,
             None => panic!(
-                "RGAPS_TEST_STANDIN_FAIL: {item} is not NAME#CALL=CODE, NAME of a function that is there, CALL from 1 or *"
+                "RGAPS_TEST_STANDIN_FAIL: {item} is not NAME#CALL=CODE with NAME an exported function, CALL from 1 or *, CODE not 0"
             ),
         })
         .collect()
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn faults_are_read_from_a_list_and_mistakes_in_it_are_said() {
+    fn a_list_of_faults_is_parsed_and_mistakes_in_it_are_refused() {
         let faults = parse("cuMemCreate#3=2, cuEventRecord#*=999");
         assert_eq!(faults.len(), 2);
         assert_eq!((faults[0].name.as_str(), faults[0].call, faults[0].code), ("cuMemCreate", Some(3), 2));

@@ -1,4 +1,4 @@
-//! What an operation passes before it runs: the injected delay, the gate that a test can hold shut, and a failure asked for.
+//! The steps before an operation runs: the injected delay, the gate that a test can close, and an injected failure.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
@@ -11,16 +11,16 @@ use crate::guard::locked;
 
 struct Gate {
     held: bool,
-    /// Operations that have passed and are not over, but for those that wait for something themselves.
+    /// Operations under way, except those that wait.
     busy: u64,
-    /// Operations from now to the one that fails, and its code.
+    /// The number of the operation that fails, counted from now, and its code.
     later: Option<(u64, Code)>,
 }
 
 static GATE: Mutex<Gate> = Mutex::new(Gate { held: false, busy: 0, later: None });
 static CHANGED: Condvar = Condvar::new();
 
-/// An operation runs: `hold` returns when it is over.
+/// An operation under way; `hold` waits until it is dropped.
 pub(crate) struct Pass(());
 
 impl Drop for Pass {
@@ -30,7 +30,7 @@ impl Drop for Pass {
     }
 }
 
-/// Waits until the next operation of a context may run; an error if it must not.
+/// Waits until the next operation of a context may run; an error if the operation fails.
 pub(crate) fn pass(context: &Context) -> Status<Pass> {
     let delay = Duration::from_micros(delay().load(Ordering::Relaxed));
     let gate = locked(&GATE);
@@ -47,13 +47,13 @@ pub(crate) fn pass(context: &Context) -> Status<Pass> {
     Ok(Pass(()))
 }
 
-/// Lets those who wait look at their context again.
+/// Wakes waiting workers to check their context again.
 pub(crate) fn wake() {
     let _gate = locked(&GATE);
     CHANGED.notify_all();
 }
 
-/// Stops all streams before their next operation; returns when copies and writes that had begun are over.
+/// Stops all streams before their next operation; returns when copies and writes under way are over.
 pub(crate) fn hold() {
     let mut gate = locked(&GATE);
     gate.held = true;
@@ -62,13 +62,13 @@ pub(crate) fn hold() {
     }
 }
 
-/// Lets all streams go on.
+/// Resumes all streams.
 pub(crate) fn go() {
     locked(&GATE).held = false;
     CHANGED.notify_all();
 }
 
-/// Makes the `nth` operation from now fail, 1 being the next of any stream; code 0 takes that back.
+/// Makes the `nth` operation from now fail, 1 being the next of any stream; code 0 cancels that.
 pub(crate) fn fail_later(nth: u64, code: Code) {
     locked(&GATE).later = (code != 0).then_some((nth.max(1), code));
 }

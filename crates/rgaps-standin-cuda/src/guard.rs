@@ -1,4 +1,4 @@
-//! What each exported function passes first: it is counted, it may be made to fail, and a panic ends at its edge.
+//! The wrapper of every exported function: it counts the call, injects faults, and catches panics.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,7 @@ use crate::{capture, faults, operation};
 pub(crate) fn guard(name: &str, body: impl FnOnce() -> Status) -> Code {
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         faults::count(name)?;
-        // The driver forbids its calls in functions that it calls itself.
+        // The driver forbids driver calls in host functions.
         if operation::in_host_function() {
             return Err(NOT_PERMITTED);
         }
@@ -24,7 +24,7 @@ pub(crate) fn guard(name: &str, body: impl FnOnce() -> Status) -> Code {
     }
 }
 
-/// Locks; a panic of another thread while it held the lock changes nothing here.
+/// Locks, and ignores poisoning: a panic leaves the tables consistent.
 pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,7 +1,6 @@
-//! Host memory that is registered with the driver.
+//! Host memory registered with the driver.
 //!
-//! A registration for devices has a device address of its own, which differs from the host's on purpose: a program that takes one for
-//! the other is found out.
+//! A registration for devices has a device address that differs from the host address on purpose: a program that confuses them fails.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,20 +17,20 @@ use crate::reservation::{PAGE, Reservation};
 pub(crate) struct Registration {
     pub bytes: u64,
     flags: u32,
-    /// The context that it was made in.
+    /// The context of its creation.
     pub context: u64,
-    /// Addresses for devices; the first one has the host address's offset in its page.
+    /// Addresses for devices, with the same offset in the page as the host address.
     mapped: Option<Reservation>,
     /// Cloned by each operation that uses the memory.
     token: Arc<()>,
 }
 
-/// All registrations by their host address.
+/// All registrations, by host address.
 #[derive(Debug, Default)]
 pub(crate) struct Registrations(pub BTreeMap<u64, Registration>);
 
 impl Registrations {
-    /// Registers host memory, all of which must be there.
+    /// Registers host memory, all of which must be mapped.
     pub(crate) fn register(&mut self, address: u64, bytes: u64, flags: u32, context: u64) -> Status {
         let end = address.checked_add(bytes).ok_or(INVALID_VALUE)?;
         // PORTABLE, DEVICEMAP and READ_ONLY.
@@ -53,7 +52,7 @@ impl Registrations {
         Ok(())
     }
 
-    /// Takes a registration away, if no operation is using it: none if one is.
+    /// Removes a registration; `None` while an operation uses it.
     pub(crate) fn unregister(&mut self, address: u64) -> Status<Option<Registration>> {
         let registration = self.0.get(&address).ok_or(NOT_REGISTERED)?;
         if Arc::strong_count(&registration.token) > 1 {
@@ -69,13 +68,13 @@ impl Registrations {
         Ok(mapped.base + start % PAGE + (address - start))
     }
 
-    /// The registration that holds a host address.
+    /// The registration that contains a host address.
     pub(crate) fn at(&self, address: u64) -> Option<(u64, &Registration)> {
         let (start, registration) = self.0.range(..=address).next_back()?;
         (address < start + registration.bytes).then_some((*start, registration))
     }
 
-    /// The host address that belongs to a device address.
+    /// The host address of a device address.
     pub(crate) fn host_address(&self, device_address: u64) -> Option<u64> {
         self.0.iter().find_map(|(start, registration)| {
             let mapped = registration.mapped.as_ref()?;
@@ -85,7 +84,7 @@ impl Registrations {
         })
     }
 
-    /// Whether all of these bytes are registered. The driver would copy others too, in its own time: the backend promises never to ask.
+    /// Checks that all of these bytes are registered. The driver would also copy others, synchronously; the backend promises never to do that.
     pub(crate) fn check(&self, address: u64, bytes: u64) -> Status {
         let (start, registration) = self.at(address).ok_or(INVALID_VALUE)?;
         let inside = address.checked_add(bytes).is_some_and(|end| end <= start + registration.bytes);
@@ -106,7 +105,7 @@ impl Registrations {
     }
 }
 
-/// Whether all of these bytes are mapped, and may be written where that is asked.
+/// Whether all of these bytes are mapped, and writable if `to_write`.
 pub(crate) fn is_mapped(address: u64, end: u64, to_write: bool) -> bool {
     let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else { return false };
     let mut at = address;

@@ -1,7 +1,7 @@
-//! For tests of other crates: the shared library's file, and its controls once it is loaded.
+//! For tests of other crates: the path of the shared library, and its controls once it is loaded.
 //!
-//! The tests link this Rust library for what is in this file only. Its copies of the driver's functions and tables are not those of the
-//! shared library that the backend under test has loaded, so that `Control` looks for its functions there.
+//! These tests link the Rust library only for this file. Its functions and tables are not those of the shared library that the backend
+//! under test has loaded, so `Control` looks its functions up in the shared library.
 
 use std::ffi::{CStr, CString, OsStr, c_char, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -11,11 +11,11 @@ use crate::abi::{Code, Out, SUCCESS};
 use crate::control::UNKNOWN_NAME;
 use crate::state::LIVE;
 
-/// What each device says its name is.
+/// The name of every device.
 pub const DEVICE_NAME: &str = "RGAPS stand-in (no GPU)";
 
 const FILE: &str = "librgaps_standin_cuda.so";
-/// What programs ask the loader for.
+/// The names by which programs load libcuda.
 const NAMES: [&CStr; 2] = [c"libcuda.so", c"libcuda.so.1"];
 
 type ByName = unsafe extern "C" fn(*const c_char) -> u64;
@@ -35,11 +35,11 @@ pub struct Control {
     end_capture: unsafe extern "C" fn(u64, Out<u64>) -> Code,
 }
 
-/// The file of the shared library, which cargo has built beside the test program; panics if it is not there.
+/// The path of the shared library, which cargo builds beside the test program; panics if it is missing.
 pub fn library() -> PathBuf {
     let own = std::env::current_exe().unwrap_or_default();
     let folder = own.parent().unwrap_or(Path::new(""));
-    // The program is in `deps` itself, or above it, or in a folder beside it, as examples are.
+    // The program is in `deps`, above it, or in a folder beside it, like examples.
     let places = [folder.to_owned(), folder.join("deps"), folder.join("../deps")];
     match places.iter().map(|place| place.join(FILE)).find(|file| file.is_file()) {
         Some(file) => file,
@@ -47,28 +47,28 @@ pub fn library() -> PathBuf {
     }
 }
 
-/// Makes links to it in a folder that is to be the LD_LIBRARY_PATH of another process, by the two names that programs ask for.
+/// Links it by both names into a folder, for the LD_LIBRARY_PATH of another process.
 pub fn link_into(folder: &Path) -> std::io::Result<()> {
     let link = |name: &CStr| std::os::unix::fs::symlink(library(), folder.join(OsStr::from_bytes(name.to_bytes())));
     NAMES.into_iter().try_for_each(link)
 }
 
 impl Control {
-    /// Loads the stand-in into this process, before anybody has loaded a libcuda: who asks for libcuda.so, as cudarc does first, then gets it,
-    /// also where a driver is installed. Panics if a libcuda is loaded that is not the stand-in.
+    /// Loads the stand-in into this process, before any libcuda. A later load of libcuda.so, which cudarc tries first, then gets it, even if
+    /// a driver is installed. Panics if another libcuda is already loaded.
     pub fn load() -> Self {
         let file = library();
         let path = CString::new(file.as_os_str().as_bytes()).unwrap_or_default();
-        // SAFETY: a C string, and a library whose constructors are those of Rust's runtime. It stays loaded.
+        // SAFETY: a C string, and a library whose only constructors are the Rust runtime's. It stays loaded.
         let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
         assert!(!library.is_null(), "{} cannot be loaded", file.display());
         match Self::find() {
             Some(control) => control,
-            None => panic!("{} is loaded, but another libcuda was before it", file.display()),
+            None => panic!("{} is loaded, but another libcuda was loaded before it", file.display()),
         }
     }
 
-    /// The controls, if the libcuda that this process has loaded is the stand-in.
+    /// The controls, if the loaded libcuda is the stand-in.
     pub fn find() -> Option<Self> {
         // SAFETY: a C string; nothing is loaded.
         let loaded = NAMES.map(|name| unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) });
@@ -87,15 +87,15 @@ impl Control {
         })
     }
 
-    /// Makes the `nth` call of a function from now return `code` and do nothing, 1 being the next; 0 for each call from now. Code 0 takes
-    /// back what was asked for this function. Panics if there is no such function.
+    /// Makes the `nth` call of a function from now return `code` and do nothing, 1 being the next; 0 for every call. Code 0 cancels the
+    /// faults of this function. Panics if there is no such function.
     pub fn fail(&self, call: &str, nth: u64, code: Code) {
         let name = c_string(call);
         // SAFETY: the function of this name, and a C string.
         assert!(unsafe { (self.fail)(name.as_ptr(), nth, code) }, "the stand-in has no {call}");
     }
 
-    /// Makes the `nth` operation of any stream from now fail, and its context with it. Code 0 takes that back.
+    /// Makes the `nth` operation of any stream from now fail, and with it its context. Code 0 cancels that.
     pub fn fail_later(&self, nth: u64, code: Code) {
         (self.fail_later)(nth, code);
     }
@@ -105,12 +105,12 @@ impl Control {
         (self.delay_us)(us);
     }
 
-    /// Stops all streams before their next operation; returns when copies and writes that had begun are over.
+    /// Stops all streams before their next operation; returns when copies and writes under way are over.
     pub fn hold(&self) {
         (self.hold)();
     }
 
-    /// Lets all streams go on.
+    /// Resumes all streams.
     pub fn go(&self) {
         (self.go)();
     }
@@ -120,30 +120,30 @@ impl Control {
         Self::ask(self.calls, call)
     }
 
-    /// Counts calls from zero again.
+    /// Resets the counts of calls.
     pub fn reset_calls(&self) {
         (self.reset_calls)();
     }
 
-    /// Begins to capture a stream, named by the driver's handle, into a graph. What the capture forbids is refused until it ends.
+    /// Begins to capture a stream, given by its driver handle, into a graph. Calls that the capture forbids fail until it ends.
     pub fn begin_capture(&self, stream: u64) {
         // SAFETY: numbers only.
         assert_eq!(unsafe { (self.begin_capture)(stream, 0) }, SUCCESS, "the stream cannot be captured");
     }
 
-    /// Ends that; false if something has spoilt the graph.
+    /// Ends the capture; false if a call has invalidated it.
     pub fn end_capture(&self, stream: u64) -> bool {
         let mut graph = 0;
         // SAFETY: stores one handle.
         unsafe { (self.end_capture)(stream, Out::from(&mut graph)) == SUCCESS }
     }
 
-    /// How much of a kind there is, see `rgaps_standin_live`. Panics if there is no such kind.
+    /// The number of live objects of a kind, see `rgaps_standin_live`. Panics if there is no such kind.
     pub fn live(&self, what: &str) -> u64 {
         Self::ask(self.live, what)
     }
 
-    /// All that there is: what a program has not given back. Empty is what a test wants to see at its end.
+    /// All live objects, which the program has not freed. Empty at the end of a correct test.
     pub fn leaks(&self) -> Vec<(&'static str, u64)> {
         LIVE.iter().map(|what| (*what, self.live(what))).filter(|(_, count)| *count > 0).collect()
     }
@@ -157,12 +157,12 @@ impl Control {
     }
 }
 
-/// A name without a zero in it; the stand-in does not know the empty one.
+/// A C string; the empty name, which is unknown, if the text contains a zero.
 fn c_string(name: &str) -> CString {
     CString::new(name).unwrap_or_default()
 }
 
-/// A function of the library; the caller names the type that `control.rs` has for it.
+/// Finds a function of the library; the caller states its type in `control.rs`.
 fn symbol<F: Copy>(library: *mut c_void, name: &CStr) -> Option<F> {
     const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
     // SAFETY: an open library and a C string.
@@ -170,6 +170,6 @@ fn symbol<F: Copy>(library: *mut c_void, name: &CStr) -> Option<F> {
     if address.is_null() {
         return None;
     }
-    // SAFETY: the address of a function, as a function pointer of its type: both are as wide, and the address is not null.
+    // SAFETY: the non-null address of a function, as a function pointer of its type; both have the same size.
     Some(unsafe { std::mem::transmute_copy::<*mut c_void, F>(&address) })
 }

@@ -1,7 +1,7 @@
-//! Device memory: memfds, which a shareable handle is a descriptor of.
+//! Device memory: memfds. A shareable handle is a descriptor of one.
 //!
-//! The stand-in reaches the bytes through a mapping of its own (`alias`). What the program sees as a device pointer lies elsewhere
-//! and faults when it is touched (`reservation.rs`). A memfd says in its name that it is ours and of which device.
+//! The stand-in accesses the bytes through its own mapping (`alias`). The program's device pointer is another address, which faults when a
+//! CPU touches it (`reservation.rs`). The memfd's name identifies it as the stand-in's and contains the device.
 
 use std::ffi::CString;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::abi::{INVALID_VALUE, OPERATING_SYSTEM, OUT_OF_MEMORY, Status};
 
-/// What sizes, addresses and offsets are multiples of.
+/// The granularity of sizes, addresses and offsets.
 pub(crate) const GRANULARITY: u64 = 2 << 20;
 
 const NAME: &str = "rgaps-standin-device-";
 
-/// Memory of a device, given back when its last handle and its last mapping are gone.
+/// Memory of a device, freed with its last handle and its last mapping.
 #[derive(Debug)]
 pub(crate) struct Memory {
     fd: OwnedFd,
@@ -23,17 +23,17 @@ pub(crate) struct Memory {
     pub bytes: u64,
     /// The device's ordinal.
     pub device: usize,
-    /// Bytes in use of the device; none where another process made the memory.
+    /// The device's counter of used bytes; none if another process made the memory.
     account: Option<Arc<AtomicU64>>,
 }
 
-// SAFETY: the mapping is plain memory that lives until drop. It is touched by copies and atomics only, as the program orders them.
+// SAFETY: the mapping is plain memory that lives until drop. It is accessed only by copies and atomics, which the program orders.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// Makes memory of a device that has `total` bytes, `used` of them in use.
+    /// Allocates memory of a device with `total` bytes, of which `used` are used.
     pub(crate) fn create(device: usize, bytes: u64, total: u64, used: &Arc<AtomicU64>) -> Status<Self> {
         let add = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= total);
         used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).map_err(|_| OUT_OF_MEMORY)?;
@@ -45,7 +45,7 @@ impl Memory {
         Ok(Self { fd, alias, bytes, device, account: Some(used.clone()) })
     }
 
-    /// Memory of another process, or of this one, behind a descriptor that stays the caller's.
+    /// Imports memory of this or another process by a descriptor, which the caller keeps.
     pub(crate) fn import(fd: RawFd) -> Status<Self> {
         let fd = duplicate(fd)?;
         let device = device_of(&fd)?;
@@ -61,22 +61,22 @@ impl Memory {
         Ok(Self { fd, alias, bytes, device, account: None })
     }
 
-    /// A new descriptor of it, closed on exec.
+    /// A new descriptor of it, with close-on-exec.
     pub(crate) fn export(&self) -> Status<OwnedFd> {
         duplicate(self.fd.as_raw_fd())
     }
 
-    /// Where this process reaches the bytes from `offset`, at most the length.
+    /// The address of the bytes from `offset` in this process; `offset` is at most the length.
     pub(crate) fn at(&self, offset: u64) -> *mut u8 {
         assert!(offset <= self.bytes, "offset {offset} of {} B", self.bytes);
-        // SAFETY: in the mapping or one past its end.
+        // SAFETY: inside the mapping or one past its end.
         unsafe { self.alias.add(offset as usize) }
     }
 }
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: exactly the pages that were mapped; whoever uses them holds an `Arc` of this.
+        // SAFETY: exactly the mapped pages; every user of them holds an `Arc` of this.
         unsafe { libc::munmap(self.alias.cast(), self.bytes as usize) };
         if let Some(account) = &self.account {
             account.fetch_sub(self.bytes, Ordering::Relaxed);
@@ -86,12 +86,12 @@ impl Drop for Memory {
 
 fn memfd(device: usize, bytes: u64) -> Status<OwnedFd> {
     let name = CString::new(format!("{NAME}{device}")).map_err(|_| OPERATING_SYSTEM)?;
-    // SAFETY: the name is a C string; a new descriptor or -1 comes back.
+    // SAFETY: the name is a C string; the call returns a new descriptor or -1.
     let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
     if fd < 0 {
         return Err(OPERATING_SYSTEM);
     }
-    // SAFETY: it was just opened and belongs to nobody else.
+    // SAFETY: just opened, and exclusively ours.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     let length = libc::off_t::try_from(bytes).map_err(|_| OUT_OF_MEMORY)?;
     // SAFETY: a system call on numbers.
@@ -117,11 +117,11 @@ fn duplicate(fd: RawFd) -> Status<OwnedFd> {
     if fd < 0 {
         return Err(INVALID_VALUE);
     }
-    // SAFETY: it was just opened and belongs to nobody else.
+    // SAFETY: just opened, and exclusively ours.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Of which device the memory is; an error if it is not memory of a stand-in.
+/// The device of the memory; an error if it is no memory of a stand-in.
 fn device_of(fd: &OwnedFd) -> Status<usize> {
     let path = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).map_err(|_| OPERATING_SYSTEM)?;
     let name = path.to_str().and_then(|path| path.strip_prefix("/memfd:")?.strip_prefix(NAME)).ok_or(INVALID_VALUE)?;

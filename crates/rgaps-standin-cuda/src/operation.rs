@@ -1,7 +1,7 @@
-//! What a stream runs: copies, values, events, functions of the program.
+//! The operations of a stream: copies, memory operations on words, events, host functions.
 //!
-//! Memory is looked up when the operation runs, as hardware does: what was unmapped or unregistered in between, or may not be
-//! written, is an illegal address, and the context fails.
+//! An operation looks its memory up when it runs, like hardware. Memory that was unmapped or unregistered since, or that it may not write,
+//! is an illegal address, and the context fails.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -24,9 +24,9 @@ pub(crate) enum End {
     Device(u64),
     /// A host address in registered memory.
     Registered(u64),
-    /// Any host address, of a caller that waits.
+    /// Any host address; the caller waits for the copy.
     Pageable(u64),
-    /// A device address, reached by the device of this context and not by the stream's.
+    /// A device address, accessed by the device of this context instead of the stream's.
     Of { context: u64, address: u64 },
 }
 
@@ -40,7 +40,7 @@ pub(crate) enum Operation {
     },
     Record(Arc<Record>),
     Await(Arc<Record>),
-    /// Waits until the word, seen as a number that goes round, is `value` or beyond.
+    /// Waits until the word, a wrapping counter, is at or past `value`.
     WaitValue {
         address: u64,
         value: u32,
@@ -50,32 +50,32 @@ pub(crate) enum Operation {
         value: u32,
     },
     Call(HostCall),
-    /// From now on the stream's device accesses memory that was allocated in its order.
+    /// Gives the stream's device access to stream-ordered memory.
     Allocate {
         address: u64,
         bytes: u64,
     },
-    /// Takes it away.
+    /// Frees it.
     Free {
         address: u64,
     },
 }
 
-/// A function of the program with its argument.
+/// A host function with its argument.
 #[derive(Debug)]
 pub(crate) struct HostCall {
     pub function: unsafe extern "C" fn(*mut c_void),
     pub argument: *mut c_void,
 }
 
-// SAFETY: the program hands both over to be called in another thread: that is what cuLaunchHostFunc says.
+// SAFETY: cuLaunchHostFunc passes both to be used in another thread.
 unsafe impl Send for HostCall {}
 
 thread_local! {
     static IN_HOST_FUNCTION: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this thread runs a function of the program for a stream.
+/// Whether this thread runs a host function for a stream.
 pub(crate) fn in_host_function() -> bool {
     IN_HOST_FUNCTION.try_with(Cell::get).unwrap_or(false)
 }
@@ -98,7 +98,7 @@ impl Operation {
             Self::WriteValue { address, value } => with_word(context, *address, Use::Write, |word| {
                 word.store(*value, Ordering::Release);
             }),
-            // These may take any time, so that the gate does not count them.
+            // The rest may take any time, so the gate does not count them.
             Self::Await(record) => {
                 drop(pass);
                 while !record.is_over_within(POLL) {
@@ -118,7 +118,7 @@ impl Operation {
             Self::Call(call) => {
                 drop(pass);
                 IN_HOST_FUNCTION.set(true);
-                // SAFETY: the program handed over a function that takes this argument in any thread.
+                // SAFETY: the program passed a function that takes this argument in any thread.
                 unsafe { (call.function)(call.argument) };
                 IN_HOST_FUNCTION.set(false);
                 Ok(())
@@ -148,7 +148,8 @@ fn copy(context: &Context, to: End, from: End, bytes: u64) -> Status {
     let (mut target, mut source) = (to.next(), from.next());
     while let (Some(into), Some(of)) = (&mut target, &mut source) {
         let step = into.bytes.min(of.bytes);
-        // SAFETY: both parts are mapped for `step` bytes and kept so by `_keep`. Others may write them at the same time if the program does not order its work: memmove(3) is opaque to the compiler, the bytes are torn, no more.
+        // SAFETY: `_keep` keeps both parts mapped for `step` bytes. If the program does not order its work, other threads may write
+        // them at the same time: memmove(3) is opaque to the compiler, so the bytes are only torn.
         unsafe { libc::memmove(into.start.cast(), of.start.cast(), step as usize) };
         if !into.advance(step) {
             target = to.next();
@@ -160,22 +161,22 @@ fn copy(context: &Context, to: End, from: End, bytes: u64) -> Status {
     Ok(())
 }
 
-/// `CU_STREAM_WAIT_VALUE_GEQ`: the difference counts, since numbers go round.
+/// `CU_STREAM_WAIT_VALUE_GEQ`: compares the signed difference, since counters wrap.
 fn is_reached(word: u32, value: u32) -> bool {
     word.wrapping_sub(value) as i32 >= 0
 }
 
-/// Looks at the word at a device address.
+/// Accesses the word at a device address.
 fn with_word<T>(context: &Context, address: u64, wanted: Use, look: impl FnOnce(&AtomicU32) -> T) -> Status<T> {
     let parts = parts(context, End::Device(address), 4, wanted)?;
     let part = parts.first().filter(|part| part.bytes == 4 && part.start.cast::<u32>().is_aligned());
     let part = part.ok_or(ILLEGAL_ADDRESS)?;
-    // SAFETY: mapped for 4 bytes while `part` lives, aligned, and touched by atomics or as the program orders its work.
+    // SAFETY: mapped for 4 bytes while `part` lives, aligned, and accessed by atomics or in the program's order.
     Ok(look(unsafe { AtomicU32::from_ptr(part.start.cast()) }))
 }
 
 impl Part {
-    /// Moves its beginning on; whether something is left.
+    /// Advances its start; returns whether bytes are left.
     fn advance(&mut self, bytes: u64) -> bool {
         // SAFETY: at most the part's length.
         self.start = unsafe { self.start.add(bytes as usize) };
@@ -189,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_that_goes_round_is_compared_by_the_difference() {
+    fn a_wrapping_word_is_compared_by_the_difference() {
         assert!(is_reached(5, 5) && is_reached(3, u32::MAX));
         assert!(!is_reached(u32::MAX, 3) && !is_reached(4, 5));
     }

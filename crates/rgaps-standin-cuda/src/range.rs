@@ -1,6 +1,6 @@
-//! Ranges of device addresses and what is mapped in them.
+//! Ranges of device addresses, and the memory mapped in them.
 //!
-//! Invariants  Pieces of a range do not overlap and lie in it. A piece is accessible to no device until that is asked for.
+//! Invariants  Pieces of a range do not overlap and are inside it. No device may access a piece before cuMemSetAccess allows it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::reservation::Reservation;
 #[derive(Debug)]
 pub(crate) struct Range {
     pub reservation: Reservation,
-    /// By address.
+    /// Pieces by address.
     pub pieces: BTreeMap<u64, Piece>,
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct Piece {
     pub access: Vec<u32>,
 }
 
-/// What an operation does with memory.
+/// How an operation accesses memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
     Read,
@@ -36,27 +36,27 @@ pub(crate) enum Use {
 /// Why an operation cannot use device memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// Nothing is mapped there, or no access was given.
+    /// Nothing is mapped there, or the device has no access.
     NoAccess,
-    /// It may be read only.
+    /// The device may only read it.
     ReadOnly,
 }
 
-/// Bytes in a row that an operation can reach.
+/// Contiguous bytes that an operation can access.
 #[derive(Debug)]
 pub(crate) struct Part {
     pub start: *mut u8,
     pub bytes: u64,
-    /// What keeps them where they are.
+    /// Keeps them mapped.
     pub _keep: Keep,
 }
 
-/// What keeps memory where it is while an operation uses it.
+/// Keeps memory mapped while an operation uses it.
 #[derive(Clone, Debug)]
 pub(crate) enum Keep {
-    /// Device memory is given back by its last user.
+    /// The last user frees device memory.
     Device { _memory: Arc<Memory> },
-    /// A registration is not given back while this lives.
+    /// A registration stays while this lives.
     Registered { _token: Arc<()> },
     /// The caller waits for the operation.
     Caller,
@@ -67,7 +67,7 @@ pub(crate) enum Keep {
 pub(crate) struct Ranges(pub BTreeMap<u64, Range>);
 
 impl Ranges {
-    /// The range that holds an address.
+    /// The range that contains an address.
     pub(crate) fn at(&self, address: u64) -> Option<&Range> {
         let (_, range) = self.0.range(..=address).next_back()?;
         range.reservation.contains(address, 1).then_some(range)
@@ -78,7 +78,7 @@ impl Ranges {
         range.reservation.contains(address, 1).then_some(range)
     }
 
-    /// Maps memory from its beginning; nobody may access it yet.
+    /// Maps memory from its start; no device may access it yet.
     pub(crate) fn map(&mut self, address: u64, piece: Piece) -> Status {
         let range = self.at_mut(address).ok_or(INVALID_VALUE)?;
         let fits = range.reservation.contains(address, piece.bytes) && piece.bytes <= piece.memory.bytes;
@@ -91,20 +91,20 @@ impl Ranges {
         Ok(())
     }
 
-    /// Takes away the pieces that these bytes consist of.
+    /// Unmaps the pieces that make up these bytes.
     pub(crate) fn unmap(&mut self, address: u64, bytes: u64) -> Status<Vec<Piece>> {
         let range = self.at_mut(address).ok_or(INVALID_VALUE)?;
         let starts = range.tiles(address, bytes)?;
         Ok(starts.into_iter().filter_map(|start| range.pieces.remove(&start)).collect())
     }
 
-    /// The pieces that begin in these bytes.
+    /// The pieces that start in these bytes.
     pub(crate) fn pieces_in(&self, address: u64, bytes: u64) -> impl Iterator<Item = &Piece> {
         let end = address.saturating_add(bytes);
         self.at(address).into_iter().flat_map(move |range| range.pieces.range(address..end)).map(|(_, piece)| piece)
     }
 
-    /// Says who may access the pieces that these bytes consist of.
+    /// Sets a device's access to the pieces that make up these bytes.
     pub(crate) fn set_access(&mut self, address: u64, bytes: u64, device: usize, flags: u32) -> Status {
         let range = self.at_mut(address).ok_or(INVALID_VALUE)?;
         for start in range.tiles(address, bytes)? {
@@ -114,7 +114,7 @@ impl Ranges {
         Ok(())
     }
 
-    /// The memory behind `bytes` at an address, for an operation of a device.
+    /// The memory of `bytes` bytes at an address, for an operation of a device.
     pub(crate) fn parts(&self, address: u64, bytes: u64, device: usize, wanted: Use) -> Result<Vec<Part>, Refusal> {
         let range = self.at(address).filter(|range| range.reservation.contains(address, bytes));
         let range = range.ok_or(Refusal::NoAccess)?;
@@ -136,14 +136,14 @@ impl Ranges {
         Ok(parts)
     }
 
-    /// Bytes that are mapped.
+    /// Mapped bytes.
     pub(crate) fn mapped_bytes(&self) -> u64 {
         self.0.values().flat_map(|range| range.pieces.values()).map(|piece| piece.bytes).sum()
     }
 }
 
 impl Range {
-    /// The addresses of the pieces that these bytes consist of, whole pieces without a gap.
+    /// The addresses of the pieces that make up these bytes; an error unless these are whole pieces without a gap.
     fn tiles(&self, address: u64, bytes: u64) -> Status<Vec<u64>> {
         if bytes == 0 || !self.reservation.contains(address, bytes) {
             return Err(INVALID_VALUE);

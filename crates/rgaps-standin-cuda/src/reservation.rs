@@ -1,8 +1,8 @@
-//! Addresses without memory: what a program sees as a device pointer. A CPU that touches one faults, as it would with a GPU's.
+//! Addresses without memory, which are the program's device pointers. A CPU that touches one faults, like with a GPU.
 
 use crate::abi::{INVALID_VALUE, OUT_OF_MEMORY, Status};
 
-/// Addresses that are reserved until drop.
+/// Addresses reserved until drop.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     pub base: u64,
@@ -32,7 +32,7 @@ impl Reservation {
         Ok(Self { base, bytes })
     }
 
-    /// Whether it holds all of these bytes.
+    /// Whether it contains all of these bytes.
     pub(crate) fn contains(&self, address: u64, bytes: u64) -> bool {
         address.checked_sub(self.base).and_then(|offset| offset.checked_add(bytes)).is_some_and(|end| end <= self.bytes)
     }
@@ -44,12 +44,12 @@ impl Drop for Reservation {
     }
 }
 
-/// The size of a page here; larger pages are no reason to fail, since what is reserved is only given away in whole pages.
+/// The assumed size of a page. Reservations are trimmed in multiples of it.
 pub(crate) const PAGE: u64 = if cfg!(target_arch = "aarch64") { 64 << 10 } else { 4 << 10 };
 
 fn unmap(address: u64, bytes: u64) {
     if bytes > 0 {
-        // SAFETY: part of what `Reservation::new` mapped and nobody uses. A failure could only leak addresses.
+        // SAFETY: part of a mapping of `Reservation::new` that is not in use. A failure only leaks addresses.
         unsafe { libc::munmap(address as *mut libc::c_void, bytes as usize) };
     }
 }

@@ -1,6 +1,6 @@
-//! All that the driver knows in this process: one table for each kind of object, behind one lock.
+//! The driver's state in this process: one table for each kind of object, behind one lock.
 //!
-//! Workers hold the lock while they look an address up, never while they copy, wait or sleep. Order of locks: this one, then a queue.
+//! Workers hold the lock while they look an address up, never while they copy, wait or sleep. Lock order: this lock, then a queue's.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -24,12 +24,12 @@ pub(crate) struct Driver {
     pub ranges: Ranges,
     pub registrations: Registrations,
     pub streams: BTreeMap<u64, Arc<Stream>>,
-    /// Destroyed, and perhaps not done: a context that ends waits for these too.
+    /// Destroyed streams that may have pending work; a context that ends waits for these too.
     pub closing: Vec<Arc<Stream>>,
     pub events: BTreeMap<u64, Event>,
-    /// Memory that comes and goes in the order of a stream, by its address; each is a range too.
+    /// Stream-ordered memory by address; each is a range too.
     pub ordered: BTreeMap<u64, Ordered>,
-    /// Objects that were still there when their context ended.
+    /// Objects that outlived their context.
     pub orphans: u64,
 }
 
@@ -53,20 +53,20 @@ pub(crate) struct Primary {
 #[derive(Debug)]
 pub(crate) struct Handle {
     pub memory: Arc<Memory>,
-    /// `CUmemAllocationHandleType` bits that it was made for.
+    /// `CUmemAllocationHandleType` bits of its creation.
     pub handle_types: u32,
 }
 
 /// Memory that a stream allocated.
 #[derive(Debug)]
 pub(crate) struct Ordered {
-    /// The stream's context, with which it goes at the latest.
+    /// The stream's context; the memory is freed at the latest with it.
     pub context: u64,
-    /// A stream was told to give it back, and may not have got there.
+    /// cuMemFreeAsync was called; the stream may not have freed it yet.
     pub is_freed: bool,
 }
 
-/// What a handle is of. It is the handle's first byte, so that no two kinds are taken for each other and none is an address.
+/// The kind of a handle's object. It is the handle's first byte, so that handles of different kinds differ and none is a valid address.
 #[derive(Clone, Copy, Debug)]
 #[repr(u8)]
 pub(crate) enum ObjectKind {
@@ -80,7 +80,7 @@ static DRIVER: LazyLock<Mutex<Driver>> = LazyLock::new(|| {
     let devices = (0..config().devices).map(|_| Device::default()).collect();
     Mutex::new(Driver { devices, ..Driver::default() })
 });
-/// The process that called cuInit; a forked child has not.
+/// The process that called cuInit; a forked child has another id.
 static READY_IN: AtomicU32 = AtomicU32::new(0);
 
 /// `cuInit`.
@@ -101,7 +101,7 @@ pub(crate) fn driver() -> Status<MutexGuard<'static, Driver>> {
     Ok(locked(&DRIVER))
 }
 
-/// A new handle, never one that was given before.
+/// A new handle, never reused.
 pub(crate) fn new_handle(kind: ObjectKind) -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     (kind as u64) << 56 | NEXT.fetch_add(1, Ordering::Relaxed) << 4
@@ -135,7 +135,7 @@ impl Driver {
         null.into_iter().chain(others.cloned()).collect()
     }
 
-    /// The memory behind a device address, which may be one of registered host memory.
+    /// The memory at a device address, which may be registered host memory.
     pub(crate) fn parts(&self, address: u64, bytes: u64, device: usize, wanted: Use) -> Result<Vec<Part>, Refusal> {
         match self.registrations.host_address(address) {
             Some(address) => Ok(vec![self.registrations.part(address, bytes, wanted)?]),
@@ -143,13 +143,13 @@ impl Driver {
         }
     }
 
-    /// Takes away what a stream allocated.
+    /// Frees stream-ordered memory.
     pub(crate) fn free_ordered(&mut self, address: u64) {
         self.ordered.remove(&address);
         self.ranges.0.remove(&address);
     }
 
-    /// How many objects of a kind there are; for leak checks.
+    /// The number of live objects of a kind, for leak checks.
     pub(crate) fn live(&self, what: &str) -> Option<u64> {
         Some(match what {
             "handles" => self.handles.len() as u64,
@@ -166,7 +166,7 @@ impl Driver {
     }
 }
 
-/// What `live` counts.
+/// The kinds that `live` counts.
 pub(crate) const LIVE: &[&str] = &[
     "handles",
     "ranges",

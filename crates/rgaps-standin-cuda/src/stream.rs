@@ -2,10 +2,10 @@
 //!
 //!   push ──▶ queue ──worker: after ▶ delay ▶ gate ▶ run──▶ done
 //!
-//! Invariants  `done` counts operations in the order of `submitted`. A record is complete and its operation done in one step, so that
-//!             an event and its stream never tell different things.
-//! Bounds      The queue is as long as the program makes it. A failed or ended context empties it at once.
-//! Deaths      The workers are not waited for at the end of the process.
+//! Invariants  `done` counts operations in the order of `submitted`. A record completes in the same step as its operation, so an event and
+//!             its stream always agree.
+//! Bounds      The queue is unbounded. A failed or ended context drops its operations at once.
+//! Deaths      The process does not wait for the workers when it ends.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,7 +18,7 @@ use crate::context::Context;
 use crate::guard::locked;
 use crate::operation::Operation;
 
-/// How often a worker that waits looks at its context.
+/// How often a waiting worker checks its context.
 pub(crate) const POLL: Duration = Duration::from_micros(50);
 
 /// A stream.
@@ -47,7 +47,7 @@ struct Item {
     after: Vec<QueuePosition>,
 }
 
-/// A position in a stream, which it has passed when all that was queued up to there is done.
+/// A position in a stream. The stream has passed it when all operations queued before it are done.
 #[derive(Clone, Debug)]
 pub(crate) struct QueuePosition {
     pub stream: Arc<Stream>,
@@ -55,7 +55,7 @@ pub(crate) struct QueuePosition {
 }
 
 impl Stream {
-    /// A stream with its worker.
+    /// Creates a stream and starts its worker.
     pub(crate) fn start(id: u64, context: Arc<Context>, blocking: bool) -> Status<Arc<Self>> {
         let stream = Self { id, context, blocking, queue: Mutex::default(), changed: Condvar::new() };
         let stream = Arc::new(stream);
@@ -65,7 +65,7 @@ impl Stream {
         Ok(stream)
     }
 
-    /// Queues an operation that runs after what is queued here, and after these places of other streams.
+    /// Queues an operation. It runs after the operations queued here, and after the positions `after` of other streams.
     pub(crate) fn push(self: &Arc<Self>, operation: Operation, after: Vec<QueuePosition>) -> QueuePosition {
         let mut queue = locked(&self.queue);
         queue.submitted += 1;
@@ -74,18 +74,18 @@ impl Stream {
         QueuePosition { stream: self.clone(), ticket: queue.submitted }
     }
 
-    /// Where the queue ends now.
+    /// The current end of the queue.
     pub(crate) fn end(self: &Arc<Self>) -> QueuePosition {
         QueuePosition { stream: self.clone(), ticket: locked(&self.queue).submitted }
     }
 
-    /// `NOT_READY` if something is queued or runs.
+    /// `NOT_READY` if an operation is queued or runs.
     pub(crate) fn check(self: &Arc<Self>) -> Status {
         self.context.check()?;
         if self.end().is_passed() { self.context.check() } else { Err(NOT_READY) }
     }
 
-    /// The worker ends when the queue is empty.
+    /// Tells the worker to end when the queue is empty.
     pub(crate) fn close(&self) {
         locked(&self.queue).closed = true;
         self.changed.notify_all();
@@ -128,13 +128,13 @@ impl QueuePosition {
         queue.unwrap_or_else(PoisonError::into_inner).0.done >= self.ticket
     }
 
-    /// Waits until the stream has passed it; the context's error if what was queued is dropped.
+    /// Waits until the stream has passed it; returns the context's error if the operations were dropped.
     pub(crate) fn wait(&self) -> Status {
         self.drain();
         self.stream.context.check()
     }
 
-    /// Waits until the stream has passed it, whatever its outcome.
+    /// Waits until the stream has passed it, with any outcome.
     pub(crate) fn drain(&self) {
         let queue = locked(&self.stream.queue);
         let queue = self.stream.changed.wait_while(queue, |queue| queue.done < self.ticket);

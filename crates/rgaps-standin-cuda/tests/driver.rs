@@ -1,7 +1,7 @@
-//! What the stand-in promises to tests of the backend: order where it was asked for and none elsewhere, errors when they are due, and
-//! counts that go back to zero.
+//! Tests what the backend's tests rely on: order only where the program asks for it, errors at the right call, and counts that return to
+//! zero.
 //!
-//! The functions are called directly. The driver is one for the process, so that the tests run one after the other (`Gpu`).
+//! The tests call the functions directly. A process has one driver, so the tests run one after the other (`Gpu`).
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
@@ -18,10 +18,10 @@ use rgaps_testing::Watchdog;
 const UNIT: usize = 2 << 20;
 const WORDS: usize = 1024;
 const BYTES: usize = 4 * WORDS;
-/// Of the child of `memory_is_shared_with_another_process`.
+/// Set in the child of `memory_is_shared_with_another_process`.
 const CHILD_FD: &str = "RGAPS_TEST_STANDIN_FD";
 
-/// Calls a function of the driver.
+/// Calls a driver function.
 macro_rules! cu {
     ($file:ident::$call:ident($($argument:expr),* $(,)?)) => {
         // SAFETY: pointers are of locals or null; host memory is kept until it is unregistered.
@@ -29,14 +29,14 @@ macro_rules! cu {
     };
 }
 
-/// The one result of a call that succeeds.
+/// The result of a call that must succeed.
 fn made<T: Default>(call: impl FnOnce(Out<T>) -> Code) -> T {
     let mut result = T::default();
     assert_eq!(call(Out::from(&mut result)), 0);
     result
 }
 
-/// The driver, for one test: nothing is left in it at its end.
+/// The driver, locked for one test; checks for leaks at its end.
 struct Gpu {
     _watchdog: Watchdog,
     _alone: MutexGuard<'static, ()>,
@@ -88,7 +88,7 @@ fn fail(name: &CStr, nth: u64, code: Code) {
     assert!(unsafe { control::rgaps_standin_fail(In::from(name), nth, code) });
 }
 
-/// A stream; destroyed on drop.
+/// A stream, destroyed on drop.
 struct Stream(u64);
 
 impl Stream {
@@ -119,7 +119,7 @@ impl Drop for Stream {
     }
 }
 
-/// An event; destroyed on drop.
+/// An event, destroyed on drop.
 struct Event(u64);
 
 impl Event {
@@ -134,7 +134,7 @@ impl Drop for Event {
     }
 }
 
-/// Registered host memory, `BYTES` of it.
+/// `BYTES` of registered host memory.
 struct Pinned {
     words: Box<[AtomicU32]>,
     device_address: u64,
@@ -174,7 +174,7 @@ fn allocation() -> AllocationProp {
     }
 }
 
-/// A unit of device memory with its address.
+/// One granule of device memory with its address.
 struct DeviceMemory {
     handle: u64,
     start: u64,
@@ -207,7 +207,7 @@ impl Drop for DeviceMemory {
 }
 
 #[test]
-fn a_stream_runs_in_its_order_and_not_before_it_may() {
+fn a_stream_runs_in_order_and_not_while_it_is_held() {
     let _gpu = Gpu::new();
     let (one, two, back) = (Pinned::of(1), Pinned::of(2), Pinned::of(0));
     let (memory, stream) = (DeviceMemory::new(), Stream::new());
@@ -216,7 +216,7 @@ fn a_stream_runs_in_its_order_and_not_before_it_may() {
     stream.to_device(&memory, &one);
     stream.to_device(&memory, &two);
     stream.to_host(&back, &memory);
-    // Far longer than three copies take.
+    // Much longer than three copies take.
     assert!((0..100_000).all(|_| stream.query() == abi::NOT_READY));
     assert!(back.is_all(0), "held streams copy nothing");
     control::rgaps_standin_go();
@@ -230,7 +230,7 @@ fn streams_wait_for_each_other_by_events_and_words_only() {
     let (one, back, word) = (Pinned::of(1), Pinned::of(0), Pinned::of(u32::MAX));
     let (memory, event) = (DeviceMemory::new(), Event::new());
     let (first, second, third) = (Stream::new(), Stream::new(), Stream::new());
-    // The word is behind 1, since it goes round.
+    // The word wraps, so it is before 1.
     assert_eq!(cu!(stream::cuStreamWaitValue32_v2(first.0, word.device_address, 1, 0)), 0);
     first.to_device(&memory, &one);
     assert_eq!(cu!(event::cuEventRecord(event.0, first.0)), 0);
@@ -260,7 +260,7 @@ fn a_stream_calls_a_function_that_may_not_call_the_driver() {
 }
 
 #[test]
-fn the_call_that_was_asked_to_fail_does_and_no_other() {
+fn only_the_chosen_call_fails() {
     let _gpu = Gpu::new();
     fail(c"cuStreamCreate", 2, abi::OUT_OF_MEMORY);
     let first = Stream::new();
@@ -279,7 +279,7 @@ fn the_call_that_was_asked_to_fail_does_and_no_other() {
 }
 
 #[test]
-fn an_operation_that_fails_later_fails_its_context_for_good() {
+fn a_failed_operation_fails_its_context_permanently() {
     let gpu = Gpu::new();
     let (one, back, event) = (Pinned::of(1), Pinned::of(0), Event::new());
     let (memory, stream, other) = (DeviceMemory::new(), Stream::new(), Stream::new());
@@ -291,7 +291,7 @@ fn an_operation_that_fails_later_fails_its_context_for_good() {
     assert!(back.is_all(0), "the second copy failed");
     assert_eq!((cu!(event::cuEventQuery(event.0)), other.query()), (719, 719));
     assert_eq!(cu!(stream::cuStreamCreate(Out::from(&mut 0), 0)), 719);
-    // What is given back is taken, and the error is there again.
+    // Calls that free still free, and return the error again.
     assert_eq!(cu!(event::cuEventDestroy_v2(event.0)), 719);
     assert_eq!(cu!(event::cuEventDestroy_v2(event.0)), abi::INVALID_HANDLE);
     drop((event, one, back, memory, stream, other, gpu));
@@ -300,7 +300,7 @@ fn an_operation_that_fails_later_fails_its_context_for_good() {
 }
 
 #[test]
-fn memory_that_is_not_there_when_a_copy_runs_is_an_illegal_address() {
+fn a_copy_to_memory_unmapped_before_it_runs_is_an_illegal_address() {
     for past_the_end in [true, false] {
         let _gpu = Gpu::new();
         let (one, memory, stream) = (Pinned::of(1), DeviceMemory::new(), Stream::new());
@@ -319,7 +319,7 @@ fn memory_that_is_not_there_when_a_copy_runs_is_an_illegal_address() {
 }
 
 #[test]
-fn memory_of_a_stream_comes_and_goes_in_its_order() {
+fn stream_ordered_memory_is_allocated_and_freed_in_order() {
     let _gpu = Gpu::new();
     let (one, back, stream) = (Pinned::of(1), Pinned::of(0), Stream::new());
     let context = made(|out| cu!(context::cuCtxGetCurrent(out)));
@@ -333,13 +333,13 @@ fn memory_of_a_stream_comes_and_goes_in_its_order() {
         assert_eq!(cu!(ordered::cuMemFreeAsync(memory, stream.0)), abi::INVALID_VALUE);
     }
     assert_eq!(stream.synchronize(), 0);
-    assert!(back.is_all(1), "what was given back behind the copies was there for them");
+    assert!(back.is_all(1), "memory freed after the copies was accessible to them");
     assert_eq!(live(c"allocated_bytes"), 0);
     assert_eq!(cu!(stream::cuMemcpyPeerAsync(other, 1, memory, context, BYTES, stream.0)), abi::INVALID_CONTEXT);
 }
 
 #[test]
-fn memory_of_a_stream_is_not_there_before_its_stream_has_got_there_nor_after() {
+fn stream_ordered_memory_is_inaccessible_before_its_allocation_and_after_its_free() {
     for too_late in [false, true] {
         let _gpu = Gpu::new();
         let (one, word, stream, other) = (Pinned::of(1), Pinned::of(0), Stream::new(), Stream::new());
@@ -354,7 +354,7 @@ fn memory_of_a_stream_is_not_there_before_its_stream_has_got_there_nor_after() {
         assert_eq!(cu!(stream::cuMemcpyHtoDAsync_v2(memory, one.address(), BYTES, other.0)), 0);
         assert_eq!(other.synchronize(), abi::ILLEGAL_ADDRESS);
         if !too_late {
-            // Taken though the context has failed, whose error is there again.
+            // Frees the memory although the context has failed, and returns its error again.
             assert_eq!(cu!(ordered::cuMemFreeAsync(memory, stream.0)), abi::ILLEGAL_ADDRESS);
         }
     }
@@ -376,12 +376,12 @@ fn host_memory_that_is_not_registered_is_not_copied() {
 fn a_cpu_does_not_reach_device_memory() {
     let _gpu = Gpu::new();
     let memory = DeviceMemory::new();
-    // SAFETY: the kernel reads there if it can; the pipe's other end is not needed for that.
+    // SAFETY: the kernel reads the address if it can, and returns an error otherwise.
     let written = unsafe { libc::write(pipe(), memory.start as *const c_void, 1) };
     assert_eq!((written, std::io::Error::last_os_error().raw_os_error()), (-1, Some(libc::EFAULT)));
 }
 
-/// The end that is written to; both stay open.
+/// The write end; both ends stay open.
 fn pipe() -> c_int {
     let mut ends = [-1; 2];
     // SAFETY: two descriptors are written.
@@ -405,7 +405,7 @@ fn memory_is_shared_with_another_process() {
     stream.to_device(&memory, &one);
     assert_eq!(stream.synchronize(), 0);
     let exported: c_int = made(|out| cu!(memory::cuMemExportToShareableHandle(out, memory.handle, abi::HANDLE_FD, 0)));
-    // SAFETY: a system call on numbers. The copy is the one that an exec leaves open.
+    // SAFETY: a system call on numbers. The duplicate stays open across exec.
     let inherited = unsafe { libc::dup(exported) };
     let mut child = Command::new(std::env::current_exe().unwrap());
     child.args(["--exact", "memory_is_shared_with_another_process"]).env(CHILD_FD, inherited.to_string());
@@ -414,6 +414,6 @@ fn memory_is_shared_with_another_process() {
     stream.to_host(&one, &memory);
     assert_eq!(stream.synchronize(), 0);
     assert!(one.is_all(2), "the child's bytes");
-    // What is no device memory is refused.
+    // A descriptor of anything else is refused.
     assert_ne!(cu!(memory::cuMemImportFromShareableHandle(Out::from(&mut 0), pipe() as usize, abi::HANDLE_FD)), 0);
 }

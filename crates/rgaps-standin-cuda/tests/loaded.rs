@@ -1,4 +1,4 @@
-//! The shared library as other crates' tests use it: loaded by its path, or found by the loader in the place of the driver.
+//! Tests the shared library the way other crates use it: loaded by its path, or found by the loader in place of the driver.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
@@ -11,7 +11,7 @@ use rgaps_testing::RuntimeDir;
 const CHILD: &str = "RGAPS_TEST_STANDIN_IS_LINKED";
 
 #[test]
-fn who_loads_it_by_its_path_finds_it_as_the_driver() {
+fn a_program_that_loads_it_by_path_gets_it_as_the_driver() {
     assert!(Control::find().is_none());
     let control = Control::load();
     // The name that cudarc tries first.

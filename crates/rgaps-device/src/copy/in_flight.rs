@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::error::DeviceError;
 use crate::stream::Completion;
 
-/// A bounded queue of copies under way, each with what its caller must do when it is over (release a span of a ring, send a chunk).
+/// A bounded queue of copies under way. Each has an item that tells the caller what to do next (release a span of a ring, send a chunk).
 #[derive(Debug)]
 pub struct InFlight<T> {
     queue: VecDeque<(Completion, T)>,
@@ -14,7 +14,7 @@ pub struct InFlight<T> {
 }
 
 impl<T> InFlight<T> {
-    /// Room for `most` copies (at least 1), had now: no copy allocates.
+    /// Allocates room for `most` copies (at least 1) now, so that no copy allocates.
     pub fn new(most: usize) -> Self {
         let most = most.max(1);
         Self { queue: VecDeque::with_capacity(most), most }
@@ -30,12 +30,12 @@ impl<T> InFlight<T> {
         self.queue.len()
     }
 
-    /// Whether none is.
+    /// Whether no copy is under way.
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 
-    /// A copy was started. If there is no room the two come back: the caller waits for one to be over first.
+    /// Adds a copy that was started. Returns both arguments if the queue is full: wait for a copy first.
     pub fn push(&mut self, completion: Completion, item: T) -> Result<(), (Completion, T)> {
         if !self.has_room() {
             return Err((completion, item));
@@ -44,7 +44,7 @@ impl<T> InFlight<T> {
         Ok(())
     }
 
-    /// The oldest copy's item, if that copy is over. After a failure of the device nothing is lost: the copy stays in the queue.
+    /// Removes the oldest copy if it is over, and returns its item. After a device failure the copy stays in the queue.
     pub fn poll(&mut self) -> Result<Option<T>, DeviceError> {
         match self.queue.front() {
             Some((completion, _)) if completion.query()? => Ok(self.queue.pop_front().map(|(_, item)| item)),
@@ -52,12 +52,12 @@ impl<T> InFlight<T> {
         }
     }
 
-    /// Waits until the oldest copy is complete and leaves it in the queue. At once if there is none.
+    /// Waits until the oldest copy is complete and leaves it in the queue. Returns at once if there is none.
     pub fn wait_for_oldest(&self, timeout: Duration) -> Result<(), DeviceError> {
         self.queue.front().map_or(Ok(()), |(completion, _)| completion.wait(timeout))
     }
 
-    /// Waits for the oldest copy. `None`: no copy is under way.
+    /// Waits for the oldest copy, removes it and returns its item. `None`: no copy is under way.
     pub fn wait(&mut self, timeout: Duration) -> Result<Option<T>, DeviceError> {
         if let Some((completion, _)) = self.queue.front() {
             completion.wait(timeout)?;

@@ -1,8 +1,8 @@
-//! Copying a message chunk by chunk, so that chunk k + 1 is copied while chunk k is on the wire.
+//! Copies a message chunk by chunk, so that the device copies chunk k + 1 while chunk k is on the wire (cut-through).
 //!
 //! `StagingCopy` is path 1, `PoolingCopy` is path 3. Both are state machines without thread or clock: `pump` and `start` start copies,
-//! `poll` and `wait` tell which are over. The caller owns backend, stream, pool and buffer and lends them as a `Lane`; all of them must
-//! live, and the bytes under way must be left alone, until the copy is complete.
+//! `poll` and `wait` return those that are over. The caller owns backend, stream, pool and buffer and lends them as a `Lane`. It keeps all
+//! of them, and leaves the bytes under way alone, until the copy is complete.
 
 mod in_flight;
 mod pooling;
@@ -18,34 +18,34 @@ use crate::backend::{Backend, PoolPart};
 use crate::buffer::HostBuffer;
 use crate::stream::Stream;
 
-/// What copies of one message run on.
+/// The backend, stream and memory that copies run on.
 #[derive(Clone, Copy, Debug)]
 pub struct Lane<'a> {
-    /// Whose memory it is.
+    /// The backend of pool and buffer.
     pub backend: &'a dyn Backend,
-    /// The order of the copies.
+    /// The stream that orders the copies.
     pub stream: &'a Stream,
-    /// The pool, or the part of it that places in it count from.
+    /// The pool, or a part of it; offsets count from its start.
     pub pool: PoolPart<'a>,
     /// Staging, or the receive ring.
     pub buffer: &'a HostBuffer,
 }
 
-/// Chunks that cannot be.
+/// Why a chunk was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChunkError {
-    /// A staging area that cannot be.
+    /// The staging area is impossible.
     #[error(
         "{slots} slots of {chunk_bytes} B cannot stage a message: 1 to {SLOTS_MAX} slots of at least 1 B, within 64 bits"
     )]
     Staging {
-        /// Slots asked for.
+        /// Slots requested.
         slots: u32,
         /// Bytes of each.
         chunk_bytes: u64,
     },
-    /// A chunk leaves its message.
-    #[error("a chunk of {bytes} B at {offset} leaves its message of {total} B")]
+    /// A chunk exceeds its message.
+    #[error("a chunk of {bytes} B at {offset} exceeds its message of {total} B")]
     Outside {
         /// Its first byte.
         offset: u64,
@@ -55,7 +55,7 @@ pub enum ChunkError {
         total: u64,
     },
     /// Too many copies are under way.
-    #[error("{under_way} copies are under way and there is no room for more; wait for one first")]
+    #[error("{under_way} copies are under way, the most allowed; wait for one first")]
     Full {
         /// Copies under way.
         under_way: usize,
@@ -78,7 +78,7 @@ pub struct Chunk {
     pub offset: u64,
     /// Bytes.
     pub bytes: u64,
-    /// Whether the message ends with it.
+    /// Whether it is the message's last chunk.
     pub last: bool,
 }
 

@@ -1,6 +1,6 @@
-//! Path 3: chunks of messages go from the receive ring into the pool, and their ring bytes are released in order once they are there.
+//! Path 3: copies chunks from the receive ring into the pool. The caller releases their ring bytes, in order, once they are copied.
 //!
-//! One `PoolingCopy` serves a ring: chunks of several messages may interleave, since copies of one stream are over in order.
+//! One `PoolingCopy` serves a ring. Chunks of several messages may interleave, because copies of one stream complete in order.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::{ChunkError, InFlight, Lane};
 use crate::backend::BufferPart;
 use crate::error::DeviceError;
 
-/// A message's place in the pool.
+/// A message's block in the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
     /// Its first byte in the pool.
@@ -28,14 +28,14 @@ pub struct Arrived {
     pub buffer_offset: u64,
 }
 
-/// The copies into the pool that are under way; `T` is what the caller needs to release a chunk's ring bytes.
+/// The copies into the pool that are under way. `T` is what the caller needs to release a chunk's ring bytes.
 #[derive(Debug)]
 pub struct PoolingCopy<T> {
     under_way: InFlight<T>,
 }
 
 impl<T> PoolingCopy<T> {
-    /// At most `chunks_max` copies at once.
+    /// Allows at most `chunks_max` copies at once.
     pub fn new(chunks_max: usize) -> Self {
         Self { under_way: InFlight::new(chunks_max) }
     }
@@ -45,7 +45,7 @@ impl<T> PoolingCopy<T> {
         self.under_way.has_room()
     }
 
-    /// Starts the copy of a chunk. A chunk that leaves its message or its ring, or finds no room, is refused and nothing is copied.
+    /// Starts the copy of a chunk. Returns an error and copies nothing if the chunk exceeds its message or its ring, or if there is no room.
     pub fn start(&mut self, lane: &Lane<'_>, target: Target, arrived: Arrived, item: T) -> Result<(), DeviceError> {
         let Arrived { offset, bytes, buffer_offset } = arrived;
         if offset.checked_add(bytes).is_none_or(|end| end > target.bytes) {
@@ -69,17 +69,17 @@ impl<T> PoolingCopy<T> {
         self.under_way.len()
     }
 
-    /// Waits until the oldest copy under way is complete, or for so long; `poll` has it then.
+    /// Waits until the oldest copy is complete, for at most `timeout`; `poll` returns it then.
     pub fn wait_for_copy(&self, timeout: Duration) -> Result<(), DeviceError> {
         self.under_way.wait_for_oldest(timeout)
     }
 
-    /// The oldest chunk's item, if the chunk is in the pool. Never waits.
+    /// The oldest chunk's item, if its copy is complete. Never waits.
     pub fn poll(&mut self) -> Result<Option<T>, DeviceError> {
         self.under_way.poll()
     }
 
-    /// The oldest chunk's item, when the chunk is in the pool. `None`: no copy is under way.
+    /// Waits until the oldest chunk's copy is complete, and returns its item. `None`: no copy is under way.
     pub fn wait(&mut self, timeout: Duration) -> Result<Option<T>, DeviceError> {
         self.under_way.wait(timeout)
     }

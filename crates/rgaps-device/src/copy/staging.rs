@@ -1,9 +1,9 @@
-//! Path 1: a message goes from its pool through a few slots of a host buffer, so that chunk k + 1 is copied while chunk k is sent.
+//! Path 1: copies a message from its pool through a few slots of a host buffer, so that chunk k + 1 is copied while chunk k is sent.
 //!
 //!   slot  FREE ──pump──▶ COPYING ──poll──▶ STAGED (the caller's) ──release──▶ FREE
 //!
-//! Invariants  S1 chunks come out in order, each once. S2 a slot is written only while FREE turns COPYING: never under a chunk that the
-//!             caller still sends. S3 nothing is handed out before its copy is complete.
+//! Invariants  S1 chunks are handed out in order, each once. S2 a copy starts only into a FREE slot, never into one that the caller
+//!             still sends from. S3 no chunk is handed out before its copy is complete.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use crate::backend::BufferPart;
 use crate::copy::InFlight;
 use crate::error::DeviceError;
 
-/// Slots of one message at once.
+/// Most slots of a staging area.
 pub const SLOTS_MAX: u32 = 64;
 
-/// A message to be staged, and where.
+/// A message to stage, and its slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StagingSpec {
     /// The message's first byte in the pool.
@@ -26,11 +26,11 @@ pub struct StagingSpec {
     pub chunk_bytes: u64,
     /// The first slot's first byte in the host buffer.
     pub buffer_offset: u64,
-    /// Slots, one behind the other; two suffice to overlap.
+    /// Number of slots, contiguous; two suffice to overlap copy and send.
     pub slots: u32,
 }
 
-/// A chunk that lies in the host buffer. Whoever holds it owns its slot; `StagingCopy::release` gives that back.
+/// A chunk in the host buffer. Its holder owns the slot until `StagingCopy::release`.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "its slot is used again only after StagingCopy::release"]
 pub struct StagedChunk {
@@ -51,7 +51,7 @@ pub struct StagingCopy {
 }
 
 impl StagingCopy {
-    /// Nothing is copied yet. Refuses what cannot be: no slot, too many, empty chunks, or an end beyond 64 bits.
+    /// Prepares the staging; copies nothing yet. An error for no slot, too many, empty chunks, or an end beyond 64 bits.
     pub fn new(spec: StagingSpec) -> Result<Self, ChunkError> {
         let window =
             u64::from(spec.slots).checked_mul(spec.chunk_bytes).and_then(|w| w.checked_add(spec.buffer_offset));
@@ -64,7 +64,8 @@ impl StagingCopy {
         Ok(Self { spec, plan, free, under_way: InFlight::new(spec.slots as usize) })
     }
 
-    /// Takes up another message, in the same slots: no allocation. Refused while a copy or a chunk of the last one is about.
+    /// Starts another message in the same slots, without allocation. An error while the last message has a copy under way or an unreleased
+    /// chunk.
     pub fn restart(&mut self, pool_offset: u64, bytes: u64) -> Result<(), ChunkError> {
         let StagingSpec { slots, chunk_bytes, .. } = self.spec;
         if !self.is_idle() || pool_offset.checked_add(bytes).is_none() {
@@ -75,7 +76,7 @@ impl StagingCopy {
         Ok(())
     }
 
-    /// Whether nothing of the message is left: all chunks have come out, and all are released.
+    /// Whether the message is finished: all chunks were handed out and released.
     pub fn is_idle(&mut self) -> bool {
         self.is_handed_out() && self.free == u64::MAX >> (SLOTS_MAX - self.spec.slots)
     }
@@ -85,12 +86,12 @@ impl StagingCopy {
         !self.under_way.is_empty()
     }
 
-    /// Waits until the oldest copy under way is complete, or for so long; `poll` has it then.
+    /// Waits until the oldest copy is complete, for at most `timeout`; `poll` returns it then.
     pub fn wait_for_copy(&self, timeout: Duration) -> Result<(), DeviceError> {
         self.under_way.wait_for_oldest(timeout)
     }
 
-    /// Starts copies while slots are free; says how many. Never waits.
+    /// Starts copies while slots are free, and returns how many. Never waits.
     pub fn pump(&mut self, lane: &Lane<'_>) -> Result<u32, DeviceError> {
         let mut started = 0;
         while self.free != 0 {
@@ -102,7 +103,7 @@ impl StagingCopy {
             let completion = lane.backend.copy_to_host(lane.stream, from, to, chunk.bytes)?;
             self.plan.next();
             self.free &= !(1 << slot);
-            // There is room for as many copies as there are slots.
+            // `under_way` has room for one copy of each slot.
             let pushed = self.under_way.push(completion, StagedChunk { chunk, buffer_offset, slot });
             debug_assert!(pushed.is_ok());
             started += 1;
@@ -115,24 +116,25 @@ impl StagingCopy {
         self.under_way.poll()
     }
 
-    /// The next chunk, when its copy is complete. `None`: no copy is under way; pump, or release a chunk first.
+    /// Waits for the next chunk's copy and returns the chunk. `None`: no copy is under way; pump, or release a chunk first.
     pub fn wait(&mut self, timeout: Duration) -> Result<Option<StagedChunk>, DeviceError> {
         self.under_way.wait(timeout)
     }
 
-    /// The link no longer reads the chunk (its send is complete, or its queue pair is gone): the slot is free. Any order will do.
+    /// Frees the chunk's slot. Call it, in any order, once the link no longer reads the chunk: its send is complete or its queue pair is
+    /// destroyed.
     pub fn release(&mut self, chunk: StagedChunk) {
         debug_assert!(self.free & (1 << chunk.slot) == 0, "a chunk of another message");
         self.free |= 1 << chunk.slot;
     }
 
-    /// Whether all chunks have come out; some may not be released yet.
+    /// Whether all chunks were handed out; some may not be released yet.
     pub fn is_handed_out(&mut self) -> bool {
         self.plan.peek().is_none() && self.under_way.is_empty()
     }
 
-    /// Gives the message up: no further copy is started, and those under way are waited for, so that pool and buffer may be used for
-    /// something else. The time-out is for each of at most `slots` copies. Must precede a drop while copies are under way.
+    /// Abandons the message: starts no further copy and waits for those under way, so that pool and buffer may be reused. `timeout` applies
+    /// to each of at most `slots` copies. Call it before dropping this while copies are under way.
     pub fn abandon(&mut self, timeout: Duration) -> Result<(), DeviceError> {
         while self.plan.next().is_some() {}
         while let Some(chunk) = self.under_way.wait(timeout)? {

@@ -1,4 +1,4 @@
-//! Chunked copies of random sizes against a plain memcpy, on the host backend and on one that is always late.
+//! Compares chunked copies of random sizes with a plain memcpy, on the host backend and on the late one.
 
 use std::sync::Arc;
 
@@ -97,7 +97,7 @@ proptest! {
                         bench.buffer.mapping().copy_out(chunk.buffer_offset, &mut out).unwrap();
                         sent.extend(out);
                         held.push(chunk);
-                        // Some sends take longer than others; they end in any order.
+                        // Some sends take longer than others, so they complete in any order.
                         while held.len() > *holds.next().unwrap() {
                             copy.release(held.swap_remove(0));
                         }
@@ -111,7 +111,7 @@ proptest! {
     }
 
     #[test]
-    fn interleaved_messages_land_where_they_belong_and_free_their_ring_in_order(
+    fn interleaved_messages_reach_their_blocks_and_free_the_ring_in_order(
         sizes in proptest::collection::vec(1_u64..6000, 1..6),
         chunk_bytes in 1_u64..3000,
         most in 1_usize..5,
@@ -122,7 +122,7 @@ proptest! {
             let ring = pattern(POOL, seed);
             bench.buffer.mapping().copy_in(0, &ring).unwrap();
             let place = |message: usize| 7 + message as u64 * 8000;
-            // Chunks of all messages in turn, each from where the ring happens to have it.
+            // Chunks of all messages interleaved, each at the ring's current position.
             let mut chunks: Vec<(usize, Chunk)> = sizes
                 .iter()
                 .enumerate()
@@ -199,7 +199,7 @@ fn an_abandoned_message_leaves_nothing_under_way() {
 }
 
 #[test]
-fn the_next_message_takes_the_same_slots_once_the_last_one_has_left_them() {
+fn the_next_message_uses_the_same_slots_once_the_last_one_released_them() {
     let bench = Bench::new(Arc::new(DeferredBackend::default()));
     bench.fill_pool(&pattern(POOL, 0));
     let mut copy = StagingCopy::new(two_slots(1500)).unwrap();
@@ -231,7 +231,7 @@ fn an_empty_message_is_one_empty_chunk() {
 }
 
 #[test]
-fn staging_that_cannot_be_is_refused() {
+fn an_impossible_staging_area_is_refused() {
     let good = two_slots(10);
     for spec in [
         StagingSpec { slots: 0, ..good },
@@ -260,7 +260,7 @@ fn a_refused_copy_of_a_chunk_can_be_tried_again_and_skips_nothing() {
 }
 
 #[test]
-fn chunks_that_leave_their_message_or_find_no_room_are_refused() {
+fn chunks_that_exceed_their_message_or_find_no_room_are_refused() {
     let bench = Bench::new(Arc::new(DeferredBackend::default()));
     let mut copy = PoolingCopy::new(1);
     let target = Target { pool_offset: 0, bytes: 100 };

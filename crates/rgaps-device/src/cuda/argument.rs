@@ -1,10 +1,10 @@
-//! Views as arguments of kernels: `builder.arg(&view)` of cudarc passes one by value.
+//! Makes views kernel arguments: cudarc's `builder.arg(&view)` passes one by value.
 
 use cudarc::driver::DeviceRepr;
 
 use crate::view::{FieldView, ImageView, PointCloudView, TensorView};
 
-// SAFETY: a struct of C without padding, of integers alone, with the same layout on host and device.
+// SAFETY: a C struct of integers without padding, with the same layout on host and device.
 unsafe impl DeviceRepr for ImageView {}
 // SAFETY: as above.
 unsafe impl DeviceRepr for PointCloudView {}

@@ -1,4 +1,4 @@
-//! What the backend is compared with: copies of pageable memory, as a program makes them that knows nothing of pinned memory.
+//! The baseline of the benches: copies of pageable memory, which a program makes that does not pin its memory.
 //!
 //! The driver copies them through its own pinned memory, and the call returns when they are done. For benches only (feature `baseline`).
 
@@ -27,18 +27,18 @@ impl CudaBackend {
         }
     }
 
-    /// Copies part of a pool into pageable memory: cuMemcpyDtoH. It is there when the call returns. An error if the part is not in the pool,
-    /// if it has no memory yet, or if the driver refuses; `to` then holds anything.
+    /// Copies part of a pool into pageable memory and waits for it: cuMemcpyDtoH. An error if the part is outside the pool or not mapped, or if
+    /// the driver fails; `to` then has any content.
     pub fn copy_to_pageable(&self, from: PoolPart<'_>, to: &mut [u8]) -> Result<(), DeviceError> {
         let at = self.here(from, to.len() as u64, DeviceAccess::Read)?;
         let call: ToHost = find(TO_HOST)?;
         let _entered = self.device.enter()?;
-        // SAFETY: the symbol has this signature in cuda.h; the part was checked, the slice is ours until the call returns.
+        // SAFETY: the symbol has this signature in cuda.h; the part was checked; the slice is borrowed until the call returns.
         let code = unsafe { call(to.as_mut_ptr().cast(), at, to.len()) };
         Ok(self.device.driver().check(TO_HOST, code)?)
     }
 
-    /// Copies pageable memory into part of a pool: cuMemcpyHtoD. It is there when the call returns. Errors as for `copy_to_pageable`.
+    /// Copies pageable memory into part of a pool and waits for it: cuMemcpyHtoD. Same errors as `copy_to_pageable`.
     pub fn copy_from_pageable<'a>(
         &self,
         from: impl Into<SharedBytes<'a>>,
@@ -54,10 +54,10 @@ impl CudaBackend {
     }
 }
 
-/// A function of the driver that this process has loaded.
+/// Finds a function of the loaded driver.
 fn find<F: Copy>(name: &str) -> Result<F, DeviceError> {
     Driver::load().map_err(DeviceError::Failed)?;
-    // SAFETY: the driver is loaded, so this neither searches nor panics; it stays so.
+    // SAFETY: the driver is loaded and stays loaded, so this neither searches nor panics.
     let library = unsafe { sys::culib() };
     symbol(library, name).map_err(DeviceError::Failed)
 }

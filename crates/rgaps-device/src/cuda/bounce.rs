@@ -1,4 +1,4 @@
-//! Ordinary memory into a pool and back: through two pinned halves, so that the driver never holds a slice of the caller's.
+//! Copies host memory into a pool and back through two pinned halves, so that the driver never uses the caller's slice.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::error::DeviceError;
 use crate::stream::{Completion, Stream};
 
 const HALF_BYTES: u64 = 4 << 20;
-/// How long the device may take for a half.
+/// How long a copy of a half may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Two halves of pinned memory: one is filled while the other is copied.
@@ -25,8 +25,7 @@ impl Bounce {
         Ok(Self { buffer, under_way: [None, None] })
     }
 
-    /// Starts copies of all of `from`; the slice is no longer needed when this returns. After an error no copy is
-    /// under way, unless the error is that one takes too long.
+    /// Starts copies of all of `from`; the slice is not used after this returns. After an error no copy is under way, except after a time-out.
     pub(super) fn copy_in(
         &mut self,
         backend: &CudaBackend,
@@ -57,7 +56,7 @@ impl Bounce {
         Ok(())
     }
 
-    /// Copies all of `to`, one half while the other is on its way. As for `copy_in` after an error.
+    /// Fills all of `to`, one half while the device copies the other. After an error no copy is under way, except after a time-out.
     pub(super) fn copy_out(
         &mut self,
         backend: &CudaBackend,
@@ -69,7 +68,7 @@ impl Bounce {
         copied.inspect_err(|_| self.settle())
     }
 
-    /// What is under way is over, or given up.
+    /// Waits for the copies under way, each until its time-out.
     fn settle(&mut self) {
         (0..2).for_each(|half| drop(self.wait_for(half)));
     }
@@ -95,7 +94,7 @@ impl Bounce {
         Ok(())
     }
 
-    /// Starts the copy of a part into its half.
+    /// Starts the copy of part `number` into its half.
     fn fetch(
         &mut self,
         backend: &CudaBackend,
@@ -111,12 +110,12 @@ impl Bounce {
         Ok(())
     }
 
-    /// Until a half can be used. One that is not free in time is waited for again by the next copy.
+    /// Waits until a half is free. After a time-out the next copy waits for it again.
     fn wait_for(&mut self, half: usize) -> Result<(), DeviceError> {
         let Some(copy) = &self.under_way[half] else { return Ok(()) };
         let waited = copy.wait(TIMEOUT);
         if !matches!(waited, Ok(()) | Err(DeviceError::TimedOut(_))) {
-            // The question may have failed, and not the copy: what it reads is not to be given back under it.
+            // Perhaps only the query failed and the copy is still under way: wait again before the memory is reused.
             let _ = copy.wait(TIMEOUT);
         }
         if !matches!(waited, Err(DeviceError::TimedOut(_))) {

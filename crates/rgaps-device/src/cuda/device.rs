@@ -1,8 +1,8 @@
 //! A GPU and this process's context on it.
 //!
-//! Invariants  A context is current only for the length of a call (`Device::enter`): the caller's own choice is not disturbed. It is the
-//!             primary context, so that streams and pointers of cudarc, the runtime API and PyTorch are of the same one. Neither is a CUDA
-//!             graph disturbed that somebody captures meanwhile: what is called here has nothing to do with it.
+//! Invariants  The context is current only during a call (`Device::enter`), so the caller's current context is restored. It is the primary
+//!             context, which cudarc, the runtime API and PyTorch use too, so their streams and pointers work here. Driver calls here do
+//!             not invalidate a CUDA graph capture of another thread.
 
 use std::ffi::{c_int, c_uint};
 use std::fmt::Write;
@@ -18,11 +18,11 @@ use crate::pool::DeviceId;
 /// What a device can do, read once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Properties {
-    /// Its number among those that this process sees.
+    /// Its ordinal in this process.
     pub ordinal: u32,
-    /// Its identity, the same in every process.
+    /// Its UUID, the same in every process.
     pub id: DeviceId,
-    /// Its name, for people.
+    /// Its product name.
     pub name: String,
     /// Bytes of its memory.
     pub memory_bytes: u64,
@@ -30,56 +30,56 @@ pub struct Properties {
     pub is_integrated: bool,
     /// Whether memory can be mapped and shared piece by piece (VMM with POSIX descriptors).
     pub has_slabs: bool,
-    /// Whether it reads and writes memory of the host by itself; where that is its own, also what it may only read.
+    /// Whether it can access registered host memory (cuMemHostRegister); if it is integrated, also read-only mappings.
     pub has_registration: bool,
-    /// Whether it reads memory of the host that this process may only read.
+    /// Whether this process can register host memory that it may only read (CU_MEMHOSTREGISTER_READ_ONLY).
     pub has_read_only_registration: bool,
-    /// Whether a stream can write a 32-bit word and wait for one.
+    /// Whether its streams have stream memory operations on 32-bit words.
     pub has_stream_words: bool,
-    /// Whether memory comes and goes in the order of a stream.
+    /// Whether it has the stream-ordered allocator (cuMemAllocAsync).
     pub has_memory_pools: bool,
     /// Compute capability.
     pub capability: (u32, u32),
 }
 
-/// A GPU, and the primary context on it for as long as this lives.
+/// A GPU, with its primary context retained while this lives.
 #[derive(Debug)]
 pub struct Device {
     driver: &'static Driver,
     handle: CUdevice,
     context: CUcontext,
     properties: Properties,
-    /// The device whose memory pools are; this one, or one whose memory this one reaches.
+    /// The device of the pools: this one, or one to which it has peer access.
     home: Properties,
-    /// The driver serves the process that made it, and no child that was forked from that.
+    /// Detects a fork: the driver does not work in a forked child.
     fork: ForkGuard,
 }
 
-// SAFETY: a context handle may be used from any thread; what is current is each thread's own and set by `enter`.
+// SAFETY: a context handle may be used from any thread; the current context belongs to a thread, and `enter` sets it.
 unsafe impl Send for Device {}
 // SAFETY: as above; the driver locks its contexts itself.
 unsafe impl Sync for Device {}
 
-/// This thread works in the device's context until this is dropped.
+/// Keeps the device's context current in this thread until dropped.
 #[derive(Debug)]
 pub(crate) struct Entered<'a> {
     device: &'a Device,
-    /// What captured graphs meant for this thread before.
+    /// This thread's capture mode before.
     capture_mode: c_uint,
-    /// What is current belongs to a thread.
+    /// Not `Send`: the current context belongs to a thread.
     _thread: std::marker::PhantomData<*const ()>,
 }
 
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
-        // SAFETY: reads and stores one integer; a failure leaves this thread free to call what it likes.
+        // SAFETY: reads and stores one integer; after a failure the mode stays relaxed, which refuses no call.
         let _ = unsafe { self.device.driver.exchange_capture_mode(&raw mut self.capture_mode) };
         self.device.pop();
     }
 }
 
 impl Device {
-    /// How many devices this process sees; an error says why there is no driver.
+    /// The number of devices that this process sees; an error says why there is no driver.
     pub fn count() -> Result<u32, String> {
         let driver = Driver::load()?;
         let mut count: c_int = 0;
@@ -88,12 +88,12 @@ impl Device {
         Ok(u32::try_from(count).unwrap_or(0))
     }
 
-    /// Whether no driver is installed at all, which is nobody's fault.
+    /// Whether no driver is installed at all, which is normal on a machine without a GPU.
     pub(crate) fn has_no_driver() -> bool {
         driver::is_absent()
     }
 
-    /// The newest CUDA that the driver serves, as (major, minor).
+    /// The newest CUDA version that the driver supports, as (major, minor).
     pub fn driver_version() -> Result<(u32, u32), String> {
         let driver = Driver::load()?;
         let mut version: c_int = 0;
@@ -103,17 +103,17 @@ impl Device {
         Ok((version / 1000, version % 1000 / 10))
     }
 
-    /// What a device can do; no context is made.
+    /// Reads a device's properties without creating a context.
     pub fn properties_of(ordinal: u32) -> Result<Properties, String> {
         let driver = Driver::load()?;
         Ok(look(driver, ordinal)?.1)
     }
 
-    /// Opens a device by number.
+    /// Opens a device by ordinal.
     pub fn open(ordinal: u32) -> Result<Arc<Self>, String> {
         let driver = Driver::load()?;
         let (handle, properties) = look(driver, ordinal)?;
-        let fork = ForkGuard::new().map_err(|error| format!("no page for a mark that a fork wipes: {error}"))?;
+        let fork = ForkGuard::new().map_err(|error| format!("no page for the fork guard: {error}"))?;
         let mut context: CUcontext = std::ptr::null_mut();
         // SAFETY: stores one handle; given back in `drop`.
         unsafe { driver.retain_context(&raw mut context, handle) }.map_err(|error| error.to_string())?;
@@ -121,7 +121,7 @@ impl Device {
         Ok(Arc::new(Self { driver, handle, context, properties, home, fork }))
     }
 
-    /// Opens a device by number, to work on pools of another; and whether it reaches the memory of that one. If not, it is its own home.
+    /// Opens device `ordinal` to work on pools of device `home`, and returns whether it has peer access to them. If not, its `home` is itself.
     pub fn open_beside(ordinal: u32, home: u32) -> Result<(Arc<Self>, bool), String> {
         let (_, home) = look(Driver::load()?, home)?;
         let mut device = Self::open(ordinal)?;
@@ -132,24 +132,24 @@ impl Device {
         Ok((device, reaches))
     }
 
-    /// The device with that identity.
+    /// The ordinal of the device with this UUID.
     pub fn with_id(id: DeviceId) -> Result<u32, String> {
         let count = Self::count()?;
         let found = (0..count).find(|ordinal| Self::properties_of(*ordinal).is_ok_and(|found| found.id == id));
         found.ok_or_else(|| format!("device {} is not among the {count} that this process sees", uuid_text(id)))
     }
 
-    /// What it can do.
+    /// Its properties.
     pub fn properties(&self) -> &Properties {
         &self.properties
     }
 
-    /// The device whose memory pools are.
+    /// The device of the pools.
     pub fn home(&self) -> &Properties {
         &self.home
     }
 
-    /// Whether work of this device reaches the memory of another.
+    /// Whether this device has peer access to another's memory (cuDeviceCanAccessPeer).
     pub fn reaches(&self, ordinal: u32) -> Result<bool, DeviceError> {
         let mut peer: CUdevice = 0;
         // SAFETY: stores one handle.
@@ -160,7 +160,7 @@ impl Device {
         Ok(can != 0)
     }
 
-    /// Bytes of its memory that are free, and all.
+    /// Its free and total bytes of memory.
     pub fn memory(&self) -> Result<(u64, u64), DeviceError> {
         let _entered = self.enter()?;
         let (mut free, mut total) = (0_usize, 0_usize);
@@ -178,7 +178,7 @@ impl Device {
         self.driver
     }
 
-    /// Makes the context this thread's for a few calls.
+    /// Makes the context current in this thread until the result is dropped.
     pub(crate) fn enter(&self) -> Result<Entered<'_>, DriverError> {
         if !self.fork.is_owner() {
             return Err(DriverError::forked());
@@ -189,10 +189,10 @@ impl Device {
         Ok(Entered { device: self, capture_mode, _thread: std::marker::PhantomData })
     }
 
-    /// The reverse of a push.
+    /// Restores the context that was current before `enter`.
     fn pop(&self) {
         let mut popped: CUcontext = std::ptr::null_mut();
-        // SAFETY: pops what `enter` pushed; a failure leaves this thread a context that is as good as any.
+        // SAFETY: pops what `enter` pushed; after a failure the context stays current, which is harmless.
         let _ = unsafe { self.driver.pop_context(&raw mut popped) };
     }
 }
@@ -200,7 +200,7 @@ impl Device {
 impl Drop for Device {
     fn drop(&mut self) {
         if self.fork.is_owner() {
-            // SAFETY: retained once by `open`; all that was made in it holds this device and is gone.
+            // SAFETY: retained once by `open`; every object of the context holds this device, so all are dropped.
             let _ = unsafe { self.driver.release_context(self.handle) };
         }
     }
@@ -227,12 +227,12 @@ fn read(driver: &Driver, handle: CUdevice, ordinal: u32) -> Result<Properties, D
     };
     let has = |which| match attribute(which) {
         Ok(value) => Ok(value != 0),
-        // Older drivers do not know the newer ones.
+        // An older driver does not know newer attributes.
         Err(error) if error.is_invalid_value() => Ok(false),
         Err(error) => Err(error),
     };
     let mut name = [0; 256];
-    // SAFETY: the driver writes at most as many bytes as it is told, the last a zero.
+    // SAFETY: the driver writes at most the given number of bytes, the last a zero.
     unsafe { driver.device_name(name.as_mut_ptr(), name.len() as c_int, handle) }?;
     let name: Vec<u8> = name.iter().take_while(|c| **c != 0).map(|c| *c as u8).collect();
     let mut uuid = CUuuid { bytes: [0; 16] };
@@ -258,7 +258,7 @@ fn read(driver: &Driver, handle: CUdevice, ordinal: u32) -> Result<Properties, D
         has_registration: has(Attribute::CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED)?
             && (!is_integrated || has_read_only_registration),
         has_read_only_registration,
-        // No attribute speaks of the 32-bit operations of the second generation alone: where the 64-bit ones are, they are too.
+        // There is no attribute for the 32-bit v2 operations alone; a device with the 64-bit ones has them too.
         has_stream_words: driver.has_stream_words()
             && (has(Attribute::CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS)?
                 || has(Attribute::CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_MEM_OPS_V1)?),
@@ -267,7 +267,7 @@ fn read(driver: &Driver, handle: CUdevice, ordinal: u32) -> Result<Properties, D
     })
 }
 
-/// As nvidia-smi writes it.
+/// The UUID in nvidia-smi's format.
 pub fn uuid_text(id: DeviceId) -> String {
     let mut text = "GPU-".to_owned();
     for (index, byte) in id.0.iter().enumerate() {

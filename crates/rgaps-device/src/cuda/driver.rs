@@ -1,8 +1,8 @@
-//! libcuda at run time: found once, each function by its name, each call with a named error.
+//! Loads libcuda at run time, finds each function by name, and names each call's error.
 //!
-//! The shapes of handles and structures are cudarc's (`cudarc::driver::sys`), as is the search for the library. Its functions are not
-//! used: they panic where a symbol is missing, and they return an enum, which a code that a newer driver made up would break. Here a
-//! result is a number until it is understood.
+//! The types of handles and structures, and the search for the library, are cudarc's (`cudarc::driver::sys`). Its functions are not used:
+//! they panic if a symbol is missing, and they return a Rust enum, for which a code of a newer driver is undefined behaviour. Here a
+//! result stays an integer.
 //!
 //! Source      CUDA driver API, cuda.h of 12.8.
 
@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 use cudarc::driver::sys;
 use sys::{CUcontext, CUdevice, CUdeviceptr, CUevent, CUmemAccessDesc, CUmemAllocationProp, CUstream, CUuuid};
 
-/// A call of the driver failed.
+/// A driver call failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{call} failed: {name} ({code}){hint}")]
 pub struct DriverError {
@@ -22,34 +22,34 @@ pub struct DriverError {
     pub code: i32,
     /// The code's name, such as CUDA_ERROR_OUT_OF_MEMORY.
     pub name: String,
-    /// What to do about it, where that is known.
+    /// What to do about it, if known; else empty.
     pub hint: &'static str,
 }
 
 impl DriverError {
-    /// An argument is unknown to the driver, or wrong.
+    /// The driver does not accept an argument (CUDA_ERROR_INVALID_VALUE).
     pub fn is_invalid_value(&self) -> bool {
         self.code == INVALID_VALUE
     }
 
-    /// The driver does not offer what was asked for.
+    /// The driver does not support the operation.
     pub fn is_not_offered(&self) -> bool {
         matches!(self.code, INVALID_VALUE | NOT_SUPPORTED)
     }
 
-    /// What the driver says to a forked child, if it says anything: one of its locks may have been taken at that moment, for ever.
+    /// The error that the driver would return in a forked child. It is not called there: it could deadlock on a lock that was held at the fork.
     pub(crate) fn forked() -> Self {
         let name = "CUDA_ERROR_NOT_INITIALIZED".to_owned();
-        let hint = "; this process was forked from one that uses the GPU: start it anew instead (Python: multiprocessing's spawn)";
+        let hint = "; this process was forked from one that uses the GPU: start a new process instead (Python: multiprocessing's spawn)";
         Self { call: "cuCtxPushCurrent_v2", code: 3, name, hint }
     }
 
-    /// A CUDA graph is being captured, in which the call has no place: it says nothing of the work that it was about.
+    /// The driver refused the call because a CUDA graph is being captured. The error says nothing about the work itself.
     pub fn is_of_capture(&self) -> bool {
         CAPTURE.contains(&self.code)
     }
 
-    /// The device has no memory left.
+    /// The device or the host has no memory left.
     pub fn is_out_of_memory(&self) -> bool {
         self.code == OUT_OF_MEMORY
     }
@@ -64,31 +64,31 @@ const CAPTURE: std::ops::RangeInclusive<c_int> = 900..=908;
 /// CU_STREAM_CAPTURE_MODE_RELAXED.
 const CAPTURE_RELAXED: c_uint = 2;
 
-/// What people can do about some errors.
+/// What the user can do about an error.
 fn hint(code: c_int) -> &'static str {
     match code {
         2 => {
-            "; memory is used up, of the device or of the host: lower pool_bytes, or see nvidia-smi and free for who holds it"
+            "; the device or the host has no memory left: lower pool_bytes, or see nvidia-smi and free for what uses it"
         }
-        34 => "; this is the toolkit's stub, not a driver: take its folder out of LD_LIBRARY_PATH",
-        46 => "; another process has the device to itself (compute mode)",
+        34 => "; this is the toolkit's stub, not a driver: remove its folder from LD_LIBRARY_PATH",
+        46 => "; another process uses the device exclusively (nvidia-smi: compute mode)",
         100 => "; no device is visible: see CUDA_VISIBLE_DEVICES",
         700 | 710 | 714..=719 => {
-            "; an earlier kernel or copy of this process failed, and its context with it: start the process anew"
+            "; an earlier kernel or copy of this process failed and broke its context: start the process anew"
         }
         803 | 804 => "; driver and kernel module are of different versions: reboot, or reinstall the driver",
         code if CAPTURE.contains(&code) => {
-            "; a stream is being captured into a graph: publish, take and release on streams that are not"
+            "; a stream is being captured into a graph: publish, take and release on other streams"
         }
         999 => "; the kernel's log (dmesg) may say more",
         _ => "",
     }
 }
 
-/// Declares the functions of the driver that are used, with a checked call for each.
+/// Declares the driver functions in use, with a checked call for each.
 macro_rules! driver {
     ($($(#[$doc:meta])* $call:ident = $symbol:literal ($($name:ident: $type:ty),*);)*) => {
-        /// The functions of libcuda.
+        /// The functions of libcuda in use.
         #[derive(Debug)]
         pub(crate) struct Driver {
             $($call: unsafe extern "C" fn($($type),*) -> c_int,)*
@@ -110,7 +110,7 @@ macro_rules! driver {
                 $(#[$doc])*
                 ///
                 /// # Safety
-                /// What the driver API asks for: pointers are valid for what it reads and writes, handles are alive.
+                /// The driver API's requirements: pointers are valid for what it reads and writes, handles are alive.
                 pub(crate) unsafe fn $call(&self, $($name: $type),*) -> Result<(), DriverError> {
                     // SAFETY: the symbol has this signature in cuda.h; the arguments are the caller's promise.
                     let code = unsafe { (self.$call)($($name),*) };
@@ -122,61 +122,61 @@ macro_rules! driver {
 }
 
 driver! {
-    /// Loads the kernel's part of the driver.
+    /// Initialises the driver.
     init = "cuInit"(flags: c_uint);
     /// 12080 is CUDA 12.8.
     driver_version = "cuDriverGetVersion"(version: *mut c_int);
-    /// Visible devices.
+    /// The number of visible devices.
     device_count = "cuDeviceGetCount"(count: *mut c_int);
-    /// A device by number.
+    /// A device by ordinal.
     device = "cuDeviceGet"(device: *mut CUdevice, ordinal: c_int);
     /// Its name.
     device_name = "cuDeviceGetName"(name: *mut c_char, bytes: c_int, device: CUdevice);
-    /// Its identity; of a MIG instance that of the instance.
+    /// Its UUID; for a MIG instance, the UUID of the instance.
     device_uuid = "cuDeviceGetUuid_v2"(uuid: *mut CUuuid, device: CUdevice);
-    /// One of its properties.
+    /// One of its attributes.
     device_attribute = "cuDeviceGetAttribute"(value: *mut c_int, attribute: c_uint, device: CUdevice);
-    /// Its memory.
+    /// Its bytes of memory.
     device_memory = "cuDeviceTotalMem_v2"(bytes: *mut usize, device: CUdevice);
-    /// Whether one device reaches another's memory.
+    /// Whether one device has peer access to another.
     can_access_peer = "cuDeviceCanAccessPeer"(can: *mut c_int, device: CUdevice, peer: CUdevice);
-    /// The context that the runtime API and cudarc use too.
+    /// The primary context, which the runtime API and cudarc use too.
     retain_context = "cuDevicePrimaryCtxRetain"(context: *mut CUcontext, device: CUdevice);
-    /// Gives it back.
+    /// Releases it.
     release_context = "cuDevicePrimaryCtxRelease_v2"(device: CUdevice);
-    /// Makes a context this thread's, for a while.
+    /// Makes a context current in this thread.
     push_context = "cuCtxPushCurrent_v2"(context: CUcontext);
-    /// The reverse.
+    /// Restores the previous context.
     pop_context = "cuCtxPopCurrent_v2"(context: *mut CUcontext);
-    /// What a graph that is being captured elsewhere means for this thread's calls; swapped with what it meant.
+    /// Sets this thread's capture mode and returns the previous one.
     exchange_capture_mode = "cuThreadExchangeStreamCaptureMode"(mode: *mut c_uint);
-    /// Of the current context's device.
+    /// Free and total memory of the current context's device.
     memory_info = "cuMemGetInfo_v2"(free: *mut usize, total: *mut usize);
-    /// Unit of physical memory.
+    /// The granularity of physical memory.
     granularity = "cuMemGetAllocationGranularity"(bytes: *mut usize, prop: *const CUmemAllocationProp, option: c_uint);
-    /// Addresses without memory.
+    /// Reserves an address range without memory.
     reserve = "cuMemAddressReserve"(start: *mut CUdeviceptr, bytes: usize, align: usize, at: CUdeviceptr, flags: c_ulonglong);
-    /// Gives addresses back.
+    /// Frees an address range.
     free_range = "cuMemAddressFree"(start: CUdeviceptr, bytes: usize);
-    /// Memory without an address.
+    /// Allocates physical memory without an address.
     create = "cuMemCreate"(handle: *mut c_ulonglong, bytes: usize, prop: *const CUmemAllocationProp, flags: c_ulonglong);
-    /// The memory goes once it is mapped nowhere.
+    /// Releases a memory handle; the memory is freed once it is mapped nowhere.
     release = "cuMemRelease"(handle: c_ulonglong);
-    /// Puts memory at addresses.
+    /// Maps memory at an address.
     map = "cuMemMap"(at: CUdeviceptr, bytes: usize, offset: usize, handle: c_ulonglong, flags: c_ulonglong);
-    /// Takes it away.
+    /// Unmaps it.
     unmap = "cuMemUnmap"(at: CUdeviceptr, bytes: usize);
-    /// Says which device may do what there.
+    /// Sets a device's access to mapped memory.
     set_access = "cuMemSetAccess"(at: CUdeviceptr, bytes: usize, access: *const CUmemAccessDesc, count: usize);
-    /// Memory as a descriptor.
+    /// Exports memory as a file descriptor.
     export = "cuMemExportToShareableHandle"(fd: *mut c_void, handle: c_ulonglong, kind: c_uint, flags: c_ulonglong);
-    /// A descriptor as memory.
+    /// Imports memory from a file descriptor.
     import = "cuMemImportFromShareableHandle"(handle: *mut c_ulonglong, fd: *mut c_void, kind: c_uint);
     /// Pins host memory for the device.
     register_host = "cuMemHostRegister_v2"(start: *mut c_void, bytes: usize, flags: c_uint);
-    /// The reverse.
+    /// Unpins it.
     unregister_host = "cuMemHostUnregister"(start: *mut c_void);
-    /// Where the device sees pinned host memory.
+    /// The device address of pinned host memory.
     host_address = "cuMemHostGetDevicePointer_v2"(at: *mut CUdeviceptr, start: *mut c_void, flags: c_uint);
     /// Device to host.
     copy_to_host = "cuMemcpyDtoHAsync_v2"(to: *mut c_void, from: CUdeviceptr, bytes: usize, stream: CUstream);
@@ -184,31 +184,31 @@ driver! {
     copy_to_device = "cuMemcpyHtoDAsync_v2"(to: CUdeviceptr, from: *const c_void, bytes: usize, stream: CUstream);
     /// Device to device.
     copy_device = "cuMemcpyDtoDAsync_v2"(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream);
-    /// Device to device, where neither need reach the other's memory: through the host if there is no other way.
+    /// Device to device without peer access; the driver copies through the host if it must.
     copy_peer = "cuMemcpyPeerAsync"(to: CUdeviceptr, to_context: CUcontext, from: CUdeviceptr, from_context: CUcontext, bytes: usize, stream: CUstream);
-    /// Stream order: memory of the stream's device.
+    /// Allocates memory of the stream's device, in stream order.
     allocate = "cuMemAllocAsync"(at: *mut CUdeviceptr, bytes: usize, stream: CUstream);
-    /// Stream order: gives it back.
+    /// Frees it, in stream order.
     free = "cuMemFreeAsync"(at: CUdeviceptr, stream: CUstream);
-    /// A stream of the current context.
+    /// Creates a stream of the current context.
     create_stream = "cuStreamCreate"(stream: *mut CUstream, flags: c_uint);
-    /// Its work goes on.
+    /// Destroys a stream; its pending work still runs.
     destroy_stream = "cuStreamDestroy_v2"(stream: CUstream);
-    /// Whether its work goes into a graph instead of to the device: 0 if not.
+    /// Whether a stream is being captured into a graph: 0 if not.
     stream_is_capturing = "cuStreamIsCapturing"(stream: CUstream, status: *mut c_uint);
-    /// Whether all its work is done: `NOT_READY` is an error here, see `is_done`.
+    /// Whether all its work is done; returns `NOT_READY` as an error, see `is_done`.
     query_stream = "cuStreamQuery"(stream: CUstream);
-    /// Later work of the stream waits for the event.
+    /// Makes later work of the stream wait for an event.
     stream_wait_event = "cuStreamWaitEvent"(stream: CUstream, event: CUevent, flags: c_uint);
-    /// A function of the host, in stream order.
+    /// Calls a host function, in stream order.
     host_function = "cuLaunchHostFunc"(stream: CUstream, function: HostFunction, argument: *mut c_void);
-    /// An event of the current context.
+    /// Creates an event of the current context.
     create_event = "cuEventCreate"(event: *mut CUevent, flags: c_uint);
-    /// The reverse; work that waits for it goes on.
+    /// Destroys an event; streams that wait for it are not affected.
     destroy_event = "cuEventDestroy_v2"(event: CUevent);
-    /// Marks a place in a stream.
+    /// Records an event in a stream.
     record_event = "cuEventRecord"(event: CUevent, stream: CUstream);
-    /// Whether the stream has got there: `NOT_READY` is an error here, see `is_there`.
+    /// Whether the stream has reached the event; returns `NOT_READY` as an error, see `is_there`.
     query_event = "cuEventQuery"(event: CUevent);
 }
 
@@ -235,9 +235,9 @@ impl CudaStreamMemory {
 /// Why a process has no driver.
 #[derive(Debug)]
 enum NoDriver {
-    /// None is installed, which is nobody's fault.
+    /// None is installed, which is normal on a machine without a GPU.
     Absent,
-    /// There is one, of no use: why.
+    /// The installed driver does not work, and why.
     Broken(String),
 }
 
@@ -258,7 +258,7 @@ impl From<String> for NoDriver {
     }
 }
 
-/// The driver of this process: loaded and initialised at the first call.
+/// The driver of this process, loaded and initialised by the first call.
 fn loaded() -> Result<&'static Driver, &'static NoDriver> {
     static DRIVER: OnceLock<Result<Driver, NoDriver>> = OnceLock::new();
     DRIVER.get_or_init(Driver::open).as_ref()
@@ -276,14 +276,14 @@ impl Driver {
     }
 
     fn open() -> Result<Self, NoDriver> {
-        // SAFETY: opens and closes libraries of fixed names, whose constructors are the driver's.
+        // SAFETY: opens and closes libraries of fixed names; their constructors are the driver's.
         if !unsafe { sys::is_culib_present() } {
             return Err(why_missing());
         }
         // SAFETY: as above; it is present, so this does not panic, and it stays loaded.
         let library = unsafe { sys::culib() };
         if symbol::<HostFunction>(library, "cuInit").is_err() {
-            let reason = "the libcuda that was found is none of NVIDIA's: it has no cuInit; see LD_LIBRARY_PATH";
+            let reason = "the libcuda that was found is not NVIDIA's: it has no cuInit; see LD_LIBRARY_PATH";
             return Err(NoDriver::Broken(reason.to_owned()));
         }
         let driver = Self::find(library)?;
@@ -292,27 +292,27 @@ impl Driver {
         Ok(driver)
     }
 
-    /// Whether the driver has stream memory operations at all; the device must say so too.
+    /// Whether the driver has stream memory operations; the device must support them too.
     pub(crate) fn has_stream_words(&self) -> bool {
         self.stream_words.is_some()
     }
 
-    /// Stream order: then writes `value` to a 32-bit word, behind everything before it.
+    /// Enqueues a write of `value` to a 32-bit word, after all earlier work of the stream.
     ///
     /// # Safety
-    /// `at` is a 4-aligned word that the device can write for as long as the stream may get there.
+    /// `at` is a 4-aligned word that the device can write until the stream has done so.
     pub(crate) unsafe fn write_value(&self, stream: CUstream, at: CUdeviceptr, value: u32) -> Result<(), DriverError> {
         let call = "cuStreamWriteValue32_v2";
         let Some(words) = &self.stream_words else { return Err(self.error(call, NOT_SUPPORTED)) };
-        // SAFETY: the caller's promise. Flags 0: a barrier stands before the write.
+        // SAFETY: the caller's promise. Flags 0: a memory barrier precedes the write.
         let code = unsafe { (words.write)(stream, at, value, 0) };
         self.check(call, code)
     }
 
-    /// Stream order: later work waits until the word, seen as a wrapping count, is `value` or beyond.
+    /// Makes later work of the stream wait until the word, a wrapping counter, is at or past `value`.
     ///
     /// # Safety
-    /// As for `write_value`.
+    /// `at` is a 4-aligned word that the device can read until the stream has done so.
     pub(crate) unsafe fn wait_value(&self, stream: CUstream, at: CUdeviceptr, value: u32) -> Result<(), DriverError> {
         let call = "cuStreamWaitValue32_v2";
         let Some(words) = &self.stream_words else { return Err(self.error(call, NOT_SUPPORTED)) };
@@ -321,8 +321,8 @@ impl Driver {
         self.check(call, code)
     }
 
-    /// From here on, until it is set back, calls of this thread do no harm to graphs that other threads are capturing, and are not refused for
-    /// them. Returns what it was before.
+    /// Sets this thread's capture mode to relaxed and returns the previous mode. Until it is restored, this thread's calls neither invalidate
+    /// captures of other threads nor fail because of them.
     pub(crate) fn relax_capture_mode(&self) -> Result<c_uint, DriverError> {
         let mut mode = CAPTURE_RELAXED;
         // SAFETY: reads and stores one integer.
@@ -340,7 +340,7 @@ impl Driver {
         if status == 0 { Ok(()) } else { Err(self.error("cuStreamIsCapturing", *CAPTURE.start())) }
     }
 
-    /// Whether an event's place has been reached.
+    /// Whether the stream has reached the event.
     ///
     /// # Safety
     /// The event is alive.
@@ -349,7 +349,7 @@ impl Driver {
         ready(unsafe { self.query_event(event) })
     }
 
-    /// Whether a stream has nothing left to do.
+    /// Whether the stream has no pending work.
     ///
     /// # Safety
     /// The stream is alive.
@@ -365,10 +365,10 @@ impl Driver {
     #[cold]
     fn error(&self, call: &'static str, code: c_int) -> DriverError {
         let mut name: *const c_char = std::ptr::null();
-        // SAFETY: the driver stores a pointer to a string of its own that lives for ever, or null for a code that it does not know.
+        // SAFETY: the driver stores a pointer to a static string, or null for a code that it does not know.
         let known = unsafe { (self.error_name)(code, &raw mut name) };
         let name = if known == SUCCESS && !name.is_null() {
-            // SAFETY: as above; it ends with a zero.
+            // SAFETY: a static string of the driver, which ends with a zero.
             unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
         } else {
             "a code that the driver does not know".to_owned()
@@ -387,23 +387,23 @@ fn ready(asked: Result<(), DriverError>) -> Result<bool, DriverError> {
     }
 }
 
-/// Why there is no libcuda: none is installed, or what there is cannot be loaded.
+/// Why there is no libcuda: none is installed, or the installed one cannot be loaded.
 fn why_missing() -> NoDriver {
     // SAFETY: as in `open`.
     let Err(error) = (unsafe { libloading::Library::new(LIBRARY) }) else { return NoDriver::Absent };
     let said = std::error::Error::source(&error).map_or(error.to_string(), ToString::to_string);
-    // glibc's words for a file that is nowhere; for one that another library needs, it names that.
+    // glibc's text for a missing file; if a dependency is missing, the text names the dependency instead.
     if said.starts_with(&format!("{LIBRARY}: cannot open shared object file: No such file")) {
         return NoDriver::Absent;
     }
     NoDriver::Broken(format!("{LIBRARY} cannot be loaded: {said}"))
 }
 
-/// A function of the library.
+/// Finds a function of the library.
 pub(crate) fn symbol<F: Copy>(library: &libloading::Library, name: &str) -> Result<F, String> {
     // SAFETY: each caller names the signature that cuda.h has for this symbol.
     let found = unsafe { library.get::<F>(name.as_bytes()) };
     found
         .map(|found| *found)
-        .map_err(|_| format!("libcuda has no {name}: the driver is too old, CUDA 11.4 is the oldest that will do"))
+        .map_err(|_| format!("libcuda has no {name}: the driver is too old; install one for CUDA 11.4 or newer"))
 }

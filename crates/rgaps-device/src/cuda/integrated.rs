@@ -1,5 +1,5 @@
-//! A pool on a GPU that shares the host's memory (Jetson): a host pool that the device knows. CPU and GPU read the same bytes in place,
-//! and links send from it directly.
+//! A pool on a GPU that shares the host's memory (Jetson): a host pool registered with the device. CPU and GPU read the same bytes in
+//! place, and links send from it directly.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::pool::{DeviceId, DeviceKind, PoolDescription, PoolMemory, PoolRole, P
 /// Pinned host memory as a pool of a device.
 #[derive(Debug)]
 pub struct IntegratedPool {
-    // Unregistered before it is unmapped.
+    // Declared first, so that it is unregistered before it is unmapped.
     registration: Registration,
     host: HostPool,
     device: DeviceId,
@@ -45,7 +45,7 @@ impl IntegratedPool {
         Ok(Self { registration, host, device: device.properties().id })
     }
 
-    /// The device's address of a part; an error for a write to a pool that is read here.
+    /// The device address of a part; an error for a write to a pool that this process maps read-only.
     pub(super) fn address_for(&self, offset: u64, bytes: u64, to_write: bool) -> Result<u64, OutOfRange> {
         self.host.shared(offset, bytes)?;
         if to_write && self.host.host_mapping().is_none() {
@@ -107,8 +107,8 @@ impl PoolMemory for IntegratedPool {
 
     fn release_unused(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
         self.shared(offset, bytes)?;
-        // Pages that the device has pinned stay.
-        Err(DeviceError::Kept { name: "a pool that an integrated GPU knows".to_owned(), bytes })
+        // The device has pinned the pages.
+        Err(DeviceError::Kept { name: "a pool registered with an integrated GPU".to_owned(), bytes })
     }
 
     fn identity(&self) -> (u64, u64) {

@@ -1,8 +1,8 @@
-//! Device memory in three parts, as the driver has it: addresses without memory (`AddressRange`), memory without an address (`Slab`), and
-//! the one at the other (`AddressRange::map`). And host memory that a device knows (`Registration`).
+//! CUDA virtual memory management: address ranges without memory (`AddressRange`), memory without an address (`Slab`), and mapping one in
+//! the other (`AddressRange::map`). Also host memory registered with a device (`Registration`).
 //!
-//! Invariants  A slab is unmapped before its place is mapped again, and all are unmapped before their range goes. What a copy under way
-//!             reads or writes stays mapped: callers keep the pool until the completion says so (backend.rs).
+//! Invariants  A slab is unmapped before another is mapped at its address, and before the range is freed. Memory that a copy under way uses
+//!             stays mapped: callers keep the pool until the completion says so (backend.rs).
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -19,14 +19,14 @@ use super::driver::DriverError;
 use crate::error::DeviceError;
 
 const POSIX_FD: c_uint = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR.0;
-/// CU_MEMHOSTREGISTER_PORTABLE: for all contexts; CU_MEMHOSTREGISTER_DEVICEMAP: the device has an address for it.
+/// CU_MEMHOSTREGISTER_PORTABLE: for all contexts; CU_MEMHOSTREGISTER_DEVICEMAP: with a device address.
 const REGISTER_FLAGS: c_uint = 1 | 2;
-/// CU_MEMHOSTREGISTER_READ_ONLY: for pages that may not be written.
+/// CU_MEMHOSTREGISTER_READ_ONLY: for pages mapped read-only.
 const REGISTER_READ_ONLY: c_uint = 8;
 
 const READ_WRITE: CUmemAccess_flags = CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 
-/// What a device may do with memory that is mapped.
+/// A device's access to mapped memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DeviceAccess {
     Read,
@@ -52,7 +52,7 @@ fn allocation(device: &Device) -> CUmemAllocationProp {
     }
 }
 
-/// Unit of physical memory on a device, in bytes; never 0.
+/// Granularity of physical memory on a device, in bytes; never 0.
 pub(crate) fn granularity(device: &Device) -> Result<u64, DriverError> {
     let _entered = device.enter()?;
     let mut bytes = 0_usize;
@@ -63,18 +63,18 @@ pub(crate) fn granularity(device: &Device) -> Result<u64, DriverError> {
     Ok((bytes as u64).max(1))
 }
 
-/// Physical memory. It lives until the last process that has it mapped, or holds this or a descriptor of it, releases it.
+/// Physical device memory. The driver frees it once no process has a mapping, a handle or a descriptor of it.
 #[derive(Debug)]
 pub(crate) struct Slab {
     device: Arc<Device>,
     handle: u64,
     bytes: u64,
-    /// As it came from its maker. The driver need not export anew what was imported, and a descriptor may be handed on as often as one likes.
+    /// The descriptor from which it was imported: `export` clones it, since the driver need not support exporting imported memory.
     came_as: Option<OwnedFd>,
 }
 
 impl Slab {
-    /// New memory, `bytes` a multiple of the granularity. It holds what it held before: another process's bytes are cleared by the driver.
+    /// Allocates `bytes`, a multiple of the granularity. The content is undefined; the driver clears bytes of other processes.
     pub(crate) fn create(device: &Arc<Device>, bytes: u64) -> Result<Self, DriverError> {
         let _entered = device.enter()?;
         let mut handle = 0;
@@ -84,19 +84,19 @@ impl Slab {
         Ok(Self { device: device.clone(), handle, bytes, came_as: None })
     }
 
-    /// Memory that another process made. A descriptor of something else is an error. How long it is shows when it is mapped.
-    /// With `to_hand_on`, it can be exported again.
+    /// Imports memory that another process allocated; an error if the descriptor is anything else. `map` checks its length. With `to_hand_on`,
+    /// it can be exported again.
     pub(crate) fn import(device: &Arc<Device>, fd: OwnedFd, bytes: u64, to_hand_on: bool) -> Result<Self, DriverError> {
         let _entered = device.enter()?;
         let mut handle = 0;
-        // The driver takes a POSIX descriptor by value, in the place of a pointer.
+        // The driver takes a POSIX descriptor by value, cast to a pointer.
         let number = fd.as_raw_fd() as usize as *mut c_void;
         // SAFETY: the descriptor is open; stores one handle, which is released in `drop`.
         unsafe { device.driver().import(&raw mut handle, number, POSIX_FD) }?;
         Ok(Self { device: device.clone(), handle, bytes, came_as: to_hand_on.then_some(fd) })
     }
 
-    /// A descriptor of it, for another process.
+    /// A descriptor for another process to import.
     pub(crate) fn export(&self) -> Result<OwnedFd, DeviceError> {
         if let Some(fd) = &self.came_as {
             let failed =
@@ -107,7 +107,7 @@ impl Slab {
         let mut fd: c_int = -1;
         // SAFETY: stores one descriptor; the handle is alive.
         unsafe { self.device.driver().export((&raw mut fd).cast(), self.handle, POSIX_FD, 0) }?;
-        // SAFETY: the driver has just made it for us alone.
+        // SAFETY: the driver has just created the descriptor, and we are its only owner.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
@@ -119,12 +119,12 @@ impl Slab {
 impl Drop for Slab {
     fn drop(&mut self) {
         let Ok(_entered) = self.device.enter() else { return };
-        // SAFETY: our own handle, once. A failure could only leak it.
+        // SAFETY: our own handle, released once. A failure only leaks it.
         let _ = unsafe { self.device.driver().release(self.handle) };
     }
 }
 
-/// Device addresses, of which slabs take places.
+/// A range of device addresses in which slabs are mapped.
 #[derive(Debug)]
 pub(crate) struct AddressRange {
     device: Arc<Device>,
@@ -133,7 +133,7 @@ pub(crate) struct AddressRange {
 }
 
 impl AddressRange {
-    /// `bytes` addresses, a multiple of the granularity.
+    /// Reserves `bytes` addresses, a multiple of the granularity.
     pub(crate) fn reserve(device: &Arc<Device>, bytes: u64) -> Result<Self, DriverError> {
         let _entered = device.enter()?;
         let mut start: CUdeviceptr = 0;
@@ -146,13 +146,13 @@ impl AddressRange {
         self.start
     }
 
-    /// Puts a slab at an offset where none is.
+    /// Maps a slab at an offset where none is mapped.
     pub(crate) fn map(&self, offset: u64, slab: &Slab, access: DeviceAccess) -> Result<(), DriverError> {
         debug_assert!(offset.checked_add(slab.bytes).is_some_and(|end| end <= self.bytes));
         let driver = self.device.driver();
         let _entered = self.device.enter()?;
         let (at, bytes) = (self.start + offset, slab.bytes as usize);
-        // SAFETY: the place is in our range; the driver refuses it if it is taken, or if the slab is shorter.
+        // SAFETY: the address is in our range; the driver fails if a slab is mapped there, or if this slab is shorter.
         unsafe { driver.map(at, bytes, 0, slab.handle, 0) }?;
         let flags = match access {
             DeviceAccess::Read => CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READ,
@@ -162,22 +162,22 @@ impl AddressRange {
         // SAFETY: just mapped; reads one structure.
         let mut allowed = unsafe { driver.set_access(at, bytes, &raw const access, 1) };
         if flags != READ_WRITE && allowed.as_ref().is_err_and(DriverError::is_not_offered) {
-            // A driver that knows no mapping for reading only: then nothing guards against mistakes, as for malice anyway.
+            // This driver has no read-only mappings. They protect against mistakes only, so map for writing too.
             access.flags = READ_WRITE;
             // SAFETY: as above.
             allowed = unsafe { driver.set_access(at, bytes, &raw const access, 1) };
         }
         if allowed.is_err() {
-            // SAFETY: just mapped, and nobody knows of it yet.
+            // SAFETY: just mapped, and not yet used.
             let _ = unsafe { driver.unmap(at, bytes) };
         }
         allowed
     }
 
-    /// Takes a slab away that was mapped there, and that no work under way touches.
+    /// Unmaps a slab that is mapped at this offset and that no work under way uses.
     pub(crate) fn unmap(&self, offset: u64, slab: &Slab) {
         let Ok(_entered) = self.device.enter() else { return };
-        // SAFETY: mapped there by `map`, once. A failure could only keep the memory.
+        // SAFETY: mapped there by `map`, once. A failure only leaks the memory.
         let _ = unsafe { self.device.driver().unmap(self.start + offset, slab.bytes as usize) };
     }
 }
@@ -185,12 +185,12 @@ impl AddressRange {
 impl Drop for AddressRange {
     fn drop(&mut self) {
         let Ok(_entered) = self.device.enter() else { return };
-        // SAFETY: our own range; its owner has unmapped every slab. A failure could only leak addresses.
+        // SAFETY: our own range; its owner has unmapped every slab. A failure only leaks addresses.
         let _ = unsafe { self.device.driver().free_range(self.start, self.bytes as usize) };
     }
 }
 
-/// Host memory that the device reads and writes by itself: pinned, with an address on the device, until this is dropped.
+/// Host memory registered with the device (cuMemHostRegister): pinned, with a device address, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Registration {
     device: Arc<Device>,
@@ -199,25 +199,25 @@ pub(crate) struct Registration {
 }
 
 impl Registration {
-    /// Registers all of a mapping; once a mapping.
+    /// Registers a whole mapping. Call it once for each mapping.
     pub(crate) fn of(device: &Arc<Device>, mapping: &Arc<Mapping>) -> Result<Self, DriverError> {
         let driver = device.driver();
         let _entered = device.enter()?;
         let start = mapping.address() as *mut c_void;
         let read_only = if mapping.access() == Access::ReadOnly { REGISTER_READ_ONLY } else { 0 };
-        // SAFETY: mapped while `self` lives, which holds the mapping.
+        // SAFETY: the result holds the mapping, so the memory stays mapped while registered.
         unsafe { driver.register_host(start, mapping.bytes() as usize, REGISTER_FLAGS | read_only) }?;
         let mut device_address: CUdeviceptr = 0;
         // SAFETY: just registered; stores one address.
         if let Err(error) = unsafe { driver.host_address(&raw mut device_address, start, 0) } {
-            // SAFETY: registered above, and used by nobody yet.
+            // SAFETY: registered above, and not yet used.
             let _ = unsafe { driver.unregister_host(start) };
             return Err(error);
         }
         Ok(Self { device: device.clone(), mapping: mapping.clone(), device_address })
     }
 
-    /// The device's address of the first byte.
+    /// Device address of the first byte.
     pub(crate) fn device_address(&self) -> CUdeviceptr {
         self.device_address
     }
@@ -231,11 +231,11 @@ impl Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         let unregistered = self.device.enter().and_then(|_entered| {
-            // SAFETY: registered by `of`, once; the mapping is still there, and its owner has seen all work on it done.
+            // SAFETY: registered by `of`, once; the mapping still exists, and its owner has waited for all work on it.
             unsafe { self.device.driver().unregister_host(self.mapping.address() as *mut c_void) }
         });
         if unregistered.is_err() {
-            // The driver may still know these addresses: nothing else may come to lie there.
+            // The driver may still use these addresses: leak the mapping, so that nothing else is mapped there.
             std::mem::forget(self.mapping.clone());
         }
     }

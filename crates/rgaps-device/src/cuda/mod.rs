@@ -1,12 +1,12 @@
-//! Backend `cuda`: pools in GPU memory, copies by the device's own engines, work in stream order.
+//! Backend `cuda`: pools in GPU memory, copies by the copy engines, work in stream order.
 //!
-//! `driver` is libcuda with named errors, `device` a GPU and this process's context on it, `memory` and `stream` own what the driver hands
-//! out, `pool_header` and `pool` are a pool that several processes map, `integrated` is one where CPU and GPU share memory, `argument` lets views
-//! be arguments of kernels, `no_peer` and `scratch` are for a device that does not reach the pools. Nothing here panics where a driver, a device
-//! or a symbol is absent; the error says which.
+//! `driver` loads libcuda and names its errors. `device` is a GPU and this process's context on it; `memory` and `stream` own driver objects.
+//! `pool_header` and `pool` are a pool that several processes map, `integrated` is a pool on a GPU that shares host memory. `argument` passes
+//! views to kernels. `no_peer` and `scratch` serve a device without peer access to the pools. Nothing here panics if a driver, a device or a
+//! symbol is missing; the error names it.
 //!
-//! Invariants  A call of the driver is made with the device's primary context current, and leaves the caller's current again. Copies are
-//!             asynchronous and from or to registered memory; the one blocking copy is `copy_in` of a plain slice.
+//! Invariants  Every driver call runs with the device's primary context current, and restores the caller's context. Copies are
+//!             asynchronous, from or to registered memory; only `copy_in` and `copy_out` of plain slices may block.
 
 mod argument;
 #[cfg(feature = "baseline")]
@@ -45,29 +45,29 @@ use crate::pool::{DeviceId, DeviceKind, PoolDescription, PoolMemory, PoolRole, P
 use crate::raw::DevicePart;
 use crate::stream::{Completion, Stream, StreamMemory};
 
-/// How long the end of a copy is waited for that the driver refused to mark.
+/// How long to wait for a copy whose event the driver refused to record.
 const UNMARKED_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A GPU as a backend.
 #[derive(Debug)]
 pub struct CudaBackend {
     device: Arc<Device>,
-    /// Where pools lie on a device that this one does not reach.
+    /// Set if this device has no peer access to the pools.
     no_peer: Option<NoPeer>,
     bounce: Mutex<Option<Bounce>>,
 }
 
-/// Where a part of a pool is.
+/// The address of a part of a pool.
 #[derive(Clone, Copy, Debug)]
 enum Target {
-    /// At an address that this device reaches.
+    /// This device can access it.
     Direct(u64),
-    /// At one that only the pools' device reaches.
+    /// Only the pools' device can access it.
     NoPeer(u64),
 }
 
 impl CudaBackend {
-    /// Opens a device by its number; the error says what is missing.
+    /// Opens a device by ordinal; the error says what is missing.
     pub fn open(ordinal: u32) -> Result<Self, DeviceError> {
         let missing = |reason| DeviceError::Unavailable { asked: format!("cuda:{ordinal}"), reason };
         let device = Device::open(ordinal).map_err(missing)?;
@@ -85,46 +85,45 @@ impl CudaBackend {
         Ok(Self { device, no_peer: None, bounce: Mutex::new(None) })
     }
 
-    /// Opens a device by its number to work on the pools of another: in place where it reaches that one's memory (peer mapping), else on
-    /// copies.
+    /// Opens device `ordinal` to work on pools of device `home`: in place if it has peer access to them, else on copies.
     pub fn open_beside(ordinal: u32, home: u32) -> Result<Self, String> {
         let (device, reaches) = Device::open_beside(ordinal, home)?;
         let no_peer = if reaches { None } else { Some(NoPeer::new(&device, Device::open(home)?)?) };
         Ok(Self { device, no_peer, bounce: Mutex::new(None) })
     }
 
-    /// The device whose memory pools are.
+    /// The device of the pools.
     pub fn home(&self) -> &Properties {
         self.pools_on().home()
     }
 
-    /// Whether it reaches the pools. If not, it works on copies of messages (`Backend::mirror`) and of blocks (`Backend::scratch`).
+    /// Whether it has access to the pools. If not, it works on copies of messages (`Backend::mirror`) and of blocks (`Backend::scratch`).
     pub fn reaches_pools(&self) -> bool {
         self.no_peer.is_none()
     }
 
-    /// The device that pools are made and mapped for.
+    /// The device on which pools are created and mapped.
     fn pools_on(&self) -> &Arc<Device> {
         self.no_peer.as_ref().map_or(&self.device, NoPeer::home)
     }
 
-    /// The device.
+    /// The device that does the work.
     pub fn gpu(&self) -> &Arc<Device> {
         &self.device
     }
 
-    /// A stream of the caller's, such as cudarc's `CudaStream::cu_stream` or PyTorch's `cuda_stream`. 0 is the null stream.
+    /// Wraps the caller's stream, such as cudarc's `CudaStream::cu_stream` or PyTorch's `cuda_stream`. 0 is the null stream.
     ///
     /// # Safety
-    /// `handle` is a CUstream of this device's primary context. It is not destroyed before the stream that is returned, everything recorded
-    /// on it, and every message that was published, taken or released on it are gone.
+    /// `handle` is a CUstream of this device's primary context. The caller destroys it only after the returned stream, all its events, and all
+    /// messages published, taken or released on it are dropped.
     pub unsafe fn borrow_stream(&self, handle: u64) -> Stream {
         // SAFETY: the caller's promise.
         let stream = unsafe { CudaStream::borrowed(&self.device, handle as *mut c_void as _) };
         Stream::new(Arc::new(stream))
     }
 
-    /// The driver's handle of a stream of this backend, for work of the caller's; `None` for another's.
+    /// The CUstream of a stream of this backend, for the caller's own work; `None` for a stream of another backend.
     pub fn raw_stream(&self, stream: &Stream) -> Option<u64> {
         self.own_stream(stream).ok().map(|stream| stream.share_handle() as u64)
     }
@@ -135,7 +134,7 @@ impl CudaBackend {
         own.ok_or_else(|| DeviceError::Failed("the stream is not one of this device".to_owned()))
     }
 
-    /// Where a part of a pool is.
+    /// Checks a part of a pool and returns its address.
     fn address(&self, part: PoolPart<'_>, bytes: u64, access: DeviceAccess) -> Result<Target, DeviceError> {
         match access {
             DeviceAccess::Read => part.check_read(bytes)?,
@@ -157,7 +156,7 @@ impl CudaBackend {
         }
     }
 
-    /// Gives a stream a copy to host memory.
+    /// Enqueues a copy to host memory.
     fn to_host(&self, stream: &Stream, from: u64, to: u64, bytes: u64) -> Result<(), DeviceError> {
         let own = self.own_stream(stream)?;
         let (handle, _entered) = (own.handle(), own.enter()?);
@@ -165,7 +164,7 @@ impl CudaBackend {
         Ok(unsafe { self.device.driver().copy_to_host(to as *mut c_void, from, bytes as usize, handle) }?)
     }
 
-    /// Gives a stream a copy from host memory.
+    /// Enqueues a copy from host memory.
     fn to_device(&self, stream: &Stream, from: u64, to: u64, bytes: u64) -> Result<(), DeviceError> {
         let own = self.own_stream(stream)?;
         let (handle, _entered) = (own.handle(), own.enter()?);
@@ -291,7 +290,7 @@ impl Backend for CudaBackend {
     }
 
     fn copy_in(&self, stream: &Stream, from: &[u8], to: PoolPart<'_>) -> Result<Completion, DeviceError> {
-        // Refused as a whole before its first part is copied.
+        // Check the whole range before the first part is copied.
         self.address(to, from.len() as u64, DeviceAccess::ReadWrite)?;
         self.own_stream(stream)?;
         self.bounce(|bounce| bounce.copy_in(self, stream, from, to))?;
@@ -313,7 +312,7 @@ impl Backend for CudaBackend {
         match place {
             Target::Direct(at) => {
                 let _entered = own.enter()?;
-                // SAFETY: `DevicePart` promises the source until the stream has got there, the pool part was checked.
+                // SAFETY: `DevicePart` promises the source until the stream has copied it; the pool part was checked.
                 unsafe { self.device.driver().copy_device(at, from.address(), from.bytes() as usize, own.handle()) }?;
             }
             Target::NoPeer(at) => self.send(stream, from.address(), at, from.bytes())?,
@@ -344,11 +343,11 @@ impl Backend for CudaBackend {
     }
 }
 
-/// A copy from or to a pool was given to a stream.
+/// Records the completion of a copy that was enqueued from or to a pool, and notes it at the pool.
 fn started(stream: &Stream, pool: &dyn PoolMemory) -> Completion {
     let copy = Completion::of(stream);
     if refusal(copy.event()).is_some() {
-        // Waited for: those who keep it do not know how long a caller's stream lives.
+        // Wait now: without an event, a later query would ask the stream, which its caller may have destroyed by then.
         let _ = copy.wait(UNMARKED_TIMEOUT);
     } else if let Some(pool) = pool.as_any().downcast_ref::<CudaPool>() {
         pool.note_copy(&copy);

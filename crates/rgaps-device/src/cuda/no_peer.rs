@@ -1,17 +1,17 @@
-//! A backend whose device does not reach the device that pools lie on: what it works on are copies in memory of its own.
+//! A backend whose device has no peer access to the device of the pools: it works on copies in its own memory.
 //!
 //! ```text
 //!   pools' device    message ─┐                       ┌─▶ block          ┌─▶ block
-//!                      peer copy, on the pool's lane  │ push_on          │ behind the work that filled it
+//!                      peer copy, on the pool's lane  │ push_on          │ after the work that filled it
 //!   own device                └─▶ mirror ──▶ samples  buffer             scratch of a loan
 //! ```
 //!
-//! The driver makes such copies by itself (cuMemcpyPeerAsync), through host memory where there is no better way. They are told the context
-//! of each end, so that pools are mapped for their own device and never for this one.
+//! The driver makes these copies (cuMemcpyPeerAsync), through host memory if it must. The call names the context of each end, so pools are
+//! mapped for their own device only.
 //!
-//! Invariants  A1 a message has one mirror a backend, for as long as somebody has it: all samples of a process share it. A2 mirrors are made
-//!             on a stream of their pool's own (its lane): a message whose bytes are late holds up those of its own publisher only, and no
-//!             stream of one subscriber waits for another's. A3 a pool stays mapped while a copy from or to it may be under way.
+//! Invariants  A1 a message has at most one mirror in a backend: all samples of a process share it while one of them lives. A2 each pool has
+//!             a stream for its mirrors (its lane): a message whose bytes are late delays only messages of the same publisher, and no
+//!             subscriber's stream waits for another subscriber's. A3 a pool stays mapped while a copy from or to it may be under way.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -30,10 +30,10 @@ use crate::error::DeviceError;
 use crate::pool::{DeviceKind, PoolMemory};
 use crate::stream::{Completion, Stream};
 
-/// How long copies that were started before an error are waited for, and memory without work before it.
+/// How long to wait for copies that were started before an error, and for an allocation.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A message, for as long as its pool is mapped: the pool's identity, its offset, its place in the order of the topic.
+/// Identifies a message while its pool is mapped: identity of the pool, offset, position in the topic.
 type Key = ((u64, u64), u64, u64);
 
 #[derive(Debug)]
@@ -42,29 +42,26 @@ struct Made {
     copied: Completion,
 }
 
-/// What such a backend has beside its own device.
+/// The state of such a backend beside its own device.
 #[derive(Debug)]
 pub(super) struct NoPeer {
     /// The device of the pools.
     home: Arc<Device>,
     mirrors: Mutex<HashMap<Key, Made>>,
-    /// Nothing but allocations are given to it, so that none waits.
+    /// A stream for allocations only, so that no allocation waits for other work.
     allocating: Mutex<Option<Stream>>,
 }
 
 impl NoPeer {
-    /// An error says what the pair of devices lacks.
+    /// Fails with the reason if the pair of devices cannot copy.
     pub(super) fn new(device: &Device, home: Arc<Device>) -> Result<Self, String> {
         let (own, pools) = (device.properties(), home.properties());
         if pools.is_integrated || !pools.has_slabs {
-            return Err(format!(
-                "it does not reach the memory of {}, which has no pools to be copied from",
-                pools.name
-            ));
+            return Err(format!("it does not reach the memory of {}, whose pools cannot be copied", pools.name));
         }
         if !own.has_memory_pools {
             return Err(format!(
-                "it does not reach the memory of {}, and has no stream-ordered memory for copies (memory pools)",
+                "it does not reach the memory of {}, and has no stream-ordered memory for copies (CUDA memory pools)",
                 pools.name
             ));
         }
@@ -76,7 +73,7 @@ impl NoPeer {
     }
 }
 
-/// Which way a copy between the devices goes.
+/// Direction of a copy between the devices.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     FromPools,
@@ -85,10 +82,10 @@ enum Way {
 
 impl CudaBackend {
     fn no_peer(&self) -> Result<&NoPeer, DeviceError> {
-        self.no_peer.as_ref().ok_or_else(|| DeviceError::Failed("the pool is another device's".to_owned()))
+        self.no_peer.as_ref().ok_or_else(|| DeviceError::Failed("the pool is on another device".to_owned()))
     }
 
-    /// Gives a stream a copy between the devices.
+    /// Enqueues a copy between the devices.
     fn copy_between(
         &self,
         stream: &Stream,
@@ -105,18 +102,18 @@ impl CudaBackend {
         };
         let _entered = stream.enter()?;
         let driver = self.device.driver();
-        // SAFETY: both contexts are retained; both ends were checked, and stay until the stream has got there (A3, scratch.rs).
+        // SAFETY: both contexts are retained; both ends were checked, and stay until the stream has made the copy (A3, scratch.rs).
         Ok(unsafe { driver.copy_peer(to, to_context, from, from_context, bytes as usize, stream.handle()) }?)
     }
 
-    /// A part of a pool, copied to this device for work of this stream; given back behind the work that it has when this is dropped.
+    /// Copies a part of a pool to this device, for work of this stream. Dropping the copy frees it after the work that the stream has then.
     pub(super) fn fetched(&self, stream: &Stream, from: CUdeviceptr, bytes: u64) -> Result<Scratch, DeviceError> {
         let scratch = Scratch::new(&self.device, stream, bytes, None)?;
         self.copy_between(stream, Way::FromPools, scratch.address(), from, bytes)?;
         Ok(scratch)
     }
 
-    /// Memory for work of this stream.
+    /// Allocates scratch memory for work of this stream.
     pub(super) fn scratch_on(&self, stream: &Stream, bytes: u64) -> Result<Scratch, DeviceError> {
         Scratch::new(&self.device, stream, bytes, None)
     }
@@ -132,7 +129,7 @@ impl CudaBackend {
         self.copy_between(stream, Way::ToPools, to, from, bytes)
     }
 
-    /// Memory without work before it: any stream may use it.
+    /// Allocates scratch memory and waits for the allocation, so that any stream may use it.
     pub(super) fn new_scratch(&self, bytes: u64) -> Result<Arc<dyn PoolMemory>, DeviceError> {
         let mut allocating = lock(&self.no_peer()?.allocating);
         let stream = match allocating.as_ref() {
@@ -145,7 +142,7 @@ impl CudaBackend {
         Ok(Arc::new(scratch))
     }
 
-    /// Copies all of what was filled into a pool, and lets it be given back behind that.
+    /// Enqueues the copy of filled scratch memory into a pool. Dropping the scratch memory frees it after the copy.
     pub(super) fn send_scratch(
         &self,
         stream: &Stream,
@@ -163,12 +160,12 @@ impl CudaBackend {
         };
         let sent = if bytes > 0 { self.send(stream, source, target, bytes) } else { Ok(()) };
         let copied = if sent.is_ok() { started(stream, to.pool) } else { Completion::of(stream) };
-        // What fills it may be under way there, also if the copy was refused.
+        // Even if the copy was refused, the work that fills the memory may be under way on this stream.
         scratch.give_back_behind(stream, &copied);
         sent.map(|()| copied)
     }
 
-    /// The one copy of a message on this device.
+    /// The message's mirror on this device; makes it if there is none.
     pub(super) fn mirrored(&self, of: &Original<'_>) -> Result<Mirror, DeviceError> {
         let part = PoolPart::of(of.pool.as_ref(), of.offset);
         let (Target::NoPeer(from), Some(pool)) =
@@ -178,7 +175,7 @@ impl CudaBackend {
         };
         let mut awaited = of.awaited;
         if let Some((word, value)) = awaited.take_if(|(word, _)| !self.device.can_wait_for(word)) {
-            // Here and not below, where others would wait too.
+            // Wait before the lock, so that other callers do not wait too.
             word.wait(value, of.timeout)?;
         }
         let key = (of.pool.identity(), of.offset, of.position);
@@ -199,7 +196,7 @@ impl CudaBackend {
             copied.inspect_err(|_| settle(&lane, part.pool))?;
         }
         let copied = started(&lane, part.pool);
-        // What nobody can be told the end of is not shared: that was waited for.
+        // Without an event, other callers cannot wait for the copy, so it is not shared. `started` has waited for it.
         if let Some(error) = refusal(copied.event()) {
             return Err(error.clone().into());
         }
@@ -208,7 +205,7 @@ impl CudaBackend {
     }
 }
 
-/// Work that was given to a stream before an error touches a pool: it is waited for, since nobody will hear when it is over.
+/// Waits for work that was enqueued before an error and uses a pool, since no completion is returned to the caller.
 pub(super) fn settle(stream: &Stream, pool: &dyn PoolMemory) {
     let _ = started(stream, pool).wait(TIMEOUT);
 }

@@ -1,17 +1,17 @@
-//! A pool on a GPU: a range of addresses, and slabs of memory at them, made when a message first needs one.
+//! A pool on a GPU: an address range, and slabs of memory mapped in it. A slab is allocated when a message first needs it.
 //!
 //! ```text
-//!   addresses  ├── slab 0 ──┼── slab 1 ──┼── slab 2 ──┼ … ┤       reserved once, at another place in each process
-//!   memory        present      absent       present               mapped once a process; descriptors travel through the manager
+//!   addresses  ├── slab 0 ──┼── slab 1 ──┼── slab 2 ──┼ … ┤       reserved once, at another address in each process
+//!   memory        present      absent       present               mapped once a process; the manager passes the descriptors on
 //! ```
 //!
-//! The manager makes slabs (`commit`), the writer and the readers map what they lack (`missing`, `add_slabs`). All look at the header
-//! (pool_header.rs) to see whether what they have mapped at a place is what is there now.
+//! The manager allocates slabs (`commit`); the writer and the readers map those that they lack (`missing`, `add_slabs`). A reader compares
+//! the generation of a mapped slab with the header (pool_header.rs) to see whether the mapping is current.
 //!
-//! Invariants  C1 a slab's place holds what its generation says, or nothing. C2 a slab is released by the pool's maker and writer only, when
-//!             no message lies in it; a reader releases it when it next looks.
-//! Trusts      descriptions are checked (`PoolDescription::check`), then the header; what a descriptor is, the driver knows. A reader maps
-//!             memory for reading: on a GPU that guards against mistakes, not against malice (docs/promises.md).
+//! Invariants  C1 each slab index maps the memory of its generation, or nothing. C2 only the manager and the writer free a slab, and only
+//!             when it contains no message; a reader unmaps it in `trim`, or replaces it in `add_slabs`.
+//! Trusts      descriptions are checked (`PoolDescription::check`), then the header; the driver checks the descriptors. A reader maps
+//!             memory read-only: on a GPU that protects against mistakes, not against malice (docs/promises.md).
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -28,7 +28,7 @@ use crate::error::{DescriptionError, DeviceError};
 use crate::pool::{DeviceKind, PoolDescription, PoolMemory, PoolRole, PoolSpec, SlabDescription};
 use crate::stream::{Completion, Stream};
 
-/// A slab is not made smaller than this, unless the pool is: each costs a descriptor and a call at every importer.
+/// The smallest slab: each slab costs every importer a descriptor and driver calls.
 const SLAB_BYTES_MIN: u64 = 16 << 20;
 
 /// A pool in GPU memory.
@@ -41,21 +41,21 @@ pub struct CudaPool {
     granularity: u64,
     name: String,
     right_given: AtomicBool,
-    /// Whether slabs that came from elsewhere may have to be handed on.
+    /// Whether to keep the descriptors of imported slabs, for `export`.
     keeps_descriptors: bool,
-    /// Copies from and to it, oldest first, of which the first may not be over.
+    /// Copies from and to it, oldest first; some may be over.
     copies: Mutex<VecDeque<Completion>>,
-    /// The stream of another device that fetches messages from it (no_peer.rs).
+    /// The stream of a device without peer access that copies messages from it (no_peer.rs).
     lane: OnceLock<Stream>,
 }
 
-/// What is mapped.
+/// The mapped slabs.
 #[derive(Debug)]
 struct Slabs {
     mapped: Vec<Option<Mapped>>,
     range: AddressRange,
     cut: Cut,
-    /// The last generation that was made or seen.
+    /// The highest generation that was assigned or imported.
     generation: u32,
 }
 
@@ -67,13 +67,13 @@ struct Mapped {
 
 impl Drop for Slabs {
     fn drop(&mut self) {
-        // Before the range that they are mapped in.
+        // Unmap them before the address range is freed.
         (0..self.mapped.len()).for_each(|index| self.unmap(index));
     }
 }
 
 impl Slabs {
-    /// Puts memory at its place, and takes away what was there.
+    /// Maps a slab at its index, in place of the slab that was mapped there.
     fn map(&mut self, index: usize, mapped: Mapped, access: DeviceAccess) -> Result<(), DeviceError> {
         self.unmap(index);
         self.range.map(self.cut.offset(index), &mapped.slab, access)?;
@@ -104,7 +104,7 @@ impl CudaPool {
         let slab_bytes = bytes.div_ceil(SLABS_MAX as u64).max(SLAB_BYTES_MIN).next_multiple_of(granularity);
         let header = PoolHeader::create(&spec.name, Cut { bytes, slab_bytes })?;
         let pool = Self::with_header(device, header, DeviceAccess::ReadWrite, granularity, &spec.name)?;
-        // A pool that cannot have its first slab is better refused now than at the first message.
+        // Fail now, not at the first message, if there is no memory for the first slab.
         pool.commit(&[0], 0)?;
         Ok(pool)
     }
@@ -126,7 +126,7 @@ impl CudaPool {
             PoolRole::Writer => (Access::ReadWrite, DeviceAccess::ReadWrite),
             PoolRole::Reader | PoolRole::Keeper => (Access::ReadOnly, DeviceAccess::Read),
         };
-        // One slab is as long as the pool; of several all but the last have the length that the pool is cut by.
+        // The only slab of a pool is as long as the pool, not as the slab size; the first of several has the slab size.
         let slab_bytes = if description.slabs.len() == 1 {
             first.bytes.max(SLAB_BYTES_MIN).checked_next_multiple_of(granularity)
         } else {
@@ -173,7 +173,7 @@ impl CudaPool {
         })
     }
 
-    /// A slab's memory is whole granules, so the last may be longer than its part of the pool.
+    /// Bytes of a slab's memory: a multiple of the granularity, so the last slab may be longer than its part of the pool.
     fn memory_of(&self, slab: usize) -> u64 {
         self.header.cut().bytes_of(slab).next_multiple_of(self.granularity)
     }
@@ -199,7 +199,7 @@ impl CudaPool {
         SlabDescription { index: place, generation: slabs.generation_of(index), bytes }
     }
 
-    /// A copy from or to it was started: until it is over, nothing is taken away under it, whoever asks.
+    /// Notes a copy from or to the pool. No slab is freed until it is over, even if a client requests that.
     pub(super) fn note_copy(&self, copy: &Completion) {
         let mut copies = self.copies.lock().unwrap_or_else(PoisonError::into_inner);
         while copies.front().is_some_and(Completion::is_over) {
@@ -208,7 +208,7 @@ impl CudaPool {
         copies.push_back(copy.clone());
     }
 
-    /// The stream that fetches messages from it, made at the first call.
+    /// The stream that copies messages from it; the first call makes it.
     pub(super) fn lane(&self, make: impl FnOnce() -> Result<Stream, DeviceError>) -> Result<Stream, DeviceError> {
         if let Some(lane) = self.lane.get() {
             return Ok(lane.clone());
@@ -223,7 +223,7 @@ impl CudaPool {
         !copies.is_empty()
     }
 
-    /// The address of a part that has memory here, for a copy in that direction.
+    /// The address of a part, for a copy from or to it; an error if a slab of it is not mapped.
     pub(super) fn address_for(&self, offset: u64, bytes: u64, access: DeviceAccess) -> Result<u64, DeviceError> {
         self.check(offset, bytes)?;
         if access == DeviceAccess::ReadWrite && self.access == DeviceAccess::Read {
@@ -264,7 +264,7 @@ impl PoolMemory for CudaPool {
         let slabs = self.slabs();
         let lacks = |index: &usize| {
             let here = slabs.generation_of(*index);
-            // The writer's header follows what it has mapped itself; a reader's says what it should have.
+            // The writer stores the generations itself, so its mappings are current. A reader compares its own with the header.
             here == 0 || !self.header.is_writable() && here != self.header.generation(*index)
         };
         Ok(self.header.cut().touched(offset, bytes).filter(lacks).map(|index| index as u32).collect())
@@ -321,7 +321,7 @@ impl PoolMemory for CudaPool {
     fn refresh(&self, description: &PoolDescription, descriptors: Vec<OwnedFd>) -> Result<(), DeviceError> {
         let here = (DeviceKind::Cuda, self.device.home().id);
         description.check(here, SLABS_MAX, descriptors.len().saturating_sub(1))?;
-        // The header comes first; it is mapped already, and knows which of these slabs are still the ones to have.
+        // The first descriptor is the header's, which is mapped already. Skip slabs that the header no longer lists.
         let present = description.slabs.iter().filter(|slab| slab.is_present()).zip(descriptors.into_iter().skip(1));
         let wanted = present.filter(|(slab, _)| self.header.generation(slab.index as usize) == slab.generation);
         let (slabs, descriptors): (Vec<SlabDescription>, Vec<OwnedFd>) = wanted.map(|(slab, fd)| (*slab, fd)).unzip();
@@ -376,7 +376,7 @@ impl PoolMemory for CudaPool {
     }
 
     fn advise_huge_pages(&self) -> Result<(), DeviceError> {
-        // A GPU's pages are as large as its slabs allow already.
+        // The driver already uses the largest pages that a slab allows.
         Ok(())
     }
 
@@ -395,7 +395,7 @@ impl PoolMemory for CudaPool {
         }
         for index in cut.touched(offset, bytes) {
             let (start, length) = (cut.offset(index), cut.bytes_of(index));
-            // What is only partly given back stays whole.
+            // Keep a slab that is only partly in the range.
             if start >= offset && start + length <= offset + bytes {
                 self.header.set_generation(index, 0);
                 slabs.unmap(index);
@@ -433,7 +433,7 @@ impl CudaPool {
     }
 }
 
-/// What is no memory of a GPU cannot be mapped, whatever the driver calls it.
+/// Reports a descriptor that is no GPU memory as a mapping error, for any error code of the driver.
 fn refused(bytes: u64, error: super::driver::DriverError) -> DeviceError {
     let source = rgaps_os::MapError::Os { bytes, source: std::io::Error::other(error) };
     DeviceError::Map { name: "a slab of a pool".to_owned(), source }

@@ -1,4 +1,4 @@
-//! A pool's header: a page of shared memory that says how the pool is cut and which of its slabs are there.
+//! A pool's header: a page of shared memory with the pool's slab size and the generation of each slab.
 //!
 //! ```text
 //!   0        8       16           24   32                        32 + 64 × 8
@@ -7,11 +7,11 @@
 //!   └────────┴───────┴────────────┴────┴─────────────────────────┘
 //! ```
 //!
-//! A GPU allocation has neither seals nor an identity that other processes could check. Its header has both: it is sealed as a host pool
-//! is (`PoolMemory::seal`), and its inode names the pool.
+//! A GPU allocation has neither seals nor an identity that other processes can check. Its header has both: it is sealed like a host pool
+//! (`PoolMemory::seal`), and its inode identifies the pool.
 //!
-//! Words       `generation[i]`: 0 while slab i has no memory; by the pool's maker and its writer, when a slab gets memory or gives it back.
-//! Trusts      nothing: sizes are checked against the description; a generation that nobody has is looked for in vain, and said so.
+//! Words       `generation[i]`: 0 while slab i has no memory. The manager and the writer store it when they map or free the slab.
+//! Trusts      nothing: sizes are checked against the description; a false generation only makes a reader report the slab as missing.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -25,11 +25,11 @@ use crate::error::DeviceError;
 /// "RGAPSPOL" in memory order.
 const MAGIC: u64 = u64::from_le_bytes(*b"RGAPSPOL");
 const LABEL_BYTES: u64 = 4096;
-/// Slabs of a pool. Their descriptors travel in one packet of the manager's socket.
+/// Most slabs of a pool. The manager sends their descriptors in one packet.
 pub(crate) const SLABS_MAX: usize = 64;
 const GENERATIONS: u64 = 32;
 
-/// How a pool is cut into slabs, all of one length but the last.
+/// How a pool is divided into slabs: all have the same length, except the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cut {
     pub(crate) bytes: u64,
@@ -37,7 +37,7 @@ pub(crate) struct Cut {
 }
 
 impl Cut {
-    /// Slabs.
+    /// Number of slabs.
     pub(crate) fn count(&self) -> usize {
         self.bytes.div_ceil(self.slab_bytes) as usize
     }
@@ -47,19 +47,19 @@ impl Cut {
         slab as u64 * self.slab_bytes
     }
 
-    /// Bytes of the pool that lie in a slab.
+    /// Bytes of the pool in a slab.
     pub(crate) fn bytes_of(&self, slab: usize) -> u64 {
         self.bytes.saturating_sub(self.offset(slab)).min(self.slab_bytes)
     }
 
-    /// Slabs that a part of the pool touches; the part lies in the pool.
+    /// Slabs that overlap a part of the pool; the part must be inside the pool.
     pub(crate) fn touched(&self, offset: u64, bytes: u64) -> std::ops::Range<usize> {
         let first = (offset / self.slab_bytes) as usize;
         if bytes == 0 { first..first } else { first..((offset + bytes - 1) / self.slab_bytes) as usize + 1 }
     }
 }
 
-/// The header, as this process has it mapped.
+/// The header, mapped in this process.
 #[derive(Debug)]
 pub(crate) struct PoolHeader {
     fd: OwnedFd,
@@ -78,7 +78,7 @@ impl PoolHeader {
         Ok(Self { fd, mapping, cut })
     }
 
-    /// A header that came from another process: sealed if it is read only, and cut as the description says.
+    /// Maps a header from another process. An error unless its sizes match `cut` and, for read-only access, it is sealed.
     pub(crate) fn import(fd: OwnedFd, cut: Cut, access: Access) -> Result<Self, DeviceError> {
         let refused = |source: SealError| DeviceError::Map { name: "a pool".to_owned(), source: source.into() };
         let seals = if access == Access::ReadOnly { Seals::SizeAndFutureWrite } else { Seals::Size };
@@ -107,7 +107,7 @@ impl PoolHeader {
         self.word(slab).map_or(0, |word| word.load(Ordering::Acquire) as u32)
     }
 
-    /// Slab `slab` has memory of that generation now; 0: none. Of no effect where the header is read only.
+    /// Stores the generation of the slab's memory; 0: none. Does nothing if the header is mapped read-only.
     pub(crate) fn set_generation(&self, slab: usize, generation: u32) {
         if let Some(word) = self.word(slab).filter(|_| self.is_writable()) {
             word.store(u64::from(generation), Ordering::Release);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_writer_notes_readers_see_and_cannot_change() {
+    fn readers_see_the_writers_generations_and_cannot_change_them() {
         let made = PoolHeader::create("rgaps-test", CUT).unwrap();
         let writer = PoolHeader::import(made.fd().try_clone().unwrap(), CUT, Access::ReadWrite).unwrap();
         assert!(PoolHeader::import(made.fd().try_clone().unwrap(), CUT, Access::ReadOnly).is_err(), "not sealed yet");

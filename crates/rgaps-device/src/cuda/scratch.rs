@@ -1,8 +1,8 @@
-//! Memory of one process on its own device, from the driver's stream-ordered allocator: for copies of what lies on another device.
+//! Private device memory from the driver's stream-ordered allocator (cuMemAllocAsync), for copies of data on another device.
 //!
-//! Invariants  The memory is there for work behind its allocation: on the stream that it was made on, or on one that waits for an event
-//!             behind that. It is given back in the order of that stream, and behind what `give_back_behind` named; whoever drops it knows
-//!             that no other work touches it any more.
+//! Invariants  Only work ordered after the allocation uses the memory: work of its stream, or of a stream that waits for a later event of
+//!             that stream. `drop` frees it in the order of its stream, or of the stream named by `give_back_behind` while that work is
+//!             pending; the caller that drops it makes sure that no other work uses it.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,22 +16,22 @@ use crate::error::DeviceError;
 use crate::pool::{DeviceKind, PoolDescription, PoolMemory};
 use crate::stream::{Completion, Stream};
 
-/// Device memory that no other process knows.
+/// Device memory that is not shared with other processes.
 #[derive(Debug)]
 pub(super) struct Scratch {
     device: Arc<Device>,
     at: CUdeviceptr,
     bytes: u64,
-    /// On which it was made.
+    /// The stream of the allocation.
     stream: Stream,
-    /// Work of another stream, up to here.
+    /// Work of another stream after which it may be freed.
     behind: Mutex<Option<(Stream, Completion)>>,
-    /// What it is a copy of: mapped while this lives, and so for as long as the copy may be under way.
+    /// The pool of the copied message, kept mapped while the copy may be under way.
     _original: Option<Arc<dyn PoolMemory>>,
 }
 
 impl Scratch {
-    /// Memory for work of this stream from now on.
+    /// Allocates memory for later work of this stream.
     pub(super) fn new(
         device: &Arc<Device>,
         stream: &Stream,
@@ -41,7 +41,7 @@ impl Scratch {
         let Some(own) = cuda(stream) else {
             return Err(DeviceError::Failed("the stream is not one of this device".to_owned()));
         };
-        // The driver has no memory of no bytes, and an empty message has an address all the same.
+        // cuMemAllocAsync refuses 0 bytes, but an empty message needs an address.
         let bytes = bytes.max(1);
         let mut at: CUdeviceptr = 0;
         let entered = own.enter()?;
@@ -67,12 +67,12 @@ impl Scratch {
         })
     }
 
-    /// The device's address of the first byte.
+    /// Device address of the first byte.
     pub(super) fn address(&self) -> CUdeviceptr {
         self.at
     }
 
-    /// Work of this stream touches it up to here.
+    /// Defers freeing until after `work`, which `stream` does.
     pub(super) fn give_back_behind(&self, stream: &Stream, work: &Completion) {
         *lock(&self.behind) = Some((stream.clone(), work.clone()));
     }
@@ -88,12 +88,12 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // Once that work is over, its stream may be gone: a caller's lives no longer.
+        // Use that stream only while its work is pending: a caller may destroy its stream afterwards.
         let behind = lock(&self.behind).take().filter(|(_, work)| !work.is_complete());
         let stream = behind.as_ref().map_or(&self.stream, |(stream, _)| stream);
         let Some(stream) = cuda(stream) else { return };
         let Ok(_entered) = stream.enter() else { return };
-        // SAFETY: our own, once; work that touches it is over, or before this on the stream. A failure could only keep the memory.
+        // SAFETY: our own, freed once; all work that uses it is over, or precedes this on the stream. A failure only leaks the memory.
         let _ = unsafe { self.device.driver().free(self.at, stream.handle()) };
     }
 }
@@ -116,11 +116,11 @@ impl PoolMemory for Scratch {
     }
 
     fn export(&self) -> Result<(PoolDescription, Vec<OwnedFd>), DeviceError> {
-        Err(DeviceError::Failed("this memory is one process's own, and not shared".to_owned()))
+        Err(DeviceError::Failed("scratch memory is private to its process and cannot be exported".to_owned()))
     }
 
     fn seal(&self) -> Result<(), DeviceError> {
-        // No other process can map it at all.
+        // No other process can map it anyway.
         Ok(())
     }
 
@@ -158,7 +158,7 @@ impl PoolMemory for Scratch {
     }
 
     fn identity(&self) -> (u64, u64) {
-        // No file is behind it: what no (device, inode) is, and the address, which is its own while it lives.
+        // It has no inode: u64::MAX is no device number, and the address is unique while it lives.
         (u64::MAX, self.at)
     }
 

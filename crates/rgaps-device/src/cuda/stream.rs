@@ -1,4 +1,4 @@
-//! Streams and events of a device, of our own or lent by the caller.
+//! Streams and events of a device: our own, or borrowed from the caller.
 
 use std::any::Any;
 use std::ffi::{c_uint, c_void};
@@ -21,10 +21,10 @@ use crate::stream::{Event, EventBody, StreamBody, StreamMemory, StreamWord};
 const NON_BLOCKING: c_uint = 1;
 /// CU_EVENT_DISABLE_TIMING: cheaper to record.
 const NO_TIMING: c_uint = 2;
-/// Events that are kept for use again.
+/// Most events that a stream keeps for reuse.
 const SPARE_EVENTS_MAX: usize = 64;
-/// The driver has no wait with a time-out, so a waiting thread looks: for so long without sleep, for a chunk takes no longer, and then at
-/// these distances, from first to last.
+/// The driver has no wait with a time-out, so a waiting thread polls: for `SPIN` without sleeping, about the time of a chunk, then with
+/// pauses that double from `LOOK_MIN` to `LOOK_MAX`.
 const SPIN: Duration = Duration::from_micros(50);
 const LOOK_MIN: Duration = Duration::from_micros(20);
 const LOOK_MAX: Duration = Duration::from_millis(1);
@@ -34,9 +34,9 @@ const LOOK_MAX: Duration = Duration::from_millis(1);
 pub(crate) struct CudaStream {
     device: Arc<Device>,
     handle: CUstream,
-    /// Whether it goes with this.
+    /// Whether `drop` destroys it.
     is_ours: bool,
-    /// Whether somebody else has the handle, and so may capture it.
+    /// Whether the caller has the handle too, and so may capture the stream.
     is_shared: AtomicBool,
     events: Arc<Events>,
 }
@@ -47,7 +47,7 @@ unsafe impl Send for CudaStream {}
 unsafe impl Sync for CudaStream {}
 
 impl CudaStream {
-    /// A stream of our own.
+    /// Creates a stream.
     pub(crate) fn new(device: &Arc<Device>) -> Result<Self, DriverError> {
         let _entered = device.enter()?;
         let mut handle: CUstream = std::ptr::null_mut();
@@ -56,10 +56,10 @@ impl CudaStream {
         Ok(Self::from_handle(device, handle, true))
     }
 
-    /// A stream of the caller's.
+    /// Wraps the caller's stream.
     ///
     /// # Safety
-    /// The handle is a stream of this device's primary context, and lives as long as this and everything recorded on it.
+    /// The handle is a stream of this device's primary context, and outlives this and all its events.
     pub(crate) unsafe fn borrowed(device: &Arc<Device>, handle: CUstream) -> Self {
         Self::from_handle(device, handle, false)
     }
@@ -73,7 +73,7 @@ impl CudaStream {
         self.handle
     }
 
-    /// The handle, for work of others.
+    /// The handle, for the caller's own work.
     pub(crate) fn share_handle(&self) -> CUstream {
         self.is_shared.store(true, Ordering::Relaxed);
         self.handle
@@ -83,11 +83,11 @@ impl CudaStream {
         &self.device
     }
 
-    /// Enters the device to give this stream work; an error if somebody captures it into a graph, of which messages are no part.
+    /// Enters the device to enqueue work. An error while the caller captures the stream into a graph: messages cannot be part of a graph.
     pub(crate) fn enter(&self) -> Result<Entered<'_>, DriverError> {
         let entered = self.device.enter()?;
         if self.is_shared.load(Ordering::Relaxed) {
-            // SAFETY: ours, or lent for as long as this is used; of this context.
+            // SAFETY: ours, or borrowed while this is used; of this context.
             unsafe { self.device.driver().check_capture(self.handle) }?;
         }
         Ok(entered)
@@ -114,7 +114,7 @@ impl CudaStream {
 
     fn is_done(&self) -> Result<bool, DriverError> {
         let _entered = self.enter()?;
-        // SAFETY: alive until `drop`, or lent for so long.
+        // SAFETY: alive until `drop`, or borrowed until then.
         unsafe { self.device.driver().is_done(self.handle) }
     }
 }
@@ -138,7 +138,7 @@ impl StreamBody for CudaStream {
         }
         match body.as_any().downcast_ref::<Unmarked>() {
             Some(unmarked) => Ok(unmarked.precede(self)?),
-            // Of another backend: a moment's wait.
+            // An event of another backend: this thread waits briefly.
             None => body.wait(Duration::from_secs(1)),
         }
     }
@@ -148,14 +148,14 @@ impl StreamBody for CudaStream {
         let driver = self.device.driver();
         let _entered = self.enter()?;
         if self.device.properties().has_stream_words {
-            // SAFETY: `place` found it inside registered memory, which lives until its owner has seen this write done.
+            // SAFETY: `place` found it inside registered memory, which its owner keeps until this write is done.
             return Ok(unsafe { driver.write_value(self.handle, at.1, value) }?);
         }
         let later = Box::into_raw(Box::new(LaterWrite { mapping: at.0.mapping().clone(), offset: word.offset, value }));
-        // SAFETY: the function frees its argument; where the driver never calls it, the argument is leaked.
+        // SAFETY: the function frees its argument; if the driver never calls it, the argument is leaked.
         let launched = unsafe { driver.host_function(self.handle, write_later, later.cast()) };
         if launched.is_err() {
-            // SAFETY: refused, so nobody else has it.
+            // SAFETY: the call was refused, so we still own it.
             drop(unsafe { Box::from_raw(later) });
         }
         Ok(launched?)
@@ -167,7 +167,7 @@ impl StreamBody for CudaStream {
         }
         let at = place(word)?;
         let _entered = self.enter()?;
-        // SAFETY: as in `write_value`.
+        // SAFETY: `place` found it inside registered memory, which its owner keeps until this wait is done.
         Ok(unsafe { self.device.driver().wait_value(self.handle, at.1, value) }?)
     }
 
@@ -182,12 +182,12 @@ impl Drop for CudaStream {
             return;
         }
         let Ok(_entered) = self.device.enter() else { return };
-        // SAFETY: our own, once; work that was given goes on.
+        // SAFETY: our own, destroyed once; pending work still runs.
         let _ = unsafe { self.device.driver().destroy_stream(self.handle) };
     }
 }
 
-/// A word that the device's streams can reach: its registration and its address on the device.
+/// Checks a word, and returns its registration and its device address.
 fn place<'a>(word: &'a StreamWord<'_>) -> Result<(&'a Registration, u64), DeviceError> {
     word.check()?;
     let registration = word.memory.as_any().downcast_ref::<Registration>();
@@ -197,13 +197,13 @@ fn place<'a>(word: &'a StreamWord<'_>) -> Result<(&'a Registration, u64), Device
 }
 
 impl Device {
-    /// Whether its streams wait for a word by themselves; else the CPU does.
+    /// Whether its streams can wait for the word; else the CPU waits.
     pub(crate) fn can_wait_for(&self, word: &StreamWord<'_>) -> bool {
         self.properties().has_stream_words && !word.memory.as_any().is::<Unregistered>()
     }
 }
 
-/// Words that this process may only read, and the device therefore not at all.
+/// Words that this process may only read, on a device that cannot register read-only memory.
 #[derive(Debug)]
 pub(crate) struct Unregistered(pub(crate) Arc<Mapping>);
 
@@ -227,14 +227,15 @@ impl StreamMemory for Registration {
     }
 }
 
-/// No call of the driver is allowed where this is dropped, so it holds the memory and not its registration.
+/// The argument of `write_later`. It holds the mapping and not its registration, because a host function may not call the driver, not even
+/// by a drop.
 struct LaterWrite {
     mapping: Arc<Mapping>,
     offset: u64,
     value: u32,
 }
 
-/// What a stream without stream memory operations calls in their place.
+/// The host function that a stream without stream memory operations calls to write a word.
 unsafe extern "C" fn write_later(argument: *mut c_void) {
     // SAFETY: made by `write_value`, called once.
     let later = unsafe { Box::from_raw(argument.cast::<LaterWrite>()) };
@@ -251,7 +252,7 @@ unsafe impl Send for EventHandle {}
 // SAFETY: as above.
 unsafe impl Sync for EventHandle {}
 
-/// Events are used again: making one takes the driver longer than recording it.
+/// Events for reuse: creating one takes the driver longer than recording it.
 #[derive(Debug)]
 struct Events {
     device: Arc<Device>,
@@ -263,7 +264,7 @@ impl Events {
         Arc::new(Self { device: device.clone(), spare: Mutex::default() })
     }
 
-    /// The context is entered.
+    /// The caller has entered the context.
     fn take(&self) -> Result<EventHandle, DriverError> {
         if let Some(spare) = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop() {
             return Ok(spare);
@@ -285,7 +286,7 @@ impl Events {
 
     fn destroy(&self, event: EventHandle) {
         let Ok(_entered) = self.device.enter() else { return };
-        // SAFETY: our own, once, and nobody asks it any more; work that waits for it goes on.
+        // SAFETY: our own, destroyed once, and no longer queried; streams that wait for it are not affected.
         let _ = unsafe { self.device.driver().destroy_event(event.0) };
     }
 }
@@ -298,7 +299,7 @@ impl Drop for Events {
     }
 }
 
-/// A place in a stream.
+/// A recorded event.
 #[derive(Debug)]
 struct CudaEvent {
     handle: EventHandle,
@@ -324,12 +325,12 @@ impl EventBody for CudaEvent {
 
 impl Drop for CudaEvent {
     fn drop(&mut self) {
-        // Recorded anew, it would still be right for whoever waited for this record in a stream.
+        // Reuse is safe: a stream that waits for this record keeps waiting for it, even if the event is recorded again.
         self.events.keep(self.handle);
     }
 }
 
-/// Waits until something is so, looking.
+/// Polls until `is_so` returns true.
 fn looking(timeout: Duration, is_so: impl Fn() -> Result<bool, DeviceError>) -> Result<(), DeviceError> {
     let start = Instant::now();
     let mut look = LOOK_MIN;
@@ -349,16 +350,16 @@ fn looking(timeout: Duration, is_so: impl Fn() -> Result<bool, DeviceError>) -> 
     Ok(())
 }
 
-/// Why a place in a stream could not be marked; `None` if it was.
+/// Why the driver refused to record an event; `None` if it was recorded.
 pub(crate) fn refusal(event: &Event) -> Option<&DriverError> {
     event.body()?.as_any().downcast_ref::<Unmarked>().map(|unmarked| &unmarked.refusal)
 }
 
-/// A place in a stream that the driver refused to mark. Whenever this is asked, it tries to mark a later one; failing that, all that the
-/// stream has to do counts.
+/// An event that the driver refused to record. Each query tries to record a later event instead; if that fails too, the event counts as
+/// reached when the stream has no pending work.
 ///
-/// A capture does not tell of failure, and such a place is reached when what was marked after it is. Another refusal is the error that
-/// comes then.
+/// If a capture caused the refusal, the work itself has not failed, and the event is reached normally. After any other refusal, the query
+/// that finds the work done returns the refusal as its error.
 #[derive(Debug)]
 struct Unmarked {
     stream: Arc<CudaStream>,
@@ -370,7 +371,7 @@ struct Unmarked {
 enum Mark {
     None,
     Later(CudaEvent),
-    /// Reached: the stream is not asked any more.
+    /// Reached: the stream is no longer queried.
     Over,
 }
 
@@ -385,9 +386,9 @@ impl Unmarked {
         mark
     }
 
-    /// Makes later work of another stream wait for it.
+    /// Makes later work of another stream wait for this event.
     fn precede(&self, other: &CudaStream) -> Result<(), DriverError> {
-        // Kept: whoever finds the event over gives it back.
+        // The mark keeps the event until a query finds it reached.
         match &*self.look() {
             Mark::Later(event) => other.wait_for(event),
             Mark::Over if self.refusal.is_of_capture() => Ok(()),
@@ -407,7 +408,7 @@ impl EventBody for Unmarked {
                 Ok(is_done) => is_done,
                 Err(asked) if asked.is_of_capture() => false,
                 Err(asked) if is_of_capture => return Err(asked.into()),
-                // It cannot be asked either: its context has failed.
+                // The stream cannot be queried either: its context has failed.
                 Err(_) => true,
             },
         };

@@ -21,7 +21,7 @@ use crate::stream::{Completion, Stream, StreamMemory};
 pub struct HostBackend;
 
 impl HostBackend {
-    /// Always there.
+    /// Always succeeds: every machine has host memory.
     pub fn new() -> Self {
         Self
     }
@@ -113,7 +113,7 @@ impl Backend for HostBackend {
     }
 }
 
-/// Words as they lie: every process reaches them.
+/// A plain mapping: the CPU writes and reads the words itself.
 #[derive(Debug)]
 struct HostStreamMemory(Arc<Mapping>);
 

@@ -1,7 +1,7 @@
 //! A host pool: one slab, one memfd.
 //!
-//! Invariants  Its size is sealed at birth, so no mapping of it faults. After `seal` the kernel makes no writable mapping of it, takes no
-//!             write(2) to it and gives none of its pages back; the mappings of its maker and its writer stay writable.
+//! Invariants  Its size is sealed on creation, so no mapping of it faults (SIGBUS). After `seal` the kernel refuses new writable mappings,
+//!             write(2) and hole punching; the existing mappings of the manager and the writer stay writable.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -27,12 +27,12 @@ impl HostPool {
         let bytes = whole_pages(spec.bytes);
         let memory = memory_bytes();
         if bytes > memory {
-            // A memfd may be larger than memory; whoever touched its last page would then be killed instead of told.
+            // A memfd may be larger than memory; the OOM killer would then end the process that touches its last page.
             return Err(DeviceError::TooLarge { name: spec.name.clone(), bytes, memory });
         }
         let create = |source| DeviceError::Create { name: spec.name.clone(), bytes, source };
         let fd = memfd::create_to_be_sealed(&spec.name, bytes).map_err(create)?;
-        // Writable, also in the manager: a NIC registers only what is (facts of the verbs API), and after the seal it is too late.
+        // Writable in the manager too: ibv_reg_mr registers only writable pages, and after the seal no new writable mapping is possible.
         Self::map(fd, bytes, Access::ReadWrite, &spec.name)
     }
 
@@ -75,7 +75,7 @@ impl HostPool {
         &self.mapping
     }
 
-    /// Its mapping in this process.
+    /// The mapping in this process.
     pub fn mapping(&self) -> &Mapping {
         &self.mapping
     }

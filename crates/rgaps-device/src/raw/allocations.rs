@@ -1,4 +1,4 @@
-//! What a thread takes from the heap, counted: for tests of paths that must take nothing.
+//! Counts a thread's heap allocations, for tests of paths that must not allocate.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -7,21 +7,21 @@ thread_local! {
     static TAKEN: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The system's allocator, and a count. Make it the `#[global_allocator]` of a test program.
+/// The system allocator with a counter. Make it the `#[global_allocator]` of a test program.
 #[derive(Debug)]
 pub struct CountingAllocator;
 
-/// How often this thread has taken memory from the heap.
+/// How often this thread has allocated from the heap.
 pub fn taken_by_this_thread() -> u64 {
     TAKEN.with(Cell::get)
 }
 
 fn count() {
-    // A thread that is ending has no count any more.
+    // A thread that is exiting has already dropped its counter.
     let _ = TAKEN.try_with(|taken| taken.set(taken.get() + 1));
 }
 
-// SAFETY: every call is the system allocator's, with the same arguments; counting touches a thread-local number that allocates nothing.
+// SAFETY: every call goes to the system allocator with the same arguments; counting only changes a thread-local that allocates nothing.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
@@ -36,7 +36,7 @@ unsafe impl GlobalAlloc for CountingAllocator {
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
         count();
-        // SAFETY: the block came from System with this layout; the caller answers for `bytes`.
+        // SAFETY: the block came from System with this layout; the caller keeps the contract for `bytes`.
         unsafe { System.realloc(pointer, layout, bytes) }
     }
 }

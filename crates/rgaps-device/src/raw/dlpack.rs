@@ -1,4 +1,4 @@
-//! DLPack's structures, as array libraries take them, and the one of them that owns what keeps its memory alive.
+//! DLPack's structures for array libraries, and `ManagedTensor`, which owns the object that keeps the memory alive.
 //!
 //! ```text
 //! DLManagedTensorVersioned, 80 B           DLTensor, 48 B
@@ -12,12 +12,12 @@
 //!                                           48
 //! ```
 //!
-//! A byte offset goes into `data`: libraries that take tensors have ignored the field (pytorch/pytorch issue 168177, NVIDIA/cuda-python
+//! A byte offset is added to `data` instead, because consumers have ignored the field (pytorch/pytorch issue 168177, NVIDIA/cuda-python
 //! issue 2592).
 //!
-//! `DLManagedTensor` is the 64 B that libraries took before DLPack 1.0: the DLTensor, then manager_ctx and deleter.
+//! `DLManagedTensor` is the 64 B structure from before DLPack 1.0: the DLTensor, then manager_ctx and deleter.
 //!
-//! Source      DLPack 1.1, include/dlpack/dlpack.h of dmlc/dlpack, on a machine of 64 bits.
+//! Source      DLPack 1.1, include/dlpack/dlpack.h of dmlc/dlpack, on a 64-bit machine.
 
 use std::ffi::c_void;
 use std::mem::{ManuallyDrop, offset_of, size_of};
@@ -26,33 +26,33 @@ use std::ptr::NonNull;
 
 use crate::view::{NDIM_MAX, TensorView};
 
-/// The version whose structures and codes these are.
+/// The DLPack version of these structures and codes.
 pub const VERSION: DLPackVersion = DLPackVersion { major: 1, minor: 1 };
 /// DLPACK_FLAG_BITMASK_READ_ONLY: the consumer must not write.
 pub const FLAG_READ_ONLY: u64 = 1;
 
-/// Which DLPack. Structures of another major version have another layout.
+/// A DLPack version. Structures of another major version have another layout.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DLPackVersion {
-    /// Of the layout.
+    /// Version of the layout.
     pub major: u32,
-    /// Of the codes.
+    /// Version of the codes.
     pub minor: u32,
 }
 
-/// Where memory is.
+/// The device that owns memory.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DLDevice {
     /// A DLDeviceType.
     pub device_type: i32,
-    /// Its number among those of that type, as this process counts them; 0 for memory of the host.
+    /// Its ordinal of that type in this process; 0 for host memory.
     pub device_id: i32,
 }
 
 impl DLDevice {
-    /// kDLCPU: memory of the host.
+    /// kDLCPU: host memory.
     pub const CPU: Self = Self { device_type: 1, device_id: 0 };
 
     /// kDLCUDA: an NVIDIA GPU, by its number in this process.
@@ -80,13 +80,13 @@ impl DLDataType {
     }
 }
 
-/// A tensor in memory of somebody else's.
+/// A tensor in memory that it does not own.
 #[repr(C)]
 #[derive(Debug)]
 pub struct DLTensor {
-    /// Of the first element, in the device's addresses; null if there are no elements.
+    /// Device address of the first element; null if there are no elements.
     pub data: *mut c_void,
-    /// Where.
+    /// The device of the memory.
     pub device: DLDevice,
     /// Dimensions.
     pub ndim: i32,
@@ -94,21 +94,21 @@ pub struct DLTensor {
     pub dtype: DLDataType,
     /// Elements of each dimension.
     pub shape: *mut i64,
-    /// Elements from one to the next in each dimension.
+    /// Distance between neighbours in each dimension, in elements.
     pub strides: *mut i64,
-    /// To be added to `data`.
+    /// Bytes to add to `data`.
     pub byte_offset: u64,
 }
 
-/// A tensor with what its memory needs to stay.
+/// A tensor that keeps its memory alive.
 #[repr(C)]
 #[derive(Debug)]
 pub struct DLManagedTensorVersioned {
-    /// Layout of what follows.
+    /// Version of this structure.
     pub version: DLPackVersion,
-    /// The producer's own.
+    /// The producer's context.
     pub manager_ctx: *mut c_void,
-    /// Ends all of it. Called once, on any thread.
+    /// Frees the tensor and its memory. The consumer calls it once, on any thread.
     pub deleter: Option<unsafe extern "C" fn(*mut Self)>,
     /// `FLAG_READ_ONLY` or 0.
     pub flags: u64,
@@ -116,15 +116,15 @@ pub struct DLManagedTensorVersioned {
     pub dl_tensor: DLTensor,
 }
 
-/// A tensor with what its memory needs to stay, as libraries before DLPack 1.0 take it: nothing in it says that it must not be written.
+/// A tensor that keeps its memory alive, for libraries from before DLPack 1.0. It has no read-only flag.
 #[repr(C)]
 #[derive(Debug)]
 pub struct DLManagedTensor {
     /// The tensor.
     pub dl_tensor: DLTensor,
-    /// The producer's own.
+    /// The producer's context.
     pub manager_ctx: *mut c_void,
-    /// Ends all of it. Called once, on any thread.
+    /// Frees the tensor and its memory. The consumer calls it once, on any thread.
     pub deleter: Option<unsafe extern "C" fn(*mut Self)>,
 }
 
@@ -140,7 +140,7 @@ const _: () = assert!(offset_of!(DLManagedTensorVersioned, flags) == 24);
 const _: () = assert!(offset_of!(DLManagedTensorVersioned, dl_tensor) == 32);
 const _: () = assert!(offset_of!(Context<u128>, shape) == 0 && offset_of!(Context<u128>, strides) == NDIM_MAX * 8);
 
-/// What a managed tensor owns. Its shape comes first and its strides follow: the tensor points to them.
+/// The context of a managed tensor. The tensor points to its shape, the first field, and to its strides, the second.
 #[repr(C)]
 struct Context<O> {
     shape: [i64; NDIM_MAX],
@@ -148,16 +148,16 @@ struct Context<O> {
     owner: O,
 }
 
-/// A `DLManagedTensorVersioned` that has not been given away. Dropping it calls its deleter.
+/// A `DLManagedTensorVersioned` that no consumer has yet. Dropping it calls its deleter.
 #[derive(Debug)]
 pub struct ManagedTensor(NonNull<DLManagedTensorVersioned>);
 
-// SAFETY: all of it is behind the pointer, and `new` asks of the owner that it may be dropped by any thread.
+// SAFETY: all of it is behind the pointer, and `new` requires an owner that any thread may drop (`Send`).
 unsafe impl Send for ManagedTensor {}
 
 impl ManagedTensor {
-    /// A tensor whose deleter drops `owner`, on whichever thread the consumer calls it. It promises no more than the owner keeps: that the
-    /// view's memory stays for as long as the owner lives.
+    /// A tensor whose deleter drops `owner`, on the thread on which the consumer calls it. The caller makes sure that the view's memory stays
+    /// for as long as `owner` lives.
     pub fn new<O: Send + 'static>(view: &TensorView, device: DLDevice, is_read_only: bool, owner: O) -> Self {
         let context = Box::into_raw(Box::new(Context { shape: view.shape, strides: view.strides, owner }));
         let shape = context.cast::<i64>();
@@ -180,18 +180,18 @@ impl ManagedTensor {
         Self(NonNull::from(Box::leak(Box::new(managed))))
     }
 
-    /// What the consumer will see.
+    /// The structure that the consumer will see.
     pub fn as_raw(&self) -> &DLManagedTensorVersioned {
-        // SAFETY: made by `new`, and nobody else's until `into_raw`.
+        // SAFETY: made by `new`, and exclusively ours until `into_raw`.
         unsafe { self.0.as_ref() }
     }
 
-    /// Gives it away: whoever has the pointer calls the deleter, once.
+    /// Transfers ownership: the holder of the pointer calls the deleter, once.
     pub fn into_raw(self) -> NonNull<DLManagedTensorVersioned> {
         ManuallyDrop::new(self).0
     }
 
-    /// Gives it away to a library of before DLPack 1.0, which calls the deleter, once.
+    /// Transfers ownership to a library from before DLPack 1.0, which calls the deleter, once.
     pub fn into_legacy(self) -> NonNull<DLManagedTensor> {
         let DLTensor { data, device, ndim, dtype, shape, strides, byte_offset } = self.as_raw().dl_tensor;
         let dl_tensor = DLTensor { data, device, ndim, dtype, shape, strides, byte_offset };
@@ -200,12 +200,12 @@ impl ManagedTensor {
     }
 }
 
-/// The deleter of a tensor of `into_legacy`. A null pointer is nobody's tensor.
+/// The deleter of a tensor of `into_legacy`. It ignores a null pointer.
 unsafe extern "C" fn delete_legacy(legacy: *mut DLManagedTensor) {
     if legacy.is_null() {
         return;
     }
-    // SAFETY: `into_legacy` leaked it from a box, and a deleter is called once.
+    // SAFETY: `into_legacy` leaked it from a box, and the consumer calls a deleter once.
     let legacy = unsafe { Box::from_raw(legacy) };
     drop(NonNull::new(legacy.manager_ctx.cast()).map(ManagedTensor));
 }
@@ -213,22 +213,22 @@ unsafe extern "C" fn delete_legacy(legacy: *mut DLManagedTensor) {
 impl Drop for ManagedTensor {
     fn drop(&mut self) {
         if let Some(deleter) = self.as_raw().deleter {
-            // SAFETY: its own deleter, and nobody has called it.
+            // SAFETY: its own deleter, which has not been called.
             unsafe { deleter(self.0.as_ptr()) };
         }
     }
 }
 
-/// The deleter of a tensor that owns an `O`. A null pointer is nobody's tensor.
+/// The deleter of a tensor that owns an `O`. It ignores a null pointer.
 unsafe extern "C" fn delete<O>(managed: *mut DLManagedTensorVersioned) {
     if managed.is_null() {
         return;
     }
-    // SAFETY: `new` leaked it from a box, and a deleter is called once.
+    // SAFETY: `new` leaked it from a box, and the consumer calls a deleter once.
     let managed = unsafe { Box::from_raw(managed) };
     // SAFETY: as above; `new` chose this deleter for this type of owner.
     let context = unsafe { Box::from_raw(managed.manager_ctx.cast::<Context<O>>()) };
-    // The consumer is not of Rust: what the owner's drop panics with has been printed, and goes no further.
+    // The consumer is not Rust code, so a panic of the owner's drop must not unwind into it. The panic hook has printed it.
     let _ = catch_unwind(AssertUnwindSafe(move || drop(context.owner)));
 }
 
@@ -252,11 +252,11 @@ mod tests {
     }
 
     #[test]
-    fn what_a_consumer_reads_is_what_the_header_says() {
+    fn a_consumer_reads_the_layout_of_dlpack_h() {
         let tensor = ManagedTensor::new(&view(&[4, 5]), DLDevice::cuda(3), true, ());
         let raw = tensor.as_raw();
         assert_eq!((raw.version, raw.flags), (DLPackVersion { major: 1, minor: 1 }, 1));
-        // SAFETY: plain bytes, and the whole of them: the structure has no padding.
+        // SAFETY: the structure is plain bytes without padding, all initialised.
         let bytes = unsafe { std::slice::from_raw_parts(std::ptr::from_ref(raw).cast::<u8>(), 80) };
         assert_eq!(bytes[..8], [1, 0, 0, 0, 1, 0, 0, 0]);
         assert_eq!(bytes[24..32], [1, 0, 0, 0, 0, 0, 0, 0]);
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn the_owner_is_dropped_once_by_whoever_has_the_tensor() {
+    fn the_owner_is_dropped_once_by_the_holder_of_the_tensor() {
         let owner = Arc::new(());
         let tensor = ManagedTensor::new(&view(&[1; NDIM_MAX]), DLDevice::CPU, true, owner.clone());
         assert_eq!(Arc::strong_count(&owner), 2);
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_library_of_before_dlpack_1_sees_the_same_tensor_and_drops_the_same_owner() {
+    fn a_library_from_before_dlpack_1_sees_the_same_tensor_and_drops_its_owner() {
         let owner = Arc::new(());
         let tensor = ManagedTensor::new(&view(&[4, 5]), DLDevice::CPU, true, owner.clone());
         let legacy = tensor.into_legacy().as_ptr();

@@ -1,5 +1,5 @@
-//! Advice about pages and pinning, DLPack's structures, and for tests a counting allocator: the only unsafe code of this crate outside the
-//! backend `cuda`. None of it changes what the memory holds.
+//! Page advice and pinning, DLPack's structures, and a counting allocator for tests: the only unsafe code of this crate outside the
+//! backend `cuda`. None of it changes the bytes in memory.
 
 #[cfg(feature = "deferred")]
 pub mod allocations;
@@ -13,14 +13,14 @@ use rustix::mm::{Advice, madvise, mlock};
 
 use crate::pool::PoolMemory;
 
-/// Asks for huge pages. The kernel does as /sys/kernel/mm/transparent_hugepage/shmem_enabled allows.
+/// Requests huge pages. /sys/kernel/mm/transparent_hugepage/shmem_enabled decides.
 pub(crate) fn advise_huge_pages(mapping: &Mapping) -> rustix::io::Result<()> {
     let (start, bytes) = whole(mapping);
     // SAFETY: exactly the pages of a live mapping; MADV_HUGEPAGE changes neither contents nor protection.
     unsafe { madvise(start, bytes, Advice::LinuxHugepage) }
 }
 
-/// Gives every page of a part its memory and its place in this process's page table, as if each had been touched.
+/// Faults in every page of a part, as if this process had touched it.
 pub(crate) fn populate(mapping: &Mapping, pages: Pages) -> rustix::io::Result<()> {
     let advice = match mapping.access() {
         Access::ReadOnly => Advice::LinuxPopulateRead,
@@ -31,7 +31,7 @@ pub(crate) fn populate(mapping: &Mapping, pages: Pages) -> rustix::io::Result<()
     unsafe { madvise(start, pages.bytes, advice) }
 }
 
-/// Pins all pages, as memory that a NIC or a GPU reads must be. Unmapping undoes it.
+/// Locks all pages in memory, for a NIC or a GPU to read. Unmapping undoes it.
 pub(crate) fn pin(mapping: &Mapping) -> rustix::io::Result<()> {
     let (start, bytes) = whole(mapping);
     // SAFETY: exactly the pages of a live mapping; locking changes neither contents nor protection.
@@ -42,7 +42,7 @@ fn whole(mapping: &Mapping) -> (*mut c_void, usize) {
     (mapping.address() as *mut c_void, mapping.bytes() as usize)
 }
 
-/// The whole pages that a part of a mapping touches.
+/// The whole pages that overlap a part of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pages {
     start: u64,
@@ -50,7 +50,7 @@ pub(crate) struct Pages {
 }
 
 impl Pages {
-    /// Of `bytes` at `offset`, which must lie inside the mapping.
+    /// The pages of `bytes` bytes at `offset`; an error if they leave the mapping.
     pub(crate) fn of(mapping: &Mapping, offset: u64, bytes: u64) -> Result<Self, OutOfRange> {
         let outside = OutOfRange { offset, bytes, mapped: mapping.bytes() };
         let end = offset.checked_add(bytes).filter(|&end| end <= mapping.bytes()).ok_or(outside)?;
@@ -59,32 +59,32 @@ impl Pages {
     }
 }
 
-/// Memory that a device reads and that is no pool's: a buffer of the caller's, to be pushed.
+/// Device memory outside a pool: the caller's buffer, to push.
 #[derive(Debug)]
 pub struct DevicePart {
     address: u64,
     bytes: u64,
-    /// What it is part of, where that is known.
+    /// The pool that it is part of, if any.
     _pool: Option<Arc<dyn PoolMemory>>,
 }
 
 impl DevicePart {
-    /// `bytes` bytes from the device's address `address` on; on the host backend, a pointer.
+    /// `bytes` bytes from device address `address` on; on the host backend, a pointer.
     ///
     /// # Safety
-    /// They are there for the device to read, and nobody writes them, until the stream that they are given to has got there.
+    /// The device can read the bytes, and nothing writes them, until the stream that copies them has done so.
     pub unsafe fn new(address: u64, bytes: u64) -> Self {
         Self { address, bytes, _pool: None }
     }
 
-    /// Part of a pool, which it keeps: for tests that keep it until the stream has got there.
+    /// Part of a pool, which it keeps alive. For tests; they keep it until the stream has copied it.
     pub(crate) fn of_pool(pool: &Arc<dyn PoolMemory>, offset: u64, bytes: u64) -> Result<Self, OutOfRange> {
         let outside = OutOfRange { offset, bytes, mapped: pool.bytes() };
         offset.checked_add(bytes).filter(|end| *end <= pool.bytes()).ok_or(outside)?;
         Ok(Self { address: pool.device_address(offset)?, bytes, _pool: Some(pool.clone()) })
     }
 
-    /// The device's address of the first byte.
+    /// Device address of the first byte.
     pub fn address(&self) -> u64 {
         self.address
     }
@@ -94,9 +94,9 @@ impl DevicePart {
         self.bytes
     }
 
-    /// What it holds, where a device address is a pointer.
+    /// Its bytes, on the host backend, where a device address is a pointer.
     pub(crate) fn as_host_bytes(&self) -> SharedBytes<'_> {
-        // SAFETY: on the host backend `new` was promised memory of this process, or it is a pool's that is kept.
+        // SAFETY: on the host backend the caller of `new` promised memory of this process; `of_pool` keeps its pool alive.
         unsafe { SharedBytes::from_raw(self.address as *const u8, self.bytes as usize) }
     }
 }

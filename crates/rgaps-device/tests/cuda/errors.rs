@@ -1,23 +1,23 @@
-//! An error at every call of the driver, and of every operation of a stream.
+//! Injects an error at every driver call, and at every operation of a stream.
 
 use super::*;
 
-/// Everything that the backend does, once.
+/// Does everything that the backend can do, once.
 fn everything() -> Result<(), DeviceError> {
     let backend = CudaBackend::open(0)?;
     let pools = shared(&backend, 40 * MIB)?;
     let at = pools[0].first_slab_bytes().unwrap_or(0);
     give_memory(&pools, at, MIB)?;
     let (own, consumer) = (backend.stream()?, backend.stream()?);
-    // As if it were the caller's, which is asked about more.
+    // Wrap it as a caller's stream, for which the backend makes more driver calls.
     let handle = backend.raw_stream(&own).unwrap();
-    // SAFETY: `own` outlives it and all that is given to it.
+    // SAFETY: `own` outlives it and all its work.
     let producer = unsafe { backend.borrow_stream(handle) };
     let page = memfd::create("rgaps-test", 4096).unwrap();
     let memory = backend.stream_memory(&Arc::new(Mapping::map(&page, 4096, Access::ReadWrite).unwrap()))?;
     let buffer = backend.host_buffer(&BufferSpec { name: "rgaps-test".to_owned(), bytes: MIB })?;
     let outcome = in_order(&backend, &pools, at, [&producer, &consumer], memory.as_ref(), &buffer);
-    // Whatever failed, what was started is over before its memory goes. Twice: the error may strike here.
+    // Wait for all work before its memory is freed. Twice: the injected error may hit the first wait.
     for stream in [&producer, &consumer, &producer, &consumer] {
         let _ = stream.synchronize(PATIENCE);
     }
@@ -57,7 +57,7 @@ fn in_order(
     consumer.synchronize(PATIENCE)
 }
 
-/// The functions of the driver that the backend calls, from its own table.
+/// The driver functions that the backend calls, from its table.
 fn functions() -> Vec<&'static str> {
     let table = include_str!("../../src/cuda/driver.rs").lines();
     let named = table.filter_map(|line| Some(line.split_once(" = \"cu")?.1.split_once('"')?.0));
@@ -66,7 +66,7 @@ fn functions() -> Vec<&'static str> {
     named
 }
 
-/// Everything that a backend does whose device does not reach the pools, once. The manager's is on theirs.
+/// Does everything that a backend without peer access to the pools can do, once. The manager uses the pools' device.
 fn everything_apart() -> Result<(), DeviceError> {
     let manager = CudaBackend::open(0)?;
     let backend = CudaBackend::open_beside(1, 0).map_err(DeviceError::Failed)?;
@@ -81,7 +81,7 @@ fn everything_apart() -> Result<(), DeviceError> {
     let memory = backend.stream_memory(&Arc::new(Mapping::map(&page, 4096, Access::ReadWrite).unwrap()))?;
     let buffer = backend.host_buffer(&BufferSpec { name: "rgaps-test".to_owned(), bytes: MIB })?;
     let outcome = across(&backend, [&writer, &reader], &stream, memory.as_ref(), &buffer);
-    // As in `everything`.
+    // Twice: the injected error may hit the first wait.
     for _ in 0..2 {
         let _ = stream.synchronize(PATIENCE);
     }
@@ -102,7 +102,7 @@ fn across(
     let scratch = backend.scratch(5000)?.expect("it does not reach the pools");
     let filled = backend.copy_in(stream, &[5; 5000], PoolPart::of(scratch.as_ref(), 0));
     let filled = filled.and_then(|copy| copy.wait(PATIENCE));
-    // Whatever that says, the copy is over before the memory goes.
+    // Wait for the copy before the memory is freed, also after an error.
     let _ = stream.synchronize(PATIENCE);
     filled?;
     backend.copy_within(stream, &contract::part_of(&scratch, 0, 5000)?, block(8192))?;
@@ -117,7 +117,7 @@ fn across(
     let read = stream
         .wait(mirror.copied.event(), PATIENCE)
         .and_then(|()| backend.copy_out(stream, PoolPart::of(mirror.memory.as_ref(), 0), &mut found));
-    // The original must stay until the copy is over. Twice: the error may strike here.
+    // The original must stay until the copy is over. Twice: the injected error may hit the first wait.
     let over = mirror.copied.wait(PATIENCE).or_else(|_| mirror.copied.wait(PATIENCE));
     read.and(over)?;
     assert_eq!(found, [5; 5000]);
@@ -126,12 +126,12 @@ fn across(
     Ok(())
 }
 
-/// Fails each call of the driver of a scenario, one at a time: each is named, and nothing is leaked. Returns how many were failed. All
-/// functions are called but those.
+/// Fails each driver call of a scenario, one at a time: the error must name the call, and nothing may leak. Returns how many calls failed.
+/// The scenario must call every function except those in `not_here`.
 fn inject(gpu: &Control, scenario: fn() -> Result<(), DeviceError>, not_here: &[&str]) -> usize {
     scenario().unwrap();
     assert_eq!(gpu.leaks(), []);
-    // Who cannot give something back has nobody to tell, and keeps it. Those come last.
+    // Functions that free something: their errors are not reported, and the object leaks. They are tested last.
     let gives_back = |function: &&str| {
         let what =
             ["Release", "Unmap", "AddressFree", "FreeAsync", "Unregister", "Destroy", "CtxP", "CtxS", "Exchange"];
@@ -150,11 +150,11 @@ fn inject(gpu: &Control, scenario: fn() -> Result<(), DeviceError>, not_here: &[
             gpu.fail(&name, nth, 999);
             let outcome = scenario();
             gpu.fail(&name, nth, 0);
-            // Events may be recorded, and asked, for the backend's own sake.
+            // The backend also calls these for itself, where it handles an error.
             let own_sake = function.starts_with("Event") || function == "StreamIsCapturing";
             let may_pass = gives_back(&function) || own_sake;
             match outcome {
-                Ok(()) => assert!(may_pass, "call {nth} of {name} failed, and nobody was told"),
+                Ok(()) => assert!(may_pass, "call {nth} of {name} failed without an error"),
                 Err(error) => {
                     let text = error.to_string();
                     let named = text.contains(&name) && text.contains("CUDA_ERROR_UNKNOWN (999)");
@@ -167,9 +167,9 @@ fn inject(gpu: &Control, scenario: fn() -> Result<(), DeviceError>, not_here: &[
     injected
 }
 
-/// Each with a test of its own: below, and `what_is_missing_for_a_gpu_is_said_by_name`.
+/// Functions with tests of their own: below, and `an_error_names_what_is_missing_for_a_gpu`.
 const ALONE: [&str; 4] = ["cuStreamQuery", "cuInit", "cuDriverGetVersion", "cuLaunchHostFunc"];
-/// For a second device only.
+/// Functions that only a second device needs.
 const FOR_A_SECOND: [&str; 4] = ["cuDeviceCanAccessPeer", "cuMemcpyPeerAsync", "cuMemAllocAsync", "cuMemFreeAsync"];
 
 #[test]
@@ -205,7 +205,7 @@ fn an_error_at_any_call_of_the_driver_is_named_and_leaks_nothing() {
     }
 }
 
-/// `name` fails at its first call.
+/// Runs `action` while the first call of `name` fails.
 fn failing<T>(gpu: &Control, name: &str, action: impl FnOnce() -> T) -> T {
     gpu.fail(name, 1, 999);
     let outcome = action();
@@ -232,7 +232,7 @@ fn an_error_at_a_call_that_a_second_device_needs_is_named() {
         assert!(error.contains("cuDriverGetVersion failed"), "{error}");
         assert_eq!(gpu.leaks(), []);
         if apart {
-            // Those that this does not need are failed above.
+            // Functions that this scenario does not call; the test above fails them.
             let above = ["cuMemcpyDtoDAsync_v2", "cuMemGetInfo_v2", "cuStreamIsCapturing"];
             let injected = inject(&gpu, everything_apart, &[&ALONE[..], &above[..]].concat());
             assert!(injected > 300, "{injected}");
@@ -241,7 +241,7 @@ fn an_error_at_a_call_that_a_second_device_needs_is_named() {
 }
 
 #[test]
-fn an_error_where_a_stream_calls_a_function_for_want_of_words_is_named() {
+fn an_error_of_the_host_function_that_replaces_stream_words_is_named() {
     if again(&[("RGAPS_TEST_STANDIN_NO_STREAM_MEM_OPS", "1")]) {
         let (gpu, _one, _watchdog) = standin();
         let error = failing(&gpu, "cuLaunchHostFunc", everything).unwrap_err().to_string();
@@ -251,14 +251,14 @@ fn an_error_where_a_stream_calls_a_function_for_want_of_words_is_named() {
 }
 
 #[test]
-fn a_stream_that_takes_no_event_and_cannot_be_asked_either_is_an_error_and_no_wait_for_ever() {
+fn a_stream_that_can_neither_record_nor_be_queried_is_an_error_and_no_hang() {
     let (gpu, _one, _watchdog) = standin();
     let error = failing(&gpu, "cuStreamQuery", || failing(&gpu, "cuEventRecord", everything)).unwrap_err().to_string();
     assert!(error.contains("cuEventRecord failed: CUDA_ERROR_UNKNOWN (999)"), "{error}");
 }
 
 #[test]
-fn an_event_that_the_driver_refuses_is_over_when_the_work_is_and_an_error_then() {
+fn a_refused_event_returns_its_error_once_the_work_is_done() {
     let (gpu, _one, _watchdog) = standin();
     let backend = CudaBackend::open(0).unwrap();
     let page = memfd::create("rgaps-test", 4096).unwrap();
@@ -273,11 +273,11 @@ fn an_event_that_the_driver_refuses_is_over_when_the_work_is_and_an_error_then()
     gpu.go();
     let error = event.wait(PATIENCE).unwrap_err().to_string();
     assert!(error.contains("cuEventRecord failed") && word.has_reached(1).unwrap(), "{error}");
-    assert_eq!(event.query().unwrap_err().to_string(), error, "once over, it stays so");
+    assert_eq!(event.query().unwrap_err().to_string(), error, "the error stays");
 }
 
 #[test]
-fn an_event_of_a_stream_that_is_being_captured_comes_when_that_is_over() {
+fn an_event_of_a_captured_stream_is_reached_after_the_capture() {
     let (gpu, _one, _watchdog) = standin();
     let backend = CudaBackend::open(0).unwrap();
     let (stream, other) = (backend.stream().unwrap(), backend.stream().unwrap());
@@ -290,27 +290,27 @@ fn an_event_of_a_stream_that_is_being_captured_comes_when_that_is_over() {
         let refused = refused.unwrap_err().to_string();
         assert!(refused.contains("a stream is being captured"), "{refused}");
     }
-    assert!(gpu.end_capture(handle), "nothing of this became a part of the graph");
+    assert!(gpu.end_capture(handle), "no operation became part of the graph");
     event.wait(PATIENCE).unwrap();
     other.wait(&event, PATIENCE).unwrap();
     assert!(event.query().unwrap());
 }
 
 #[test]
-fn a_device_that_fails_under_way_is_an_error_and_never_a_wrong_byte() {
+fn a_device_failure_under_way_is_an_error_and_never_a_wrong_byte() {
     if again(&[]) {
         fail_under_way(everything, 8);
     }
 }
 
 #[test]
-fn a_device_that_fails_while_messages_are_copied_to_it_is_an_error_and_never_a_wrong_byte() {
+fn a_device_failure_while_messages_are_copied_is_an_error_and_no_wrong_byte() {
     if again(&BESIDE) {
         fail_under_way(everything_apart, 12);
     }
 }
 
-/// An operation of any stream fails, one after the other.
+/// Fails the operations of all streams, one at a time.
 fn fail_under_way(scenario: fn() -> Result<(), DeviceError>, operations_min: u64) {
     let (gpu, _one, _watchdog) = standin();
     gpu.delay_us(0);

@@ -1,6 +1,6 @@
-//! The cuda backend on the stand-in for libcuda: the contract, every kind of device, and an error at every call of the driver (errors.rs).
+//! Tests the cuda backend on the stand-in for libcuda: the contract, every kind of device, and an error at every driver call (errors.rs).
 //!
-//! One process has one driver, whose settings come from the environment: a test of another setting runs itself again (`again`).
+//! A process has one driver, whose settings are environment variables: a test of other settings runs itself again as a child (`again`).
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,18 +20,18 @@ mod errors;
 
 const MIB: u64 = 1 << 20;
 const NO_PEER: &str = "RGAPS_TEST_STANDIN_NO_PEER";
-/// Two devices, of which none reaches the other's memory.
+/// Two devices without peer access to each other.
 const BESIDE: [(&str, &str); 2] = [("RGAPS_TEST_STANDIN_DEVICES", "2"), (NO_PEER, "1")];
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The stand-in, for one test at a time.
+/// Locks the stand-in, which serves one test at a time.
 fn standin() -> (Control, MutexGuard<'static, ()>, Watchdog) {
     static ONE: Mutex<()> = Mutex::new(());
     let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     (Control::load(), one, Watchdog::new(Duration::from_secs(120)))
 }
 
-/// In a process of its own, on a stand-in with these settings.
+/// Runs this test in a child process, on a stand-in with these settings.
 fn again(settings: &[(&str, &str)]) -> bool {
     again_with(settings, link_into)
 }
@@ -40,7 +40,7 @@ fn spec(bytes: u64) -> PoolSpec {
     PoolSpec { name: "rgaps-test".to_owned(), bytes }
 }
 
-/// A pool as its maker, its writer and a reader have it.
+/// A pool, mapped as manager, writer and reader.
 fn shared(backend: &dyn Backend, bytes: u64) -> Result<[Arc<dyn PoolMemory>; 3], DeviceError> {
     let made = backend.create_pool(&spec(bytes))?;
     let (description, descriptors) = made.export()?;
@@ -51,7 +51,7 @@ fn shared(backend: &dyn Backend, bytes: u64) -> Result<[Arc<dyn PoolMemory>; 3],
     Ok([made, writer, reader])
 }
 
-/// What the API does before it fills a block, and before it reads one.
+/// Maps missing slabs, like the API before it fills or reads a block.
 fn give_memory(pools: &[Arc<dyn PoolMemory>; 3], offset: u64, bytes: u64) -> Result<(), DeviceError> {
     let [made, writer, reader] = pools;
     let missing = writer.missing(offset, bytes)?;
@@ -84,7 +84,7 @@ fn an_integrated_gpu_keeps_the_contract_too() {
         let backend = CudaBackend::open(0).unwrap();
         assert_eq!(backend.payload_access(), PayloadAccess::Direct);
         let ring = backend.host_buffer(&BufferSpec { name: "ring".to_owned(), bytes: MIB }).unwrap();
-        assert!(ring.is_registered(), "whoever gives its pages back would leave the device with the old ones");
+        assert!(ring.is_registered(), "the device has pinned the buffer's pages");
         drop(ring);
         contract::check(&backend);
         drop(backend);
@@ -106,7 +106,7 @@ fn a_gpu_without_stream_memory_operations_keeps_the_contract_too() {
 }
 
 #[test]
-fn a_gpu_beside_the_pools_keeps_the_contract_whether_it_reaches_them_or_not() {
+fn a_second_gpu_keeps_the_contract_with_and_without_peer_access() {
     for (settings, reaches) in [(&BESIDE[..1], true), (&BESIDE[..], false)] {
         if !is_again() {
             again(settings);
@@ -123,10 +123,10 @@ fn a_gpu_beside_the_pools_keeps_the_contract_whether_it_reaches_them_or_not() {
 }
 
 #[test]
-fn what_is_missing_for_copies_between_gpus_is_said_by_name() {
+fn an_error_names_what_is_missing_for_copies_between_gpus() {
     let cases = [
         ("RGAPS_TEST_STANDIN_NO_MEMORY_POOLS", "no stream-ordered memory for copies"),
-        ("RGAPS_TEST_STANDIN_INTEGRATED", "has no pools to be copied from"),
+        ("RGAPS_TEST_STANDIN_INTEGRATED", "whose pools cannot be copied"),
     ];
     for (name, reason) in cases {
         if !is_again() {
@@ -142,7 +142,7 @@ fn what_is_missing_for_copies_between_gpus_is_said_by_name() {
 }
 
 #[test]
-fn what_is_missing_for_a_gpu_is_said_by_name() {
+fn an_error_names_what_is_missing_for_a_gpu() {
     let cases = [
         ("RGAPS_TEST_STANDIN_DEVICES", "0", "CUDA_ERROR_NO_DEVICE"),
         ("RGAPS_TEST_STANDIN_NO_VMM", "1", "no VMM with POSIX descriptors"),
@@ -166,7 +166,7 @@ fn what_is_missing_for_a_gpu_is_said_by_name() {
 }
 
 #[test]
-fn a_gpu_in_the_hosts_memory_needs_to_read_what_it_may_not_write() {
+fn an_integrated_gpu_needs_read_only_registration() {
     const NOT_FOR_READING: (&str, &str) = ("RGAPS_TEST_STANDIN_NO_READ_ONLY_REGISTER", "1");
     const INTEGRATED: (&str, &str) = ("RGAPS_TEST_STANDIN_INTEGRATED", "1");
     if !is_again() {
@@ -185,12 +185,12 @@ fn a_gpu_in_the_hosts_memory_needs_to_read_what_it_may_not_write() {
 }
 
 #[test]
-fn a_libcuda_that_cannot_be_loaded_or_is_none_is_said_to_be_so() {
+fn an_error_names_a_libcuda_that_is_missing_broken_or_foreign() {
     const WHICH: &str = "RGAPS_TEST_LIBCUDA";
     const NAMES: [&str; 2] = ["libcuda.so", "libcuda.so.1"];
     let Ok(which) = std::env::var(WHICH) else {
         again_with(&[(WHICH, "absent")], |_| Ok(()));
-        let text = "no library, and longer than the header of one is: sixty-four bytes of it";
+        let text = "no library, but longer than an ELF header, which has sixty-four bytes";
         again_with(&[(WHICH, "broken")], |folder| {
             NAMES.iter().try_for_each(|name| std::fs::write(folder.join(name), text))
         });
@@ -206,7 +206,7 @@ fn a_libcuda_that_cannot_be_loaded_or_is_none_is_said_to_be_so() {
         "absent" if Device::count().is_ok() => return skipped("there is a driver"),
         "absent" => "libcuda.so.1 is not there: no NVIDIA driver is installed",
         "broken" => "libcuda.so.1 cannot be loaded: ",
-        _ => "the libcuda that was found is none of NVIDIA's: it has no cuInit",
+        _ => "the libcuda that was found is not NVIDIA's: it has no cuInit",
     };
     let said = Device::count().unwrap_err();
     assert!(said.starts_with(expected), "{which}: {said}");
@@ -225,7 +225,7 @@ fn auto_takes_the_gpu_and_its_identity_opens_it_again() {
 }
 
 #[test]
-fn memory_comes_with_the_first_message_that_needs_it_and_goes_when_the_pool_is_idle() {
+fn a_slab_is_mapped_for_its_first_message_and_freed_when_the_pool_is_idle() {
     let (gpu, _one, _watchdog) = standin();
     let backend = CudaBackend::open(0).unwrap();
     let pools = shared(&backend, 100 * MIB).unwrap();
@@ -248,21 +248,21 @@ fn memory_comes_with_the_first_message_that_needs_it_and_goes_when_the_pool_is_i
     backend.copy_out(&stream, place(reader.as_ref()), &mut found).unwrap();
     assert_eq!(found, [7; 8192]);
 
-    // Idle: the writer releases it, the manager is told, the reader sees it.
+    // Idle: the writer frees the slabs, then the manager does, then the reader unmaps them.
     let (mut idle, now) = (Idle::default(), Instant::now());
     assert_eq!(idle.look(writer.as_ref(), 0, now), None);
-    assert_eq!(idle.look(writer.as_ref(), 8192, now + KEEP), None, "not while something lies in it");
+    assert_eq!(idle.look(writer.as_ref(), 8192, now + KEEP), None, "not while a block is in use");
     assert_eq!(idle.look(writer.as_ref(), 0, now + KEEP), None, "not at once");
     let (offset, bytes) = idle.look(writer.as_ref(), 0, now + 2 * KEEP).unwrap();
     assert_eq!((offset, bytes), (slab, 100 * MIB - slab));
     made.release_unused(offset, bytes).unwrap();
     reader.trim();
     assert_eq!(pools.each_ref().map(resident), [slab; 3]);
-    assert_eq!(gpu.live("allocated_bytes"), slab, "it is one memory in this process");
+    assert_eq!(gpu.live("allocated_bytes"), slab, "the three mappings share one allocation");
     let gone = backend.copy_out(&stream, place(reader.as_ref()), &mut found);
     assert!(matches!(gone, Err(DeviceError::Absent { slab: 2, .. })), "{gone:?}");
 
-    // And again, with memory that no reader takes for the old one.
+    // Allocate again: the new generation tells readers that it is other memory.
     let before = writer.newest_generation();
     give_memory(&pools, block.0, block.1).unwrap();
     assert!(writer.newest_generation() > before);
@@ -274,7 +274,7 @@ fn memory_comes_with_the_first_message_that_needs_it_and_goes_when_the_pool_is_i
 }
 
 #[test]
-fn a_reader_that_was_away_while_memory_came_and_went_finds_the_new_one() {
+fn a_reader_that_missed_the_reuse_of_a_slab_maps_the_new_memory() {
     let (_gpu, _one, _watchdog) = standin();
     let backend = CudaBackend::open(0).unwrap();
     let pools = shared(&backend, 64 * MIB).unwrap();
@@ -282,7 +282,7 @@ fn a_reader_that_was_away_while_memory_came_and_went_finds_the_new_one() {
     let (slab, stream) = (writer.first_slab_bytes().unwrap(), backend.stream().unwrap());
     let place = |pool| PoolPart::of(pool, slab);
     for round in 1..4_u8 {
-        // The reader does not look in between: it still has the slab of the round before.
+        // The reader does not trim in between: it still maps the slab of the previous round.
         give_memory(&pools, slab, 100).unwrap();
         backend.copy_in(&stream, &[round; 100], place(writer.as_ref())).unwrap().wait(PATIENCE).unwrap();
         let mut found = [0; 100];
@@ -294,7 +294,7 @@ fn a_reader_that_was_away_while_memory_came_and_went_finds_the_new_one() {
 }
 
 #[test]
-fn memory_is_not_taken_away_under_a_copy_and_more_slabs_than_there_are_are_refused() {
+fn no_slab_is_freed_under_a_copy_and_impossible_slab_numbers_are_refused() {
     let (gpu, _one, _watchdog) = standin();
     let backend = CudaBackend::open(0).unwrap();
     let pools = shared(&backend, 64 * MIB).unwrap();
@@ -305,7 +305,7 @@ fn memory_is_not_taken_away_under_a_copy_and_more_slabs_than_there_are_are_refus
     gpu.hold();
     let from = PoolPart::of(made.as_ref(), slab);
     let copy = backend.copy_to_host(&stream, from, BufferPart { buffer: &buffer, offset: 0 }, MIB).unwrap();
-    // A client that says that its pool is empty, and lies.
+    // A client falsely says that its pool is empty.
     let refused = made.release_unused(slab, 64 * MIB - slab);
     assert!(matches!(refused, Err(DeviceError::Busy { .. })), "{refused:?}");
     gpu.go();
@@ -318,7 +318,7 @@ fn memory_is_not_taken_away_under_a_copy_and_more_slabs_than_there_are_are_refus
 }
 
 #[test]
-fn a_driver_without_mappings_for_reading_only_maps_for_both() {
+fn a_driver_without_read_only_mappings_maps_for_writing_too() {
     let (gpu, _one, _watchdog) = standin();
     let backend = CudaBackend::open(0).unwrap();
     let made = backend.create_pool(&spec(MIB)).unwrap();
@@ -332,7 +332,7 @@ fn a_driver_without_mappings_for_reading_only_maps_for_both() {
     backend.copy_out(&stream, PoolPart::of(reader.as_ref(), 0), &mut found).unwrap();
     assert_eq!(&found, b"read");
     let refused = backend.copy_in(&stream, b"no", PoolPart::of(reader.as_ref(), 0));
-    assert!(refused.is_err(), "this side still does not write into it");
+    assert!(refused.is_err(), "the backend itself still refuses to write into it");
 }
 
 #[test]

@@ -1,7 +1,7 @@
-//! The completion queue and its channel: polled, and armed before a sleep.
+//! The completion queue and its channel: a thread polls the queue, and arms it before it sleeps.
 //!
-//! Why arming is safe (verbs' rule): arm, poll once more, and only then sleep. What completes after the arming makes the channel's
-//! descriptor readable; what completed before it is found by that poll. Events are acknowledged before the queue is destroyed.
+//! No wake-up is lost if the caller arms, polls once more, and only then sleeps (ibv_req_notify_cq): a completion after the arming makes
+//! the channel's descriptor readable, and the poll finds earlier ones. Events are acknowledged before the queue is destroyed.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
@@ -12,10 +12,10 @@ use rustix::io::Errno;
 use crate::rdma::domain::{Context, VerbsError, last_errno};
 use crate::rdma::sys;
 
-/// Completions that are taken at once.
+/// Most completions of one poll.
 pub(super) const POLL_MAX: usize = 32;
 
-/// Why a transfer did not complete: `enum ibv_wc_status`, by what it means for whoever reads it.
+/// Why a transfer failed: `enum ibv_wc_status`, with its meaning for the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TransferError {
     /// 1.
@@ -27,50 +27,50 @@ pub enum TransferError {
     )]
     LocalQueuePair,
     /// 4.
-    #[error("memory that is not registered here was sent (LOC_PROT_ERR); this is a defect of RGAPS")]
+    #[error("a send used memory that is not registered (LOC_PROT_ERR); this is a defect of RGAPS")]
     LocalProtection,
     /// 5.
-    #[error("given up because the queue pair has failed before (WR_FLUSH_ERR); connect again")]
+    #[error("flushed because the queue pair had already failed (WR_FLUSH_ERR); connect again")]
     Flushed,
     /// 7.
-    #[error("the peer's answer made no sense (BAD_RESP_ERR); restart the peer")]
+    #[error("the peer's response was invalid (BAD_RESP_ERR); restart the peer")]
     BadResponse,
     /// 8.
     #[error("local memory refused the access (LOC_ACCESS_ERR); this is a defect of RGAPS")]
     LocalAccess,
     /// 9.
     #[error(
-        "the peer could not accept the request (REM_INV_REQ_ERR); its receives are too small or of another kind, restart the peer"
+        "the peer refused the request as invalid (REM_INV_REQ_ERR); its receives are too small or of another kind, restart the peer"
     )]
     RemoteRequest,
     /// 10.
     #[error(
-        "the peer does not allow that write (REM_ACCESS_ERR); its ring is gone or smaller than it said, connect again"
+        "the peer does not allow that write (REM_ACCESS_ERR); its ring is deregistered or smaller than it stated, connect again"
     )]
     RemoteAccess,
     /// 11.
-    #[error("the peer failed while it carried out the request (REM_OP_ERR); restart the peer")]
+    #[error("the peer failed during the request (REM_OP_ERR); restart the peer")]
     RemoteOperation,
     /// 12.
     #[error(
-        "the peer acknowledged nothing until the retries were used up (RETRY_EXC_ERR); it died or the network is down"
+        "the peer acknowledged nothing and the retries are exhausted (RETRY_EXC_ERR); it died or the network is down"
     )]
     RetriesExceeded,
     /// 13.
     #[error(
-        "the peer had no receive posted (RNR_RETRY_EXC_ERR); it breaks the protocol or is stopped, restart the peer"
+        "the peer had no receive posted (RNR_RETRY_EXC_ERR); it violates the protocol or is stopped, restart the peer"
     )]
     ReceiverNotReady,
     /// 16.
-    #[error("the peer gave the operation up (REM_ABORT_ERR); connect again")]
+    #[error("the peer aborted the operation (REM_ABORT_ERR); connect again")]
     RemoteAborted,
     /// 19.
-    #[error("the device failed for good (FATAL_ERR); see the kernel's log")]
+    #[error("the device failed permanently (FATAL_ERR); see the kernel's log (dmesg)")]
     Fatal,
     /// 20.
     #[error("the device got no answer in time (RESP_TIMEOUT_ERR); the network is down, connect again")]
     ResponseTimeout,
-    /// The rest: kinds of queue pair that are not used here, and what the library may add.
+    /// Any other status: of queue pair types that are not used here, or of a newer library.
     #[error("the transfer failed with status {0}; see enum ibv_wc_status")]
     Other(u32),
 }
@@ -101,11 +101,11 @@ impl TransferError {
 /// One completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Completion {
-    /// What the request was posted with.
+    /// The work request's id.
     pub(super) id: u64,
-    /// Of a receive: bytes that the peer wrote.
+    /// For a receive: bytes that the peer wrote.
     pub(super) bytes: u32,
-    /// Of a receive: the immediate.
+    /// For a receive: the immediate.
     pub(super) immediate: u32,
 }
 
@@ -128,11 +128,11 @@ impl CompletionQueue {
         let channel = unsafe { (library.ibv_create_comp_channel)(context.raw()) };
         let channel = NonNull::new(channel).ok_or_else(|| context.failed("ibv_create_comp_channel", last_errno()))?;
         let entries = i32::try_from(entries).unwrap_or(i32::MAX);
-        // SAFETY: an open context and its channel; vector 0 is always there.
+        // SAFETY: an open context and its channel; completion vector 0 always exists.
         let raw = unsafe { (library.ibv_create_cq)(context.raw(), entries, std::ptr::null_mut(), channel.as_ptr(), 0) };
         let Some(raw) = NonNull::new(raw) else {
             let error = context.failed("ibv_create_cq", last_errno());
-            // SAFETY: the channel of above, which nothing uses.
+            // SAFETY: the channel from above, which is not in use.
             unsafe { (library.ibv_destroy_comp_channel)(channel.as_ptr()) };
             return Err(error);
         };
@@ -147,7 +147,7 @@ impl CompletionQueue {
         self.raw.as_ptr()
     }
 
-    /// Hands on what has completed, at most `POLL_MAX`; how many.
+    /// Passes at most `POLL_MAX` completions to `take`; returns how many.
     pub(super) fn poll(
         &self,
         mut take: impl FnMut(Result<Completion, (u64, TransferError)>),
@@ -156,7 +156,7 @@ impl CompletionQueue {
         let Some(poll_cq) = self.context.ops().poll_cq else {
             return Err(self.context.failed("ibv_poll_cq", Errno::NOSYS));
         };
-        // SAFETY: a live queue, and room for as many entries as are asked for.
+        // SAFETY: a live queue, and room for as many entries as requested.
         let count = unsafe { poll_cq(self.raw(), POLL_MAX as i32, entries.as_mut_ptr()) };
         let count = usize::try_from(count).map_err(|_| self.context.failed("ibv_poll_cq", Errno::IO))?;
         for entry in entries.iter().take(count) {
@@ -170,7 +170,7 @@ impl CompletionQueue {
         Ok(count)
     }
 
-    /// Asks for an event at the next completion; with `solicited_only` at the next one that its sender marked, or error.
+    /// Requests an event at the next completion; with `solicited_only` at the next solicited or failed one.
     pub(super) fn arm(&self, solicited_only: bool) -> Result<(), VerbsError> {
         let Some(req_notify_cq) = self.context.ops().req_notify_cq else {
             return Err(self.context.failed("ibv_req_notify_cq", Errno::NOSYS));
@@ -180,7 +180,7 @@ impl CompletionQueue {
         self.context.check("ibv_req_notify_cq", status)
     }
 
-    /// Takes the events off the channel, without waiting.
+    /// Removes and acknowledges the channel's events, without waiting.
     pub(super) fn drain_events(&self) -> Result<(), VerbsError> {
         let library = self.context.library();
         let (mut queue, mut user) = (std::ptr::null_mut(), std::ptr::null_mut());
@@ -193,7 +193,7 @@ impl CompletionQueue {
                     errno => Err(self.context.failed("ibv_get_cq_event", errno)),
                 };
             }
-            // SAFETY: the queue whose event was just taken: the only one on this channel.
+            // SAFETY: the queue of the event just read: the only one on this channel.
             unsafe { (library.ibv_ack_cq_events)(self.raw(), 1) };
         }
     }
@@ -222,9 +222,9 @@ impl std::fmt::Debug for CompletionQueue {
 impl Drop for CompletionQueue {
     fn drop(&mut self) {
         let library = self.context.library();
-        // SAFETY: its queue pairs hold it and are gone; every event that was taken is acknowledged.
+        // SAFETY: its queue pairs hold it, so they are dropped; every event read is acknowledged.
         let queue = unsafe { (library.ibv_destroy_cq)(self.raw()) };
-        // SAFETY: its only queue is gone.
+        // SAFETY: its only queue is destroyed.
         let channel = unsafe { (library.ibv_destroy_comp_channel)(self.channel.as_ptr()) };
         if queue != 0 || channel != 0 {
             tracing::error!(queue, channel, "a completion queue could not be destroyed");

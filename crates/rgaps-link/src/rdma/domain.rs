@@ -1,8 +1,8 @@
-//! An opened device, its protection domain, and memory registered in it.
+//! An open device, its protection domain, and memory registered in it.
 //!
-//! Invariants  A domain is for one peer: what one peer is told gives it nothing of another's. A region outlives every queue pair that
-//!             may still read or write it, since those hold the domain and the link holds its regions until after its queue pair.
-//!             Memory is registered once a domain and found again by its mapping.
+//! Invariants  A domain serves one peer: a remote key of one peer gives no access to another peer's memory. A region outlives every queue
+//!             pair that may access it: queue pairs hold the domain, and a link drops its queue pair before its regions.
+//!             A mapping is registered once in each domain.
 
 use std::collections::HashMap;
 use std::ffi::CStr;
@@ -16,41 +16,41 @@ use crate::rdma::RECEIVES_MAX;
 use crate::rdma::library::{Library, Missing, library};
 use crate::rdma::sys;
 
-/// A call of the verbs library failed.
+/// A verbs call failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VerbsError {
-    /// There is no library.
+    /// The library is missing.
     #[error(transparent)]
     Missing(#[from] Missing),
-    /// No device of that name.
-    #[error("there is no RDMA device {0}; `rgaps doctor` lists those that are there")]
+    /// There is no device of that name.
+    #[error("there is no RDMA device {0}; `rgaps doctor` lists the devices of this host")]
     NoDevice(String),
     /// The kernel or the driver refused.
     #[error("{device}: {call} failed: {errno}")]
     Call {
-        /// Which device.
+        /// The device.
         device: String,
-        /// Which call.
+        /// The call.
         call: &'static str,
-        /// Why.
+        /// The error number.
         errno: Errno,
     },
-    /// More memory would be pinned than this process may; asked beforehand.
+    /// The registration would exceed RLIMIT_MEMLOCK; checked before the call.
     #[error("memory for RDMA: {0}")]
     Memlock(#[from] rgaps_os::memlock::MemlockError),
     /// Memory could not be registered.
     #[error("{device}: {bytes} B could not be registered: {errno}{}", remedy(*errno))]
     Register {
-        /// Which device.
+        /// The device.
         device: String,
-        /// How much.
+        /// Bytes to register.
         bytes: u64,
-        /// Why.
+        /// The error number.
         errno: Errno,
     },
 }
 
-/// What to do about a registration that failed.
+/// What to do about a failed registration.
 fn remedy(errno: Errno) -> &'static str {
     match errno {
         Errno::NOMEM | Errno::AGAIN | Errno::PERM => {
@@ -65,7 +65,7 @@ pub(super) fn last_errno() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }
 
-/// Names of the devices of this machine.
+/// Names of this host's devices.
 pub(super) fn device_names() -> Result<Vec<String>, VerbsError> {
     with_devices(|devices| devices.iter().map(|(name, _)| name.clone()).collect())
 }
@@ -77,19 +77,19 @@ fn with_devices<T>(look: impl FnOnce(&[(String, NonNull<sys::Device>)]) -> T) ->
     let list = unsafe { (library.ibv_get_device_list)(&mut count) };
     if list.is_null() {
         return match last_errno() {
-            // A kernel without RDMA: no devices, and no mistake.
+            // A kernel without RDMA has no devices; that is no error.
             Errno::NOSYS | Errno::NOENT => Ok(look(&[])),
             errno => Err(VerbsError::Call { device: "verbs".to_owned(), call: "ibv_get_device_list", errno }),
         };
     }
     let mut devices = Vec::new();
-    // SAFETY: the library's array of `count` entries, which is not freed before the end of this function.
+    // SAFETY: the library's array of `count` entries, freed only at the end of this function.
     let entries = unsafe { std::slice::from_raw_parts(list, usize::try_from(count).unwrap_or(0)) };
     for device in entries.iter().copied().filter_map(NonNull::new) {
         devices.push((name_of(library, device), device));
     }
     let result = look(&devices);
-    // SAFETY: the list of above, not used any more; devices that were opened stay.
+    // SAFETY: the list from above, no longer used; opened devices stay valid.
     unsafe { (library.ibv_free_device_list)(list) };
     Ok(result)
 }
@@ -104,14 +104,14 @@ fn name_of(library: &Library, device: NonNull<sys::Device>) -> String {
     unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
 }
 
-/// An opened device.
+/// An open device.
 pub(super) struct Context {
     raw: NonNull<sys::Context>,
     name: String,
     library: &'static Library,
 }
 
-// SAFETY: verbs objects may be used from every thread (libibverbs locks what it must); this one is closed once, by its last owner.
+// SAFETY: verbs objects may be used from any thread, since libibverbs is thread-safe; the last owner closes this one, once.
 unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
@@ -148,7 +148,7 @@ impl Context {
         VerbsError::Call { device: self.name.clone(), call, errno }
     }
 
-    /// The calls that go through the context's table.
+    /// The functions in the context's table.
     pub(super) fn ops(&self) -> &sys::ContextOps {
         // SAFETY: the context lives as long as `self`; its table is filled in when it is opened and not changed afterwards.
         let context = unsafe { self.raw.as_ref() };
@@ -193,13 +193,13 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: everything that was made from it holds it and is gone by now.
+        // SAFETY: all objects made from it hold it, so they are dropped.
         let status = unsafe { (self.library.ibv_close_device)(self.raw()) };
         tracing::trace!(device = self.name, status, "device closed");
     }
 }
 
-/// A protection domain: what is registered in it may be used by its queue pairs alone.
+/// A protection domain: only its queue pairs may use memory registered in it.
 pub struct Domain {
     raw: NonNull<sys::ProtectionDomain>,
     context: Arc<Context>,
@@ -213,7 +213,7 @@ unsafe impl Send for Domain {}
 unsafe impl Sync for Domain {}
 
 impl Domain {
-    /// Opens a device for one peer.
+    /// Opens a device and creates a protection domain for one peer.
     pub fn open(device: &str) -> Result<Arc<Self>, VerbsError> {
         let context = Context::open(device)?;
         // SAFETY: an open context.
@@ -222,7 +222,7 @@ impl Domain {
         Ok(Arc::new(Self { raw, context, regions: Mutex::default() }))
     }
 
-    /// The most receives that a queue pair of this device takes, as far as a ring makes use of them.
+    /// The most receives that a ring can use on this device: its limit, and at most RECEIVES_MAX.
     pub fn receives_max(&self) -> Result<u64, VerbsError> {
         let most = u64::try_from(self.context.attributes()?.max_qp_wr).unwrap_or(0);
         Ok(most.saturating_sub(16).min(RECEIVES_MAX))
@@ -236,7 +236,7 @@ impl Domain {
         self.raw.as_ptr()
     }
 
-    /// Registers a mapping, once: a second call gives the same region.
+    /// Registers a mapping once; a second call returns the same region.
     pub(super) fn register(
         self: &Arc<Self>,
         mapping: &Arc<Mapping>,
@@ -259,7 +259,7 @@ impl Domain {
 
 impl Drop for Domain {
     fn drop(&mut self) {
-        // SAFETY: regions and queue pairs hold the domain, so they are gone by now.
+        // SAFETY: regions and queue pairs hold the domain, so they are dropped.
         let status = unsafe { (self.context.library().ibv_dealloc_pd)(self.raw()) };
         if status != 0 {
             tracing::error!(device = self.context.name(), status, "a protection domain could not be freed");
@@ -273,12 +273,12 @@ impl std::fmt::Debug for Domain {
     }
 }
 
-/// What the peer may do with a region.
+/// The peer's access to a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RemoteAccess {
-    /// Nothing: it is sent from.
+    /// None: this side only sends from it.
     None,
-    /// Write into it.
+    /// The peer may write it.
     Write,
 }
 
@@ -290,8 +290,8 @@ pub(super) struct Region {
     domain: Arc<Domain>,
 }
 
-/// Memory of the caller's that is registered for one transfer. Its pages are pinned until it is dropped; the caller leaves them as they are
-/// until then (`LinkSender::post`), or the peer gets other bytes.
+/// The caller's memory, registered for one transfer. Its pages are pinned until this is dropped. The caller does not change them until then
+/// (`LinkSender::post`), or the peer gets the changed bytes.
 #[derive(Debug)]
 pub(super) struct Loan {
     raw: NonNull<sys::MemoryRegion>,
@@ -324,14 +324,14 @@ fn register(domain: &Domain, address: u64, bytes: u64, flags: i32) -> Result<Non
     rgaps_os::memlock::check(bytes)?;
     let context = &domain.context;
     let start = address as *mut std::ffi::c_void;
-    // SAFETY: pages of this process, which the call pins; a peer may write only what a mapping says is shared (`RemoteAccess::Write`).
+    // SAFETY: pages of this process, which the call pins; a peer may write only shared mappings (`RemoteAccess::Write`).
     let raw = unsafe { (context.library().ibv_reg_mr)(domain.raw(), start, bytes as usize, flags) };
     let errno = last_errno();
     NonNull::new(raw).ok_or_else(|| VerbsError::Register { device: context.name().to_owned(), bytes, errno })
 }
 
 fn deregister(domain: &Domain, region: NonNull<sys::MemoryRegion>) {
-    // SAFETY: made by `register`, given up once, after the queue pairs that used it.
+    // SAFETY: made by `register`, deregistered once, after the queue pairs that used it.
     let status = unsafe { (domain.context.library().ibv_dereg_mr)(region.as_ptr()) };
     if status != 0 {
         tracing::error!(
@@ -373,7 +373,7 @@ impl Region {
         &self.mapping
     }
 
-    /// Whether all of these bytes lie in it.
+    /// Whether all of these bytes are inside it.
     pub(super) fn contains(&self, bytes: &SharedBytes<'_>) -> bool {
         let (start, end) = (self.mapping.address(), self.mapping.address() + self.mapping.bytes());
         let at = bytes.address();

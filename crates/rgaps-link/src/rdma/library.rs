@@ -1,6 +1,6 @@
-//! libibverbs, found at run time: one table of functions for the process, or the reason why there is none.
+//! Loads libibverbs at run time: one table of functions for the process, or the reason why there is none.
 //!
-//! The library is never unloaded: its providers keep threads and handlers of their own.
+//! The library is never unloaded, because its providers run threads and handlers.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
@@ -13,14 +13,14 @@ pub enum Missing {
     /// No such library.
     #[error("libibverbs.so.1 could not be loaded ({0}); install rdma-core (Debian: libibverbs1 ibverbs-providers)")]
     Library(String),
-    /// A library that lacks a call.
+    /// The library lacks a function.
     #[error("libibverbs.so.1 has no {0}; install a newer rdma-core")]
     Symbol(&'static str),
 }
 
 macro_rules! functions {
     ($($(#[$doc:meta])* $name:ident: fn($($argument:ty),*) $(-> $result:ty)?;)*) => {
-        /// The calls that are exported by name.
+        /// The functions that the library exports by name.
         pub(super) struct Library {
             $($(#[$doc])* pub(super) $name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
         }
@@ -71,7 +71,7 @@ pub(super) fn library() -> Result<&'static Library, Missing> {
 }
 
 fn open(name: &CStr) -> Result<*mut c_void, Missing> {
-    // SAFETY: a library of the system, whose initialisers are trusted as those of any linked library; RTLD_LOCAL keeps its names apart.
+    // SAFETY: a system library, whose initialisers are trusted like those of a linked library; RTLD_LOCAL keeps its symbols private.
     let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_NODELETE) };
     if !handle.is_null() {
         return Ok(handle);
@@ -81,7 +81,7 @@ fn open(name: &CStr) -> Result<*mut c_void, Missing> {
     if message.is_null() {
         return Err(Missing::Library("no reason given".to_owned()));
     }
-    // SAFETY: dlerror(3) gives a string that stays until the thread's next call.
+    // SAFETY: dlerror(3) returns a string that is valid until this thread's next call.
     let text = unsafe { CStr::from_ptr(message) };
     Err(Missing::Library(text.to_string_lossy().into_owned()))
 }

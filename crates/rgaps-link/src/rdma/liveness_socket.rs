@@ -1,8 +1,8 @@
-//! The tcp connection beside a queue pair: how each side learns that the other has ended, orderly or not.
+//! The tcp connection beside a queue pair, by which each side detects the other's end, orderly or not.
 //!
-//! A reliable connected queue pair tells an idle side nothing about its peer, and for a moment after a kill even writes succeed. The kernel
-//! closes a dead process's socket at once, and keepalives find a silent host. An orderly sender says how many records it has posted, as
-//! a pair that proves itself like credit; then the connection's end is no death.
+//! A reliable connected queue pair does not report a dead peer to an idle side, and just after a kill even writes succeed. The kernel closes
+//! a dead process's socket at once, and keepalives detect a silent host. A sender that closes orderly first sends its number of posted
+//! records, as a checked pair like a credit; then the end of the connection is no failure.
 
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -12,14 +12,14 @@ use crate::error::LinkError;
 use crate::position::Position;
 use crate::tcp::socket::{self, broken};
 
-/// What the peer has said.
+/// What the peer has sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Said {
-    /// Nothing: it lives.
+    /// Nothing: the connection is open.
     Nothing,
-    /// It has posted so many records and posts no more.
+    /// It has posted this many records and will post no more.
     End(u64),
-    /// The connection is gone.
+    /// The connection has ended.
     Gone,
 }
 
@@ -40,14 +40,14 @@ impl LivenessSocket {
         self.stream.as_fd()
     }
 
-    /// What the peer has said until now, without waiting.
+    /// Reads what the peer has sent until now, without waiting.
     pub(super) fn look(&mut self) -> Result<Said, LinkError> {
         while !matches!(self.said, Said::Gone) {
             let mut rest = [0; CREDIT_BYTES];
             let wanted = CREDIT_BYTES - self.filled;
             match socket::receive(&self.stream, &mut rest[..wanted]) {
                 Ok(None) => break,
-                // An end that was announced stays: what follows it is only the connection's.
+                // After an announced end, the end of the connection means nothing more.
                 Ok(Some(0)) if matches!(self.said, Said::End(_)) => break,
                 Ok(Some(0)) => self.said = Said::Gone,
                 Ok(Some(n)) => {
@@ -62,18 +62,18 @@ impl LivenessSocket {
                 }
                 Err(_) if matches!(self.said, Said::End(_)) => break,
                 Err(rustix::io::Errno::CONNRESET | rustix::io::Errno::PIPE) => self.said = Said::Gone,
-                Err(errno) => return Err(broken("listening for the peer's end", errno)),
+                Err(errno) => return Err(broken("reading the liveness socket", errno)),
             }
         }
         Ok(self.said)
     }
 
-    /// Tells the peer that no more than `records` come.
+    /// Announces to the peer that it gets `records` records and no more.
     pub(super) fn end(&self, records: u64) {
         let frame = CreditPair::new(Position::new(records)).encode();
-        // The connection carries nothing else, so 16 bytes always fit.
+        // This side sends nothing else, so 16 bytes always fit.
         if let Err(errno) = socket::send(&self.stream, &[(&frame[..]).into()]) {
-            tracing::debug!(%errno, "the end of a link could not be said");
+            tracing::debug!(%errno, "the end of a link could not be announced");
         }
         let _ = self.stream.shutdown(Shutdown::Write);
     }

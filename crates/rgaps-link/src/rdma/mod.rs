@@ -1,20 +1,22 @@
-//! The rdma link: the same ring and records as tcp, written by the sender's network card into the receiver's memory.
+//! The rdma link: the same ring and records as tcp, which the sender's NIC writes into the receiver's memory.
 //!
 //! ```text
 //!  RdmaSender ══ WRITE WITH IMM: header, envelope, data; the immediate is the record's number ══▶ ring, RdmaReceiver
 //!      ▲ ▲                                                                                          │  │
 //!      │ └──────────── WRITE of {head, !head} into the sender's credit words ───────────────────────┘  │
-//!      └─────────────── liveness socket: a tcp connection; says the end, and by its own end a death ──────────┘
+//!      └── liveness socket: a tcp connection; carries the orderly end, and its own end reports a death ──┘
 //! ```
 //!
-//! Credit      is one-sided, so nobody wakes when it comes. A sender that is about to sleep for it asks with an empty WRITE WITH IMM that says
-//!             how far it knows; the next credit that says more is then written WITH IMM and wakes it. At most one request is out.
-//! Receives    Each immediate takes a posted receive. The ring holds at most `RingGeometry::records_max` records, and the receiver posts that
-//!             many and REQUESTS_MAX more. They are posted again before credit is given, so a sender that keeps to its credit always finds one.
-//! Deaths      The liveness socket's end is the peer's death, seen at once after a kill; a silent network uses up the retries. Either ends the
-//!             link; both ends are made anew and joined by a new hand-shake.
-//! Rights      A peer's key opens one ring, or one pair of credit words. Each peer has a protection domain of its own.
-//! Source      RGAPS paper §2.4, §3.4, §3.5; InfiniBand Architecture Specification 1.6, chapters 9 to 11; rdma-core's verbs.h.
+//! Credit      is a one-sided WRITE, which wakes no thread. A sender that is about to sleep requests a wake-up by an empty WRITE WITH IMM that
+//!             states its delayed head; the receiver sends the next newer credit WITH IMM, which wakes the sender. At most one request is
+//!             outstanding.
+//! Receives    Each immediate consumes a posted receive. The ring holds at most `RingGeometry::records_max` records; the receiver posts that
+//!             many receives and REQUESTS_MAX more. It reposts them before it sends credit, so a sender within its credit always finds one.
+//! Deaths      The liveness socket ends when the peer dies, at once after a kill; a silent network exhausts the retries. Either ends the
+//!             link; a new hand-shake then sets up new ends.
+//! Rights      A remote key gives access to one ring, or to one pair of credit words. Each peer has its own protection domain.
+//! Source      Jiang, master's thesis (RGAPS), 2026, sections 2.4, 3.4 and 3.5 (full title in lib.rs); InfiniBand Architecture Specification
+//!             1.6, chapters 9 to 11; rdma-core's verbs.h.
 
 mod completion;
 mod domain;
@@ -38,17 +40,17 @@ pub use sender::{RdmaSender, SenderEnd};
 
 use std::time::Duration;
 
-/// The most records that a ring may hold: each takes a receive. More small records than that are never under way.
+/// Most records of a ring, each of which needs a receive. It also bounds the small records under way.
 pub const RECEIVES_MAX: u64 = 8192;
-/// Requests for credit that may be on their way at once, each of which takes a receive.
+/// Most credit requests under way, each of which needs a receive.
 const REQUESTS_MAX: u32 = 2;
 
 /// Time-outs of an rdma link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RdmaOptions {
-    /// A peer that acknowledges nothing for so long is given up.
+    /// Ends the link if the peer's NIC acknowledges nothing for this long.
     pub dead_peer_timeout: Duration,
-    /// How long a side looks at its completion queue before it sleeps. Zero sleeps at once: the least CPU time, a few µs more latency.
+    /// How long a side polls its completion queue before it sleeps. Zero sleeps at once: least CPU time, a few µs more latency.
     pub spin: Duration,
 }
 
@@ -58,13 +60,13 @@ impl Default for RdmaOptions {
     }
 }
 
-/// Memory of one side into which the other side may write.
+/// Memory of one side that the other side may write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemoteMemory {
-    /// Where it starts, as its owner sees it.
+    /// Its start, in its owner's address space.
     pub address: u64,
-    /// The key that opens it.
+    /// Its remote key (rkey).
     pub key: u32,
-    /// How long it is.
+    /// Its length.
     pub bytes: u64,
 }

@@ -1,8 +1,8 @@
-//! Ports of RDMA devices: what there is, what of it can carry a link, and which of two hosts' ports reach each other.
+//! Ports of RDMA devices: lists them, selects those that can carry a link, and finds pairs of two hosts that reach each other.
 //!
-//! A GID is chosen by its value and not by its index, which changes when addresses come and go. On Ethernet only RoCE v2 is used, which is
-//! UDP port 4791: whether a peer's GID can be reached, and from which of ours, is then a question to the kernel's routing table. On
-//! InfiniBand two ports reach each other if they are in one subnet.
+//! A GID is identified by its value, not by its index, which changes when addresses are added or removed. On Ethernet only RoCE v2 is used,
+//! which is UDP port 4791, so the kernel's routing table says from which of our GIDs a peer's GID is reachable. On InfiniBand two ports
+//! reach each other if they are in one subnet.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
 
@@ -17,7 +17,7 @@ const ROCE_V2_PORT: u16 = 4791;
 pub struct Gid(pub [u8; 16]);
 
 impl Gid {
-    /// As the address that it is on RoCE.
+    /// The IP address that it is on RoCE.
     pub fn address(self) -> IpAddr {
         let address = Ipv6Addr::from(self.0);
         address.to_ipv4_mapped().map_or(IpAddr::V6(address), IpAddr::V4)
@@ -42,7 +42,7 @@ impl std::fmt::Display for Gid {
     }
 }
 
-/// What a port is attached to.
+/// The link layer of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkLayer {
     /// RoCE v2.
@@ -54,11 +54,11 @@ pub enum LinkLayer {
 /// A GID of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortGid {
-    /// Its place in the port's table, at the moment.
+    /// Its current index in the port's table.
     pub index: u32,
     /// Its value.
     pub gid: Gid,
-    /// What the kernel calls its type: "RoCE v2", "IB/RoCE v1".
+    /// Its type, as the kernel names it: "RoCE v2", "IB/RoCE v1".
     pub kind: String,
 }
 
@@ -71,34 +71,34 @@ pub struct Port {
     pub number: u8,
     /// Whether it is up.
     pub is_active: bool,
-    /// What it is attached to; `None` if that is neither of the two.
+    /// Its link layer; `None` if it is neither Ethernet nor InfiniBand.
     pub link_layer: Option<LinkLayer>,
-    /// Bytes of the largest packet, 256 to 4096.
+    /// Its MTU, 256 to 4096 B.
     pub mtu_bytes: u32,
-    /// Local identifier, of use on InfiniBand.
+    /// Local identifier (LID), used on InfiniBand.
     pub lid: u16,
     /// Its GIDs, without empty ones.
     pub gids: Vec<PortGid>,
 }
 
-/// A port with the one GID by which it takes part in a link.
+/// A port with the GID that a link uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
     /// The device.
     pub device: String,
     /// The port's number.
     pub port: u8,
-    /// What it is attached to.
+    /// Its link layer.
     pub link_layer: LinkLayer,
     /// The GID.
     pub gid: Gid,
-    /// Bytes of the largest packet.
+    /// Its MTU.
     pub mtu_bytes: u32,
-    /// Local identifier, of use on InfiniBand.
+    /// Local identifier (LID), used on InfiniBand.
     pub lid: u16,
 }
 
-/// Every port of every device of this machine.
+/// All ports of all devices of this host.
 pub fn ports() -> Result<Vec<Port>, VerbsError> {
     let mut ports = Vec::new();
     for name in device_names()? {
@@ -114,7 +114,7 @@ fn port(context: &Context, number: u8) -> Result<Port, VerbsError> {
     let attributes = context.port(number)?;
     let mut gids = Vec::new();
     for index in 0..u32::try_from(attributes.gid_tbl_len).unwrap_or(0) {
-        // The kernel says the type of those entries only that are in use.
+        // The kernel reports a type only for entries in use.
         let Some(kind) = gid_kind(context.name(), number, index) else { continue };
         let gid = Gid(context.gid(number, index)?.0);
         if !gid.is_empty() {
@@ -136,11 +136,11 @@ fn port(context: &Context, number: u8) -> Result<Port, VerbsError> {
     })
 }
 
-/// The index at which a port has a GID now.
+/// The current index of a GID in a port's table.
 pub(super) fn gid_index(context: &Context, number: u8, gid: Gid) -> Result<Option<u8>, VerbsError> {
     let found = port(context, number)?.gids.into_iter().find(|entry| entry.gid == gid && entry.kind != "IB/RoCE v1");
     let by_value = found.or_else(|| {
-        // On InfiniBand the one type is called so.
+        // On InfiniBand all GIDs have the type "IB/RoCE v1".
         port(context, number).ok()?.gids.into_iter().find(|entry| entry.gid == gid)
     });
     Ok(by_value.and_then(|entry| u8::try_from(entry.index).ok()))
@@ -160,7 +160,7 @@ fn mtu_bytes(code: u32) -> u32 {
 }
 
 impl Port {
-    /// The ways in which this port could carry a link, the best first: routable addresses before link-local ones.
+    /// The GIDs by which this port could carry a link, the best first: routable addresses before link-local ones.
     pub fn candidates(&self) -> Vec<Candidate> {
         let Some(link_layer) = self.link_layer.filter(|_| self.is_active) else { return Vec::new() };
         let usable = |entry: &&PortGid| link_layer == LinkLayer::InfiniBand || entry.kind == "RoCE v2";
@@ -179,7 +179,7 @@ impl Port {
 }
 
 impl Candidate {
-    /// Whether a packet of this port gets to a port of a peer.
+    /// Whether this port reaches a peer's port.
     pub fn reaches(&self, link_layer: LinkLayer, gid: Gid) -> bool {
         match (self.link_layer, link_layer) {
             (LinkLayer::InfiniBand, LinkLayer::InfiniBand) => self.gid.subnet() == gid.subnet(),
@@ -189,7 +189,7 @@ impl Candidate {
     }
 }
 
-/// The address from which the kernel would send to another. No packet is sent: a datagram socket is only told its peer.
+/// The source address that the kernel would use for a destination. Sends no packet: connect(2) of a datagram socket only sets its peer.
 fn source_address(to: IpAddr) -> Option<IpAddr> {
     let any: IpAddr = if to.is_ipv4() { [0; 4].into() } else { [0; 16].into() };
     let socket = UdpSocket::bind(SocketAddr::new(any, 0)).ok()?;

@@ -1,9 +1,9 @@
-//! A reliable connected queue pair: made, joined to its peer, posted to, and brought to its end.
+//! A reliable connected queue pair: creates it, connects it to its peer, posts requests, and ends it.
 //!
-//! Invariants  What a request gathers lies in a region of the same domain, or is inline. A region is dropped after the queue pair, which
-//!             whoever owns both sees to by the order of their fields.
+//! Invariants  A request gathers from regions of the same domain, or is inline. A region is dropped after the queue pair: their owner orders
+//!             its fields accordingly.
 //! Time        The peer counts as dead after (retries + 1) × 4.096 µs × 2^timeout without an acknowledgement (InfiniBand Architecture
-//!             Specification 9.7.6.1.3). Seven retries mean "for ever" on some devices, so there are never more than six.
+//!             Specification 9.7.6.1.3). Seven retries mean "for ever" on some devices, so at most six are used.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -16,34 +16,34 @@ use crate::rdma::domain::{Domain, VerbsError, last_errno};
 use crate::rdma::port::{Candidate, Gid, LinkLayer, gid_index};
 use crate::rdma::sys::{self, attribute};
 
-/// Entries of a gather list: header and envelope, data.
+/// Entries of a gather list: header with envelope, and data.
 pub(super) const GATHER_MAX: usize = 2;
-/// Requests in one list.
+/// Most requests in one list.
 pub(super) const LIST_MAX: usize = 64;
-/// The shortest wait between retries: 4.096 µs × 2^14 = 67 ms. Shorter ones fail on a loaded machine with a software device.
+/// The shortest wait between retries: 4.096 µs × 2^14 = 67 ms. With less, a software device on a loaded machine fails.
 const TIMEOUT_EXPONENT_MIN: u8 = 14;
 const TIMEOUT_EXPONENT_MAX: u8 = 22;
 const RETRIES_MIN: u8 = 2;
 const RETRIES_MAX: u8 = 6;
 
-/// How a peer's end of a queue pair is found: what the hand-shake carries.
+/// The address of a queue pair, for the hand-shake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address {
-    /// Attached to what.
+    /// The port's link layer.
     pub link_layer: LinkLayer,
-    /// Its port's GID.
+    /// The port's GID.
     pub gid: Gid,
-    /// Its port's local identifier, of use on InfiniBand.
+    /// The port's local identifier (LID), used on InfiniBand.
     pub lid: u16,
-    /// Bytes of its largest packet.
+    /// The port's MTU.
     pub mtu_bytes: u32,
     /// Number of the queue pair, 24 bits.
     pub queue_pair: u32,
-    /// Its first packet's number, 24 bits.
+    /// First packet sequence number (PSN), 24 bits.
     pub packet: u32,
 }
 
-/// How many requests a queue pair takes.
+/// The capacity of a queue pair.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Capacity {
     pub(super) sends: u32,
@@ -55,22 +55,22 @@ pub(super) struct Capacity {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Write<'a> {
     pub(super) id: u64,
-    /// Where it goes.
+    /// Target address.
     pub(super) remote: u64,
     pub(super) remote_key: u32,
-    /// What it gathers: bytes and the key of their region. A key is not looked at if the request is inline.
+    /// The bytes to gather, each with the local key of its region. Inline requests ignore the keys.
     pub(super) parts: [(SharedBytes<'a>, u32); GATHER_MAX],
-    /// Consumes a receive of the peer and completes there with this number.
+    /// Consumes a receive of the peer, which completes with this number.
     pub(super) immediate: Option<u32>,
     pub(super) signaled: bool,
-    /// Wakes a peer that waits for marked completions only.
+    /// Wakes a peer that has armed its queue for solicited completions only.
     pub(super) solicited: bool,
     pub(super) inline: bool,
 }
 
 pub(super) struct QueuePair {
     raw: NonNull<sys::QueuePair>,
-    /// Holds the queue of its completions alive.
+    /// Keeps the completion queue alive.
     _completions: Arc<CompletionQueue>,
     domain: Arc<Domain>,
     inline_bytes: u32,
@@ -83,7 +83,7 @@ unsafe impl Send for QueuePair {}
 unsafe impl Sync for QueuePair {}
 
 impl QueuePair {
-    /// A new one, both of whose directions complete in one queue, bound to a port.
+    /// Creates a queue pair on a port. Sends and receives complete in the same queue.
     pub(super) fn new(
         domain: &Arc<Domain>,
         completions: &Arc<CompletionQueue>,
@@ -128,7 +128,7 @@ impl QueuePair {
         Ok(pair)
     }
 
-    /// What the peer has to know.
+    /// Its address, for the peer.
     pub(super) fn address(&self, candidate: &Candidate) -> Address {
         // SAFETY: the pair lives as long as `self`.
         let queue_pair = unsafe { self.raw.as_ref() }.qp_num;
@@ -142,12 +142,12 @@ impl QueuePair {
         }
     }
 
-    /// What may be posted without being registered.
+    /// Bytes that a request may send inline, without registration.
     pub(super) fn inline_bytes(&self) -> u32 {
         self.inline_bytes
     }
 
-    /// Joins it to its peer: ready to receive, then ready to send.
+    /// Connects it to its peer: ready to receive (RTR), then ready to send (RTS).
     pub(super) fn connect(
         &self,
         candidate: &Candidate,
@@ -155,15 +155,16 @@ impl QueuePair {
         dead_peer_timeout: Duration,
     ) -> Result<(), VerbsError> {
         let context = self.domain.context();
-        let sgid_index = gid_index(context, candidate.port, candidate.gid)?
-            .ok_or_else(|| context.failed("finding its GID (the address has gone)", rustix::io::Errno::ADDRNOTAVAIL))?;
+        let sgid_index = gid_index(context, candidate.port, candidate.gid)?.ok_or_else(|| {
+            context.failed("finding its GID (the address was removed)", rustix::io::Errno::ADDRNOTAVAIL)
+        })?;
         let mut attributes = sys::QueuePairAttributes {
             qp_state: sys::QPS_RTR,
             path_mtu: mtu_code(candidate.mtu_bytes.min(peer.mtu_bytes)),
             dest_qp_num: peer.queue_pair,
             rq_psn: peer.packet,
             max_dest_rd_atomic: 1,
-            // 0.64 ms: a peer without a receive breaks the protocol and need not be waited for.
+            // 0.64 ms: a peer without a posted receive violates the protocol, so waiting does not help.
             min_rnr_timer: 12,
             ah_attr: sys::AddressVector {
                 grh: sys::GlobalRoute { dgid: sys::Gid(peer.gid.0), sgid_index, hop_limit: 64, ..Default::default() },
@@ -205,7 +206,7 @@ impl QueuePair {
         )
     }
 
-    /// Ends it: what is posted completes as flushed, and the device reads and writes nothing more for it.
+    /// Ends it: posted requests complete as flushed, and the device accesses no memory for it any more.
     pub(super) fn fail(&self) {
         let mut attributes = sys::QueuePairAttributes { qp_state: sys::QPS_ERR, ..Default::default() };
         if let Err(error) = self.modify(&mut attributes, attribute::STATE) {
@@ -220,7 +221,7 @@ impl QueuePair {
         context.check("ibv_modify_qp", status)
     }
 
-    /// Posts writes as one list, at most `LIST_MAX`. On an error the queue pair is to be given up.
+    /// Posts at most `LIST_MAX` writes as one list. After an error the queue pair is unusable.
     pub(super) fn write(&self, writes: &[Write<'_>]) -> Result<(), VerbsError> {
         debug_assert!(writes.len() <= LIST_MAX, "the caller cuts its list");
         let mut parts = [[sys::GatherEntry::default(); GATHER_MAX]; LIST_MAX];
@@ -256,13 +257,13 @@ impl QueuePair {
         let Some(post_send) = context.ops().post_send else {
             return Err(context.failed("ibv_post_send", rustix::io::Errno::NOSYS));
         };
-        // SAFETY: a live pair and a list that ends; the call copies what it needs of it, and reads inline bytes before it returns. Other
-        // bytes lie in regions that outlive the pair (the invariant of this module).
+        // SAFETY: a live pair and a terminated list, which the call copies; it reads inline bytes before it returns. Other bytes are in
+        // regions that outlive the pair (the invariant of this module).
         let status = unsafe { post_send(self.raw.as_ptr(), first, &mut bad) };
         context.check("ibv_post_send", status)
     }
 
-    /// Posts so many receives. They have no memory: the peer writes into its ring and only its immediate arrives here.
+    /// Posts `count` receives. They have no memory: the peer writes into the ring, and only the immediate is received.
     pub(super) fn receive(&self, mut count: u32) -> Result<(), VerbsError> {
         let context = self.domain.context();
         let Some(post_recv) = context.ops().post_recv else {
@@ -274,7 +275,7 @@ impl QueuePair {
             count -= requests.len() as u32;
             link(requests, |request, next| request.next = next);
             let mut bad = std::ptr::null_mut();
-            // SAFETY: a live pair and a list that ends, without gather entries.
+            // SAFETY: a live pair and a terminated list without gather entries.
             let status = unsafe { post_recv(self.raw.as_ptr(), requests.as_mut_ptr(), &mut bad) };
             context.check("ibv_post_recv", status)?;
         }
@@ -291,7 +292,7 @@ impl std::fmt::Debug for QueuePair {
 impl Drop for QueuePair {
     fn drop(&mut self) {
         let context = self.domain.context();
-        // SAFETY: nothing else destroys it, and nobody can post to it any more.
+        // SAFETY: only `drop` destroys it, and no caller can post to it any more.
         let status = unsafe { (context.library().ibv_destroy_qp)(self.raw.as_ptr()) };
         if status != 0 {
             tracing::error!(device = context.name(), status, "a queue pair could not be destroyed");
@@ -299,7 +300,7 @@ impl Drop for QueuePair {
     }
 }
 
-/// What a receive is told apart by in a queue that both directions share.
+/// The id of every receive, which distinguishes it from sends in the shared completion queue.
 pub(super) const RECEIVE_ID: u64 = u64::MAX;
 
 const EMPTY_REQUEST: sys::SendRequest = sys::SendRequest {
@@ -320,7 +321,7 @@ const EMPTY_REQUEST: sys::SendRequest = sys::SendRequest {
 const EMPTY_RECEIVE: sys::ReceiveRequest =
     sys::ReceiveRequest { wr_id: RECEIVE_ID, next: std::ptr::null_mut(), sg_list: std::ptr::null_mut(), num_sge: 0 };
 
-/// Makes a list of an array.
+/// Links an array into a list.
 fn link<T>(requests: &mut [T], set: impl Fn(&mut T, *mut T)) {
     let mut next = std::ptr::null_mut();
     for request in requests.iter_mut().rev() {
@@ -340,8 +341,8 @@ fn mtu_code(bytes: u32) -> u32 {
     }
 }
 
-/// The longest wait that is not longer than `limit`: (exponent of the time-out, retries). More retries before longer time-outs, so that a
-/// lost packet costs little; never less than the shortest that is sound.
+/// The time-out exponent and retries with the longest total wait within `limit`. Prefers more retries to longer time-outs, so that a lost
+/// packet costs little. Never below the minimum of both.
 fn retries(limit: Duration) -> (u8, u8) {
     let wait = |exponent: u8, retries: u8| Duration::from_nanos(4096 << exponent) * (u32::from(retries) + 1);
     let all =
@@ -357,7 +358,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dead_peer_is_given_up_within_the_limit_and_not_much_earlier() {
+    fn a_dead_peer_is_detected_within_the_limit_and_not_much_earlier() {
         for millis in [300, 1000, 2000, 5000, 30_000] {
             let (exponent, retries) = retries(Duration::from_millis(millis));
             let wait = (4.096e-3 * f64::from(1_u32 << exponent)) * f64::from(retries + 1);

@@ -1,9 +1,9 @@
-//! The receiver: learns of records by the completions of their immediates, and writes credit into the sender's words.
+//! The rdma receiver: gets a receive completion with an immediate for each record, and writes credit into the sender's words.
 //!
-//! Invariants  Receives are posted again before credit is given for the records that used them up. Arrivals are released in the order of
-//!             `next`. `queue` is the first field: the queue pair is gone before the ring that it writes.
-//! Trusts      nothing that lands: the immediate is the expected one, the header decodes, agrees with the length that the network card
-//!             reports, and lies where the ring has room. The peer can overwrite the ring at any time, so nobody gets to see it in place.
+//! Invariants  Receives are reposted before the credit for the records that consumed them. Arrivals are released in the order of
+//!             `next`. `queue` is the first field, so the queue pair is destroyed before the ring that the NIC writes.
+//! Trusts      nothing that the peer writes: the immediate must be the expected one, the header must decode, match the length of the
+//!             completion, and be where the ring has room. The peer can overwrite the ring at any time, so it is only read by copies.
 
 use std::collections::VecDeque;
 use std::net::TcpStream;
@@ -31,12 +31,12 @@ use crate::record::{HEADER_BYTES, RecordError, RecordHeader};
 use crate::ring::{AdmitError, ReceiverRing, place};
 use crate::tcp::socket;
 
-/// Credits that are posted and not completed, at most.
+/// Most credits posted and not completed.
 const CREDITS_MAX: u64 = 256;
-/// Every so manieth credit is signaled.
+/// One credit in so many is signaled.
 const CREDITS_A_SIGNAL: u64 = 16;
 
-/// A receiver's end of a queue pair with its ring: what an offer carries.
+/// A receiver's queue pair with its ring. The offer of a ring contains its address.
 #[derive(Debug)]
 pub struct ReceiverEnd {
     queue: QueuePair,
@@ -50,7 +50,7 @@ pub struct ReceiverEnd {
 }
 
 impl ReceiverEnd {
-    /// Makes the queue pair, registers the ring, posts the receives, and joins the pair to the sender that has asked.
+    /// Creates the queue pair, registers the ring, posts the receives, and connects to the sender that requested the ring.
     pub fn new(
         domain: &Arc<Domain>,
         candidate: &Candidate,
@@ -61,14 +61,14 @@ impl ReceiverEnd {
     ) -> Result<Self, VerbsError> {
         let refused = |call| domain.context().failed(call, Errno::INVAL);
         if geometry.records_max() > RECEIVES_MAX {
-            return Err(refused("posting a receive for each record of a ring with so small an alignment"));
+            return Err(refused("posting a receive for each record of a ring with such a small alignment"));
         }
         if geometry.flow_control() == FlowControl::Off || memory.check(&geometry).is_err() {
-            return Err(refused("a ring without flow control, or of another size than its memory"));
+            return Err(refused("offering a ring without flow control, or of another size than its memory"));
         }
         let (address, credit) = peer;
         if credit.bytes != CREDIT_BYTES as u64 || credit.address.checked_add(credit.bytes).is_none() {
-            return Err(refused("taking credit words of another size"));
+            return Err(refused("using credit words of another size"));
         }
         let receives = geometry.records_max() as u32 + REQUESTS_MAX;
         let sends = CREDITS_MAX as u32;
@@ -85,12 +85,12 @@ impl ReceiverEnd {
         Ok(Self { queue, completions, region, memory, geometry, candidate, credit, options })
     }
 
-    /// Where it is.
+    /// Its address, for the peer.
     pub fn address(&self) -> Address {
         self.queue.address(&self.candidate)
     }
 
-    /// The ring, for the sender.
+    /// The ring's memory, for the sender.
     pub fn ring(&self) -> RemoteMemory {
         let mapping = self.region.mapping();
         RemoteMemory { address: mapping.address(), key: self.region.remote_key(), bytes: mapping.bytes() }
@@ -101,7 +101,7 @@ impl ReceiverEnd {
         &self.geometry
     }
 
-    /// Starts, once the sender has connected and both have agreed on token and shape.
+    /// Starts the link. Call it when the sender has connected and both have agreed on token and shape.
     pub fn start(self, liveness: TcpStream) -> RdmaReceiver {
         let Self { queue, completions, region, memory, geometry, credit, options, .. } = self;
         RdmaReceiver {
@@ -137,16 +137,16 @@ pub struct RdmaReceiver {
     memory: Arc<RingMemory>,
     ring: ReceiverRing,
     batch: CreditBatch,
-    /// The head that was told last.
+    /// The head in the last credit.
     told: Position,
     peer: RemoteMemory,
-    /// Credits, and how many of them are known to have left.
+    /// Credits posted, and those known to be completed.
     posted: u64,
     completed: u64,
     unsent: Option<CreditPair>,
-    /// The sender sleeps until the next credit.
+    /// The sender has requested to be woken by the next credit.
     wanted: bool,
-    /// Records that have landed, as far as the consumer has not taken them.
+    /// Received records that the consumer has not taken.
     arrivals: VecDeque<Arrival>,
     /// Starts of the arrivals that the consumer holds, oldest first.
     held: VecDeque<Position>,
@@ -158,7 +158,7 @@ pub struct RdmaReceiver {
 }
 
 impl RdmaReceiver {
-    /// Takes what has completed, all of it, so that credit is given for what is really consumed last.
+    /// Processes all completions, then sends credit once, for the latest head.
     fn reap(&mut self) -> Result<(), LinkError> {
         loop {
             let mut landed = [(0, 0); POLL_MAX];
@@ -184,7 +184,7 @@ impl RdmaReceiver {
         }
     }
 
-    /// A record, or a request for credit, which has no bytes.
+    /// Processes a record, or a credit request, which has no bytes.
     fn land(&mut self, bytes: u32, immediate: u32) -> Result<(), LinkError> {
         if bytes == 0 {
             return self.answer(immediate);
@@ -209,7 +209,7 @@ impl RdmaReceiver {
         Ok(())
     }
 
-    /// A sender that knows up to `known` goes to sleep.
+    /// Answers a credit request of a sender whose delayed head is `known`.
     fn answer(&mut self, known: u32) -> Result<(), LinkError> {
         self.queue.receive(1)?;
         self.wanted = true;
@@ -219,7 +219,7 @@ impl RdmaReceiver {
         self.flush()
     }
 
-    /// Writes the credit that is due, if the queue pair takes it.
+    /// Writes the unsent credit, if the queue pair has room.
     fn flush(&mut self) -> Result<(), LinkError> {
         if self.unsent.is_none() || self.posted - self.completed >= CREDITS_MAX {
             return Ok(());
@@ -243,7 +243,7 @@ impl RdmaReceiver {
         Ok(())
     }
 
-    /// The next record that is there, without waiting. What landed before an error still comes.
+    /// The next received record, without waiting. Records received before an error are returned before the error.
     fn arrived(&mut self) -> Result<Option<Arrival>, LinkError> {
         if self.arrivals.is_empty() {
             if let Some(error) = &self.ended {
@@ -261,7 +261,7 @@ impl RdmaReceiver {
         Ok(arrival)
     }
 
-    /// Whether the peer has ended; asked when nothing more has landed than before it said so.
+    /// Checks whether the peer has ended. Call it when all records that completed before `said` was read are processed.
     fn check_end(&mut self, said: Said) -> Result<(), LinkError> {
         match said {
             Said::Nothing => Ok(()),
@@ -284,7 +284,7 @@ impl RdmaReceiver {
                 std::hint::spin_loop();
             }
             self.completions.arm(false)?;
-            // What ended before this look has completed everything before it.
+            // A peer that has ended by now has completed all its records.
             let said = self.liveness.look()?;
             if let Some(arrival) = self.arrived()? {
                 return Ok(Some(arrival));
@@ -294,7 +294,7 @@ impl RdmaReceiver {
             if rest.is_zero() {
                 return Ok(None);
             }
-            // After an announced end the liveness socket stays readable; only completions are waited for then.
+            // After an announced end the liveness socket stays readable, so wait only for completions.
             let own = [self.completions.descriptor(), self.liveness.descriptor()];
             let awaited = if said == Said::Nothing { &own[..] } else { &own[..1] };
             socket::wait_readable(awaited, rest, &[])?;
@@ -303,14 +303,14 @@ impl RdmaReceiver {
         }
     }
 
-    /// Tells the sender whatever a test wants.
+    /// Sends a false credit, for tests.
     #[cfg(test)]
     pub(crate) fn lie(&mut self, pair: CreditPair) -> Result<(), LinkError> {
         (self.unsent, self.wanted) = (Some(pair), true);
         self.flush()
     }
 
-    /// Remembers why the link has ended.
+    /// Stores why the link has ended.
     fn end(&mut self, error: LinkError) -> LinkError {
         if self.ended.is_none() {
             tracing::debug!(%error, records = self.ring.expected().0, "rdma link ended");
@@ -354,7 +354,7 @@ impl LinkReceiver for RdmaReceiver {
             self.told = end;
             self.unsent = Some(pair);
             if let Err(error) = self.flush() {
-                // Told by the next `next`: what is released stays released.
+                // The next call of `next` returns it; the arrival stays released.
                 self.end(error);
             }
         }

@@ -1,13 +1,13 @@
-//! The sender: places records into the peer's ring by its network card, straight from where they lie.
+//! The rdma sender: its NIC writes records into the peer's ring, directly from the pool or staging.
 //!
 //! ```text
 //!  slot [header, envelope] ─┐ gather
 //!  pool or staging [chunk] ─┴──────▶ WRITE WITH IMM ──▶ ring at `place`      one list and one signal a batch
 //! ```
 //!
-//! Invariants  A slot is written again only when the record that used it has completed. The last request of a list is signaled, so every
-//!             record completes. `queue` is the first field: the queue pair is gone before any memory it reads.
-//! Trusts      the credit words as little as tcp trusts credit frames: `SenderRing::credit` checks them.
+//! Invariants  A slot is reused only after the record that used it has completed. The last request of a list is signaled, so every record
+//!             completes. `queue` is the first field, so the queue pair is destroyed before the memory that it reads.
+//! Trusts      nothing in the credit words: `SenderRing::credit` checks them, as with tcp.
 
 use std::collections::VecDeque;
 use std::net::TcpStream;
@@ -35,22 +35,22 @@ use crate::record::{ENVELOPE_BYTES_MAX, HEADER_BYTES, MessageId, Record, RecordS
 use crate::ring::SenderRing;
 use crate::tcp::socket;
 
-/// Records that are posted and not completed, at most.
+/// Most records posted and not completed.
 const SLOTS: u64 = 256;
 /// A header and the largest envelope.
 const SLOT_BYTES: u64 = HEADER_BYTES as u64 + ENVELOPE_BYTES_MAX as u64;
-/// Records as small as this are sent without a gather list, if the device agrees.
+/// Records of at most this size are sent inline, if the device supports it.
 const INLINE_BYTES: u32 = 256;
-/// The credit words: head and complement, in a page of their own.
+/// Bytes of the page that holds the credit words, head and complement.
 const CREDIT_MEMORY_BYTES: u64 = 4096;
-/// Credit words that do not belong together are read again so often: a write of 16 bytes may be seen in halves, but not for long.
+/// How often to reread a torn credit: a WRITE of 16 bytes may be visible in halves, but only briefly.
 const CREDIT_READS_MAX: usize = 10_000;
-/// What a request for credit completes with.
+/// The work request id of a credit request.
 const REQUEST_ID: u64 = RECEIVE_ID - 1;
-/// Between looks at the liveness socket by a sender that never sleeps.
+/// A sender that never sleeps checks the liveness socket once in so many calls.
 const LIVENESS_LOOKS: u32 = 256;
 
-/// A sender's end of a queue pair before there is a ring: its address is what the request for a ring carries.
+/// A sender's queue pair before there is a ring. The request for a ring contains its address.
 #[derive(Debug)]
 pub struct SenderEnd {
     queue: QueuePair,
@@ -62,7 +62,7 @@ pub struct SenderEnd {
 }
 
 impl SenderEnd {
-    /// Makes the queue pair and registers what it needs.
+    /// Creates the queue pair and registers its memory.
     pub fn new(domain: &Arc<Domain>, candidate: &Candidate) -> Result<Self, VerbsError> {
         let refused = |call, errno| domain.context().failed(call, errno);
         let sends = SLOTS as u32 + REQUESTS_MAX;
@@ -80,12 +80,12 @@ impl SenderEnd {
         Ok(Self { queue, completions, slots, credit, domain: domain.clone(), candidate: candidate.clone() })
     }
 
-    /// Where it is.
+    /// Its address, for the peer.
     pub fn address(&self) -> Address {
         self.queue.address(&self.candidate)
     }
 
-    /// The words into which the receiver writes credit.
+    /// The words to which the receiver writes credit.
     pub fn credit(&self) -> RemoteMemory {
         RemoteMemory {
             address: self.credit.mapping().address(),
@@ -94,7 +94,7 @@ impl SenderEnd {
         }
     }
 
-    /// Joins it to a ring: the receiver's address and memory, and the connection on which both have agreed on token and shape.
+    /// Connects it to a ring: the receiver's address and memory, and the connection on which both have agreed on token and shape.
     pub fn connect(
         self,
         peer: &Address,
@@ -105,10 +105,10 @@ impl SenderEnd {
     ) -> Result<RdmaSender, VerbsError> {
         let refused = |call| self.domain.context().failed(call, Errno::INVAL);
         if ring.bytes != geometry.ring_bytes() || ring.address.checked_add(ring.bytes).is_none() {
-            return Err(refused("taking a ring whose memory is not as large as agreed"));
+            return Err(refused("connecting to a ring whose memory has another size than agreed"));
         }
         if geometry.flow_control() == FlowControl::Off {
-            return Err(refused("a ring without flow control, which would use up the receives"));
+            return Err(refused("connecting to a ring without flow control, which would use up the receives"));
         }
         self.queue.connect(&self.candidate, peer, options.dead_peer_timeout)?;
         Ok(RdmaSender {
@@ -140,9 +140,9 @@ pub struct RdmaSender {
     completions: Arc<CompletionQueue>,
     slots: Arc<Region>,
     credit: Arc<Region>,
-    /// Memory that records are sent from.
+    /// Registered memory that records are sent from.
     regions: Vec<Arc<Region>>,
-    /// Memory that was not registered beforehand, until the record before which it is still needed.
+    /// Memory that `post` had to register, each with the record that uses it, until that record has completed.
     transient: VecDeque<(RecordSequence, Loan)>,
     domain: Arc<Domain>,
     ring: SenderRing,
@@ -150,7 +150,7 @@ pub struct RdmaSender {
     liveness: LivenessSocket,
     looks: u32,
     reusable: RecordSequence,
-    /// The delayed head when credit was asked for.
+    /// The delayed head in the outstanding credit request.
     requested: Option<Position>,
     options: RdmaOptions,
     counters: SenderCounters,
@@ -167,7 +167,7 @@ impl RdmaSender {
         }
     }
 
-    /// Remembers a fatal error and hangs up, so that the peer learns of it.
+    /// Stores a fatal error and closes the liveness socket, so that the peer notices.
     fn remember<T>(&mut self, result: Result<T, LinkError>) -> Result<T, LinkError> {
         if let Err(error) = &result
             && error.is_fatal()
@@ -181,7 +181,7 @@ impl RdmaSender {
         result
     }
 
-    /// Writes whatever a test wants.
+    /// Writes any bytes, for tests.
     #[cfg(test)]
     pub(crate) fn write_raw(&mut self, offset: u64, bytes: &[u8], immediate: Option<u32>) -> Result<(), VerbsError> {
         let (remote, remote_key) = (self.peer.address + offset, self.peer.key);
@@ -193,7 +193,7 @@ impl RdmaSender {
         self.ring.next_record().0 - self.reusable.0 < SLOTS
     }
 
-    /// The key of memory that is sent from. What nobody has registered is registered for the time of the transfer.
+    /// The local key of memory to send from. Registers it for this transfer if it is not registered.
     fn key(&mut self, data: SharedBytes<'_>) -> Result<u32, LinkError> {
         if let Some(region) = self.regions.iter().find(|region| region.contains(&data)) {
             return Ok(region.local_key());
@@ -205,7 +205,7 @@ impl RdmaSender {
         Ok(key)
     }
 
-    /// One list of as many of the records as have room and a slot; returns how many.
+    /// Posts one list of as many records as there is room and slots for; returns how many.
     fn post_list(&mut self, records: &[Record<'_>]) -> Result<usize, LinkError> {
         let mut writes = [EMPTY; LIST_MAX];
         let slots = self.slots.clone();
@@ -257,7 +257,7 @@ impl RdmaSender {
         Ok(count)
     }
 
-    /// Takes what has completed.
+    /// Processes completions.
     fn reap(&mut self) -> Result<(), LinkError> {
         loop {
             let (mut replies, mut failed) = (0, None);
@@ -285,7 +285,7 @@ impl RdmaSender {
         }
     }
 
-    /// A transfer fails for many reasons after the peer has gone; that it has gone is the one to name.
+    /// Explains a failed transfer: after the peer has closed its liveness socket, many errors follow, and that is their cause.
     fn explain(&mut self, error: TransferError) -> LinkError {
         match self.liveness.look() {
             Ok(Said::Gone) => LinkError::Closed { by_peer: true },
@@ -293,7 +293,7 @@ impl RdmaSender {
         }
     }
 
-    /// Looks at the words that the peer writes.
+    /// Reads and checks the credit words that the peer writes.
     fn read_credit(&mut self) -> Result<(), LinkError> {
         let words = self.credit.mapping().atomics_u64(0, 2).map_err(|_| credit_words_missing())?;
         let [head, complement] = words else { return Err(credit_words_missing()) };
@@ -328,12 +328,12 @@ impl RdmaSender {
         self.looks = 0;
         match self.liveness.look()? {
             Said::Nothing => Ok(()),
-            // A receiver has nothing to announce.
+            // Only a sender announces an end, so any end of a receiver closes the link.
             Said::End(_) | Said::Gone => Err(LinkError::Closed { by_peer: true }),
         }
     }
 
-    /// Asks for the next credit to wake us, if there is any to come and it was not asked for yet.
+    /// Requests that the next credit wakes this side, if credit is due and not yet requested.
     fn request_credit(&mut self) -> Result<(), LinkError> {
         let delayed_head = self.ring.delayed_head();
         if self.requested.is_some() || delayed_head == self.ring.tail() {
@@ -354,7 +354,7 @@ impl RdmaSender {
         Ok(())
     }
 
-    /// Whether something has happened since `before`, looked for as long as spinning is allowed.
+    /// Polls for progress since `before`, for at most `options.spin`; returns whether there was any.
     fn spin(&mut self, before: (Position, RecordSequence)) -> Result<bool, LinkError> {
         let start = Instant::now();
         loop {
@@ -369,7 +369,7 @@ impl RdmaSender {
         }
     }
 
-    /// Memory that nobody but this link holds any more is released: its publisher has left.
+    /// Deregisters memory that only this link still holds: its publisher has left.
     fn forget_unused(&mut self) {
         self.regions.retain(|region| Arc::strong_count(region.mapping()) > 1);
     }
@@ -379,7 +379,7 @@ impl RdmaSender {
         if self.spin(before)? {
             return Ok(Wake { link: true, others: 0 });
         }
-        // Credit says that records have completed as well; only without a slot, or without credit to come, is completion waited for.
+        // Credit implies that records have completed. Wait for completions only without a free slot, or if no credit is due.
         let completion = !self.has_slot() || self.ring.delayed_head() == self.ring.tail();
         self.forget_unused();
         self.request_credit()?;
@@ -398,7 +398,7 @@ impl RdmaSender {
     }
 }
 
-/// What a request for credit says: how far the sender knows, in units of the alignment, the low 32 bits.
+/// The immediate of a credit request: the delayed head in units of the alignment, its low 32 bits.
 pub(super) fn known_part(geometry: &RingGeometry, head: Position) -> u32 {
     (head.value() / u64::from(geometry.options().alignment)) as u32
 }
@@ -463,7 +463,7 @@ impl LinkSender for RdmaSender {
         self.check_alive()?;
         match self.sleep(timeout, others) {
             Ok(wake) => Ok(wake),
-            // Told by the next `progress`, as with every link.
+            // The next `progress` returns it, like every link's.
             Err(error) if error.is_fatal() => {
                 let _ = self.remember(Err::<(), _>(error));
                 Ok(Wake { link: true, others: 0 })
@@ -485,7 +485,7 @@ impl LinkSender for RdmaSender {
 }
 
 impl Drop for RdmaSender {
-    /// Gives what was posted the time to leave: a queue pair that is destroyed takes it along.
+    /// Waits until posted records have completed: destroying a queue pair discards them.
     fn drop(&mut self) {
         let deadline = Instant::now() + self.options.dead_peer_timeout;
         while self.broken.is_none() && self.reusable < self.ring.next_record() && Instant::now() < deadline {

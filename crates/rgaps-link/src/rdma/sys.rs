@@ -1,8 +1,8 @@
-//! The part of libibverbs' binary interface that the link uses: structures, constants, and signatures of what is looked up at run time.
+//! The part of libibverbs' ABI that the link uses: structures, constants, and signatures of functions in the context's table.
 //!
-//! Written by hand after rdma-core's <infiniband/verbs.h>, whose layout has been stable since IBVERBS_1.1: `tests/verbs_layout.rs`
-//! compiles a C program against the installed header and compares every size and offset. Names are the header's without `ibv_`.
-//! Fields that this link does not read stay unnamed padding only at the end of a structure that the library allocates.
+//! Written by hand after rdma-core's <infiniband/verbs.h>, whose layout has been stable since IBVERBS_1.1. The test below compiles a C
+//! program against the installed header and compares sizes and offsets. Names are the header's without `ibv_`. Only structures that the
+//! library allocates omit fields, at their end.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -12,7 +12,7 @@ pub struct Device {
     _opaque: [u8; 0],
 }
 
-/// `struct ibv_context_ops`: the calls that do not go through an exported symbol. What is unused is a plain address.
+/// `struct ibv_context_ops`: the functions that the library does not export as symbols. Unused ones are plain addresses.
 #[repr(C)]
 pub struct ContextOps {
     pub before_poll_cq: [*mut c_void; 11],
@@ -24,7 +24,7 @@ pub struct ContextOps {
     pub after_post_recv: [*mut c_void; 5],
 }
 
-/// `struct ibv_context`, as far as it is read.
+/// `struct ibv_context`, the fields that are read.
 #[repr(C)]
 pub struct Context {
     pub device: *mut Device,
@@ -61,7 +61,7 @@ pub struct CompletionChannel {
     pub refcnt: c_int,
 }
 
-/// `struct ibv_cq`, as far as it is read.
+/// `struct ibv_cq`, the fields that are read.
 #[repr(C)]
 pub struct CompletionQueue {
     pub context: *mut Context,
@@ -180,7 +180,7 @@ pub struct GatherEntry {
     pub lkey: u32,
 }
 
-/// `struct ibv_send_wr`; of its unions the largest members, with the names of the rdma one.
+/// `struct ibv_send_wr`, with the largest member of each union; the names are those of the rdma member.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct SendRequest {
@@ -229,7 +229,7 @@ pub struct WorkCompletion {
     pub dlid_path_bits: u8,
 }
 
-/// `struct ibv_port_attr`: the library's exported call fills what it had in IBVERBS_1.1, which ends before `port_cap_flags2`.
+/// `struct ibv_port_attr`: the exported function fills the fields of IBVERBS_1.1, which end before `port_cap_flags2`.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct PortAttributes {
@@ -255,7 +255,7 @@ pub struct PortAttributes {
     pub link_layer: u8,
     pub flags: u8,
     pub port_cap_flags2: u16,
-    /// Later additions.
+    /// Room for fields added later.
     pub spare: [u32; 4],
 }
 
@@ -317,7 +317,7 @@ pub const LINK_LAYER_INFINIBAND: u8 = 1;
 /// `IBV_LINK_LAYER_ETHERNET`.
 pub const LINK_LAYER_ETHERNET: u8 = 2;
 
-/// `enum ibv_qp_attr_mask`, the bits of use here.
+/// `enum ibv_qp_attr_mask`, the bits in use.
 pub mod attribute {
     use std::ffi::c_int;
 
@@ -344,7 +344,7 @@ mod tests {
     use std::mem::{offset_of, size_of};
     use std::process::Command;
 
-    /// Offsets of fields, as C writes them, and ours.
+    /// The C expression of each field's offset, with our offset.
     macro_rules! offsets {
         ($($c_type:literal, $type:ty: $($c_field:literal = $field:ident),*;)*) => {
             vec![$($((format!("offsetof({}, {})", $c_type, $c_field), offset_of!($type, $field)),)*)*]
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn the_layout_is_that_of_the_installed_header() {
+    fn the_layout_matches_the_installed_header() {
         if !std::path::Path::new("/usr/include/infiniband/verbs.h").exists() {
             println!("skipped: no libibverbs-dev to compare the layout with");
             return;

@@ -1,5 +1,5 @@
-//! The rdma link on real verbs: the contract suite, and what only verbs can do wrong. Needs an RDMA device, which Soft-RoCE is too; without
-//! one each test says that it was skipped.
+//! Runs the contract on the rdma link, and tests failures that only verbs have. Needs an RDMA device, for example Soft-RoCE; without one
+//! each test reports that it was skipped.
 
 use std::any::Any;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -36,7 +36,7 @@ fn liveness_sockets() -> (TcpStream, TcpStream) {
 }
 
 fn options(mut options: RingOptions) -> RingGeometry {
-    // What the receives of a software device allow, with records of every size.
+    // At most 8192 records, the receives of a software device.
     options.alignment = options.alignment.max(u32::try_from((options.ring_bytes / 8192).next_power_of_two()).unwrap());
     RingGeometry::new(options).unwrap()
 }
@@ -80,7 +80,7 @@ impl Fixture for Verbs {
 
 crate::contract_suite!(Verbs, needs "an RDMA device (./dev test-rdma)");
 
-/// Bytes that differ from message to message and cost little to make and to check: a window of one block of noise.
+/// Bytes that differ between messages and are cheap to make and check: a window of one block of noise.
 struct Noise(Vec<u8>);
 
 const NOISE_WINDOWS: u64 = 1 << 16;
@@ -108,7 +108,7 @@ fn head(id: u64, total: u64) -> MessageHead {
     MessageHead { id: MessageId(id), origin: Origin { publisher: 1, sequence: id }, total }
 }
 
-/// Sends one message, chunk by chunk, as room comes.
+/// Sends one message, chunk by chunk, and waits for room.
 fn send<'a>(sender: &mut RdmaSender, id: u64, data: impl Into<SharedBytes<'a>>) -> Result<(), LinkError> {
     let data = data.into();
     let chunk = sender.geometry().chunk_bytes() as usize;
@@ -126,7 +126,7 @@ fn send<'a>(sender: &mut RdmaSender, id: u64, data: impl Into<SharedBytes<'a>>) 
     Ok(())
 }
 
-/// Receives to the end of the link and checks every byte; how many messages came.
+/// Receives until the link ends and checks every byte; returns the number of messages.
 fn receive(receiver: &mut RdmaReceiver, noise: &Noise) -> (u64, LinkError) {
     let mut bytes = vec![0; receiver.geometry().chunk_bytes() as usize];
     let mut messages = 0;
@@ -146,7 +146,7 @@ fn receive(receiver: &mut RdmaReceiver, noise: &Noise) -> (u64, LinkError) {
     }
 }
 
-/// Random, with as many small as large ones: their logarithm is even between 1 B and `max`.
+/// A random size whose logarithm is uniform between 1 B and `max`.
 fn sizes(count: u64, max: u64) -> impl Iterator<Item = u64> {
     let mut state = 1_u64;
     (0..count).map(move |_| {
@@ -205,7 +205,7 @@ fn records_of_awkward_sizes_wrap_unharmed() {
     }
 }
 
-/// The receiver meets what no sender of ours writes.
+/// Returns the receiver's error after the sender has written something invalid.
 fn told(tell: impl FnOnce(&mut RdmaSender)) -> String {
     let (mut sender, mut receiver) =
         pair(RingOptions { ring_bytes: 64 << 10, chunk_bytes: 8 << 10, ..RingOptions::default() });
@@ -218,7 +218,7 @@ fn told(tell: impl FnOnce(&mut RdmaSender)) -> String {
 
 #[test]
 #[ignore = "needs an RDMA device (./dev test-rdma)"]
-fn a_lying_sender_is_cut_off_with_a_named_error() {
+fn a_sender_that_violates_the_protocol_is_disconnected_with_an_error() {
     let record = |number: u64, payload: u32| {
         let flags = Flags::FIRST;
         let (message, origin) = (MessageId(1), Origin { publisher: 1, sequence: 1 });
@@ -238,18 +238,18 @@ fn a_lying_sender_is_cut_off_with_a_named_error() {
     let text = told(|sender| sender.write_raw(0, &[&record(0, 0)[..], &[0; 64]].concat(), Some(7)).unwrap());
     assert!(text.contains("immediate 0x00000007"), "{text}");
     let text = told(|sender| sender.write_raw(0, &[&record(0, 9)[..], &[0; 64]].concat(), Some(0)).unwrap());
-    assert!(text.contains("says 73 B where 128 B have landed"), "{text}");
+    assert!(text.contains("says 73 B, but the peer wrote 128 B"), "{text}");
     let text = told(|sender| sender.write_raw(0, &[0xee; 128], Some(0)).unwrap());
     assert!(text.contains("magic"), "{text}");
     let text = told(|sender| sender.write_raw(0, &[1; 16], Some(0)).unwrap());
-    assert!(text.contains("16 B have landed"), "{text}");
+    assert!(text.contains("the peer wrote 16 B"), "{text}");
     let text = told(|sender| sender.write_raw(0, &[&record(5, 64)[..], &[0; 64]].concat(), Some(0)).unwrap());
     assert!(text.contains("record 5 where 0"), "{text}");
 }
 
 #[test]
 #[ignore = "needs an RDMA device (./dev test-rdma)"]
-fn a_write_beyond_the_ring_is_refused_by_the_device_and_named() {
+fn a_write_beyond_the_ring_is_refused_by_the_device() {
     let (mut sender, _receiver) =
         pair(RingOptions { ring_bytes: 64 << 10, chunk_bytes: 8 << 10, ..RingOptions::default() });
     sender.write_raw((64 << 10) - 8, &[0; 64], Some(0)).unwrap();
@@ -264,7 +264,7 @@ fn a_write_beyond_the_ring_is_refused_by_the_device_and_named() {
 
 #[test]
 #[ignore = "needs the virtual machine of ./dev test-rdma"]
-fn a_peer_that_answers_nothing_is_given_up_by_name() {
+fn a_peer_that_acknowledges_nothing_ends_the_link_with_an_error() {
     let options = RingOptions { ring_bytes: 1 << 20, chunk_bytes: 64 << 10, ..RingOptions::default() };
     let (mut sender, _receiver) = pair(options);
     let data = Noise::new(64 << 10);
@@ -287,7 +287,7 @@ fn a_peer_that_answers_nothing_is_given_up_by_name() {
 
 #[test]
 #[ignore = "needs the virtual machine of ./dev test-rdma"]
-fn a_link_that_goes_down_is_reported_in_time_and_a_new_one_goes_on_when_it_is_up_again() {
+fn a_port_that_goes_down_is_reported_and_a_new_link_works_once_it_is_up() {
     let ip = |state: &str| {
         let status = Command::new("ip").args(["link", "set", "wire_a", state]).status().unwrap();
         assert!(status.success());
@@ -303,7 +303,7 @@ fn a_link_that_goes_down_is_reported_in_time_and_a_new_one_goes_on_when_it_is_up
     println!("reported after {:?}: {error}", start.elapsed());
     drop(sender);
     ip("up");
-    // What `ip link set down` takes away.
+    // `ip link set down` has removed these.
     for words in [
         "route replace 10.77.0.0/24 dev wire_a table 101",
         "neigh replace 10.77.0.2 lladdr 02:00:0a:4d:00:02 dev wire_a nud permanent",

@@ -1,9 +1,9 @@
-//! Arrivals: the half of a receiver that consumes records and gives credit.
+//! Arrivals: the receiver's half that consumes records and sends credit.
 //!
-//! Invariants  Arrivals are released in the order of `next`; the head is the end of the last one released. Credit is sent after the
-//!             head is stored, so that the socket reader always knows at least as much as the peer (lag integrity).
-//! Without flow control there is no credit. A record is looked at twice: `next` passes over what is torn already, `release` says
-//! whether it was torn while it was used.
+//! Invariants  Arrivals are released in the order of `next`; the head is the end of the last released one. The head is stored before
+//!             the credit is sent, so the socket reader's head is never behind the peer's (lag integrity).
+//! Without flow control there is no credit, and each record is checked twice: `next` skips records that are already torn, `release` reports
+//! whether the record was torn while the caller used it.
 
 use std::collections::VecDeque;
 use std::net::{Shutdown, TcpStream};
@@ -22,7 +22,7 @@ use crate::tcp::integrity::{CREDIT_FRAME_BYTES, credit_frame};
 use crate::tcp::queue::{QUEUE_MAX, Shared};
 use crate::tcp::socket;
 
-/// How often a credit is offered again to a peer whose socket is full.
+/// How often to retry sending a credit while the socket is full.
 const CREDIT_RETRY: Duration = Duration::from_millis(20);
 
 /// The half of a tcp receiver that its consumer uses.
@@ -34,17 +34,17 @@ pub struct Arrivals {
     shared: Arc<Shared>,
     batch: VecDeque<Arrival>,
     credit: CreditBatch,
-    /// Starts of the arrivals that are held, oldest first.
+    /// Starts of the held arrivals, oldest first.
     held: VecDeque<Position>,
     unsent: UnsentCredit,
 }
 
-/// A credit that the socket did not take at once. A newer one replaces it, unless a part of it is out already.
+/// A credit that the socket did not accept whole. A newer credit replaces it, unless a part of it is already sent.
 #[derive(Debug)]
 struct UnsentCredit {
     integrity: Integrity,
     frame: [u8; CREDIT_FRAME_BYTES],
-    /// What of the frame is to be sent.
+    /// The unsent part of the frame.
     rest: Range<usize>,
     next: Option<CreditPair>,
     broken: bool,
@@ -59,7 +59,7 @@ impl UnsentCredit {
         !self.broken && (!self.rest.is_empty() || self.next.is_some())
     }
 
-    /// Sends what there is, as far as the socket takes it. A broken connection is the socket reader's to report.
+    /// Sends as much as the socket accepts. The socket reader reports a broken connection.
     fn send(&mut self, stream: &TcpStream) {
         while self.is_pending() {
             if self.rest.is_empty() {
@@ -93,7 +93,7 @@ impl Arrivals {
         Self { stream, memory, geometry, shared, batch, credit, held, unsent }
     }
 
-    /// Fills the empty batch; `false` when the time is over. Wakes up in between to offer a credit that is due again.
+    /// Fills the empty batch; `false` at the deadline. While waiting it retries an unsent credit.
     fn refill(&mut self, deadline: Instant) -> Result<bool, LinkError> {
         loop {
             self.unsent.send(&self.stream);

@@ -1,4 +1,4 @@
-//! What a network that damages bytes does to a link: it ends with a named error, and nothing that was damaged is believed.
+//! Tests that a network that damages bytes ends a link with a clear error, and that no damaged byte is used.
 
 use proptest::prelude::*;
 use rgaps_testing::{Proxy, Swap, Toward};
@@ -14,7 +14,7 @@ use crate::link::{LinkReceiver, LinkSender};
 use crate::position::Position;
 use crate::record::{HEADER_BYTES, MessageHead, MessageId, Origin};
 
-/// Both ends of a link that passes a proxy.
+/// Both ends of a link through a proxy.
 fn through_a_proxy(options: RingOptions) -> (TcpSender, Arrivals, Proxy) {
     let listener = listener();
     let setup = setup(options, TcpOptions::default());
@@ -26,7 +26,7 @@ fn through_a_proxy(options: RingOptions) -> (TcpSender, Arrivals, Proxy) {
     (sender, arrivals, proxy)
 }
 
-/// A head and its complement, of which the lowest words change places, are a head and its complement again.
+/// If the same two words are swapped in a head and in its complement, the pair is still whole; only the sum detects the damage.
 #[test]
 fn a_credit_with_swapped_words_acknowledges_nothing() {
     let options =
@@ -46,18 +46,18 @@ fn a_credit_with_swapped_words_acknowledges_nothing() {
         }
     };
     let acknowledged: Vec<MessageId> = std::iter::from_fn(|| sender.next_acknowledged()).collect();
-    assert_eq!(acknowledged, [], "one was consumed, and its credit is damaged");
+    assert_eq!(acknowledged, [], "the only credit is damaged");
     assert!(matches!(error, Some(LinkError::Corrupt { what: "a credit", .. })), "{error:?}");
     assert_eq!(sender.counters().corrupt, 1);
 }
 
 #[test]
-fn a_record_of_which_any_byte_was_damaged_ends_the_link() {
+fn damage_to_any_byte_of_a_record_ends_the_link() {
     let whole = record_bytes(0, 1, 100, &[1; 20]);
     for at in 0..whole.len() {
         let mut bytes = whole.clone();
         bytes[at] ^= 0x10;
-        // The peer does not hang up: a damaged length is not waited for.
+        // The peer stays connected: the receiver must not wait for a damaged length.
         let (error, mut arrivals) = read_over(&bytes, small(), TcpOptions::default(), false);
         let expected = if at < HEADER_BYTES + SUM_BYTES { "a record's header" } else { "a record" };
         assert!(matches!(error, LinkError::Corrupt { what, .. } if what == expected), "byte {at}: {error}");
@@ -66,7 +66,7 @@ fn a_record_of_which_any_byte_was_damaged_ends_the_link() {
 }
 
 #[test]
-fn a_credit_of_which_any_byte_was_damaged_ends_the_link() {
+fn damage_to_any_byte_of_a_credit_ends_the_link() {
     let (whole, bytes) = credit_frame(CreditPair::new(Position::new(128)), Integrity::Crc32c);
     assert_eq!(open_credit(&whole, Integrity::Crc32c).unwrap(), CreditPair::new(Position::new(128)));
     for at in 0..bytes {
@@ -77,7 +77,7 @@ fn a_credit_of_which_any_byte_was_damaged_ends_the_link() {
     }
 }
 
-/// In the first, a middle and the last piece of what the sender sums at a time.
+/// Damages the first, a middle and the last piece that the sender sums.
 #[test]
 fn a_large_record_with_swapped_words_anywhere_never_arrives() {
     for after in [100, 300 << 10, (1 << 20) - 200] {
@@ -105,9 +105,9 @@ fn without_integrity_swapped_words_arrive_as_they_are() {
     assert_eq!(payload(&arrivals, &arrival), b"cdabefgh");
 }
 
-/// One side has sums and the other has not.
+/// One side has sums and the other has none.
 #[test]
-fn another_integrity_is_another_ring() {
+fn a_ring_with_another_integrity_is_refused() {
     let listener = listener();
     let setup = setup(small(), TcpOptions::default());
     let address = listener.address();
@@ -121,9 +121,9 @@ fn another_integrity_is_another_ring() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Damage of up to 32 bits in a row, or two words that change places, wherever it strikes: what arrives before is whole.
+    /// Damages up to 32 contiguous bits, or swaps two words, at any place: every record delivered before that is whole.
     #[test]
-    fn whatever_is_damaged_what_arrives_was_sent(
+    fn no_damaged_record_is_delivered(
         sizes in prop::collection::vec(0_usize..300, 1..6), at in any::<prop::sample::Index>(),
         flip in 1_u32.., swap in any::<bool>(),
     ) {
@@ -149,7 +149,7 @@ proptest! {
     }
 }
 
-/// The contract once more, for links that have no sums.
+/// Runs the contract on links without sums.
 mod without_sums {
     use std::any::Any;
 

@@ -1,4 +1,4 @@
-//! The first 64 bytes each way on a data connection: who connects, and for a ring of which shape. A stranger gets no further.
+//! The hello: the first 64 bytes each way on a data connection, with the ring's token and shape. Other peers are refused here.
 //!
 //! ```text
 //!  0 magic "RGLH"   4 version u16   6 verdict u16 (0 in a hello)    8 token 16 B
@@ -6,8 +6,8 @@
 //! 48 integrity u32 (0 CRC32C, 1 none)   52 zero   60 CRC32C of all before
 //! ```
 //!
-//! Its sum is there whatever the ring's integrity is, which both sides must name alike as they must the shape.
-//! The token is agreed over the control plane, is good for one ring, and is not a secret against somebody who reads the network.
+//! The hello always has a sum. Both sides must state the same integrity and shape.
+//! The hosts agree on the token over the control plane. It is valid for one ring, and no secret from an attacker who reads the network.
 
 use crate::geometry::{FlowControl, GeometryError, Integrity, RingGeometry, RingOptions, Watermark};
 use crate::tcp::integrity;
@@ -17,88 +17,88 @@ pub const HELLO_BYTES: usize = 64;
 const MAGIC: u32 = u32::from_le_bytes(*b"RGLH");
 /// The version of hello, records and credit on a tcp link.
 const VERSION: u16 = 2;
-/// Where its sum is.
+/// Offset of its sum.
 const SUM_AT: usize = 60;
 
-/// Names one ring to its listener.
+/// Identifies one ring to its listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LinkToken(pub [u8; 16]);
 
 impl LinkToken {
-    /// A new one.
+    /// Creates a random token.
     pub fn random() -> std::io::Result<Self> {
         rgaps_os::random().map(Self)
     }
 }
 
-/// What a listener answers.
+/// A listener's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Records may come.
+    /// The sender may send records.
     Accepted,
     /// No ring waits for that token.
     UnknownToken,
-    /// The ring has another shape, which the answer tells.
+    /// The ring has another shape, which is in the answer.
     OtherGeometry,
-    /// The listener speaks another version.
+    /// The listener has another protocol version.
     OtherVersion,
 }
 
-/// Bytes that are no hello.
+/// Why bytes are no valid hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HelloError {
     /// Not from RGAPS.
-    #[error("hello has magic {found:#010x} instead of {MAGIC:#010x}; something else than RGAPS is connected")]
+    #[error("hello has magic {found:#010x} instead of {MAGIC:#010x}; the peer is not RGAPS")]
     Magic {
         /// What was found.
         found: u32,
     },
     /// Another version.
-    #[error("hello has version {found}, this side speaks {VERSION}; run the same release of RGAPS on both hosts")]
+    #[error("hello has version {found}, this side has {VERSION}; run the same release of RGAPS on both hosts")]
     Version {
         /// What was found.
         found: u16,
     },
-    /// It was damaged on the way.
-    #[error("hello was damaged on the way: its CRC32C is {found:#010x}, not {sent:#010x} as sent; connect again")]
+    /// The network damaged it.
+    #[error("hello was damaged by the network: its CRC32C is {found:#010x}, but {sent:#010x} was sent; connect again")]
     Corrupt {
-        /// The sum that came with it.
+        /// The sum that was sent with it.
         sent: u32,
-        /// The sum of what came.
+        /// The sum of the received bytes.
         found: u32,
     },
-    /// An answer where a hello was due, or the other way, or an unknown number.
-    #[error("hello has the impossible verdict {found}")]
+    /// A hello with a verdict, an answer without one, or an unknown code.
+    #[error("hello has the invalid verdict {found}")]
     Verdict {
         /// What was found.
         found: u16,
     },
     /// A field out of its range.
-    #[error("hello has the impossible {field} {found}")]
+    #[error("hello has the invalid {field} {found}")]
     Field {
-        /// Which.
+        /// The field.
         field: &'static str,
         /// What was found.
         found: u32,
     },
-    /// A ring that cannot work.
-    #[error("hello asks for an impossible ring: {0}")]
+    /// The shape is invalid.
+    #[error("hello has an invalid ring shape: {0}")]
     Geometry(#[from] GeometryError),
 }
 
 /// A hello (`verdict` is `None`) or its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// The ring's name.
+    /// The ring's token.
     pub token: LinkToken,
-    /// The ring's shape, as this side knows it.
+    /// The ring's shape, as the sender of this hello knows it.
     pub geometry: RingGeometry,
-    /// The answer.
+    /// The listener's answer.
     pub verdict: Option<Verdict>,
 }
 
 impl Hello {
-    /// The bytes on the wire.
+    /// Encodes it for the wire.
     pub fn encode(&self) -> [u8; HELLO_BYTES] {
         let mut bytes = [0; HELLO_BYTES];
         let options = self.geometry.options();
@@ -116,7 +116,7 @@ impl Hello {
         bytes
     }
 
-    /// What the bytes say, if it can be true.
+    /// Decodes and checks a hello.
     pub fn decode(bytes: &[u8; HELLO_BYTES]) -> Result<Self, HelloError> {
         let u16_at = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
         let u32_at = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
@@ -183,7 +183,7 @@ fn verdict_of(code: u16) -> Result<Option<Verdict>, HelloError> {
     })
 }
 
-/// Fuzz entry: any bytes as a hello, with the sum that they have and with the right one. What is accepted encodes to the same bytes.
+/// Fuzz entry: any bytes as a hello, with their own sum and with the right one. An accepted hello encodes to the same bytes.
 pub fn fuzz_hello(data: &[u8]) {
     let Some(bytes) = data.first_chunk::<HELLO_BYTES>() else { return };
     let mut sealed = *bytes;
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_and_impossible_fields_are_named() {
+    fn foreign_magic_and_invalid_fields_are_named() {
         let with = |at: usize, byte: u8| {
             let mut bytes = hello().encode();
             bytes[at] = byte;
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hello_of_which_any_byte_was_damaged_is_refused() {
+    fn damage_to_any_byte_of_a_hello_is_an_error() {
         let whole = hello().encode();
         for at in 0..HELLO_BYTES {
             let mut bytes = whole;

@@ -1,17 +1,16 @@
-//! Sums over what a tcp link carries, so that what the network damages is noticed before anybody believes it.
+//! Checksums of a tcp link's records and credits, which detect damage by the network before the data is used.
 //!
 //! ```text
 //!  record  header 64 B | CRC32C of it, 4 B | payload | CRC32C of header and payload, 4 B
 //!  credit  head 8 B, complement 8 B | CRC32C of both, 4 B
 //! ```
 //!
-//! All little endian; with `Integrity::None` the sums are missing. The header has a sum of its own because its length is acted on before the
-//! payload is there: a damaged one would have the receiver wait for bytes that never come, or take the next record for payload. The
-//! second sum comes behind the payload, so that the sender sums what it is about to send, and the receiver what it has just read, in
-//! pieces that are in the cache then.
+//! All little endian; with `Integrity::None` there are no sums. The header has its own sum because the receiver uses its length before it
+//! has the payload: with a damaged length it would wait for bytes that are never sent, or read the next record as payload. The second sum
+//! follows the payload, so that sender and receiver sum each piece while it is in the cache: just before sending, just after reading.
 //!
-//! CRC32C is the polynomial of iSCSI (RFC 3720, 12.1) and SCTP. It shows every error within 32 bits, and misses one in 2^32 of all others;
-//! TCP's own sum (RFC 1071) is the same for words in any order.
+//! CRC32C has the polynomial of iSCSI (RFC 3720, 12.1) and SCTP. It detects every error burst of up to 32 bits, and misses one in 2^32 of
+//! other errors. TCP's own checksum (RFC 1071) does not detect reordered words.
 
 use std::fmt;
 
@@ -26,7 +25,7 @@ use crate::geometry::Integrity;
 pub(crate) const SUM_BYTES: usize = 4;
 /// Bytes of a credit with its sum.
 pub(crate) const CREDIT_FRAME_BYTES: usize = CREDIT_BYTES + SUM_BYTES;
-/// What is copied aside at once, to stay in the first-level cache.
+/// Bytes that are copied and summed at a time; they fit the first-level cache.
 const BLOCK_BYTES: usize = 8 << 10;
 
 impl Integrity {
@@ -39,14 +38,14 @@ impl Integrity {
     }
 }
 
-/// The CRC32C of a few bytes of this process.
+/// The CRC32C of private bytes.
 pub(crate) fn sum(bytes: &[u8]) -> u32 {
     let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
     digest.update(bytes);
     digest.finalize() as u32
 }
 
-/// A credit as it is sent, and how many of the bytes are used.
+/// Encodes a credit with its sum, and returns how many of the bytes to send.
 pub(crate) fn credit_frame(pair: CreditPair, integrity: Integrity) -> ([u8; CREDIT_FRAME_BYTES], usize) {
     let mut frame = [0; CREDIT_FRAME_BYTES];
     let credit = pair.encode();
@@ -55,7 +54,7 @@ pub(crate) fn credit_frame(pair: CreditPair, integrity: Integrity) -> ([u8; CRED
     (frame, CREDIT_BYTES + integrity.sum_bytes())
 }
 
-/// The credit in a whole frame.
+/// Checks and decodes a complete credit frame.
 pub(crate) fn open_credit(frame: &[u8; CREDIT_FRAME_BYTES], integrity: Integrity) -> Result<CreditPair, LinkError> {
     let credit: [u8; CREDIT_BYTES] = std::array::from_fn(|i| frame[i]);
     if integrity == Integrity::Crc32c {
@@ -64,13 +63,13 @@ pub(crate) fn open_credit(frame: &[u8; CREDIT_FRAME_BYTES], integrity: Integrity
     Ok(CreditPair::decode(credit))
 }
 
-/// Whether bytes have the sum that came with them.
+/// Compares a received sum with the computed one.
 pub(crate) fn check(what: &'static str, sent: [u8; SUM_BYTES], found: u32) -> Result<(), LinkError> {
     let sent = u32::from_le_bytes(sent);
     if sent == found { Ok(()) } else { Err(LinkError::Corrupt { what, sent, found }) }
 }
 
-/// The sum of a record, which grows piece by piece.
+/// Computes the sum of a record piece by piece.
 pub(crate) struct Summer {
     digest: Digest,
     block: Box<[u8; BLOCK_BYTES]>,
@@ -81,25 +80,25 @@ impl Summer {
         Self { digest: Digest::new(CrcAlgorithm::Crc32Iscsi), block: Box::new([0; BLOCK_BYTES]) }
     }
 
-    /// A record begins; what it is up to now is its header's sum.
+    /// Starts a record, and returns the sum of its header.
     pub(crate) fn begin(&mut self, header: &[u8]) -> u32 {
         self.digest.reset();
         self.digest.update(header);
         self.sum()
     }
 
-    /// Adds payload. Others may write it meanwhile, so it is copied first: to a block that stays in the cache, which costs less than it would to
-    /// read it from memory twice.
+    /// Adds payload. Other processes may write it, so it is first copied to a block that stays in the cache; that is cheaper than reading
+    /// memory twice.
     pub(crate) fn add(&mut self, bytes: SharedBytes<'_>) {
         for at in (0..bytes.len()).step_by(BLOCK_BYTES) {
             let block = &mut self.block[..BLOCK_BYTES.min(bytes.len() - at)];
-            // Within its length.
+            // In bounds: the block is at most the rest of the bytes.
             let _ = bytes.copy_out(at, block);
             self.digest.update(block);
         }
     }
 
-    /// The sum of all since `begin`.
+    /// The sum of everything since `begin`.
     pub(crate) fn sum(&self) -> u32 {
         self.digest.finalize() as u32
     }
@@ -116,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_sum_is_that_of_iscsi() {
+    fn the_sum_matches_the_vectors_of_iscsi() {
         // RFC 3720, B.4.
         assert_eq!(sum(&[0; 32]), 0x8a91_36aa);
         assert_eq!(sum(&[0xff; 32]), 0x62a8_ab43);

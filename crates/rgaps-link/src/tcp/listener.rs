@@ -1,4 +1,4 @@
-//! The listener: takes connections for rings and lets in only who knows the token and the shape.
+//! The listener: accepts connections for rings, and admits only peers with the right token and shape.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -16,69 +16,71 @@ use crate::tcp::queue::Shared;
 use crate::tcp::socket::{self, TcpOptions, errno};
 use crate::tcp::socket_reader::SocketReader;
 
-/// Between two attempts to take a connection while descriptors or memory are used up.
+/// How long to wait before accepting again when this process or host has no descriptors or memory left.
 const SHORT_OF_RESOURCES: Duration = Duration::from_millis(50);
 
-/// Nobody was let in.
+/// Why no connection was admitted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AcceptError {
-    /// This host: the listener itself.
+    /// The listener failed.
     #[error(
         "listener on {address} failed while {during}: {errno}; check that the address belongs to this host and is free"
     )]
     Listener {
-        /// Where.
+        /// Its address.
         address: SocketAddr,
-        /// What was being done.
+        /// What it was doing.
         during: &'static str,
-        /// The kernel's answer.
+        /// The kernel's error.
         errno: Errno,
     },
-    /// Nobody came in time.
-    #[error("nobody connected within {waited:?}; the peer died or cannot reach this host")]
+    /// No peer connected in time.
+    #[error("no peer connected within {waited:?}; it died or cannot reach this host")]
     TimedOut {
-        /// How long.
+        /// How long the listener waited.
         waited: Duration,
     },
-    /// Somebody connected and said nothing, or hung up. The listener goes on.
-    #[error("{peer} connected and did not say hello: {errno}")]
+    /// A peer connected and sent no complete hello. The listener stays usable.
+    #[error("{peer} connected but sent no complete hello: {errno}")]
     Silent {
-        /// Who.
+        /// The peer.
         peer: SocketAddr,
-        /// The kernel's answer.
+        /// The kernel's error.
         errno: Errno,
     },
-    /// Somebody connected who does not speak our language. The listener goes on.
+    /// A peer sent an invalid hello. The listener stays usable.
     #[error("{peer} is refused: {source}")]
     Hello {
-        /// Who.
+        /// The peer.
         peer: SocketAddr,
         /// What is wrong.
         source: HelloError,
     },
-    /// Somebody connected with a token that nobody waits for. The listener goes on.
-    #[error("{peer} is refused: no ring waits for its token; it belongs to another run or is a stranger")]
+    /// A peer sent a token for which no ring waits. The listener stays usable.
+    #[error("{peer} is refused: no ring waits for its token; it is of an earlier run, or no RGAPS host")]
     UnknownToken {
-        /// Who.
+        /// The peer.
         peer: SocketAddr,
     },
-    /// Somebody connected for a ring of another shape. The listener goes on.
-    #[error("{peer} is refused: it expects a ring of the shape {theirs:?}, ours is {ours:?}; shake hands anew")]
+    /// A peer expects a ring of another shape. The listener stays usable.
+    #[error(
+        "{peer} is refused: it expects a ring of the shape {theirs:?}, but ours is {ours:?}; repeat the hand-shake"
+    )]
     OtherGeometry {
-        /// Who.
+        /// The peer.
         peer: SocketAddr,
-        /// Theirs.
+        /// The peer's shape.
         theirs: RingOptions,
-        /// Ours.
+        /// Our shape.
         ours: RingOptions,
     },
-    /// This process: the memory does not fit the ring.
+    /// The memory and the ring differ in size.
     #[error(transparent)]
     Memory(#[from] RingMemoryError),
 }
 
 impl AcceptError {
-    /// Whether only this one connection is concerned, so that accepting can go on.
+    /// Whether the error concerns only this connection, so that the caller can continue to accept.
     pub fn is_strangers(&self) -> bool {
         !matches!(self, Self::Listener { .. } | Self::TimedOut { .. } | Self::Memory(_))
     }
@@ -89,7 +91,7 @@ impl AcceptError {
 pub struct RingSetup {
     /// Its shape.
     pub geometry: RingGeometry,
-    /// Its memory, exactly as large.
+    /// Its memory, exactly of the ring's size.
     pub memory: Arc<RingMemory>,
     /// Time-outs and buffers.
     pub options: TcpOptions,
@@ -104,7 +106,7 @@ pub struct TcpRingListener {
 }
 
 impl TcpRingListener {
-    /// Listens on an address; port 0 picks a free one. A caller that connects has `hello_timeout` to say who it is.
+    /// Listens on an address; port 0 picks a free one. A peer that connects must send its hello within `hello_timeout`.
     pub fn bind(address: SocketAddr, hello_timeout: Duration) -> Result<Self, AcceptError> {
         let failed = |error: std::io::Error| AcceptError::Listener { address, during: "binding", errno: errno(&error) };
         let listener = TcpListener::bind(address).map_err(failed)?;
@@ -113,18 +115,18 @@ impl TcpRingListener {
         Ok(Self { listener, address, hello_timeout })
     }
 
-    /// Where it listens.
+    /// Its address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The next connection that says hello. A stranger is an error of its own (`is_strangers`), after which to call again. While one
-    /// caller is heard, for at most `hello_timeout`, others wait; who serves many takes `caller` and hears them side by side.
+    /// The next connection that has sent its hello. A foreign peer is an error (`is_strangers`), after which the caller may accept again. One
+    /// peer can delay the others by `hello_timeout`; to serve many, use `caller` and read their hellos in parallel.
     pub fn accept(&self, timeout: Duration) -> Result<Incoming, AcceptError> {
         self.caller(timeout)?.hear()
     }
 
-    /// The next connection, before it has said anything.
+    /// The next connection, before its hello.
     pub fn caller(&self, timeout: Duration) -> Result<Caller, AcceptError> {
         let start = Instant::now();
         loop {
@@ -132,12 +134,12 @@ impl TcpRingListener {
                 Ok((stream, peer)) => return Ok(Caller { stream, peer, timeout: self.hello_timeout }),
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
                 Err(error) => match errno(&error) {
-                    // What is wrong with this one connection, which was gone before it was taken (accept(2)).
+                    // Errors of this connection, which ended before it was accepted (accept(2)).
                     Errno::CONNABORTED | Errno::INTR | Errno::PROTO | Errno::NETDOWN | Errno::NOPROTOOPT => continue,
                     Errno::HOSTDOWN | Errno::NONET | Errno::HOSTUNREACH | Errno::OPNOTSUPP | Errno::NETUNREACH => {
                         continue;
                     }
-                    // Nothing to hold it with at the moment: it waits in the backlog.
+                    // No descriptor or memory for it now: it stays in the backlog.
                     Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM => {
                         std::thread::sleep(SHORT_OF_RESOURCES.min(timeout.saturating_sub(start.elapsed())));
                     }
@@ -156,7 +158,7 @@ impl TcpRingListener {
         }
     }
 
-    /// Waits for the one peer that knows the token; strangers are refused, logged, and do not end the wait.
+    /// Waits for the peer with the token. It refuses and logs other peers, and continues to wait.
     pub fn accept_ring(
         &self,
         token: LinkToken,
@@ -169,7 +171,7 @@ impl TcpRingListener {
                 if incoming.token() == token { incoming.admit(setup) } else { Err(incoming.refuse()) }
             });
             match result {
-                // A wrong shape beside the right token is our peer's mistake and worth an end.
+                // A wrong shape with the right token is an error of our own peer, so end the wait.
                 Err(error) if error.is_strangers() && !matches!(error, AcceptError::OtherGeometry { .. }) => {
                     tracing::warn!(%error, address = %self.address, "connection refused");
                 }
@@ -183,7 +185,7 @@ impl TcpRingListener {
     }
 }
 
-/// A connection that has said nothing yet.
+/// A connection that has not sent its hello.
 #[derive(Debug)]
 pub struct Caller {
     stream: TcpStream,
@@ -192,34 +194,34 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// Where it comes from.
+    /// The peer's address.
     pub fn peer(&self) -> SocketAddr {
         self.peer
     }
 
-    /// What ends the wait for its hello, from another thread.
+    /// A handle by which another thread can end the wait for its hello.
     pub fn hang_up(&self) -> std::io::Result<HangUp> {
         Ok(HangUp(self.stream.try_clone()?))
     }
 
-    /// Waits for its hello, for at most the listener's `hello_timeout`.
+    /// Reads its hello, within the listener's `hello_timeout`.
     pub fn hear(self) -> Result<Incoming, AcceptError> {
         Incoming::hear(self.stream, self.peer, self.timeout)
     }
 }
 
-/// Ends a connection that somebody else has.
+/// Ends a connection that another thread owns.
 #[derive(Debug)]
 pub struct HangUp(TcpStream);
 
 impl HangUp {
-    /// Whoever reads from it finds its end.
+    /// Shuts the connection down, so that a thread reading it sees its end.
     pub fn hang_up(&self) {
         let _ = self.0.shutdown(std::net::Shutdown::Both);
     }
 }
 
-/// A connection that has said hello and waits for the verdict.
+/// A connection that has sent its hello and waits for the verdict.
 #[derive(Debug)]
 pub struct Incoming {
     stream: TcpStream,
@@ -261,23 +263,23 @@ impl Incoming {
         }
     }
 
-    /// The token that it showed.
+    /// The token in its hello.
     pub fn token(&self) -> LinkToken {
         self.hello.token
     }
 
-    /// Where it comes from.
+    /// The peer's address.
     pub fn peer(&self) -> SocketAddr {
         self.peer
     }
 
-    /// Refuses the connection because nobody waits for its token. The error says so.
+    /// Refuses the connection because no ring waits for its token, and returns that as an error.
     pub fn refuse(mut self) -> AcceptError {
         let _ = self.answer(Verdict::UnknownToken, self.hello.geometry);
         AcceptError::UnknownToken { peer: self.peer }
     }
 
-    /// Lets the connection in, if it expects the ring that it gets: the two halves of the receiver.
+    /// Admits the connection if it expects this ring, and returns the two halves of the receiver.
     pub fn admit(self, setup: &RingSetup) -> Result<(SocketReader, Arrivals), AcceptError> {
         setup.memory.check(&setup.geometry)?;
         tracing::debug!(peer = %self.peer, ring_bytes = setup.geometry.ring_bytes(), "tcp link accepted");
@@ -288,7 +290,7 @@ impl Incoming {
         Ok((socket_reader, Arrivals::new(stream, setup.memory.clone(), setup.geometry, shared)))
     }
 
-    /// Lets the connection in, if it expects a ring of that shape; what goes over it is the transport's.
+    /// Admits the connection if it expects a ring of that shape. The transport decides what to send over it.
     pub fn agree(mut self, geometry: &RingGeometry, options: &TcpOptions) -> Result<TcpStream, AcceptError> {
         if self.hello.geometry != *geometry {
             let _ = self.answer(Verdict::OtherGeometry, *geometry);
@@ -308,7 +310,7 @@ impl Incoming {
     }
 }
 
-/// The default shape stands in for the ring, which is none of an other version's business.
+/// The answer contains the default shape, since a peer of another version cannot use the ring's.
 fn answer_other_version(stream: &mut TcpStream) {
     if let Ok(geometry) = RingGeometry::new(RingOptions::default()) {
         let answer = Hello { token: LinkToken([0; 16]), geometry, verdict: Some(Verdict::OtherVersion) };

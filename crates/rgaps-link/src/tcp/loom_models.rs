@@ -1,7 +1,7 @@
-//! Loom models of what socket reader and arrivals share: `RUSTFLAGS="--cfg loom" cargo test -p rgaps-link --lib --release loom`.
+//! Loom models of the state shared by socket reader and arrivals: `RUSTFLAGS="--cfg loom" cargo test -p rgaps-link --lib --release loom`.
 //!
-//! Under loom no wait times out, so that a wake-up that is missing shows as a deadlock. The ring's bytes are a cell that loom watches where
-//! nobody may touch them at once, and an atomic word where a torn read is allowed and has to be noticed.
+//! Under loom no wait times out, so a missing wake-up is a deadlock. Where concurrent access is forbidden, the ring's bytes are a loom cell;
+//! where a torn read is allowed but must be detected, they are an atomic word.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::tcp::queue::{QUEUE_MAX, Shared};
 
 const RING_BYTES: u64 = 4096;
 
-/// As in rgaps-shm: every interleaving with at most three preemptions, and both sides are threads of their own.
+/// Runs every interleaving with at most three preemptions, like the models of rgaps-shm. Each side is a thread.
 fn model(check: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
@@ -56,7 +56,7 @@ fn far() -> Instant {
     Instant::now() + Duration::from_secs(3600)
 }
 
-/// Takes until nothing more comes; the numbers of the records.
+/// Takes until the queue has ended; returns the numbers of the records.
 fn drain(shared: &Shared) -> Vec<u64> {
     let (mut batch, mut numbers) = (VecDeque::new(), Vec::new());
     loop {
@@ -70,7 +70,7 @@ fn drain(shared: &Shared) -> Vec<u64> {
 }
 
 #[test]
-fn loom_the_consumer_sleeps_through_no_record_and_no_end() {
+fn loom_the_consumer_misses_no_record_and_no_end() {
     model(|| {
         let shared = shared(FlowControl::On);
         let socket_reader = {
@@ -88,7 +88,7 @@ fn loom_the_consumer_sleeps_through_no_record_and_no_end() {
 }
 
 #[test]
-fn loom_the_socket_reader_sleeps_through_no_space_in_the_queue() {
+fn loom_the_socket_reader_misses_no_space_in_the_queue() {
     model(|| {
         let shared = shared(FlowControl::On);
         let records = QUEUE_MAX as u64 + 1;
@@ -116,7 +116,7 @@ fn loom_closing_wakes_both_halves() {
         let closer = thread::spawn(move || shared.close());
         socket_reader.join().unwrap();
         closer.join().unwrap();
-        // What had landed is still taken, and then the end is known.
+        // The consumer still gets queued records, then the end.
         assert!(drain(&consumer).len() <= QUEUE_MAX);
     });
 }
@@ -131,7 +131,7 @@ fn loom_a_byte_is_not_overwritten_before_the_head_has_passed_it() {
             thread::spawn(move || {
                 bytes.with_mut(|_| ());
                 shared.publish(arrival(0), 1);
-                // The second record lies where the first one lay: it waits for the head, as the sender would for credit.
+                // The second record has the place of the first: wait for the head, like the sender for credit.
                 while shared.head() < arrival(0).placement.end {
                     thread::yield_now();
                 }
@@ -150,7 +150,7 @@ fn loom_a_byte_is_not_overwritten_before_the_head_has_passed_it() {
 }
 
 #[test]
-fn loom_what_is_overwritten_while_it_is_read_is_known_to_be_torn() {
+fn loom_a_record_overwritten_while_it_is_read_is_reported_torn() {
     model(|| {
         let shared = shared(FlowControl::Off);
         let bytes = Arc::new(AtomicU64::new(0));
@@ -165,9 +165,9 @@ fn loom_what_is_overwritten_while_it_is_read_is_known_to_be_torn() {
         };
         let consumer = thread::spawn(move || {
             let read = bytes.load(Ordering::Relaxed);
-            // As if the first record had been taken from the queue; the second one lies where it lay.
+            // As if the consumer had taken the first record from the queue; the second has the same place.
             if shared.is_intact(arrival(0).placement.start) {
-                assert!(read <= 1, "bytes of the second record were taken for the first one's");
+                assert!(read <= 1, "bytes of the second record were used as the first one's");
             }
         });
         socket_reader.join().unwrap();

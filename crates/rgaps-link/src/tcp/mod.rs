@@ -1,4 +1,4 @@
-//! The tcp link: the records of the ring as a stream, read by the kernel straight into the ring's memory.
+//! The tcp link: sends the ring's records as a stream, which the kernel reads directly into the ring's memory.
 //!
 //! ```text
 //!  TcpSender ── hello, then records (header, payload, their sums; no skips, no padding) ──▶ SocketReader ──queue──▶ Arrivals
@@ -6,9 +6,9 @@
 //!      └─────────────────── answer to the hello, then credits of 16 B and their sums ────────────────────────────┘
 //! ```
 //!
-//! `integrity` has the sums, by which damage on the way shows: the link ends then, and nothing of what was damaged is used.
-//! `SocketReader` and `Arrivals` are the receiver's two halves for two threads: one keeps the socket empty, the other consumes.
-//! The socket stays in blocking mode; what must not block says so per call. Every wait has a time-out (`TcpOptions`).
+//! `integrity` has the sums, which detect damage by the network: the link ends then, and no damaged byte is used. `SocketReader` and
+//! `Arrivals` are the receiver's two halves, for two threads: one keeps the socket empty, the other consumes. The socket stays in blocking
+//! mode; calls that must not block pass MSG_DONTWAIT. Every wait has a time-out (`TcpOptions`).
 
 mod arrivals;
 #[cfg(test)]

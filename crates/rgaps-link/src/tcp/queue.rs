@@ -1,12 +1,12 @@
-//! What socket reader and arrivals share: a bounded queue of landed records, two positions, counters.
+//! The state shared by socket reader and arrivals: a bounded queue of received records, two positions, counters.
 //!
-//! Words       `written`: end of the record under way, stored by the socket reader before its first byte may change memory. `head`: end of
-//!             what is consumed, stored by the consumer after its last read. `closed`: by either.
-//! Invariants  Q1 a byte below `head` may be overwritten, one from `head` on may not (flow control on). Q2 a record is in the queue
-//!             only when all of it has landed. Q3 the queue never holds more than QUEUE_MAX; full, the socket reader waits for the consumer
-//!             (flow control on) or drops the oldest as torn (off). Q4 the consumer is woken only when it sleeps, once for all
-//!             that has come until it looks.
-//! Shown by    loom_models (Q1, Q3, Q4, and that what is overwritten while it is read is known to be torn).
+//! Words       `written`: end of the record under way; the socket reader stores it before it writes the record's first byte. `head`: end of
+//!             the consumed bytes; the consumer stores it after its last read. `closed`: stored by either.
+//! Invariants  Q1 bytes before `head` may be overwritten, later ones may not (flow control on). Q2 a record enters the queue only when it
+//!             has arrived whole. Q3 the queue holds at most QUEUE_MAX; when it is full, the socket reader waits for the consumer (flow
+//!             control on) or drops the oldest as torn (off). Q4 the socket reader wakes the consumer only if it sleeps, and once for
+//!             all records until it wakes.
+//! Shown by    loom_models (Q1, Q3, Q4, and that a record overwritten while it is read is reported torn).
 
 use std::collections::VecDeque;
 use std::sync::PoisonError;
@@ -21,7 +21,7 @@ use crate::ring;
 use crate::sync::{AtomicBool, AtomicU64, Condvar, Mutex, MutexGuard, Ordering, fence};
 use crate::tcp::socket::TICK;
 
-/// Records that may wait for the consumer in the queue, and as many again in its hands.
+/// Most records in the queue; the consumer may have as many again in its batch.
 pub(crate) const QUEUE_MAX: usize = if cfg!(loom) { 1 } else { 1024 };
 
 /// The shared part of a receiver.
@@ -65,7 +65,7 @@ impl Shared {
         }
     }
 
-    /// A panic of the other half leaves plain numbers and whole records behind, nothing half done.
+    /// Ignores poisoning: a panic of the other half leaves only plain numbers and whole records.
     fn lock(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -82,13 +82,13 @@ impl Shared {
         Position::new(self.written.load(Ordering::Acquire))
     }
 
-    /// The socket reader is about to write a record that ends at `end`. The fence keeps its writes behind the announcement.
+    /// The socket reader calls it before it writes a record that ends at `end`. The fence keeps those writes after this store.
     pub(crate) fn announce(&self, end: Position) {
         self.written.store(end.value(), Ordering::Release);
         fence(Ordering::SeqCst);
     }
 
-    /// Whether a record that starts at `start` is whole. The fence keeps the consumer's reads before the look.
+    /// Whether a record that starts at `start` is whole. The fence keeps the consumer's reads of the record before the load of `written`.
     pub(crate) fn is_intact(&self, start: Position) -> bool {
         if self.geometry.flow_control() == FlowControl::On {
             return true;
@@ -101,7 +101,7 @@ impl Shared {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Wakes both halves; the socket is shut down by the caller.
+    /// Sets `closed` and wakes both halves; the caller shuts the socket down.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
         let _queue = self.lock();
@@ -109,7 +109,7 @@ impl Shared {
         self.drained.notify_all();
     }
 
-    /// By the socket reader: a record has landed. Waits while the queue is full, for as long as the link is open.
+    /// The socket reader queues a received record. Waits while the queue is full and the link is open.
     pub(crate) fn publish(&self, arrival: Arrival, reads: u64) {
         let mut queue = self.lock();
         while queue.arrivals.len() >= QUEUE_MAX {
@@ -132,7 +132,7 @@ impl Shared {
         self.wake_consumer(queue);
     }
 
-    /// By the socket reader: nothing more will come. The first reason stays.
+    /// The socket reader ends the queue. The first reason stays.
     pub(crate) fn end(&self, error: LinkError) {
         let mut queue = self.lock();
         queue.ended.get_or_insert(error);
@@ -148,8 +148,7 @@ impl Shared {
         }
     }
 
-    /// By the consumer: moves all that has landed into the empty `batch`, waiting for the first until the deadline. `Ok(false)` when
-    /// the time is over.
+    /// The consumer moves all queued records into the empty `batch`, and waits for the first until the deadline. `Ok(false)` at the deadline.
     pub(crate) fn take(&self, batch: &mut VecDeque<Arrival>, deadline: Instant) -> Result<bool, LinkError> {
         let mut queue = self.lock();
         loop {
@@ -178,7 +177,7 @@ impl Shared {
         }
     }
 
-    /// Counts torn records.
+    /// Counts a torn record.
     pub(crate) fn count_torn(&self) {
         self.lock().counters.torn += 1;
     }

@@ -1,9 +1,9 @@
-//! The sender: gathers headers and the caller's bytes into one write, and reads credit from the same socket.
+//! The tcp sender: gathers headers and the caller's bytes into one write, and reads credit from the same socket.
 //!
-//! Everything that is ready and has room goes out in one gathered write (up to BATCH_MAX records), so that many small records cost
-//! one system call. Where records have sums, a write is of PIECE_BYTES at most: what is summed is then still in the cache when the kernel
-//! copies it, and is on the wire while the next piece is summed. `post` returns when the kernel has taken the batch, and with it the borrowed bytes; meanwhile credit is read. A
-//! peer that takes nothing for `send_timeout` is given up. After a fatal error every call returns that error again.
+//! One gathered write sends all ready records that have room (up to BATCH_MAX), so that many small records cost one system call. With sums,
+//! a write has at most PIECE_BYTES: the piece is still in the cache when the kernel copies it, and on the wire while the next piece is
+//! summed. `post` returns when the kernel has copied the whole batch; until then it also reads credit. If the peer accepts no byte for
+//! `send_timeout`, the link ends. After a fatal error every call returns that error again.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -24,68 +24,68 @@ use crate::tcp::hello::{HELLO_BYTES, Hello, HelloError, LinkToken, Verdict};
 use crate::tcp::integrity::{CREDIT_FRAME_BYTES, SUM_BYTES, Summer, open_credit};
 use crate::tcp::socket::{self, TcpOptions, broken, errno};
 
-/// Records in one gathered write, four slices each; the kernel takes 1024 slices.
+/// Records in one gathered write, four slices each; the kernel accepts 1024 slices (IOV_MAX).
 const BATCH_MAX: usize = 128;
-/// Payload that is summed before it is sent.
+/// Payload bytes that are summed, then sent, at a time.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// A connection for a ring could not be made.
+/// Why a connection to a ring failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectError {
-    /// The host or the network.
+    /// The host or the network failed.
     #[error(
         "ring at {address} could not be reached while {during}: {errno}; check the address, the firewall and whether rgapsd runs"
     )]
     Unreachable {
-        /// Where.
+        /// The ring's address.
         address: SocketAddr,
-        /// What was being done.
+        /// What this side was doing.
         during: &'static str,
-        /// The kernel's answer.
+        /// The kernel's error.
         errno: Errno,
     },
-    /// It took too long.
+    /// The listener did not answer in time.
     #[error("ring at {address} did not answer within {waited:?}; the host is overloaded or stopped")]
     TimedOut {
-        /// Where.
+        /// The ring's address.
         address: SocketAddr,
-        /// How long.
+        /// How long this side waited.
         waited: Duration,
     },
-    /// It hung up.
-    #[error("ring at {address} hung up during the hand-shake; it may have been given up, ask for a new ring")]
+    /// The listener closed the connection.
+    #[error("ring at {address} hung up during the hand-shake; its host may have dropped it, request a new ring")]
     HungUp {
-        /// Where.
+        /// The ring's address.
         address: SocketAddr,
     },
-    /// It is not a ring of RGAPS.
-    #[error("{address} does not speak as a ring of RGAPS: {source}")]
+    /// The listener's answer is invalid.
+    #[error("{address} is no ring of RGAPS: {source}")]
     Hello {
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// What it said.
+        /// What is wrong.
         source: HelloError,
     },
     /// No ring waits for that token.
-    #[error("ring at {address} does not know our token; it was given up or belongs to another run, ask for a new ring")]
+    #[error("ring at {address} does not know our token; its host dropped it or was restarted, request a new ring")]
     UnknownToken {
-        /// Where.
+        /// The listener's address.
         address: SocketAddr,
     },
     /// The ring has another shape.
-    #[error("ring at {address} has the shape {theirs:?} where {ours:?} was agreed; ask for a new ring")]
+    #[error("ring at {address} has the shape {theirs:?}, but {ours:?} was agreed; request a new ring")]
     OtherGeometry {
-        /// Where.
+        /// The ring's address.
         address: SocketAddr,
-        /// Theirs.
+        /// The listener's shape.
         theirs: RingOptions,
-        /// Ours.
+        /// Our shape.
         ours: RingOptions,
     },
-    /// It speaks another version.
-    #[error("ring at {address} speaks another version; run the same release of RGAPS on both hosts")]
+    /// The listener has another protocol version.
+    #[error("ring at {address} has another protocol version; run the same release of RGAPS on both hosts")]
     OtherVersion {
-        /// Where.
+        /// The listener's address.
         address: SocketAddr,
     },
 }
@@ -98,14 +98,14 @@ pub struct TcpSender {
     options: TcpOptions,
     counters: SenderCounters,
     frames: Box<[Frame; BATCH_MAX]>,
-    /// None where records have no sums.
+    /// None if records have no sums.
     summer: Option<Summer>,
     credit: CreditFrames,
     broken: Option<LinkError>,
     closed: bool,
 }
 
-/// What of a record is not payload: what goes before it, and the sum behind it.
+/// The parts of a record around the payload: header with its sum, and the record's sum.
 #[derive(Clone, Copy, Debug)]
 struct Frame {
     head: [u8; HEADER_BYTES + SUM_BYTES],
@@ -115,7 +115,7 @@ struct Frame {
 impl Frame {
     const EMPTY: Self = Self { head: [0; HEADER_BYTES + SUM_BYTES], sum: [0; SUM_BYTES] };
 
-    /// Begins the sum of its record.
+    /// Starts the record's sum, and stores the header's.
     fn begin(&mut self, summer: &mut Summer) {
         let sum = summer.begin(&self.head[..HEADER_BYTES]);
         self.head[HEADER_BYTES..].copy_from_slice(&sum.to_le_bytes());
@@ -126,7 +126,7 @@ impl Frame {
     }
 }
 
-/// Credits as they come out of the socket, the last one perhaps in part.
+/// Splits the bytes of the socket into credits; the last may be incomplete.
 #[derive(Debug)]
 struct CreditFrames {
     integrity: Integrity,
@@ -141,7 +141,7 @@ impl CreditFrames {
         Self { integrity, frame_bytes, partial: [0; CREDIT_FRAME_BYTES], filled: 0 }
     }
 
-    /// Hands every whole credit in `bytes` on.
+    /// Passes every complete credit to `take`.
     fn push(
         &mut self,
         bytes: &[u8],
@@ -160,7 +160,7 @@ impl CreditFrames {
 }
 
 impl TcpSender {
-    /// Connects to a ring and shakes hands.
+    /// Connects to a ring's listener and shakes hands.
     pub fn connect(
         address: SocketAddr,
         token: LinkToken,
@@ -182,7 +182,7 @@ impl TcpSender {
         })
     }
 
-    /// Readable when the link has something for `progress`: for an event loop of the caller's.
+    /// Readable when the link has something for `progress`, for the caller's event loop.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }
@@ -195,7 +195,7 @@ impl TcpSender {
         }
     }
 
-    /// Remembers a fatal error and hangs up, so that the peer learns of it.
+    /// Stores a fatal error and shuts the connection down, so that the peer notices.
     fn remember<T>(&mut self, result: Result<T, LinkError>) -> Result<T, LinkError> {
         if let Err(error) = &result
             && error.is_fatal()
@@ -209,7 +209,7 @@ impl TcpSender {
         result
     }
 
-    /// Sends as many of the records as have room; returns how many.
+    /// Sends as many records as there is room for; returns how many.
     fn post_batch(&mut self, records: &[Record<'_>]) -> Result<usize, LinkError> {
         let mut count = 0;
         let mut bytes = 0_u64;
@@ -247,7 +247,7 @@ impl TcpSender {
     }
 }
 
-/// The parts of a sender that a write under way needs, while the headers are borrowed by its slices.
+/// The fields of a sender that a write needs while its slices borrow the frames.
 struct Writer<'a> {
     stream: &'a TcpStream,
     ring: &'a mut SenderRing,
@@ -257,7 +257,7 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// Records whose frames are complete, in one gathered write; `sum_bytes` of each sum are sent.
+    /// Sends records with complete frames in one gathered write, with `sum_bytes` of each sum.
     fn send_whole(&mut self, records: &[Record<'_>], frames: &[Frame], sum_bytes: usize) -> Result<(), LinkError> {
         let mut slices = [SharedBytes::empty(); 4 * BATCH_MAX];
         let mut used = 0;
@@ -274,7 +274,7 @@ impl Writer<'_> {
         self.write(&mut slices[..used])
     }
 
-    /// As many records at once as are one piece together; a larger one piece by piece.
+    /// Sends records in groups of at most one piece; a larger record piece by piece.
     fn send_with_sums(
         &mut self,
         mut records: &[Record<'_>],
@@ -310,7 +310,7 @@ impl Writer<'_> {
         frame.begin(summer);
         summer.add(envelope.into());
         for at in (0..data.len()).step_by(PIECE_BYTES) {
-            // Within its length.
+            // In bounds: at most the rest of the data.
             let piece = data.part(at, PIECE_BYTES.min(data.len() - at)).unwrap_or(SharedBytes::empty());
             summer.add(piece);
             frame.end(summer);
@@ -349,7 +349,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// A failed write may mean that the peer hung up after a last credit: what it said before that counts.
+    /// Explains a failed write: the peer may have hung up after a false credit or an orderly close, which is the better error.
     fn explain(&mut self, errno: Errno) -> LinkError {
         match self.read_credit() {
             Err(error @ (LinkError::Credit(_) | LinkError::Closed { .. })) => error,
@@ -357,7 +357,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Takes every credit that has come.
+    /// Processes every credit that has arrived.
     fn read_credit(&mut self) -> Result<(), LinkError> {
         let mut bytes = [0; 32 * CREDIT_BYTES];
         loop {
@@ -445,8 +445,8 @@ impl Drop for TcpSender {
     }
 }
 
-/// Connects to the listener of a ring and shakes hands: token and shape are agreed on. What then goes over the connection is the
-/// transport's: records for tcp, no more than its life for rdma.
+/// Connects to a ring's listener and agrees on token and shape. Afterwards tcp sends records over the connection; rdma uses it only as
+/// liveness socket.
 pub fn connect(
     address: SocketAddr,
     token: LinkToken,
@@ -482,7 +482,7 @@ pub fn connect(
     Ok(stream)
 }
 
-/// Reads all of it until then, however it comes: each byte that comes late would give a peer another `read(2)` to be late in.
+/// Fills `to` until the deadline. A time-out for each read(2) would not do: a peer that sends byte by byte would restart it every time.
 fn read_by(stream: &mut TcpStream, mut to: &mut [u8], deadline: Instant) -> std::io::Result<()> {
     while !to.is_empty() {
         let rest = deadline.saturating_duration_since(Instant::now());

@@ -1,4 +1,4 @@
-//! Socket settings and the few calls on sockets that must not block.
+//! Socket settings, and the socket calls that must not block.
 
 use std::net::TcpStream;
 use std::os::fd::BorrowedFd;
@@ -16,19 +16,19 @@ use crate::link::{WAIT_DESCRIPTORS_MAX, Wake};
 /// Time-outs and buffers of a tcp link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpOptions {
-    /// A peer that takes nothing for so long is given up.
+    /// Ends the link if the peer accepts no bytes for this long.
     pub send_timeout: Duration,
-    /// A peer that stops in the middle of a record for so long is given up.
+    /// Ends the link if the peer stops in the middle of a record for this long.
     pub stall_timeout: Duration,
-    /// A host that answers nothing on the network for so long is given up, idle or not.
+    /// Ends the link if the peer's host answers nothing on the network for this long, idle or not.
     pub dead_peer_timeout: Duration,
-    /// The hand-shake must be over by then.
+    /// Time limit of the hand-shake.
     pub hello_timeout: Duration,
-    /// Kernel buffers on each side; `None` leaves them to the kernel, which tunes the receiving one to the path.
+    /// Kernel buffers on each side; `None` leaves them to the kernel, which tunes the receive buffer to the path.
     pub socket_buffer_bytes: Option<u32>,
-    /// The receiver's: after so long without a record, an empty ring gives its pages back to the kernel, so that an idle topic costs
-    /// no memory. `None` for memory that is registered with a device or a network card, whose pages must stay. Does nothing
-    /// without flow control, where the ring is never known to be empty.
+    /// After this long without a record, the receiver frees the pages of an empty ring, so that an idle topic costs no memory. `None` for
+    /// memory registered with a device or a NIC, whose pages must stay. Has no effect without flow control, where the receiver never
+    /// knows that the ring is empty.
     pub give_back_after: Option<Duration>,
 }
 
@@ -45,13 +45,13 @@ impl Default for TcpOptions {
     }
 }
 
-/// Descriptors of a link's own that it waits for, at most.
+/// Most descriptors of its own that a link waits for.
 const OWN_MAX: usize = 2;
 
-/// How often a socket reader that waits for its consumer looks whether the link was closed.
+/// How often a socket reader that waits for its consumer checks whether the link was closed.
 pub(crate) const TICK: Duration = Duration::from_millis(200);
 
-/// How often a socket reader that waits for its peer looks at the clock. Closing the link ends its wait at once.
+/// How often a socket reader that waits for its peer checks the clock. Closing the link ends its wait at once.
 fn read_tick(options: &TcpOptions) -> Duration {
     let least = options.stall_timeout.min(options.give_back_after.unwrap_or(Duration::MAX));
     (least / 4).clamp(Duration::from_millis(5), Duration::from_secs(1))
@@ -64,7 +64,7 @@ pub(crate) fn configure(stream: &TcpStream, options: &TcpOptions) -> rustix::io:
         sockopt::set_socket_send_buffer_size(stream, bytes as usize)?;
         sockopt::set_socket_recv_buffer_size(stream, bytes as usize)?;
     }
-    // An idle peer is probed every second; one that owes an acknowledgement is covered by the user time-out.
+    // Keepalive probes an idle peer every second; TCP_USER_TIMEOUT covers one that owes an acknowledgement.
     let dead = options.dead_peer_timeout.max(Duration::from_secs(2));
     sockopt::set_socket_keepalive(stream, true)?;
     sockopt::set_tcp_keepidle(stream, Duration::from_secs(1))?;
@@ -85,7 +85,7 @@ pub(crate) fn send(stream: &TcpStream, slices: &[SharedBytes<'_>]) -> rustix::io
     }
 }
 
-/// Receives without blocking; `Ok(None)` when there is nothing, `Ok(Some(0))` at the end.
+/// Receives without blocking; `Ok(None)` if there is nothing, `Ok(Some(0))` at the end.
 pub(crate) fn receive(stream: &TcpStream, to: &mut [u8]) -> rustix::io::Result<Option<usize>> {
     loop {
         match rustix::net::recv(stream, &mut *to, RecvFlags::DONTWAIT) {
@@ -96,7 +96,7 @@ pub(crate) fn receive(stream: &TcpStream, to: &mut [u8]) -> rustix::io::Result<O
     }
 }
 
-/// Waits until the socket can be sent to or has something to read. Which of them: (writable, readable).
+/// Waits until the socket is writable or readable. Returns (writable, readable).
 pub(crate) fn wait_writable(stream: &TcpStream, timeout: Duration) -> rustix::io::Result<(bool, bool)> {
     let mut fds = [PollFd::new(stream, PollFlags::OUT | PollFlags::IN)];
     poll_for(&mut fds, timeout)?;
@@ -115,7 +115,7 @@ pub(crate) fn wait_readable(
     let Some(first) = own.first().filter(|_| found <= max && own.len() <= OWN_MAX) else {
         return Err(LinkError::TooManyDescriptors { found, max });
     };
-    // Unused entries stand for the first one; they are cut off below.
+    // Unused entries repeat the first one; the slice below excludes them.
     let mut fds: [PollFd<'_>; WAIT_DESCRIPTORS_MAX + OWN_MAX] = std::array::from_fn(|i| {
         PollFd::from_borrowed_fd(*own.iter().chain(others).nth(i).unwrap_or(first), PollFlags::IN)
     });
@@ -131,7 +131,7 @@ pub(crate) fn wait_readable(
     Ok(wake)
 }
 
-/// An interrupted wait ends early: every caller looks at the clock and comes back.
+/// Polls; an interrupted wait ends early, since every caller checks the clock and waits again.
 fn poll_for(fds: &mut [PollFd<'_>], timeout: Duration) -> rustix::io::Result<()> {
     let timeout = Timespec::try_from(timeout).unwrap_or(Timespec { tv_sec: 3600, tv_nsec: 0 });
     match poll(fds, Some(&timeout)) {
@@ -144,7 +144,7 @@ fn poll_for(fds: &mut [PollFd<'_>], timeout: Duration) -> rustix::io::Result<()>
     }
 }
 
-/// An error number as the link's error: what means "the peer hung up" is told apart from the rest.
+/// Converts an error number into the link's error: EPIPE means that the peer closed the link.
 pub(crate) fn broken(during: &'static str, errno: Errno) -> LinkError {
     match errno {
         Errno::PIPE => LinkError::Closed { by_peer: true },

@@ -1,12 +1,13 @@
-//! The socket reader: keeps the socket empty. The kernel reads payload straight into the ring; nothing is copied here.
+//! The socket reader: the receiver's half that keeps the socket empty. The kernel copies payload directly into the ring; nothing is copied
+//! in user space.
 //!
 //! ```text
-//!  header (64 B, read aside) ──sum, decode, admit──▶ announced ──▶ header and payload into the ring ──sum──▶ published to the consumer
+//!  header (64 B, private copy) ──sum, decode, admit──▶ announced ──▶ header and payload into the ring ──sum──▶ published to the consumer
 //! ```
 //!
-//! Trusts      nothing on the wire: the header is checked, and its place found free, before a byte of its payload is read. A peer
-//!             that writes without credit is cut off before it overwrites anything.
-//! Waits       in read(2) with a short time-out, after which the close flag and, within a record, the stall time-out are looked at.
+//! Trusts      nothing on the wire: it checks the header, and that the place is free, before it reads the payload. It disconnects a peer
+//!             that writes without credit before anything is overwritten.
+//! Waits       in read(2) with a short time-out; after each it checks the close flag and, within a record, the stall time-out.
 
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
@@ -26,11 +27,11 @@ use crate::tcp::integrity::{self, SUM_BYTES, Summer};
 use crate::tcp::queue::Shared;
 use crate::tcp::socket::{TcpOptions, broken, errno};
 
-/// The most that one read takes. A larger read opens the sender's window later and finds the socket's buffers out of the cache: on
-/// loopback `rgaps bench link` is a third slower with 1 MiB.
+/// Most bytes of one read. A larger read opens the sender's window later, and the socket's buffers have left the cache by then: on loopback
+/// `rgaps bench link` is a third slower with 1 MiB.
 const READ_BYTES_MAX: u64 = 64 << 10;
 
-/// The half of a receiver that reads the socket. Give it a thread of its own: `socket_reader.run()`.
+/// The half of a receiver that reads the socket. Run it in its own thread: `socket_reader.run()`.
 #[derive(Debug)]
 pub struct SocketReader {
     stream: Arc<TcpStream>,
@@ -39,7 +40,7 @@ pub struct SocketReader {
     shared: Arc<Shared>,
     options: TcpOptions,
     gave_back: bool,
-    /// None where records have no sums.
+    /// None if records have no sums.
     summer: Option<Summer>,
 }
 
@@ -55,8 +56,8 @@ impl SocketReader {
         Self { stream, memory, ring: ReceiverRing::new(geometry), shared, options, gave_back: true, summer }
     }
 
-    /// Reads records until the link ends, and returns why; the consumer gets the same error behind the last record. The
-    /// connection is shut down then, so that the peer learns of it too.
+    /// Reads records until the link ends, and returns why; the consumer gets the same error after the last record. Then it shuts the
+    /// connection down, so that the peer notices.
     pub fn run(mut self) -> LinkError {
         let error = loop {
             if let Err(error) = self.step() {
@@ -68,13 +69,13 @@ impl SocketReader {
         }
         tracing::debug!(%error, records = self.ring.expected().0, "socket reader ended");
         self.shared.end(error.clone());
-        // The consumer can still give back what it holds, if the peer merely has nothing more to say.
+        // After an orderly end the consumer can still send credit for the arrivals that it holds.
         let how = if error == (LinkError::Closed { by_peer: true }) { Shutdown::Read } else { Shutdown::Both };
         let _ = self.stream.shutdown(how);
         error
     }
 
-    /// One record, from its header to the queue.
+    /// Reads one record and queues it.
     fn step(&mut self) -> Result<(), LinkError> {
         let mut reads = 0;
         let header = RecordHeader::decode(&self.read_header(&mut reads)?)?;
@@ -87,14 +88,14 @@ impl SocketReader {
         self.shared.announce(placement.end);
         let payload = placement.payload(&geometry, header.payload_bytes);
         let place = placement.header(&geometry);
-        // The ring looks as rdma would have written it.
+        // Write the header too, so that the ring has the same content as with rdma.
         self.memory.mapping().copy_in(place.0, &header.encode()).map_err(|_| outside(&self.memory, payload))?;
         self.read_payload(payload, &mut reads)?;
         self.shared.publish(Arrival { header, placement, payload }, reads);
         Ok(())
     }
 
-    /// The payload into the ring, and its sum behind it: what was just read is summed while it is in the cache.
+    /// Reads the payload into the ring, and the sum after it. Sums each part just after reading, while it is in the cache.
     fn read_payload(&mut self, payload: RingSpan, reads: &mut u64) -> Result<(), LinkError> {
         let mapping = self.memory.mapping();
         let mut sent = [0; SUM_BYTES];
@@ -155,11 +156,11 @@ impl SocketReader {
         Ok(header)
     }
 
-    /// Nothing has come: if that lasts and nothing is held, the ring's pages go back to the kernel, once.
+    /// Called while no record arrives. If that lasts and the consumer holds nothing, frees the ring's pages, once.
     fn idle(&mut self, patience: &mut Patience) {
         let Some(after) = self.options.give_back_after.filter(|_| !self.gave_back) else { return };
         let waited = patience.since.get_or_insert_with(Instant::now).elapsed();
-        // Only this thread writes the ring, and with head and tail equal nobody reads it.
+        // Only this thread writes the ring, and with head and tail equal the consumer reads nothing.
         if waited >= after
             && self.ring.geometry().flow_control() == FlowControl::On
             && self.shared.head() == self.ring.tail()
@@ -170,7 +171,7 @@ impl SocketReader {
         }
     }
 
-    /// The stream ended with `missing` bytes of a record to come; 0 between records.
+    /// The error for a stream that ended `missing` bytes before the end of a record; 0 between records.
     fn ended(&self, missing: u64) -> LinkError {
         match (self.shared.is_closed(), missing) {
             (true, _) => LinkError::Closed { by_peer: false },
@@ -179,7 +180,7 @@ impl SocketReader {
         }
     }
 
-    /// A read brought nothing: go on, unless the link was closed, is broken, or a record under way has stalled.
+    /// Handles a failed read: continue, unless the link was closed, is broken, or a record has stalled.
     fn retry(&self, error: Errno, missing: u64, patience: &mut Patience) -> Result<(), LinkError> {
         if self.shared.is_closed() {
             return Err(LinkError::Closed { by_peer: false });
@@ -200,7 +201,7 @@ fn outside(memory: &RingMemory, span: RingSpan) -> LinkError {
     RingMemoryError::Span { span, ring_bytes: memory.bytes() }.into()
 }
 
-/// Since when nothing has come; the clock is asked only then.
+/// Since when no bytes have arrived. The clock is read only after an empty read.
 #[derive(Debug, Default)]
 struct Patience {
     since: Option<Instant>,
@@ -208,7 +209,7 @@ struct Patience {
 
 impl Drop for SocketReader {
     fn drop(&mut self) {
-        // Also when its thread panics or it never ran: the consumer must not wait for ever. A reason that is there already stays.
+        // Also if its thread panics or it never ran, so that the consumer does not wait for ever. An earlier reason stays.
         self.shared.end(LinkError::Closed { by_peer: false });
     }
 }

@@ -1,4 +1,4 @@
-//! The tcp link against the contract, and what only a socket can do wrong: strangers, garbage, cuts, stalls.
+//! Runs the contract on the tcp link, and tests failures that only sockets have: foreign peers, garbage, cuts, stalls.
 
 use std::any::Any;
 use std::io::{Read, Write};
@@ -45,7 +45,7 @@ pub(super) fn setup(options: RingOptions, tcp: TcpOptions) -> RingSetup {
     RingSetup { geometry: RingGeometry::new(options).unwrap(), memory, options: tcp }
 }
 
-/// A raw client that has shaken hands with a ring, and the ring's two halves.
+/// A raw client that has shaken hands with a ring, and the two halves of its receiver.
 fn raw_client(options: RingOptions, tcp: TcpOptions) -> (TcpStream, SocketReader, Arrivals) {
     let listener = listener();
     let setup = setup(options, tcp);
@@ -119,13 +119,13 @@ pub(super) fn read_over(bytes: &[u8], options: RingOptions, tcp: TcpOptions, han
 }
 
 #[test]
-fn garbage_is_named_and_the_peer_is_cut_off() {
+fn garbage_is_an_error_and_disconnects_the_peer() {
     let (mut stream, socket_reader, mut arrivals) = raw_client(small(), TcpOptions::default());
     stream.write_all(&with_sums(&[b'x'; HEADER_BYTES], b"garbage")).unwrap();
     let error = socket_reader.run();
     assert!(matches!(error, LinkError::Record(RecordError::Magic { .. })) && error.is_lie(), "{error}");
     assert_eq!(arrivals.next(WATCHDOG), Err(error));
-    assert!(!matches!(stream.read(&mut [0; 1]), Ok(1..)), "nothing is said to a liar");
+    assert!(!matches!(stream.read(&mut [0; 1]), Ok(1..)), "the peer gets no answer");
 }
 
 pub(super) fn payload(arrivals: &Arrivals, arrival: &crate::link::Arrival) -> Vec<u8> {
@@ -135,13 +135,13 @@ pub(super) fn payload(arrivals: &Arrivals, arrival: &crate::link::Arrival) -> Ve
 }
 
 #[test]
-fn a_peer_that_exceeds_its_credit_is_cut_off_before_it_overwrites() {
+fn a_peer_that_exceeds_its_credit_is_disconnected_before_it_overwrites() {
     let data = [7; 2048];
     let stream: Vec<u8> = (0..9).flat_map(|i| record_bytes(i, i + 1, 2048, &data)).collect();
     let (error, mut arrivals) = read_over(&stream, small(), TcpOptions::default(), true);
     assert!(matches!(error, LinkError::Admit(AdmitError::Production(_))), "{error}");
     assert!(error.to_string().contains("without credit"), "{error}");
-    // What came within the credit is whole.
+    // Records within the credit are whole.
     for _ in 0..7 {
         let arrival = arrivals.next(WATCHDOG).unwrap().unwrap();
         assert_eq!(payload(&arrivals, &arrival), data);
@@ -167,7 +167,7 @@ fn an_absurd_payload_is_refused_before_a_byte_of_it_is_read() {
 }
 
 #[test]
-fn a_peer_that_hangs_up_within_a_record_is_told_from_one_that_closes_between_two() {
+fn a_hang_up_within_a_record_differs_from_a_close_between_records() {
     let record = record_bytes(0, 1, 100, &[1; 100]);
     let (error, _) = read_over(&record, small(), TcpOptions::default(), true);
     assert_eq!(error, LinkError::Closed { by_peer: true });
@@ -180,7 +180,7 @@ fn a_peer_that_hangs_up_within_a_record_is_told_from_one_that_closes_between_two
 }
 
 #[test]
-fn a_peer_that_stops_within_a_record_is_given_up() {
+fn a_peer_that_stops_within_a_record_ends_the_link() {
     let tcp = TcpOptions { stall_timeout: Duration::from_millis(20), ..TcpOptions::default() };
     let record = record_bytes(0, 1, 100, &[1; 100]);
     let (error, _) = read_over(&record[..HEADER_BYTES + 4 + 60], small(), tcp, false);
@@ -196,8 +196,8 @@ fn closing_ends_a_socket_reader_that_waits() {
 }
 
 #[test]
-fn a_peer_that_takes_nothing_is_given_up() {
-    // A peer that shakes hands and never reads; flow control is off, so that only the socket holds the sender back.
+fn a_peer_that_reads_nothing_ends_the_link() {
+    // The peer shakes hands and never reads; flow control is off, so only the socket stops the sender.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let peer = thread::spawn(move || {
@@ -226,7 +226,7 @@ fn a_peer_that_takes_nothing_is_given_up() {
 }
 
 #[test]
-fn a_stranger_is_refused_and_the_right_peer_still_gets_in() {
+fn a_foreign_peer_is_refused_and_the_right_one_still_connects() {
     let listener = listener();
     let setup = setup(small(), TcpOptions::default());
     let (geometry, address) = (setup.geometry, listener.address());
@@ -235,7 +235,7 @@ fn a_stranger_is_refused_and_the_right_peer_still_gets_in() {
     assert!(matches!(error, ConnectError::UnknownToken { .. }), "{error}");
     let mut browser = TcpStream::connect(address).unwrap();
     browser.write_all(&[b'G'; HELLO_BYTES]).unwrap();
-    assert_eq!(browser.read(&mut [0; 1]).unwrap_or(0), 0, "strangers get no answer");
+    assert_eq!(browser.read(&mut [0; 1]).unwrap_or(0), 0, "a foreign peer gets no answer");
     drop(TcpStream::connect(address).unwrap());
     TcpSender::connect(address, TOKEN, geometry, TcpOptions::default()).unwrap();
     accept.join().unwrap().unwrap();
@@ -265,7 +265,7 @@ fn memory_that_does_not_fit_the_ring_is_refused() {
 }
 
 #[test]
-fn waiting_for_nobody_and_for_the_silent_ends() {
+fn accepting_ends_without_a_peer_and_with_a_silent_one() {
     let listener = TcpRingListener::bind("127.0.0.1:0".parse().unwrap(), Duration::from_millis(5)).unwrap();
     let error = listener.accept(Duration::from_millis(2)).unwrap_err();
     assert!(matches!(error, AcceptError::TimedOut { .. }) && !error.is_strangers(), "{error}");
@@ -275,7 +275,7 @@ fn waiting_for_nobody_and_for_the_silent_ends() {
 }
 
 #[test]
-fn connecting_to_nothing_to_the_silent_and_to_strangers_is_named() {
+fn connecting_to_a_closed_port_or_a_silent_or_foreign_peer_is_an_error() {
     let connect = |address: SocketAddr| {
         let options = TcpOptions { hello_timeout: Duration::from_millis(50), ..TcpOptions::default() };
         TcpSender::connect(address, TOKEN, geometry(), options).unwrap_err()
@@ -311,12 +311,12 @@ fn many_ready_records_go_out_in_one_write() {
     assert_eq!(sender.post(&records).unwrap(), 100);
     let counters = sender.counters();
     assert_eq!((counters.records, counters.messages, counters.batches), (100, 100, 1));
-    // One call, unless the kernel took it in parts.
+    // One call, unless the kernel accepts it in parts.
     assert!(counters.writes <= 3, "{counters:?}");
 }
 
 #[test]
-fn a_listener_that_answers_byte_by_byte_is_given_up_in_time() {
+fn a_listener_that_answers_byte_by_byte_times_out() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let geometry = RingGeometry::new(RingOptions::default()).unwrap();
@@ -324,7 +324,7 @@ fn a_listener_that_answers_byte_by_byte_is_given_up_in_time() {
         let (mut stream, _) = listener.accept().unwrap();
         stream.set_read_timeout(Some(Duration::from_millis(150))).unwrap();
         let answer = Hello { token: TOKEN, geometry, verdict: Some(Verdict::Accepted) }.encode();
-        // Each byte comes within the time for a whole answer; the end of the caller ends it.
+        // Each byte arrives within the time for a whole answer; the loop ends when the other side gives up.
         for byte in answer {
             if stream.write_all(&[byte]).is_err() {
                 return;
@@ -339,7 +339,7 @@ fn a_listener_that_answers_byte_by_byte_is_given_up_in_time() {
 }
 
 #[test]
-fn an_idle_ring_gives_its_pages_back_and_goes_on() {
+fn an_idle_ring_frees_its_pages_and_stays_usable() {
     let tcp = TcpOptions { give_back_after: Some(Duration::from_millis(5)), ..TcpOptions::default() };
     let (mut stream, socket_reader, mut arrivals) = raw_client(small(), tcp);
     let thread = thread::spawn(|| socket_reader.run());
@@ -348,7 +348,7 @@ fn an_idle_ring_gives_its_pages_back_and_goes_on() {
         stream.write_all(&record_bytes(i, i + 1, 2048, &[7; 2048])).unwrap();
         let arrival = arrivals.next(WATCHDOG).unwrap().unwrap();
         assert_eq!(payload(&arrivals, &arrival), [7; 2048]);
-        assert!(resident(&arrivals) > 0, "what is held stays");
+        assert!(resident(&arrivals) > 0, "a held arrival keeps its pages");
         assert_eq!(arrivals.release(arrival).unwrap(), Release::Intact);
         let start = Instant::now();
         while resident(&arrivals) > 0 {

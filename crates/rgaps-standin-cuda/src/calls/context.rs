@@ -1,4 +1,4 @@
-//! Primary contexts, and which is current in a thread.
+//! Primary contexts, and each thread's current context.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::state::{Driver, ObjectKind, Primary, driver, new_handle};
 use crate::stream::{QueuePosition, Stream};
 
 calls! {
-    /// The device's context, made by the first who asks.
+    /// Retains the device's primary context; the first retain creates it.
     fn cuDevicePrimaryCtxRetain(context: Out<u64>, device: c_int) {
         context.give(|| {
             let mut driver = driver()?;
@@ -28,7 +28,7 @@ calls! {
         })
     }
 
-    /// Gives it back; the last one ends it, and with it what was made in it.
+    /// Releases it; the last release ends the context with all its objects.
     fn cuDevicePrimaryCtxRelease_v2(device: c_int) {
         let mut driver = driver()?;
         let (_, device) = driver.device(device)?;
@@ -47,29 +47,29 @@ calls! {
         Ok(())
     }
 
-    /// Makes a context this thread's, above what was.
+    /// Pushes a context, which becomes current in this thread.
     fn cuCtxPushCurrent_v2(context: u64) {
         context::push(context)
     }
 
-    /// Takes it off; its handle is not asked for if `context` is null.
+    /// Pops the current context; `context` may be null.
     fn cuCtxPopCurrent_v2(context: Out<u64>) {
         let popped = context::pop()?;
         if context.check().is_ok() { context.set(popped) } else { Ok(()) }
     }
 
-    /// This thread's context, null if it has none.
+    /// This thread's current context, null if there is none.
     fn cuCtxGetCurrent(context: Out<u64>) {
         drop(driver()?);
         context.set(context::current_id()?)
     }
 
-    /// Puts a context in the place of this thread's.
+    /// Replaces this thread's current context.
     fn cuCtxSetCurrent(context: u64) {
         context::replace(context)
     }
 
-    /// Waits for all streams of this thread's context.
+    /// Waits for all streams of the current context.
     fn cuCtxSynchronize() {
         let context = context::current()?;
         let streams = driver()?.streams_of(context.id);
@@ -77,7 +77,7 @@ calls! {
         ends.iter().try_for_each(QueuePosition::wait)
     }
 
-    /// Bytes of the device that are free, and all.
+    /// Free and total bytes of the device.
     fn cuMemGetInfo_v2(free: Out<usize>, total: Out<usize>) {
         let (free_bytes, total_bytes) = memory_info()?;
         free.set(free_bytes)?;
@@ -85,7 +85,7 @@ calls! {
     }
 }
 
-/// Ends a context: what its streams run is to be drained, once the tables are unlocked.
+/// Ends a context. Returns the ends of its streams, for which the caller waits once it has unlocked the tables.
 fn end(driver: &mut Driver, context: &Context) -> Vec<QueuePosition> {
     context.end();
     let mut streams = driver.streams_of(context.id);

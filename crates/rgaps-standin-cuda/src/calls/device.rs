@@ -1,4 +1,4 @@
-//! Devices and what they can do, and names of errors.
+//! Devices and their attributes, and names of errors.
 
 use std::ffi::{c_char, c_int, c_uint};
 
@@ -12,34 +12,34 @@ use crate::state::{driver, start};
 const VERSION: c_int = 12080;
 
 calls! {
-    /// Starts the driver in this process.
+    /// Initialises the driver in this process.
     fn cuInit(flags: c_uint) {
         if flags == 0 { start() } else { Err(INVALID_VALUE) }
     }
 
-    /// The newest CUDA that it serves.
+    /// The newest CUDA version that it supports.
     fn cuDriverGetVersion(version: Out<c_int>) {
         version.set(VERSION)
     }
 
-    /// How many devices there are.
+    /// The number of devices.
     fn cuDeviceGetCount(count: Out<c_int>) {
         count.set(driver()?.devices.len() as c_int)
     }
 
-    /// A device by its number, which is its handle too.
+    /// A device by ordinal, which is also its handle.
     fn cuDeviceGet(device: Out<c_int>, ordinal: c_int) {
         driver()?.device(ordinal)?;
         device.set(ordinal)
     }
 
-    /// Its name, the same for all.
+    /// Its name, the same for all devices.
     fn cuDeviceGetName(name: Out<c_char>, bytes: c_int, device: c_int) {
         driver()?.device(device)?;
         name.set_text(DEVICE_NAME, usize::try_from(bytes).map_err(|_| INVALID_VALUE)?)
     }
 
-    /// Its identity, the same in each process.
+    /// Its UUID, the same in every process.
     fn cuDeviceGetUuid_v2(uuid: Out<Uuid>, device: c_int) {
         let (index, _) = driver()?.device(device)?;
         let mut bytes = *b"RGAPS stand-in..";
@@ -47,7 +47,7 @@ calls! {
         uuid.set(Uuid(bytes))
     }
 
-    /// One of its properties; an error for those that nothing here asks for.
+    /// One of its attributes; an error for those that the tests do not need.
     fn cuDeviceGetAttribute(value: Out<c_int>, attribute: c_uint, device: c_int) {
         driver()?.device(device)?;
         value.set(property(attribute).ok_or(INVALID_VALUE)?)
@@ -59,19 +59,19 @@ calls! {
         bytes.set(config().memory as usize)
     }
 
-    /// Whether one device reaches another's memory.
+    /// Whether one device has peer access to another.
     fn cuDeviceCanAccessPeer(can: Out<c_int>, device: c_int, peer: c_int) {
         let (device, _) = driver()?.device(device)?;
         let (peer, _) = driver()?.device(peer)?;
         can.set((device != peer && config().peer).into())
     }
 
-    /// The name of a result.
+    /// The name of a result code.
     fn cuGetErrorName(code: Code, name: Out<*const c_char>) {
         name.set(describe(code).ok_or(INVALID_VALUE)?.0.as_ptr())
     }
 
-    /// What a result means.
+    /// The text of a result code.
     fn cuGetErrorString(code: Code, text: Out<*const c_char>) {
         text.set(describe(code).ok_or(INVALID_VALUE)?.1.as_ptr())
     }

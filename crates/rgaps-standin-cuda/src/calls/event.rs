@@ -12,7 +12,7 @@ use crate::state::{ObjectKind, driver, new_handle};
 const FLAGS: u32 = 1 | 2;
 
 calls! {
-    /// Makes an event of the current context.
+    /// Creates an event of the current context.
     fn cuEventCreate(event: Out<u64>, flags: u32) {
         event.give(|| {
             let context = context::current()?;
@@ -25,13 +25,13 @@ calls! {
         })
     }
 
-    /// Destroys an event; what waits for its record goes on waiting.
+    /// Destroys an event; waits for its record continue.
     fn cuEventDestroy_v2(event: u64) {
         let event = driver()?.events.remove(&event).ok_or(INVALID_HANDLE)?;
         event.context.check()
     }
 
-    /// Marks a place in a stream of the same context.
+    /// Records an event in a stream of the same context.
     fn cuEventRecord(event: u64, stream: u64) {
         let mut driver = driver()?;
         let context = super::stream::find(&driver, stream)?.context.clone();
@@ -42,18 +42,18 @@ calls! {
         super::stream::push(driver, stream, Operation::Record(record))
     }
 
-    /// Whether the stream has come to the event's newest record.
+    /// Whether the stream has reached the event's newest record.
     fn cuEventQuery(event: u64) {
         newest(event)?.map_or(Ok(()), |record| record.check())
     }
 
-    /// Waits for that.
+    /// Waits for the newest record.
     fn cuEventSynchronize(event: u64) {
         newest(event)?.map_or(Ok(()), |record| record.wait())
     }
 }
 
-/// The newest record, if the context is in order.
+/// The newest record; an error if the context has failed.
 fn newest(event: u64) -> Status<Option<Arc<Record>>> {
     let driver = driver()?;
     let event = driver.events.get(&event).ok_or(INVALID_HANDLE)?;

@@ -1,4 +1,4 @@
-//! Host memory that devices reach.
+//! Registered host memory.
 
 use std::thread;
 
@@ -8,13 +8,13 @@ use crate::state::driver;
 use crate::stream::POLL;
 
 calls! {
-    /// Registers host memory, all of which must be mapped, and writable unless it is registered for reading.
+    /// Registers host memory, all of which must be mapped, and writable unless it is registered read-only.
     fn cuMemHostRegister_v2(start: u64, bytes: usize, flags: u32) {
         let context = context::current()?;
         driver()?.registrations.register(start, bytes as u64, flags, context.id)
     }
 
-    /// Takes a registration away, when the operations that run are done with it. What is queued for it fails.
+    /// Unregisters host memory once no running operation uses it. Queued operations that need it fail.
     fn cuMemHostUnregister(start: u64) {
         let context = context::current_even_failed()?;
         while !is_unregistered(start)? {
@@ -23,7 +23,7 @@ calls! {
         context.check()
     }
 
-    /// Where devices see registered memory.
+    /// The device address of registered memory.
     fn cuMemHostGetDevicePointer_v2(at: Out<u64>, start: u64, _flags: u32) {
         context::current()?;
         at.set(driver()?.registrations.device_address(start)?)

@@ -1,6 +1,6 @@
-//! Device memory: addresses, memory, the one at the other, and memory of other processes.
+//! Virtual memory management: address ranges, memory handles, mappings, and memory of other processes.
 //!
-//! What gives something back does so in a failed context too, and then returns its error: leaks are counted after errors as well.
+//! Calls that free something do so in a failed context too, and then return its error, so that tests can count leaks after errors.
 
 use std::collections::BTreeMap;
 use std::ffi::c_int;
@@ -19,7 +19,7 @@ use crate::reservation::Reservation;
 use crate::state::{Handle, ObjectKind, driver, new_handle};
 
 calls! {
-    /// The unit of memory, whichever option is asked for.
+    /// The granularity of memory, the same for every option.
     fn cuMemGetAllocationGranularity(bytes: Out<usize>, prop: In<AllocationProp>, option: u32) {
         begin()?;
         device_of(&prop.get()?)?;
@@ -29,7 +29,7 @@ calls! {
         bytes.set(GRANULARITY as usize)
     }
 
-    /// Reserves addresses; where they should be is not followed, as it need not be.
+    /// Reserves addresses; ignores the requested address, which is only a hint.
     fn cuMemAddressReserve(start: Out<u64>, bytes: usize, alignment: usize, _at: u64, flags: u64) {
         begin()?;
         start.give(|| {
@@ -44,7 +44,7 @@ calls! {
         })
     }
 
-    /// Gives addresses back, all of a range, where nothing is mapped any more.
+    /// Frees a whole range of addresses, in which nothing may be mapped.
     fn cuMemAddressFree(start: u64, bytes: usize) {
         let mut driver = driver()?;
         let range = driver.ranges.0.get(&start).ok_or(INVALID_VALUE)?;
@@ -56,7 +56,7 @@ calls! {
         check_current()
     }
 
-    /// Makes memory.
+    /// Allocates memory.
     fn cuMemCreate(handle: Out<u64>, bytes: usize, prop: In<AllocationProp>, flags: u64) {
         begin()?;
         handle.give(|| {
@@ -71,13 +71,13 @@ calls! {
         })
     }
 
-    /// Gives a handle back; the memory goes when it is mapped nowhere.
+    /// Releases a handle; the memory is freed once it is mapped nowhere.
     fn cuMemRelease(handle: u64) {
         driver()?.handles.remove(&handle).ok_or(INVALID_VALUE)?;
         check_current()
     }
 
-    /// Maps memory from its beginning; no device may access it yet.
+    /// Maps memory from its start; no device may access it yet.
     fn cuMemMap(at: u64, bytes: usize, offset: usize, handle: u64, flags: u64) {
         begin()?;
         let bytes = whole(bytes)?;
@@ -90,14 +90,14 @@ calls! {
         driver.ranges.map(at, Piece { bytes, memory, access })
     }
 
-    /// Takes memory away from its addresses. What is queued for them fails.
+    /// Unmaps memory. Queued operations on these addresses fail.
     fn cuMemUnmap(at: u64, bytes: usize) {
         let unmapped = driver()?.ranges.unmap(at, bytes as u64)?;
         drop(unmapped);
         check_current()
     }
 
-    /// Says what devices may do with memory that is mapped.
+    /// Sets a device's access to mapped memory.
     fn cuMemSetAccess(at: u64, bytes: usize, access: In<AccessDesc>, count: usize) {
         begin()?;
         for index in 0..count {
@@ -116,7 +116,7 @@ calls! {
         Ok(())
     }
 
-    /// A new descriptor of memory; of what was imported too.
+    /// A new descriptor of memory, also of imported memory.
     fn cuMemExportToShareableHandle(fd: Out<c_int>, handle: u64, kind: u32, flags: u64) {
         begin()?;
         fd.give(|| {
@@ -129,7 +129,7 @@ calls! {
         })
     }
 
-    /// Memory behind a descriptor, which comes in the place of a pointer and stays the caller's.
+    /// Imports memory from a descriptor, which is passed in place of a pointer and stays the caller's.
     fn cuMemImportFromShareableHandle(handle: Out<u64>, fd: usize, kind: u32) {
         begin()?;
         handle.give(|| {
@@ -144,7 +144,7 @@ calls! {
     }
 }
 
-/// What each of these but those that give something back begins with.
+/// The check at the start of every call here that frees nothing.
 fn begin() -> Status {
     drop(driver()?);
     check_current()?;
@@ -157,7 +157,7 @@ fn keep(handle: Handle) -> Status<u64> {
     Ok(id)
 }
 
-/// A length that is a multiple of the unit, and not 0.
+/// Checks that a length is a multiple of the granularity, and not 0.
 fn whole(bytes: usize) -> Status<u64> {
     let bytes = bytes as u64;
     if bytes > 0 && bytes.is_multiple_of(GRANULARITY) { Ok(bytes) } else { Err(INVALID_VALUE) }

@@ -1,12 +1,12 @@
-//! The exported functions of the driver, a file for each kind of object.
+//! The exported driver functions, one file for each kind of object.
 
-/// Declares exported functions: each is counted by its name, made to fail if that was asked for, and keeps its panics (`guard`).
+/// Declares exported functions. Each runs in `guard`, which counts the call, injects faults and catches panics.
 macro_rules! calls {
     ($($(#[$doc:meta])* fn $name:ident($($argument:ident: $type:ty),*) $body:block)*) => {$(
         $(#[$doc])*
         ///
         /// # Safety
-        /// As cuda.h says: pointers are null, or valid for what is read and written there.
+        /// The requirements of cuda.h: pointers are null, or valid for what the function reads and writes.
         #[allow(non_snake_case, reason = "the driver's names")]
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($argument: $type),*) -> $crate::abi::Code {

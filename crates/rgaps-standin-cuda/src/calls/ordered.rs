@@ -1,4 +1,4 @@
-//! Device memory that comes and goes in the order of a stream: the address is there at once, the memory when the stream has got there.
+//! Stream-ordered memory: the call returns the address at once; the memory is accessible from the allocation to the free in stream order.
 
 use std::collections::BTreeMap;
 use std::ffi::c_int;
@@ -15,19 +15,19 @@ use crate::state::{Ordered, driver};
 use super::stream::{find, push};
 
 calls! {
-    /// Memory of the stream's device, which only that device accesses.
+    /// Allocates memory of the stream's device, which only that device may access.
     fn cuMemAllocAsync(at: Out<u64>, bytes: usize, stream: u64) {
         at.give(|| allocate(bytes as u64, stream))
     }
 
-    /// Gives it back, in a failed context too.
+    /// Frees it, in a failed context too.
     fn cuMemFreeAsync(at: u64, stream: u64) {
         let mut driver = driver()?;
         let context = find(&driver, stream)?.context.clone();
         let allocation = driver.ordered.get_mut(&at).filter(|allocation| !allocation.is_freed).ok_or(INVALID_VALUE)?;
         allocation.is_freed = true;
         if let Err(code) = context.check() {
-            // Nothing runs in it any more.
+            // No operation runs in a failed context, so free it now.
             driver.free_ordered(at);
             return Err(code);
         }

@@ -1,4 +1,4 @@
-//! Streams, and what is queued in them.
+//! Streams and their operations.
 
 use std::ffi::c_void;
 use std::sync::{Arc, MutexGuard};
@@ -16,7 +16,7 @@ use crate::state::{Driver, ObjectKind, driver, new_handle};
 use crate::stream::{QueuePosition, Stream};
 
 calls! {
-    /// Makes a stream of the current context.
+    /// Creates a stream of the current context.
     fn cuStreamCreate(stream: Out<u64>, flags: u32) {
         stream.give(|| {
             let context = context::current()?;
@@ -29,7 +29,7 @@ calls! {
         })
     }
 
-    /// Destroys a stream; what is queued in it is run.
+    /// Destroys a stream; its queued operations still run.
     fn cuStreamDestroy_v2(stream: u64) {
         let mut driver = driver()?;
         let stream = driver.streams.remove(&stream).ok_or(INVALID_HANDLE)?;
@@ -40,19 +40,19 @@ calls! {
         stream.context.check()
     }
 
-    /// Waits for all that is queued.
+    /// Waits for all queued operations.
     fn cuStreamSynchronize(stream: u64) {
         let end = find(&*driver()?, stream)?.end();
         end.wait()
     }
 
-    /// Whether all that was queued is done.
+    /// Whether all queued operations are done.
     fn cuStreamQuery(stream: u64) {
         let stream = find(&*driver()?, stream)?;
         stream.check()
     }
 
-    /// What is queued later waits for the event's newest record.
+    /// Makes later operations wait for the event's newest record.
     fn cuStreamWaitEvent(stream: u64, event: u64, flags: u32) {
         if flags != 0 {
             return Err(INVALID_VALUE);
@@ -65,19 +65,19 @@ calls! {
         }
     }
 
-    /// Calls a function of the program.
+    /// Calls a host function.
     fn cuLaunchHostFunc(stream: u64, function: HostFn, argument: *mut c_void) {
         let function = function.ok_or(INVALID_VALUE)?;
         push(driver()?, stream, Operation::Call(HostCall { function, argument }))
     }
 
-    /// Writes a word, behind all that is queued.
+    /// Writes a word, after all queued operations.
     fn cuStreamWriteValue32_v2(stream: u64, address: u64, value: u32, flags: u32) {
         check_word(address, flags)?;
         push(driver()?, stream, Operation::WriteValue { address, value })
     }
 
-    /// What is queued later waits until the word, seen as a number that goes round, is `value` or beyond: flags 0, which is GEQ.
+    /// Makes later operations wait until the word, a wrapping counter, is at or past `value`: flags 0, which is GEQ.
     fn cuStreamWaitValue32_v2(stream: u64, address: u64, value: u32, flags: u32) {
         check_word(address, flags)?;
         push(driver()?, stream, Operation::WaitValue { address, value })
@@ -93,12 +93,12 @@ calls! {
         copy(End::Device(to), End::Registered(from), bytes, stream)
     }
 
-    /// Device to any host memory, behind what is queued in the null stream; waits for it.
+    /// Device to any host memory, in the null stream; waits for the copy.
     fn cuMemcpyDtoH_v2(to: u64, from: u64, bytes: usize) {
         copy_and_wait(End::Pageable(to), End::Device(from), to, bytes)
     }
 
-    /// Any host memory to device, likewise.
+    /// Any host memory to device, in the null stream; waits for the copy.
     fn cuMemcpyHtoD_v2(to: u64, from: u64, bytes: usize) {
         copy_and_wait(End::Device(to), End::Pageable(from), from, bytes)
     }
@@ -108,7 +108,7 @@ calls! {
         copy(End::Device(to), End::Device(from), bytes, stream)
     }
 
-    /// Device to device, each end reached by the device of its own context.
+    /// Device to device; each end is accessed by the device of its context.
     fn cuMemcpyPeerAsync(to: u64, to_context: u64, from: u64, from_context: u64, bytes: usize, stream: u64) {
         let (to, from) = (End::Of { context: to_context, address: to }, End::Of { context: from_context, address: from });
         copy(to, from, bytes, stream)
@@ -124,7 +124,7 @@ pub(super) fn find(driver: &Driver, stream: u64) -> Status<Arc<Stream>> {
     driver.primary(id).map(|primary| primary.null_stream.clone()).ok_or(INVALID_CONTEXT)
 }
 
-/// Queues an operation. The null stream keeps order with all streams that are not made as non-blocking.
+/// Queues an operation. The null stream keeps order with all streams that are not non-blocking.
 pub(super) fn push(driver: MutexGuard<'_, Driver>, stream: u64, operation: Operation) -> Status {
     let stream = find(&driver, stream)?;
     stream.context.check()?;
@@ -144,7 +144,7 @@ fn copy(to: End, from: End, bytes: usize, stream: u64) -> Status {
     for end in [to, from] {
         match end {
             End::Registered(address) => driver.registrations.check(address, bytes as u64)?,
-            // Looked up when the copy runs.
+            // The copy checks device addresses when it runs.
             End::Device(_) | End::Pageable(_) => {}
             End::Of { context, .. } => driver.context(context).ok_or(INVALID_CONTEXT)?.check()?,
         }
@@ -155,7 +155,7 @@ fn copy(to: End, from: End, bytes: usize, stream: u64) -> Status {
     push(driver, stream, Operation::Copy { to, from, bytes: bytes as u64 })
 }
 
-/// A copy on the null stream, of host memory that must be there until it is over, and so is waited for.
+/// Copies host memory in the null stream, and waits, since the memory must stay until the copy is over.
 fn copy_and_wait(to: End, from: End, host: u64, bytes: usize) -> Status {
     let end = host.checked_add(bytes as u64).ok_or(INVALID_VALUE)?;
     if !is_mapped(host, end, matches!(to, End::Pageable(_))) {
