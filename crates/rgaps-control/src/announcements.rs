@@ -1,16 +1,17 @@
-//! What other hosts announce, from the network's callbacks to the manager: the latest state, and which topics it concerns. No I/O, no clock.
+//! What other hosts announce, on its way from the network's callbacks to the manager: the latest state, and the topics that it concerns. No I/O, no
+//! clock.
 //!
 //! ```text
-//!   token declared or undeclared ──▶ Directory (the state) ──▶ a lane: its host's, or the newcomers' ──poll_change──▶ manager
+//!   token declared or undeclared ──▶ Directory (the state) ──▶ a lane: the host's own, or the newcomers' ──poll_change──▶ manager
 //! ```
 //!
-//! A lane is a set, so that a token that comes and goes a thousand times is one piece of work: one look at its topic, if that is here.
-//! Hosts that were there for a while have a lane each; all others share one, whatever identities somebody invents. Lanes have their turn one
-//! after the other, each at a bounded rate.
+//! A lane is a set of pending changes. A token that is declared and undeclared a thousand times is therefore one change: the manager looks at its
+//! topic once, if this host has the topic. Hosts that have been there for a while have a lane each. All others share one, so invented identities
+//! gain nothing. The lanes are served round-robin, each at a bounded rate.
 //!
-//! Invariants  A1 what the manager was told last of a topic or host is what the directory says, or the topic or host is in a lane.
-//!             A2 lanes hold topics that are here, and hosts that the manager knows or the directory has: nothing grows with the number of events.
-//!             A3 what the directory refused for want of room is asked for again when there is room (`poll_ask`).
+//! Invariants  A1 the manager has seen the directory's state of a topic or host, or the topic or host is in a lane.
+//!             A2 lanes hold topics of this host, and hosts that the manager or the directory knows: nothing grows with the number of events.
+//!             A3 what the directory refused for lack of room is queried again when there is room (`poll_ask`).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Bound;
@@ -21,20 +22,20 @@ use crate::limits::{Budget, Limits};
 use crate::names::{HostId, TopicKey};
 use crate::wire::Endpoint;
 
-/// How long a host is a newcomer.
+/// How long a host counts as a newcomer.
 const NEWCOMER_FOR: Duration = Duration::from_secs(10);
-/// Changes of one host that are served without a pause: it may announce as many endpoints.
+/// Changes of one host that are served without a pause: a host may announce as many endpoints.
 const CHANGES_AT_ONCE: u32 = 4096;
-/// Between two changes of one host in the long run: 500 a second.
+/// Interval of one host's changes in the long run: 500 a second.
 const CHANGE_EVERY: Duration = Duration::from_millis(2);
-/// Between two changes of all newcomers in the long run: 1000 a second.
+/// Interval of all newcomers' changes in the long run: 1000 a second.
 const NEWCOMERS_CHANGE_EVERY: Duration = Duration::from_millis(1);
-/// Between two questions for what was refused.
+/// Pause between two queries for what was refused.
 const ASK_EVERY: Duration = Duration::from_secs(1);
-/// Tokens that may go while such a question is answered; the answer is asked for again if more do.
+/// Tokens that may be undeclared while such a query runs; if there are more, it is repeated.
 const GONE_MAX: usize = 65_536;
 
-/// Something announced, or taken back.
+/// An announcement, or its withdrawal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Announcement {
     /// A host has appeared, or has another name.
@@ -55,7 +56,7 @@ pub enum Announcement {
     EndpointUp {
         /// Its host.
         host: HostId,
-        /// What announced it; the same text announces its end.
+        /// The text of its token, which also announces its end.
         token: String,
         /// The endpoint.
         endpoint: Endpoint,
@@ -64,13 +65,13 @@ pub enum Announcement {
     EndpointDown {
         /// Its host.
         host: HostId,
-        /// What had announced it.
+        /// The text of its token.
         token: String,
     },
 }
 
 impl Announcement {
-    /// Whose it is.
+    /// The host that announces or withdraws.
     pub fn host(&self) -> HostId {
         match self {
             Self::HostUp { host, .. }
@@ -80,7 +81,7 @@ impl Announcement {
         }
     }
 
-    /// What is gone, if it takes something back: a name starts with a space, which no token does.
+    /// What a withdrawal withdraws. A name gets a leading space, which no token has.
     fn gone(&self) -> Option<(HostId, String)> {
         match self {
             Self::HostDown { host, name } => Some((*host, format!(" {name}"))),
@@ -89,7 +90,7 @@ impl Announcement {
         }
     }
 
-    /// What an announcement that comes would be gone as.
+    /// The `gone` of the withdrawal that would match this announcement.
     fn would_go_as(&self) -> Option<(HostId, String)> {
         match self {
             Self::HostUp { host, name } => Some((*host, format!(" {name}"))),
@@ -99,41 +100,42 @@ impl Announcement {
     }
 }
 
-/// What the manager looks at. The order is that of a lane.
+/// A change that the manager looks at. The order is the order in a lane.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Change {
-    /// A host has come, has gone, or has another name. Its topics follow; those that only have links with it are the manager's to name (`concern`).
+    /// A host has appeared, is gone, or has another name. Changes of its topics follow; the manager adds topics that only have links with it
+    /// (`concern`).
     Host(HostId),
-    /// A topic of this host, at other hosts.
+    /// Other hosts' endpoints of a topic of this host.
     Topic(TopicKey),
 }
 
-/// What to ask the network for again: what one host announces, or all.
+/// What to query again: the announcements of one host, or of all.
 pub type Scope = Option<HostId>;
 
 /// Figures for people, since the manager's start.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(default)]
 pub struct Counters {
-    /// Hosts that are there.
+    /// Known hosts.
     pub hosts: usize,
-    /// Endpoints that are kept.
+    /// Stored endpoints.
     pub endpoints: usize,
-    /// Announcements, those taken back included.
+    /// Announcements and withdrawals.
     pub announcements: u64,
-    /// Looks at a topic or host that followed.
+    /// Changes that the manager looked at because of them.
     pub changes: u64,
-    /// Times that a host's changes, or newcomers', waited for their rate.
+    /// How often the changes of a host, or of the newcomers, waited for their rate.
     pub held_back: u64,
-    /// Announcements that were refused for a bound.
+    /// Announcements that were refused because a bound was reached.
     pub refused: u64,
-    /// Times that the network was asked again for what was refused.
+    /// Queries for announcements that had been refused.
     pub asked_again: u64,
-    /// How often each budget was met, by its key.
+    /// How often each budget was exceeded, by its key.
     pub budgets: BTreeMap<String, u64>,
 }
 
-/// A bounded rate: when the next may be served if nothing was saved up.
+/// A bounded rate with a burst of `CHANGES_AT_ONCE`. `due` is when the next change would be served without the burst.
 #[derive(Clone, Copy, Debug)]
 struct Rate {
     due: Instant,
@@ -145,7 +147,7 @@ impl Rate {
         Self { due: now, every }
     }
 
-    /// From when on the next may be served.
+    /// When the next change may be served.
     fn opens(&self) -> Option<Instant> {
         self.due.checked_sub(self.every * (CHANGES_AT_ONCE - 1))
     }
@@ -159,7 +161,7 @@ impl Rate {
     }
 }
 
-/// What waits, in turns: the next behind the last that was served.
+/// Waiting changes, served in a circle, from the last served one on.
 #[derive(Debug)]
 struct Lane {
     waiting: BTreeSet<Change>,
@@ -182,34 +184,34 @@ impl Lane {
     }
 }
 
-/// What is known of a host that is there.
+/// A known host.
 #[derive(Debug)]
 struct Known {
     since: Instant,
-    /// Its lane, once it is no newcomer.
+    /// Its lane, once it is not a newcomer any more.
     lane: Option<Lane>,
 }
 
-/// A question that the network answers.
+/// A running query of the network.
 #[derive(Debug)]
 struct Asking {
     scope: Scope,
-    /// What has gone since it was asked: an answer that says otherwise is older.
+    /// What was withdrawn since the query began: an answer that contains it is older.
     gone: HashSet<(HostId, String)>,
 }
 
-/// What other hosts announce.
+/// The announcements of other hosts.
 #[derive(Debug)]
 pub struct Announcements {
     directory: Directory,
     hosts_max: usize,
-    /// Topics that are here.
+    /// Topics of this host.
     watched: HashSet<TopicKey>,
     known: BTreeMap<HostId, Known>,
     newcomers: Lane,
-    /// Whose turn was last; `None` is the newcomers'.
+    /// The host that was served last; `None` for the newcomers.
     turn: Option<HostId>,
-    /// Hosts that the manager was told of, and under which name.
+    /// Hosts that the manager knows, with the names that it knows.
     told: HashMap<HostId, String>,
     asking: Option<Asking>,
     ask_from: Instant,
@@ -217,7 +219,7 @@ pub struct Announcements {
 }
 
 impl Announcements {
-    /// Nothing is known, and no more will be than the limits say.
+    /// An empty state, bounded by `limits`.
     pub fn new(now: Instant, limits: &Limits) -> Self {
         Self {
             directory: Directory::new(limits),
@@ -238,12 +240,12 @@ impl Announcements {
         &self.directory
     }
 
-    /// A topic is here from now on; what other hosts have of it the manager looks at by itself, once.
+    /// This host has the topic from now on. The manager looks once at what other hosts already have of it.
     pub fn watch(&mut self, key: &TopicKey) {
         self.watched.insert(key.clone());
     }
 
-    /// A topic is no longer here.
+    /// This host no longer has the topic.
     pub fn unwatch(&mut self, key: &TopicKey) {
         self.watched.remove(key);
         let change = Change::Topic(key.clone());
@@ -253,7 +255,7 @@ impl Announcements {
         });
     }
 
-    /// The network has something announced or taken back. True if something waits that did not before; what is not kept is an error, once.
+    /// Takes an announcement or withdrawal. True if a new change waits. An announcement that is not stored is an error, reported once per host.
     pub fn handle(&mut self, now: Instant, announcement: &Announcement) -> Result<bool, Overflow> {
         self.counters.announcements += 1;
         if let (Some(asking), Some(gone)) = (&mut self.asking, announcement.gone())
@@ -265,7 +267,7 @@ impl Announcements {
         self.keep(now, announcement)
     }
 
-    /// The network answers what was asked again.
+    /// Takes an announcement that a query found.
     pub fn handle_answer(&mut self, now: Instant, announcement: &Announcement) -> Result<bool, Overflow> {
         let has_gone = |asking: &Asking| announcement.would_go_as().is_none_or(|what| asking.gone.contains(&what));
         match &self.asking {
@@ -274,7 +276,7 @@ impl Announcements {
         }
     }
 
-    /// The answer is over.
+    /// The query has found everything.
     pub fn handle_answered(&mut self, now: Instant) {
         self.ask_from = now + ASK_EVERY;
         if let Some(asking) = self.asking.take().filter(|asking| asking.gone.len() > GONE_MAX) {
@@ -282,7 +284,7 @@ impl Announcements {
         }
     }
 
-    /// What the network should be asked for again, since it was refused and there is room now.
+    /// What to query again, since it was refused and there is room now.
     pub fn poll_ask(&mut self, now: Instant) -> Option<Scope> {
         if self.asking.is_some() || now < self.ask_from {
             return None;
@@ -310,14 +312,14 @@ impl Announcements {
         }
     }
 
-    /// Topics of this host that a change of `host` concerns, whatever that has announced.
+    /// Adds topics of this host that a change of `host` concerns, whether `host` has announced them or not.
     pub fn concern(&mut self, now: Instant, host: HostId, topics: impl IntoIterator<Item = TopicKey>) {
         for key in topics {
             self.wait(now, host, Change::Topic(key));
         }
     }
 
-    /// A host as the manager was told of it before, and as it is now: its names.
+    /// A host's name as the manager knows it, and its name now; the manager then knows the latter.
     pub fn tell(&mut self, host: HostId) -> (Option<String>, Option<String>) {
         let is = self.directory.knows(host).then(|| self.directory.name(host));
         let was = match &is {
@@ -327,7 +329,7 @@ impl Announcements {
         (was, is)
     }
 
-    /// When `poll_change` may have something that it has not now.
+    /// When `poll_change` may next have a change.
     pub fn due(&self) -> Option<Instant> {
         let lanes = self.known.values().filter_map(|known| known.lane.as_ref()).chain([&self.newcomers]);
         lanes.filter(|lane| !lane.waiting.is_empty()).map(|lane| lane.rate.opens().unwrap_or(lane.rate.due)).min()
@@ -368,7 +370,7 @@ impl Announcements {
             self.newcomers.waiting.extend(lane.waiting);
         }
         if !is_there && !self.told.contains_key(&host) {
-            // The manager has not heard of it and need not; but it may have looked at its topics meanwhile.
+            // The manager does not know the host and need not; but it may have looked at the host's topics meanwhile.
             self.newcomers.waiting.remove(&Change::Host(host));
             let before = self.newcomers.waiting.len();
             let topics = self.directory.topics_of(host).filter(|key| self.watched.contains(*key));
@@ -388,7 +390,7 @@ impl Announcements {
         lane.waiting.insert(change)
     }
 
-    /// From the lanes in turns: the hosts in their order, then the newcomers.
+    /// The next change of the lanes in turn: the hosts in their order, then the newcomers.
     fn next(&mut self, now: Instant) -> Option<Change> {
         let behind = self.turn.map_or(Bound::Unbounded, Bound::Excluded);
         let waits = |known: &Known| known.lane.as_ref().is_some_and(|lane| !lane.waiting.is_empty());
@@ -469,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_comes_and_goes_a_thousand_times_is_one_piece_of_work() {
+    fn a_token_that_is_declared_and_undeclared_a_thousand_times_is_one_change() {
         let now = Instant::now();
         let mut here = Announcements::new(now, &Limits::default());
         here.watch(&key("a"));
@@ -484,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn topics_that_are_not_here_and_hosts_that_nobody_heard_of_are_no_work() {
+    fn topics_that_this_host_lacks_and_hosts_that_left_unseen_cause_no_changes() {
         let now = Instant::now();
         let mut here = Announcements::new(now, &Limits::default());
         here.watch(&key("a"));
@@ -496,12 +498,12 @@ mod tests {
             here.handle(now, &down(n, &format!("t{n}"))).unwrap();
             here.handle(now, &host_down(n)).unwrap();
         }
-        assert_eq!(waiting(&here), 1, "one look at the topic that is here");
+        assert_eq!(waiting(&here), 1, "one change of the topic that this host has");
         assert_eq!(all(&mut here, now), [Change::Topic(key("a"))]);
     }
 
     #[test]
-    fn a_host_that_changes_without_end_is_served_at_its_rate_and_holds_up_no_other() {
+    fn a_host_that_never_stops_changing_is_served_at_its_rate_and_delays_no_other() {
         let start = Instant::now();
         let mut here = Announcements::new(start, &Limits::default());
         let topics: Vec<String> = (0..8).map(|n| format!("t{n}")).collect();
@@ -526,7 +528,7 @@ mod tests {
         assert_eq!(here.counters().held_back, 1);
         here.handle(now, &up(2, "t0")).unwrap();
         assert_eq!(all(&mut here, now), [Change::Topic(key("t0"))], "the other host's");
-        // An invented one neither.
+        // Nor does an invented host.
         here.handle(now, &host_up(3)).unwrap();
         assert_eq!(all(&mut here, now), [Change::Host(host(3))]);
         assert!(here.due().is_some_and(|due| due > now && due <= now + CHANGE_EVERY));
@@ -534,7 +536,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_have_their_turn_one_after_the_other() {
+    fn hosts_are_served_round_robin() {
         let start = Instant::now();
         let mut here = Announcements::new(start, &Limits::default());
         ["a", "b", "c"].iter().for_each(|topic| here.watch(&key(topic)));
@@ -556,7 +558,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_refused_is_asked_for_and_what_has_gone_meanwhile_stays_gone() {
+    fn refused_announcements_are_queried_again_and_withdrawn_ones_stay_gone() {
         let now = Instant::now();
         let mut here = Announcements::new(now, &Limits::default());
         for n in 0..Limits::default().hosts_max {
@@ -566,7 +568,7 @@ mod tests {
         assert_eq!((here.handle(now, &host_up(2001)), here.poll_ask(now)), (Ok(false), None));
         here.handle(now, &host_down(7)).unwrap();
         here.handle(now, &host_down(8)).unwrap();
-        assert_eq!((here.poll_ask(now), here.poll_ask(now)), (Some(None), None), "one question at a time");
+        assert_eq!((here.poll_ask(now), here.poll_ask(now)), (Some(None), None), "one query at a time");
         here.handle(now, &host_down(2000)).unwrap();
         for answer in [2000, 2001] {
             here.handle_answer(now, &host_up(answer)).unwrap();
@@ -575,11 +577,11 @@ mod tests {
         assert!(!here.directory().knows(host(2000)) && here.directory().knows(host(2001)));
         assert_eq!(here.counters().asked_again, 1);
         here.handle_answer(now, &host_up(2002)).unwrap();
-        assert!(!here.directory().knows(host(2002)), "nothing is asked");
+        assert!(!here.directory().knows(host(2002)), "no query is running");
     }
 
     #[test]
-    fn what_was_seen_of_a_host_that_came_and_went_unheard_of_is_looked_at_again() {
+    fn topics_of_a_host_that_left_before_the_manager_saw_it_are_looked_at_again() {
         let now = Instant::now();
         let mut here = Announcements::new(now, &Limits::default());
         here.watch(&key("a"));
@@ -590,7 +592,7 @@ mod tests {
         assert_eq!(here.poll_change(now), Some(Change::Host(host(1))));
         here.tell(host(1));
         here.handle(now, &host_up(1)).unwrap();
-        assert_eq!(here.poll_change(now), Some(Change::Topic(key("a"))), "with the host, of which it has yet to hear");
+        assert_eq!(here.poll_change(now), Some(Change::Topic(key("a"))), "the manager has not seen the host yet");
         here.handle(now, &host_down(1)).unwrap();
         assert_eq!(all(&mut here, now), [Change::Topic(key("a"))]);
     }
@@ -616,9 +618,9 @@ mod tests {
     }
 
     proptest! {
-        /// A1: whoever looks when it is told to knows in the end what the directory says, of each topic that is here.
+        /// A1: a manager that looks at each change knows in the end what the directory says about each topic of this host.
         #[test]
-        fn who_looks_at_each_change_knows_the_state(words in proptest::collection::vec(word(), 0..120)) {
+        fn a_manager_that_looks_at_each_change_knows_the_state(words in proptest::collection::vec(word(), 0..120)) {
             let mut now = Instant::now();
             let mut here = Announcements::new(now, &Limits::default());
             let topics = [key("t0"), key("t1")];

@@ -1,7 +1,7 @@
-//! Announces what this host has, from a thread of its own: declaring a token takes the network a while, and its caller has clients to serve.
+//! Announces this host's endpoints from its own thread: declaring a token takes the network a while, and the manager's thread has clients to serve.
 //!
-//! What is to be announced of a topic replaces what was to be announced before and is not yet. The new is declared before the old is undeclared, so
-//! that no other host sees a moment without either. On drop what is left is announced first.
+//! A newer state of a topic replaces one that is still in the queue. The thread declares the new tokens before it undeclares the old ones, so that
+//! no other host sees a moment without either. Dropping the announcer announces the rest of the queue first.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Display;
@@ -22,16 +22,16 @@ pub(crate) trait Declare: Send + 'static {
     /// Announces an endpoint.
     fn declare(&self, endpoint: &Endpoint) -> Result<Self::Token, Self::Error>;
 
-    /// Takes an announcement back.
+    /// Withdraws an announcement.
     fn undeclare(&self, token: Self::Token);
 
-    /// Asks what others announce. Does not wait for the answer.
+    /// Queries what other hosts announce. Does not wait for the answer.
     fn ask(&self, scope: Scope);
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// What is to be announced of the topics in the queue.
+    /// The endpoints to announce, for each topic in the queue.
     wanted: HashMap<TopicKey, Vec<Endpoint>>,
     queue: VecDeque<TopicKey>,
     ask: Option<Scope>,
@@ -71,7 +71,7 @@ impl Announcer {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// All that this host has of a topic from now on; empty takes everything back.
+    /// Sets all endpoints of this host for a topic; an empty list withdraws them.
     pub(crate) fn announce(&self, key: &TopicKey, endpoints: Vec<Endpoint>) {
         let mut state = self.shared.lock();
         if state.wanted.insert(key.clone(), endpoints).is_none() {
@@ -80,7 +80,7 @@ impl Announcer {
         self.shared.woken.notify_one();
     }
 
-    /// Asks what others announce.
+    /// Queries what other hosts announce.
     pub(crate) fn ask(&self, scope: Scope) {
         self.shared.lock().ask = Some(scope);
         self.shared.woken.notify_one();
@@ -97,7 +97,7 @@ impl Drop for Announcer {
     }
 }
 
-/// The next piece of work; none when it is over and everything is done.
+/// The next piece of work; `None` when the announcer is dropped and everything is done.
 fn next(shared: &Shared) -> Option<Work> {
     let mut state = shared.lock();
     loop {
@@ -133,7 +133,7 @@ fn announce<N: Declare>(network: &N, shared: &Shared) {
             }
             match network.declare(&endpoint) {
                 Ok(token) => now.push((endpoint, token)),
-                Err(error) => tracing::error!(topic = %key, %error, "other hosts do not learn of a topic"),
+                Err(error) => tracing::error!(topic = %key, %error, "a topic could not be announced to other hosts"),
             }
         }
         old.into_iter().for_each(|(_, token)| network.undeclare(token));
@@ -149,7 +149,7 @@ mod tests {
     use crate::local::Role;
     use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 
-    /// A network in which each declaration says so and waits until it is released on.
+    /// A network in which each declaration reports itself and waits for a permit.
     struct Slow {
         says: Sender<String>,
         goes_on: Mutex<Receiver<()>>,
@@ -193,26 +193,26 @@ mod tests {
     }
 
     #[test]
-    fn the_new_is_announced_before_the_old_goes_and_only_the_latest_is_at_all() {
+    fn the_latest_state_is_announced_before_the_old_is_withdrawn() {
         let (announcer, said, go_on) = slow();
         let key = endpoint("one").key;
         announcer.announce(&key, vec![endpoint("one"), endpoint("stays")]);
         assert_eq!(said.recv().unwrap(), "+one");
-        // It is in the middle of that.
+        // The thread is in the middle of the first declaration.
         for between in 0..100 {
             announcer.announce(&key, vec![endpoint(&format!("between{between}")), endpoint("stays")]);
         }
         announcer.announce(&key, vec![endpoint("two"), endpoint("stays")]);
         announcer.ask(None);
         (0..1000).for_each(|_| go_on.send(()).unwrap());
-        // What is left is done before the end.
+        // Dropping it does the rest.
         drop(announcer);
         let rest: Vec<String> = said.iter().filter(|text| text != "?").collect();
         assert_eq!(rest, ["+stays", "+two", "-one"]);
     }
 
     #[test]
-    fn what_is_taken_back_before_it_was_announced_never_is() {
+    fn endpoints_that_are_withdrawn_before_their_announcement_are_never_announced() {
         let (announcer, said, go_on) = slow();
         announcer.announce(&TopicKey::new(0, "first").unwrap(), vec![endpoint("first")]);
         assert_eq!(said.recv().unwrap(), "+first");

@@ -1,9 +1,9 @@
-//! Configuration: one TOML file, each key overridable by an environment variable and a flag, each with a default that works on one
-//! machine.
+//! Configuration: one TOML file. An environment variable or a flag overrides each key, and each key has a default that works on one machine.
 //!
-//! The order is default, file (`RGAPS_CONFIG`, else ~/.config/rgaps/config.toml if it exists), environment (`RGAPS_` and the key in
-//! capitals; an empty variable counts as not set, so that a script or a container's file can name one without a value), flags. Numbers of bytes may have a unit (see `size`); in a file they are text then: "64MiB". An unknown key is an error that names the nearest one. Every value is checked when it is read, by clients, the
-//! command and the manager alike, so that whoever wrote it is told: where it was given, what it is, and what it must be.
+//! The order is default, file (`RGAPS_CONFIG`, else ~/.config/rgaps/config.toml if it exists), environment (`RGAPS_` and the key in capitals),
+//! flags. An empty variable counts as not set, so that a script or a container's file can name one without a value. Numbers of bytes may have a
+//! unit (see `size`); in a file they are text then: "64MiB". An unknown key is an error that names the nearest one. Clients, the command and the
+//! manager check every value when they read it. The error names the origin, the value and the rule.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -23,73 +23,78 @@ use crate::wire::{ADDRESSES_MAX, Integrity, SIZE_MAX};
 const POOL_BYTES_MIN: u64 = 4096;
 /// Bytes of the largest chunk; a chunk's length on the wire has 32 bits.
 const CHUNK_BYTES_MAX: u64 = 1 << 30;
-/// No time-out is longer: a day.
+/// Longest time-out: a day.
 const TIMEOUT_MS_MAX: u64 = 86_400_000;
-/// Below this, a busy machine would be taken for a dead one.
+/// With a shorter time-out, a busy machine would count as dead.
 const PEER_TIMEOUT_MS_MIN: u64 = 100;
-/// Most characters of a host's name.
+/// Characters in a host's name, at most.
 const HOST_NAME_MAX: usize = 64;
 
 /// All keys.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Config {
-    /// Name of this host for people; empty takes the machine's.
+    /// Name of this host as people see it; if empty, the machine's name.
     pub host_name: String,
     /// Bytes of a publisher's pool.
     pub pool_bytes: u64,
-    /// Bytes of the pool for what arrives from one host on one topic; grown to what its publishers' largest message needs.
+    /// Bytes of the pool for messages that arrive from one host on one topic; it grows to what that host's largest message needs.
     pub arrival_pool_bytes: u64,
-    /// Messages that each publisher has for itself, those included that are held or unread; what it keeps for late joiners comes on top. At most 4096, and 65536 for all of a topic.
+    /// Messages that each publisher can have at a time, held and unread ones included; its history for late joiners comes on top. At most 4096, and
+    /// 65536 for all publishers of a topic.
     pub message_count: u32,
     /// Bytes of a receive ring.
     pub ring_bytes: u64,
-    /// Bytes of a chunk: what is copied while its neighbour is on the wire.
+    /// Bytes of a chunk: one chunk is copied while the next is on the wire.
     pub chunk_bytes: u64,
-    /// Credit is returned when 1/n of the ring has been read; 0 returns it at once.
+    /// The receiver returns credit when it has read 1/n of the ring; 0 returns it at once.
     pub watermark_divisor: u64,
-    /// Whether payload goes through staging: `auto` does so for device memory only, `always` also for host memory.
+    /// Whether payload is copied to staging memory before it is sent: `auto` for device memory only, `always` for host memory too.
     pub staging: String,
-    /// What carries payload between hosts: `tcp`, `rdma`, or `auto` for RDMA where both hosts have devices with a route between them.
+    /// Transport of payload between hosts: `tcp`, `rdma`, or `auto` for RDMA if both hosts have RDMA devices with a route between them, else TCP.
     pub transport: String,
-    /// What shows damage to payload that goes over TCP: `crc32c`, or `none`. A link has none only if both hosts say so; RDMA has a CRC in its packets anyway.
+    /// Checksum of payload over TCP: `crc32c` or `none`. A link has no checksum only if both hosts say `none`. RDMA packets always have a CRC.
     pub integrity: String,
-    /// The RDMA device, or device and port, to be used: `mlx5_0`, `mlx5_0/1`; empty for any that reaches the other host.
+    /// RDMA device to use, or device and port: `mlx5_0`, `mlx5_0/1`; empty for any that reaches the other host.
     pub rdma_device: String,
-    /// The address (GID) of that port to be used: `10.0.0.2`, `fe80::1`; empty for any.
+    /// Address (GID) of that port to use: `10.0.0.2`, `fe80::1`; empty for any.
     pub rdma_gid: String,
-    /// How long an RDMA peer that acknowledges nothing is waited for.
+    /// How long an RDMA link waits for a peer that acknowledges nothing.
     pub rdma_timeout_ms: u64,
-    /// How long an RDMA link looks for completions before it sleeps, in microseconds; 0 sleeps at once and costs the least CPU time.
+    /// How long an RDMA link polls for completions before it sleeps, in microseconds; 0 sleeps at once and costs the least CPU time.
     pub rdma_spin_us: u64,
-    /// Where pools lie: `host`, `cuda`, `cuda:N` or `cuda:GPU-<uuid>` for one GPU, or `auto` for a GPU where this build can use it, else host memory.
+    /// Memory of pools: `host`, `cuda`, `cuda:N` or `cuda:GPU-<uuid>` for one GPU, or `auto` for a GPU if this build can use one, else host memory.
     pub device: String,
-    /// How far the network goes: `local` has no IP socket, `loopback` reaches managers of this machine only, `open` is for anyone who reaches it, unauthenticated. Where it is not given, `peers` and `listen` open it.
+    /// How far the network reaches: `local` opens no IP socket, `loopback` reaches managers of this machine only, `open` accepts every host that can
+    /// connect, unauthenticated. If the key is not given, `peers` and `listen` open the network.
     pub network: String,
-    /// Where other managers are, as zenoh locators: tcp/10.0.0.2:7447. The log says so if no host has answered within `peer_timeout_ms`.
+    /// Addresses of other managers, as zenoh locators: tcp/10.0.0.2:7447. If no host answers within `peer_timeout_ms`, the log says so.
     pub peers: Vec<String>,
-    /// Where this manager can be found, as a zenoh locator; empty lets zenoh choose a port, on every address if the network is open.
+    /// Address that this manager listens on, as a zenoh locator; if empty, zenoh chooses a port, on every address if the network is open.
     pub listen: String,
     /// Whether hosts of the LAN find each other by multicast, if the network is open.
     pub multicast: bool,
     /// Addresses that data links listen on, in order of preference; empty is every address that `network` allows.
     pub data_address: Vec<String>,
-    /// Networks of IPv4 that data links may lead to, beside the address that a host is seen at: `10.0.1.0/24`, `10.0.2.7`. For hosts whose data addresses are not those that `peers` or multicast find.
+    /// IPv4 networks that data links may connect to, beside the address that a host is seen at: `10.0.1.0/24`, `10.0.2.7`. Needed if hosts have data
+    /// addresses that `peers` or multicast do not find.
     pub data_networks: Vec<String>,
-    /// Group whose members may use this host's topics beside this user, by name or number; empty for none.
+    /// Group, by name or number, whose members may use this host's topics as this user may; empty for none.
     pub socket_group: String,
-    /// How long the manager stays after its last client has left.
+    /// How long the manager stays after its last client has disconnected.
     pub idle_timeout_ms: u64,
-    /// How long a silent or unreachable peer is waited for. A host that announces nothing for so long (but at least a second) is gone.
+    /// How long the manager waits for a silent or unreachable host. A host that announces nothing for this long, and for at least a second, counts as
+    /// gone.
     pub peer_timeout_ms: u64,
-    /// How long a stalled keep-all subscriber may hold up what arrives before it is made keep-last.
+    /// How long a stalled keep-all subscriber may delay arriving messages before the manager makes it keep-last.
     pub keep_all_timeout_ms: u64,
-    /// A zenoh configuration file, with rules of access control for one; empty for none. What it asks for and this build lacks (TLS, QUIC, passwords, keys) is refused.
+    /// A zenoh configuration file, for example with access control rules; empty for none. A file that needs what this build lacks (TLS, QUIC,
+    /// passwords, keys) is refused.
     pub zenoh_config: String,
-    /// Bytes that `rgapsd.log` of a manager that a client started may have; it is `rgapsd.log.1` then, in place of the one before.
+    /// Bytes of `rgapsd.log`, if a client started the manager. A full log replaces `rgapsd.log.1`, and a new one begins.
     pub log_bytes: u64,
     #[serde(flatten)]
-    /// Budgets, each a key beside the others.
+    /// Budgets. Each is a key of its own in the file.
     pub limits: Limits,
 }
 
@@ -128,14 +133,14 @@ impl Default for Config {
     }
 }
 
-/// A configuration, and which of its keys are no defaults.
+/// A configuration, and the origin of each key that is not a default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Given {
     /// The configuration.
     pub config: Config,
-    /// Each key that somebody gave, and where: a file's path, `environment`, `flags` or a variable of ROS.
+    /// The origin of each given key: a file's path, `environment`, `flags` or a variable of ROS.
     pub origins: BTreeMap<String, String>,
-    /// Who decided how far the network goes.
+    /// Which setting decided how far the network reaches.
     pub decision: Decision,
 }
 
@@ -150,7 +155,7 @@ pub enum ConfigError {
         /// Why.
         source: std::io::Error,
     },
-    /// The file is no TOML.
+    /// The file is not TOML.
     #[error("{path}: {message}")]
     Syntax {
         /// The file.
@@ -165,7 +170,7 @@ pub enum ConfigError {
         origin: String,
         /// The key.
         key: String,
-        /// The one that was probably meant.
+        /// The key that was probably meant.
         nearest: Option<String>,
     },
     /// The value does not fit its key.
@@ -181,20 +186,21 @@ pub enum ConfigError {
         rule: String,
     },
     /// One setting closes the network, and another one needs it.
-    #[error("{opens} needs a network that {closes} closes: remove one of them (`network` goes before ROS's variables)")]
+    #[error(
+        "{opens} needs a network that {closes} closes: remove one of the two (`network` overrides ROS's variables)"
+    )]
     Contradiction {
-        /// What needs it.
+        /// The setting that needs it.
         opens: String,
-        /// What closes it.
+        /// The setting that closes it.
         closes: String,
     },
 }
 
 impl Given {
-    /// What this process is given: file, environment, then `flags` (key to value as text). `unset` is what it means that nothing is said
-    /// of the network.
+    /// Reads file, environment, then `flags` (key to value as text). `unset` says what applies if no setting decides about the network.
     pub fn load(flags: &BTreeMap<String, String>, unset: Unset) -> Result<Self, ConfigError> {
-        // What is no text is none of ours.
+        // Our variables are UTF-8; a variable that is not cannot be one of them.
         let texts =
             std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
         let variables = keys_of(texts);
@@ -206,7 +212,7 @@ impl Given {
         Self::from_all(file.as_deref(), &variables, &ros, flags)
     }
 
-    /// What named sources give, for tests: ROS says nothing.
+    /// Reads the given sources only, for tests: the variables of ROS count as unset.
     pub fn from_sources(
         file: Option<&Path>,
         variables: &BTreeMap<String, String>,
@@ -259,7 +265,7 @@ impl Given {
                 origins.insert(key.clone(), origin.to_owned());
             }
         }
-        // Before the rest is read: it may be too large even for its type.
+        // Checked before the rest is read: the number may not even fit its type.
         check_message_count(&table, &origins)?;
         let mut config: Config = table.try_into().map_err(|error: toml::de::Error| ConfigError::Syntax {
             path: file.map_or(Path::new("configuration"), |(path, _)| path).to_owned(),
@@ -267,7 +273,7 @@ impl Given {
         })?;
         config.check().map_err(|fault| fault.named(&origins))?;
         let decision = settle(&mut config, &mut origins, ros)?;
-        // Those of ROS_STATIC_PEERS.
+        // Again: `settle` has added the addresses of ROS_STATIC_PEERS.
         config.check_addresses().map_err(|fault| fault.named(&origins))?;
         Ok(Self { config, origins, decision })
     }
@@ -279,12 +285,12 @@ impl Config {
         Ok(Given::load(flags, Unset::Local)?.config)
     }
 
-    /// Bytes of credit that a receiver may keep back.
+    /// Bytes of credit that a receiver may withhold.
     pub fn watermark_bytes(&self) -> u64 {
         self.ring_bytes.checked_div(self.watermark_divisor).unwrap_or(0)
     }
 
-    /// What `integrity` says.
+    /// The value of `integrity`.
     pub fn integrity(&self) -> Integrity {
         if self.integrity == "none" { Integrity::None } else { Integrity::Crc32c }
     }
@@ -330,7 +336,7 @@ impl Config {
         let rule = "from 200 to 86400000 milliseconds; the default is 2000";
         let rdma = self.rdma_timeout_ms;
         require((200..=TIMEOUT_MS_MAX).contains(&rdma), "rdma_timeout_ms", rdma, rule)?;
-        let rule = "from 0, which sleeps at once, to 1000000 microseconds";
+        let rule = "from 0 (sleeps at once) to 1000000 microseconds";
         require(self.rdma_spin_us <= 1_000_000, "rdma_spin_us", self.rdma_spin_us, rule)?;
         let peer = self.peer_timeout_ms;
         let rule = "from 100 to 86400000 milliseconds; the default is 5000";
@@ -415,13 +421,13 @@ fn gid_of(group: &str, file: &str) -> Option<u32> {
     named.or_else(|| group.parse().ok().filter(|gid| *gid != u32::MAX))
 }
 
-/// A GPU's identity as nvidia-smi writes it, whatever becomes of the dashes (as in rgaps-device, which reads it).
+/// Whether this is a GPU's identity as nvidia-smi writes it, with or without dashes. rgaps-device reads it by the same rule.
 fn is_uuid(text: &str) -> bool {
     let digits = text.strip_prefix("GPU-").map(|digits| digits.replace('-', ""));
     digits.is_some_and(|digits| digits.len() == 32 && digits.chars().all(|digit| digit.is_ascii_hexdigit()))
 }
 
-/// A zenoh locator of the one transport that is built in: tcp/HOST:PORT, perhaps with zenoh's `?metadata` and `#options`.
+/// Whether this is a zenoh locator of the one built-in transport: tcp/HOST:PORT, perhaps with zenoh's `?metadata` and `#options`.
 fn is_locator(text: &str) -> bool {
     let bare = text.split(['?', '#']).next().unwrap_or_default();
     let Some((host, port)) = bare.strip_prefix("tcp/").and_then(|address| address.rsplit_once(':')) else {
@@ -446,7 +452,7 @@ fn default_file() -> Option<PathBuf> {
     Some(home.join("rgaps/config.toml"))
 }
 
-/// Variables that are about the process, not about a key of the configuration.
+/// Variables that configure the process and are not keys of the configuration.
 const NOT_KEYS: [&str; 7] = ["CONFIG", "RUNTIME_DIR", "AUTOSTART", "CRASH_POINT", "LOG", "SKIPPED_LIST", "INNER_RMW"];
 /// Variables of the tests.
 const TEST_PREFIX: &str = "TEST_";
@@ -541,8 +547,8 @@ fn distance(a: &str, b: &str) -> usize {
     row[b.len()]
 }
 
-/// Fuzz entry: a file's text, the byte 0xff, and an environment of lines NAME=VALUE. What is taken passes its own check, and a manager's note of it
-/// says the same.
+/// Fuzz entry: a file's text, the byte 0xff, and an environment of lines NAME=VALUE. An accepted configuration passes its own check, and reads
+/// back equal from a manager's note of it.
 pub fn fuzz_config(data: &[u8]) {
     let (file, rest) = data.split_at(data.iter().position(|byte| *byte == 0xff).unwrap_or(data.len()));
     let (Ok(file), Ok(lines)) = (str::from_utf8(file), str::from_utf8(rest.get(1..).unwrap_or_default())) else {

@@ -1,11 +1,11 @@
-//! The topic directory: what every other host publishes and subscribes to, and what follows for this one. No I/O.
+//! The topic directory: what every other host publishes and subscribes to, and which links this host needs. No I/O.
 //!
-//! It is a set of facts, a host's names and its endpoints, so events may come twice or in any order: the last word about each counts. An
-//! index by topic answers each question in time proportional to who has that topic.
+//! It is a set of names and endpoints of hosts, so events may arrive twice or in any order: the last event about each one counts. An index by
+//! topic answers each question in time proportional to the endpoints of that topic.
 //!
-//! Invariants  A host is there while one of its names is. What it announces before its name is kept and seen with it; what comes late of
-//!             a host that is gone is not seen. Everything that strangers can make us keep is bounded, by host and in total. Of what was refused for
-//!             a bound, `poll_missed` says when there is room again, so that it can be asked for.
+//! Invariants  A host is known while it has a name. Endpoints that it announces before its name are stored, and visible from its name on; late
+//!             endpoints of a host that is gone are not visible. Everything that other hosts can make us store is bounded, by host and in total.
+//!             If something was refused because a bound was reached, `poll_missed` says when there is room again, so that it can be queried.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::Bound;
@@ -17,86 +17,86 @@ use crate::names::{HostId, TopicKey};
 use crate::qos::SubscriberQos;
 use crate::wire::Endpoint;
 
-/// Endpoints of one host and topic at most; it needs two, and four while they change.
+/// Endpoints of one host and topic, at most. A host needs two, and four while they change.
 pub const ENDPOINTS_OF_TOPIC_MAX: usize = 16;
-/// Names of one host at most: it has two for a moment when it is started again under another.
+/// Names of one host, at most. It has two for a moment when it restarts under another name.
 const NAMES_MAX: usize = 16;
 
 #[derive(Debug, Default)]
 struct Host {
-    /// Names that it is announced under, the newest last.
+    /// Names that it has announced, the newest last.
     names: Vec<String>,
     endpoints: BTreeMap<Arc<str>, Endpoint>,
     bytes: usize,
-    /// It has announced more than is kept, and that has been said.
+    /// It has announced more than is stored, and that was reported.
     overflowed: bool,
-    /// Something of it was refused and is not asked for yet.
+    /// Something of it was refused and is not queried again yet.
     missed: bool,
 }
 
-/// Something that was refused: of a host, or a host (`None`); and how much had been freed by then.
+/// Something that was refused: an endpoint of a host, or a whole host (`None`); and the value of `freed` then.
 type Missed = (Option<HostId>, u64);
 
-/// What is known of the other hosts.
+/// The known names and endpoints of other hosts.
 #[derive(Debug, Default)]
 pub struct Directory {
     limits: Limits,
     hosts: HashMap<HostId, Host>,
-    /// Who has what of a topic: the tokens of each host.
+    /// Tokens of endpoints, by topic and host.
     by_key: BTreeMap<TopicKey, BTreeMap<HostId, BTreeSet<Arc<str>>>>,
     endpoints: usize,
     nameless: usize,
     bytes: usize,
-    /// There are more hosts than are kept, and that has been said.
+    /// There are more hosts than are stored, and that was reported.
     overflowed: bool,
-    /// The same of endpoints.
+    /// There are more endpoints than are stored, and that was reported.
     overflowed_in_all: bool,
     missed_host: bool,
     missed: VecDeque<Missed>,
-    /// Things that have gone.
+    /// How many names and endpoints were withdrawn.
     freed: u64,
     refused: u64,
     refused_for: BTreeMap<Budget, u64>,
 }
 
-/// An announcement was not kept. Said once of each host, so that a flood of announcements is no flood of words.
+/// An announcement was not stored. Reported once per host, so that a flood of announcements does not flood the log.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Overflow {
-    /// Of endpoints.
+    /// A host announces too many endpoints.
     #[error(
-        "host {host} announces more than is kept of one ({bound}); {key} and what it announces after it are not seen from here: raise that, or spread \
-         its topics over several runtime directories"
+        "host {host} announces more than one host may ({bound}); this host ignores {key} and its later announcements: raise that limit, or \
+         spread its topics over several runtime directories"
     )]
     Endpoints {
-        /// Whose.
+        /// The host.
         host: String,
-        /// The first that was not kept.
+        /// The first that was not stored.
         key: TopicKey,
-        /// What it exceeds.
+        /// The bound that it exceeds.
         bound: String,
     },
-    /// Of endpoints of all hosts.
+    /// All hosts together announce too many endpoints.
     #[error(
-        "all hosts announce more than is kept ({bound}); {key} of host {host} and later ones are not seen: raise that, or split the network (peers, \
-         multicast)"
+        "all hosts together announce more than is allowed ({bound}); this host ignores {key} of host {host} and later announcements: raise \
+         that limit, or split the network (peers, multicast)"
     )]
     InAll {
-        /// Whose.
+        /// The host.
         host: String,
-        /// The first that was not kept.
+        /// The first that was not stored.
         key: TopicKey,
-        /// What they exceed.
+        /// The bound that they exceed.
         bound: String,
     },
-    /// Of hosts.
+    /// There are too many hosts.
     #[error(
-        "more hosts are announced than are kept ({bound}); host {host} and later ones are not seen: raise that, or split the network (peers, \
-         multicast)"
+        "there are more hosts than is allowed ({bound}); this host ignores host {host} and later ones: raise that limit, or split the network \
+         (peers, multicast)"
     )]
     Hosts {
-        /// The first that was not kept.
+        /// The first that was not stored.
         host: HostId,
-        /// What they exceed.
+        /// The bound that they exceed.
         bound: String,
     },
 }
@@ -104,25 +104,25 @@ pub enum Overflow {
 /// Which topics a change concerns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Concerned {
-    /// None: it was known, or is not seen.
+    /// No topic: the change was known, or is not visible.
     Nothing,
-    /// One.
+    /// One topic.
     Topic(TopicKey),
-    /// Those of the host (`topics_of`), and those that have links with it.
+    /// The topics of the host (`topics_of`), and those that have links with it.
     Host,
 }
 
 /// A host that wants a topic from this one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// Who.
+    /// The host.
     pub host: HostId,
-    /// What those of its subscribers request that fit what is offered.
+    /// The requests of its subscribers that are compatible with the offers.
     pub requests: Vec<SubscriberQos>,
 }
 
 impl Directory {
-    /// Nothing is known, and no more will be than this.
+    /// An empty directory, bounded by `limits`.
     pub fn new(limits: &Limits) -> Self {
         Self { limits: limits.clone(), ..Self::default() }
     }
@@ -171,7 +171,7 @@ impl Directory {
             return self.overflow(host);
         }
         if let Some(full) = full {
-            // Not by itself: it may have nothing here by which to remember that.
+            // Noted for all hosts, since nothing may be stored of this one.
             self.refuse(None, Some(full));
             let bound = self.limits.over(full).to_string();
             return match std::mem::replace(&mut self.overflowed_in_all, true) {
@@ -207,7 +207,7 @@ impl Directory {
         Ok(if is_there { Concerned::Topic(key) } else { Concerned::Nothing })
     }
 
-    /// An endpoint is gone. It concerns its topic though its host may be gone: that it is may not have been acted on.
+    /// An endpoint is gone. It concerns its topic even if its host is gone already, since the manager may not have acted on that yet.
     pub fn endpoint_down(&mut self, host: HostId, token: &str) -> Concerned {
         let key = self.forget_endpoint(host, token);
         self.forget_if_empty(host);
@@ -230,8 +230,8 @@ impl Directory {
         wanted
     }
 
-    /// What keeps the endpoint `own` of this host and other hosts' endpoints of the topic apart, in words. Each pair that does not fit
-    /// is named, though others of the same hosts may.
+    /// Why the endpoint `own` of this host and other hosts' endpoints of the topic are incompatible, in words. Names each incompatible pair, even if
+    /// other pairs of the same hosts are compatible.
     pub fn mismatches(&self, own: &Endpoint) -> BTreeSet<String> {
         let other = match own.role {
             Role::Publisher => Role::Subscriber,
@@ -260,39 +260,39 @@ impl Directory {
         names.into_iter().collect()
     }
 
-    /// Topics behind `after` that other hosts have, in order, with a type of each.
+    /// Topics of other hosts after `after`, in order, each with one of its types.
     pub fn topics(&self, after: Option<&TopicKey>) -> impl Iterator<Item = (&TopicKey, &str)> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let keys = self.by_key.range::<TopicKey, _>((from, Bound::Unbounded)).map(|(key, _)| key);
         keys.filter_map(|key| Some((key, self.all_of(key).next()?.1.type_name.as_str())))
     }
 
-    /// Topics of a host, there or not.
+    /// Topics of a host, known or not.
     pub fn topics_of(&self, host: HostId) -> impl Iterator<Item = &TopicKey> {
         self.hosts.get(&host).into_iter().flat_map(|entry| entry.endpoints.values()).map(|endpoint| &endpoint.key)
     }
 
-    /// Hosts that are there, and endpoints of all hosts.
+    /// The numbers of known hosts, and of endpoints of all hosts.
     pub fn counts(&self) -> (usize, usize) {
         (self.hosts.values().filter(|host| !host.names.is_empty()).count(), self.endpoints)
     }
 
-    /// Announcements that were refused for a bound.
+    /// Announcements that were refused because a bound was reached.
     pub fn refused(&self) -> u64 {
         self.refused
     }
 
-    /// Of these, by the budget that they met.
+    /// The same, by budget.
     pub fn refused_for(&self) -> &BTreeMap<Budget, u64> {
         &self.refused_for
     }
 
-    /// Of whom something was refused and something has gone since: a host, or `Some(None)` for all, since hosts were refused.
+    /// A host of which something was refused, once there is room. `Some(None)` stands for all hosts, since whole hosts were refused.
     pub fn poll_missed(&mut self) -> Option<Option<HostId>> {
         for _ in 0..self.missed.len() {
             let (of, at) = self.missed.pop_front()?;
             match of.map(|host| self.hosts.get_mut(&host)) {
-                // It has gone, and what was refused with it.
+                // The host is gone, so nothing of it is missing.
                 Some(None) => continue,
                 _ if at == self.freed => self.missed.push_back((of, at)),
                 Some(Some(entry)) => {
@@ -308,7 +308,7 @@ impl Directory {
         None
     }
 
-    /// Something of a host, or a host, was not kept; `poll_missed` will tell.
+    /// Notes that an endpoint of a host, or a whole host, was not stored, for `poll_missed`.
     pub fn refuse(&mut self, of: Option<HostId>, for_want_of: Option<Budget>) {
         self.refused += 1;
         if let Some(budget) = for_want_of {
@@ -323,18 +323,18 @@ impl Directory {
         }
     }
 
-    /// A host's name, or its identity where it has told none.
+    /// A host's name, or its identity if it has announced none.
     pub fn name(&self, host: HostId) -> String {
         let name = self.hosts.get(&host).and_then(|host| host.names.last()).filter(|name| !name.is_empty());
         name.map_or_else(|| host.to_string(), String::clone)
     }
 
-    /// Whether a host is there.
+    /// Whether a host is known: it has a name.
     pub fn knows(&self, host: HostId) -> bool {
         self.hosts.get(&host).is_some_and(|host| !host.names.is_empty())
     }
 
-    /// Endpoints of a topic, of the hosts that are there, in the order of hosts.
+    /// Endpoints of a topic, of known hosts, in the order of hosts.
     fn all_of(&self, key: &TopicKey) -> impl Iterator<Item = (HostId, &Endpoint)> {
         let hosts = self.by_key.get(key).into_iter().flatten();
         let present = hosts.filter_map(|(host, tokens)| Some((*host, self.hosts.get(host)?, tokens)));
@@ -349,7 +349,7 @@ impl Directory {
 
     fn is_full(&self, host: HostId, bytes: usize) -> Option<Budget> {
         let most = self.limits.count(Budget::Endpoints);
-        // Whoever invents hosts and tells no names leaves room for the others.
+        // Invented hosts without a name leave room for the others.
         if self.endpoints >= most || !self.knows(host) && self.nameless >= most.div_ceil(8) {
             return Some(Budget::Endpoints);
         }
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mismatch_is_named_on_both_sides() {
+    fn a_mismatch_is_reported_on_both_sides() {
         let mut directory = Directory::default();
         directory.host_up(host(1), "arm").unwrap();
         let mut theirs = endpoint("a", Role::Publisher, "rgaps/Image");
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_pair_that_does_not_fit_is_named_beside_one_that_does() {
+    fn an_incompatible_pair_is_reported_even_beside_a_compatible_one() {
         let late = SubscriberQos { durability: Durability::TransientLocal, ..Default::default() };
         let mut subscribers = endpoint("a", Role::Subscriber, "x");
         subscribers.requests.push(late);
@@ -457,7 +457,7 @@ mod tests {
         let said = here.mismatches(&publishers);
         assert!(said.len() == 1 && said.iter().next().unwrap().contains("host arm: durability"), "{said:?}");
         let wanted = Wanted { host: host(1), requests: vec![SubscriberQos::default()] };
-        assert_eq!(here.wanted(&publishers), [wanted], "what does not fit is no reason for a deeper queue");
+        assert_eq!(here.wanted(&publishers), [wanted], "incompatible requests do not count");
         let mut there = Directory::default();
         there.host_up(host(2), "head").unwrap();
         there.endpoint_up(host(2), "p", publishers).unwrap();
@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_late_of_a_host_that_is_gone_makes_no_ghost() {
+    fn late_endpoints_of_a_host_that_is_gone_are_not_visible() {
         let mut directory = Directory::default();
         let theirs = endpoint("a", Role::Subscriber, "x");
         directory.host_up(host(1), "arm").unwrap();
@@ -476,11 +476,11 @@ mod tests {
         assert!(directory.wanted(&endpoint("a", Role::Publisher, "x")).is_empty());
         assert!(directory.hosts_with(&theirs.key, Role::Subscriber).is_empty());
         directory.endpoint_down(host(1), "t");
-        assert!(directory.hosts.is_empty() && directory.by_key.is_empty(), "nothing is kept of it");
+        assert!(directory.hosts.is_empty() && directory.by_key.is_empty(), "nothing is stored");
     }
 
     #[test]
-    fn a_host_that_comes_back_under_another_name_stays_in_either_order_of_events() {
+    fn a_host_that_returns_under_another_name_stays_known_in_either_order_of_events() {
         for new_first in [true, false] {
             let mut directory = Directory::default();
             directory.host_up(host(1), "arm").unwrap();
@@ -498,7 +498,7 @@ mod tests {
     }
 
     impl Directory {
-        /// Endpoints, those without a name's host, bytes, and what the index has, counted anew.
+        /// Recounted: endpoints, endpoints of hosts without a name, bytes, and entries of the index.
         fn sums(&self) -> (usize, usize, usize, usize) {
             let count = |hosts: &mut dyn Iterator<Item = &Host>| hosts.map(|host| host.endpoints.len()).sum::<usize>();
             let nameless = count(&mut self.hosts.values().filter(|host| host.names.is_empty()));
@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_says_which_topics_it_concerns_and_what_was_known_concerns_none() {
+    fn a_change_says_which_topics_it_concerns_and_a_repeated_one_concerns_none() {
         let mut directory = Directory::default();
         let theirs = endpoint("a", Role::Subscriber, "x");
         let topic = || Concerned::Topic(theirs.key.clone());
@@ -523,12 +523,12 @@ mod tests {
         assert_eq!(directory.endpoint_down(host(1), "u"), topic());
         assert_eq!(directory.host_down(host(1), "leg"), Concerned::Nothing);
         assert_eq!(directory.host_down(host(1), "arm"), Concerned::Host);
-        assert_eq!(directory.endpoint_down(host(1), "t"), topic(), "who has not seen the host go sees it now");
+        assert_eq!(directory.endpoint_down(host(1), "t"), topic(), "the manager may not have acted on the host's end");
         assert_eq!(directory.host_down(host(2), "arm"), Concerned::Nothing);
     }
 
     #[test]
-    fn what_was_refused_is_asked_for_once_there_is_room() {
+    fn refused_announcements_are_queried_once_there_is_room() {
         let mut directory = Directory::default();
         directory.host_up(host(1), "arm").unwrap();
         let theirs = || endpoint("a", Role::Subscriber, "x");
@@ -536,7 +536,7 @@ mod tests {
             directory.endpoint_up(host(1), &token.to_string(), theirs()).unwrap();
         }
         assert!(matches!(directory.endpoint_up(host(1), "more", theirs()), Err(Overflow::Endpoints { .. })));
-        assert_eq!(directory.endpoint_up(host(1), "still more", theirs()), Ok(Concerned::Nothing), "it was said");
+        assert_eq!(directory.endpoint_up(host(1), "still more", theirs()), Ok(Concerned::Nothing), "it was reported");
         assert_eq!((directory.refused(), directory.poll_missed()), (2, None), "there is no room");
         directory.endpoint_down(host(1), "3");
         assert_eq!((directory.poll_missed(), directory.poll_missed()), (Some(Some(host(1))), None));
@@ -546,11 +546,11 @@ mod tests {
         directory.host_down(host(1), "arm");
         (0..ENDPOINTS_OF_TOPIC_MAX).for_each(|token| drop(directory.endpoint_down(host(1), &token.to_string())));
         directory.endpoint_down(host(1), "more");
-        assert_eq!(directory.poll_missed(), None, "what has gone is not asked for");
+        assert_eq!(directory.poll_missed(), None, "a host that is gone is not queried");
     }
 
     #[test]
-    fn hosts_without_a_name_share_what_is_kept_of_them() {
+    fn hosts_without_a_name_share_one_bound() {
         let mut directory = bounded(1024, 800, 4096);
         let of = |n: usize| HostId((n as u128).to_be_bytes());
         let mut refused = 0;
@@ -566,7 +566,7 @@ mod tests {
     }
 
     #[test]
-    fn announcements_beyond_the_bounds_are_named_once() {
+    fn announcements_beyond_the_bounds_are_reported_once() {
         const HOSTS_MAX: usize = 20;
         let mut directory = bounded(HOSTS_MAX, 65_536, 100);
         directory.host_up(host(1), "arm").unwrap();
@@ -595,7 +595,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_of_announcements_are_bounded_by_host_and_in_all_by_name() {
+    fn bytes_of_announcements_are_bounded_by_host_and_in_total() {
         let limits = Limits { announced_bytes_max: 10_000, announced_host_bytes_max: 6000, ..Limits::default() };
         let mut directory = Directory::new(&limits);
         let mut up = |of: u8, n: u8, bytes: usize| {
@@ -612,7 +612,7 @@ mod tests {
         assert_eq!(directory.bytes, 9000);
     }
 
-    /// Everything that an endpoint of the model test is made of, and so what announces it.
+    /// What an endpoint of the model test is made of. Its token is made from it.
     type Fact = (u8, bool, bool, bool, bool);
 
     fn made((topic, publisher, other_type, reliable, latched): Fact) -> Endpoint {
@@ -644,7 +644,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes twice or late, what counts is the set of announcements that were not taken back.
+        /// Events may arrive twice or late: the state is the set of announcements that were not withdrawn.
         #[test]
         fn the_directory_is_the_set_of_what_is_announced(words in proptest::collection::vec(word(), 0..80)) {
             let mut directory = Directory::default();
@@ -684,7 +684,7 @@ mod tests {
             for (topic, reliable, latched) in [(0, true, true), (0, false, true), (1, true, false), (1, false, false)] {
                 let own = made((topic, true, false, reliable, latched));
                 let subscribers = || seen.iter().filter(move |(_, fact)| fact.0 == topic && !fact.1);
-                // Type, reliability, durability: what is requested is at most what is offered.
+                // Type, reliability, durability: the request is at most the offer.
                 let fits = |(_, other_type, reliably, late): (bool, bool, bool, bool)| {
                     !other_type && reliable >= reliably && latched >= late
                 };

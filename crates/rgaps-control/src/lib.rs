@@ -1,10 +1,19 @@
 //! The control plane: names, QoS, configuration, the local socket protocol, and (feature `network`) host discovery.
 //!
-//! `names` and `qos` say what a topic is and who fits together, `config`, `size`, `runtime` and `whereabouts` where things are and how large, `range` how far
-//! the network goes, `local` how clients talk to their manager, `client_lock` how that knows who lives, `spawn` how they start one and `running` which one they
-//! have, `text` what strangers say, `limits` what others may use up, `directory` which links a host needs, `announcements` what of it is news for a manager,
-//! `wire`, `network` and `zenoh_config` how managers agree on links, and `silent` how they find those again who were gone. Without `network` the crate is small:
-//! that is what client programs link.
+//! | Module | What it decides or does |
+//! |---|---|
+//! | `names`, `qos` | what a topic is; which publishers and subscribers are compatible |
+//! | `config`, `limits`, `size` | keys of the configuration, budgets, numbers of bytes |
+//! | `range`, `zenoh_config` | how far the network reaches, and zenoh's configuration |
+//! | `whereabouts`, `runtime` | which runtime directory is used, and the files in it |
+//! | `local` | the protocol between a client and its manager |
+//! | `client_lock`, `spawn`, `running` | which clients live; how a client starts a manager; which manager runs |
+//! | `text` | makes text of other processes and hosts safe to show |
+//! | `wire`, `network`, `reach` | the hand-shake for a link, discovery over zenoh, which offered addresses are connected to |
+//! | `directory`, `announcements`, `announcer` | what other hosts announce, which of it the manager looks at, what this host announces |
+//! | `silent` | finds hosts again after a network cut |
+//!
+//! Client programs link the crate without the feature `network`, and so without zenoh.
 
 #![forbid(unsafe_code)]
 

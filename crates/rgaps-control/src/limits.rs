@@ -1,5 +1,5 @@
-//! Budgets: what other hosts, strangers and single clients may make a manager keep and do. Each is a key of the configuration with a default;
-//! whoever meets one is told the key, and `rgaps doctor` shows how often each was met.
+//! Budgets: how much state and work other hosts, unknown peers and single clients may cause in a manager. Each budget is a configuration key with
+//! a default. A refusal names the key, and `rgaps doctor` shows how often each budget was exceeded.
 //!
 //! Names       `X_max` is for all together; `X_host_max`, `X_topic_max` and `X_address_max` are for one of these; `_bytes` before `_max` is
 //!             the unit.
@@ -15,17 +15,17 @@ use crate::size;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Limits {
-    /// Other hosts that are known at a time; half of them may have told no name.
+    /// Other hosts that are known at a time; at most half of them may be without a name.
     pub hosts_max: u64,
-    /// Publishing and subscribing sides of topics that all other hosts announce; an eighth of them may be of hosts without a name.
+    /// Endpoints (publishing or subscribing sides of topics) that all other hosts announce; at most an eighth of them may be of hosts without a name.
     pub endpoints_max: u64,
     /// The same of one host.
     pub endpoints_host_max: u64,
-    /// Bytes of what all other hosts announce, as it comes.
+    /// Bytes of all announcements of other hosts, as received.
     pub announced_bytes_max: u64,
     /// The same of one host.
     pub announced_host_bytes_max: u64,
-    /// Ring requests of all other hosts that wait for an answer.
+    /// Ring requests of all other hosts that wait for a reply.
     pub ring_requests_max: u64,
     /// The same of one host; all unknown hosts together count as one.
     pub ring_requests_host_max: u64,
@@ -33,27 +33,29 @@ pub struct Limits {
     pub links_max: u64,
     /// The same with one host.
     pub links_host_max: u64,
-    /// Publishers of a topic that may be other hosts', those included that have gone and of which something is held; the rest of the 256 is for programs of this host.
+    /// Publishers of a topic that may be other hosts', including ended ones with messages still held; the rest of the 256 is for programs of this
+    /// host.
     pub remote_publishers_max: u64,
-    /// Subscribers of a topic that may be other hosts; the rest of the 1024 is for programs of this host.
+    /// Subscriber slots of a topic that senders to other hosts may occupy; the rest of the 1024 is for programs of this host.
     pub remote_subscribers_max: u64,
-    /// Memory of this host that messages of other hosts occupy, finished or not; 0 is half of the machine's memory.
+    /// Memory of this host that messages of other hosts occupy, complete or partial; 0 is half of the machine's memory.
     pub arrived_bytes_max: u64,
-    /// The same of one host; 0 is three quarters of the above.
+    /// The same of one host; 0 is three quarters of `arrived_bytes_max`.
     pub arrived_host_bytes_max: u64,
-    /// The same of one topic; 0 is three quarters of the first.
+    /// The same of one topic; 0 is three quarters of `arrived_bytes_max`.
     pub arrived_topic_bytes_max: u64,
-    /// Bytes that a pool for what arrives grows to at most, whatever another host says of its largest message; at least `arrival_pool_bytes`.
+    /// Bytes that a pool for arriving messages may grow to, whatever another host says about its largest message; at least `arrival_pool_bytes`.
     pub arrival_pool_bytes_max: u64,
-    /// Connections to the ports for data that have not said yet what they are for; the oldest makes way for the next.
+    /// Data connections that have not identified themselves yet; a new one replaces the oldest.
     pub callers_max: u64,
     /// The same from one address.
     pub callers_address_max: u64,
     /// Publishers and subscribers of one client (node).
     pub client_endpoints_max: u64,
-    /// Requests of one client that wait for other clients to hand their topics back, after a manager's death.
+    /// Requests of one client that wait, after a manager's death, until other clients have handed their topics back.
     pub client_requests_max: u64,
-    /// Percent of the descriptors that `rgapsd` may have open that are kept for processes with few nodes, publishers and subscribers; links with other hosts get none of them.
+    /// Percent of `rgapsd`'s descriptor limit that is reserved for processes with few nodes, publishers and subscribers; links with other hosts get none of
+    /// it.
     pub spare_descriptors_percent: u64,
 }
 
@@ -84,7 +86,7 @@ impl Default for Limits {
     }
 }
 
-/// One of them.
+/// One of the budgets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Budget {
     /// `hosts_max`
@@ -182,7 +184,7 @@ impl Budget {
 }
 
 impl Limits {
-    /// What a budget has: as it is given, or what 0 stands for.
+    /// A budget's limit: the given value, or what 0 stands for.
     pub fn of(&self, budget: Budget) -> u64 {
         match budget {
             Budget::Hosts => self.hosts_max,
@@ -208,12 +210,12 @@ impl Limits {
         }
     }
 
-    /// As `of`, for comparison with what is counted here.
+    /// Like `of`, as a `usize`.
     pub fn count(&self, budget: Budget) -> usize {
         usize::try_from(self.of(budget)).unwrap_or(usize::MAX)
     }
 
-    /// That a budget is used up.
+    /// The error that a budget is used up.
     pub fn over(&self, budget: Budget) -> OverBudget {
         OverBudget { key: budget.key().to_owned(), limit: self.of(budget) }
     }
@@ -239,13 +241,13 @@ impl Limits {
             within(budget, 1, 1 << 20, count)?;
         }
         for budget in [Budget::Callers, Budget::CallersOfAddress] {
-            within(budget, 1, 4096, "from 1 to 4096, each of which is a thread while it lasts")?;
+            within(budget, 1, 4096, "from 1 to 4096; each connection costs a thread")?;
         }
         for budget in [Budget::Announced, Budget::AnnouncedOfHost] {
             within(budget, 1 << 16, 1 << 36, "from 64 KiB to 64 GiB")?;
         }
         for budget in [Budget::Arrived, Budget::ArrivedOfHost, Budget::ArrivedOfTopic] {
-            within(budget, 0, 1 << 50, "bytes, to 2^50; 0 takes a share of the machine's memory")?;
+            within(budget, 0, 1 << 50, "from 0 to 2^50 bytes; 0 takes a share of the machine's memory")?;
         }
         within(Budget::ArrivalPool, 4096, 1 << 41, "from 4096 to 2^41 bytes; the default is 4294967296 (4 GiB)")?;
         within(Budget::RemotePublishers, 1, 255, "from 1 to 255: a topic has 256 publishers on a host")?;
@@ -268,12 +270,12 @@ fn given_or(given: u64, share: impl FnOnce() -> u64) -> u64 {
     if given == 0 { share() } else { given }
 }
 
-/// Bytes of memory that this machine has, or that the control group leaves of them.
+/// Bytes of this machine's memory, or the limit of the control group if that is lower.
 fn memory_bytes() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
     let total = total.and_then(|rest| rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
-    // What cannot be read is taken for a small machine.
+    // If it cannot be read, assume a small machine.
     let total = total.map_or(2 << 30, |kib| kib << 10);
     let group = std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok();
     group.and_then(|text| text.trim().parse::<u64>().ok()).map_or(total, |group| group.min(total))
@@ -285,7 +287,7 @@ fn memory_bytes() -> u64 {
 pub struct OverBudget {
     /// Its key.
     pub key: String,
-    /// What it has.
+    /// Its limit.
     pub limit: u64,
 }
 
@@ -299,24 +301,24 @@ pub fn is_bytes(key: &str) -> bool {
     key.ends_with("_bytes") || key.ends_with("_bytes_max")
 }
 
-/// How often each budget was met since the manager's start. Counted from any thread.
+/// How often each budget was exceeded since the manager's start. Any thread may count.
 #[derive(Debug, Default)]
 pub struct Refusals {
     counts: [AtomicU64; Budget::ALL.len()],
 }
 
 impl Refusals {
-    /// One more. True for the first of a budget: that is said in the log, the others here.
+    /// Counts one more. True for the first of a budget: the caller logs only that one.
     pub fn count(&self, budget: Budget) -> bool {
         self.add(budget, 1) == 0
     }
 
-    /// So many more; how many there were before.
+    /// Counts `more`. Returns the count before.
     pub fn add(&self, budget: Budget, more: u64) -> u64 {
         self.counts[budget as usize].fetch_add(more, Ordering::Relaxed)
     }
 
-    /// Those that were met, by key.
+    /// The counts that are not 0, by key.
     pub fn met(&self) -> BTreeMap<String, u64> {
         let counts =
             Budget::ALL.iter().map(|budget| (budget.key(), self.counts[*budget as usize].load(Ordering::Relaxed)));

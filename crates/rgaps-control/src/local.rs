@@ -1,10 +1,10 @@
 //! The protocol between a client and its manager: JSON messages with descriptors beside them, over a Unix SOCK_SEQPACKET socket.
 //!
-//! A client asks (`Request`), the manager answers each (`Reply`, same id) and sometimes speaks up by itself (`Notice`). Nothing here
-//! is on the path of a message: a topic is set up with it, then the segment is all that is touched.
+//! A client sends `Request`s. The manager answers each with a `Reply` of the same id, and sends `Notice`s unasked. The protocol sets topics up;
+//! messages then need the segment only.
 //!
-//! Trusts      nothing: a message longer than 64 KiB, with more than 136 descriptors, or that is no JSON of ours, ends the connection
-//!             with a named error. The manager takes the peer's credentials from the kernel.
+//! Trusts      nothing: a message that is longer than 64 KiB, has more than 136 descriptors or is not valid JSON of this protocol ends the
+//!             connection with a named error. The manager takes the peer's credentials from the kernel.
 
 mod connection;
 mod messages;

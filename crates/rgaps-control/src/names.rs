@@ -33,11 +33,11 @@ impl TryFrom<RawKey> for TopicKey {
     }
 }
 
-/// A name that no topic, or no type, can have.
+/// An invalid name of a topic or type.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{name:?} is not a {of} name: {rule}")]
 pub struct NameError {
-    /// Of what: `topic` or `type`.
+    /// `topic` or `type`.
     pub of: &'static str,
     /// The name.
     pub name: String,
@@ -46,7 +46,7 @@ pub struct NameError {
 }
 
 impl TopicKey {
-    /// A topic from what a user wrote; `camera/front` and `/camera/front` are one.
+    /// A topic by the name that a user wrote; `camera/front` and `/camera/front` are the same topic.
     ///
     /// The rules are those of ROS 2 (design article "Topic and Service Names"): tokens of letters, digits and `_`, none of which
     /// starts with a digit, joined by `/`, without `__`.
@@ -54,7 +54,7 @@ impl TopicKey {
         let refuse = |rule: String| Err(NameError { of: "topic", name: name.chars().take(80).collect(), rule });
         let tokens = name.strip_prefix('/').unwrap_or(name);
         if tokens.len() >= TOPIC_BYTES_MAX {
-            return refuse(format!("it has {} bytes, {TOPIC_BYTES_MAX} are allowed", name.len()));
+            return refuse(format!("it has {} bytes, at most {TOPIC_BYTES_MAX} are allowed", name.len()));
         }
         for token in tokens.split('/') {
             match token.chars().next() {
@@ -83,7 +83,7 @@ impl TopicKey {
     }
 }
 
-/// Whether a type can have this name: 1 to 255 bytes of printable ASCII without spaces, as `sensor_msgs/msg/Image` or `robot::Pose<f32>`.
+/// Checks a type's name: 1 to 255 bytes of printable ASCII without spaces, like `sensor_msgs/msg/Image` or `robot::Pose<f32>`.
 pub fn check_type(name: &str) -> Result<(), NameError> {
     let refuse = |rule: String| Err(NameError { of: "type", name: name.chars().take(80).collect(), rule });
     if name.is_empty() || name.len() > TYPE_BYTES_MAX {
@@ -95,7 +95,7 @@ pub fn check_type(name: &str) -> Result<(), NameError> {
     }
 }
 
-/// A type's name in a message of another host.
+/// Deserializes and checks a type's name in a message of another host.
 pub(crate) fn type_name<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     let name = String::deserialize(from)?;
     check_type(&name).map_err(serde::de::Error::custom)?;
@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_with_and_without_the_leading_slash_are_one() {
+    fn names_with_and_without_the_leading_slash_are_the_same_topic() {
         assert_eq!(TopicKey::new(0, "camera/front").unwrap(), TopicKey::new(0, "/camera/front").unwrap());
         assert_ne!(TopicKey::new(0, "a").unwrap(), TopicKey::new(1, "a").unwrap());
     }

@@ -1,13 +1,13 @@
 //! Managers find each other over zenoh: a liveliness token for each host and endpoint, a queryable for the ring hand-shake.
 //!
 //! ```text
-//!   rgaps/1/HOST/host/NAME         lives while the manager does; NAME and ENDPOINT are hexadecimal, since they may hold any byte
-//!   rgaps/1/HOST/endpoint/ENDPOINT lives while the host has publishers or subscribers of a topic
-//!   rgaps/1/HOST/ring              queryable: a `RingRequest` is answered by a `RingOffer` or a `RingRefusal`
+//!   rgaps/1/HOST/host/NAME         alive while the manager is; NAME and ENDPOINT are hexadecimal, since they may hold any byte
+//!   rgaps/1/HOST/endpoint/ENDPOINT alive while the host has publishers or subscribers of a topic
+//!   rgaps/1/HOST/ring              queryable: a `RingOffer` or a `RingRefusal` answers a `RingRequest`
 //! ```
 //!
-//! Source      liveliness, history and queryables are zenoh 1.x's; a peer whose socket closes is gone at once, one that loses power
-//!             after zenoh's lease, which is `peer_timeout_ms`.
+//! Source      liveliness, history and queryables are zenoh 1.x's. A peer is gone as soon as its socket closes, or, if it loses power, after
+//!             zenoh's lease, which is `peer_timeout_ms`.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -34,24 +34,24 @@ use crate::wire::{Endpoint, HANDSHAKE_BYTES_MAX, RingOffer, RingRefusal, RingReq
 pub use crate::zenoh_config::fuzz_zenoh_config;
 use crate::zenoh_config::{introducer, zenoh_config};
 
-/// Longest announcement; its key has twice as many bytes, and zenoh's must fit one of its batches of 64 KiB.
+/// Bytes of an announcement, at most: its key has twice as many, and must fit into one 64 KiB batch of zenoh.
 const ENDPOINT_BYTES_MAX: usize = 16 << 10;
 
-/// Characters of an announcement that cannot be read in the log.
+/// Characters of an unreadable announcement that the log shows.
 const UNREAD_SHOWN: usize = 80;
 
-/// Something about other hosts.
+/// An event from other hosts.
 #[derive(Debug)]
 pub enum NetworkEvent {
-    /// Something is announced, or taken back.
+    /// A host announces something or withdraws it.
     Announced(Announcement),
-    /// Something is announced still, as `Network::ask` has found.
+    /// An announcement that `Network::ask` has found.
     Found(Announcement),
     /// `Network::ask` has found everything.
     FoundAll,
-    /// A host that publishes asks for a ring. Answer it.
+    /// A publishing host requests a ring, and waits for an answer.
     RingRequested {
-        /// What it asks.
+        /// The request.
         request: Box<RingRequest>,
         /// Takes the answer.
         responder: RingResponder,
@@ -62,9 +62,9 @@ pub enum NetworkEvent {
 #[derive(Debug, thiserror::Error)]
 #[error("zenoh: {what}: {message}")]
 pub struct NetworkError {
-    /// What was tried.
+    /// The step that failed.
     what: &'static str,
-    /// zenoh's answer.
+    /// zenoh's error.
     message: String,
 }
 
@@ -74,7 +74,7 @@ impl NetworkError {
     }
 }
 
-/// No ring.
+/// Why a host got no ring.
 #[derive(Debug, thiserror::Error)]
 pub enum RingError {
     /// The network failed.
@@ -83,36 +83,35 @@ pub enum RingError {
     /// The other host did not answer.
     #[error("host {0} did not answer within {1} ms")]
     TimedOut(HostId, u128),
-    /// There is no such host; nobody had to be waited for.
+    /// No such host is reachable; known at once, without waiting.
     #[error(
-        "host {0} is not there: no manager of that identity is reachable; does it run, is its network open, and do `peers` or multicast lead \
-         to it?"
+        "host {0} is not reachable: check that its rgapsd runs, that its network is open, and that `peers` or multicast find it"
     )]
     Absent(HostId),
-    /// Question or answer is longer than anybody looks at.
-    #[error("the hand-shake with host {0} has a message of {1} B; {HANDSHAKE_BYTES_MAX} B are looked at")]
+    /// The request or its answer is longer than hosts read.
+    #[error("the hand-shake with host {0} has a message of {1} B; at most {HANDSHAKE_BYTES_MAX} B are read")]
     Oversized(HostId, usize),
-    /// It answered something else.
-    #[error("host {0} answered garbage: {1}")]
+    /// The answer is not one of ours.
+    #[error("host {0} sent an answer that cannot be read: {1}")]
     Garbage(HostId, String),
     /// It refused.
     #[error(transparent)]
     Refused(#[from] RingRefusal),
 }
 
-/// This host's part in the network, or that it has none: then there are no other hosts, and nobody is told of this one.
+/// This host's membership in the network. On a local network it has none: it sees no other hosts, and none sees it.
 pub struct Network {
     joined: Option<Joined>,
     host: HostId,
 }
 
 struct Joined {
-    /// Dropped first: it announces what is left.
+    /// Dropped first: it announces the rest of its queue.
     announcer: Announcer,
-    /// Where hosts find each other by multicast.
+    /// If hosts find each other by multicast.
     _seeker: Option<Seeker>,
     session: Session,
-    /// What makes this host known, and what makes others known to it. Undeclared when dropped.
+    /// This host's token, its view of other hosts, and its ring queryable. Undeclared when dropped.
     _declared: (LivelinessToken, zenoh::pubsub::Subscriber<()>, zenoh::query::Queryable<()>),
 }
 
@@ -125,7 +124,7 @@ impl std::fmt::Debug for Network {
 type Sink = Arc<dyn Fn(NetworkEvent) + Send + Sync>;
 
 impl Network {
-    /// Joins the network, unless it is local. `sink` is called from zenoh's threads and must not block.
+    /// Joins the network, unless it is local. zenoh's threads call `sink`, which must not block.
     pub fn open(
         config: &Config,
         host: HostId,
@@ -153,9 +152,9 @@ impl Network {
             .callback(move |sample| match read_token(&sample) {
                 Some(announcement) if announcement.host() == host => {}
                 Some(announcement) => events(NetworkEvent::Announced(announcement)),
-                // Once: whoever announces one may announce many.
+                // Logged once: a host that announces one may announce many.
                 None if !unread.swap(true, Ordering::Relaxed) => tracing::warn!(
-                    "another host announces what cannot be read, a type without a name for one, and later ones may: {}",
+                    "another host announces something unreadable (for example a type without a name); later ones are not logged: {}",
                     text::plain(sample.key_expr().as_str()).chars().take(UNREAD_SHOWN).collect::<String>()
                 ),
                 None => {}
@@ -181,33 +180,33 @@ impl Network {
         Ok(Self { joined: Some(joined), host })
     }
 
-    /// Announces all that this host has of a topic, soon, in place of what it had; an error is logged. Waits for nothing.
+    /// Sets all endpoints of this host for a topic. Another thread announces them soon, and logs errors.
     pub fn announce(&self, key: &TopicKey, endpoints: Vec<Endpoint>) {
         if let Some(joined) = &self.joined {
             joined.announcer.announce(key, endpoints);
         }
     }
 
-    /// Asks what others announce: comes as `NetworkEvent::Found`, then `FoundAll`, unless the network is local. Waits for nothing.
+    /// Queries what other hosts announce. The answers are `NetworkEvent::Found`, then `FoundAll`, unless the network is local. Returns at once.
     pub fn ask(&self, scope: Scope) {
         if let Some(joined) = &self.joined {
             joined.announcer.ask(scope);
         }
     }
 
-    /// A handle for asking other hosts, usable from any thread.
+    /// A handle for requests to other hosts, usable from any thread.
     pub fn asker(&self) -> RingAsker {
         RingAsker { session: self.joined.as_ref().map(|joined| joined.session.clone()) }
     }
 }
 
-/// zenoh has its sockets linger for 10 s when they are closed. Where the other host is silent, that holds up the one thread that sends for all
-/// links, so that a host whose network is back would be connected and hear nothing until then.
+/// Clears SO_LINGER, which zenoh sets to 10 s. Closing the socket of a silent host would otherwise block the one thread that sends for all links,
+/// and a host whose network is back would be connected but receive nothing until then.
 fn keep_from_lingering(change: SampleKind) {
     if change == SampleKind::Put
         && let Err(error) = rgaps_os::linger::clear()
     {
-        tracing::debug!(%error, "sockets linger");
+        tracing::debug!(%error, "SO_LINGER could not be cleared");
     }
 }
 
@@ -250,12 +249,12 @@ impl Declare for Liveliness {
             }
         });
         if let Err(error) = asked.wait() {
-            tracing::warn!(%error, "what other hosts announce could not be asked for");
+            tracing::warn!(%error, "the announcements of other hosts could not be queried");
         }
     }
 }
 
-/// Says so when it is dropped.
+/// Sends `NetworkEvent::FoundAll` when it is dropped.
 struct FoundAll(Sink);
 
 impl FoundAll {
@@ -270,7 +269,7 @@ impl Drop for FoundAll {
     }
 }
 
-/// Asks other hosts for rings.
+/// Requests rings of other hosts.
 #[derive(Clone)]
 pub struct RingAsker {
     session: Option<Session>,
@@ -283,7 +282,7 @@ impl std::fmt::Debug for RingAsker {
 }
 
 impl RingAsker {
-    /// Asks a host for a ring and waits for its answer. Says where that came from.
+    /// Requests a ring of a host and waits for its answer. Returns the offer, and where its sender was seen.
     pub fn request(
         &self,
         host: HostId,
@@ -309,7 +308,7 @@ impl RingAsker {
         let silent = || RingError::TimedOut(host, timeout.as_millis());
         let (from, answer) = answer.recv_timeout(timeout).map_err(|error| match error {
             RecvTimeoutError::Timeout => silent(),
-            // zenoh releases the callback when nobody is left who might answer.
+            // zenoh releases the callback when no host is left that could answer.
             RecvTimeoutError::Disconnected => RingError::Absent(host),
         })?;
         let answer = answer.map_err(|_| silent())?.map_err(|bytes| RingError::Oversized(host, bytes))?;
@@ -321,7 +320,7 @@ impl RingAsker {
     }
 }
 
-/// Where the links with another session lead.
+/// The addresses of the links with another session.
 fn seen_at(session: &Session, other: ZenohId) -> Seen {
     let mut seen = Seen::default();
     for link in session.info().links().wait().filter(|link| *link.zid() == other) {
@@ -333,7 +332,7 @@ fn seen_at(session: &Session, other: ZenohId) -> Seen {
     seen
 }
 
-/// Takes the answer to a `RingRequested`. Dropped without one, the asking host runs into its time-out.
+/// Takes the answer to a `RingRequested`. If it is dropped without one, the requesting host waits until its time-out.
 pub struct RingResponder(Query);
 
 impl std::fmt::Debug for RingResponder {
@@ -343,7 +342,7 @@ impl std::fmt::Debug for RingResponder {
 }
 
 impl RingResponder {
-    /// Answers.
+    /// Sends the answer.
     pub fn answer(self, answer: &Result<RingOffer, RingRefusal>) {
         let Ok(mut text) = serde_json::to_vec(answer) else { return };
         if text.len() > HANDSHAKE_BYTES_MAX {
@@ -373,7 +372,7 @@ fn answer(query: Query, sink: &dyn Fn(NetworkEvent)) {
     }
 }
 
-/// A hand-shake's payload; if it is too long to be looked at, how long it is.
+/// A hand-shake's payload. The error is its length, if that is too long to be read.
 fn bytes_of(payload: &ZBytes) -> Result<Vec<u8>, usize> {
     match payload.len() {
         bytes if bytes > HANDSHAKE_BYTES_MAX => Err(bytes),
@@ -382,14 +381,14 @@ fn bytes_of(payload: &ZBytes) -> Result<Vec<u8>, usize> {
 }
 
 fn too_long(what: &str, bytes: usize) -> String {
-    format!("{what} has {bytes} B; {HANDSHAKE_BYTES_MAX} B are looked at")
+    format!("{what} has {bytes} B; at most {HANDSHAKE_BYTES_MAX} B are read")
 }
 
 fn read_token(sample: &Sample) -> Option<Announcement> {
     announced(sample.key_expr().as_str(), sample.kind() == SampleKind::Put)
 }
 
-/// What the key of a token says that is declared (`up`) or undeclared.
+/// The announcement in the key of a token that is declared (`up`) or undeclared.
 fn announced(key: &str, up: bool) -> Option<Announcement> {
     let mut parts = key.strip_prefix("rgaps/1/")?.splitn(3, '/');
     let host: HostId = parts.next()?.parse().ok()?;
@@ -423,8 +422,8 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
     (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).ok()).collect()
 }
 
-/// Fuzz entry: a byte says whether the rest is the whole key of a token, the name of a host or an endpoint. What is announced can be shown, is
-/// kept within its bounds, and is gone when the same token is.
+/// Fuzz entry: a byte says whether the rest is the whole key of a token, the name of a host or an endpoint. The announcement is safe to show, is
+/// kept within its bounds, and is gone when its token is undeclared.
 pub fn fuzz_announcement(data: &[u8]) {
     let Some((form, rest)) = data.split_first() else { return };
     let host = HostId([7; 16]);
@@ -434,7 +433,7 @@ pub fn fuzz_announcement(data: &[u8]) {
         _ => format!("rgaps/1/{host}/endpoint/{}", hex(rest)),
     };
     let Some(up) = announced(&key, true) else { return };
-    let Some(down) = announced(&key, false) else { panic!("{key} can be announced and not be taken back") };
+    let Some(down) = announced(&key, false) else { panic!("{key} can be announced but not withdrawn") };
     match &up {
         Announcement::HostUp { name, .. } => assert_eq!(text::plain(name), name.as_str()),
         Announcement::EndpointUp { endpoint, host, .. } => {
@@ -506,7 +505,7 @@ mod tests {
         let endpoint = camera();
         first.announce(&endpoint.key, vec![endpoint.clone()]);
         first.announce(&endpoint.key, vec![endpoint.clone()]);
-        // A late joiner learns of what was there before.
+        // A late joiner learns of earlier announcements.
         let (second, second_events) = join(b, "arm", "tcp/127.0.0.1:0", Some(&locator));
         let mut seen = (false, false);
         until(&second_events, |event| {
@@ -613,7 +612,7 @@ mod tests {
                 (found, answer) => panic!("{found:?} for {answer:?}"),
             }
         }
-        // Nobody has to be waited for: it says so though the time-out is long.
+        // The error comes at once, although the time-out is long.
         let nobody = first.asker().request(HostId([3; 16]), &request, LONG);
         assert!(matches!(nobody, Err(RingError::Absent(_))), "{nobody:?}");
         oversized_payloads_are_named(first, second_events, b, &request);
@@ -628,7 +627,7 @@ mod tests {
         let long = "x".repeat(HANDSHAKE_BYTES_MAX + 1);
         let asked = first.asker().request(b, &RingRequest { host_name: long.clone(), ..request.clone() }, LONG);
         assert!(matches!(asked, Err(RingError::Oversized(of, bytes)) if of == b && bytes > HANDSHAKE_BYTES_MAX));
-        // A host that does not hold back is told by the one that it asks.
+        // If the requesting host does not check the length, the answering host refuses.
         let (answers, answer) = channel();
         let session = first.asker().session.unwrap();
         let asking = session.get(format!("rgaps/1/{b}/ring")).payload(long.clone()).timeout(LONG);
@@ -638,8 +637,8 @@ mod tests {
             .unwrap();
         let said: Result<RingOffer, RingRefusal> =
             serde_json::from_slice(&answer.recv_timeout(LONG).unwrap().unwrap()).unwrap();
-        assert!(said.unwrap_err().to_string().contains("65536 B are looked at"));
-        // And an answer that would be too long says so.
+        assert!(said.unwrap_err().to_string().contains("65536 B are read"));
+        // If the answer would be too long, the answering host sends a refusal.
         let (asker, sent) = (first.asker(), request.clone());
         let asking = std::thread::spawn(move || asker.request(b, &sent, LONG));
         let responder = until(second_events, |event| match event {
@@ -647,11 +646,11 @@ mod tests {
             _ => None,
         });
         responder.answer(&Err(RingRefusal::NoSubscribers(long)));
-        assert!(asking.join().unwrap().unwrap_err().to_string().contains("65536 B are looked at"));
+        assert!(asking.join().unwrap().unwrap_err().to_string().contains("65536 B are read"));
     }
 
     #[test]
-    fn a_link_that_is_closed_holds_up_no_other() {
+    fn closing_a_link_delays_no_other_link() {
         let locator = free_locator();
         let (_first, _) = join(HostId([1; 16]), "head", &locator, None);
         let second = HostId([2; 16]);
@@ -679,11 +678,11 @@ mod tests {
         network.ask(None);
         let asked = network.asker().request(HostId([2; 16]), &ring_request(), LONG);
         assert!(matches!(asked, Err(RingError::Absent(_))), "{asked:?}");
-        assert!(none.try_recv().is_err(), "nothing is to be heard of others");
+        assert!(none.try_recv().is_err(), "no events of other hosts");
     }
 
     #[test]
-    fn a_rule_of_access_control_keeps_others_from_asking_for_rings() {
+    fn an_access_control_rule_keeps_other_hosts_from_requesting_rings() {
         let rules = std::env::temp_dir().join(format!("rgaps-access-{}.json5", std::process::id()));
         let text = r#"{access_control: {
             enabled: true, default_permission: "allow", subjects: [{id: "anyone"}],
@@ -706,7 +705,7 @@ mod tests {
         assert!(matches!(until(&first_events, of_b), Announcement::HostUp { .. }));
         let asked = first.asker().request(b, &ring_request(), Duration::from_secs(1));
         assert!(matches!(asked, Err(RingError::TimedOut(..) | RingError::Absent(_))), "{asked:?}");
-        // The rule is of one direction: who has it may ask, and that is answered, so the link works.
+        // The rule is for one direction: the host with the rule may itself send requests and gets answers, so the link works.
         let asking = std::thread::spawn(move || second.asker().request(a, &ring_request(), LONG));
         let responder = until(&first_events, |event| match event {
             NetworkEvent::RingRequested { responder, .. } => Some(responder),
@@ -719,7 +718,7 @@ mod tests {
     }
 
     #[test]
-    fn hexadecimal_text_from_strangers_is_checked() {
+    fn hexadecimal_text_from_other_hosts_is_checked() {
         assert_eq!(unhex(&hex(b"a/*$?\xff")).unwrap(), b"a/*$?\xff");
         assert!(unhex("abc").is_none() && unhex("zz").is_none() && unhex("ää").is_none());
     }

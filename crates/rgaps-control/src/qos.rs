@@ -1,22 +1,22 @@
-//! Quality of service: what publishers offer, what subscribers request, and whether that fits together.
+//! Quality of service: what publishers offer, what subscribers request, and whether they are compatible.
 //!
 //! Source      the policies and the request/offered rule are those of DDS 1.4 §2.2.3 as ROS 2 uses them; exhaustion, pool size and
 //!             flow control are ours.
 
 use serde::{Deserialize, Serialize};
 
-/// Whether what was published must arrive.
+/// Whether a link resends messages after an interruption.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reliability {
-    /// A link that is cut loses what was on its way.
+    /// An interrupted link loses the messages in flight.
     BestEffort,
-    /// A link that is cut resends what history still has.
+    /// An interrupted link resends the messages that are still in the publisher's history.
     #[default]
     Reliable,
 }
 
-/// Whether late joiners get what was published before.
+/// Whether late joiners get messages that were published before they joined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Durability {
@@ -31,15 +31,15 @@ pub enum Durability {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Exhaustion {
-    /// Wait until subscribers release messages; then `TimedOut`. A keep-last subscriber that reads nothing for the whole time is not waited for again until
-    /// it does: its oldest unread messages are taken instead.
+    /// Wait until subscribers release messages; after `timeout_ms`, `TimedOut`. A keep-last subscriber that reads nothing in that time is not waited
+    /// for again until it reads: publishers drop its oldest unread messages instead.
     Wait {
-        /// At most so long.
+        /// The longest wait.
         timeout_ms: u64,
     },
-    /// Take the oldest unread messages from keep-last subscribers.
+    /// Drop the oldest unread messages of keep-last subscribers.
     DropOldest,
-    /// Say so.
+    /// Return an error at once.
     Refuse,
 }
 
@@ -49,20 +49,21 @@ pub enum Exhaustion {
 pub struct PublisherQos {
     /// Whether messages must arrive.
     pub reliability: Reliability,
-    /// Whether late joiners get old ones.
+    /// Whether late joiners get old messages.
     pub durability: Durability,
-    /// How many last messages are kept for late joiners, and resent by a link that was cut.
+    /// How many of the last messages are kept for late joiners and for resending.
     pub history_depth: u32,
-    /// What happens when the pool is full.
+    /// What the publisher does when its pool is full.
     pub exhaustion: Exhaustion,
     /// Bytes of the publisher's pool; `None` takes the configuration's.
     pub pool_bytes: Option<u64>,
-    /// Whether links wait for credit. Without, a slow receiver's oldest messages are overwritten and counted.
+    /// Whether links wait for credit. Without it, they overwrite a slow receiver's oldest messages and count them as lost.
     pub flow_control: bool,
 }
 
 impl Default for PublisherQos {
-    /// As ROS 2: reliable, volatile, depth 10. A full pool waits a second, since a dropped sample is harder to find than a late one.
+    /// Like ROS 2: reliable, volatile, depth 10. A full pool makes `loan` wait up to a second, since a dropped message is harder to find than a late
+    /// one.
     fn default() -> Self {
         Self {
             reliability: Reliability::Reliable,
@@ -79,7 +80,7 @@ impl Default for PublisherQos {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum History {
-    /// The last n; older ones are revoked and counted as lost.
+    /// The last n messages; older ones count as lost.
     KeepLast(u32),
     /// All: publishers wait for this subscriber, up to their time-out.
     KeepAll,
@@ -91,21 +92,21 @@ pub enum History {
 pub struct SubscriberQos {
     /// Whether messages must arrive.
     pub reliability: Reliability,
-    /// Whether it wants what was published before it joined.
+    /// Whether it wants messages that were published before it joined.
     pub durability: Durability,
     /// How many unread messages are kept.
     pub history: History,
 }
 
 impl Default for SubscriberQos {
-    /// As ROS 2: reliable, volatile, keep-last 10.
+    /// Like ROS 2: reliable, volatile, keep-last 10.
     fn default() -> Self {
         Self { reliability: Reliability::Reliable, durability: Durability::Volatile, history: History::KeepLast(10) }
     }
 }
 
 impl SubscriberQos {
-    /// Keep-last depth as the segment has it: 0 is keep-all; a depth of 0 is taken as 1.
+    /// The depth as the segment stores it: 0 for keep-all. A keep-last depth of 0 counts as 1.
     pub fn depth(&self) -> u32 {
         match self.history {
             History::KeepAll => 0,
@@ -114,10 +115,10 @@ impl SubscriberQos {
     }
 }
 
-/// A publisher and a subscriber of one topic do not fit together.
+/// Why a publisher and a subscriber of one topic are incompatible.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, thiserror::Error)]
 pub enum Mismatch {
-    /// They speak of different types.
+    /// They have different types.
     #[error("the publisher sends {offered}, the subscriber wants {requested}")]
     Type {
         /// The publisher's.
@@ -125,20 +126,20 @@ pub enum Mismatch {
         /// The subscriber's.
         requested: String,
     },
-    /// The publisher may lose messages, the subscriber must not.
+    /// The publisher may lose messages, the subscriber wants all.
     #[error("reliability: the publisher offers best_effort, the subscriber requests reliable; make them agree")]
     Reliability,
-    /// The publisher keeps nothing for late joiners, the subscriber wants it.
+    /// The publisher keeps no messages for late joiners, the subscriber wants them.
     #[error("durability: the publisher offers volatile, the subscriber requests transient_local; make them agree")]
     Durability,
 }
 
-/// Whether what is offered is at least what is requested; if not, the first policy that is not.
+/// Checks that the offer is at least the request. The error is the first policy in which it is less.
 pub fn compatible(offered: &PublisherQos, requested: &SubscriberQos) -> Result<(), Mismatch> {
     incompatible(offered, requested).next().map_or(Ok(()), Err)
 }
 
-/// Every policy in which less is offered than is requested.
+/// Every policy in which the offer is less than the request.
 pub fn incompatible(offered: &PublisherQos, requested: &SubscriberQos) -> impl Iterator<Item = Mismatch> {
     let reliability = (offered.reliability < requested.reliability).then_some(Mismatch::Reliability);
     let durability = (offered.durability < requested.durability).then_some(Mismatch::Durability);
@@ -150,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_offer_fits_a_request_that_asks_for_no_more() {
+    fn an_offer_is_compatible_with_a_request_for_no_more_than_it() {
         let offers = |reliability, durability| PublisherQos { reliability, durability, ..Default::default() };
         let wants = |reliability, durability| SubscriberQos { reliability, durability, ..Default::default() };
         use Durability::{TransientLocal, Volatile};

@@ -1,17 +1,16 @@
-//! How far a host's network goes: no further than somebody has opened it.
+//! How far a host's network reaches: no further than a setting has opened it.
 //!
 //! ```text
 //!   local      no IP socket: topics stay with this host's manager
-//!   loopback   loopback addresses only: managers of this machine that name each other; no scouting
-//!   open       whoever reaches it: scouting by multicast unless `multicast` is false, control and data on every address unless
-//!              `listen` and `data_address` say which
+//!   loopback   loopback addresses only: managers of this machine that name each other in `peers`; no scouting
+//!   open       every host that can connect: scouting by multicast unless `multicast` is false, control and data on every address unless
+//!              `listen` and `data_address` name some
 //! ```
 //!
-//! It is decided when the configuration is read, by the first of these that says something: `network`; ROS_LOCALHOST_ONLY and
-//! ROS_AUTOMATIC_DISCOVERY_RANGE; `peers`, `listen` and ROS_STATIC_PEERS; the default. That is local, but for a ROS 2 node it is what the
-//! RMW beside it does then: SUBNET.
+//! Reading the configuration decides it, by the first of these that is given: `network`; ROS_LOCALHOST_ONLY and ROS_AUTOMATIC_DISCOVERY_RANGE;
+//! `peers`, `listen` and ROS_STATIC_PEERS; the default. The default is local. For a ROS 2 node it is SUBNET, like the default of its RMW.
 //!
-//! Invariant   what closes the network is never overruled by what would open it: that is an error with the names of both.
+//! Invariant   a setting that needs an open network never overrides one that closes it: that is an error with the names of both.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,14 +18,14 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use crate::config::{Config, ConfigError};
 
-/// How far a host's network goes.
+/// How far a host's network reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Range {
     /// No IP socket.
     Local,
     /// Loopback addresses only.
     Loopback,
-    /// Whoever reaches it.
+    /// Every host that can connect.
     Open,
 }
 
@@ -46,7 +45,7 @@ impl Range {
         Self::ALL.into_iter().find(|range| range.name() == name)
     }
 
-    /// What follows from it, for people.
+    /// What the range means, for people.
     pub fn meaning(self) -> &'static str {
         match self {
             Self::Local => {
@@ -71,17 +70,17 @@ impl fmt::Display for Range {
 }
 
 impl Config {
-    /// How far the network goes.
+    /// How far the network reaches.
     pub fn range(&self) -> Range {
         Range::named(&self.network).unwrap_or(Range::Local)
     }
 
-    /// Whether hosts are looked for by multicast.
+    /// Whether zenoh scouts for hosts by multicast.
     pub fn scouts(&self) -> bool {
         self.multicast && self.range() == Range::Open
     }
 
-    /// The addresses that data links listen on; 0.0.0.0 is all of this host.
+    /// The addresses that data links listen on; 0.0.0.0 stands for all of this host's.
     pub fn data_addresses(&self) -> Vec<Ipv4Addr> {
         let configured: Vec<Ipv4Addr> = self.data_address.iter().filter_map(|text| text.parse().ok()).collect();
         match self.range() {
@@ -93,26 +92,26 @@ impl Config {
     }
 }
 
-/// What it means that nobody says anything of the network.
+/// The range if no setting decides about the network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Unset {
-    /// That it is local.
+    /// Local.
     #[default]
     Local,
-    /// What it means for ROS 2 nodes: SUBNET.
+    /// SUBNET, as for ROS 2 nodes.
     Subnet,
 }
 
-/// Who decided on the range, and what has no effect because of it.
+/// The setting that decided on the range, and the settings that have no effect because of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
-    /// The setting that decided, with where it was given.
+    /// The setting that decided, with its origin.
     pub by: String,
     /// Settings without effect.
     pub unused: Vec<String>,
 }
 
-/// What ROS 2's own variables say of the network.
+/// What ROS 2's own variables say about the network.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RosVariables {
     range: Option<(RosRange, String)>,
@@ -142,8 +141,8 @@ impl RosVariables {
                 "OFF" => (RosRange::Off, format!("{RANGE}=OFF")),
                 "LOCALHOST" => (RosRange::Localhost, format!("{RANGE}=LOCALHOST")),
                 "SUBNET" | "SYSTEM_DEFAULT" => (RosRange::Subnet, format!("{RANGE}={value}")),
-                // As rcl does.
-                _ => (RosRange::Localhost, format!("{RANGE}={value}, which is no range and taken as LOCALHOST")),
+                // Like rcl.
+                _ => (RosRange::Localhost, format!("{RANGE}={value}, which is not a range and counts as LOCALHOST")),
             })
         };
         let peers = variable("ROS_STATIC_PEERS").unwrap_or_default();
@@ -152,13 +151,13 @@ impl RosVariables {
     }
 }
 
-/// A setting that is of no use unless the network goes as far.
+/// A setting that is useless unless the network reaches far enough.
 struct Opener {
     text: String,
     is_loopback: bool,
 }
 
-/// The range, who decided on it, and what that means for the rest.
+/// The range, the setting that decided on it, and the consequences for other settings.
 struct Verdict {
     range: Range,
     by: String,
@@ -166,7 +165,7 @@ struct Verdict {
     scouts: bool,
 }
 
-/// Decides on the range, and writes what follows into the configuration.
+/// Decides on the range, and writes the consequences into the configuration.
 pub(crate) fn settle(
     config: &mut Config,
     origins: &mut BTreeMap<String, String>,
@@ -181,7 +180,7 @@ pub(crate) fn settle(
     let Verdict { range, by, takes_static_peers, scouts } =
         decide(own, ros, static_peers, &openers, addresses.as_ref());
     let beyond = |opener: &&Opener| range == Range::Local || range == Range::Loopback && !opener.is_loopback;
-    // An address for data opens nothing, so nothing contradicts it while nothing is opened.
+    // `data_address` opens nothing, so on a local network it is without effect, not a contradiction.
     let bound = addresses.as_ref().filter(|_| range != Range::Local);
     if let Some(opener) = openers.into_iter().chain(bound).find(beyond) {
         return Err(ConfigError::Contradiction { opens: opener.text.clone(), closes: by });
@@ -204,7 +203,7 @@ pub(crate) fn settle(
         unused.extend(file.map(|file| file.text));
     }
     config.network = range.name().to_owned();
-    // What a client asks for, and a running manager may have otherwise; `peers` and `listen` ask for themselves.
+    // Recorded as given, so that a client can compare it with the running manager; `peers` and `listen` are recorded as such.
     let is_asked_for = ros.range.is_some() || ros.unset == Unset::Subnet && peers.is_none() && listen.is_none();
     if is_asked_for {
         origins.entry("network".to_owned()).or_insert_with(|| by.clone());
@@ -212,7 +211,7 @@ pub(crate) fn settle(
     Ok(Decision { by, unused })
 }
 
-/// The first that says something. `own` is `network` with its origin, if it is given.
+/// Applies the first setting that is given. `own` is `network` with its origin.
 fn decide(
     own: Option<(Range, &str)>,
     ros: &RosVariables,
@@ -228,7 +227,7 @@ fn decide(
         return match range {
             RosRange::Off => verdict(Range::Local, text.clone()),
             RosRange::Subnet => verdict(Range::Open, text.clone()),
-            // As in ROS, they are reached though nobody is looked for.
+            // Like ROS: static peers are reached, without scouting.
             RosRange::Localhost if !static_peers.is_empty() => {
                 Verdict { scouts: false, ..verdict(Range::Open, format!("{text} with ROS_STATIC_PEERS")) }
             }
@@ -270,7 +269,7 @@ fn is_loopback(host: &str) -> bool {
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// Whether a locator, tcp/HOST:PORT, is of this machine's loopback.
+/// Whether a locator, tcp/HOST:PORT, has a loopback address.
 fn locator_is_loopback(locator: &str) -> bool {
     let bare = locator.split(['?', '#']).next().unwrap_or_default();
     let host = bare.strip_prefix("tcp/").and_then(|address| address.rsplit_once(':')).map(|(host, _)| host);
@@ -283,7 +282,7 @@ mod tests {
 
     type Pairs<'a> = &'a [(&'a str, &'a str)];
 
-    /// What follows from keys, given by the environment, and variables of ROS.
+    /// The result for keys, given by the environment, and variables of ROS.
     fn settled(keys: Pairs<'_>, ros: Pairs<'_>, unset: Unset) -> Result<(Config, Decision), String> {
         let mut config = Config::default();
         let mut origins = BTreeMap::new();
@@ -331,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_loopback_open_no_more_than_that() {
+    fn loopback_addresses_open_the_network_no_further_than_loopback() {
         assert_eq!(range(&[NEAR], &[]), Range::Loopback);
         assert_eq!(range(&[NEAR, ("peers", "tcp/localhost:1,tcp/[::1]:2")], &[]), Range::Loopback);
         assert_eq!(range(&[NEAR, FAR], &[]), Range::Open);
@@ -358,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ros_2_node_that_is_told_nothing_does_as_the_rmw_beside_it() {
+    fn without_settings_a_ros_2_node_does_what_its_rmw_does() {
         let (config, decision) = settled(&[], &[], Unset::Subnet).unwrap();
         assert_eq!(config.range(), Range::Open);
         assert!(decision.by.contains("is not set, which means SUBNET"), "{decision:?}");
@@ -369,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn what_closes_the_network_and_what_needs_it_are_an_error_that_names_both() {
+    fn closing_the_network_and_needing_it_is_an_error_that_names_both_settings() {
         let far_data = ("data_address", "10.0.0.1");
         let cases: [(Pairs<'_>, Pairs<'_>, [&str; 2]); 6] = [
             (
@@ -387,11 +386,11 @@ mod tests {
             let said = settled(keys, ros, Unset::Local).unwrap_err();
             assert!(named.iter().all(|name| said.contains(name)), "{said}");
         }
-        assert_eq!(range(&[("network", "open"), FAR], &[LOCALHOST]), Range::Open, "ours goes before those of ROS");
+        assert_eq!(range(&[("network", "open"), FAR], &[LOCALHOST]), Range::Open, "our key overrides those of ROS");
     }
 
     #[test]
-    fn what_has_no_effect_is_named() {
+    fn settings_without_effect_are_named() {
         let given = [("multicast", "true"), ("data_address", "10.0.0.1")];
         let (config, decision) = settled(&given, &[OFF], Unset::Local).unwrap();
         assert_eq!((config.data_addresses().len(), config.scouts()), (0, false));

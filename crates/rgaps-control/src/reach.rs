@@ -1,42 +1,42 @@
-//! Which of the addresses that another host offers may be connected to. An offer is text from somebody: followed blindly, it would have this
-//! host knock at a port of its own, or of a machine that has nothing to do with RGAPS. No I/O.
+//! Which of the addresses in another host's offer this host may connect to. A forged offer could otherwise make this host connect to a port of
+//! its own, or of a machine that has nothing to do with RGAPS. No I/O.
 //!
 //! ```text
-//!   the host is seen at an IPv4 address    that one, and with a link from this machine to itself, its own
-//!   it is not (behind a router, IPv6)      those of the networks that this host is in, but its own
-//!   always                                 those in `data_networks`
-//!   never                                  ports below 1024; unspecified, multicast and broadcast addresses
+//!   the other host is seen at an IPv4 address   that address; this machine's own too, if a link leads from this machine to itself
+//!   it is not (behind a router, IPv6)           addresses of the networks that this host is in, except its own
+//!   always                                      addresses in `data_networks`
+//!   never                                       ports below 1024; unspecified, multicast and broadcast addresses
 //! ```
 //!
-//! Trusts      what the kernel says of this host, and of the other end of a zenoh link. Which link an offer came by is what its sender says: it
-//!             can name another host that this one has a link with.
+//! Trusts      what the kernel says about this host and about the other end of a zenoh link. Not trusted: which link an offer came over. The sender
+//!             states that, and could name another host that this one has a link with.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::str::FromStr;
 
-/// Ports below are the system's.
+/// Lower ports are the system's.
 const PORT_MIN: u16 = 1024;
 
-/// Addresses of IPv4 that begin with the same bits: "10.0.1.0/24", or one address.
+/// An IPv4 network such as "10.0.1.0/24", or one address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {
     first: Ipv4Addr,
     bits: u32,
 }
 
-/// Neither a network nor an address of IPv4.
+/// The text is neither an IPv4 network nor an IPv4 address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not ADDRESS/BITS, as 10.0.1.0/24, nor ADDRESS")]
+#[error("neither ADDRESS/BITS, such as 10.0.1.0/24, nor ADDRESS")]
 pub struct NoNetwork;
 
 impl Network {
-    /// The first `bits` of `address`.
+    /// The network of the first `bits` of `address`.
     pub fn new(address: Ipv4Addr, bits: u32) -> Self {
         let bits = bits.min(32);
         Self { first: address & Self::mask(bits), bits }
     }
 
-    /// Whether the address is one of it.
+    /// Whether the address is in the network.
     pub fn contains(&self, address: Ipv4Addr) -> bool {
         address & Self::mask(self.bits) == self.first
     }
@@ -59,14 +59,14 @@ impl FromStr for Network {
 /// Where an answer came from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// The other ends of this host's links with who answered; none if there is no direct one.
+    /// The other ends of this host's links with the host that answered; empty if there is no direct link.
     pub at: Vec<IpAddr>,
-    /// Whether one of them is a link of this machine with itself.
+    /// Whether one of these links leads from this machine to itself.
     pub is_here: bool,
 }
 
 impl Seen {
-    /// Notes a link from `own` to `other`. Addresses of IPv4 may be written as ones of IPv6.
+    /// Adds a link from `own` to `other`. IPv4 addresses may be IPv4-mapped IPv6 ones.
     pub fn add(&mut self, own: IpAddr, other: IpAddr) {
         let (own, other) = (own.to_canonical(), other.to_canonical());
         self.is_here |= other.is_loopback() || other == own;
@@ -74,21 +74,21 @@ impl Seen {
     }
 }
 
-/// What this host may connect to for an offer.
+/// Decides which addresses of an offer this host may connect to.
 #[derive(Clone, Debug, Default)]
 pub struct Reach {
     /// Where the offer came from.
     pub seen: Seen,
     /// Addresses of this host.
     pub own: Vec<Ipv4Addr>,
-    /// Networks that this host is in.
+    /// The networks of this host's interfaces.
     pub direct: Vec<Network>,
     /// Networks of the configuration.
     pub allowed: Vec<Network>,
 }
 
 impl Reach {
-    /// Whether an offer may have this host connect there.
+    /// Whether this host may connect to an offered address.
     pub fn permits(&self, address: SocketAddr) -> bool {
         let ip = address.ip().to_canonical();
         let is_broadcast = ip == IpAddr::V4(Ipv4Addr::BROADCAST);
@@ -138,7 +138,7 @@ mod tests {
     ];
 
     #[test]
-    fn an_offer_leads_to_where_its_host_is_seen_and_to_no_third_machine() {
+    fn an_offer_leads_to_the_address_that_its_host_is_seen_at_and_to_no_third_machine() {
         let found = permitted(&reach(&[("::ffff:10.0.0.1", "::ffff:10.0.0.2")]), &OFFERED);
         assert_eq!(found, ["10.0.0.2:4000"]);
         let found = permitted(&reach(&[("169.254.0.1", "169.254.0.2")]), &OFFERED);
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_offer_of_this_machine_leads_to_this_machine() {
+    fn only_an_offer_from_this_machine_leads_to_this_machine() {
         let own = ["127.0.0.1:4000", "10.0.0.1:4000", "[::1]:4000"];
         for links in [("127.0.0.1", "127.0.0.1"), ("10.0.0.1", "10.0.0.1"), ("::1", "::1"), ("fe80::1", "fe80::1")] {
             let found = permitted(&reach(&[links]), &own);
@@ -156,14 +156,14 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_is_not_seen_may_be_a_neighbour_and_never_this_machine() {
+    fn a_host_without_a_seen_address_may_be_on_our_networks_but_not_this_machine() {
         for links in [&[][..], &[("fe80::1", "fe80::9")]] {
             assert_eq!(permitted(&reach(links), &OFFERED), ["10.0.0.2:4000", "10.0.0.3:4000"]);
         }
     }
 
     #[test]
-    fn networks_of_the_configuration_are_reached_but_not_their_system_ports() {
+    fn configured_networks_are_reached_but_not_their_system_ports() {
         let allowed = vec!["10.0.1.0/24".parse().unwrap(), "127.0.0.1".parse().unwrap()];
         let reach = Reach { allowed, ..reach(&[("10.0.0.1", "10.0.0.2")]) };
         assert_eq!(permitted(&reach, &OFFERED), ["127.0.0.1:4000", "10.0.0.2:4000", "10.0.1.2:4000"]);

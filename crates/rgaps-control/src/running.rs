@@ -1,7 +1,7 @@
-//! The manager that runs, for a client that wants to know whether it is the one it would have started.
+//! The running manager, for a client that wants to know whether it has the configuration that the client would have started it with.
 //!
-//! A manager reads its configuration when it starts and writes it into its runtime directory. A client that finds it running has no say
-//! in it: what the client was given otherwise is without effect, which `warning` says.
+//! A manager reads its configuration when it starts and writes it to its runtime directory. A client that finds it running cannot change it:
+//! keys that were given to the client with other values have no effect. `warning` says so.
 
 use std::fmt;
 use std::fs;
@@ -17,22 +17,22 @@ use crate::whereabouts::Whereabouts;
 /// The manager of a runtime directory.
 #[derive(Clone, Debug)]
 pub struct Running {
-    /// Its process; 0 if it is out of sight, outside of this container.
+    /// Its process id; 0 if it is not visible from here, outside of this container.
     pub pid: u32,
-    /// What it runs with; `None` where that cannot be read.
+    /// Its configuration; `None` if it cannot be read.
     pub config: Option<Config>,
-    /// What has come to it from the network; `None` where that cannot be read, or nothing has.
+    /// What it has received from the network; `None` if that cannot be read, or if it has received nothing.
     pub network: Option<Counters>,
 }
 
-/// A key that a client was given, and that the manager has with another value.
+/// A key whose value was given to a client and differs from the manager's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
     /// The key.
     pub key: String,
     /// The client's value, as TOML.
     pub wanted: String,
-    /// Where the client has it from.
+    /// The origin of the client's value.
     pub origin: String,
     /// The manager's value, as TOML.
     pub actual: String,
@@ -55,18 +55,18 @@ impl fmt::Display for Running {
 }
 
 impl Running {
-    /// The manager of this process's runtime directory, if one listens there. Makes and starts nothing.
+    /// The manager of this process's runtime directory, if one listens there. Creates and starts nothing.
     pub fn find() -> Option<Self> {
         Self::find_in(&Whereabouts::of_environment().path)
     }
 
     fn find_in(dir: &Path) -> Option<Self> {
-        // The kernel says who listens: whatever a file says may be of a manager that was killed.
+        // Ask the kernel which process listens: a file may be of a manager that was killed.
         let connection = Connection::connect(&dir.join(SOCKET_FILE)).ok()??;
         Some(Self::new(dir, connection.peer().ok()?.pid))
     }
 
-    /// The process `pid`, which is known to serve a directory.
+    /// The manager with process id `pid`, which is known to serve a directory.
     pub fn new(dir: &Path, pid: u32) -> Self {
         let config = fs::read_to_string(dir.join(CONFIG_FILE)).unwrap_or_default();
         let network = fs::read(dir.join(NETWORK_FILE)).unwrap_or_default();
@@ -79,12 +79,12 @@ impl Running {
         Self { pid, config, network: serde_json::from_slice(network).ok() }
     }
 
-    /// What somebody who was given this configuration should know, if anything of it is without effect on this manager.
+    /// A warning to the client's user, if keys of this configuration have no effect because this manager already runs.
     pub fn warning(&self, given: Result<Given, ConfigError>) -> Option<String> {
         let given = match given {
             Ok(given) => given,
             Err(error) => {
-                return Some(format!("the configuration is wrong, which the manager that runs ignores: {error}"));
+                return Some(format!("the configuration is wrong; the running manager ignores it: {error}"));
             }
         };
         let differences: Vec<String> = self.differences(&given).iter().map(ToString::to_string).collect();
@@ -93,13 +93,13 @@ impl Running {
         (!differences.is_empty()).then(|| {
             format!(
                 "without effect, since the manager already runs ({self}): {}; end it ({kill}, or end its clients and wait \
-                 {seconds} s) and begin again",
+                             {seconds} s) and start again",
                 differences.join(", ")
             )
         })
     }
 
-    /// What `given` asks for and this manager does otherwise. Defaults ask for nothing.
+    /// The given keys that this manager has with another value. Defaults do not count as given.
     pub fn differences(&self, given: &Given) -> Vec<Difference> {
         let table = |config: &Config| toml::Table::try_from(config).unwrap_or_default();
         let Some(actual) = self.config.as_ref().map(table) else { return Vec::new() };
@@ -110,7 +110,7 @@ impl Running {
                 key: key.clone(),
                 wanted: wanted.to_string(),
                 origin: origin.clone(),
-                // TOML escapes control characters, and none that turn text round; the manager may be another user's.
+                // TOML escapes control characters but not bidirectional ones, and the manager may be another user's.
                 actual: plain(&actual.to_string()).into_owned(),
             })
         });
@@ -118,8 +118,8 @@ impl Running {
     }
 }
 
-/// Fuzz entry: the text of config.toml, the byte 0xff, and that of network.json, as another user's manager may have written them. What a client
-/// says of it can be shown.
+/// Fuzz entry: the text of config.toml, the byte 0xff, and that of network.json, as another user's manager may have written them. A client's
+/// warning about them is safe to print.
 pub fn fuzz_running(data: &[u8]) {
     let (config, network) = data.split_at(data.iter().position(|byte| *byte == 0xff).unwrap_or(data.len()));
     let Ok(config) = str::from_utf8(config) else { return };
@@ -149,9 +149,9 @@ mod tests {
     }
 
     #[test]
-    fn a_manager_is_found_with_what_it_runs_with_and_gone_when_it_has_left() {
+    fn a_manager_is_found_with_its_configuration_until_it_has_left() {
         let path = std::env::temp_dir().join(format!("rgaps-running-{}", std::process::id()));
-        assert!(Running::find_in(&path).is_none() && !path.exists(), "looking makes nothing");
+        assert!(Running::find_in(&path).is_none() && !path.exists(), "looking creates nothing");
         let dir = RuntimeDir::open(&path).unwrap();
         let lock = dir.lock().unwrap();
         let config = given(&[("listen", "tcp/127.0.0.1:0")]).config;
@@ -166,10 +166,10 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_given_and_is_otherwise_differs() {
+    fn only_given_keys_with_another_value_are_differences() {
         let config = given(&[("peers", "tcp/10.0.0.1:7447"), ("ring_bytes", "16777216")]).config;
         let running = Running { pid: 1, config: Some(config), network: None };
-        assert!(running.differences(&given(&[])).is_empty(), "defaults ask for nothing");
+        assert!(running.differences(&given(&[])).is_empty(), "defaults do not count");
         assert!(running.differences(&given(&[("ring_bytes", "16777216")])).is_empty());
         let said: Vec<String> = running
             .differences(&given(&[("peers", "tcp/10.0.0.2:7447"), ("multicast", "off")]))
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_users_manager_has_noted_is_shown_escaped() {
+    fn notes_of_another_users_manager_are_shown_escaped() {
         let noted = "idle_timeout_ms = 5\nlisten = \"tcp/a\\u202eb\\u001b:1\"\n";
         let running = Running::from_texts(7, noted, b"");
         let said = running.warning(Ok(given(&[("listen", "tcp/127.0.0.1:0")]))).unwrap();
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ros_2_node_that_is_told_nothing_hears_that_its_manager_is_closed() {
+    fn a_ros_2_node_without_settings_is_warned_that_its_manager_is_local() {
         let mut wanted = given(&[]);
         let ros = RosVariables::read(Unset::Subnet, |_| None);
         wanted.decision = settle(&mut wanted.config, &mut wanted.origins, &ros).unwrap();

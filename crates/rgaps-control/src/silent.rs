@@ -1,14 +1,14 @@
-//! Hosts that were found by multicast and have fallen silent: found again as soon as their network is back.
+//! Finds hosts that multicast had found and that have fallen silent, as soon as their network is back.
 //!
-//! zenoh scouts every 8 s in the long run, and does nothing else for a peer that no configuration names. So this thread remembers where links led,
-//! knocks at the doors of those who are gone, and introduces who opens to this host's session:
+//! In the long run zenoh scouts every 8 s, and does nothing else to find a peer that no configuration names. So this thread remembers the addresses
+//! of links, tries to connect to the hosts that are gone (a knock), and introduces each host that accepts to this host's session:
 //!
 //! ```text
-//!   links, every ROUND ──▶ Silent (who is gone) ──▶ knock ──opened──▶ a session for a moment, with a link to both; gossip does the rest
-//!                                                       └──refused──▶ forgotten: the machine is there, and its manager has left
+//!   links, every ROUND ──▶ Silent (hosts that are gone) ──▶ knock ──opened──▶ a short session with a link to both; gossip does the rest
+//!                                                               └──refused──▶ forgotten: the machine answers, its manager has left
 //! ```
 //!
-//! Trusts      nobody: it knocks only where this host's zenoh had a link that it opened itself, at few hosts, for a while.
+//! Trusts      no host: it connects only to addresses to which this host's zenoh had opened a link itself, to few hosts, for a limited time.
 
 use std::collections::HashMap;
 use std::io::ErrorKind;
@@ -20,20 +20,20 @@ use std::time::{Duration, Instant};
 use zenoh::session::ZenohId;
 use zenoh::{Config as Zenoh, Session, Wait};
 
-/// How often links are looked at.
+/// Pause between two looks at the links.
 const ROUND: Duration = Duration::from_millis(250);
 /// How long one knock waits.
 const KNOCK: Duration = Duration::from_millis(750);
-/// How long gossip may take.
+/// How long gossip may take to connect the hosts.
 const INTRODUCTION: Duration = Duration::from_secs(2);
-/// How long a host is knocked for, and how often it may open without becoming a peer again.
+/// How long to knock at a host, and how often it may accept without becoming a peer again.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(3600);
 const INTRODUCTIONS_MAX: u32 = 5;
-/// Hosts that are remembered, and that are knocked for in a round.
+/// Hosts that are remembered, and hosts that are knocked at in a round.
 const REMEMBERED_MAX: usize = 256;
 const KNOCKS_A_ROUND: usize = 16;
 
-/// What came of a knock.
+/// The result of a knock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Knock {
     Opened,
@@ -41,7 +41,7 @@ enum Knock {
     Nothing,
 }
 
-/// Who is gone. No I/O, no clock.
+/// Which hosts are gone. No I/O, no clock.
 #[derive(Debug)]
 struct Silent<Id> {
     known: HashMap<Id, Known>,
@@ -60,7 +60,7 @@ impl<Id: Copy + Eq + std::hash::Hash> Silent<Id> {
         Self { known: HashMap::new() }
     }
 
-    /// The links that there are: whom they lead to, and where those listen, as far as this host opened them.
+    /// The current links: the host at the other end, and its address if this host opened the link.
     fn handle_links(&mut self, now: Instant, links: &[(Id, Option<SocketAddr>)]) {
         for (id, address) in links {
             let new = |address: SocketAddr| Known { address, gone_since: None, knocked: now, opened: 0 };
@@ -78,7 +78,7 @@ impl<Id: Copy + Eq + std::hash::Hash> Silent<Id> {
         self.known.retain(|_, known| known.gone_since.is_none_or(|since| now - since < FORGOTTEN_AFTER));
     }
 
-    /// Whom to knock for now: who has waited longest.
+    /// The hosts to knock at now: those that have waited longest.
     fn poll_knocks(&mut self, now: Instant) -> Vec<(Id, SocketAddr)> {
         let mut gone: Vec<(&Id, &mut Known)> =
             self.known.iter_mut().filter(|(_, known)| known.gone_since.is_some()).collect();
@@ -91,7 +91,7 @@ impl<Id: Copy + Eq + std::hash::Hash> Silent<Id> {
         .collect()
     }
 
-    /// What came of one; true if the host should be introduced.
+    /// Takes the result of a knock. True if the host should be introduced.
     fn handle_knock(&mut self, id: Id, knock: Knock) -> bool {
         let Some(known) = self.known.get_mut(&id) else { return false };
         known.opened += u32::from(knock == Knock::Opened);
@@ -103,16 +103,16 @@ impl<Id: Copy + Eq + std::hash::Hash> Silent<Id> {
     }
 }
 
-/// A thread that looks for silent hosts, until it is dropped.
+/// A thread that looks for silent hosts until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Seeker {
-    /// Never sent on: its drop is the signal.
+    /// Nothing is sent: dropping it ends the thread.
     alive: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Seeker {
-    /// For a session; `introducer` is what the one that introduces is made of.
+    /// Starts the thread for a session; `introducer` configures the session that introduces hosts.
     pub(crate) fn start(session: Session, introducer: Zenoh) -> std::io::Result<Self> {
         let (alive, ended) = channel();
         let thread = std::thread::Builder::new()
@@ -147,17 +147,17 @@ fn seek(session: &Session, introducer: &Zenoh, ended: &Receiver<()>) {
     }
 }
 
-/// The address of a locator of TCP.
+/// The address in a TCP locator.
 fn address(locator: &str) -> Option<SocketAddr> {
     locator.strip_prefix("tcp/")?.split(['?', '#']).next()?.parse().ok()
 }
 
-/// Whether an address leads there by itself: one of IPv6 that is good on one link only does not say on which.
+/// Whether an address suffices to connect: a link-local IPv6 address does not say on which interface.
 fn is_whole(address: &SocketAddr) -> bool {
     !matches!(address, SocketAddr::V6(address) if address.ip().is_unicast_link_local())
 }
 
-/// Where this session listens.
+/// The addresses that this session listens on.
 fn own(session: &Session) -> Vec<SocketAddr> {
     session.info().locators().wait().iter().filter_map(|locator| address(locator.as_str())).collect()
 }
@@ -187,7 +187,7 @@ fn knock_at_all(hosts: &[(ZenohId, SocketAddr)]) -> Vec<(ZenohId, SocketAddr, Kn
     })
 }
 
-/// Waits until the session has a link with each of them, or for a while.
+/// Opens a session with links to this host and to `hosts`, and waits until this host has links with all of them, or for `INTRODUCTION`.
 fn introduce(
     session: &Session,
     introducer: &Zenoh,
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn locators_of_tcp_are_read_and_those_of_one_link_do_not_lead_anywhere() {
+    fn tcp_locators_are_read_and_link_local_ones_are_not_used() {
         let found =
             ["tcp/[fe80::1]:7447", "tcp/10.0.0.2:7447?prio=1", "udp/10.0.0.2:7447", "tcp/robot:7447"].map(address);
         assert_eq!(
@@ -229,10 +229,10 @@ mod tests {
     }
 
     #[test]
-    fn who_was_linked_by_this_host_and_is_gone_is_knocked_for_until_it_is_back() {
+    fn a_gone_host_that_this_host_had_linked_is_knocked_at_until_it_is_back() {
         let now = Instant::now();
         let mut silent = Silent::new();
-        // Host 2 opened its link itself: where it listens is not known here, and it remembers this host.
+        // Host 2 opened its link itself: its address is not known here, and it remembers this host.
         silent.handle_links(now, &[(1, Some(at(1))), (2, None)]);
         assert!(silent.poll_knocks(now).is_empty());
         silent.handle_links(now, &[]);
@@ -240,7 +240,7 @@ mod tests {
         assert!(!silent.handle_knock(1, Knock::Nothing));
         assert_eq!(silent.poll_knocks(now), [(1, at(1))]);
         assert!(silent.handle_knock(1, Knock::Opened));
-        // It opened the link this time; its address stays known.
+        // Host 1 opened the link this time; its address stays known.
         silent.handle_links(now, &[(1, None)]);
         assert!(silent.poll_knocks(now).is_empty());
         silent.handle_links(now, &[]);
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn who_refuses_opens_in_vain_or_is_gone_for_long_is_forgotten() {
+    fn a_host_that_refuses_accepts_in_vain_or_is_long_gone_is_forgotten() {
         let now = Instant::now();
         let gone = || {
             let mut silent = Silent::new();
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn few_hosts_are_remembered_and_all_that_are_gone_have_their_turn() {
+    fn few_hosts_are_remembered_and_each_gone_one_gets_its_turn() {
         let mut now = Instant::now();
         let mut silent = Silent::new();
         let many: Vec<(u16, Option<SocketAddr>)> = (0..1000).map(|id| (id, Some(at(id)))).collect();

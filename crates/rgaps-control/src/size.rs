@@ -1,10 +1,10 @@
 //! Numbers of bytes as people write them: 8294400, 64MiB, 2 GB.
 
-/// What `parse` takes, for whoever wrote something else.
+/// What `parse` accepts, for error texts.
 pub const RULE: &str =
-    "a whole number of bytes, also with KiB, MiB, GiB or TiB (powers of two) or K, M, G or T (of ten)";
+    "a whole number of bytes, optionally with KiB, MiB, GiB or TiB (powers of two) or K, M, G or T (powers of ten)";
 
-/// Bytes of a text: a whole number, then perhaps a unit in any case. An `i` makes it a power of two; a `B` at the end says nothing more.
+/// Parses bytes: a whole number, then perhaps a unit in any case. An `i` makes it a power of two; a `B` at the end changes nothing.
 pub fn parse(text: &str) -> Option<u64> {
     let text = text.trim();
     let end = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len());
@@ -23,7 +23,7 @@ pub fn parse(text: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(base.pow(power))
 }
 
-/// Bytes as the largest unit of two that they are a whole number of: 64 MiB.
+/// Bytes in the largest binary unit that gives a whole number: 64 MiB.
 pub fn in_words(bytes: u64) -> String {
     let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
     let unit = units.into_iter().find(|(_, shift)| bytes > 0 && bytes.trailing_zeros() >= *shift);
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn units_with_an_i_are_powers_of_two_and_others_of_ten() {
+    fn units_with_an_i_are_powers_of_two_and_the_others_powers_of_ten() {
         let sizes = [
             ("4096", 4096),
             ("4096 B", 4096),
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_in_words_is_read_back() {
+    fn parse_reads_back_what_in_words_writes() {
         for (bytes, words) in
             [(0, "0 B"), (1500, "1500 B"), (65_536, "64 KiB"), (128 << 20, "128 MiB"), (3 << 40, "3 TiB")]
         {

@@ -1,9 +1,9 @@
-//! Starting a manager on demand: when nobody listens in the runtime directory, the first client starts `rgapsd` and waits for it.
+//! Starting a manager on demand: if no manager listens in the runtime directory, the first client starts `rgapsd` and waits for it.
 //!
-//! It is looked for in RGAPSD, beside this program, one folder up (tests live in a sub-folder), beside the library that this code is part of
-//! (a wheel has it there) or in the bin folder next to that one, and in PATH. It runs in a session of
-//! its own with a clean environment, and says on a pipe when it listens, or why it will not (`StartOutcome`). A lock file keeps clients that
-//! start at once from starting several. RGAPS_AUTOSTART=0 turns it off.
+//! The client looks for `rgapsd` in RGAPSD, beside this program, one folder up (tests are in a sub-folder), beside the library that this code is
+//! part of (as in a Python wheel) or in the bin folder next to it, and in PATH. The manager runs in its own session with a clean environment. It
+//! reports on a pipe when it listens, or why it does not (`StartOutcome`). A lock file keeps clients that start at the same time from starting
+//! several managers. RGAPS_AUTOSTART=0 turns all this off.
 
 mod outcome;
 mod pauses;
@@ -29,23 +29,23 @@ use crate::whereabouts::Nobody;
 
 /// How long a manager may take to listen.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long what starts it may take to leave.
+/// How long the started process may take to detach and exit.
 const DETACH_TIMEOUT: Duration = Duration::from_secs(2);
-/// How often a client that has not started it looks whether it does.
+/// Pause between two attempts of a waiting client to connect.
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
-/// How long one that has the directory may neither listen nor leave it before another start is tried.
+/// How long a manager that has the directory may neither listen nor leave before the client tries another start.
 const TAKEN_INTERVAL: Duration = Duration::from_millis(200);
-/// How long others leave the start to the client that has begun it, which may be stopped. Managers keep each other out by a lock of their own.
+/// How long other clients leave the start to the client that has begun it, which may be stopped. A lock of their own excludes further managers.
 const TURN_TIMEOUT: Duration = Duration::from_secs(2);
-/// Variables that a manager inherits; all others stay with the client that happened to be first.
+/// Variables that a manager inherits from the client that starts it.
 const KEPT: [&str; 8] =
     ["PATH", "HOME", "LD_LIBRARY_PATH", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "RUST_LOG", "TMPDIR", "LANG"];
-/// And all that begin so. Which devices there are, and by way of which MPS server they are reached, is the same for manager and clients.
+/// It also inherits variables with these prefixes: manager and clients must see the same devices, through the same MPS server.
 const KEPT_PREFIXES: [&str; 4] = ["RGAPS_", "ROS_", "CUDA_", "NVIDIA_"];
-/// But not what examines that one client.
+/// It does not inherit these, which debug the one client.
 const NOT_KEPT: [&str; 3] = ["RGAPS_CRASH_POINT", "CUDA_INJECTION64_PATH", "CUDA_LAUNCH_BLOCKING"];
 
-/// No manager, and none could be started.
+/// No manager runs, and none could be started.
 #[derive(Debug, thiserror::Error)]
 pub enum SpawnError {
     /// The runtime directory cannot be used.
@@ -54,13 +54,13 @@ pub enum SpawnError {
     /// The socket is there but does not answer as it should.
     #[error(transparent)]
     Local(#[from] LocalError),
-    /// The configuration cannot be used; a manager would say so in its log only.
+    /// The configuration is invalid. Checked before the start, since a manager would report it in its log only.
     #[error("no rgapsd runs, and the configuration is wrong: {0}")]
     Config(#[source] Box<ConfigError>),
     /// Starting is turned off.
     #[error("{0}; starting one is turned off (RGAPS_AUTOSTART=0 or the node's builder): start rgapsd first")]
     Forbidden(Box<Nobody>),
-    /// The directory is another user's, and so is the manager.
+    /// The directory and its manager are another user's.
     #[error(
         "{path} is of user {user}, whose rgapsd cannot be reached: {why}; that user must run it, with a group of yours as socket_group"
     )]
@@ -69,7 +69,7 @@ pub enum SpawnError {
         path: PathBuf,
         /// Whose it is.
         user: u32,
-        /// What happened.
+        /// Why it cannot be reached.
         why: String,
     },
     /// There is no program to start.
@@ -78,7 +78,9 @@ pub enum SpawnError {
     )]
     NotFound,
     /// RGAPSD names no file.
-    #[error("no rgapsd runs, and RGAPSD is {0}, which is no file; correct it, or unset it to have rgapsd looked for")]
+    #[error(
+        "no rgapsd runs, and RGAPSD is {0}, which is not a file; correct it, or unset it to search the usual folders"
+    )]
     Named(PathBuf),
     /// It could not be started.
     #[error("{program} could not be started: {source}")]
@@ -88,10 +90,10 @@ pub enum SpawnError {
         /// Why.
         source: io::Error,
     },
-    /// It was started and says why it does not go on.
+    /// It started, failed, and said why.
     #[error("rgapsd did not start: {0}")]
     Failed(String),
-    /// It was started and is gone, without a word but what its log may have.
+    /// It started and ended without a report; its log may say why.
     #[error("{program} ended before it listened; its log, {log}, ends with: {last}")]
     Ended {
         /// The program.
@@ -118,17 +120,17 @@ pub enum SpawnError {
 /// Whether a client may start a manager.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Autostart {
-    /// If none runs, unless RGAPS_AUTOSTART=0.
+    /// It may, if none runs, unless RGAPS_AUTOSTART=0.
     #[default]
     OnDemand,
-    /// The same for a ROS 2 node: where nothing is said of the network, it is as for the RMW beside it.
+    /// Like `OnDemand`, for a ROS 2 node: if no setting decides about the network, the manager does what the node's RMW does.
     ForRos,
-    /// Never: somebody else starts it, perhaps with a configuration of its own.
+    /// It may not: another program starts the manager, perhaps with its own configuration.
     Never,
 }
 
 impl Autostart {
-    /// What it means that nothing is said of the network.
+    /// The range if no setting decides about the network.
     pub fn unset(self) -> Unset {
         if self == Self::ForRos { Unset::Subnet } else { Unset::Local }
     }
@@ -142,7 +144,7 @@ pub fn connect(dir: &RuntimeDir, autostart: Autostart) -> Result<Connection, Spa
         return found.ok_or_else(|| unreachable("no rgapsd runs there".to_owned()));
     }
     let nobody = || dir.whereabouts().nobody();
-    // Somebody else may have made it anew meanwhile, which this finds out.
+    // Another process may have recreated the directory meanwhile: check it again.
     let dir = &RuntimeDir::open(dir.path())?;
     if let Some(connection) = Connection::connect(&dir.socket())? {
         return Ok(connection);
@@ -160,11 +162,11 @@ pub fn connect(dir: &RuntimeDir, autostart: Autostart) -> Result<Connection, Spa
     let mut program = PathBuf::from("rgapsd");
     let mut turn = Instant::now() + TURN_TIMEOUT;
     while Instant::now() < deadline {
-        // A manager that leaves in order takes the directory along.
+        // A manager that exits in order removes the directory.
         let dir = &RuntimeDir::open(dir.path())?;
-        // Whoever gets the lock starts one; everybody else looks at the socket.
+        // The client that gets the lock starts a manager; the others poll the socket.
         let lock = match dir.try_lock("start.lock") {
-            // There is no room for the file. Managers keep each other out by themselves.
+            // No room for the lock file. A lock of their own still excludes further managers.
             Err(error) if error.is_lack_of_room() => Turn::Unlocked,
             Err(error) => return Err(error.into()),
             Ok(None) => Turn::Others,
@@ -183,7 +185,7 @@ pub fn connect(dir: &RuntimeDir, autostart: Autostart) -> Result<Connection, Spa
         match heard {
             Heard::Said(StartOutcome::Failed(reason)) => return Err(SpawnError::Failed(reason)),
             Heard::Nothing => {
-                // A script in RGAPSD may have kept the word for itself.
+                // RGAPSD may be a script that does not pass on the manager's report.
                 let found = wait_for_socket(dir, deadline.min(Instant::now() + DETACH_TIMEOUT))?;
                 return found.ok_or_else(|| SpawnError::Ended { program, log: dir.log(), last: log.last_line() });
             }
@@ -195,29 +197,29 @@ pub fn connect(dir: &RuntimeDir, autostart: Autostart) -> Result<Connection, Spa
             Heard::Said(StartOutcome::Listens) | Heard::TooLate => {}
         }
     }
-    // The last look: it may have listened just now.
+    // It may have begun to listen just now.
     let found = Connection::connect(&dir.socket())?;
     let seconds = START_TIMEOUT.as_secs();
     found.ok_or_else(|| SpawnError::Silent { program, seconds, log: dir.log(), last: log.last_line() })
 }
 
-/// Whose turn it is to start one.
+/// Which client may start a manager.
 enum Turn {
     Others,
-    /// For as long as it is held.
+    /// This one, for as long as it holds the lock.
     Ours {
         _lock: File,
     },
-    /// Nobody can say.
+    /// Any client: the lock file could not be made.
     Unlocked,
 }
 
-/// Whether the environment says that clients start no manager.
+/// Whether RGAPS_AUTOSTART=0 forbids clients to start a manager.
 pub fn is_turned_off() -> bool {
     std::env::var("RGAPS_AUTOSTART").as_deref() == Ok("0")
 }
 
-/// Where `rgapsd` is.
+/// Finds the program `rgapsd`.
 pub fn find_program() -> Option<PathBuf> {
     if let Some(path) = variable("RGAPSD") {
         return Some(PathBuf::from(path)).filter(|path| path.is_file());
@@ -233,7 +235,7 @@ pub fn find_program() -> Option<PathBuf> {
     beside.chain(library).chain(in_path).find(|path| path.is_file())
 }
 
-/// Why there is no program, where RGAPSD is `named`.
+/// The error that no program was found, with the value of RGAPSD.
 fn not_found(named: Option<OsString>) -> SpawnError {
     named.map_or(SpawnError::NotFound, |path| SpawnError::Named(path.into()))
 }
@@ -252,11 +254,11 @@ fn own_library() -> Option<PathBuf> {
     })
 }
 
-/// Starts a manager and waits for what it says.
+/// Starts a manager and waits for its report.
 fn start(dir: &RuntimeDir, autostart: Autostart, deadline: Instant) -> Result<(PathBuf, Heard), SpawnError> {
     let program = find_program().ok_or_else(|| not_found(variable("RGAPSD")))?;
     let failed = |source| SpawnError::Start { program: program.clone(), source };
-    // Better a manager without a log than none.
+    // A manager without a log is better than none.
     let log = open_private(&dir.log(), File::options().append(true));
     let log = log.or_else(|_| File::options().write(true).open("/dev/null")).map_err(failed)?;
     let kept = std::env::vars_os().filter(|(name, _)| {
@@ -278,9 +280,9 @@ fn start(dir: &RuntimeDir, autostart: Autostart, deadline: Instant) -> Result<(P
         Some(pipe) => hear(&File::from(OwnedFd::from(pipe)), deadline).map_err(failed)?,
         None => Heard::Nothing,
     };
-    // It leaves us at once, since rgapsd --on-demand starts itself again in a session of its own. A program that does not is left alone.
+    // The child exits at once, since rgapsd --on-demand starts itself again in its own session. If another program does not exit, leave it running.
     let deadline = Instant::now() + DETACH_TIMEOUT;
-    // Where somebody else has reaped it, it has left too.
+    // An error means that other code of this process has reaped the child: it has exited too.
     while Instant::now() < deadline && matches!(child.try_wait(), Ok(None)) {
         std::thread::sleep(LOOK_INTERVAL);
     }
@@ -297,7 +299,7 @@ fn wait_for_socket(dir: &RuntimeDir, deadline: Instant) -> Result<Option<Connect
     Ok(None)
 }
 
-/// A manager's log from here on: what it holds already is of managers before.
+/// The part of the log that a new manager writes: earlier lines are of earlier managers.
 struct Log {
     path: PathBuf,
     from: u64,
@@ -312,7 +314,7 @@ impl Log {
 
     fn last_line(&self) -> String {
         let bytes = fs::read(&self.path).unwrap_or_default();
-        // A manager that left meanwhile has taken its log along, and this is another.
+        // If the file is shorter, an exiting manager has removed the log, and this is a new one.
         let from = usize::try_from(self.from).ok().filter(|from| *from <= bytes.len()).unwrap_or(0);
         let text = String::from_utf8_lossy(&bytes[from..]).into_owned();
         plain(text.lines().last().unwrap_or("(nothing)")).into_owned()
@@ -329,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_rgapsd_names_and_is_not_there_is_said_by_its_path() {
+    fn an_rgapsd_variable_that_names_no_file_is_reported_with_its_path() {
         assert!(not_found(Some("/nowhere/rgapsd".into())).to_string().contains("RGAPSD is /nowhere/rgapsd"));
         assert!(not_found(None).to_string().contains("set RGAPSD"));
     }

@@ -1,21 +1,21 @@
-//! Text of others: whatever another process or host says is shown on terminals and in logs, and must not act there.
+//! Text from other processes and hosts: it is shown on terminals and in logs, and must have no effect there.
 //!
-//! A terminal obeys control characters, a log has a line for each newline, and characters that turn the direction of text make it read as what it
-//! is not. So text is *plain* before anything else is done with it: each character that cannot be printed is written as its escape, `\u{1b}`.
+//! A terminal obeys control characters, a newline forges a line of a log, and bidirectional characters make text read differently. So text is made
+//! *plain* as it is read: each character that cannot be printed becomes its escape, `\u{1b}`.
 //!
-//! Invariants  `from_json` reads every message of the local protocol and of other hosts, and makes every string in it plain: whoever shows one
-//!             later cannot forget it. What has a grammar (topics, types: `names`) is refused by it afterwards, since no grammar has a `\`.
-//!             Plain text stays as it is when it is made plain again: backslashes and quotes are not escaped.
+//! Invariants  `from_json` reads every message of the local protocol and of other hosts, and makes every string in it plain, so no later code can
+//!             forget to. Names with a grammar (topics, types: `names`) are then refused if anything was escaped, since no grammar has a `\`.
+//!             Making plain text plain again changes nothing: backslashes and quotes are not escaped.
 
 use std::borrow::Cow;
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// Of a text in a hand-shake: names of topics and types are shorter, and so are the sentences that RGAPS writes.
+/// Bytes of a text in a hand-shake, at most: names of topics and types are shorter, and so are the sentences that RGAPS writes.
 const SHOWN_BYTES_MAX: usize = 1024;
 
-/// Text that can be shown: control characters, newlines, and what turns the direction of text are written as escapes.
+/// Makes text safe to show: writes control characters, newlines and bidirectional characters as escapes.
 pub fn plain(text: &str) -> Cow<'_, str> {
     match text.chars().all(is_plain) {
         true => Cow::Borrowed(text),
@@ -23,7 +23,7 @@ pub fn plain(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// As `plain`, for text of our own that has lines.
+/// Like `plain`, but keeps newlines, for text of our own.
 pub fn plain_lines(text: &str) -> Cow<'_, str> {
     let keeps = |c: char| c == '\n' || is_plain(c);
     match text.chars().all(keeps) {
@@ -32,7 +32,7 @@ pub fn plain_lines(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// JSON that can be shown: serde_json escapes what ends a string and control characters below 0x20 only.
+/// Makes JSON safe to show: serde_json escapes only quotes, backslashes and control characters below 0x20.
 pub fn plain_json(json: &str) -> Cow<'_, str> {
     if json.chars().all(is_plain) {
         return Cow::Borrowed(json);
@@ -41,21 +41,21 @@ pub fn plain_json(json: &str) -> Cow<'_, str> {
     for c in json.chars() {
         match is_plain(c) {
             true => shown.push(c),
-            // Outside of strings JSON has ASCII only, so this is inside of one.
+            // JSON is ASCII outside of strings, so this character is inside one.
             false => c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| shown += &format!("\\u{unit:04x}")),
         }
     }
     Cow::Owned(shown)
 }
 
-/// Reads a message of another process or host; every string in it is plain.
+/// Reads a message of another process or host, and makes every string in it plain.
 pub fn from_json<T: DeserializeOwned>(bytes: &[u8]) -> serde_json::Result<T> {
     let mut value: Value = serde_json::from_slice(bytes)?;
     make_plain(&mut value, usize::MAX);
     serde_json::from_value(value)
 }
 
-/// As `from_json`, of another host, whose texts are kept and shown to others: no string has more than `SHOWN_BYTES_MAX`, and neither has the error.
+/// Like `from_json`, for another host, whose texts are kept and shown: cuts strings, and the error, to `SHOWN_BYTES_MAX`.
 pub fn from_json_of_host<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     let read = || {
         let mut value: Value = serde_json::from_slice(bytes)?;
@@ -65,7 +65,7 @@ pub fn from_json_of_host<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String>
     read().map_err(|error: serde_json::Error| cut(error.to_string(), SHOWN_BYTES_MAX))
 }
 
-/// What is beyond so many bytes of a text is left out.
+/// Cuts a text to at most `bytes_max` bytes.
 pub fn cut(mut text: String, bytes_max: usize) -> String {
     if text.len() > bytes_max {
         let end = (0..=bytes_max.saturating_sub("...".len())).rev().find(|at| text.is_char_boundary(*at));
@@ -87,7 +87,7 @@ fn make_plain(value: &mut Value, bytes_max: usize) {
         }
         Value::Array(values) => values.iter_mut().for_each(|value| make_plain(value, bytes_max)),
         Value::Object(map) => {
-            // Names too: an error says which one is unknown.
+            // Names of fields too: an error quotes an unknown one.
             if map.keys().any(|name| !name.chars().all(is_plain)) {
                 *map =
                     std::mem::take(map).into_iter().map(|(name, value)| (plain(&name).into_owned(), value)).collect();
@@ -98,16 +98,16 @@ fn make_plain(value: &mut Value, bytes_max: usize) {
     }
 }
 
-/// Whether a character can be printed and acts on nothing.
+/// Whether a character is printable and has no effect on a terminal.
 fn is_plain(c: char) -> bool {
     if c.is_ascii() {
         return !c.is_ascii_control();
     }
-    // The lines of tables, of which a page has more than of all else.
+    // A shortcut for the lines of tables, the most frequent non-ASCII characters of our output.
     if matches!(c, '\u{2500}'..='\u{257f}') {
         return true;
     }
-    // `str::escape_debug` knows what is printable, and keeps a mark that combines with the letter before it.
+    // `str::escape_debug` knows what is printable, and keeps a combining mark after a letter.
     let mut text = [b'a', 0, 0, 0, 0];
     let bytes = c.encode_utf8(&mut text[1..]).len();
     str::from_utf8(&text[..=bytes]).is_ok_and(|text| text.escape_debug().nth(1) == Some(c))
@@ -127,7 +127,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_acts_on_a_terminal_is_escaped_and_what_can_be_read_stays() {
+    fn characters_that_affect_a_terminal_are_escaped_and_readable_ones_stay() {
         assert_eq!(plain("a\x1b[2J\r\n\t\x07\u{7f}\u{9b}"), r"a\u{1b}[2J\r\n\t\u{7}\u{7f}\u{9b}");
         for c in
             ('\u{202a}'..='\u{202e}').chain('\u{2066}'..='\u{2069}').chain("\u{2028}\u{2029}\u{200e}\u{feff}".chars())
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn json_that_is_shown_is_the_same_json_without_characters_that_act() {
+    fn plain_json_is_the_same_json_without_characters_that_affect_a_terminal() {
         let value = serde_json::json!({ "a\u{202e}": "\x1b\u{7f}\u{9b}\u{e0001}ä" });
         let shown = plain_json(&value.to_string()).into_owned();
         assert!(shown.chars().all(is_plain) && shown.contains('ä'), "{shown}");
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn every_string_of_a_message_is_plain_once_it_is_read() {
+    fn reading_a_message_makes_every_string_in_it_plain() {
         let read: Value =
             from_json(br#"{"a\nb":["\u001b",{"c":"\u202e","n":18446744073709551615}],"d":null}"#).unwrap();
         let wanted = serde_json::json!({ r"a\nb": [r"\u{1b}", { "c": r"\u{202e}", "n": u64::MAX }], "d": null });
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_of_another_host_are_no_longer_than_people_read() {
+    fn texts_of_another_host_are_cut_to_a_readable_length() {
         let long = serde_json::json!({ "a": "\u{202e}".repeat(20_000), "b": ["é".repeat(600)], "c": "short" });
         let read: Value = from_json_of_host(long.to_string().as_bytes()).unwrap();
         let texts = [&read["a"], &read["b"][0]].map(|text| text.as_str().unwrap());

@@ -1,6 +1,6 @@
-//! Which runtime directory a program uses where nobody tells it, and why that one: two programs that choose differently are on two hosts.
+//! Which runtime directory a program uses by default, and why that one. Two programs that choose differently are on two hosts.
 //!
-//! RGAPS_RUNTIME_DIR; else `rgaps` in XDG_RUNTIME_DIR, which must be there and be this user's (`sudo` and `su` may leave another's); else
+//! The order is RGAPS_RUNTIME_DIR; `rgaps` in XDG_RUNTIME_DIR, if that exists and is this user's (`sudo` and `su` may leave another user's);
 //! /tmp/rgaps-UID.
 
 use std::ffi::OsString;
@@ -13,12 +13,12 @@ use crate::config::variable;
 use crate::local::Connection;
 use crate::runtime::SOCKET_FILE;
 
-/// A runtime directory and why it is that one.
+/// A runtime directory and the reason for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Whereabouts {
     /// The directory.
     pub path: PathBuf,
-    /// Why that one.
+    /// The reason for it.
     pub why: Why,
 }
 
@@ -39,17 +39,17 @@ pub enum Why {
     XdgForeign(PathBuf, u32),
 }
 
-/// Nobody listens in the directory; shown with the reason, and with where a manager of this user does listen.
+/// No manager listens in the directory. Shown with the reason for the directory, and with another one in which a manager of this user listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nobody {
-    /// Where one was looked for.
+    /// The directory without a manager.
     pub at: Whereabouts,
-    /// Another directory that this user's programs use by default, in which a manager of this user listens.
+    /// Another default directory of this user, in which a manager of this user listens.
     pub elsewhere: Option<PathBuf>,
 }
 
 impl Whereabouts {
-    /// Those of this process's environment.
+    /// The directory that this process's environment selects.
     pub fn of_environment() -> Self {
         Self::choose(variable("RGAPS_RUNTIME_DIR"), variable("XDG_RUNTIME_DIR"), rustix::process::geteuid().as_raw())
     }
@@ -67,8 +67,8 @@ impl Whereabouts {
         }
     }
 
-    /// Nobody listens here: looks whether a manager of this user does in another directory that would be taken by default. Nothing is looked for by
-    /// those who were told which directory to use.
+    /// The report that no manager listens here. Looks for a manager of this user in the other default directories, unless this directory was named
+    /// explicitly.
     pub fn nobody(self) -> Nobody {
         let is_default = !matches!(self.why, Why::Named | Why::Variable);
         let elsewhere = is_default.then(|| self.elsewhere()).flatten();
@@ -78,7 +78,7 @@ impl Whereabouts {
     fn elsewhere(&self) -> Option<PathBuf> {
         let uid = rustix::process::geteuid().as_raw();
         let xdg = variable("XDG_RUNTIME_DIR").map(|path| Path::new(&path).join("rgaps"));
-        // Where systemd puts XDG_RUNTIME_DIR of those who have it.
+        // systemd's default for XDG_RUNTIME_DIR.
         let usual = PathBuf::from(format!("/run/user/{uid}/rgaps"));
         let others = xdg.into_iter().chain([usual, in_tmp(uid)]).filter(|path| *path != self.path);
         others.into_iter().find(|path| {
@@ -121,7 +121,7 @@ impl fmt::Display for Nobody {
         write!(
             f,
             ", but one of this user runs in {}: programs with different directories are on different hosts; give all of them \
-             the same RGAPS_RUNTIME_DIR",
+                             the same RGAPS_RUNTIME_DIR",
             elsewhere.display()
         )
     }
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_directory_is_the_named_one_then_that_of_this_users_session_then_that_in_tmp() {
+    fn the_named_directory_comes_first_then_the_users_session_then_tmp() {
         let uid = rustix::process::geteuid().as_raw();
         let xdg = std::env::temp_dir().join(format!("rgaps-xdg-{}", std::process::id()));
         fs::create_dir(&xdg).unwrap();

@@ -1,8 +1,8 @@
-//! zenoh's configuration: the file that `zenoh_config` names, with what our own keys say of it.
+//! zenoh's configuration: the file that `zenoh_config` names, overridden by our own keys.
 //!
-//! Trusts      nothing of the file. zenoh reads settings of transports and of authentication that this build of it has not, and goes on
-//!             without them; a file that asks for one is refused by the key's name, since somebody counts on it. Rules of access
-//!             control hold without them, but for subjects that are users or certificates.
+//! Trusts      nothing in the file. zenoh ignores settings of transports and authentication that are not compiled in. Users would rely on them in
+//!             vain, so a file with such a setting is refused, with the key's name. Access control rules work in this build, except with subjects
+//!             that are users or certificates.
 
 use rgaps_os::descriptors;
 use serde_json::Value;
@@ -12,24 +12,24 @@ use crate::config::Config;
 use crate::network::NetworkError;
 use crate::range::Range;
 
-/// Shortest lease: zenoh says four times in it that it lives, from threads that a busy machine may hold up.
+/// Shortest lease: zenoh sends four keep-alives in it, from threads that a busy machine may delay.
 const LEASE_MS_MIN: u64 = 1000;
-/// How long zenoh waits for what somebody who connects has to say. An honest host says it within a few round trips, and tries again.
+/// How long zenoh waits for the hand-shake of an incoming connection. An honest host needs a few round trips, and tries again.
 const ACCEPT_TIMEOUT_MS: u64 = 2_000;
-/// Connections that zenoh hears at a time at most: whoever connects while there are so many is turned away.
+/// Incoming connections in zenoh's hand-shake at a time, at most; zenoh refuses more.
 const ACCEPT_PENDING_MAX: u64 = 1024;
-/// Between attempts to connect to one of `peers`. zenoh's own are 1 s to 4 s, for which a host whose network is back would wait.
+/// Pauses between attempts to connect to one of `peers`. zenoh's default, 1 s to 4 s, would delay a host whose network is back.
 const RETRY: &str = "{period_init_ms: 250, period_max_ms: 500, period_increase_factor: 2}";
-/// Longest attempt of zenoh's to open a link, which is its default. The kernel repeats a lost SYN after longer and longer pauses, so an attempt that
-/// began while the network was cut finds it back late, or not at all.
+/// Longest attempt of zenoh to open a link: its default. The kernel repeats a lost SYN after growing pauses, so an attempt that began during a
+/// network cut succeeds late or not at all.
 const OPEN_TIMEOUT_MS_MAX: u64 = 10_000;
-/// Sections of what this build has not; whatever is set below is refused.
+/// Sections that this build lacks, each with the reason; a file that sets any key below them is refused.
 const SECTIONS_MISSING: [(&str, &str); 3] = [
     ("transport/link/tls", "TLS and QUIC links are not built in"),
     ("transport/auth/usrpwd", "users and passwords are not built in"),
     ("transport/auth/pubkey", "authentication by keys is not built in"),
 ];
-/// Keys that zenoh does not show with their section, for they hold secrets.
+/// Keys that zenoh leaves out when it shows their section, since they hold secrets.
 const SECRETS: [&str; 5] = [
     "root_ca_certificate_base64",
     "listen_private_key_base64",
@@ -37,16 +37,16 @@ const SECRETS: [&str; 5] = [
     "connect_private_key_base64",
     "connect_certificate_base64",
 ];
-/// Of a subject of access control.
+/// Keys of access control subjects that this build lacks, each with the reason.
 const SUBJECTS_MISSING: [(&str, &str); 2] = [
-    ("usernames", "users and passwords are not built in, so nobody would match"),
-    ("cert_common_names", "TLS and QUIC links are not built in, so nobody would match"),
+    ("usernames", "users and passwords are not built in, so no host would match"),
+    ("cert_common_names", "TLS and QUIC links are not built in, so no host would match"),
 ];
-/// No kind of node of zenoh, for a node of each kind.
+/// For each kind of zenoh node: no kinds of nodes.
 const NOBODY: &str = r#"{"router":[],"peer":[],"client":[]}"#;
 const ONLY_TCP: &str = "only links over tcp are built in";
 
-/// What zenoh is to run with; `None` where it is not to run.
+/// The configuration for zenoh; `None` if it shall not run.
 pub(crate) fn zenoh_config(config: &Config) -> Result<Option<Zenoh>, NetworkError> {
     let zenoh = match config.zenoh_config.as_str() {
         "" => Zenoh::default(),
@@ -59,7 +59,7 @@ pub(crate) fn zenoh_config(config: &Config) -> Result<Option<Zenoh>, NetworkErro
     with_ours(config, zenoh)
 }
 
-/// A configuration of zenoh with what our own keys say of it.
+/// Applies our own keys to a configuration of zenoh.
 fn with_ours(config: &Config, mut zenoh: Zenoh) -> Result<Option<Zenoh>, NetworkError> {
     let range = config.range();
     if range == Range::Local {
@@ -67,7 +67,7 @@ fn with_ours(config: &Config, mut zenoh: Zenoh) -> Result<Option<Zenoh>, Network
     }
     let defaults = Zenoh::default();
     let ours = [
-        // Each is a descriptor, of which topics need most.
+        // Each pending connection costs a descriptor, and topics need most of those.
         ("transport/unicast/accept_pending", ACCEPT_PENDING_MAX.min(descriptors::limit() / 8).max(16).to_string()),
         ("transport/unicast/accept_timeout", ACCEPT_TIMEOUT_MS.to_string()),
         ("transport/unicast/max_sessions", config.limits.hosts_max.to_string()),
@@ -77,7 +77,7 @@ fn with_ours(config: &Config, mut zenoh: Zenoh) -> Result<Option<Zenoh>, Network
         ),
         ("connect/retry", RETRY.to_owned()),
     ];
-    // A file that says otherwise knows why.
+    // A file's own values win.
     let ours: Vec<_> =
         ours.into_iter().filter(|(key, _)| zenoh.get_json(key).ok() == defaults.get_json(key).ok()).collect();
     let mut set =
@@ -90,7 +90,7 @@ fn with_ours(config: &Config, mut zenoh: Zenoh) -> Result<Option<Zenoh>, Network
     set("transport/link/tx/lease", config.peer_timeout_ms.max(LEASE_MS_MIN).to_string())?;
     set("scouting/multicast/enabled", config.scouts().to_string())?;
     if range == Range::Loopback {
-        // Whatever a file says; and a peer on loopback may know of others beyond it, to which gossip would connect this host.
+        // Also against a file: a loopback peer may know hosts beyond loopback, and gossip would connect this host to them.
         set("scouting/gossip/autoconnect", NOBODY.to_owned())?;
         set("scouting/gossip/target", NOBODY.to_owned())?;
         set("connect/endpoints", list(&config.peers))?;
@@ -107,7 +107,7 @@ fn with_ours(config: &Config, mut zenoh: Zenoh) -> Result<Option<Zenoh>, Network
     Ok(Some(zenoh))
 }
 
-/// What a session is to run with that introduces hosts to this one: it neither scouts nor listens. `None` where nobody scouts.
+/// The configuration of a session that introduces hosts to this one: it neither scouts nor listens. `None` if scouting is off.
 pub(crate) fn introducer(config: &Config) -> Result<Option<Zenoh>, NetworkError> {
     let Some(mut zenoh) = zenoh_config(config)?.filter(|_| config.scouts()) else { return Ok(None) };
     for (key, value) in [("scouting/multicast/enabled", "false"), ("listen/endpoints", "[]")] {
@@ -159,7 +159,7 @@ fn is_set(value: &Value) -> bool {
     !value.is_null()
 }
 
-/// The key of the first leaf that is set.
+/// The path of the first leaf that is set.
 fn first_set(value: &Value, key: &str) -> Option<String> {
     match value {
         Value::Object(fields) => fields.iter().find_map(|(name, value)| first_set(value, &format!("{key}/{name}"))),
@@ -167,7 +167,7 @@ fn first_set(value: &Value, key: &str) -> Option<String> {
     }
 }
 
-/// All texts in it, however deep: lists may be one for each mode of zenoh.
+/// All texts in a value, at any depth: a setting may have one list per mode of zenoh.
 fn texts(value: &Value) -> Vec<&str> {
     match value {
         Value::String(text) => vec![text],
@@ -177,7 +177,8 @@ fn texts(value: &Value) -> Vec<&str> {
     }
 }
 
-/// Fuzz entry: any text as zenoh's file. What is taken asks for nothing that this build has not, and opens nothing beyond loopback there.
+/// Fuzz entry: any text as zenoh's file. An accepted file needs nothing that this build lacks, and opens nothing beyond loopback on a loopback
+/// network.
 pub fn fuzz_zenoh_config(data: &[u8]) {
     let Ok(zenoh) = str::from_utf8(data).map_err(drop).and_then(|text| Zenoh::from_json5(text).map_err(drop)) else {
         return;
@@ -188,7 +189,7 @@ pub fn fuzz_zenoh_config(data: &[u8]) {
     for range in [Range::Loopback, Range::Open] {
         let config = Config { network: range.name().to_owned(), ..Config::default() };
         let Ok(Some(zenoh)) = with_ours(&config, zenoh.clone()) else { continue };
-        assert!(refuse_what_is_missing(&zenoh).is_ok(), "what was not asked for is there");
+        assert!(refuse_what_is_missing(&zenoh).is_ok(), "our own keys set what this build lacks");
         assert_eq!(zenoh.get_json("mode").ok().as_deref(), Some("\"peer\""));
         if range == Range::Loopback {
             let endpoints =
@@ -203,7 +204,7 @@ pub fn fuzz_zenoh_config(data: &[u8]) {
 mod tests {
     use super::*;
 
-    /// What becomes of a configuration with this file.
+    /// The result for a configuration with this file.
     fn read(config: Config, text: &str) -> Result<Option<Zenoh>, String> {
         static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let count = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -219,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_file_asks_for_and_zenoh_here_has_not_is_refused_by_name() {
+    fn a_zenoh_file_that_needs_what_this_build_lacks_is_refused_with_the_key() {
         let user =
             r#"access_control: {enabled: true, default_permission: "deny", subjects: [{id: "a", usernames: ["ann"]}]}"#;
         let name = user.replace("usernames", "cert_common_names");
@@ -241,7 +242,7 @@ mod tests {
             (&name, "access_control/subjects has cert_common_names"),
         ];
         for (text, named) in asked {
-            // Also where zenoh would not run: somebody counts on it.
+            // Also if zenoh would not run: the user relies on it.
             for network in ["open", "local"] {
                 let said = read(of(network), &format!("{{{text}}}")).unwrap_err();
                 assert!(said.contains(named) && said.contains("built in"), "{text}: {said}");
@@ -253,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_does_not_lead_beyond_loopback() {
+    fn a_zenoh_file_opens_nothing_beyond_a_loopback_network() {
         let far = r#"{listen: {endpoints: ["tcp/0.0.0.0:7447"]}, connect: {endpoints: ["tcp/10.0.0.2:1"]},
                       scouting: {multicast: {enabled: true}}}"#;
         let zenoh = read(of("loopback"), far).unwrap().unwrap();
@@ -270,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn silent_connections_are_given_up_soon_unless_a_file_says_otherwise() {
+    fn silent_connections_time_out_soon_unless_a_file_says_otherwise() {
         let said = |text: &str| {
             let zenoh = read(of("open"), text).unwrap().unwrap();
             ["accept_timeout", "accept_pending", "max_sessions"]
@@ -282,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_is_back_is_tried_again_soon_unless_a_file_says_otherwise() {
+    fn connecting_to_peers_is_retried_soon_unless_a_file_says_otherwise() {
         let said = |zenoh: &Zenoh, key: &str| value(zenoh, key).unwrap();
         let zenoh = zenoh_config(&of("open")).unwrap().unwrap();
         let retry = said(&zenoh, "connect/retry");
@@ -295,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_host_is_gone_after_the_peer_timeout_but_never_within_a_second() {
+    fn a_silent_host_is_gone_after_the_peer_timeout_and_a_second_at_least() {
         let lease = |peer_timeout_ms| {
             let config = Config { peer_timeout_ms, ..of("open") };
             zenoh_config(&config).unwrap().unwrap().get_json("transport/link/tx/lease").unwrap()

@@ -1,31 +1,30 @@
-//! The addresses of this host that others can reach, and the networks that it is in, from the kernel's own tables (/proc/net/fib_trie and
-//! /proc/net/route, of this network namespace).
+//! The addresses and networks of this host, from the kernel's tables for this network namespace (/proc/net/fib_trie and /proc/net/route).
 
 use std::net::Ipv4Addr;
 
 use rgaps_control::reach::Network;
 use rgaps_control::wire::ADDRESSES_MAX;
 
-/// IPv4 addresses of this host, those of loopback last; no more than an offer may have.
+/// IPv4 addresses of this host, loopback last; at most as many as an offer may have.
 pub(crate) fn own() -> Vec<Ipv4Addr> {
     let mut found = parse(&std::fs::read_to_string("/proc/net/fib_trie").unwrap_or_default());
     if found.len() > ADDRESSES_MAX {
         tracing::warn!(
             addresses = found.len(),
             ADDRESSES_MAX,
-            "too many addresses to offer; name the right ones in data_address"
+            "too many addresses to offer; list those to use in data_address"
         );
         found.truncate(ADDRESSES_MAX);
     }
     found
 }
 
-/// Networks that need no router.
+/// Networks that this host reaches without a router.
 pub(crate) fn direct() -> Vec<Network> {
     parse_routes(&std::fs::read_to_string("/proc/net/route").unwrap_or_default())
 }
 
-/// Routes without a gateway: `INTERFACE DESTINATION GATEWAY FLAGS REFERENCES USE METRIC MASK`, numbers as they lie in memory.
+/// Routes without a gateway: `INTERFACE DESTINATION GATEWAY FLAGS REFERENCES USE METRIC MASK`, numbers in the machine's byte order.
 fn parse_routes(table: &str) -> Vec<Network> {
     let address = |text: &str| u32::from_str_radix(text, 16).map(|word| Ipv4Addr::from(word.to_ne_bytes())).ok();
     let network = |line: &str| {
@@ -37,7 +36,7 @@ fn parse_routes(table: &str) -> Vec<Network> {
     table.lines().filter_map(network).collect()
 }
 
-/// Each leaf `|-- ADDRESS` that is followed by `/32 host LOCAL`.
+/// Each leaf `|-- ADDRESS` with a following `/32 host LOCAL`.
 fn parse(table: &str) -> Vec<Ipv4Addr> {
     let mut found: Vec<Ipv4Addr> = Vec::new();
     let mut leaf = None;
@@ -52,7 +51,7 @@ fn parse(table: &str) -> Vec<Ipv4Addr> {
     found
 }
 
-/// Fuzz entry: any text as the kernel's tables. No address is named twice.
+/// Fuzz entry: any text as the kernel's tables. The result has no duplicate address.
 pub fn fuzz_addresses(data: &[u8]) {
     let table = String::from_utf8_lossy(data);
     let found = parse(&table);

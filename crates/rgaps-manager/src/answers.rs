@@ -1,8 +1,8 @@
-//! Answers to ring requests, on their way to zenoh. zenoh waits, by default for 5 s, until a host that reads nothing takes its answer; so threads of
-//! their own give answers, and neither the manager's thread nor the connection of another host stands still for it.
+//! Sends answers to ring requests through zenoh. If the other host reads nothing, zenoh blocks the sending thread, by default for 5 s. So worker
+//! threads send the answers, and such a host blocks neither the manager's thread nor the connections of other hosts.
 //!
-//! Bounds      `THREADS` hosts that read nothing hold up answers to others until zenoh closes their connections. `WAITING_MAX` answers wait at
-//!             most; the requests behind them stay in the inbox, which has budgets.
+//! Bounds      `THREADS` hosts that read nothing delay answers to others until zenoh closes their connections. At most `WAITING_MAX` answers wait;
+//!             further requests stay in the inbox, which has budgets.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,15 +11,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rgaps_os::EventFd;
 
-/// Answers that are given at a time.
+/// Answers that are sent at a time.
 const THREADS: usize = 8;
-/// Answers that wait or are being given.
+/// Answers that wait or are being sent.
 const WAITING_MAX: usize = 64;
 
-/// What gives an answer; it may wait for whoever asked.
+/// Sends an answer; it may block while the requesting host does not read.
 pub(crate) type Answer = Box<dyn FnOnce() + Send>;
 
-/// Gives answers.
+/// Sends answers from its threads.
 #[derive(Debug)]
 pub(crate) struct Answers {
     to: Sender<Answer>,
@@ -27,7 +27,7 @@ pub(crate) struct Answers {
 }
 
 impl Answers {
-    /// Its threads end some time after it.
+    /// Starts the threads. They end some time after this is dropped.
     pub(crate) fn start(wake: &Arc<EventFd>) -> io::Result<Self> {
         let (to, answers) = channel();
         let (answers, waiting) = (Arc::new(Mutex::new(answers)), Arc::<AtomicUsize>::default());
@@ -39,15 +39,15 @@ impl Answers {
         Ok(Self { to, waiting })
     }
 
-    /// Whether `give` takes another one. `wake` is signalled when it does again.
+    /// Whether `give` accepts another answer. If not, `wake` is signalled as soon as it does.
     pub(crate) fn has_room(&self) -> bool {
         self.waiting.load(Ordering::Acquire) < WAITING_MAX
     }
 
-    /// Has an answer given, soon. Waits for nothing.
+    /// Queues an answer. Returns at once.
     pub(crate) fn give(&self, answer: Answer) {
         self.waiting.fetch_add(1, Ordering::AcqRel);
-        // The threads end after `to` does.
+        // The threads end only after `to` is dropped.
         let _ = self.to.send(answer);
     }
 }
@@ -69,7 +69,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn who_takes_no_answer_holds_up_no_other_and_room_is_told_of() {
+    fn a_host_that_reads_no_answer_delays_no_other_and_new_room_is_signalled() {
         let wake = Arc::new(EventFd::new().unwrap());
         let answers = Answers::start(&wake).unwrap();
         let (goes_on, stands) = channel::<()>();
@@ -86,7 +86,7 @@ mod tests {
         };
         give(1);
         assert_eq!(taken.recv(), Ok(1));
-        // Now all threads stand.
+        // Now all threads are blocked.
         let held: Vec<_> = (1..THREADS).map(|_| channel::<()>()).collect();
         let (held, stands): (Vec<_>, Vec<_>) = held.into_iter().unzip();
         stands.into_iter().for_each(|stands| answers.give(stand(stands)));

@@ -1,16 +1,15 @@
-//! An arrival: one topic from one host. Its socket reader lets the kernel read records into the ring; this worker copies chunk k-1 into the
-//! pool while chunk k arrives, publishes each message once it is whole, and returns credit.
+//! An arrival receives one topic from one host. Its socket reader lets the kernel read records into the ring. This worker copies chunk k-1 into the
+//! pool while chunk k arrives, publishes each complete message, and returns credit.
 //!
 //! ```text
 //!   wire ──reader thread──▶ ring ──accept: start the copy──▶ landed, oldest first ──copy over: finish──▶ publish, release
 //! ```
 //!
-//! Invariants  A1 a subscriber gets a message once: (publisher, sequence) not newer than the last is dropped, or published for later
-//!             ones only (`received`). A2 a message of which a part is
-//!             missing is never published, and its block is free again.
-//! Deaths      Of the sender: partial messages are given back; the port waits for the next connection. Of this manager: its successor
-//!             drains the port, and finds in the segment what had come.
-//! Trusts      nothing that arrives: the link checks records, `envelope` the description, the pool its bounds.
+//! Invariants  A1 a subscriber gets a message once: a (publisher, sequence) that is not newer than the last is dropped, or published only for
+//!             subscribers that joined later (`received`). A2 an incomplete message is never published, and its block is freed.
+//! Deaths      Sender: the arrival frees partial messages, and the port waits for the next connection. This manager: its successor drains the
+//!             port, and finds in the segment which messages had arrived.
+//! Trusts      nothing that arrives: the link checks records, `envelope` checks the description, the pool checks its bounds.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -38,18 +37,18 @@ use crate::subscribe::ArrivalControl;
 
 mod loans;
 
-/// How often a waiting worker looks whether it should stop.
+/// How often a waiting worker checks whether it should stop.
 const TICK: Duration = Duration::from_millis(200);
-/// How long it waits for a copy before it looks at the link again.
+/// How long the worker waits for a copy before it checks the link again.
 const COPY_TICK: Duration = Duration::from_millis(5);
-/// How long a device may finish nothing before the connection ends.
+/// How long a device may complete no copy before the connection ends.
 const DEVICE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long the copies that are under way when a connection ends are waited for.
+/// How long the end of a connection waits for the copies in progress.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
-/// Copies into the pool at once.
+/// Copies into the pool at a time.
 const COPIES_MAX: usize = 16;
 
-/// What outlives a connection.
+/// The state that outlives a connection.
 #[derive(Debug)]
 pub(crate) struct ArrivalState {
     pub(crate) port: WriterPort,
@@ -57,7 +56,7 @@ pub(crate) struct ArrivalState {
     charge: Arc<Charge>,
     pub(crate) received: Received,
     pub(crate) message_bytes_max: u64,
-    /// Records that were damaged on the way; each has ended a connection.
+    /// Corrupt records; each has ended a connection.
     corrupt: u64,
 }
 
@@ -71,12 +70,12 @@ impl ArrivalState {
         Self { port, pool, charge, received, message_bytes_max, corrupt: 0 }
     }
 
-    /// When it was heard last.
+    /// When data last arrived.
     pub(crate) fn heard(&self) -> u64 {
         self.charge.heard()
     }
 
-    /// Whether its memory is needed for others.
+    /// Whether other ports need its memory.
     pub(crate) fn is_evicted(&self) -> bool {
         self.charge.is_evicted()
     }
@@ -86,7 +85,7 @@ impl ArrivalState {
     }
 }
 
-/// What an arrival is made of.
+/// What an arrival needs to run.
 #[derive(Debug)]
 pub(crate) struct ArrivalSetup {
     pub(crate) topic: TopicId,
@@ -101,11 +100,11 @@ pub(crate) struct ArrivalSetup {
     pub(crate) slot_table: SlotTable,
     pub(crate) mailbox: Mailbox,
     pub(crate) control: Arc<ArrivalControl>,
-    /// The transport, and why it is no better one.
+    /// The transport, and why it is not a better one.
     pub(crate) over: String,
 }
 
-/// A message of which a part has come.
+/// A message of which a part has arrived.
 struct Partial {
     origin: Origin,
     loan: LoanedMessage,
@@ -115,12 +114,12 @@ struct Partial {
     history_depth: u32,
 }
 
-/// A record in the ring, and what is to happen when its bytes are in the pool.
+/// A record in the ring, and what to do when its bytes are in the pool.
 struct Landed {
     arrival: rgaps_link::Arrival,
-    /// When it was in the ring.
+    /// When it was complete in the ring.
     at: u64,
-    /// Its message, lost if the record turns out to be torn.
+    /// Its message, which is lost if the record turns out to be torn.
     touched: Option<MessageId>,
     complete: Option<MessageId>,
     aborted: Option<MessageId>,
@@ -138,7 +137,7 @@ pub(crate) struct Arrival {
     landed: VecDeque<Landed>,
     /// Their copies.
     copies: PoolingCopy<()>,
-    /// When a copy was over last, or the first of those under way was started.
+    /// When the last copy completed, or the first of those in progress started.
     copied_at: Instant,
     idle: Idle,
     messages: u64,
@@ -146,14 +145,14 @@ pub(crate) struct Arrival {
     dropped: u64,
     torn: u64,
     has_stepped: bool,
-    /// That a message was dropped for a budget has been said.
+    /// A message dropped because of a budget was already reported.
     has_been_over: bool,
-    /// Bytes copied since the last look at the memory that the pool occupies.
+    /// Bytes copied since the pool's memory was last measured.
     unlooked: u64,
 }
 
 impl Arrival {
-    /// Starts the threads of a connection: the worker, and where the link has one its socket reader.
+    /// Starts the threads of a connection: the worker, and the socket reader if the link has one.
     pub(crate) fn start(
         setup: ArrivalSetup,
         state: ArrivalState,
@@ -168,7 +167,7 @@ impl Arrival {
                 return mailbox.post(Event::ArrivalEnded { topic, host, state, why });
             }
         };
-        // The worker gets its arrival when it runs: a thread that cannot be had leaves the port where it is.
+        // The worker gets its arrival only once it runs, so a failed start of the thread does not lose the port.
         let (hand_over, handed) = std::sync::mpsc::sync_channel::<Self>(1);
         let named = |name: &str| std::thread::Builder::new().name(name.to_owned());
         let threads =
@@ -186,7 +185,7 @@ impl Arrival {
             FlowControl::On => Continuity::Reliable,
             FlowControl::Off => Continuity::Lossy,
         };
-        // What does not fit the pool is dropped, and the link goes on.
+        // A message that does not fit the pool is dropped, and the link goes on.
         let options = AssemblerOptions { message_bytes_max: SIZE_MAX, continuity };
         let arrival = Self {
             setup,
@@ -239,7 +238,7 @@ impl Arrival {
         match self.arrivals.counters().corrupt {
             0 => tracing::info!(why, "the connection has ended"),
             corrupt => {
-                tracing::warn!(why, "the connection has ended; nothing of what was damaged is published");
+                tracing::warn!(why, "the connection has ended; no corrupt message was published");
                 self.state.corrupt += corrupt;
             }
         }
@@ -251,7 +250,7 @@ impl Arrival {
         setup.mailbox.post(Event::ArrivalEnded { topic, host, state: Box::new(state), why });
     }
 
-    /// One record, or one copy that is over, whatever comes first.
+    /// Handles one record or one completed copy, whichever is first.
     fn turn(&mut self) -> Result<(), String> {
         let copying = !self.landed.is_empty();
         let timeout = if copying { Duration::ZERO } else { TICK };
@@ -269,7 +268,7 @@ impl Arrival {
         }
     }
 
-    /// Nothing has come for a while: memory of the device that no message needs goes back.
+    /// Called when nothing has arrived for a while: returns device memory that no message needs.
     fn rest(&mut self) {
         if Idle::is_worth_a_look(self.state.pool.as_ref()) {
             self.state.port.reclaim();
@@ -280,17 +279,20 @@ impl Arrival {
         }
     }
 
-    /// What is whole is published; what is not is given back, unless the device still writes to it.
+    /// Publishes the complete messages, and frees the others unless the device still writes to them.
     fn end(&mut self) {
         let deadline = Instant::now() + END_TIMEOUT;
         while !self.landed.is_empty() && Instant::now() < deadline {
             if let Err(why) = self.wait_for_copy(COPY_TICK).and_then(|()| self.settle()) {
-                tracing::error!(why, "what had landed is dropped");
+                tracing::error!(why, "records that had arrived are dropped");
                 break;
             }
         }
         if self.copies.under_way() > 0 {
-            tracing::error!(copies = self.copies.under_way(), "copies are stuck; their memory is left to the device");
+            tracing::error!(
+                copies = self.copies.under_way(),
+                "copies are stuck; their memory is not freed, since the device may still write to it"
+            );
             std::mem::forget((self.state.pool.clone(), self.setup.buffer.clone()));
             self.partial.clear();
         }
@@ -304,7 +306,7 @@ impl Arrival {
         self.setup.control.show(counts);
     }
 
-    /// A record has landed: its copy is started. What it means for its message happens when the copy is over (`finish`).
+    /// Starts the copy of a record that has arrived. `finish` handles the record when the copy is complete.
     fn accept(&mut self, arrival: rgaps_link::Arrival) -> Result<(), String> {
         let at = clock::realtime_ns();
         self.state.charge.hear(at);
@@ -328,7 +330,7 @@ impl Arrival {
         self.settle()
     }
 
-    /// Finishes, in order, the records whose copies are over. Never waits.
+    /// Finishes, in order, the records whose copies are complete. Never waits.
     fn settle(&mut self) -> Result<(), String> {
         while let Some(front) = self.landed.front() {
             if front.copying && self.copies.poll().map_err(|error| error.to_string())?.is_none() {
@@ -342,7 +344,7 @@ impl Arrival {
         Ok(())
     }
 
-    /// A device that finishes nothing for `DEVICE_TIMEOUT` ends the connection.
+    /// Waits for a copy. If the device completes nothing for `DEVICE_TIMEOUT`, the connection ends.
     fn wait_for_copy(&self, timeout: Duration) -> Result<(), String> {
         match self.copies.wait_for_copy(timeout) {
             Err(DeviceError::TimedOut(_)) if self.copied_at.elapsed() < DEVICE_TIMEOUT => Ok(()),
@@ -350,13 +352,13 @@ impl Arrival {
         }
     }
 
-    /// A record is in the pool: it is released (which returns credit), and its message published if that was the last of it.
+    /// Handles a record that is in the pool: releases it (which returns credit), and publishes its message if this was the last record.
     fn finish(&mut self, landed: Landed) -> Result<(), String> {
         let Landed { arrival, at, touched, mut complete, aborted, .. } = landed;
         if let Some(message) = aborted {
             self.give_back(message);
         }
-        // A message that is complete is published before its last bytes are acknowledged: what is acknowledged is never lost.
+        // A complete message is published before its last bytes are acknowledged, so an acknowledged message is never lost.
         let lossless = self.arrivals.geometry().flow_control() == FlowControl::On;
         if lossless && let Some(message) = complete.take() {
             self.publish(message, at)?;
@@ -413,7 +415,7 @@ impl Arrival {
         Ok(())
     }
 
-    /// Starts the copy of a chunk; false if its message is not wanted.
+    /// Starts the copy of a chunk. False if its message is not wanted.
     fn copy(&mut self, message: MessageId, offset: u64, span: RingSpan) -> Result<bool, String> {
         while !self.copies.has_room() {
             self.wait_for_copy(COPY_TICK)?;
@@ -442,7 +444,7 @@ impl Arrival {
         info.stamps.pooled = clock::realtime_ns();
         info.copies.pooled = 1;
         let spec = MessageSpec { info, meta: &meta[..meta_bytes], history_depth };
-        // Counted before it can be taken: whoever sees the gap in the sequences finds it accounted for.
+        // Count the loss before subscribers can take the message: a subscriber that sees the gap finds it counted.
         let published = match self.state.received.judge(origin) {
             Verdict::New { lost, since } => {
                 self.setup.slot_table.count_lost(lost, since);
@@ -466,15 +468,15 @@ impl Arrival {
         Ok(())
     }
 
-    /// Once a connection, whatever it sends.
+    /// Reports at most one step per connection.
     fn report_step(&mut self, origin: Origin, from: u64) {
         if std::mem::replace(&mut self.has_stepped, true) {
             return;
         }
         let Origin { publisher, sequence } = origin;
         let text = format!(
-            "{}: publisher {publisher:#x} of host {} goes from message {from} to {sequence}, which it cannot have published; nothing is \
-             counted as lost in between",
+            "{}: publisher {publisher:#x} of host {} jumps from message {from} to {sequence}, which it cannot have published; no message in \
+                         between is counted as lost",
             self.setup.key, self.setup.host_name
         );
         tracing::warn!("{text}");

@@ -1,19 +1,19 @@
-//! The memory that messages of other hosts occupy here: how much of it each may have, and whose goes when it is too much.
+//! The memory that messages of other hosts occupy here: how much each port may have, and which port is evicted when it is too much.
 //!
-//! A sealed pool of host memory keeps every page that was ever touched until the whole pool goes. So a port is charged for the most that its pool has ever
-//! held, finished or not, until the pool has gone. Where a budget is used up, a port is evicted: its link ends and its pool goes, with what has
-//! begun to arrive. The other host connects again and sends again what was not whole; an honest one loses nothing.
+//! A sealed pool of host memory keeps every page that was ever touched until the whole pool is freed. So a port is charged for the most that its pool
+//! has ever held, complete or partial, until the pool is freed. If a budget is used up, a port is evicted: its link ends, and its pool is freed with
+//! the partial messages in it. The other host connects again and resends incomplete messages, so an honest host loses nothing.
 //!
 //! ```text
-//!   port ──grow──▶ charged ──a budget is used up──▶ evicted ──link ended, pool gone──▶ (nothing)
+//!   port ──grow──▶ charged ──a budget is used up──▶ evicted ──link ended, pool freed──▶ (nothing)
 //! ```
 //!
-//! Who pays    in each budget (topic, host, all): of the ports that have been silent for `SILENT`, if there are such, else of those whose hosts
-//!             have more than the newcomer's would have, the one of the host that has most that was silent longest. If there is none, the message
-//!             that needs the room is dropped: a host pays for itself.
-//! Invariants  B1 ports that are not evicted are charged no more than a budget. B2 all together, evicted ones included, no more than twice
-//!             the budget of all: memory of the evicted comes back within a tick of its worker.
-//! Trusts      nothing: who sends names its host and topic, and is charged for what it has begun, not for what it promises.
+//! Victim      for each budget (topic, host, all): candidates are the ports that have been silent for `SILENT`. If there are none, they are the
+//!             ports of hosts that have more memory than the growing port's host would have. Of these, the victim is the port of the host with
+//!             the most memory, and of its ports the one that was silent longest. Without a candidate, the message that needs room is dropped.
+//! Invariants  B1 the charges of ports that are not evicted stay within each budget. B2 all charges together, with evicted ports, stay within
+//!             twice `arrived_bytes_max`: an evicted port's memory is free within a tick of its worker.
+//! Trusts      nothing: a sender states its host and topic, and is charged for the memory that it uses, not for what it announces.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,12 +23,12 @@ use std::time::Duration;
 
 use rgaps_control::{Budget, HostId, Limits, OverBudget, Refusals, TopicId};
 
-/// Whose link has brought nothing for so long makes way before others.
+/// A port that has received nothing for this long is evicted before others.
 const SILENT: Duration = Duration::from_secs(1);
-/// Charges grow by so much, so that a port asks seldom.
+/// Charges grow by this much, so that a port rarely needs the lock.
 const STEP_BYTES: u64 = 1 << 20;
 
-/// A port of this host: of which topic, for which other host.
+/// A port of this host: its topic, and the other host.
 pub(crate) type PortOf = (TopicId, HostId);
 
 /// All charges.
@@ -43,17 +43,17 @@ pub(crate) struct Arrived {
 #[derive(Debug, Default)]
 struct Mark {
     is_evicted: AtomicBool,
-    /// When it was heard last, in nanoseconds of whatever clock its worker has.
+    /// When data last arrived, in nanoseconds of the worker's clock.
     heard: AtomicU64,
 }
 
-/// What one port is charged; the charge goes with it.
+/// What one port is charged. Dropping it frees the charge.
 #[derive(Debug)]
 pub(crate) struct Charge {
     of: Arc<Arrived>,
     id: u64,
     mark: Arc<Mark>,
-    /// What it is charged, for a look without a lock.
+    /// The charge, readable without a lock.
     granted: AtomicU64,
 }
 
@@ -65,7 +65,7 @@ impl Arrived {
         Self { limits: limits.clone(), refusals, ledger }
     }
 
-    /// Nothing yet.
+    /// A new port, charged nothing.
     pub(crate) fn charge(self: &Arc<Self>, of: PortOf) -> Arc<Charge> {
         let mark = Arc::new(Mark::default());
         let id = self.ledger().add(of, mark.clone());
@@ -78,18 +78,18 @@ impl Arrived {
 }
 
 impl Charge {
-    /// Bytes that it may occupy without asking.
+    /// Bytes that it may occupy without `grow`.
     pub(crate) fn granted(&self) -> u64 {
         self.granted.load(Ordering::Relaxed)
     }
 
-    /// Asks to occupy `bytes`, `most` at the most. Gives the ports that make way; they are told by `is_evicted`, their manager by the caller.
+    /// Requests to occupy `bytes`, `most` at the most. Returns the evicted ports; they see it by `is_evicted`, and the caller tells the manager.
     pub(crate) fn grow(&self, bytes: u64, most: u64, now: u64) -> Result<Vec<PortOf>, OverBudget> {
         let mut ledger = self.of.ledger();
         let ample = bytes.next_multiple_of(STEP_BYTES).min(most).max(bytes);
         let (bytes, plan) = match ledger.plan(self.id, ample, now) {
             Ok(victims) if victims.is_empty() => (ample, Ok(victims)),
-            // What is ample is worth nobody's place.
+            // The spare part of a step is not worth an eviction: plan again with the exact size.
             _ => (bytes, ledger.plan(self.id, bytes, now)),
         };
         let victims = plan.map_err(|budget| {
@@ -105,7 +105,7 @@ impl Charge {
         Ok(ports.collect())
     }
 
-    /// What it occupies was found to be this: more than was granted, or less, since the device has given some back.
+    /// Sets the charge to what the port was measured to occupy: more than granted, or less, since the device has freed some.
     pub(crate) fn set(&self, bytes: u64) {
         self.granted.store(bytes, Ordering::Relaxed);
         if let Some(port) = self.of.ledger().ports.get_mut(&self.id) {
@@ -113,17 +113,17 @@ impl Charge {
         }
     }
 
-    /// Something came for it.
+    /// Notes that data arrived.
     pub(crate) fn hear(&self, now: u64) {
         self.mark.heard.store(now, Ordering::Relaxed);
     }
 
-    /// When something came for it last.
+    /// When data last arrived.
     pub(crate) fn heard(&self) -> u64 {
         self.mark.heard.load(Ordering::Relaxed)
     }
 
-    /// Whether it has to go.
+    /// Whether it is evicted.
     pub(crate) fn is_evicted(&self) -> bool {
         self.mark.is_evicted.load(Ordering::Relaxed)
     }
@@ -135,7 +135,7 @@ impl Drop for Charge {
     }
 }
 
-/// A port that is charged.
+/// A charged port.
 #[derive(Debug)]
 struct Port {
     of: PortOf,
@@ -166,7 +166,7 @@ impl Ledger {
         self.next
     }
 
-    /// Which ports have to make way, each for a budget, before a port may be charged so much.
+    /// Which ports must be evicted, each because of a budget, before a port may be charged `bytes`.
     fn plan(&self, id: u64, bytes: u64, now: u64) -> Result<Vec<(u64, Budget)>, Budget> {
         let Some(port) = self.ports.get(&id) else { return Ok(Vec::new()) };
         let (topic, host) = port.of;
@@ -219,7 +219,7 @@ impl Ledger {
     }
 }
 
-/// Who makes way, among the ports of one budget, for a port that needs `more`.
+/// The port to evict, among those of one budget, for a port that needs `more`.
 fn victim((id, host, more): (u64, HostId, u64), live: &[(u64, &Port)], now: u64) -> Option<u64> {
     let mut by_host: BTreeMap<HostId, u64> = BTreeMap::from([(host, more)]);
     for (_, port) in live {
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_most_makes_way_with_what_was_silent_longest() {
+    fn the_longest_silent_port_of_the_host_with_most_memory_is_evicted() {
         let arrived = arrived(10, 10, 10);
         let greedy: Vec<Arc<Charge>> = (0..3).map(|topic| arrived.charge(of(topic, 1))).collect();
         for (second, charge) in greedy.iter().enumerate() {
@@ -274,16 +274,16 @@ mod tests {
         assert_eq!(grow(&honest, 1, 9), Ok(vec![]));
         assert_eq!(grow(&honest, 4, 9), Ok(vec![of(0, 1)]));
         assert!(greedy[0].is_evicted() && !greedy[1].is_evicted() && !honest.is_evicted());
-        // The host that has most does not take from another.
+        // The host with most memory evicts no port of another.
         assert_eq!(grow(&greedy[1], 4, 10), Err("arrived_bytes_max".to_owned()));
         assert_eq!(arrived.refusals.met(), BTreeMap::from([("arrived_bytes_max".to_owned(), 2)]));
-        // What the device or the pool's end gives back is there for others.
+        // Memory that the device or a pool's end frees is available to others.
         drop(greedy);
         assert_eq!(grow(&honest, 10, 11), Ok(vec![]));
     }
 
     #[test]
-    fn a_host_gives_way_to_itself_only_where_it_has_fallen_silent() {
+    fn a_host_evicts_its_own_port_only_if_that_has_fallen_silent() {
         let arrived = arrived(100, 4, 100);
         let (first, second) = (arrived.charge(of(1, 1)), arrived.charge(of(2, 1)));
         assert_eq!(grow(&first, 3, 0), Ok(vec![]));
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_larger_than_a_budget_is_refused_by_its_key_and_evicts_nobody() {
+    fn a_message_larger_than_a_budget_is_refused_with_the_key_and_evicts_no_port() {
         let arrived = arrived(100, 50, 4);
         let (first, second) = (arrived.charge(of(1, 1)), arrived.charge(of(1, 2)));
         assert_eq!(grow(&first, 3, 0), Ok(vec![]));
@@ -302,9 +302,9 @@ mod tests {
     }
 
     proptest! {
-        /// B1, B2, and that a refusal changes nothing.
+        /// B1 and B2 hold, and a refusal changes nothing.
         #[test]
-        fn no_budget_is_exceeded_whoever_asks(
+        fn no_sequence_of_requests_exceeds_a_budget(
             asks in proptest::collection::vec((0_usize..12, 1_u64..9, any::<bool>()), 1..100),
         ) {
             let arrived = arrived(12, 8, 6);

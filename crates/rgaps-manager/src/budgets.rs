@@ -1,4 +1,4 @@
-//! The budgets that parts of a manager share, from the configuration's `Limits`.
+//! The budgets that the parts of a manager share, from the configuration's `Limits`.
 
 use std::sync::Arc;
 
@@ -12,9 +12,9 @@ use crate::links::Links;
 #[derive(Clone, Debug)]
 pub(crate) struct Budgets {
     pub(crate) limits: Limits,
-    /// How often each was met.
+    /// How often each budget was exceeded.
     pub(crate) refusals: Arc<Refusals>,
-    /// Memory for what arrives.
+    /// Memory for arriving messages.
     pub(crate) arrived: Arc<Arrived>,
     pub(crate) links: Arc<Links>,
     pub(crate) descriptors: Arc<Descriptors>,
@@ -30,11 +30,11 @@ impl Budgets {
     }
 }
 
-/// Descriptors that this process may have open, of which the last are for programs of this host.
+/// The descriptors that this process may have open. The last ones are reserved for programs of this host.
 #[derive(Debug)]
 pub(crate) struct Descriptors {
     percent: u64,
-    /// To be copied: a copy gets the lowest number that is free.
+    /// A descriptor to duplicate: the duplicate gets the lowest free number, which shows how many are in use.
     any: Option<EventFd>,
 }
 
@@ -43,12 +43,12 @@ impl Descriptors {
         Self { percent: limits.of(Budget::SpareDescriptors), any: EventFd::new().ok() }
     }
 
-    /// Whether a link with another host leaves the spare ones to programs of this host.
+    /// Whether another link with a host leaves the spare descriptors to programs of this host.
     pub(crate) fn has_room_for_links(&self) -> bool {
         self.has_room(self.percent)
     }
 
-    /// Whether a connection does that somebody on the network opens. Half of the spare ones are for links that are about to stand.
+    /// Whether another incoming data connection may be accepted: half of the spare descriptors are for links that are being set up.
     pub(crate) fn has_room_for_callers(&self) -> bool {
         self.has_room(self.percent / 2)
     }

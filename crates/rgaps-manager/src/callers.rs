@@ -1,9 +1,8 @@
-//! Callers: connections to the ports for data that have not said yet what they are for. Each is heard in a thread of its own, so that somebody
-//! who connects and says nothing keeps nobody waiting; and where there are too many, the one that has been silent longest makes way, so that nobody
-//! who says nothing keeps anybody out.
+//! Callers: data connections that have not identified themselves yet. Each has its own thread, so that a silent one delays no other. If there are
+//! too many, the oldest is closed, so that silent connections keep no honest host out.
 //!
-//! Bounds      `callers_max` in all, `callers_address_max` from one address: a flood from one address is at its own expense. A caller that
-//!             makes way is hung up on, and its thread ends; `THREADS_OVER` more than `callers_max` may be about to.
+//! Bounds      `callers_max` in total, `callers_address_max` from one address, so that a flood from one address closes only its own connections.
+//!             The manager closes the connection of an old caller, whose thread then ends; up to `THREADS_OVER` such threads may be still ending.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,12 +14,12 @@ use rgaps_link::tcp::{AcceptError, HangUp, Incoming, TcpRingListener};
 
 use crate::budgets::{Budgets, Descriptors};
 
-/// How often a listener looks whether it should stop.
+/// How often a listener checks whether it should stop.
 const ACCEPT_TICK: Duration = Duration::from_millis(500);
-/// Threads that were told to end and have not yet.
+/// Threads of closed connections that may still be ending.
 const THREADS_OVER: usize = 64;
 
-/// Those of all ports.
+/// The callers of all ports.
 #[derive(Debug)]
 pub(crate) struct Callers {
     limits: Limits,
@@ -38,7 +37,7 @@ impl Callers {
         Self { limits, refusals, descriptors, silent: Mutex::new(silent), ended: Condvar::new() }
     }
 
-    /// Takes connections until told to stop; `let_in` gets those who have said hello, in their threads.
+    /// Accepts connections until told to stop. `let_in` gets the identified ones, in their threads.
     pub(crate) fn accept(
         self: &Arc<Self>,
         listener: &TcpRingListener,
@@ -58,12 +57,12 @@ impl Callers {
             if !self.descriptors.has_room_for_callers() {
                 if self.refusals.count(Budget::SpareDescriptors) {
                     let over = self.limits.over(Budget::SpareDescriptors);
-                    tracing::warn!(%peer, "a data connection is turned away, since few descriptors are left ({over})");
+                    tracing::warn!(%peer, "a data connection is refused, since few descriptors are left ({over}); raise LimitNOFILE= or ulimit -Hn");
                 }
                 continue;
             }
             let Ok(hang_up) = caller.hang_up() else {
-                tracing::warn!(%peer, "no descriptor is left for a data connection; it is turned away");
+                tracing::warn!(%peer, "a data connection is refused, since no descriptor is left; raise LimitNOFILE= or ulimit -Hn");
                 continue;
             };
             let number = self.add(peer, hang_up);
@@ -74,19 +73,21 @@ impl Callers {
                 callers.thread_ended();
                 match incoming {
                     Ok(incoming) => let_in(incoming),
-                    Err(error) if made_way => tracing::debug!(%error, "a data connection made way for others"),
-                    Err(error) => tracing::warn!(%error, "a data connection was turned away"),
+                    Err(error) if made_way => {
+                        tracing::debug!(%error, "a data connection was closed to make room for others")
+                    }
+                    Err(error) => tracing::warn!(%error, "a data connection was refused"),
                 }
             });
             if let Err(error) = spawned {
                 self.silent().remove(number);
                 self.thread_ended();
-                tracing::error!(%error, "no thread for a data connection");
+                tracing::error!(%error, "a thread for a data connection could not be started");
             }
         }
     }
 
-    /// Another one; the oldest of its address, or of all, is hung up on if there are too many.
+    /// Adds a caller. If there are too many, closes the oldest of its address, or of all.
     fn add(&self, peer: SocketAddr, hang_up: HangUp) -> u64 {
         let mut silent = self.silent();
         while silent.threads >= silent.most + THREADS_OVER {
@@ -98,7 +99,7 @@ impl Callers {
             hang_up.hang_up();
             if self.refusals.count(budget) {
                 let over = self.limits.over(budget);
-                tracing::warn!(%peer, "callers connect and say nothing ({over}); the oldest make way (rgaps doctor counts them)");
+                tracing::warn!(%peer, "data connections do not identify themselves ({over}); the oldest are closed (rgaps doctor counts them)");
             }
         }
         number
@@ -114,7 +115,7 @@ impl Callers {
     }
 }
 
-/// Who has said nothing yet, oldest first, and how many threads hear them.
+/// Silent callers, oldest first, and the number of their threads.
 #[derive(Debug)]
 struct Silent<T> {
     most: usize,
@@ -129,7 +130,7 @@ impl<T> Silent<T> {
         Self { most, of_address, callers: Vec::new(), next: 0, threads: 0 }
     }
 
-    /// Its number, and who makes way for it.
+    /// Adds a caller. Returns its number, and the caller to close for it.
     fn add(&mut self, address: IpAddr, caller: T) -> (u64, Option<(Budget, T)>) {
         let of_address = self.callers.iter().filter(|(_, of, _)| *of == address).count();
         let made_way = if of_address >= self.of_address {
@@ -144,7 +145,7 @@ impl<T> Silent<T> {
         (self.next, made_way)
     }
 
-    /// It has said something, or has gone; `None` if it made way.
+    /// Removes a caller that has identified itself or left. `None` if it was closed to make room.
     fn remove(&mut self, number: u64) -> Option<T> {
         let place = self.callers.iter().position(|(of, ..)| *of == number)?;
         Some(self.callers.remove(place).2)
@@ -160,11 +161,11 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_of_an_address_makes_way_and_then_the_oldest_of_all() {
+    fn the_oldest_caller_of_an_address_is_closed_and_then_the_oldest_of_all() {
         let mut silent = Silent::new(4, 2);
         let mut add = |of: u8, name: u8| silent.add(address(of), name).1;
         assert_eq!([add(1, 1), add(2, 2), add(1, 3)], [None; 3]);
-        assert_eq!(add(1, 4), Some((Budget::CallersOfAddress, 1)), "at the expense of its own address");
+        assert_eq!(add(1, 4), Some((Budget::CallersOfAddress, 1)), "one of its own address is closed");
         assert_eq!(add(3, 5), None);
         assert_eq!(add(4, 6), Some((Budget::Callers, 2)));
         assert_eq!((silent.remove(2), silent.remove(3)), (None, Some(3)));

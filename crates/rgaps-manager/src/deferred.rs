@@ -1,5 +1,5 @@
-//! Requests that wait for other clients to hand a topic back to this manager, which follows one that died: how many, how long, and what their
-//! clients hear in the end.
+//! Requests that wait until other clients have handed a topic back to this manager, which succeeds one that died: how many wait, for how long, and
+//! which answer they get in the end.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use crate::requests::Outcome;
 
 /// Requests that may wait.
 const DEFERRED_MAX: usize = 1024;
-/// How long one waits before its client hears for whom: less than clients wait for an answer.
+/// How long a request waits before it is refused with the clients that it waits for: less than clients wait for a reply.
 const DEFERRED_FOR: Duration = Duration::from_secs(5);
 
 /// A request that waits.
@@ -25,7 +25,7 @@ pub(crate) struct Deferred {
 }
 
 impl Manager {
-    /// Answers a request, or lets it wait.
+    /// Answers a request, or defers it.
     pub(crate) fn request(&mut self, client: ClientId, request: Request, descriptors: Vec<OwnedFd>) {
         let Request { id, body } = request;
         match self.handle(client, &body, descriptors) {
@@ -38,7 +38,9 @@ impl Manager {
                 self.deferred.push(Deferred { client, id, body, until: Instant::now() + DEFERRED_FOR });
             }
             Outcome::Deferred(_) => {
-                let full = Refusal::Exhausted("too many requests wait; try again".to_owned());
+                let full = Refusal::Exhausted(format!(
+                    "{DEFERRED_MAX} requests wait already for topics to be handed back; try again"
+                ));
                 self.answer(client, id, Err(full));
             }
         }
@@ -48,7 +50,7 @@ impl Manager {
         self.deferred.iter().filter(|deferred| deferred.client == client).count()
     }
 
-    /// Tries those that wait again.
+    /// Retries the deferred requests.
     pub(crate) fn retry_deferred(&mut self) {
         for Deferred { client, id, body, until } in std::mem::take(&mut self.deferred) {
             match self.handle(client, &body, Vec::new()) {

@@ -1,5 +1,5 @@
-//! The device-memory manager: makes a pool for each writer, seals it once the writer has mapped it, hands it to readers, and drops it
-//! when the last message in it is released.
+//! The device-memory manager: makes a pool for each writer, seals it once the writer has mapped it, hands it to readers, and frees it when its last
+//! message is released.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -10,8 +10,7 @@ use rgaps_shm::{PublisherSlot, SlotTable};
 
 use crate::arrived::Charge;
 
-/// The pools of one topic, shared with its workers. None stays for long whose publisher's slot is free or another's: that of one that made way for
-/// the next goes when the next has its own.
+/// The pools of one topic, shared with its workers. A pool of a former occupant of a slot is freed when the slot's next occupant gets its own pool.
 #[derive(Clone, Debug)]
 pub(crate) struct Pools {
     slot_table: SlotTable,
@@ -22,15 +21,15 @@ pub(crate) struct Pools {
 struct Pool {
     memory: Arc<dyn PoolMemory>,
     sealed: bool,
-    /// Of one for what arrives; it ends with the pool.
+    /// For a pool of arriving messages; dropped with the pool.
     charge: Option<Arc<Charge>>,
 }
 
-/// A pool is not there (yet).
+/// A pool does not exist (yet), or cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PoolError {
-    /// There is none for that slot.
-    #[error("there is no pool for publisher slot {0}, generation {1}; it has gone with its publisher")]
+    /// There is no pool for that slot.
+    #[error("there is no pool for publisher slot {0}, generation {1}: the publisher has left")]
     Unknown(u16, u32),
     /// Its publisher has not mapped it yet.
     #[error("the pool of publisher slot {0} is not ready yet")]
@@ -82,12 +81,12 @@ impl DeviceMemoryManager {
 }
 
 impl Pools {
-    /// Of the topic with these slots.
+    /// The pools of the topic with these slots.
     pub(crate) fn new(slot_table: SlotTable) -> Self {
         Self { slot_table, by_slot: Arc::default() }
     }
 
-    /// What a pool for arriving messages is charged lasts as long as the pool.
+    /// Keeps the charge of a pool for arriving messages until the pool is freed.
     pub(crate) fn keep_charge(&self, slot: PublisherSlot, charge: Arc<Charge>) {
         let mut pools = self.by_slot.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(pool) = pools.get_mut(&slot) {
@@ -95,7 +94,7 @@ impl Pools {
         }
     }
 
-    /// The writer has mapped it: seal it, so that readers can have it.
+    /// Seals a pool that its writer has mapped, so that readers can get it.
     pub(crate) fn seal(&self, slot: PublisherSlot) -> Result<(), PoolError> {
         let mut pools = self.by_slot.write().unwrap_or_else(PoisonError::into_inner);
         let pool = pools.get_mut(&slot).ok_or(PoolError::Unknown(slot.index, slot.generation))?;
@@ -106,7 +105,7 @@ impl Pools {
         Ok(())
     }
 
-    /// What a reader needs to map it.
+    /// What a reader needs to map a pool.
     pub(crate) fn export(&self, slot: PublisherSlot) -> Result<(PoolDescription, Vec<OwnedFd>), PoolError> {
         let pools = self.by_slot.read().unwrap_or_else(PoisonError::into_inner);
         let pool = pools.get(&slot).ok_or(PoolError::Unknown(slot.index, slot.generation))?;
@@ -116,13 +115,13 @@ impl Pools {
         Ok(pool.memory.export()?)
     }
 
-    /// This process's own mapping, for the senders.
+    /// This process's mapping of a pool, for the senders.
     pub(crate) fn memory(&self, slot: PublisherSlot) -> Option<Arc<dyn PoolMemory>> {
         let pools = self.by_slot.read().unwrap_or_else(PoisonError::into_inner);
         pools.get(&slot).map(|pool| pool.memory.clone())
     }
 
-    /// Gives slabs of a pool memory, for its writer to map.
+    /// Commits memory for slabs of a pool, for its writer to map.
     pub(crate) fn commit(
         &self,
         slot: PublisherSlot,
@@ -133,18 +132,18 @@ impl Pools {
         Ok(memory.commit(slabs, newest)?)
     }
 
-    /// Releases what the writer has released.
+    /// Releases the memory that the writer has released.
     pub(crate) fn trim(&self, slot: PublisherSlot, offset: u64, bytes: u64) -> Result<(), PoolError> {
         let memory = self.memory(slot).ok_or(PoolError::Unknown(slot.index, slot.generation))?;
         Ok(memory.release_unused(offset, bytes)?)
     }
 
-    /// Its last message is released.
+    /// Frees a pool whose last message is released.
     pub(crate) fn remove(&self, slot: PublisherSlot) {
         self.by_slot.write().unwrap_or_else(PoisonError::into_inner).remove(&slot);
     }
 
-    /// Bytes of memory that they occupy.
+    /// Bytes of memory that the pools occupy.
     pub(crate) fn resident_bytes(&self) -> u64 {
         let pools = self.by_slot.read().unwrap_or_else(PoisonError::into_inner);
         pools.values().map(|pool| pool.memory.resident_bytes()).sum()

@@ -1,53 +1,53 @@
-//! What travels in front of a message's bytes: its description and typed metadata.
+//! The envelope in front of a message's bytes: its description and typed metadata.
 //!
 //! ```text
 //!  0 version u32   4 kind u32   8 path u64   16 published u64   24 staged u64   32 sent u64   40 source host, 16 B
 //! 56 host epoch u64   64 history depth u32   68 metadata bytes u32   72 metadata
 //! ```
 //!
-//! Trusts      nothing: it came from another host.
+//! Trusts      nothing: it comes from another host.
 
 use rgaps_shm::info::{MessageInfo, Stamps, decode_path, encode_path};
 use rgaps_shm::layout::META_BYTES_MAX;
 
 /// Bytes before the metadata.
 pub const HEAD_BYTES: usize = 72;
-/// Bytes at most.
+/// Bytes of an envelope, at most.
 pub const ENVELOPE_BYTES_MAX: usize = HEAD_BYTES + META_BYTES_MAX;
-/// Of the layout above.
+/// Version of the layout above.
 pub const ENVELOPE_VERSION: u32 = 2;
 
-/// A description ready to be sent, kept in place so that a message costs no allocation.
+/// An envelope that is ready to be sent, stored inline so that a message costs no allocation.
 #[derive(Clone, Debug)]
 pub struct Envelope {
     bytes: [u8; ENVELOPE_BYTES_MAX],
     used: usize,
 }
 
-/// A description that was received.
+/// A received envelope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opened<'a> {
-    /// What is known of the message; publisher, sequence and bytes are the record's.
+    /// The description; publisher, sequence and bytes come from the record, not from the envelope.
     pub info: MessageInfo,
-    /// How many last messages of its publisher late joiners get.
+    /// How many of its publisher's last messages late joiners get.
     pub history_depth: u32,
     /// Typed metadata.
     pub meta: &'a [u8],
 }
 
-/// Not an envelope.
+/// Why bytes are not an envelope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EnvelopeError {
     /// Too short, too long, or its lengths contradict each other.
     #[error("an envelope of {0} B is malformed")]
     Length(usize),
-    /// Of another version.
-    #[error("an envelope has version {0}, this host speaks {ENVELOPE_VERSION}")]
+    /// It has another version.
+    #[error("an envelope has version {0}, this host reads {ENVELOPE_VERSION}; run one version of RGAPS on all hosts")]
     Version(u32),
 }
 
 impl Envelope {
-    /// Seals a description. Metadata beyond `META_BYTES_MAX` cannot be, a segment holds no more.
+    /// Seals a description. Metadata is never longer than `META_BYTES_MAX`, since a segment holds no more.
     pub fn seal(info: &MessageInfo, history_depth: u32, meta: &[u8]) -> Self {
         let mut envelope = Self { bytes: [0; ENVELOPE_BYTES_MAX], used: HEAD_BYTES };
         let meta = &meta[..meta.len().min(META_BYTES_MAX)];
@@ -76,7 +76,7 @@ impl Envelope {
     }
 }
 
-/// Reads a description from another host.
+/// Reads an envelope from another host.
 pub fn open(bytes: &[u8]) -> Result<Opened<'_>, EnvelopeError> {
     if bytes.len() < HEAD_BYTES || bytes.len() > ENVELOPE_BYTES_MAX {
         return Err(EnvelopeError::Length(bytes.len()));
@@ -99,7 +99,7 @@ pub fn open(bytes: &[u8]) -> Result<Opened<'_>, EnvelopeError> {
     Ok(Opened { info, history_depth: u32_at(64), meta })
 }
 
-/// For the fuzzer and its corpus: whatever opens, seals to what opens to the same.
+/// Fuzz entry: opening, sealing and opening again gives the same description.
 pub fn fuzz_envelope(data: &[u8]) {
     if let Ok(opened) = open(data) {
         let sealed = Envelope::seal(&opened.info, opened.history_depth, opened.meta);
@@ -117,13 +117,13 @@ mod tests {
     }
 
     #[test]
-    fn a_description_survives_its_journey() {
+    fn opening_a_sealed_envelope_gives_the_same_description() {
         let sealed = Envelope::seal(&info(), 5, b"metadata");
         assert_eq!(open(sealed.bytes()), Ok(Opened { info: info(), history_depth: 5, meta: b"metadata" }));
     }
 
     #[test]
-    fn every_cut_and_every_lie_about_length_is_refused() {
+    fn every_truncated_envelope_and_every_wrong_length_is_refused() {
         let sealed = Envelope::seal(&info(), 5, b"metadata");
         for cut in 0..sealed.bytes().len() {
             assert!(open(&sealed.bytes()[..cut]).is_err(), "cut at {cut}");

@@ -1,5 +1,5 @@
-//! What workers tell the manager: a channel, and a descriptor that wakes it. Nothing of it is dropped; a worker posts a few events in its life,
-//! so that their number is bounded by that of the workers. What the network tells has an inbox of its own.
+//! Events of workers for the manager: a channel, and a descriptor that wakes the manager. No event is dropped. A worker posts a few events in its
+//! life, so the number of workers bounds the number of events. Events of the network go through `inbox`.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -9,18 +9,18 @@ use rgaps_os::EventFd;
 
 use crate::arrival::ArrivalState;
 
-/// Something that the manager should decide about.
+/// An event that the manager handles.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// A sender has ended, as it was told to; its slot may be given up.
+    /// A sender has ended, as requested; its slot may be released.
     SenderEnded { topic: TopicId, host: HostId },
-    /// A connection has come for an arrival that was offered; its worker runs.
+    /// The other host has connected to an offered ring; the arrival's worker runs.
     ArrivalBegan { topic: TopicId, host: HostId },
-    /// An arrival has ended; its port comes back, for the next connection.
+    /// An arrival has ended, and returns its port for the next connection.
     ArrivalEnded { topic: TopicId, host: HostId, state: Box<ArrivalState>, why: String },
-    /// The memory of a port is needed for others.
+    /// A port is evicted: others need its memory.
     Evicted { topic: TopicId, host: HostId },
-    /// Something that people should know of a topic.
+    /// Something that people should know about a topic.
     Warning { topic: TopicId, text: String },
 }
 
@@ -32,14 +32,14 @@ pub(crate) struct Mailbox {
 }
 
 impl Mailbox {
-    /// A mailbox, its reading end, and what wakes the reader.
+    /// A mailbox, its reading end, and the descriptor that wakes the reader.
     pub(crate) fn new() -> std::io::Result<(Self, Receiver<Event>, Arc<EventFd>)> {
         let (sender, receiver) = channel();
         let wake = Arc::new(EventFd::new()?);
         Ok((Self { sender, wake: wake.clone() }, receiver, wake))
     }
 
-    /// Tells the manager. If it is gone, nobody needs to know.
+    /// Posts an event. If the manager is gone, the event is dropped.
     pub(crate) fn post(&self, event: Event) {
         if self.sender.send(event).is_ok() {
             let _ = self.wake.signal();

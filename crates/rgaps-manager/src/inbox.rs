@@ -1,7 +1,7 @@
-//! What the network tells the manager, until the manager has time for it. zenoh's threads put it in and never wait for more than a lock.
+//! Events of the network, queued until the manager has time for them. zenoh's threads add them and wait at most for a lock.
 //!
-//! Announcements are kept as the latest state (`rgaps_control::announcements`); of ring requests the newest of each host and topic waits. Both are bounded, by
-//! host and in total, so that no stranger fills this process, and hosts have their turn one after the other.
+//! Announcements are stored as the latest state (`rgaps_control::announcements`). Of the ring requests, the newest of each host and topic waits. Both
+//! are bounded by host and in total, so that no host can fill this process's memory. Hosts are served round-robin.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -18,7 +18,7 @@ use rgaps_os::EventFd;
 use crate::answers::Answers;
 use crate::budgets::Budgets;
 
-/// A ring request, and who takes its answer.
+/// A ring request, and the responder for its answer.
 pub(crate) type AskedRing = (RingRequest, RingResponder);
 
 /// Between zenoh's threads and the manager's.
@@ -29,12 +29,12 @@ pub(crate) struct Inbox {
     answers: Answers,
     budgets: Budgets,
     wake: Arc<EventFd>,
-    /// The manager was woken and has not looked yet.
+    /// The manager was woken and has not called `look` since.
     is_woken: AtomicBool,
 }
 
 impl Inbox {
-    /// Nothing is known.
+    /// An empty inbox.
     pub(crate) fn new(wake: Arc<EventFd>, budgets: &Budgets) -> std::io::Result<Self> {
         Ok(Self {
             announcements: Mutex::new(Announcements::new(Instant::now(), &budgets.limits)),
@@ -46,7 +46,7 @@ impl Inbox {
         })
     }
 
-    /// From the network's threads.
+    /// Takes an event, on one of the network's threads.
     pub(crate) fn handle(&self, event: NetworkEvent) {
         let kept = match event {
             NetworkEvent::RingRequested { request, responder } => {
@@ -69,27 +69,27 @@ impl Inbox {
         }
     }
 
-    /// The manager looks: what comes from now on wakes it again.
+    /// The manager is about to look: later events wake it again.
     pub(crate) fn look(&self) {
         self.is_woken.store(false, Ordering::Release);
     }
 
-    /// What other hosts announce. Hold it for a look, not while something is done.
+    /// What other hosts announce. Hold the lock only to read; zenoh's threads wait for it.
     pub(crate) fn announcements(&self) -> MutexGuard<'_, Announcements> {
         self.announcements.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next ring request, if its answer can be given. Its answer goes to `answer`.
+    /// The next ring request, if there is room for its answer. Pass the answer to `answer`.
     pub(crate) fn poll_ring(&self) -> Option<AskedRing> {
         if self.answers.has_room() { self.rings().pop() } else { None }
     }
 
-    /// Whether `poll_ring` has something.
+    /// Whether `poll_ring` would return a request.
     pub(crate) fn has_rings(&self) -> bool {
         self.answers.has_room() && self.rings().total > 0
     }
 
-    /// Answers a ring request. Waits for nobody.
+    /// Answers a ring request. Returns at once.
     pub(crate) fn answer(&self, responder: RingResponder, answer: Result<RingOffer, RingRefusal>) {
         self.answers.give(Box::new(move || responder.answer(&answer)));
     }
@@ -102,13 +102,13 @@ impl Inbox {
     }
 
     fn ring_requested(&self, request: RingRequest, responder: RingResponder) {
-        // Whoever invents identities shares what one host may have.
+        // All hosts without a known identity share one host's bound.
         let of = Some(request.host).filter(|host| self.announcements().directory().knows(*host));
         let (host, key) = (request.host, request.endpoint.key.clone());
         let pushed = self.rings().push(of, (host, key), (request, responder));
         match pushed {
             Ok(None) => {}
-            // Somebody else may have asked the first time, who does not read.
+            // The older request may be from another session, which does not read: answer on a worker thread.
             Ok(Some((older, responder))) if self.answers.has_room() => {
                 self.answer(responder, Err(RingRefusal::AskedAgain(older.endpoint.key.to_string())));
             }
@@ -118,9 +118,9 @@ impl Inbox {
             Err(full) => {
                 let over = self.budgets.limits.over(full.budget);
                 if self.budgets.refusals.count(full.budget) {
-                    tracing::warn!("{} ring requests wait ({over}); some are refused", full.waiting);
+                    tracing::warn!("{} ring requests wait ({over}); further ones are refused", full.waiting);
                 }
-                // On the thread that reads from who has asked: it waits for itself.
+                // Answered on zenoh's thread for the requesting host, so a host that does not read delays only itself.
                 full.item.1.answer(&Err(RingRefusal::NoRoom(over)));
             }
         }
@@ -131,10 +131,10 @@ impl Inbox {
     }
 }
 
-/// What a request is for: the newest of each waits.
+/// What a request is for. Only the newest request for each waits.
 type For = (HostId, TopicKey);
 
-/// Requests by who asks, served in turns.
+/// Requests by host, served round-robin.
 #[derive(Debug)]
 struct Queue<T> {
     most: usize,
@@ -158,7 +158,7 @@ impl<T> Queue<T> {
         Self { most, of_host_most, of: BTreeMap::new(), turn: None, total: 0 }
     }
 
-    /// Puts a request in; gives back the older one that it stands for, in whose place it waits.
+    /// Adds a request. It takes the place of an older one for the same host and topic, which is returned.
     fn push(&mut self, of: Option<HostId>, what: For, item: T) -> Result<Option<T>, Full<T>> {
         let waiting = self.of.get_mut(&of);
         if let Some((_, older)) = waiting.and_then(|queue| queue.iter_mut().find(|(known, _)| *known == what)) {
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn ring_requests_are_bounded_by_host_and_in_all_and_hosts_take_turns() {
+    fn ring_requests_are_bounded_by_host_and_in_total_and_hosts_take_turns() {
         const RINGS_OF_HOST_MAX: usize = 6;
         let limits =
             Limits { ring_requests_max: 20, ring_requests_host_max: RINGS_OF_HOST_MAX as u64, ..Limits::default() };
@@ -214,7 +214,7 @@ mod tests {
         }
         let full = Full { item: (1, 9999), budget: Budget::RingRequestsOfHost, waiting: RINGS_OF_HOST_MAX };
         assert_eq!(queue.push(Some(host(1)), what(1, 9999), (1, 9999)), Err(full));
-        assert_eq!(queue.push(Some(host(1)), what(1, 3), (1, 1003)), Ok(Some((1, 3))), "asked again, in its place");
+        assert_eq!(queue.push(Some(host(1)), what(1, 3), (1, 1003)), Ok(Some((1, 3))), "it replaces the older request");
         assert_eq!(queue.push(Some(host(2)), what(2, 0), (2, 0)), Ok(None), "another host has room");
         assert_eq!(queue.push(None, what(7, 0), (7, 0)), Ok(None));
         let first: Vec<_> = (0..5).map_while(|_| queue.pop()).collect();

@@ -1,11 +1,13 @@
-//! The host manager: what runs as `rgapsd`, one a host.
+//! The host manager, which runs as `rgapsd`, one per host.
 //!
-//! `manager` is its one thread of decisions: clients, topics, other hosts. It owns the three parts of the paper as modules:
-//! `device_memory` makes pools and hands them out, `publish` decides which hosts get a topic and runs a `sender` for each (paths 1 and
-//! 2), `subscribe` offers rings to hosts that publish and runs an `arrival` for each (path 3). `successor` takes topics over from a
-//! manager that died, as `adoption` decides. `inbox` holds what the network says until the manager has time for it, `others` does what follows, and
-//! `answers` takes answers to zenoh. `log` is what `rgapsd` writes. `budgets` bounds what others may use up: `arrived` the memory for what comes, `links` their number, `callers` who has not said
-//! hello, `shares` what one client may have. Workers are threads of their own; they talk to the manager through `event`, and share nothing but the budgets.
+//! `manager` is the one thread that decides about clients, topics and other hosts. It owns the three parts of the paper as modules:
+//! `device_memory` makes pools and hands them out. `publish` decides which hosts get a topic and runs a `sender` for each (paths 1 and 2).
+//! `subscribe` offers rings to publishing hosts and runs an `arrival` for each (path 3).
+//!
+//! `successor` takes topics over from a manager that died; `adoption` decides how. `inbox` queues events of the network, `others` handles them, and
+//! `answers` sends replies through zenoh. `log` is the log of `rgapsd`. `budgets` bounds what others may use up: `arrived` the memory of arriving
+//! messages, `links` the number of links, `callers` connections that have not identified themselves, `shares` the resources of one client. Workers
+//! are threads. They report to the manager through `event`, and share only the budgets.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Links with other hosts, counted: each is a topic, a host and a direction, and costs threads, a socket and, where messages arrive, a ring.
+//! Counts links with other hosts: one per topic, host and direction. Each costs threads, a socket and, if messages arrive on it, a ring.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,7 +7,7 @@ use rgaps_control::{Budget, HostId, Limits, OverBudget, Refusals};
 
 use crate::budgets::Descriptors;
 
-/// How many there are.
+/// The number of links, by host and in total.
 #[derive(Debug)]
 pub(crate) struct Links {
     limits: Limits,
@@ -16,7 +16,7 @@ pub(crate) struct Links {
     by_host: Mutex<HashMap<HostId, usize>>,
 }
 
-/// One of them; it is given back when it is dropped.
+/// A permit for one link. Dropping it returns it.
 #[derive(Debug)]
 pub(crate) struct LinkPermit {
     of: Arc<Links>,
@@ -28,7 +28,7 @@ impl Links {
         Self { limits: limits.clone(), refusals, descriptors, by_host: Mutex::default() }
     }
 
-    /// Another link with a host.
+    /// A permit for another link with a host.
     pub(crate) fn take(self: &Arc<Self>, host: HostId) -> Result<LinkPermit, OverBudget> {
         let mut by_host = self.by_host();
         let of_host = by_host.get(&host).copied().unwrap_or_default();
@@ -42,7 +42,7 @@ impl Links {
         if let Some(over) = over {
             let budget = self.limits.over(over);
             if self.refusals.count(over) {
-                tracing::warn!(%host, "a host gets no more links ({budget}); rgaps doctor counts what is refused");
+                tracing::warn!(%host, "a host gets no more links ({budget}); rgaps doctor counts the refused ones");
             }
             return Err(budget);
         }
@@ -73,7 +73,7 @@ mod tests {
     use crate::budgets::Budgets;
 
     #[test]
-    fn links_are_bounded_by_host_and_in_all_and_come_back() {
+    fn links_are_bounded_by_host_and_in_total_and_are_returned() {
         let limits = Limits { links_max: 3, links_host_max: 2, ..Limits::default() };
         let links = Budgets::new(&limits).links;
         let (one, other) = (HostId([1; 16]), HostId([2; 16]));

@@ -1,14 +1,14 @@
-//! The log of `rgapsd`: lines on standard error, none of which a stranger can forge, repeat for ever, or make the disk or the manager suffer by.
+//! The log of `rgapsd` on standard error. Other processes and hosts can neither forge its lines nor use it to fill the disk or stall the manager.
 //!
 //!   event ──▶ one line, plain (`rgaps_control::text`) ──▶ folded ──▶ standard error ──at log_bytes──▶ rgapsd.log.1
 //!
-//! A client that starts a manager gives it `rgapsd.log` of the runtime directory as standard error. Only there, and nowhere a user or a service
-//! manager has led it, is the file moved when it is full; standard error follows, so that what C libraries and panics say is in the log too. (Kept
-//! crates that rotate by size write a file of their own and leave standard error behind.)
+//! A client that starts a manager gives it `rgapsd.log` of the runtime directory as standard error. Only that file is rotated when it is full, never
+//! one to which a user or a service manager has redirected standard error. Standard error follows the rotation, so that output of C libraries and
+//! panics is in the log too. (Crates that rotate logs write a file of their own and leave standard error behind.)
 //!
-//! Invariants  L1 writing neither fails nor panics: what cannot be written is counted, and said once writing works again.
+//! Invariants  L1 logging neither fails nor panics: lines that cannot be written are counted, and the count is written once writing works again.
 //!             L2 neither of the two files has more than `log_bytes`.
-//!             L3 a line is written once in `FOLDED_FOR`; how often it was said meanwhile follows.
+//!             L3 a line is written once in `FOLDED_FOR`; the number of its repetitions follows.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -25,11 +25,11 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
-/// How long a line that was written is not written again.
+/// How long repetitions of a written line are folded.
 const FOLDED_FOR: Duration = Duration::from_secs(10);
-/// Lines that are compared with at most.
+/// Recent lines that a new line is compared with, at most.
 const FOLDED_MAX: usize = 64;
-/// What is beyond that of a line is left out.
+/// Bytes of a line that are written, at most.
 const LINE_BYTES_MAX: usize = 4096;
 
 static LOG: Log =
@@ -37,7 +37,7 @@ static LOG: Log =
 
 struct Log {
     state: Mutex<State>,
-    /// Something is folded that was not.
+    /// A line has its first folded repetition.
     changed: Condvar,
 }
 
@@ -46,17 +46,17 @@ struct State {
     output: Output,
 }
 
-/// Events go to the log from now on: those that RGAPS_LOG asks for, else warnings, and what the manager does.
+/// Starts logging: the events that RGAPS_LOG selects, by default warnings and what the manager does.
 pub fn start() {
     let filter = variable("RGAPS_LOG").and_then(|_| EnvFilter::try_from_env("RGAPS_LOG").ok());
     let filter = filter.unwrap_or_else(|| EnvFilter::new("warn,rgaps_manager=info"));
     let log = tracing_subscriber::fmt().with_env_filter(filter).without_time().with_ansi(false);
     log.log_internal_errors(false).with_writer(|| Event).init();
-    // Without it, what is folded is told with the next line.
+    // If the thread cannot be started, counts of repetitions are written with the next line.
     let _ = std::thread::Builder::new().name("log".to_owned()).spawn(tell_folded);
 }
 
-/// From now on the log is bounded, if standard error is this file.
+/// Bounds the log from now on, if standard error is this file.
 pub fn bound(path: &Path, bytes_max: u64) {
     if is_standard_error(path) {
         lock().output.file = Some(Rotating { path: path.to_owned(), bytes_max });
@@ -71,7 +71,7 @@ fn is_standard_error(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(is_it)
 }
 
-/// Goes on in the file that is there now, or a new one, where somebody has removed the one that is bounded.
+/// Continues in the file that is now at the log's path, or in a new one, if another process has removed the bounded one.
 pub fn come_back() {
     if let Some(file) = &lock().output.file
         && !is_standard_error(&file.path)
@@ -81,13 +81,13 @@ pub fn come_back() {
     }
 }
 
-/// Tells what is folded, before the process ends.
+/// Writes the counts of folded lines, before the process ends.
 pub fn flush() {
     let State { folding, output } = &mut *lock();
     folding.finish(&mut |line| output.write(line));
 }
 
-/// Writes a line that is no event.
+/// Writes a line that is not an event.
 pub fn complain(text: &str) {
     lock().output.write_bare(&plain_lines(text));
 }
@@ -96,7 +96,7 @@ pub fn complain(text: &str) {
 struct Event;
 
 impl Write for Event {
-    /// The subscriber writes an event as a whole.
+    /// The tracing subscriber writes each event in one call.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(bytes);
         let line = shortened(plain(text.trim_end_matches('\n')).into_owned());
@@ -116,7 +116,7 @@ fn lock() -> MutexGuard<'static, State> {
     LOG.state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Tells what is folded when its time is over, also if nothing else is logged.
+/// Writes the counts of folded lines when their time is over, even if nothing else is logged.
 fn tell_folded() {
     let mut state = lock();
     loop {
@@ -144,14 +144,14 @@ fn shortened(mut line: String) -> String {
     line
 }
 
-/// Lines that were written a short while ago, the oldest first.
+/// Recently written lines, the oldest first.
 struct Folding {
     recent: VecDeque<Recent>,
 }
 
 struct Recent {
     line: String,
-    /// How often it was said again.
+    /// How often it was repeated since.
     again: u64,
     until: Instant,
 }
@@ -161,7 +161,7 @@ impl Folding {
         Self { recent: VecDeque::new() }
     }
 
-    /// Writes a line, unless it was written a short while ago. True if that is the first time that it is not.
+    /// Writes a line, unless it was written recently. True if this is its first folded repetition.
     fn handle_line(&mut self, now: Instant, line: &str, write: &mut impl FnMut(&str)) -> bool {
         self.poll(now, write);
         if let Some(recent) = self.recent.iter_mut().find(|recent| recent.line == line) {
@@ -176,14 +176,14 @@ impl Folding {
         false
     }
 
-    /// Tells what was said again of the lines whose time is over.
+    /// Writes the counts of the lines whose time is over.
     fn poll(&mut self, now: Instant, write: &mut impl FnMut(&str)) {
         while self.recent.front().is_some_and(|recent| recent.until <= now) {
             self.tell_oldest(write);
         }
     }
 
-    /// When there is something to tell next.
+    /// When the next count is due.
     fn due(&self) -> Option<Instant> {
         self.recent.iter().find(|recent| recent.again > 0).map(|recent| recent.until)
     }
@@ -208,7 +208,7 @@ struct Output {
     unwritten: u64,
 }
 
-/// The file that standard error is, and that is ours.
+/// The log file that standard error is redirected to.
 struct Rotating {
     path: PathBuf,
     bytes_max: u64,
@@ -222,7 +222,7 @@ impl Output {
     /// Writes a line with the time before it.
     fn write(&mut self, line: &str) {
         let mut stamped = String::new();
-        // A String takes everything.
+        // Writing to a String does not fail.
         let _ = SystemTime.format_time(&mut Writer::new(&mut stamped));
         stamped.push(' ');
         stamped += line;
@@ -232,7 +232,7 @@ impl Output {
     fn write_bare(&mut self, line: &str) {
         let lost = match self.unwritten {
             0 => String::new(),
-            // What is before it may be half a line.
+            // The file may end with half a line.
             count => format!("\n{count} lines before this one could not be written\n"),
         };
         let text = format!("{lost}{line}\n");
@@ -247,7 +247,7 @@ impl Output {
 }
 
 impl Rotating {
-    /// Moves the file if it would be longer than it may be.
+    /// Rotates the file if `bytes` more would exceed its bound.
     fn make_room(&self, bytes: u64) {
         let length = rustix::fs::fstat(rustix::stdio::stderr()).map_or(0, |found| found.st_size as u64);
         if length == 0 || length + bytes <= self.bytes_max {
@@ -258,7 +258,7 @@ impl Rotating {
             Ok(rustix::stdio::dup2_stderr(&new)?)
         });
         if moved.is_err() {
-            // There is no room for another file: the bound holds all the same.
+            // There is no room for another file: truncate this one, so that the bound holds.
             let _ = rustix::fs::ftruncate(rustix::stdio::stderr(), 0);
         }
     }
@@ -268,7 +268,7 @@ impl Rotating {
 mod tests {
     use super::*;
 
-    /// What is written of these lines, each said at its second, up to `end`.
+    /// What is written up to `end`, for lines that are logged at the given seconds.
     fn written(lines: &[(u64, &str)], end: u64) -> Vec<String> {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn repeated_lines_are_folded_also_among_others_and_counted_when_their_time_is_over() {
+    fn repeated_lines_are_folded_even_among_others_and_counted_later() {
         assert_eq!(written(&[(0, "a"), (1, "b"), (2, "a"), (3, "b"), (9, "a")], 9), ["a", "b"]);
         assert_eq!(written(&[(0, "a"), (1, "b"), (2, "a"), (3, "a")], 10), ["a", "b", "said 2 more times: a"]);
         assert_eq!(written(&[(0, "a"), (2, "a"), (10, "a")], 10), ["a", "said 1 more times: a", "a"]);
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn the_thread_that_tells_is_woken_for_what_is_folded_and_nothing_else() {
+    fn the_thread_that_writes_counts_is_woken_for_folded_lines_only() {
         let now = Instant::now();
         let mut folding = Folding::new();
         assert!(!folding.handle_line(now, "a", &mut |_| ()) && folding.due().is_none());
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_line_is_cut_and_says_so() {
+    fn a_long_line_is_cut_and_shows_how_much_is_missing() {
         assert_eq!(shortened("short".to_owned()), "short");
         let line = shortened("ä".repeat(4000));
         assert!(line.len() < LINE_BYTES_MAX + 32 && line.ends_with("... (3904 B more)"), "{}", line.len());

@@ -1,7 +1,7 @@
-//! What publishers are told of subscribers: their own words and event descriptors.
+//! What publishers receive about subscribers: the subscribers' own words and event descriptors.
 //!
-//! Publishers hear at once that there is a newcomer, and ask for it; they also ask for what gets lost, for want of descriptors, say, and for what
-//! was there before them. So descriptors go to those who read.
+//! The manager notifies publishers at once of a new subscriber, without descriptors. Publishers request the descriptors of each subscriber that they
+//! do not know: new ones, earlier ones, and ones that they missed, for example for lack of descriptors. So only clients that read get descriptors.
 
 use std::os::fd::OwnedFd;
 
@@ -16,15 +16,15 @@ use crate::subscribe::Newcomer;
 use crate::topics::Topic;
 
 impl Manager {
-    /// Tells every publisher of a topic of a subscriber. The arrivals get its words, and its event descriptor if it has one.
+    /// Notifies every publisher of a topic of a subscriber. The arrivals get its words, and its event descriptor if it has one.
     pub(crate) fn spread_subscriber(&mut self, id: TopicId, slot: SubscriberSlot) {
         let Some(topic) = self.topics.get_mut(&id) else { return };
         let Some(pages) = topic.slot_table.pages(slot) else { return };
-        // Those of this host, and the senders to others: these move past what came from elsewhere when they are rung.
+        // Subscribers of this host, and the senders to other hosts: a woken sender skips messages that came from other hosts.
         let events: Vec<_> = topic.inbound.keys().map(|_| topic.event_of(slot).map(EventFd::try_clone)).collect();
         for (inbound, event) in topic.inbound.values_mut().zip(events) {
             let event = event.transpose().unwrap_or_else(|error| {
-                tracing::error!(topic = %topic.key, %error, "an arrival cannot ring a subscriber");
+                tracing::error!(topic = %topic.key, %error, "an arrival cannot wake a subscriber through its event descriptor");
                 None
             });
             inbound.add_subscriber(Newcomer { pages: pages.clone(), event });
@@ -32,7 +32,7 @@ impl Manager {
         self.clients.publishers_of_mut(id).for_each(|client| client.notify(Notice::Subscribers { topic: id }));
     }
 
-    /// A publisher asks for subscribers that it does not know.
+    /// Answers a publisher's request for subscribers that it does not know.
     pub(crate) fn subscribers(
         &mut self,
         client: ClientId,
@@ -40,7 +40,7 @@ impl Manager {
         slots: &[SubscriberSlot],
     ) -> Result<Answer, Refusal> {
         if slots.len() > TOLD_SUBSCRIBERS_MAX {
-            let said = format!("{} subscribers at once; {TOLD_SUBSCRIBERS_MAX} are allowed", slots.len());
+            let said = format!("{} subscribers at once; at most {TOLD_SUBSCRIBERS_MAX} are allowed", slots.len());
             return Err(Refusal::Invalid(said));
         }
         if !self.clients.publishes(client, id) {
@@ -57,15 +57,15 @@ impl Manager {
                     descriptors.extend(of_it);
                 }
                 Ok(None) => {}
-                // One of whom nothing can be told keeps back none of the others.
-                Err(error) => tracing::warn!(topic = %topic.key, %error, "a publisher is told of a subscriber later"),
+                // An error with one subscriber does not affect the others.
+                Err(error) => tracing::warn!(topic = %topic.key, %error, "a publisher gets a subscriber only later"),
             }
         }
         Ok(Answer { reply: Reply::Subscribers { topic: id, subscribers }, descriptors })
     }
 }
 
-/// What publishers must have of a subscriber, if its words are known here.
+/// What publishers need to serve a subscriber, if its words are known here.
 fn what_is_told(topic: &Topic, slot: SubscriberSlot) -> Result<Option<(NoticedSubscriber, Vec<OwnedFd>)>, SealError> {
     let Some(pages) = topic.slot_table.pages(slot) else { return Ok(None) };
     let Some(file) = pages.file() else { return Ok(None) };

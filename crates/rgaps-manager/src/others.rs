@@ -1,7 +1,7 @@
-//! What follows here from what other hosts announce and ask: links, warnings, rings; and what people are told of it.
+//! Handles announcements and ring requests of other hosts: links, rings, warnings, log lines.
 //!
-//! Each turn of the manager takes a bounded share of what waits in the inbox. A change of another host costs a look at the topics of this host
-//! that it concerns, and neither a note nor an announcement, since nobody here has come or gone.
+//! Each turn of the manager takes a bounded share of the inbox. For a change of another host, the manager looks at the topics of this host that it
+//! concerns. It writes no note and announces nothing, since no client of this host has come or gone.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -17,16 +17,16 @@ use crate::topics::Topic;
 
 /// Changes of other hosts in one turn.
 const CHANGES_A_TURN: usize = 16;
-/// How long a turn looks at changes; the one that it looks at is looked at to its end.
+/// How long a turn handles changes. A begun one is finished.
 const CHANGES_FOR: Duration = Duration::from_millis(5);
-/// Ring requests that are answered in one turn: each makes a ring and a pool.
+/// Ring requests answered in one turn: each makes a ring and a pool.
 const RINGS_A_TURN: usize = 4;
-/// How often figures are noted at most.
+/// Shortest interval between two notes of the counters.
 const NOTE_EVERY: Duration = Duration::from_secs(1);
-/// Sentences of one kind in a minute; what is beyond them is counted.
+/// Log lines of one kind per minute, at most.
 const SENTENCES_A_MINUTE: u32 = 64;
 
-/// Says a few things a minute, for texts whose number others decide.
+/// Limits log lines per minute, for lines whose number other hosts control.
 #[derive(Debug, Default)]
 pub(crate) struct Few {
     since: Option<Instant>,
@@ -34,7 +34,7 @@ pub(crate) struct Few {
 }
 
 impl Few {
-    /// Whether one more may be said; the last one is told so.
+    /// Whether one more line may be logged. Returns a suffix for it, which announces the silence after the last line.
     fn may_say(&mut self, now: Instant) -> Option<&'static str> {
         if self.since.is_none_or(|since| now.duration_since(since) >= Duration::from_secs(60)) {
             *self = Self { since: Some(now), said: 0 };
@@ -43,7 +43,7 @@ impl Few {
         match self.said.cmp(&SENTENCES_A_MINUTE) {
             std::cmp::Ordering::Less => Some(""),
             std::cmp::Ordering::Equal => {
-                Some("; more of this within a minute is not said (rgaps doctor, rgaps topic info)")
+                Some("; further lines of this kind are not logged for a minute (see rgaps doctor, rgaps topic info)")
             }
             std::cmp::Ordering::Greater => None,
         }
@@ -51,7 +51,7 @@ impl Few {
 }
 
 impl Manager {
-    /// A share of what the network says; true if more may be there.
+    /// Handles a share of the network's events. True if more may wait.
     pub(crate) fn look_at_network(&mut self) -> bool {
         self.inbox.look();
         let began = Instant::now();
@@ -80,11 +80,11 @@ impl Manager {
         self.inbox.has_rings() || self.inbox.announcements().due().is_some_and(|due| due <= now)
     }
 
-    /// What has been missed is asked for, and figures are noted.
+    /// Queries again what was refused, and notes the counters.
     pub(crate) fn tend_network(&mut self, now: Instant) {
         let scope = self.inbox.announcements().poll_ask(now);
         if let Some(scope) = scope {
-            tracing::debug!(?scope, "what was not kept is asked for again");
+            tracing::debug!(?scope, "refused announcements are queried again");
             self.network.ask(scope);
         }
         if self.noted_at.is_some_and(|at| now.duration_since(at) < NOTE_EVERY) {
@@ -93,7 +93,7 @@ impl Manager {
         let counters = self.inbox.counters();
         if self.noted_at.is_none() || counters != self.noted {
             if let Err(error) = self.dir.note_network(&counters) {
-                tracing::debug!(%error, "figures of the network cannot be noted");
+                tracing::debug!(%error, "the network's counters cannot be noted");
             }
             self.noted = counters;
             self.noted_at = Some(now);
@@ -115,13 +115,13 @@ impl Manager {
         if is.is_some() {
             self.first_host_due = None;
         }
-        // What it announces concerns its topics; that it comes or goes concerns all links with it, too.
+        // Besides the topics that the host announces, its coming or going concerns all links with it.
         let linked = |topic: &&Topic| topic.outbound.contains_key(&host) || topic.inbound.contains_key(&host);
         let linked: Vec<TopicKey> = self.topics.values().filter(linked).map(|topic| topic.key.clone()).collect();
         self.inbox.announcements().concern(now, host, linked);
     }
 
-    /// Makes the links of a topic what its members, here and elsewhere, need.
+    /// Starts and ends links of a topic, by the endpoints here and on other hosts.
     pub(crate) fn relink(&mut self, id: TopicId) {
         let Some(topic) = self.topics.get_mut(&id) else { return };
         let before: Vec<SubscriberSlot> = topic.outbound.values().map(|outbound| outbound.slot).collect();
@@ -132,7 +132,7 @@ impl Manager {
             .inbound
             .iter()
             .filter(|(host, inbound)| {
-                // What a publisher that has left published last is still on its way: its host closes the connection when all is here.
+                // The last messages of a publisher that has left may be in flight: its host closes the connection after the last one.
                 let last_words = matches!(inbound, Inbound::Active(_)) && directory.knows(**host);
                 topic.subscribers.is_empty() || !(directory.publishes(**host, &topic.key) || last_words)
             })
@@ -177,7 +177,7 @@ impl Manager {
         let adopting = |topic: &Topic| self.adoption.awaits(topic.id) && topic.subscribers.is_empty();
         let topic = self.topics.id_of(key).and_then(|id| self.topics.get_mut(&id));
         if topic.as_deref().is_some_and(adopting) || topic.is_none() && self.adoption.holder(key).is_some() {
-            return Err(RingRefusal::Failed("its clients are handing it back; ask again".to_owned()));
+            return Err(RingRefusal::Failed("its clients are still handing it back; this resolves itself".to_owned()));
         }
         let Some(topic) = topic else { return Err(RingRefusal::NoSubscribers(key.to_string())) };
         let id = topic.id;
@@ -192,13 +192,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_others_make_us_say_is_said_a_few_times_a_minute() {
+    fn log_lines_that_other_hosts_cause_are_limited_per_minute() {
         let start = Instant::now();
         let mut few = Few::default();
         let said: Vec<&str> = (0..1000).filter_map(|_| few.may_say(start)).collect();
         assert_eq!(said.len(), SENTENCES_A_MINUTE as usize);
         assert!(
-            said.last().unwrap().contains("is not said") && said[..said.len() - 1].iter().all(|more| more.is_empty())
+            said.last().unwrap().contains("not logged") && said[..said.len() - 1].iter().all(|more| more.is_empty())
         );
         assert_eq!(few.may_say(start + Duration::from_secs(60)), Some(""));
     }

@@ -1,15 +1,14 @@
-//! The outbox of a sender: messages that were taken from the segment and are not yet acknowledged, and how they become records.
+//! The outbox of a sender: messages that the sender has taken from the segment and the other host has not acknowledged, and their cut into records.
 //!
 //! ```text
 //!   ──push──▶ [acknowledged? … | sending: chunk k of m | unsent …] ──post──▶ link
 //!     ▲ released when the delayed head has passed its last record
 //! ```
 //!
-//! No clock, no thread, no wait. Posting a batch takes nothing from the heap.
+//! No clock, no thread, no wait. Posting a batch allocates nothing.
 //!
-//! Invariants  S1 a message is released only when acknowledged, or when the other host says that it has it. S2 messages are posted in the
-//!             order in which they came. S3 a chunk is posted only when the link can read it: from the pool itself, or complete in
-//!             staging.
+//! Invariants  S1 a message is released only when it is acknowledged, or when the other host says that it has it. S2 messages are posted in the order
+//!             in which they were taken. S3 a chunk is posted only when the link can read it: from the pool itself, or complete in staging.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -23,16 +22,16 @@ use rgaps_shm::{Held, crash};
 use crate::envelope::{ENVELOPE_BYTES_MAX, Envelope};
 use crate::staging::Stager;
 
-/// Records that are posted at once.
+/// Records in a batch, at most.
 const BATCH_MAX: usize = 16;
-/// Copies whose ends lie on such places run at the device's full speed.
+/// Copies that begin and end at multiples of this run at the device's full speed.
 const PAGE_BYTES: u64 = 4096;
 /// Messages that are taken but not acknowledged, at most.
 const OUTBOX_MAX: usize = 64;
-/// How long the copies that are under way when a connection ends are waited for, each.
+/// How long the end of a connection waits for each copy in progress.
 const ABANDON_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Posting failed; the connection is over.
+/// Posting failed, which ends the connection.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PostError {
     #[error(transparent)]
@@ -41,7 +40,7 @@ pub(crate) enum PostError {
     Device(#[from] DeviceError),
 }
 
-/// A message on its way.
+/// A message that is taken and not acknowledged.
 #[derive(Debug)]
 struct Outgoing {
     held: Held,
@@ -75,7 +74,7 @@ impl Outbox {
         self.queue.len() < OUTBOX_MAX
     }
 
-    /// Who published what is in it, and as which one.
+    /// Publisher and sequence of each message in the outbox.
     pub(crate) fn origins(&self) -> impl Iterator<Item = (u64, u64)> {
         self.queue.iter().map(|outgoing| (outgoing.head.origin.publisher, outgoing.head.origin.sequence))
     }
@@ -89,7 +88,7 @@ impl Outbox {
         self.stager.is_some()
     }
 
-    /// Another message, whose bytes lie in `pool`; they were checked to.
+    /// Adds a message. Its bytes are in `pool`; the caller has checked that.
     pub(crate) fn push(&mut self, held: Held, pool: Arc<dyn PoolMemory>, envelope: Envelope) {
         let info = held.info();
         let origin = Origin { publisher: info.publisher, sequence: info.sequence };
@@ -98,7 +97,7 @@ impl Outbox {
         self.queue.push_back(Outgoing { held, pool, envelope, head, sent: None });
     }
 
-    /// A connection stands: what the other host has is released, the rest is sent from its beginning.
+    /// Starts a connection: releases the messages that the other host has, and sends the others from their beginning.
     pub(crate) fn connected(
         &mut self,
         has: &HashMap<u64, u64>,
@@ -107,7 +106,7 @@ impl Outbox {
         self.queue.retain(|outgoing| {
             has.get(&outgoing.head.origin.publisher).is_none_or(|s| outgoing.head.origin.sequence > *s)
         });
-        // What was taken from history again was published before the rest.
+        // Messages that were taken from history again are older than the rest.
         self.queue.make_contiguous().sort_by_key(|outgoing| outgoing.held.info().position);
         for outgoing in &mut self.queue {
             outgoing.sent = None;
@@ -120,17 +119,17 @@ impl Outbox {
         Ok(())
     }
 
-    /// The connection is gone.
+    /// Ends a connection.
     pub(crate) fn disconnected(&mut self) {
         if let Some(mut stager) = self.stager.take()
             && let Err(error) = stager.abandon(ABANDON_TIMEOUT)
         {
-            tracing::error!(%error, "a copy to staging is stuck; its memory is left to the device");
+            tracing::error!(%error, "a copy to staging is stuck; its memory is not freed, since the device may still write to it");
             std::mem::forget(stager);
         }
     }
 
-    /// Releases what the other host has consumed. Whether anything was.
+    /// Releases the messages that the other host has consumed. True if there was one.
     pub(crate) fn acknowledge(&mut self, link: &mut dyn LinkSender) -> bool {
         let before = self.queue.len();
         while let Some(id) = link.next_acknowledged() {
@@ -139,12 +138,12 @@ impl Outbox {
         self.queue.len() != before
     }
 
-    /// Nobody acknowledges: what is posted is out of our hands.
+    /// Releases posted messages, for a link without acknowledgements.
     pub(crate) fn release_sent(&mut self) {
         self.queue.retain(|outgoing| !outgoing.is_sent());
     }
 
-    /// Posts what is ready and has room, as one batch. Says how many records went, and how many messages ended with them.
+    /// Posts, as one batch, records that are ready and for which the ring has room. Returns the numbers of records and of completed messages.
     pub(crate) fn post(
         &mut self,
         link: &mut dyn LinkSender,
@@ -181,7 +180,7 @@ impl Outbox {
         Ok((posted, ended))
     }
 
-    /// What records will be sent from is made known to the link: staging, or the pools themselves. What it knows costs it nothing.
+    /// Registers with the link the memory that records are sent from: staging, or the pools themselves. Registering it again costs nothing.
     fn register(&self, link: &mut dyn LinkSender) -> Result<(), LinkError> {
         if let Some(stager) = &self.stager {
             return link.register(stager.mapping());
@@ -190,7 +189,7 @@ impl Outbox {
         unsent.filter_map(|outgoing| outgoing.pool.host_mapping()).try_for_each(|mapping| link.register(&mapping))
     }
 
-    /// Whether a copy is under way, for which `wait_for_copy` waits.
+    /// Whether a copy is in progress, for which `wait_for_copy` waits.
     pub(crate) fn is_copying(&self) -> bool {
         self.stager.as_ref().is_some_and(Stager::is_copying)
     }
@@ -201,7 +200,7 @@ impl Outbox {
         }
     }
 
-    /// The next records, each with its message's place and how many bytes of it are posted then.
+    /// Gathers the next records, each with its message's index and the bytes of that message that are posted with it.
     fn gather<'a>(
         &'a self,
         chunk_bytes: u64,
@@ -222,7 +221,7 @@ impl Outbox {
                         outgoing.pool.shared(outgoing.held.offset() + at, bytes).ok()
                     }
                 };
-                // S2: what comes behind a chunk that is not ready waits for it.
+                // S2: later records wait for a chunk that is not ready.
                 let (Some(data), true) = (data, count < BATCH_MAX) else { return count };
                 records[count] = match sent {
                     None => outgoing.head.first(envelope, data),
@@ -244,8 +243,8 @@ impl Drop for Outbox {
     }
 }
 
-/// Bytes of a staged chunk where a record holds so many. The first chunk of a message travels with its envelope, all are of one size, and
-/// they begin where pages do, in the message and in its slots, for the device's sake.
+/// Bytes of a staged chunk, if a record holds `record` bytes. All chunks have one size, although the first shares its record with the envelope.
+/// They begin at page boundaries, in the message and in the slots, so that the device copies at full speed.
 fn staged_bytes(record: u32) -> u64 {
     let most = u64::from(record).saturating_sub(ENVELOPE_BYTES_MAX as u64).max(1);
     if most < PAGE_BYTES { most } else { most - most % PAGE_BYTES }
@@ -325,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_on_its_way_takes_nothing_from_the_heap() {
+    fn sending_a_message_allocates_nothing() {
         let topic = Topic::create(TopicKey::new(0, "heap").unwrap(), "rgaps/Bytes").unwrap();
         let backend: Arc<dyn Backend> = Arc::new(HostBackend::new());
         let slot = topic.slot_table.admit_publisher(&PublisherSpec::default()).unwrap();

@@ -1,4 +1,4 @@
-//! The publish manager: which hosts get what this host publishes. It keeps one sender for each topic and host that wants it.
+//! The publish manager decides which hosts get what this host publishes. It runs one sender for each topic and subscribing host.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -24,20 +24,20 @@ use crate::verbs::Verbs;
 #[derive(Debug)]
 pub(crate) struct SenderControl {
     stop: AtomicBool,
-    /// As far as is known here, the host does not want the topic; if it says so itself, that is the end.
+    /// The directory says that the host does not want the topic. If the host itself confirms that, the sender ends.
     unwanted: AtomicBool,
-    /// The host is there again.
+    /// The host is back.
     hurry: AtomicBool,
     event: EventFd,
     status: Mutex<String>,
     messages: AtomicU64,
-    /// Credits that were damaged on the way.
+    /// Corrupt credits.
     corrupt: AtomicU64,
-    /// Unsent messages that the host gets; 0 is all.
+    /// How many unsent messages the sender keeps for the host; 0 for all.
     depth: AtomicU32,
-    /// Last messages of a publisher that late joiners there get.
+    /// How many of a publisher's last messages late joiners there get.
     kept_depth: AtomicU32,
-    /// What is published, as the next hand-shake tells the other host.
+    /// What is published, and the largest message, for the next hand-shake.
     endpoint: Mutex<(Endpoint, u64)>,
 }
 
@@ -69,22 +69,22 @@ impl SenderControl {
         self.kept_depth.load(Ordering::Acquire)
     }
 
-    /// So many messages more were sent.
+    /// Counts sent messages.
     pub(crate) fn count(&self, messages: u64) {
         self.messages.fetch_add(messages, Ordering::Relaxed);
     }
 
-    /// So many credits more were damaged on the way.
+    /// Counts corrupt credits.
     pub(crate) fn count_corrupt(&self, credits: u64) {
         self.corrupt.fetch_add(credits, Ordering::Relaxed);
     }
 
-    /// Whether the host's answer that it does not want the topic is the end.
+    /// Whether the sender ends if the host answers that it does not want the topic.
     pub(crate) fn is_unwanted(&self) -> bool {
         self.unwanted.load(Ordering::Acquire)
     }
 
-    /// Waits before another attempt. What is published meanwhile does not cut it short; a stop, and a host that is back, do.
+    /// Waits before another attempt. A stop request or the host's return ends the wait early; a published message does not.
     pub(crate) fn pause(&self, time: Duration) {
         let start = Instant::now();
         while !self.should_stop() && !self.hurry.swap(false, Ordering::AcqRel) {
@@ -105,25 +105,25 @@ impl SenderControl {
 pub(crate) struct Outbound {
     pub(crate) slot: SubscriberSlot,
     pub(crate) control: Arc<SenderControl>,
-    /// Nobody wants it; until then it waits for the host to come back.
+    /// The host does not want the topic; until then the sender waits for it to come back.
     lingers_until: Option<Instant>,
     thread: Option<JoinHandle<()>>,
     _place: LinkPermit,
 }
 
 impl Outbound {
-    /// Tells it to end; it says when it has (`Event::SenderEnded`).
+    /// Tells the sender to end. It posts `Event::SenderEnded` when it has.
     pub(crate) fn stop(&self) {
         self.control.stop.store(true, Ordering::Release);
         let _ = self.control.event.signal();
     }
 
-    /// Whether its time is over.
+    /// Whether its grace period is over.
     pub(crate) fn is_late(&self, now: Instant) -> bool {
         self.lingers_until.is_some_and(|until| until <= now) && !self.control.should_stop()
     }
 
-    /// The host does not want the topic, or is gone: it may be back in a moment, and then misses nothing that the slot still keeps.
+    /// Starts the grace period: the host does not want the topic, or is gone. If it is back in time, it gets all messages that the slot still keeps.
     fn linger(&mut self, grace: Duration) {
         let until = *self.lingers_until.get_or_insert_with(|| Instant::now() + grace);
         if until <= Instant::now() {
@@ -131,7 +131,7 @@ impl Outbound {
         }
     }
 
-    /// The host wants the topic (again).
+    /// Ends the grace period: the host wants the topic again.
     fn go_on(&mut self) {
         self.lingers_until = None;
         if self.control.unwanted.swap(false, Ordering::AcqRel) {
@@ -140,7 +140,7 @@ impl Outbound {
         }
     }
 
-    /// After `SenderEnded`.
+    /// Joins the thread, after `SenderEnded`.
     pub(crate) fn join(&mut self) {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -159,7 +159,7 @@ pub(crate) struct PublishManager {
     mailbox: Mailbox,
     verbs: Arc<Verbs>,
     budgets: Budgets,
-    /// What its senders write as subscribers of this host.
+    /// The file of the words that the senders write as subscribers of this host.
     file: Mutex<Weak<SubscriberFile>>,
 }
 
@@ -176,14 +176,15 @@ impl PublishManager {
         Self { config, host, host_name, asker, backend, mailbox, verbs, budgets, file: Mutex::default() }
     }
 
-    /// Starts senders to hosts that want the topic, and stops those to hosts that no longer do: after a grace, for a host whose manager
-    /// died or whose cable was cut comes back under the same identity.
+    /// Starts senders to hosts that want the topic, and stops those to hosts that no longer do. It stops them after a grace period, since a host
+    /// whose
+    /// manager died or whose cable was cut comes back under the same identity.
     pub(crate) fn reconcile(&self, topic: &mut Topic, directory: &Directory) {
         let endpoint = topic.publisher_endpoint();
         let wanted = endpoint.as_ref().map(|endpoint| directory.wanted(endpoint)).unwrap_or_default();
         let by_host: HashMap<HostId, Wanted> = wanted.into_iter().map(|wanted| (wanted.host, wanted)).collect();
         let grace = Duration::from_millis(self.config.peer_timeout_ms);
-        // What a publisher that has left published last is still on its way: a sender ends when nobody wants it.
+        // The last messages of a publisher that has left may be unsent: keep the senders until those are sent.
         let unsent = topic.slot_table.draining().next().is_some();
         for (host, outbound) in &mut topic.outbound {
             if by_host.contains_key(host) {
@@ -217,7 +218,7 @@ impl PublishManager {
 
     fn start(&self, topic: &mut Topic, endpoint: &Endpoint, wanted: &Wanted, name: &str) {
         let place = self.place(topic, wanted.host);
-        let started = place.map_err(|over| format!("{over}; raise that here, or have fewer hosts or topics"));
+        let started = place.map_err(|over| format!("{over}; raise that limit here, or use fewer hosts or topics"));
         let started = started
             .and_then(|place| self.try_start(topic, endpoint, wanted, name, place).map_err(|error| error.to_string()));
         match started {
@@ -227,7 +228,7 @@ impl PublishManager {
                 topic.outbound.insert(wanted.host, outbound);
             }
             Err(why) => {
-                // Once, however many hosts ask for it and whatever changes; `rgaps topic info` has the others.
+                // Logged once per topic; `rgaps topic info` shows the other hosts.
                 let status = format!("to {name}: it does not get the topic: {why}");
                 if topic.without_sender.is_empty() {
                     tracing::error!(topic = %topic.key, "{status}");
@@ -237,7 +238,7 @@ impl PublishManager {
         }
     }
 
-    /// Of the slots of a topic that other hosts may have, and of the links.
+    /// Takes a link permit, and checks that senders may have another subscriber slot of the topic.
     fn place(&self, topic: &Topic, host: HostId) -> Result<LinkPermit, OverBudget> {
         let limits = &self.budgets.limits;
         if topic.outbound.len() >= limits.count(Budget::RemoteSubscribers) {
@@ -276,7 +277,7 @@ impl PublishManager {
         name: &str,
         (slot, depth, place): (SubscriberSlot, u32, LinkPermit),
     ) -> std::io::Result<Outbound> {
-        // Late joiners of other hosts get history from their own manager, which gets it from here.
+        // Late joiners on other hosts get history from their own manager, which gets it from this sender.
         let history = kept_depth(&endpoint.offers) > 0;
         let pages = topic.slot_table.pages(slot).ok_or(std::io::ErrorKind::NotFound)?;
         let reader = ReaderPort::new(topic.segment.clone(), pages, history);
@@ -320,13 +321,13 @@ impl PublishManager {
     }
 }
 
-/// How many last messages of a publisher are kept for late joiners.
+/// How many of a publisher's last messages are kept for late joiners.
 fn kept_depth(offers: &[PublisherQos]) -> u32 {
     let latched = offers.iter().filter(|offer| offer.durability == Durability::TransientLocal);
     latched.map(|offer| offer.history_depth).max().unwrap_or(0)
 }
 
-/// How many unsent messages a sender keeps: all if some subscriber there wants all, else the most that anybody there asks for.
+/// How many unsent messages a sender keeps: all if any subscriber there is keep-all, else the largest depth there.
 fn depth(offers: &[PublisherQos], wanted: &Wanted) -> u32 {
     let depths = wanted.requests.iter().map(rgaps_control::SubscriberQos::depth);
     if depths.clone().any(|depth| depth == 0) {

@@ -1,11 +1,11 @@
-//! What has come from one host on one topic, publisher by publisher: what need not come again, and what was lost in between.
+//! Which messages of one host and topic have arrived, by publisher: which need not be resent, and which were lost in between.
 //!
-//! It outlives connections, ports and, with what the segment still tells, the manager. No I/O.
+//! It outlives connections and ports, and, since the segment holds part of it, the manager. No I/O.
 //!
-//! Trusts      nothing for longer than a connection. Whoever connects as that host may number messages as it likes. When the host asks for a
-//!             ring the next time it says how far its publishers have come, and what claims to be later is forgotten (`correct`). A step
-//!             of more than `SEQUENCE_STEP_MAX` is no loss (docs/decisions/019-one-lie.md).
-//! Bounds      `PUBLISHERS_MAX` publishers a host; the one that has been silent longest is forgotten first.
+//! Trusts      nothing for longer than a connection: an impostor of that host may number messages arbitrarily. With its next ring request the host
+//!             states the newest sequence of each publisher, and `correct` forgets later ones. A step of more than `SEQUENCE_STEP_MAX` does not
+//!             count as a loss (docs/decisions/019-one-lie.md).
+//! Bounds      `PUBLISHERS_MAX` publishers per host; the longest silent one is forgotten first.
 
 use std::collections::HashMap;
 
@@ -17,35 +17,35 @@ use rgaps_shm::queue::Position;
 /// Publishers of one host that are remembered.
 const PUBLISHERS_MAX: usize = 1024;
 
-/// Of one publisher.
+/// What has arrived from one publisher.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     last: LastReceived,
-    /// The last sequence that lies in the present port, whose history late joiners get.
+    /// The last sequence in the present port, whose history late joiners get.
     here: u64,
 }
 
-/// What a message is to those who are here.
+/// What an arriving message is for the subscribers of this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// New. `lost` messages between it and the one at `since` have not come.
+    /// New. `lost` messages between it and the one at `since` have not arrived.
     New { lost: u64, since: Position },
-    /// So far from the last one that its publisher cannot have got there: another count begins, and nothing is known to be lost.
+    /// So far from the last one that its publisher cannot have sent the messages in between: counting restarts, and none counts as lost.
     Step { from: u64 },
-    /// Everybody who was here at that position has it; it is of use to later ones only, if it is kept for them.
+    /// All subscribers that had joined by that position have it. It is published only as history for later ones.
     Seen(Position),
-    /// Everybody has it.
+    /// All subscribers have it.
     Duplicate,
 }
 
-/// What has come.
+/// The messages that have arrived, by publisher.
 #[derive(Debug, Default)]
 pub(crate) struct Received {
     known: HashMap<u64, Known>,
 }
 
 impl Received {
-    /// What is known of a host that has no port (any more), together with what the segment tells.
+    /// The state for a host without a port: the state before, merged with what the segment says.
     pub(crate) fn recall(before: Option<Self>, told: HashMap<u64, LastReceived>) -> Self {
         let mut received = before.unwrap_or_default();
         received.known.values_mut().for_each(|known| known.here = 0);
@@ -57,8 +57,8 @@ impl Received {
         received
     }
 
-    /// Forgets what the host's publishers cannot have sent, since they have come only so far, and learns what the segment `told` of them
-    /// within that. Says of how many publishers something was forgotten.
+    /// Forgets sequences that the host's publishers cannot have sent, since they are beyond `published`, and takes from the segment (`told`) what is
+    /// within that. Returns the number of publishers of which something was forgotten.
     pub(crate) fn correct(
         &mut self,
         published: &HashMap<u64, u64>,
@@ -77,12 +77,12 @@ impl Received {
         forgotten
     }
 
-    /// What need not be sent again.
+    /// The last sequence of each publisher, which need not be resent.
     pub(crate) fn resume(&self) -> Vec<(u64, u64)> {
         self.known.iter().map(|(publisher, known)| (*publisher, known.last.sequence)).collect()
     }
 
-    /// What a message that begins is.
+    /// Judges a message of which the first record arrives.
     pub(crate) fn judge(&self, origin: Origin) -> Verdict {
         let Some(known) = self.known.get(&origin.publisher) else {
             return Verdict::New { lost: 0, since: Position(0) };
@@ -99,7 +99,7 @@ impl Received {
         }
     }
 
-    /// A message was published here.
+    /// Notes that a message was published here.
     pub(crate) fn note(&mut self, origin: Origin, position: Position) {
         let last = match self.known.get(&origin.publisher) {
             Some(known) if known.last.sequence >= origin.sequence => known.last,
@@ -108,7 +108,7 @@ impl Received {
         self.insert(origin.publisher, Known { last, here: origin.sequence });
     }
 
-    /// When the last message came.
+    /// The position of the newest message.
     pub(crate) fn last(&self) -> Option<Position> {
         self.known.values().map(|known| known.last.position).max()
     }
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_come_is_counted_once_and_what_came_is_known_again() {
+    fn missing_messages_are_counted_once_and_repeated_ones_are_recognised() {
         let mut received = Received::default();
         assert_eq!(received.judge(origin(7)), Verdict::New { lost: 0, since: Position(0) }, "it was there before us");
         received.note(origin(7), Position(3));
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_former_port_had_is_seen_and_the_segment_may_know_better() {
+    fn messages_of_a_former_port_count_as_seen_and_newer_state_of_the_segment_wins() {
         let mut received = Received::default();
         received.note(origin(7), Position(3));
         let told = HashMap::from([(1, LastReceived { sequence: 9, position: Position(8) })]);
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_that_no_publisher_takes_is_no_loss_and_is_forgotten_at_the_next_request() {
+    fn an_impossible_step_is_no_loss_and_is_forgotten_at_the_next_ring_request() {
         let mut received = Received::default();
         received.note(origin(7), Position(3));
         let furthest = 7 + SEQUENCE_STEP_MAX;

@@ -1,4 +1,4 @@
-//! What one client may have of a manager: publishers and subscribers, descriptors, requests that wait.
+//! How much one client may use: publishers and subscribers, descriptors, deferred requests.
 
 use rgaps_control::Budget;
 use rgaps_control::local::Refusal;
@@ -10,7 +10,7 @@ use crate::manager::Manager;
 const FEW_OF_SPARE: u64 = 4;
 
 impl Manager {
-    /// Whether a client may have another publisher or subscriber.
+    /// Checks whether a client may have another publisher or subscriber.
     pub(crate) fn check_budgets(&self, client: ClientId) -> Result<(), Refusal> {
         let slots = self.clients.by_id.get(&client).map_or(0, |client| client.slots.len());
         if slots >= self.budgets.limits.count(Budget::ClientEndpoints) {
@@ -19,7 +19,7 @@ impl Manager {
         self.check_descriptors(client)
     }
 
-    /// The last descriptors that this process may have are for processes that have few publishers and subscribers.
+    /// Reserves the last descriptors of this process for clients with few publishers and subscribers.
     pub(crate) fn check_descriptors(&self, client: ClientId) -> Result<(), Refusal> {
         self.check_spare(client, |client| client.slots.len())
     }
@@ -42,23 +42,23 @@ impl Manager {
         }
         self.budgets.refusals.count(Budget::SpareDescriptors);
         Err(Refusal::Exhausted(format!(
-            "rgapsd may have {limit} descriptors open, and keeps the last {spare} for programs with few nodes, publishers and \
-             subscribers (spare_descriptors_percent): raise its limit (LimitNOFILE=, ulimit -Hn), or have fewer topics on this host"
+            "rgapsd may have {limit} descriptors open, and keeps the last {spare} for programs with few nodes, publishers and subscribers \
+             (spare_descriptors_percent): raise its limit (LimitNOFILE=, ulimit -Hn), or use fewer topics on this host"
         )))
     }
 
-    /// A client has as much as one may have.
+    /// The refusal of a client that has used up a budget.
     pub(crate) fn over(&self, client: ClientId, budget: Budget) -> Refusal {
         let over = self.budgets.limits.over(budget);
         if self.budgets.refusals.count(budget)
             && let Some(client) = self.clients.by_id.get(&client)
         {
-            tracing::warn!(pid = client.pid, program = client.program, "a client may have no more: {over}");
+            tracing::warn!(pid = client.pid, program = client.program, "a client has reached a limit: {over}");
         }
         Refusal::Exhausted(match budget {
-            Budget::ClientRequests => format!("as many requests of this client wait as may ({over}); try again"),
+            Budget::ClientRequests => format!("too many requests of this client wait ({over}); try again"),
             _ => format!(
-                "this client has as many publishers and subscribers as one may have ({over}): drop some, raise that, or use a second node"
+                "this client has as many publishers and subscribers as a client may have ({over}): drop some, raise that limit, or use a second node"
             ),
         })
     }

@@ -1,11 +1,11 @@
-//! Path 1 on a device whose memory links cannot read: messages go through slots of a host buffer, chunk k + 1 while chunk k is sent.
+//! Path 1 on a device whose memory links cannot read: messages are copied to slots of a host buffer, chunk k + 1 while chunk k is sent.
 //!
 //! ```text
-//!   pool ──lane 0: message i────▶ slots ──ready, in order──▶ posted ──the link reads them no more──▶ slots
+//!   pool ──lane 0: message i────▶ slots ──ready, in order──▶ posted ──the link has released them──▶ slots
 //!        └─lane 1: message i + 1─▶ slots
 //! ```
 //!
-//! Invariants  G1 a chunk is ready only when its copy is complete. G2 chunks come out in the order of the messages and of each message.
+//! Invariants  G1 a chunk is ready only when its copy is complete. G2 chunks become ready in the order of messages, and in order within a message.
 //!             G3 a slot is written again only when the link has released its last chunk.
 
 use std::collections::VecDeque;
@@ -19,9 +19,9 @@ use rgaps_device::{
 use rgaps_link::{MessageId, RecordSequence};
 use rgaps_os::{Mapping, SharedBytes};
 
-/// Messages that are staged at once: one that is sent, and the next.
+/// Messages that are staged at a time: the one that is being sent, and the next.
 const LANES: usize = 2;
-/// Slots of each.
+/// Slots of each lane.
 const SLOTS: u32 = 8;
 
 /// A message being staged.
@@ -33,7 +33,7 @@ struct Lane {
     ready: VecDeque<StagedChunk>,
 }
 
-/// Staging of one connection.
+/// The staging memory of one connection.
 #[derive(Debug)]
 pub(crate) struct Stager {
     backend: Arc<dyn Backend>,
@@ -41,7 +41,7 @@ pub(crate) struct Stager {
     buffer: HostBuffer,
     chunk_bytes: u64,
     lanes: [Option<Lane>; LANES],
-    /// What the link may still read: record, lane, chunk.
+    /// Chunks that the link may still read: record, lane, chunk.
     posted: VecDeque<(RecordSequence, usize, StagedChunk)>,
 }
 
@@ -54,12 +54,12 @@ impl Stager {
         Ok(Self { backend, stream, buffer, chunk_bytes, lanes: [const { None }; LANES], posted })
     }
 
-    /// The memory that chunks lie in while they are sent.
+    /// The memory that chunks are sent from.
     pub(crate) fn mapping(&self) -> &Arc<Mapping> {
         self.buffer.shared_mapping()
     }
 
-    /// Starts what copies there is room for, of these messages in order, and learns which are complete. Never waits.
+    /// Starts copies of these messages, in order, while there are free slots, and notes which copies are complete. Never waits.
     pub(crate) fn pump<'a>(
         &mut self,
         mut messages: impl Iterator<Item = (MessageId, &'a Arc<dyn PoolMemory>, u64, u64)>,
@@ -87,12 +87,12 @@ impl Stager {
         Ok(())
     }
 
-    /// Whether a copy is under way.
+    /// Whether a copy is in progress.
     pub(crate) fn is_copying(&self) -> bool {
         self.lanes.iter().flatten().any(|lane| lane.copy.is_copying())
     }
 
-    /// Waits for a copy under way, at most so long; a failure shows at the next `pump`.
+    /// Waits for a copy in progress, for at most `timeout`. The next `pump` reports a failure.
     pub(crate) fn wait(&self, timeout: Duration) {
         if let Some(lane) = self.lanes.iter().flatten().find(|lane| lane.copy.is_copying()) {
             let _ = lane.copy.wait_for_copy(timeout);
@@ -119,7 +119,7 @@ impl Stager {
         }
     }
 
-    /// The link reads no record before that one any more.
+    /// Frees the chunks of records before `before`, which the link has released.
     pub(crate) fn reusable(&mut self, before: RecordSequence) {
         while self.posted.front().is_some_and(|(record, ..)| *record < before) {
             let Some((_, index, chunk)) = self.posted.pop_front() else { return };
@@ -127,8 +127,7 @@ impl Stager {
         }
     }
 
-    /// The connection is gone: nothing is read any more, and what is being copied is waited for. An error means that a copy is stuck;
-    /// then nothing of this may be used again.
+    /// Ends the connection: waits for the copies in progress. An error means that a copy is stuck; then the staging memory must not be reused.
     pub(crate) fn abandon(&mut self, timeout: Duration) -> Result<(), DeviceError> {
         self.reusable(RecordSequence(u64::MAX));
         for lane in self.lanes.iter_mut().flatten() {
@@ -147,7 +146,7 @@ impl Stager {
         }
     }
 
-    /// A free lane for a message; false if there is none yet.
+    /// Takes a free lane for a message. False if there is none yet.
     fn take_up(
         &mut self,
         message: MessageId,

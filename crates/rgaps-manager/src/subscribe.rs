@@ -519,7 +519,7 @@ impl Drop for SubscribeManager {
 fn let_in(incoming: Incoming, offers: &Offers) {
     let offered = offers.lock().unwrap_or_else(PoisonError::into_inner).remove(&incoming.token());
     let Some(Offered { setup, state, ring, .. }) = offered else {
-        tracing::warn!(error = %incoming.refuse(), "a data connection was turned away");
+        tracing::warn!(error = %incoming.refuse(), "a data connection was refused");
         return;
     };
     let joined: Result<(Option<SocketReader>, Box<dyn LinkReceiver>), AcceptError> = match ring {

@@ -1,4 +1,4 @@
-//! One end of the socket, and the listener.
+//! One end of the local socket, and the manager's listener.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -21,14 +21,14 @@ use crate::text;
 
 /// Longest message in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 64 << 10;
-/// Most descriptors beside a message.
+/// Descriptors beside a message, at most.
 pub const DESCRIPTORS_MAX: usize = 136;
 /// How long a send may take before the peer counts as stuck.
 const SEND_TIMEOUT: Duration = Duration::from_secs(5);
-/// What a manager may have sent that its client has not read. The kernel allows net.core.wmem_max (208 KiB by default) and counts each
-/// message with what it costs itself, so that hundreds of notices fit; net.unix.max_dgram_qlen does not bound connected sockets.
+/// Bytes that a manager may have sent and its client not read. The kernel caps this at net.core.wmem_max (208 KiB by default) and adds its own cost
+/// to each message, so hundreds of notices fit. net.unix.max_dgram_qlen does not bound connected sockets.
 const UNREAD_BYTES_MAX: usize = 1 << 20;
-/// Extension of a socket's file until it is listened to.
+/// Extension of a socket's file until the socket listens.
 const NEW_SOCKET: &str = "new";
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 128;
@@ -57,8 +57,8 @@ pub enum LocalError {
     Oversized,
     /// This process has as many descriptors open as it may.
     #[error(
-        "this process may have {limit} descriptors open (RLIMIT_NOFILE), too few for those that came with a message: raise the limit (ulimit -n, \
-         LimitNOFILE=), or have fewer topics in a process"
+        "this process may have {limit} descriptors open (RLIMIT_NOFILE), too few to receive those of a message: raise the limit (ulimit -n, \
+                 LimitNOFILE=), or use fewer topics in a process"
     )]
     Descriptors {
         /// How many it may have.
@@ -68,12 +68,12 @@ pub enum LocalError {
     #[error("a message could not be read: {0}")]
     Garbage(String),
     /// The other side does not read.
-    #[error("the other side did not take a message within {} s", SEND_TIMEOUT.as_secs())]
+    #[error("the other side did not read a message within {} s", SEND_TIMEOUT.as_secs())]
     Stuck,
-    /// Descriptors cannot be sent: too many are on their way, to whomever.
+    /// Descriptors cannot be sent: the sender's user has too many in flight, over all sockets.
     #[error(
-        "descriptors of user {user} that were sent and not read are as many as the sender may have open ({limit}, RLIMIT_NOFILE), so that no more can be \
-         sent: continue or end programs of that user that are stopped, or raise the limit (LimitNOFILE=, ulimit -Hn)"
+        "user {user} has sent more descriptors that are not read yet than the sender may have open ({limit}, RLIMIT_NOFILE), so no more can be \
+                 sent: continue or end stopped programs of that user, or raise the limit (LimitNOFILE=, ulimit -Hn)"
     )]
     TooManyUnread {
         /// Whose.
@@ -81,30 +81,30 @@ pub enum LocalError {
         /// How many there may be.
         limit: u64,
     },
-    /// The other side has so much to read that no more fits.
-    #[error("the other side does not read what it is sent: its socket is full (net.core.wmem_max bounds it)")]
+    /// The socket has no room: the other side does not read.
+    #[error("the other side does not read its messages: the socket is full (net.core.wmem_max bounds it)")]
     Full,
 }
 
-/// A message and what came beside it.
+/// A message and the descriptors beside it.
 #[derive(Debug)]
 pub struct Packet<M> {
     /// The message.
     pub message: M,
     /// The descriptors.
     pub descriptors: Vec<OwnedFd>,
-    /// Whether there were more of them than this process could take (`Packet::complete`).
+    /// Whether descriptors are missing because this process cannot have more (`Packet::complete`).
     pub is_short: bool,
 }
 
 impl<M> Packet<M> {
-    /// An error if descriptors are missing, since this process may not have that many.
+    /// Returns an error if descriptors are missing because this process cannot have more.
     pub fn complete(&self) -> Result<(), LocalError> {
         if self.is_short { Err(LocalError::Descriptors { limit: rgaps_os::descriptors::limit() }) } else { Ok(()) }
     }
 }
 
-/// Who is on the other side, as the kernel says.
+/// The process on the other side, as the kernel reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerCredentials {
     /// Process id; 0 if it is in a PID namespace that cannot be seen from here.
@@ -119,14 +119,14 @@ pub struct PeerCredentials {
 #[derive(Debug)]
 pub struct Connection {
     socket: OwnedFd,
-    /// Whoever is at the other end must not keep this process waiting.
+    /// The other end is a client, which must not keep the manager waiting when descriptors are closed.
     is_of_client: bool,
     /// The other side was found to have ended it: nothing that is sent would be answered, though the kernel may take it (`end_sending`).
     is_over: AtomicBool,
 }
 
 impl Connection {
-    /// Connects; `None` if nobody listens there.
+    /// Connects. `None` if no process listens there.
     pub fn connect(path: &Path) -> Result<Option<Self>, LocalError> {
         let failed = |source: Errno| LocalError::Socket { path: path.to_owned(), source: source.into() };
         let socket = new_socket().map_err(failed)?;
@@ -153,12 +153,12 @@ impl Connection {
         Ok(Self { socket, is_of_client: false, is_over: AtomicBool::new(false) })
     }
 
-    /// Sends a message and the descriptors beside it; waits for a peer that is slow, up to a time-out.
+    /// Sends a message and the descriptors beside it. Waits for a slow peer, up to a time-out.
     pub fn send(&self, message: &impl Serialize, descriptors: &[BorrowedFd<'_>]) -> Result<(), LocalError> {
         self.transmit(message, descriptors, SendFlags::empty())
     }
 
-    /// Sends without waiting, for one thread that serves many: `Full` if the peer does not read.
+    /// Sends without waiting, for a thread that serves many clients. `Full` if the peer does not read.
     pub fn send_now(&self, message: &impl Serialize, descriptors: &[BorrowedFd<'_>]) -> Result<(), LocalError> {
         self.transmit(message, descriptors, SendFlags::DONTWAIT)
     }
@@ -198,7 +198,7 @@ impl Connection {
         }
     }
 
-    /// The next message if one comes within `timeout`.
+    /// The next message, if one arrives within `timeout`.
     pub fn receive<M: DeserializeOwned>(&self, timeout: Duration) -> Result<Option<Packet<M>>, LocalError> {
         if !rgaps_os::poll::readable(&self.socket, timeout)? {
             return Ok(None);
@@ -209,7 +209,7 @@ impl Connection {
         let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
         let mut receive =
             || rustix::net::recvmsg(&self.socket, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, flags);
-        // A peer that hung up before it had read all is told once; what it had sent before can still be read.
+        // If the peer hung up before it had read everything, the kernel reports that once. What the peer had sent can still be read.
         let outcome = match receive() {
             Err(Errno::CONNRESET) => receive(),
             outcome => outcome,
@@ -226,7 +226,7 @@ impl Connection {
                 descriptors.descriptors.extend(rights);
             }
         }
-        // The kernel drops what there is no room for here, and what this process may not have.
+        // The kernel drops descriptors that do not fit `space`, and those beyond this process's limit.
         let is_short = received.flags.contains(ReturnFlags::CTRUNC);
         if received.flags.contains(ReturnFlags::TRUNC) || is_short && descriptors.descriptors.len() >= DESCRIPTORS_MAX {
             return Err(LocalError::Oversized);
@@ -240,25 +240,25 @@ impl Connection {
         Ok(Some(Packet { message, descriptors: descriptors.take(), is_short }))
     }
 
-    /// Whether nobody has the other end any more: neither the process that made it nor one that was forked from it.
+    /// Whether no process has the other end any more: neither the one that made it nor one forked from it.
     pub fn has_hung_up(&self) -> bool {
         let mut polled = [PollFd::new(&self.socket, PollFlags::empty())];
         let asked = poll(&mut polled, Some(&rgaps_os::poll::timespec(Duration::ZERO)));
         asked.is_err() || polled[0].revents().contains(PollFlags::HUP)
     }
 
-    /// Whether the other side has read all that it was sent.
+    /// Whether the other side has read everything that was sent to it.
     pub fn is_all_read(&self) -> bool {
         rgaps_os::peer::unread_bytes(&self.socket).is_ok_and(|bytes| bytes == 0)
     }
 
-    /// Who is on the other side.
+    /// The process on the other side.
     pub fn peer(&self) -> Result<PeerCredentials, LocalError> {
         let peer = rgaps_os::peer::credentials(&self.socket)?;
         Ok(PeerCredentials { pid: peer.pid.unwrap_or(0), uid: peer.uid, gid: peer.gid })
     }
 
-    /// Ends the connection, and waits for nothing: descriptors that the other side has sent and nobody has read go with it.
+    /// Ends the connection without waiting. Another thread closes the descriptors that the other side has sent and this process has not read.
     pub fn close_elsewhere(self) {
         self.shut_down();
         rgaps_os::closing::elsewhere([self.socket]);
@@ -275,7 +275,7 @@ impl Connection {
     }
 }
 
-/// Descriptors that came with a message, until somebody takes them.
+/// Descriptors of a message, until `take`. If the message is refused, those of a client are closed by another thread.
 struct Sent {
     descriptors: Vec<OwnedFd>,
     is_of_client: bool,
@@ -301,7 +301,7 @@ impl AsFd for Connection {
     }
 }
 
-/// The manager's socket. Its file goes when the listener does.
+/// The manager's socket. Dropping it removes its file.
 #[derive(Debug)]
 pub struct Listener {
     socket: OwnedFd,
@@ -312,8 +312,8 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens on a path, at which there is a file from the moment on when it is listened to. The caller holds the directory's lock, so a
-    /// file that is there is a dead manager's.
+    /// Listens on a path. The file appears there only once the socket listens. The caller holds the directory's lock, so a file that is already
+    /// there is a dead manager's.
     pub fn bind(path: &Path) -> Result<Self, LocalError> {
         let failed = |source: Errno| LocalError::Socket { path: path.to_owned(), source: source.into() };
         let new = path.with_extension(NEW_SOCKET);
@@ -321,7 +321,7 @@ impl Listener {
         let socket = new_socket().map_err(failed)?;
         let address = SocketAddrUnix::new(&new).map_err(failed)?;
         rustix::net::bind(&socket, &address).map_err(failed)?;
-        // This user's alone, whatever the umask is, until a group is let in.
+        // For this user only, whatever the umask is, until a group is admitted.
         rustix::fs::chmod(&new, rustix::fs::Mode::from_raw_mode(0o600)).map_err(failed)?;
         rustix::net::listen(&socket, BACKLOG).map_err(failed)?;
         rustix::fs::rename(&new, path).map_err(failed)?;
@@ -329,18 +329,18 @@ impl Listener {
         Ok(Self { socket, file: file_at(path), path: path.to_owned(), admits_group: false })
     }
 
-    /// Whether its file is there still, by which clients find it.
+    /// Whether its file, by which clients find it, is still there.
     pub fn is_in_place(&self) -> bool {
         self.file.is_some() && file_at(&self.path) == self.file
     }
 
-    /// Whether other users may connect. Which of them can is the kernel's decision, by the modes of socket and directory
-    /// (`RuntimeDir::admit`): connecting needs the right to write to the socket.
+    /// Sets whether other users may connect. The kernel decides which, by the modes of socket and directory (`RuntimeDir::admit`): connecting
+    /// needs write permission on the socket.
     pub fn admit_group(&mut self, admits: bool) {
         self.admits_group = admits;
     }
 
-    /// A client that waits to be accepted, if there is one. Others than this user and root are turned away, unless a group is admitted.
+    /// Accepts a waiting client, if there is one. Refuses users other than this one and root, unless a group is admitted.
     pub fn accept(&self) -> Result<Option<Connection>, LocalError> {
         let socket = match rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC) {
             Ok(socket) => socket,
@@ -353,7 +353,11 @@ impl Listener {
         let peer = connection.peer()?;
         let own = rustix::process::geteuid().as_raw();
         if peer.uid != own && peer.uid != 0 && !self.admits_group {
-            tracing::warn!(pid = peer.pid, uid = peer.uid, "a process of another user was turned away");
+            tracing::warn!(
+                pid = peer.pid,
+                uid = peer.uid,
+                "refused a process of another user; socket_group would admit its group"
+            );
             connection.close_elsewhere();
             return Ok(None);
         }
@@ -369,7 +373,7 @@ impl AsFd for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // Not another one's.
+        // The file may be another manager's by now.
         if self.is_in_place() {
             let _ = std::fs::remove_file(&self.path);
         }
@@ -381,7 +385,7 @@ fn file_at(path: &Path) -> Option<(u64, u64)> {
     Some((found.dev(), found.ino()))
 }
 
-/// A socket on which neither connecting (to a full backlog) nor sending waits for ever.
+/// A socket whose connect (to a full backlog) and send calls time out.
 fn new_socket() -> Result<OwnedFd, Errno> {
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
     rustix::net::sockopt::set_socket_timeout(&socket, rustix::net::sockopt::Timeout::Send, Some(SEND_TIMEOUT))?;
@@ -412,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn garbage_oversize_and_silence_have_their_names() {
+    fn garbage_oversized_messages_and_silence_are_different_errors() {
         let (one, two) = Connection::pair().unwrap();
         assert!(two.receive::<Request>(Duration::ZERO).unwrap().is_none());
         one.send(&"no request", &[]).unwrap();
@@ -427,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_before_a_hang_up_is_read_though_the_peer_had_not_read_all() {
+    fn messages_sent_before_a_hang_up_are_read_even_if_the_peer_left_some_unread() {
         let (one, two) = Connection::pair().unwrap();
         one.send(&1, &[]).unwrap();
         two.send(&"unread", &[]).unwrap();
@@ -437,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_takes_over_a_dead_ones_file_and_removes_its_own() {
+    fn a_listener_replaces_a_dead_managers_file_and_removes_its_own() {
         let path = std::env::temp_dir().join(format!("rgaps-listener-{}", std::process::id()));
         std::fs::write(&path, b"left behind").unwrap();
         let listener = Listener::bind(&path).unwrap();

@@ -1,4 +1,4 @@
-//! What clients and their manager say to each other.
+//! The messages between clients and their manager.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,22 +6,22 @@ use crate::names::{HostId, LockId, TopicId, TopicKey};
 use crate::qos::{PublisherQos, SubscriberQos};
 use crate::{EndpointSlot, PublisherSlot, SubscriberSlot};
 
-/// Of everything on this page; client and manager must agree.
+/// Version of all messages in this file; client and manager must agree.
 pub const PROTOCOL_VERSION: u32 = 9;
 
-/// Most slots in one `HandBack`: as many refusals fit into its answer.
+/// Slots in one `HandBack`, at most: as many refusals fit into its reply.
 pub const HANDED_SLOTS_MAX: usize = 96;
 
-/// Most locks that a client holds: that of its last welcome, and those by which earlier managers may have noted it.
+/// Locks that a client holds, at most: the lock of its last welcome, and those under which earlier managers may have noted it.
 pub const HELD_LOCKS_MAX: usize = 16;
 
-/// Most subscribers in one `Subscribers`: two descriptors of each are no more than a message may have beside it.
+/// Subscribers in one `Subscribers`, at most: each has up to two descriptors, and a message may carry `DESCRIPTORS_MAX`.
 pub const TOLD_SUBSCRIBERS_MAX: usize = 64;
 
-/// A client asks.
+/// A client's request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Request {
-    /// Chosen by the client; the reply carries it.
+    /// Chosen by the client; the reply repeats it.
     pub id: u64,
     /// What it wants.
     pub body: Body,
@@ -31,22 +31,22 @@ pub struct Request {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Body {
-    /// First of all. Beside it: a pidfd of the client.
+    /// The first request. Beside it: a pidfd of the client.
     Hello {
         /// `PROTOCOL_VERSION`.
         protocol: u32,
-        /// For people.
+        /// The program's name, for people.
         program: String,
-        /// Of topic segments, as the client speaks it.
+        /// The segment layout version that the client reads.
         #[serde(default)]
         layout: u32,
-        /// The locks that it holds already, of this manager's or of predecessors', `HELD_LOCKS_MAX` at most.
+        /// The locks that it already holds, of this manager or of predecessors, `HELD_LOCKS_MAX` at most.
         #[serde(default)]
         locks: Vec<LockId>,
     },
-    /// The client holds the lock whose file came with the welcome. Nothing else is answered before.
+    /// The client holds the lock whose file came with the welcome. The manager answers no other request before this one.
     Locked,
-    /// Join a topic as a publisher. The reply brings segment and pool; then `PoolMapped` must follow.
+    /// Join a topic as a publisher. The reply brings segment and pool; the client then sends `PoolMapped`.
     Advertise {
         /// The topic.
         key: TopicKey,
@@ -55,14 +55,14 @@ pub enum Body {
         /// What is offered.
         qos: PublisherQos,
     },
-    /// The publisher has mapped its pool: seal it and let subscribers have it.
+    /// The publisher has mapped its pool: the manager seals it and hands it to subscribers.
     PoolMapped {
         /// The topic.
         topic: TopicId,
         /// The publisher's slot.
         slot: PublisherSlot,
     },
-    /// Join a topic as a subscriber. The reply brings the segment for reading, and words of its own.
+    /// Join a topic as a subscriber. The reply brings the segment for reading, and the subscriber's own words.
     Subscribe {
         /// The topic.
         key: TopicKey,
@@ -78,7 +78,7 @@ pub enum Body {
         /// The publisher's slot.
         slot: PublisherSlot,
     },
-    /// Memory for slabs of a publisher's own pool that have none. The reply brings them.
+    /// Memory for slabs of a publisher's own pool that have none yet. The reply brings it.
     Commit {
         /// The topic.
         topic: TopicId,
@@ -89,7 +89,7 @@ pub enum Body {
         /// The newest generation of a slab that the publisher has seen.
         newest: u32,
     },
-    /// The publisher's pool is empty, and it has released the slabs in this part: the manager does too.
+    /// The publisher's pool is empty, and the publisher has released the slabs in this range: the manager releases them too.
     Trim {
         /// The topic.
         topic: TopicId,
@@ -107,7 +107,7 @@ pub enum Body {
         /// The subscriber's slot.
         slot: SubscriberSlot,
     },
-    /// What a publisher must have of these subscribers, `TOLD_SUBSCRIBERS_MAX` at most. The reply brings it.
+    /// What a publisher needs to serve these subscribers, `TOLD_SUBSCRIBERS_MAX` at most. The reply brings it.
     Subscribers {
         /// The topic.
         topic: TopicId,
@@ -121,24 +121,23 @@ pub enum Body {
         /// The slot.
         slot: EndpointSlot,
     },
-    /// Look on without joining. The reply brings the segment.
+    /// Observe without joining. The reply brings the segment.
     Observe {
         /// The topic.
         key: TopicKey,
     },
-    /// List the topics, a part of the list at a time.
+    /// List the topics, one part of the list per request.
     Topics {
-        /// The last one that the client has.
+        /// The last topic of the part before.
         after: Option<TopicKey>,
     },
-    /// After the manager's restart: slots of one client and what they need, `HANDED_SLOTS_MAX` at most. Beside it: for each topic its
-    /// segment, then for each of its slots the slabs of the publisher's own pool, or the file with a subscriber's own words and its event descriptor
-    /// if it has one.
+    /// After the manager's restart: slots of one client, `HANDED_SLOTS_MAX` at most. Beside it: for each topic its segment, then for each of its
+    /// slots the slabs of the publisher's own pool, or the file with a subscriber's own words and its event descriptor if it has one.
     HandBack {
         /// By topic.
         topics: Vec<HandedTopic>,
     },
-    /// Everything that the client has was handed back: what else is noted as its own is free.
+    /// The client has handed back all its slots: the manager frees the other slots that are noted as this client's.
     HandedAllBack,
 }
 
@@ -183,10 +182,11 @@ pub enum Handed {
         slot: SubscriberSlot,
         /// What it requests.
         qos: SubscriberQos,
-        /// Where its own words lie in their file.
+        /// Where the subscriber's own words are in their file.
         place: u32,
     },
-    /// Nobody's any more, but a stream of the client may still write there: it stays taken until the client's process ends.
+    /// The publisher or subscriber is gone, but a stream of the client may still write to its words: the slot stays taken until the client's process
+    /// ends.
     Kept {
         /// The slot.
         slot: EndpointSlot,
@@ -204,7 +204,7 @@ impl Handed {
     }
 }
 
-/// A slot that was not taken back: it is nobody's, or another's.
+/// A slot that the manager did not take back: it is free, or another client has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RefusedSlot {
     /// The topic.
@@ -225,7 +225,7 @@ pub enum Role {
     Subscriber,
 }
 
-/// Anything that the manager sends.
+/// Every message of the manager.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToClient {
@@ -236,7 +236,7 @@ pub enum ToClient {
         /// The answer.
         reply: Result<Reply, Refusal>,
     },
-    /// Something that nobody asked for.
+    /// Sent unasked.
     Notice(Notice),
 }
 
@@ -256,8 +256,8 @@ pub enum Reply {
     Slabs(serde_json::Value),
     /// To `EventDescriptor`. Beside it: the descriptor.
     EventDescriptor,
-    /// To `Subscribers`: those of them that there is something to tell of. Beside it: for each the file with its own words for reading, then its
-    /// event descriptor if it has one.
+    /// To `Subscribers`: those of them that still exist. Beside it: for each the file with its own words for reading, then its event descriptor if
+    /// it has one.
     Subscribers {
         /// The topic.
         topic: TopicId,
@@ -275,15 +275,15 @@ pub enum Reply {
     Topics {
         /// In the order of their keys.
         topics: Vec<TopicSummary>,
-        /// Whether there are more behind these.
+        /// Whether more topics follow these.
         more: bool,
     },
     /// To `HandBack`.
     HandedBack {
-        /// What was not taken back.
+        /// The slots that were not taken back.
         refused: Vec<RefusedSlot>,
     },
-    /// To all others.
+    /// To all other requests.
     Done,
 }
 
@@ -292,17 +292,17 @@ pub enum Reply {
 pub struct Welcome {
     /// The manager's host.
     pub host: HostId,
-    /// When it came to life (`RuntimeDir::epoch`).
+    /// When the host began (`RuntimeDir::epoch`).
     pub epoch: u64,
     /// Its name.
     pub host_name: String,
     /// Its process.
     pub manager_pid: u32,
-    /// What pools live in.
+    /// The device that pools are on.
     pub device: String,
-    /// By which lock the client is known to live.
+    /// The lock by which this manager knows that the client lives.
     pub lock: LockId,
-    /// What this manager could not write when it started, and what follows from it. Logged by the client.
+    /// What this manager could not write when it started, and the consequence. The client logs it.
     #[serde(default)]
     pub lacks: Vec<String>,
 }
@@ -329,7 +329,7 @@ pub struct Subscribed {
     pub topic: TopicId,
     /// The subscriber's slot.
     pub slot: SubscriberSlot,
-    /// Where its own words lie in their file.
+    /// Where its own words are in their file.
     pub place: u32,
 }
 
@@ -348,15 +348,15 @@ pub struct TopicSummary {
     pub publishing_hosts: Vec<String>,
     /// Hosts that subscribe to it, by name.
     pub subscribing_hosts: Vec<String>,
-    /// What keeps publishers and subscribers apart.
+    /// Why publishers and subscribers are incompatible.
     pub mismatches: Vec<String>,
     /// State of the links, one line each.
     pub links: Vec<String>,
-    /// Bytes of memory that segment and pools occupy on this host.
+    /// Bytes of memory that the segment and the pools occupy on this host.
     pub resident_bytes: u64,
 }
 
-/// A request was refused; the client keeps what it had.
+/// A request was refused. The client keeps what it had.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "snake_case")]
 pub enum Refusal {
@@ -388,39 +388,40 @@ pub enum Refusal {
         /// What was asked for.
         wanted: String,
     },
-    /// All slots are taken, or memory is.
+    /// All slots are taken, or memory is used up.
     #[error("{0}")]
     Exhausted(String),
     /// There is no such topic, slot or pool.
     #[error("{0}")]
     NotFound(String),
-    /// The request makes no sense where it came.
+    /// The request is invalid in this state.
     #[error("rgapsd refuses the request: {0}")]
     Invalid(String),
 }
 
-/// A subscriber, as publishers are told of it.
+/// What publishers need to know about a subscriber.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct NoticedSubscriber {
     /// Its slot.
     pub slot: SubscriberSlot,
-    /// Where its own words lie in their file.
+    /// Where its own words are in their file.
     pub place: u32,
-    /// Whether its event descriptor comes too.
+    /// Whether its event descriptor is beside the message.
     pub has_event: bool,
 }
 
-/// What the manager says by itself.
+/// What the manager sends unasked.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Notice {
-    /// To publishers: somebody subscribes, or has an event descriptor now. The segment says who; they ask for the rest (`Body::Subscribers`). No
-    /// descriptors come beside what nobody asked for: who is stopped does not read it, and the kernel bounds for each user how many are on their way.
+    /// To publishers: a subscriber has joined, or has an event descriptor now. The segment says which; the publisher requests the rest
+    /// (`Body::Subscribers`). A notice carries no descriptors: a stopped client does not read it, and the kernel bounds the descriptors in flight per
+    /// user.
     Subscribers {
         /// The topic.
         topic: TopicId,
     },
-    /// Something that people should know: a mismatch, a demotion, a lost host. Logged by the client.
+    /// Something that people should know: a mismatch, a demotion, a lost host. The client logs it.
     Warning {
         /// The topic.
         topic: TopicId,

@@ -1,12 +1,10 @@
-//! What a manager that was started on demand says to whoever started it: one line of JSON on its standard output, which is a pipe of the
-//! client's.
+//! The report of a manager that was started on demand: one line of JSON on its standard output, which is a pipe to the client that started it.
 //!
-//! A pipe and not the log: the log may hold what others wrote before, and at the same time. And not the exit status: what the client has
-//! started leaves at once, since the manager goes on in a session of its own.
+//! Why a pipe: the log may hold lines of other managers, and the exit status comes too early, since the started process exits at once and the
+//! manager goes on in its own session.
 //!
-//! Deaths      a manager that is killed or crashes takes its end of the pipe along, which is `Heard::Nothing`. A client that is gone reads
-//!             no more, which the manager does not mind.
-//! Trusts      nothing: lines that are no outcome (RGAPSD may be a script that talks) are passed over, up to `SAID_BYTES_MAX`.
+//! Deaths      if the manager dies, its end of the pipe closes, which is `Heard::Nothing`. If the client dies, the manager ignores the failed write.
+//! Trusts      nothing: the client skips lines that are not an outcome (RGAPSD may be a script that prints), up to `SAID_BYTES_MAX`.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -16,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::text::plain_lines;
 
-/// Most that is read of what a manager says; its reason is a line or a few.
+/// Bytes of output that a client reads, at most; a manager's reason is a few lines.
 const SAID_BYTES_MAX: u64 = 64 << 10;
 
 /// How the start of a manager went.
@@ -25,28 +23,28 @@ const SAID_BYTES_MAX: u64 = 64 << 10;
 pub enum StartOutcome {
     /// It listens.
     Listens,
-    /// Another manager has the runtime directory, and listens, or will, or is about to leave.
+    /// Another manager has the runtime directory: it listens, is about to listen, or is about to exit.
     Taken,
-    /// It does not start, for this reason.
+    /// It could not start, for this reason.
     Failed(String),
 }
 
-/// What a client has heard.
+/// What a client has read from the pipe.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Heard {
-    /// This.
+    /// An outcome.
     Said(StartOutcome),
-    /// The manager is gone without a word.
+    /// The pipe closed without an outcome.
     Nothing,
-    /// Nothing yet, and the time is over.
+    /// Nothing before the deadline.
     TooLate,
 }
 
 impl StartOutcome {
-    /// Says it, once, and releases standard output: whoever reads that to its end shall not wait until the manager ends.
+    /// Reports the outcome, then replaces standard output by /dev/null, so that a reader of the pipe reaches its end before the manager exits.
     pub fn say(&self) {
         if let Ok(line) = serde_json::to_string(self) {
-            // Whoever has asked may be gone.
+            // The client may be gone.
             let _ = writeln!(io::stdout(), "{line}");
         }
         if let Ok(nothing) = File::options().write(true).open("/dev/null") {
@@ -55,7 +53,7 @@ impl StartOutcome {
     }
 }
 
-/// Waits for what a manager says on a pipe.
+/// Waits for a manager's outcome on a pipe.
 pub(super) fn hear(pipe: &File, deadline: Instant) -> io::Result<Heard> {
     let mut rest = pipe.take(SAID_BYTES_MAX);
     let mut lines = Lines::default();
@@ -80,12 +78,12 @@ pub(super) fn hear(pipe: &File, deadline: Instant) -> io::Result<Heard> {
     }
 }
 
-/// What was said since the last newline.
+/// The bytes read since the last newline.
 #[derive(Default)]
 struct Lines(Vec<u8>);
 
 impl Lines {
-    /// The first outcome, if these bytes end its line.
+    /// The first outcome whose line these bytes end.
     fn outcome_in(&mut self, bytes: &[u8]) -> Option<StartOutcome> {
         for byte in bytes {
             if *byte != b'\n' {
@@ -100,7 +98,7 @@ impl Lines {
     }
 }
 
-/// A reason may have lines; a script in RGAPSD may say anything.
+/// Makes a reason safe to show, with its newlines: RGAPSD may be a script that prints anything.
 fn shown(outcome: StartOutcome) -> StartOutcome {
     match outcome {
         StartOutcome::Failed(reason) => StartOutcome::Failed(plain_lines(&reason).into_owned()),
@@ -108,7 +106,7 @@ fn shown(outcome: StartOutcome) -> StartOutcome {
     }
 }
 
-/// Fuzz entry: any bytes as what a program in RGAPSD says. The same is heard of it in whatever pieces it comes, and can be shown.
+/// Fuzz entry: any bytes as the output of a program in RGAPSD. The outcome does not depend on how the bytes are split, and is safe to show.
 pub fn fuzz_outcome(data: &[u8]) {
     let at_once = Lines::default().outcome_in(data);
     let mut lines = Lines::default();
@@ -123,7 +121,7 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    /// What is heard of a manager that says this and is gone.
+    /// What a client reads from a manager that writes `said` and exits.
     fn heard(said: &str) -> Heard {
         let (reader, mut writer) = io::pipe().unwrap();
         writer.write_all(said.as_bytes()).unwrap();
@@ -133,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outcome_is_heard_among_other_lines_and_an_end_without_one_is_told_apart() {
+    fn an_outcome_is_found_among_other_lines_and_its_absence_is_reported() {
         let failed = StartOutcome::Failed("two\nlines with \"quotes\"".to_owned());
         for outcome in [StartOutcome::Listens, StartOutcome::Taken, failed] {
             let line = serde_json::to_string(&outcome).unwrap();
@@ -148,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn who_says_nothing_is_waited_for_no_longer_than_the_deadline() {
+    fn a_client_waits_for_a_silent_manager_until_the_deadline() {
         let (reader, _writer) = io::pipe().unwrap();
         let pipe = File::from(std::os::fd::OwnedFd::from(reader));
         assert_eq!(hear(&pipe, Instant::now()).unwrap(), Heard::TooLate);

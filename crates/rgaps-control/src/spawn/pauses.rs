@@ -4,24 +4,24 @@ use std::time::{Duration, Instant};
 
 use super::{Autostart, SpawnError};
 
-/// After the first failure, and doubled after each other one.
+/// The pause after the first failure; each further failure doubles it.
 const FIRST: Duration = Duration::from_millis(250);
-/// The longest.
+/// The longest pause.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// When a client that has lost its manager may start the next one. It may look for one that others have started at any time.
+/// When a client that has lost its manager may start the next one. It may look for a manager that another client has started at any time.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pauses {
     next: Option<(Instant, Duration)>,
 }
 
 impl Pauses {
-    /// What a client to which `wanted` is allowed may do now.
+    /// What a client may do now, if it is allowed `wanted`.
     pub fn autostart(&self, wanted: Autostart, now: Instant) -> Autostart {
         if self.next.is_some_and(|(next, _)| now < next) { Autostart::Never } else { wanted }
     }
 
-    /// No manager was to be had. Where one was started and failed, the next start has to wait.
+    /// Notes a failed attempt. If a manager was started and failed, the next start must wait.
     pub fn note(&mut self, error: &SpawnError, now: Instant) {
         if matches!(error, SpawnError::Failed(_) | SpawnError::Ended { .. }) {
             let pause = self.next.map_or(FIRST, |(_, pause)| LONGEST.min(2 * pause));
@@ -36,7 +36,7 @@ mod tests {
     use crate::whereabouts::Whereabouts;
 
     #[test]
-    fn starts_that_fail_become_rare_and_looking_does_not() {
+    fn failing_starts_become_rare_but_looking_does_not() {
         let nobody = Whereabouts::of_environment().nobody();
         let begin = Instant::now();
         let mut pauses = Pauses::default();

@@ -1,4 +1,4 @@
-//! Space for what arrives: within the budgets for memory, and within the pool as the publishers' QoS says.
+//! Space for arriving messages: within the memory budgets, and within the pool, by the publishers' QoS.
 
 use std::time::{Duration, Instant};
 
@@ -12,25 +12,25 @@ use rgaps_shm::{Exhaustion, LoanError, LoanedMessage};
 use crate::arrival::{Arrival, COPY_TICK, TICK};
 use crate::event::Event;
 
-/// How long a message that waits for a budget waits until it looks again.
+/// How often a message that waits for a budget checks it again.
 const ROOM_TICK: Duration = Duration::from_millis(5);
-/// Bytes that are copied into a pool between two looks at the memory that it occupies.
+/// Bytes that are copied into a pool between two measurements of its memory.
 const LOOK_EVERY_BYTES: u64 = 16 << 20;
 
 impl Arrival {
-    /// Room for a message in the budgets for memory. A port that may drop its oldest messages makes do with what it has.
+    /// Gets room for a message in the memory budgets. A port that may drop its oldest messages uses the memory that it already has.
     fn has_room(&mut self, bytes: u64, exhaustion: Exhaustion) -> Result<(), OverBudget> {
         let pool = &self.state.pool;
         if self.unlooked >= LOOK_EVERY_BYTES {
             self.unlooked = 0;
-            // A pool in pieces occupies more than its blocks.
+            // A fragmented pool occupies more than its blocks.
             let resident = pool.resident_bytes();
             if resident > self.state.charge.granted() {
                 self.state.charge.set(resident);
             }
         }
         let (block, port) = (pool_bytes_for(bytes), &mut self.state.port);
-        // The port says so if it fits nowhere.
+        // If no free block is large enough, the port's loan fails.
         if bytes > pool.bytes() || port.pool().used_bytes + block <= self.state.charge.granted() {
             return Ok(());
         }
@@ -59,18 +59,18 @@ impl Arrival {
         self.setup.control.should_stop() || self.state.is_evicted()
     }
 
-    /// Once a connection.
+    /// Reports a dropped message, once per connection.
     fn say_over(&mut self, bytes: u64, over: &OverBudget) {
         if !std::mem::replace(&mut self.has_been_over, true) {
             let text = format!(
-                "{}: a message of {bytes} B from host {} is dropped, and others may be, since messages of other hosts may occupy no more here: {over}",
+                "{}: a message of {bytes} B from host {} is dropped, and more may be: messages of other hosts have used up their memory ({over})",
                 self.setup.key, self.setup.host_name
             );
             self.setup.mailbox.post(Event::Warning { topic: self.setup.topic, text });
         }
     }
 
-    /// Gives a block the memory that it may not have yet.
+    /// Commits the block's memory, if it has none yet.
     pub(super) fn with_memory(&mut self, loan: LoanedMessage, bytes: u64) -> Option<LoanedMessage> {
         let pool = &self.state.pool;
         let missing = pool.missing(loan.offset(), bytes).map_err(DeviceError::from);
@@ -88,11 +88,11 @@ impl Arrival {
         }
     }
 
-    /// Space for a message: what the publishers' QoS says, and in the end a keep-all subscriber that stalls everybody is demoted.
+    /// Loans space for a message by the publishers' QoS. In the end it demotes a keep-all subscriber that stalls the topic.
     pub(super) fn loan(&mut self, bytes: u64) -> Option<LoanedMessage> {
         let start = Instant::now();
         let patience = match self.setup.exhaustion {
-            // No publisher's patience is longer than the fleet's.
+            // No wait is longer than `keep_all_timeout`.
             Some(QosExhaustion::Wait { timeout_ms }) => {
                 Duration::from_millis(timeout_ms).min(self.setup.keep_all_timeout)
             }
@@ -110,17 +110,17 @@ impl Arrival {
         {
             return Some(loan);
         }
-        // What has landed may be what everybody waits for.
+        // Arrived records first: subscribers may be waiting for their messages before they release others.
         while !self.landed.is_empty() && self.wait_for_copy(COPY_TICK).and_then(|()| self.settle()).is_ok() {}
         while let Err(over) = room {
-            // What is larger than a budget waits in vain.
+            // A message that is larger than the whole budget never fits.
             let may_fit = pool_bytes_for(bytes) <= over.limit && !self.should_end();
             if may_fit && matches!(first, Exhaustion::Wait(_)) && start.elapsed() < patience {
                 std::thread::sleep(ROOM_TICK);
                 room = self.has_room(bytes, first);
                 continue;
             }
-            // As with a full pool, the oldest go in the end.
+            // As with a full pool, the oldest messages are dropped in the end.
             if first == Exhaustion::Refuse || self.has_room(bytes, Exhaustion::DropOldest).is_err() {
                 self.say_over(bytes, &over);
                 return None;
@@ -138,7 +138,7 @@ impl Arrival {
                     return self.last_resort(bytes, &error);
                 }
                 Err(_) if first == Exhaustion::DropOldest => {
-                    // Only held messages and keep-all subscribers are left: wait for them.
+                    // Only held messages and unread ones of keep-all subscribers are left: wait for those subscribers.
                     if let Ok(loan) = self.state.port.loan(bytes, Exhaustion::Wait(TICK)) {
                         return Some(loan);
                     }

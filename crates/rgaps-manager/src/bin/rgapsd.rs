@@ -1,4 +1,4 @@
-//! `rgapsd`: the host manager. Clients start it on demand; starting it by hand is for other configurations and for service managers.
+//! `rgapsd`: the host manager. Clients start it on demand. Start it by hand for another configuration, or from a service manager.
 
 #![forbid(unsafe_code)]
 
@@ -12,29 +12,29 @@ use rgaps_control::spawn::StartOutcome;
 use rgaps_manager::daemon::{self, Options};
 use rgaps_manager::log;
 
-/// The RGAPS host manager: one a host, started by the first client that needs it.
+/// The RGAPS host manager: one per host, started by the first client that needs it.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {
     /// Runtime directory (default: $RGAPS_RUNTIME_DIR, else $XDG_RUNTIME_DIR/rgaps if that is this user's, else /tmp/rgaps-UID).
     #[arg(long)]
     runtime_dir: Option<PathBuf>,
-    /// A key of the configuration, may be repeated: --set ring_bytes=16777216.
+    /// A configuration key and its value; may be repeated: --set ring_bytes=16777216.
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value)]
     settings: Vec<(String, String)>,
-    /// A manager of another host, may be repeated: --peer tcp/10.0.0.2:7447.
+    /// The address of another host's manager; may be repeated: --peer tcp/10.0.0.2:7447.
     #[arg(long)]
     peer: Vec<String>,
-    /// What messages lie in: auto, host, cuda, cuda:N or cuda:GPU-<uuid>.
+    /// Memory of messages: auto, host, cuda, cuda:N or cuda:GPU-<uuid>.
     #[arg(long)]
     device: Option<String>,
-    /// Where nothing is said of the network, it is as for ROS 2 nodes: open to the subnet. Nodes of ROS 2 start it so.
+    /// If no setting decides about the network, open it to the subnet, like ROS 2 nodes. ROS 2 nodes pass this flag.
     #[arg(long)]
     ros: bool,
-    /// Go on in a session of one's own, as clients start it, and say on standard output how that went.
+    /// Detach into a new session, and report on standard output whether the manager listens. Clients pass this flag.
     #[arg(long)]
     on_demand: bool,
-    /// Set by --on-demand on what it starts.
+    /// Passed by --on-demand to the detached process.
     #[arg(long, hide = true)]
     detached: bool,
 }

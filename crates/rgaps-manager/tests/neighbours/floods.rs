@@ -109,7 +109,7 @@ fn announcements_beyond_a_key_are_refused_by_name_in_log_and_doctor() {
     });
     assert!(doctor.contains("30 announcements refused"), "{doctor}");
     let log = std::fs::read_to_string(host.path().join("rgapsd.log")).unwrap();
-    assert!(log.contains("host honest announces more than is kept of one (endpoints_host_max = 20)"), "{log}");
+    assert!(log.contains("host honest announces more than one host may (endpoints_host_max = 20)"), "{log}");
 }
 
 #[test]
