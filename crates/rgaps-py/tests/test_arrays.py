@@ -323,7 +323,7 @@ def test_arrays_that_do_not_fit_are_refused_with_both_shapes(pair, node):
         publisher.loan(rgaps.Bytes(3))
     with pytest.raises(TypeError, match="is no array"):
         publisher.push(object())
-    with pytest.raises(TypeError, match="metadata is an rgaps.Image"):
+    with pytest.raises(TypeError, match="metadata must be an rgaps.Image"):
         publisher.loan(None)
     with pytest.raises(rgaps.MetadataError, match="4 B"):
         node.publisher("bytes", rgaps.Bytes).push(b"four", rgaps.Bytes(5))
