@@ -1,4 +1,4 @@
-"""On a GPU, or on the stand-in for libcuda: its device memory faults when the CPU touches it, and its streams can be held."""
+"""On a GPU, or on the stand-in for libcuda: its device memory faults when the CPU touches it, and its streams can be held.
 
 STANDIN_CUDA is the path of its library; `./dev test-python` builds it.
 """
