@@ -1,4 +1,4 @@
-//! What the doctor says of the GPU: which there are, and whether the configuration's device can be opened, as `rgapsd` would.
+//! The doctor's GPU finding: which GPUs there are, and whether the configured device can be opened, as `rgapsd` would do.
 
 use rgaps::device::cuda::{Device, Properties, uuid_text};
 use rgaps::device::{Choice, Chosen, DeviceError, DeviceKind, open};
@@ -8,9 +8,9 @@ use crate::{device, output};
 
 const WHAT: &str = "GPU";
 
-/// Opens what the configuration asks for, context and all, since a driver that lists a device may still refuse it.
+/// Opens the configured device with a context, since a driver that lists a device may still refuse it.
 pub(super) fn finding() -> Finding {
-    // A configuration that cannot be used is a finding of its own.
+    // An invalid configuration is a finding of its own.
     let choice = device::asked_for(None).unwrap_or_default();
     of(choice, listed(), open(choice))
 }
@@ -73,7 +73,7 @@ fn of(choice: Choice, listed: Result<String, String>, opened: Result<Chosen, Dev
     }
 }
 
-/// The configuration names a device that cannot be opened: no manager starts.
+/// The configuration names a device that cannot be opened, so no manager starts.
 fn refused(choice: Choice, listed: Result<String, String>, error: DeviceError) -> Finding {
     let reason = match error {
         DeviceError::Unavailable { reason, .. } => reason,
@@ -93,7 +93,7 @@ fn refused(choice: Choice, listed: Result<String, String>, error: DeviceError) -
     )
 }
 
-/// What a driver's error is, and what it says can be done about it: its text has both, with a semicolon between them.
+/// Splits a driver's error text at its semicolon: what failed, and what to do if the text says so.
 fn halves(reason: &str) -> (&str, Option<&str>) {
     reason.split_once("; ").map_or((reason, None), |(found, hint)| (found, Some(hint)))
 }
