@@ -193,7 +193,9 @@ fn await_subscribers(
             }
             Err(_) if start.elapsed() > SILENCE => {
                 let (ready, seconds) = (ready.len(), SILENCE.as_secs());
-                return Err(CommandError::Other(format!("only {ready} of {count} subscribers have joined after {seconds} s")));
+                return Err(CommandError::Other(format!(
+                    "only {ready} of {count} subscribers have joined after {seconds} s"
+                )));
             }
             Err(_) => {}
         }
@@ -227,7 +229,10 @@ fn follow(
                 running -= 1;
             }
             Err(_) if heard.elapsed() > SILENCE => {
-                return Err(CommandError::Other(format!("no process has reported anything for {} s", SILENCE.as_secs())));
+                return Err(CommandError::Other(format!(
+                    "no process has reported anything for {} s",
+                    SILENCE.as_secs()
+                )));
             }
             Err(_) => {}
         }
