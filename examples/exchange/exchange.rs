@@ -1,4 +1,4 @@
-//! Messages of every kind between languages: the same program as exchange.c, exchange.cpp and exchange.py, whose messages it understands.
+//! Messages of every kind between languages: the same program as exchange.c, exchange.cpp and exchange.py, which can read its messages.
 //!
 //! `cargo run -p rgaps --example exchange -- pub|sub bytes|image|point_cloud|tensor TOPIC COUNT`
 
@@ -12,7 +12,7 @@ use rgaps::{Node, PublisherQos, SubscriberQos};
 
 const WAIT: Duration = Duration::from_secs(10);
 
-/// What message `n` is, but for its content.
+/// The metadata of message `n`.
 fn described(kind: Kind, n: i32) -> Result<DynamicMeta, MetaError> {
     let fields = ["x", "y", "z", "intensity"].map(|name| (name, Datatype::Float32));
     let mut meta: DynamicMeta = match kind {
@@ -68,7 +68,7 @@ fn subscribe(node: &Node, kind: Kind, topic: &str, count: i32) -> Result<(), Box
         if let Some((at, byte)) = wrong {
             return Err(format!("message {n} has {byte} at byte {at}").into());
         }
-    } // each message is released at the end of its turn
+    } // the message is released here
     println!("took {count} {kind} messages");
     Ok(())
 }

@@ -1,7 +1,7 @@
-//! A subscriber on a GPU: a kernel reads each picture where it lies, behind the work that brings it. Only the result comes to the CPU, which
+//! A subscriber on a GPU: a kernel reads each picture in place, ordered behind the work that writes it. Only the result is copied to the CPU, which
 //! checks every pixel of it.
 //!
-//! `cargo run -p rgaps --example invert`; ends after the number of pictures given, or when none comes for ten seconds.
+//! `cargo run -p rgaps --example invert`; ends after the given number of pictures, or when none arrives for ten seconds.
 
 mod gpu;
 
@@ -51,6 +51,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             return Err(format!("picture {number}: {wrong} pixels are wrong").into());
         }
         println!("picture {number}: {} pixels inverted ({route})", negative.len());
-    } // each picture is released behind the work that read it
+    } // the picture is released behind the work that read it
     Ok(())
 }

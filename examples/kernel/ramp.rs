@@ -1,4 +1,4 @@
-//! A publisher on a GPU: a kernel writes each picture into a loan, and the CPU waits for none of it.
+//! A publisher on a GPU: a kernel writes each picture into a loan, and the CPU never waits for it.
 //!
 //! `cargo run -p rgaps --example ramp`, and in another terminal `cargo run -p rgaps --example invert`.
 
@@ -15,7 +15,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let pictures: u32 = std::env::args().nth(1).map_or(Ok(30), |text| text.parse())?;
     let node = Node::new("ramp")?;
     let gpu = Gpu::of(&node, "ramp")?;
-    // Latched: a subscriber that comes late gets the last picture.
+    // Latched: a late subscriber gets the last picture.
     let qos = PublisherQos { durability: Durability::TransientLocal, history_depth: 1, ..PublisherQos::default() };
     let publisher = node.publisher_with::<Image>("camera/ramp", qos)?;
     for start in 0..pictures {

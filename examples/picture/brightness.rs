@@ -1,6 +1,6 @@
-//! A subscriber: takes pictures and computes their mean brightness from the bytes where they lie.
+//! A subscriber: takes pictures and computes their mean brightness in place.
 //!
-//! `cargo run -p rgaps --example brightness`; ends after the number of pictures given, or when none comes for ten seconds.
+//! `cargo run -p rgaps --example brightness`; ends after the given number of pictures, or when none arrives for ten seconds.
 
 use std::time::Duration;
 
@@ -19,6 +19,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let sum: u64 = picture.bytes().iter().map(|byte| u64::from(*byte)).sum();
         let mean = sum as f64 / picture.bytes().len() as f64;
         println!("picture {}: {:.1} ({})", picture.info().sequence, mean, picture.info().route.name());
-    } // each picture is released at the end of its turn
+    } // the picture is released here
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A camera: publishes pictures that are made in place in the memory where subscribers read them.
+//! A camera: publishes pictures that it makes in place, in the memory that subscribers read.
 //!
 //! `cargo run -p rgaps --example camera`, and in another terminal `cargo run -p rgaps --example brightness`.
 
@@ -10,7 +10,7 @@ use rgaps::{Durability, Node, PublisherQos};
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let pictures: u32 = std::env::args().nth(1).map_or(Ok(30), |text| text.parse())?;
     let node = Node::new("camera")?;
-    // Latched: a subscriber that comes late gets the last picture.
+    // Latched: a late subscriber gets the last picture.
     let qos = PublisherQos { durability: Durability::TransientLocal, history_depth: 1, ..PublisherQos::default() };
     let publisher = node.publisher_with::<Image>("camera/front", qos)?;
     for number in 0..pictures {
