@@ -138,7 +138,7 @@ fn invented(number: u64) -> HostId {
 }
 
 #[test]
-fn a_peer_that_reads_no_answers_keeps_no_local_client_waiting() {
+fn a_peer_that_reads_no_answers_delays_no_local_client() {
     let file = std::env::temp_dir().join(format!("rgaps-attack-{}.json5", std::process::id()));
     // zenoh waits 5 s by itself.
     let waits = "{transport: {link: {tx: {queue: {congestion_control: {block: {wait_before_close: 600000000}}}}}}}";
@@ -174,7 +174,7 @@ fn a_peer_that_reads_no_answers_keeps_no_local_client_waiting() {
 }
 
 #[test]
-fn long_names_in_ring_requests_hide_no_topic_and_cut_no_client_off() {
+fn long_names_in_ring_requests_hide_no_topic_and_disconnect_no_client() {
     let here = Here::new("long", Command::new(programs::find("rgapsd")), |_| ());
     let _subscriber: Subscriber<Bytes> = here.node.subscriber("camera").unwrap();
     let stranger = Stranger::new(here.address);
@@ -223,7 +223,7 @@ fn lingering() -> (TcpStream, TcpStream) {
 }
 
 #[test]
-fn a_descriptor_whose_close_waits_keeps_no_other_client_waiting() {
+fn a_descriptor_whose_close_blocks_delays_no_other_client() {
     let here = Here::new("linger", Command::new(programs::find("rgapsd")), |_| ());
     let (near, _far) = lingering();
     let connection = Connection::connect(&here.dir.path().join("rgapsd.sock")).unwrap().unwrap();
@@ -233,7 +233,7 @@ fn a_descriptor_whose_close_waits_keeps_no_other_client_waiting() {
 }
 
 #[test]
-fn a_descriptor_that_was_not_read_when_its_client_left_keeps_no_other_waiting() {
+fn a_descriptor_left_unread_by_its_client_delays_no_other_client() {
     let here = Here::new("unread", Command::new(programs::find("rgapsd")), |_| ());
     let (near, _far) = lingering();
     let connection = Connection::connect(&here.dir.path().join("rgapsd.sock")).unwrap().unwrap();

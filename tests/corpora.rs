@@ -42,32 +42,32 @@ fn replay(target: &str) {
 }
 
 #[test]
-fn what_other_hosts_send_is_parsed_or_refused() {
+fn input_from_other_hosts_is_parsed_or_refused() {
     replay("link");
 }
 
 #[test]
-fn what_other_processes_say_is_parsed_or_refused() {
+fn input_from_other_processes_is_parsed_or_refused() {
     replay("local");
 }
 
 #[test]
-fn what_people_write_is_parsed_or_refused() {
+fn input_from_users_is_parsed_or_refused() {
     replay("text");
 }
 
 #[test]
-fn files_of_others_are_parsed_or_refused() {
+fn untrusted_files_are_parsed_or_refused() {
     replay("files");
 }
 
 #[test]
-fn what_comes_with_a_message_is_parsed_or_refused() {
+fn data_beside_a_message_is_parsed_or_refused() {
     replay("meta");
 }
 
 #[test]
-fn any_words_in_a_segment_are_survived() {
+fn arbitrary_words_in_a_segment_are_survived() {
     replay("segment");
 }
 

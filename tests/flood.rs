@@ -188,7 +188,7 @@ fn until_others_are(node: &Node, wanted: &[(String, Vec<String>)], what: &str) {
 }
 
 #[test]
-fn a_flood_of_announcements_keeps_no_local_client_waiting_and_leaves_no_trace() {
+fn a_flood_of_announcements_delays_no_local_client_and_leaves_no_trace() {
     let _watchdog = Watchdog::new(Duration::from_secs(240));
     take_all_descriptors();
     let dir = RuntimeDir::new("flood").unwrap();
@@ -248,7 +248,7 @@ fn a_flood_of_announcements_keeps_no_local_client_waiting_and_leaves_no_trace() 
 
 /// Prints how long people wait for `rgaps topic list` meanwhile.
 #[test]
-fn a_flood_by_the_zenoh_of_pypi_on_another_host_costs_no_sample_of_this_one() {
+fn a_flood_from_pypi_zenoh_on_another_host_loses_no_local_sample() {
     const SECONDS: &str = "5";
     let _watchdog = Watchdog::new(Duration::from_secs(120));
     let Some(python) = std::env::var_os("TEST_ZENOH_PYTHON") else {

@@ -121,7 +121,7 @@ fn constants(file: &str, prefix: &str) -> BTreeMap<String, u32> {
 }
 
 #[test]
-fn an_image_is_what_gpu_image_says() {
+fn an_image_has_the_layout_of_gpu_image() {
     let layouts = Layouts::read();
     let image = Image::new(1920, 1080, Encoding::Rgb16).unwrap().with_step(16384).unwrap().with_bigendian(true);
     let message = Message::new(&layouts, "GpuImage", &with_header(image));
@@ -131,7 +131,7 @@ fn an_image_is_what_gpu_image_says() {
 }
 
 #[test]
-fn a_point_cloud_is_what_gpu_point_cloud_says() {
+fn a_point_cloud_has_the_layout_of_gpu_point_cloud() {
     let layouts = Layouts::read();
     let fields = [
         PointField::new("x", 0, Datatype::Float32).unwrap(),
@@ -153,7 +153,7 @@ fn a_point_cloud_is_what_gpu_point_cloud_says() {
 }
 
 #[test]
-fn a_tensor_is_what_gpu_tensor_says() {
+fn a_tensor_has_the_layout_of_gpu_tensor() {
     let layouts = Layouts::read();
     let tensor = Tensor::strided(DType::FLOAT32, &[2, 3], &[4, 1], 64).unwrap();
     let message = Message::new(&layouts, "GpuTensor", &with_header(tensor));
@@ -168,7 +168,7 @@ fn a_tensor_is_what_gpu_tensor_says() {
 }
 
 #[test]
-fn a_handle_is_what_gpu_handle_says() {
+fn a_handle_has_the_layout_of_gpu_handle() {
     let layouts = Layouts::read();
     let handle = Handle {
         source_host: [1; 16],

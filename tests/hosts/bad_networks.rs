@@ -114,7 +114,7 @@ fn conditions() -> [(&'static str, Conditions); 10] {
 }
 
 #[test]
-fn a_bad_network_spoils_no_message_and_each_missing_one_is_counted() {
+fn a_bad_network_damages_no_message_and_each_missing_one_is_counted() {
     let Some(world) = World::over_bad_network(seed(), LIMIT) else { return };
     let stream = Stream::over(world);
     for (name, conditions) in conditions() {

@@ -117,7 +117,7 @@ fn a_publisher_in_a_container_is_read_in_another_and_outside() {
 }
 
 #[test]
-fn what_a_process_that_is_killed_in_its_container_held_is_free_again() {
+fn messages_held_by_a_process_killed_in_its_container_are_released() {
     let Some(world) = world() else { return };
     let _manager = manager(&world);
     // It holds its first message for ever, so that the publisher soon waits for it. The first process of the container kills it when told
@@ -140,7 +140,7 @@ fn what_a_process_that_is_killed_in_its_container_held_is_free_again() {
 }
 
 #[test]
-fn a_container_whose_first_process_is_killed_leaves_nothing_behind() {
+fn a_container_whose_first_process_is_killed_leaves_nothing_behind_on_the_host() {
     let Some(world) = world() else { return };
     let _manager = manager(&world);
     let manager = world.manager_pid(0);
@@ -175,7 +175,7 @@ fn a_container_outlives_its_manager_and_finds_the_next_one() {
 }
 
 #[test]
-fn a_program_in_a_container_starts_no_manager_and_says_that_none_is_there() {
+fn a_program_in_a_container_starts_no_manager_and_reports_that_none_runs() {
     let Some(world) = world() else { return };
     let mut inside = contain(&world, 0, "inside", "rgaps topic list || echo '{}'");
     inside.await_lines(&world, 1);
@@ -190,7 +190,7 @@ fn a_program_in_a_container_starts_no_manager_and_says_that_none_is_there() {
 }
 
 #[test]
-fn a_manager_that_does_not_see_its_clients_processes_refuses_them_by_name() {
+fn a_manager_that_cannot_see_its_clients_processes_refuses_them() {
     let Some(world) = world() else { return };
     let _manager = contain(&world, 0, "manager", "rgapsd");
     // It serves: the runtime directory is common. It could not know when the client dies.

@@ -3,7 +3,7 @@
 use crate::world::{World, example};
 
 #[test]
-fn a_subscriber_goes_on_after_a_cut_and_what_it_missed_is_counted() {
+fn a_subscriber_goes_on_after_a_cut_and_lost_messages_are_counted() {
     let Some(mut world) = World::new(2) else { return };
     world.set("RGAPS_PEER_TIMEOUT_MS", "1000");
     let file = example("ramp.npy");

@@ -54,7 +54,7 @@ fn subscribers_go_on_after_the_sending_manager_was_killed() {
 }
 
 #[test]
-fn subscribers_go_on_with_a_second_publisher_and_nothing_is_left_of_a_killed_one() {
+fn subscribers_go_on_with_a_second_publisher_after_the_first_was_killed() {
     let Some(mut world) = World::new(2) else { return };
     world.set("RGAPS_IDLE_TIMEOUT_MS", "300");
     let (mut victim, mut subscribers) = stream(&world, &["--keep-all"]);

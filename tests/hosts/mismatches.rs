@@ -32,7 +32,7 @@ fn best_effort_for_a_subscriber_that_wants_reliable_is_named_on_both_hosts() {
 }
 
 #[test]
-fn a_second_subscriber_that_does_not_fit_is_named_though_the_first_does() {
+fn a_second_subscriber_that_does_not_match_is_named_though_the_first_does() {
     let Some(world) = World::new(2) else { return };
     let file = example("ramp.npy");
     let input = file.to_str().unwrap();
@@ -51,7 +51,7 @@ fn a_second_subscriber_that_does_not_fit_is_named_though_the_first_does() {
 }
 
 #[test]
-fn a_publisher_and_a_subscriber_of_one_host_that_do_not_fit_are_both_told() {
+fn a_publisher_and_a_subscriber_of_one_host_that_do_not_match_are_both_told() {
     let Some(world) = World::new(1) else { return };
     let file = example("ramp.npy");
     let input = file.to_str().unwrap();

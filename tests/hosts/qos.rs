@@ -23,7 +23,7 @@ fn torn(info: &Value) -> u64 {
 }
 
 #[test]
-fn without_flow_control_torn_messages_are_discarded_and_counted_and_every_sample_taken_is_whole() {
+fn without_flow_control_torn_messages_are_counted_and_never_taken() {
     let Some(mut world) = World::new(2) else { return };
     // Each message is four times the ring: whenever its consumer is a moment late, the sender has gone over it.
     world.set("RGAPS_RING_BYTES", "65536");
@@ -65,7 +65,7 @@ fn best_effort_streams_reach_best_effort_subscribers_on_both_hosts() {
 }
 
 #[test]
-fn a_remote_keep_all_subscriber_that_stalls_is_made_keep_last_and_said_so() {
+fn a_stalled_remote_keep_all_subscriber_becomes_keep_last_with_a_warning() {
     let Some(mut world) = World::new(2) else { return };
     world.set("RGAPS_KEEP_ALL_TIMEOUT_MS", "300");
     let stalled = world.sub(1, "stalled", &["topic", "--type", "tensor", "--keep-all", "--verbose"]);

@@ -5,7 +5,7 @@ use crate::world::World;
 const MESSAGES: usize = 5;
 
 #[test]
-fn hosts_that_are_open_and_nothing_else_find_each_other_by_multicast() {
+fn open_hosts_without_peers_find_each_other_by_multicast() {
     let Some(mut world) = World::new(2) else { return };
     for name in ["RGAPS_LISTEN", "RGAPS_PEERS", "RGAPS_MULTICAST"] {
         // As if it were not set.

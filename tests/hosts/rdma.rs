@@ -59,13 +59,13 @@ fn await_link(world: &World, over: &str) {
 }
 
 #[test]
-fn payload_takes_rdma_and_says_so() {
+fn payload_is_sent_by_rdma_and_its_route_says_so() {
     let Some(world) = world() else { return };
     payload_takes_rdma(&world);
 }
 
 #[test]
-fn payload_takes_rdma_from_staging_too() {
+fn payload_is_sent_by_rdma_from_staging_too() {
     let Some(mut world) = world() else { return };
     world.set("RGAPS_STAGING", "always");
     payload_takes_rdma(&world);
@@ -110,7 +110,7 @@ fn a_receiver_killed_in_the_middle_of_a_large_message_is_replaced() {
 }
 
 #[test]
-fn a_receiver_that_comes_back_with_another_ring_is_sent_to_again() {
+fn a_receiver_that_returns_with_another_ring_gets_messages_again() {
     let Some(mut world) = world() else { return };
     world.set("RGAPS_AUTOSTART", "0");
     let file = array(&world, 3 * MIB);

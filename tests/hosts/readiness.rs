@@ -29,7 +29,7 @@ fn as_a_program_sleeps_on_the_descriptor() {
 
 /// Program: sleeps on the descriptor for as long as its input is open, and says when it has begun.
 #[test]
-fn as_a_program_that_is_rung_until_told() {
+fn as_a_program_that_is_woken_until_told() {
     if std::env::var_os(RUNG).is_none() {
         return;
     }
@@ -46,10 +46,10 @@ fn as_a_program_that_is_rung_until_told() {
 }
 
 #[test]
-fn a_descriptor_is_rung_after_the_manager_that_gave_it_was_killed() {
+fn a_descriptor_wakes_after_the_manager_that_gave_it_was_killed() {
     let Some(world) = World::new(2) else { return };
     let mut command = world.command(1, &std::env::current_exe().unwrap());
-    command.args(["--exact", "--nocapture", "readiness::as_a_program_that_is_rung_until_told"]).env(RUNG, "1");
+    command.args(["--exact", "--nocapture", "readiness::as_a_program_that_is_woken_until_told"]).env(RUNG, "1");
     let mut sleeper = world.spawn(1, "sleeper", command.stdin(Stdio::piped()));
     let file = example("ramp.npy");
     let _publisher = world.publish(0, "pub", &["array", "--input", file.to_str().unwrap(), "--rate", "50", "--loop"]);
@@ -66,7 +66,7 @@ fn a_descriptor_is_rung_after_the_manager_that_gave_it_was_killed() {
 }
 
 #[test]
-fn a_descriptor_that_was_asked_for_after_the_link_was_up_is_rung() {
+fn a_descriptor_requested_after_the_link_was_up_wakes() {
     let Some(world) = World::new(2) else { return };
     let own = std::env::current_exe().unwrap();
     let mut command = world.command(1, &own);

@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_manager_did_not_keep_of_the_network_is_named_with_its_numbers() {
+    fn announcements_that_the_manager_refused_are_reported_with_numbers() {
         let well = Counters { hosts: 2, endpoints: 7, announcements: 9, held_back: 1, ..Counters::default() };
         let found = of_other_hosts(Some(well.clone()));
         assert!(found.verdict == Verdict::Ok && found.found.contains("2 other hosts with 7 endpoints"), "{found:?}");
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_network_is_as_it_should_be_and_an_open_one_is_said_to_be_unauthenticated() {
+    fn a_closed_network_is_fine_and_an_open_one_is_reported_as_unauthenticated() {
         let closed = of_network(Range::Local, "the default");
         assert!(closed.verdict == Verdict::Ok && closed.found.contains("RGAPS_NETWORK=open"), "{closed:?}");
         let open = of_network(Range::Open, "environment");
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn every_lack_comes_with_a_remedy() {
+    fn every_problem_has_a_remedy() {
         for finding in examine() {
             assert_eq!(finding.verdict == Verdict::Ok, finding.remedy.is_empty(), "{finding:?}");
         }

@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_brightness_and_what_is_too_short_is_refused() {
+    fn images_without_brightness_and_short_payloads_are_refused() {
         let mut edges = EdgePicture::default();
         let meta = Image::new(2, 2, Encoding::F32C1).unwrap();
         let error = edges.trace(&meta, &[0; 16]).unwrap_err();

@@ -277,21 +277,21 @@ mod tests {
     }
 
     #[test]
-    fn frames_of_the_photograph_prove_themselves() {
+    fn frames_of_the_photograph_are_distinct_complete_and_marked() {
         let scene = Photograph::new().unwrap();
         assert_eq!(scene.meta().payload_bytes(), 1920 * 1080 * 3);
         frames_prove_themselves(&scene);
     }
 
     #[test]
-    fn frames_of_the_cloud_prove_themselves() {
+    fn frames_of_the_cloud_are_distinct_complete_and_marked() {
         let scene = Ripples::new().unwrap();
         assert_eq!((scene.meta().points(), scene.meta().point_step), (100_000, 16));
         frames_prove_themselves(&scene);
     }
 
     #[test]
-    fn frames_of_the_array_prove_themselves() {
+    fn frames_of_the_array_are_distinct_complete_and_marked() {
         let scene = Planes::new().unwrap();
         assert_eq!(scene.meta().shape(), [1, 3, 224, 224]);
         frames_prove_themselves(&scene);

@@ -55,7 +55,7 @@ fn without_a_flag_the_demo_works_with_the_device_of_the_configuration() {
 }
 
 #[test]
-fn commands_with_hosts_of_their_own_refuse_a_device_that_is_not_there_before_they_make_anything() {
+fn commands_with_their_own_hosts_refuse_a_missing_device_before_anything_else() {
     let host = gpu_host("refuse-device");
     let commands = [&demo("nowhere/out", &[])[..], &["two-hosts", "--loopback"], &["bench", "e2e", "--quick"]];
     for command in commands {
@@ -75,7 +75,7 @@ fn commands_with_hosts_of_their_own_refuse_a_device_that_is_not_there_before_the
 }
 
 #[test]
-fn a_bench_of_both_kinds_takes_the_gpu_where_the_configuration_does() {
+fn a_bench_with_host_and_gpu_variants_follows_the_configured_device() {
     let host = gpu_host("bench-device");
     for variables in [&[("RGAPS_DEVICE", "cuda")][..], &[("RGAPS_DEVICE", "auto")], &[]] {
         let (good, _, errors) = outcome(&mut on_gpu(&host, &["bench", "e2e", "--quick"], variables));
@@ -132,7 +132,7 @@ fn the_doctor_opens_the_device_of_the_configuration() {
 }
 
 #[test]
-fn a_driver_that_is_there_and_broken_is_a_warning_and_one_that_is_absent_is_none() {
+fn a_broken_driver_is_a_warning_and_an_absent_driver_is_none() {
     for (variables, warns) in
         [(&[MISMATCH][..], true), (&[NO_CONTEXT], true), (&[("RGAPS_DEVICE", "host"), MISMATCH], false)]
     {
@@ -154,7 +154,7 @@ fn a_driver_that_is_there_and_broken_is_a_warning_and_one_that_is_absent_is_none
 }
 
 #[test]
-fn where_the_pools_device_is_the_managers_choice_the_client_is_told_so() {
+fn a_client_that_cannot_open_the_managers_device_is_told_whose_choice_it_is() {
     let host = gpu_host("managers-choice");
     let (good, _, errors) = outcome(&mut on_gpu(&host, &["topic", "list"], &[("RGAPS_DEVICE", "cuda")]));
     assert!(good, "{errors}");

@@ -98,7 +98,7 @@ fn a_host_is_ready_when_a_manager_answers_whoever_started_it() {
 }
 
 #[test]
-fn a_manager_says_where_nobody_answers_and_nothing_of_who_does() {
+fn a_manager_reports_peers_that_do_not_answer_and_no_others() {
     let _watchdog = Watchdog::new(3 * LIMIT);
     // What a manager says in an idle while, with a peer where another one listens or where nobody does; each waits for long enough.
     let said = |peer_listens: bool, peer_timeout_ms: u32| {
@@ -134,7 +134,7 @@ fn a_manager_says_where_nobody_answers_and_nothing_of_who_does() {
 }
 
 #[test]
-fn two_hosts_go_with_the_input_of_who_made_them_and_take_their_processes_along() {
+fn two_hosts_end_with_their_input_and_so_do_their_processes() {
     let _watchdog = Watchdog::new(3 * LIMIT);
     let mut two = TwoHosts::new();
     let dirs = [two.dir(0), two.dir(1)];
@@ -148,7 +148,7 @@ fn two_hosts_go_with_the_input_of_who_made_them_and_take_their_processes_along()
 }
 
 #[test]
-fn what_two_hosts_that_were_killed_have_left_is_removed_by_the_next_but_not_what_somebody_holds() {
+fn two_hosts_removes_what_a_killed_one_left_but_not_what_another_holds() {
     let _watchdog = Watchdog::new(3 * LIMIT);
     let (mut killed, held) = (TwoHosts::new(), TwoHosts::new());
     let mut manager = killed.manager(0);
@@ -163,7 +163,7 @@ fn what_two_hosts_that_were_killed_have_left_is_removed_by_the_next_but_not_what
 }
 
 #[test]
-fn messages_are_compared_with_the_files_that_were_published_and_another_file_is_a_mismatch() {
+fn messages_are_compared_with_the_published_files_and_another_is_a_mismatch() {
     let _watchdog = Watchdog::new(2 * LIMIT);
     let dir = RuntimeDir::new("expect").unwrap();
     let example = |file: &str| format!("{}/../../examples/data/{file}", env!("CARGO_MANIFEST_DIR"));

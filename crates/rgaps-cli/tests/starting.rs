@@ -31,7 +31,7 @@ fn script(host: &Host, text: &str) -> PathBuf {
 }
 
 #[test]
-fn a_manager_that_cannot_have_its_device_is_not_waited_for_and_every_client_hears_why() {
+fn a_manager_without_its_device_fails_at_once_and_every_client_is_told_why() {
     let host = Host::new("no-device");
     rgaps_standin_cuda::link_into(host.dir.path()).unwrap();
     let ramp = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/data/ramp.npy");
@@ -70,7 +70,7 @@ fn a_manager_that_cannot_have_its_device_is_not_waited_for_and_every_client_hear
 }
 
 #[test]
-fn a_manager_that_dies_before_it_listens_is_told_with_what_its_log_has_of_it() {
+fn a_manager_that_dies_before_it_listens_is_reported_with_its_log() {
     let host = Host::new("dies");
     std::fs::write(host.dir.path().join("rgapsd.log"), "rgapsd: an old reason\n").unwrap();
     let list = |program: &str| outcome(host.rgaps(&["topic", "list"]).env("RGAPSD", script(&host, program)));
@@ -82,7 +82,7 @@ fn a_manager_that_dies_before_it_listens_is_told_with_what_its_log_has_of_it() {
 }
 
 #[test]
-fn a_client_that_finds_the_directory_taken_waits_until_its_manager_listens_or_has_left() {
+fn a_client_that_finds_the_directory_taken_waits_for_its_manager() {
     let host = Host::new("taken");
     // Another manager, which does not listen yet, or no more.
     let lock = RuntimeDir::open(host.dir.path()).unwrap().lock().unwrap();
@@ -119,7 +119,7 @@ fn a_manager_outlives_the_client_that_started_it_and_was_killed_meanwhile() {
 }
 
 #[test]
-fn rgapsd_on_demand_closes_the_output_on_which_it_says_how_it_went() {
+fn rgapsd_on_demand_closes_the_output_after_reporting_its_start() {
     let host = Host::new("by-hand");
     let rgapsd = || {
         let mut command = Command::new(rgaps_testing::programs::find("rgapsd"));

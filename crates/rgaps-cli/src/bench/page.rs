@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_process_writes_is_read_on_another_mapping_of_the_page() {
+    fn one_mapping_of_the_page_reads_what_another_writes() {
         let page = Page::new("test").unwrap();
         let process = Page::open("test", &page.path()).unwrap();
         for slot in 0..3 {

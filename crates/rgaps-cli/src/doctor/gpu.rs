@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_was_named_and_cannot_be_had_is_broken_and_the_remedy_is_the_errors_own() {
+    fn a_named_device_that_is_unavailable_is_broken_with_the_errors_own_remedy() {
         let found = unavailable(Choice::Cuda(0), Err(MISMATCH), MISMATCH);
         assert!(found.verdict == Verdict::Broken && found.found.ends_with("cuInit failed: X (803)"), "{found:?}");
         assert!(found.remedy.contains("reboot; or set RGAPS_DEVICE=host"), "{found:?}");
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_that_is_broken_is_no_missing_driver() {
+    fn a_broken_driver_is_not_reported_as_missing() {
         let found = in_host_memory(Choice::Auto, Err(MISMATCH), Some(MISMATCH));
         assert!(found.verdict == Verdict::Limited && found.found == "cuInit failed: X (803)", "{found:?}");
         assert!(found.remedy.contains("reboot") && !found.remedy.contains("none needed"), "{found:?}");
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn host_memory_that_was_chosen_is_said_and_needs_no_driver() {
+    fn configured_host_memory_is_reported_and_needs_no_driver() {
         let found = in_host_memory(Choice::Host, Ok("cuda:0 X"), None);
         assert!(found.verdict == Verdict::Ok && found.found.contains("not used"), "{found:?}");
         let found = in_host_memory(Choice::Host, Err(ABSENT), None);

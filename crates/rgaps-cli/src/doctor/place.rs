@@ -56,7 +56,7 @@ mod tests {
     use rgaps_control::whereabouts::Why;
 
     #[test]
-    fn the_directory_is_named_with_its_reason_and_what_is_wrong_with_it() {
+    fn the_directory_is_reported_with_its_reason_and_its_fault() {
         let at = Whereabouts { path: "/tmp/rgaps-7".into(), why: Why::XdgUnset };
         let good = of_directory(&at, None, None);
         assert_eq!(good.found, "/tmp/rgaps-7 (since XDG_RUNTIME_DIR is not set)");

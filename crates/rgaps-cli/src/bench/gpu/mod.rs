@@ -333,7 +333,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_stand_in_is_known_by_its_name_and_measured_never() {
+    fn the_stand_in_is_recognized_by_its_name_and_never_measured() {
         assert_eq!(STANDIN_NAME, rgaps_standin_cuda::DEVICE_NAME);
         assert!(is_trial(STANDIN_NAME, false).unwrap_err().to_string().contains("stand-in"));
         assert!(is_trial(STANDIN_NAME, true).unwrap());
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_run_needs_is_what_its_page_says() {
+    fn the_memory_that_a_run_needs_is_as_documented() {
         let page = include_str!("../../../../../docs/gpu-runs.md");
         for count in COUNTS {
             let needs =

@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_one_file_with_its_figures_and_asks_nobody_for_anything() {
+    fn a_page_is_one_file_with_its_figures_and_loads_nothing_else() {
         let page = report().page().unwrap();
         assert!(page.contains("<td>copy &lt;4 MiB&gt;</td>") && page.contains("Figure 4.6 (a): total"));
         assert_eq!(page.matches("<svg").count(), 1);
