@@ -1,4 +1,4 @@
-//! Who does not fit is told so, by name, on both hosts.
+//! Endpoints that do not match are reported by name on both hosts.
 
 use crate::world::{World, example, within_limit};
 
@@ -46,7 +46,7 @@ fn a_second_subscriber_that_does_not_match_is_named_though_the_first_does() {
             told.contains("reliab") && told.contains(other)
         });
     }
-    // The pair that fits goes on.
+    // The matching pair goes on.
     content.await_lines(&world, content.lines().len() + 1);
 }
 
@@ -63,7 +63,7 @@ fn a_publisher_and_a_subscriber_of_one_host_that_do_not_match_are_both_told() {
         let told = info["mismatches"].to_string();
         told.contains("on this host: reliability")
     });
-    // What is known already is told to whoever comes later, too.
+    // A known mismatch is also reported to endpoints that join later.
     let second = world.sub(0, "second", &["array", "--type", "tensor"]);
     for (program, who) in [(&publisher, "publisher"), (&first, "first"), (&second, "second")] {
         let told = within_limit(|| program.errors().contains("on this host: reliability").then_some(()));

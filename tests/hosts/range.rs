@@ -1,4 +1,4 @@
-//! Hosts that are open find each other though nobody is told where the other is.
+//! Open hosts find each other without configured addresses.
 
 use crate::world::World;
 
@@ -8,7 +8,7 @@ const MESSAGES: usize = 5;
 fn open_hosts_without_peers_find_each_other_by_multicast() {
     let Some(mut world) = World::new(2) else { return };
     for name in ["RGAPS_LISTEN", "RGAPS_PEERS", "RGAPS_MULTICAST"] {
-        // As if it were not set.
+        // Empty counts as not set.
         world.set(name, "");
     }
     let folder = world.series("saddle.pcd", MESSAGES);

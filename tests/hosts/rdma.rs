@@ -1,5 +1,5 @@
-//! Two hosts with RDMA devices: what takes that way, and what becomes of it when a manager dies. `./dev test-rdma` gives the namespaces of these
-//! hosts the addresses of two Soft-RoCE devices; elsewhere the tests say that they were skipped.
+//! Two hosts with RDMA devices: which payloads use RDMA, and what happens when a manager dies. `./dev test-rdma` gives these hosts' namespaces the
+//! addresses of two Soft-RoCE devices; elsewhere the tests report that they are skipped.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ fn world() -> Option<World> {
     }
     let mut world = World::new(2)?;
     world.set("RGAPS_TRANSPORT", "rdma");
-    // Software emulation is slow, and a slow host is not a dead one.
+    // Software emulation is slow, and a slow host must not count as dead.
     world.set("RGAPS_KEEP_ALL_TIMEOUT_MS", "20000");
     world.set("RGAPS_PEER_TIMEOUT_MS", "10000");
     world.set("RGAPS_ARRIVAL_POOL_BYTES", "536870912");
@@ -27,7 +27,7 @@ fn world() -> Option<World> {
     Some(world)
 }
 
-/// An array of so many bytes as a file, every one of which follows from its place.
+/// A file with an array of this many bytes; each byte follows from its offset.
 fn array(world: &World, bytes: usize) -> PathBuf {
     let path = world.folder("arrays").join(format!("{bytes}.npy"));
     let mut header = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': ({bytes},), }}");
@@ -81,7 +81,7 @@ fn payload_takes_rdma(world: &World) {
     assert_eq!(published["refused"], 0, "{published}");
     assert!(subscriber.lines().iter().filter(|line| line["sequence"].is_u64()).all(|line| line["route"] == "rdma"));
     subscriber.interrupt_and_account_exactly(world, &published);
-    // Discovery and hand-shake alone went through the interface.
+    // Only discovery and hand-shake used the interface.
     let received = world.hosts[1].counters().unwrap().received_bytes;
     assert!(received < 20 * MIB as u64, "{received} B came over the network");
 }
@@ -90,7 +90,7 @@ fn payload_takes_rdma(world: &World) {
 fn a_receiver_killed_in_the_middle_of_a_large_message_is_replaced() {
     let Some(mut world) = world() else { return };
     let file = array(&world, LARGE_BYTES);
-    // Managers by hand, so that one of them alone has the crash point; the subscriber starts its successor.
+    // Managers are started by hand, so that only one has the crash point; the subscriber starts its successor.
     let _sending = world.manager(0, "rgapsd");
     let mut command = world.command_of(1, "rgapsd");
     CrashPoint::new("arrival.chunk").at_passage(64 + 32).arm(&mut command);

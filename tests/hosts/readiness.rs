@@ -1,4 +1,4 @@
-//! A subscriber that sleeps on a descriptor is woken by what comes from another host, also if it asked for the descriptor late.
+//! A subscriber that sleeps on its descriptor is woken by messages from another host, even if it requested the descriptor late.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -22,12 +22,12 @@ fn as_a_program_sleeps_on_the_descriptor() {
     assert!(subscriber.wait(LIMIT).unwrap().is_some());
     for _ in 0..10 {
         let readable = rgaps_os::poll::readable(subscriber.descriptor().unwrap(), LIMIT / 4);
-        assert!(readable.unwrap(), "messages come and nobody rings");
+        assert!(readable.unwrap(), "messages arrived, but no wake-up");
         while subscriber.take().unwrap().is_some() {}
     }
 }
 
-/// Program: sleeps on the descriptor for as long as its input is open, and says when it has begun.
+/// Program: sleeps on the descriptor while its input is open, and reports each wake-up.
 #[test]
 fn as_a_program_that_is_woken_until_told() {
     if std::env::var_os(RUNG).is_none() {
@@ -36,7 +36,7 @@ fn as_a_program_that_is_woken_until_told() {
     let subscriber = Node::new("sleeper").unwrap().subscriber::<Tensor>("array").unwrap();
     for rung in 0.. {
         let readable = rgaps_os::poll::readable(subscriber.descriptor().unwrap(), LIMIT / 4);
-        assert!(readable.unwrap(), "rung {rung} times, and no more");
+        assert!(readable.unwrap(), "woken {rung} times, then no more");
         while subscriber.take().unwrap().is_some() {}
         println!("\n{{\"rung\":{rung}}}");
         if rgaps_os::poll::readable(std::io::stdin(), Duration::ZERO).unwrap() {
@@ -58,7 +58,7 @@ fn a_descriptor_wakes_after_the_manager_that_gave_it_was_killed() {
     kill_9(victim).unwrap();
     let successor = within_limit(|| Some(world.manager_pid(1)).filter(|pid| *pid != victim));
     assert!(successor.is_some(), "{}", world.logs());
-    // More than what the first manager had left in the segment.
+    // More messages than the first manager had left in the segment.
     sleeper.await_lines(&world, sleeper.lines().len() + 100);
     drop(sleeper.child.std().stdin.take());
     let ended = sleeper.child.wait_within(LIMIT).unwrap();

@@ -1,4 +1,4 @@
-//! What commands say, and how they end: each run as a user would run it, on a host of its own.
+//! Output and exit status of commands, each run as a user would run it, on its own host.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
@@ -55,7 +55,7 @@ fn the_network_range_is_reported_by_doctor_and_to_clients_with_another_one() {
     assert!(found["remedy"].as_str().unwrap().contains("can read and write every topic"), "{found}");
     let (good, _, errors) = outcome(&mut closed(&["topic", "list"]));
     assert!(good && errors.is_empty(), "{errors}");
-    // The manager that runs now is local.
+    // The running manager's network is local.
     let asked = [
         ("RGAPS_NETWORK", "open", "network = \"open\" (environment; the manager has \"local\")"),
         (
@@ -84,7 +84,7 @@ fn an_empty_variable_counts_as_not_set() {
     }
     let (good, _, errors) = outcome(&mut list);
     assert!(good && errors.is_empty(), "{errors}");
-    // What a manager logs by default.
+    // A manager's default log level.
     assert!(std::fs::read_to_string(host.dir.path().join("rgapsd.log")).unwrap().contains("rgapsd serves"));
 }
 
@@ -94,14 +94,14 @@ fn a_demo_of_one_frame_delivers_it_to_all_and_leaves_nothing_unread() {
     let out = host.dir.path().join("out");
     let mut demo = host.rgaps(&["demo", "--frames", "1", "--local", "1", "--remote", "1", "--loopback", "--out"]);
     let (good, said, errors) = outcome(demo.arg(&out));
-    // The publisher complains of what is unread when it gives up.
+    // When it gives up, the publisher complains of unread messages.
     assert!(good && errors.is_empty(), "{said}{errors}");
     assert!(said.contains("frames 1 subscribers 2 lost 0 mismatched 0 copies/subscriber 0"), "{said}");
 }
 
 #[test]
 fn a_demo_on_devices_is_staged_sent_once_and_shared_there() {
-    // The stand-in for libcuda: streams of their own, device memory that the CPU cannot touch.
+    // On the stand-in for libcuda, with its own streams and device memory that the CPU cannot touch.
     let host = Host::new("demo-cuda");
     rgaps_standin_cuda::link_into(host.dir.path()).unwrap();
     let out = host.dir.path().join("out");
@@ -181,10 +181,10 @@ fn a_time_out_after_enough_messages_is_no_failure() {
     let host = Host::new("enough");
     let ramp = example("ramp.npy");
     let subscribe = ["sub", "array", "--type", "tensor", "--latch", "--timeout", "0.2"];
-    // Without an end, until the guard goes: what it sent first is what comes.
+    // Publishes until the guard ends it, so that the first message is there.
     let mut publish = host.rgaps(&["pub", "array", "--input", &ramp, "--latch", "--linger", "1000"]);
     let _publisher = Child::spawn(publish.stdout(Stdio::null())).unwrap();
-    // Latched: it comes whenever the publisher is there, as the limit of the test is the only one for that.
+    // Latched, so that the message arrives whenever the publisher starts; only the test's limit bounds that.
     let mut first = host.rgaps(&["sub", "array", "--type", "tensor", "--latch", "--count", "1"]);
     let (good, _, errors) = outcome(&mut first);
     assert!(good, "{errors}");
@@ -208,7 +208,7 @@ fn watching_an_unknown_topic_is_an_error_and_skipped_stages_have_no_time() {
     let ramp = example("ramp.npy");
     let mut publish = host.rgaps(&["pub", "array", "--input", &ramp, "--rate", "100", "--loop", "--wait-for", "1"]);
     let _publisher = Child::spawn(publish.stdout(Stdio::null())).unwrap();
-    // The topic is there, and so is its first message, when this has ended.
+    // Once this has ended, the topic and its first message exist.
     let (good, _, errors) = outcome(&mut host.rgaps(&["sub", "array", "--type", "tensor", "--count", "1"]));
     assert!(good, "{errors}");
     let (good, said, errors) = outcome(&mut host.rgaps(&["topic", "latency", "array", "--reports", "1"]));
@@ -238,7 +238,7 @@ fn a_topic_of_another_ros_domain_is_not_mistaken_for_ones_own() {
     assert!(good && said.starts_with("/array (domain 7)"), "{said}{errors}");
 }
 
-/// Passes for raw bytes, and says that there is one byte more than comes.
+/// Poses as raw bytes, and describes one byte more than the payload has.
 #[derive(Clone, Debug, PartialEq)]
 struct Lie(Bytes);
 

@@ -1,5 +1,5 @@
-//! Which device a command works with: that of its flag, else the configuration's; and what is said where it cannot be had. Where there is
-//! a GPU, it is the stand-in for libcuda.
+//! The device of a command: that of its flag, else the configuration's; and the error if it is unavailable. The GPU here is the stand-in for
+//! libcuda.
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
@@ -14,21 +14,21 @@ const MISMATCH: (&str, &str) = (FAIL, "cuInit#*=803");
 const NO_CONTEXT: (&str, &str) = (FAIL, "cuDevicePrimaryCtxRetain#*=46");
 const UNKNOWN: &str = "cuda:GPU-00000000-0000-0000-0000-000000000009";
 
-/// A host with the stand-in.
+/// A host with the stand-in for libcuda.
 fn gpu_host(name: &str) -> Host {
     let host = Host::new(name);
     rgaps_standin_cuda::link_into(host.dir.path()).unwrap();
     host
 }
 
-/// `rgaps` there, with these variables.
+/// Runs `rgaps` there, with these variables.
 fn on_gpu(host: &Host, arguments: &[&str], variables: &[(&str, &str)]) -> Command {
     let mut command = host.rgaps(arguments);
     command.env("LD_LIBRARY_PATH", host.dir.path()).env_remove("RGAPS_DEVICE").envs(variables.iter().copied());
     command
 }
 
-/// The demo, as small as it gets.
+/// The smallest possible demo.
 fn demo<'a>(out: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     let all = ["demo", "--loopback", "--frames", "1", "--local", "1", "--remote", "1", "--out", out];
     [&all, more].concat()
@@ -79,7 +79,7 @@ fn a_bench_with_host_and_gpu_variants_follows_the_configured_device() {
     let host = gpu_host("bench-device");
     for variables in [&[("RGAPS_DEVICE", "cuda")][..], &[("RGAPS_DEVICE", "auto")], &[]] {
         let (good, _, errors) = outcome(&mut on_gpu(&host, &["bench", "e2e", "--quick"], variables));
-        // The bench of a GPU, which refuses to measure this one.
+        // The GPU bench, which refuses to measure the stand-in.
         assert!(!good && errors.contains("stand-in for libcuda"), "{variables:?}: {errors}");
     }
 }
@@ -95,12 +95,12 @@ fn the_demo_ends_when_one_of_its_processes_fails() {
     assert!(last.starts_with("rgaps: the publisher of the demo has failed, see above (exit status: 1)"), "{errors}");
 }
 
-/// The doctor's finding of the GPU: what it found, the verdict, the remedy.
+/// The doctor's GPU finding: what it found, the verdict, the remedy.
 fn doctor(host: &Host, variables: &[(&str, &str)]) -> (bool, [String; 3]) {
     let (good, said, errors) = outcome(&mut on_gpu(host, &["--json", "doctor"], variables));
     let findings: Vec<serde_json::Value> = serde_json::from_str(&said).unwrap_or_else(|_| panic!("{said}{errors}"));
     let gpu = findings.iter().find(|finding| finding["what"] == "GPU").unwrap();
-    // As tests/gpu/run, which has no reader of JSON, finds it.
+    // As tests/gpu/run finds it, without a JSON parser.
     assert!(said.contains(r#"{"what":"GPU","found":""#) && !gpu["found"].as_str().unwrap().contains('"'), "{said}");
     (good, ["found", "verdict", "remedy"].map(|key| gpu[key].as_str().unwrap().to_owned()))
 }
